@@ -1,0 +1,160 @@
+"""Make a virtual environment with uringcore built from this tree and installed in it.
+
+    python3 .ci/venv.py --venv .venv-3.12 --python /usr/bin/python3.12 --extras dev --profile dev-opt
+
+Safe to run again at any time: a venv of another interpreter is made anew, and nothing is built or
+installed when neither the sources nor the arguments have changed since the last success. Quiet
+unless something fails; then the failing tool's output is shown whole. Standard library only, since
+it runs before anything is installed.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+STAMP = "uringcore-build.json"
+MATURIN = "maturin>=1.9,<2"  # as in pyproject.toml's build-system
+TOOLS = {
+    "cargo": "a Rust toolchain (rustup, or your distribution's rustc and cargo)",
+    "cc": "a C compiler (on Debian and Ubuntu: apt-get install build-essential)",
+    "cmake": "cmake, which builds the TLS library (on Debian and Ubuntu: apt-get install cmake)",
+}
+
+
+class Failed(Exception):
+    """A step that did not succeed; the message is all that the user needs to see."""
+
+
+def main():
+    options = arguments()
+    venv = (ROOT / options.venv).resolve()
+    python = venv / "bin" / "python"
+    try:
+        check_tools()
+        make_venv(venv, options.python)
+        wanted = {"sources": sources_digest(), "extras": options.extras, "profile": options.profile}
+        if stamp(venv) == wanted:
+            return
+        wheel = build_wheel(venv, options.profile)
+        install(python, wheel, options.extras)
+        (venv / STAMP).write_text(json.dumps(wanted))
+    except Failed as failure:
+        sys.exit(f"venv.py: {failure}")
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--venv", required=True, help="folder of the environment")
+    parser.add_argument("--python", default=sys.executable, help="the interpreter to use")
+    parser.add_argument("--extras", default="", help="extras of the package, comma-separated")
+    parser.add_argument("--profile", default="release", help="Cargo profile")
+    return parser.parse_args()
+
+
+def check_tools():
+    for tool, what in TOOLS.items():
+        if shutil.which(tool) is None:
+            raise Failed(f"{tool} was not found; install {what}")
+
+
+def make_venv(venv, interpreter):
+    """A venv of just this interpreter; an old or broken one is replaced."""
+    python = venv / "bin" / "python"
+    if python.exists() and base_of(python) == base_of(interpreter):
+        return
+    say(f"creating {venv.name}")
+    if venv.exists():
+        shutil.rmtree(venv)
+    try:
+        run([interpreter, "-m", "venv", str(venv)], "creating the virtual environment")
+    except Failed as failure:
+        shutil.rmtree(venv, ignore_errors=True)
+        raise Failed(f"{failure}\n(on Debian and Ubuntu: apt-get install python3-venv)") from None
+
+
+def base_of(interpreter):
+    """Identifies an interpreter: its version and where its standard library lives."""
+    code = "import sys; print(sys.version, sys.base_prefix)"
+    try:
+        return subprocess.run(
+            [str(interpreter), "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def sources_digest():
+    """Changes with everything that ends up in the wheel."""
+    digest = hashlib.sha256()
+    files = [ROOT / name for name in ("Cargo.toml", "Cargo.lock", "pyproject.toml")]
+    for folder, patterns in (("src", ("*.rs", "*.toml")), ("python", ("*.py", "*.pyi", "py.typed"))):
+        for pattern in patterns:
+            files += (ROOT / folder).rglob(pattern)
+    for path in sorted(files):
+        digest.update(str(path.relative_to(ROOT)).encode() + b"\0")
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def stamp(venv):
+    try:
+        return json.loads((venv / STAMP).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def build_wheel(venv, profile):
+    """Every interpreter shares Cargo's target directory, so only the bindings are built again."""
+    python = venv / "bin" / "python"
+    if not (venv / "bin" / "maturin").exists():
+        pip(python, "install", MATURIN)
+    wheels = venv / "wheel"
+    shutil.rmtree(wheels, ignore_errors=True)
+    say(f"building the wheel for {venv.name} (profile {profile})")
+    started = time.monotonic()
+    run(
+        [str(venv / "bin" / "maturin"), "build", "--locked", "--profile", profile]
+        + ["--interpreter", str(python), "--out", str(wheels), "--auditwheel", "skip"],
+        "maturin build",
+    )
+    say(f"built in {time.monotonic() - started:.0f} s")
+    return next(wheels.glob("*.whl"))
+
+
+def install(python, wheel, extras):
+    requirement = f"uringcore[{extras}] @ {wheel.as_uri()}" if extras else str(wheel)
+    say(f"installing into {python.parent.parent.name}")
+    # Not one `--force-reinstall` for all: that would fetch every dependency again.
+    pip(python, "install", requirement)
+    pip(python, "install", "--force-reinstall", "--no-deps", str(wheel))
+
+
+def pip(python, *command):
+    run([str(python), "-m", "pip", "-q", "--disable-pip-version-check", *command], "pip")
+
+
+def run(command, what):
+    environment = {**os.environ, "CARGO_TERM_COLOR": "never"}
+    # An active environment of the caller must not leak into the build.
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME"):
+        environment.pop(name, None)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    if done.returncode:
+        raise Failed(f"{what} failed ({' '.join(command)}):\n{done.stdout.rstrip()}")
+
+
+def say(text):
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+# uringcore's commands. `make demo` shows it at work, `make test` builds and tests it on the oldest,
+# the default and the newest CPython of this machine, `make check` runs every lint.
+#
+# Needed: CPython >= 3.10 with venv, Rust, a C compiler and cmake. All else goes into .venv*.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test test-rust test-python check develop clean
+
+export CARGO_TARGET_DIR ?= $(CURDIR)/target
+export CARGO_TERM_COLOR ?= auto
+
+PYTHON ?= $(shell python3 .ci/pythons.py default)
+# `make test PYTEST="-x tests/loop"` narrows the run.
+PYTEST ?=
+# Close to release speed without the minutes that link-time optimisation takes.
+TEST_PROFILE ?= dev-opt
+DEV_VENV := .venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+PACKAGES := python examples tests benchmarks .ci
+
+help:
+	@echo 'make demo     set up, serve the FastAPI example, fetch it over HTTP/1.1 and HTTP/3, print a table'
+	@echo 'make test     cargo test, then pytest on the oldest, default and newest CPython >= 3.10'
+	@echo 'make check    rustfmt, clippy, ruff, mypy and stubtest'
+	@echo 'make develop  an environment in $(DEV_VENV) to work on the tree with'
+	@echo 'make clean    remove the environments and everything built'
+
+demo:
+	@$(PYTHON) .ci/venv.py --venv .venv --python "$(PYTHON)" --extras demo --profile release
+	@.venv/bin/python examples/demo.py
+
+test: test-rust test-python
+
+test-rust:
+	@cargo test --workspace --locked --quiet
+
+test-python:
+	@interpreters="$$(python3 .ci/pythons.py)"; \
+	while read -r role version path; do \
+	    extras=test; if [[ ".venv-$$version" == "$(DEV_VENV)" ]]; then extras=dev; fi; \
+	    python3 .ci/venv.py --venv ".venv-$$version" --python "$$path" --extras $$extras --profile $(TEST_PROFILE); \
+	    echo "== pytest on CPython $$version ($$role)"; \
+	    ".venv-$$version/bin/python" -m pytest -q $(PYTEST); \
+	done <<< "$$interpreters"
+
+check: $(DEV_VENV)
+	@cargo fmt --all --check
+	@cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+	@$(DEV_VENV)/bin/ruff check --quiet $(PACKAGES)
+	@$(DEV_VENV)/bin/ruff format --quiet --check $(PACKAGES)
+	@$(DEV_VENV)/bin/mypy
+	@$(DEV_VENV)/bin/python -m mypy.stubtest uringcore._uringcore
+
+develop: $(DEV_VENV)
+	@echo 'source $(DEV_VENV)/bin/activate; after a change of Rust code: maturin develop --profile dev-opt'
+
+# Always asked; venv.py knows whether there is anything to do.
+.PHONY: $(DEV_VENV)
+$(DEV_VENV):
+	@$(PYTHON) .ci/venv.py --venv $(DEV_VENV) --python "$(PYTHON)" --extras dev --profile $(TEST_PROFILE)
+
+clean:
+	rm -rf .venv .venv-* target dist build .pytest_cache .mypy_cache .ruff_cache

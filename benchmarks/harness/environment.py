@@ -1,0 +1,189 @@
+"""Where the peers live: a virtual environment, the native programs and a certificate.
+
+Everything is made inside the repository's ignored folders on the first run; nothing else on the
+machine is touched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = ROOT / "benchmarks"
+CERTIFICATE_CODE = """
+import datetime, ipaddress, sys
+from pathlib import Path
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+folder = Path(sys.argv[1])
+key = ec.generate_private_key(ec.SECP256R1())
+name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+now = datetime.datetime.now(datetime.timezone.utc)
+certificate = (
+    x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    .serial_number(x509.random_serial_number())
+    .not_valid_before(now - datetime.timedelta(hours=1))
+    .not_valid_after(now + datetime.timedelta(days=30))
+    .add_extension(x509.SubjectAlternativeName([
+        x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
+    .add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
+    .sign(key, hashes.SHA256())
+)
+pem = serialization.Encoding.PEM
+(folder / "cert.pem").write_bytes(certificate.public_bytes(pem))
+(folder / "key.pem").write_bytes(key.private_bytes(
+    pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
+"""
+VERSIONS_CODE = """
+import json, sys
+from importlib import metadata
+found = {(d.metadata["Name"] or "").lower(): d.version for d in metadata.distributions()}
+print(json.dumps({"python": sys.version.split()[0], "packages": found}))
+"""
+WITHOUT_TLS = frozenset({"tcp_echo", "tcp_load"})
+
+
+@dataclass
+class Environment:
+    """The interpreter of the peers, their versions, the native programs and a certificate."""
+
+    python: Path
+    native: Path
+    """The folder of the built native programs."""
+    certificates: Path
+    refused: dict[str, str] = field(default_factory=dict)
+    """Why a distribution or a program could not be installed or built."""
+    python_version: str = ""
+    packages: dict[str, str] = field(default_factory=dict)
+
+    def package_missing(self, name: str) -> str | None:
+        """Why the distribution `name` is absent, or None."""
+        if name.lower() in self.packages:
+            return None
+        return self.refused.get(name.lower(), "not installed")
+
+    def program_missing(self, name: str) -> str | None:
+        """Why the native program `name` is absent, or None."""
+        if self.program(name).exists():
+            return None
+        return self.refused.get(name, "not built")
+
+    def program(self, name: str) -> Path:
+        """The path of a native program."""
+        return self.native / name
+
+    def certificate_arguments(self, server: str) -> list[str]:
+        """The options that give a server its certificate."""
+        if server in WITHOUT_TLS:
+            return []
+        return [
+            "--cert",
+            str(self.certificates / "cert.pem"),
+            "--key",
+            str(self.certificates / "key.pem"),
+        ]
+
+    def authority_arguments(self, load: str) -> list[str]:
+        """The options that make a load generator verify that certificate."""
+        return [] if load in WITHOUT_TLS else ["--ca", str(self.certificates / "cert.pem")]
+
+    def read_versions(self) -> None:
+        """Ask the interpreter what it has."""
+        answer = json.loads(_output([str(self.python), "-c", VERSIONS_CODE]))
+        self.python_version = answer["python"]
+        self.packages = answer["packages"]
+
+
+def set_up(python: Path | None, venv: Path | None, *, install: bool) -> Environment:
+    """Make or find everything that the peers need.
+
+    `python` is the interpreter to make the environment with, `venv` an environment to use instead of
+    our own; `install=False` changes nothing and uses what is there.
+    """
+    base = python or Path(sys.executable)
+    version = _output([str(base), "-c", "import sys; print('%d.%d' % sys.version_info[:2])"])
+    folder = venv or HERE / f".venv-{version.strip()}"
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "benchmarks"
+    environment = Environment(
+        python=folder / "bin" / "python",
+        native=target / "release",
+        certificates=HERE / ".venv-certificates",
+    )
+    if install:
+        if not environment.python.exists():
+            print(f"making {folder}", flush=True)
+            subprocess.run([str(base), "-m", "venv", str(folder)], check=True)
+        _install_peers(environment)
+        _build_native(environment, target)
+    elif not environment.python.exists():
+        raise SystemExit(f"{folder} does not exist; run without --no-install")
+    environment.read_versions()
+    _make_certificate(environment)
+    return environment
+
+
+def _install_peers(environment: Environment) -> None:
+    lines = (HERE / "requirements.txt").read_text().splitlines()
+    for line in [*lines, str(ROOT)]:
+        requirement = line.partition("#")[0].strip()
+        if not requirement:
+            continue
+        ours = requirement == str(ROOT)
+        name = "uringcore" if ours else requirement.split(";")[0].split("[")[0].split(">")[0].strip()
+        print(f"installing {name}", flush=True)
+        options = ["--force-reinstall", "--no-deps"] if ours else []
+        pip = [str(environment.python), "-m", "pip", "install", "--quiet", *options, requirement]
+        done = subprocess.run(
+            [*pip, "--disable-pip-version-check"], capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            reason = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+            environment.refused[name.lower()] = f"pip could not install it: {''.join(reason)}"
+            print(f"  absent: {environment.refused[name.lower()]}", flush=True)
+        elif ";" in requirement:
+            # A marker that excludes this interpreter makes pip succeed without installing.
+            marker = requirement.partition(";")[2].strip()
+            environment.refused[name.lower()] = f"its wheels need {marker}"
+
+
+def _build_native(environment: Environment, target: Path) -> None:
+    cargo = shutil.which("cargo")
+    programs = ["tcp_load", "quic_load", "quinn_server", "h3_load", "engine_server"]
+    if cargo is None:
+        environment.refused.update(dict.fromkeys(programs, "cargo is not installed"))
+        return
+    for program in programs:
+        print(f"building {program}", flush=True)
+        done = subprocess.run(
+            [cargo, "build", "--release", "--locked", "--quiet", "--bin", program],
+            cwd=HERE / "native",
+            env={**os.environ, "CARGO_TARGET_DIR": str(target)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            # A program of an older build must not pass for this one.
+            environment.program(program).unlink(missing_ok=True)
+            environment.refused[program] = "it does not build"
+            print(done.stderr, file=sys.stderr, flush=True)
+
+
+def _make_certificate(environment: Environment) -> None:
+    """A fresh self-signed P-256 certificate for localhost; clients verify against it."""
+    folder = environment.certificates
+    folder.mkdir(parents=True, exist_ok=True)
+    if environment.package_missing("cryptography") is None:
+        code = [str(environment.python), "-c", CERTIFICATE_CODE, str(folder)]
+        subprocess.run(code, check=True)
+
+
+def _output(command: list[str]) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout

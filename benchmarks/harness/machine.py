@@ -1,0 +1,82 @@
+"""What a figure depends on beside the code: processor, kernel, versions, commit."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness.environment import ROOT, Environment
+
+SHOWN = ("uringcore", "uvloop", "rloop", "aioquic", "aiopquic", "hypercorn", "uvicorn")
+NATIVE = ("quinn", "quinn-proto", "h3", "h3-quinn", "rustls", "tokio")
+
+
+def facts(environment: Environment) -> dict[str, Any]:
+    """The machine, the kernel, the commit and the versions, as they go into a result file."""
+    return {
+        "taken": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": commit(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(_memory_kib() / 2**20),
+        "kernel": platform.release(),
+        "virtual": _virtual(),
+        "python": environment.python_version,
+        "versions": {name: environment.packages[name] for name in SHOWN if name in environment.packages},
+        "native_versions": _native_versions(),
+    }
+
+
+def commit() -> str:
+    """The short commit hash, with `+` where the tree has changes beside results."""
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(
+            ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    head = git("rev-parse", "--short=10", "HEAD")
+    if not head:
+        return "uncommitted"
+    outputs = (":!BENCHMARK.md", ":!benchmarks/results", ":!benchmarks/charts")
+    return head + ("+" if git("status", "--porcelain", "--", ".", *outputs) else "")
+
+
+def load_average() -> float:
+    """The one-minute load average: a busy machine's figures are noise, and say so."""
+    return os.getloadavg()[0]
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _memory_kib() -> int:
+    first = Path("/proc/meminfo").read_text().splitlines()[0]
+    return int(first.split()[1])
+
+
+def _virtual() -> bool:
+    return " hypervisor " in Path("/proc/cpuinfo").read_text().replace("\n", " ")
+
+
+def _native_versions() -> dict[str, str]:
+    """Versions of the crates behind the native programs, from their lock file."""
+    versions: dict[str, str] = {}
+    name = ""
+    lock = ROOT / "benchmarks" / "native" / "Cargo.lock"
+    for line in lock.read_text().splitlines() if lock.exists() else []:
+        key, _, value = line.partition(" = ")
+        if key == "name":
+            name = value.strip('"')
+        elif key == "version" and name in NATIVE:
+            versions[name] = value.strip('"')
+    return versions

@@ -1,0 +1,161 @@
+"""Servers and load generators as processes pinned to one core each.
+
+A process that fails here fails the benchmark: there is no figure without a server that lived to the
+end and a load generator that checked every byte.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVER_CORE = 0
+CLIENT_CORE = 1
+START_SECONDS = 20.0
+STOP_SECONDS = 10.0
+
+
+class BenchmarkFailure(Exception):
+    """A peer or a load generator did not do its work; the message carries its stderr."""
+
+
+def pin(core: int) -> None:
+    """Bind the calling process to `core`; on a machine with one core everything shares it."""
+    allowed = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {core if core in allowed else allowed[0]})
+
+
+class Server:
+    """One server under test, pinned to core 0, from its READY line to its end on SIGTERM."""
+
+    def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self.name = name
+        self.command = list(command)
+        self.environment = {**os.environ, **environment}
+        self.port = 0
+        self._process: subprocess.Popen[str] | None = None
+        self._stderr: IO[str] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process that carries the load."""
+        assert self._process is not None
+        return self._process.pid
+
+    def __enter__(self) -> Server:
+        self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in __exit__
+        self._process = subprocess.Popen(
+            self.command,
+            cwd=ROOT,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            text=True,
+            preexec_fn=lambda: pin(SERVER_CORE),
+        )
+        try:
+            self.port = self._wait_ready()
+        except BaseException:
+            self._kill()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        process = self._process
+        assert process is not None
+        died = process.poll()
+        if died is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                ended = process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                ended = None
+        else:
+            ended = died
+        output = self._output()
+        self._kill()
+        if died is not None:
+            raise BenchmarkFailure(f"{self.name}: ended by itself with {died}{output}") from error
+        if error is not None:
+            error.add_note(output) if hasattr(error, "add_note") else None
+            return
+        if ended is None:
+            raise BenchmarkFailure(f"{self.name}: still alive {STOP_SECONDS} s after SIGTERM{output}")
+        if ended not in (0, -signal.SIGTERM):
+            raise BenchmarkFailure(f"{self.name}: ended with {ended} after SIGTERM{output}")
+
+    def _wait_ready(self) -> int:
+        process = self._process
+        assert process is not None
+        assert process.stdout is not None
+        deadline = time.monotonic() + START_SECONDS
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            while time.monotonic() < deadline:
+                if not selector.select(deadline - time.monotonic()):
+                    break
+                line = process.stdout.readline()
+                if not line:
+                    process.wait(STOP_SECONDS)
+                    raise BenchmarkFailure(
+                        f"{self.name}: ended with {process.returncode} before it was ready"
+                        f"{self._output()}"
+                    )
+                word, _, rest = line.partition(" ")
+                if word == "READY":
+                    return int(rest)
+        raise BenchmarkFailure(f"{self.name}: not ready after {START_SECONDS} s{self._output()}")
+
+    def _output(self) -> str:
+        assert self._stderr is not None
+        self._stderr.seek(0)
+        text = self._stderr.read().strip()
+        return f"; its stderr:\n{text[-4000:]}" if text else "; nothing on its stderr"
+
+    def _kill(self) -> None:
+        process = self._process
+        assert process is not None
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+        if self._stderr is not None:
+            self._stderr.close()
+
+
+def run_load(command: Sequence[str], seconds_max: float) -> dict[str, float]:
+    """Run a load generator on core 1 and give the numbers of its JSON line."""
+    try:
+        done = subprocess.run(
+            list(command),
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=seconds_max,
+            preexec_fn=lambda: pin(CLIENT_CORE),
+            check=False,
+        )
+    except subprocess.TimeoutExpired as late:
+        raise BenchmarkFailure(f"{Path(command[0]).name}: no end after {late.timeout} s") from None
+    if done.returncode != 0:
+        raise BenchmarkFailure(f"load failed with {done.returncode}: {done.stderr.strip()[-4000:]}")
+    numbers: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return {name: float(value) for name, value in numbers.items()}

@@ -1,0 +1,70 @@
+"""Result files: every sample of every round, and the medians and spreads drawn from them."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness.environment import HERE
+
+RESULTS = HERE / "results"
+
+
+@dataclass
+class Spread:
+    """A median with the smallest and the largest of its samples."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: list[float]) -> Spread | None:
+        """The spread of `values`, or None where there are none."""
+        if not values:
+            return None
+        return cls(statistics.median(values), min(values), max(values))
+
+
+@dataclass
+class PeerResult:
+    """What one peer did in one case: its samples, or why there are none."""
+
+    absent: str | None = None
+    failed: str | None = None
+    samples: list[dict[str, float]] = field(default_factory=list)
+
+    def spread(self, name: str) -> Spread | None:
+        """The spread of one of the load generator's numbers over the rounds that have it."""
+        return Spread.of([sample[name] for sample in self.samples if name in sample])
+
+
+@dataclass
+class CaseResult:
+    """One case with the machine it ran on."""
+
+    case: str
+    machine: dict[str, Any]
+    rounds: int
+    seconds: float
+    peers: dict[str, PeerResult] = field(default_factory=dict)
+
+    def save(self) -> Path:
+        """Write `results/<case>.json`."""
+        RESULTS.mkdir(exist_ok=True)
+        path = RESULTS / f"{self.case}.json"
+        path.write_text(json.dumps(asdict(self), indent=1) + "\n")
+        return path
+
+    @classmethod
+    def load(cls, case: str) -> CaseResult | None:
+        """Read `results/<case>.json`, or None where there is none."""
+        path = RESULTS / f"{case}.json"
+        if not path.exists():
+            return None
+        raw = json.loads(path.read_text())
+        peers = {name: PeerResult(**value) for name, value in raw.pop("peers").items()}
+        return cls(**raw, peers=peers)

@@ -1,0 +1,90 @@
+"""Interleaved rounds of one case.
+
+Each round visits every peer once, starting one further each time, so that a machine that warms up,
+throttles or is shared does not favour whoever is measured first. Each visit has a fresh server.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.harness import machine, syscalls
+from benchmarks.harness.cases import Case
+from benchmarks.harness.environment import Environment
+from benchmarks.harness.peers import PEERS, Peer, load_command
+from benchmarks.harness.process import BenchmarkFailure, Server, run_load
+from benchmarks.harness.results import CaseResult, PeerResult
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long and how often."""
+
+    rounds: int
+    seconds: float
+    """The timed window of one visit."""
+    warmup: float
+    counted_rounds: int
+    """In how many rounds system calls are counted, a short window of its own."""
+    keep_going: bool
+    peers: frozenset[str] = frozenset()
+    """Only these peers; all when empty."""
+
+
+COUNTED_SECONDS = 0.5
+# A visit that lasts this much longer than its windows hangs.
+GRACE_SECONDS = 60.0
+
+
+def run_case(case: Case, environment: Environment, plan: Plan) -> CaseResult:
+    """All rounds of `case`; raises `BenchmarkFailure` at the first peer that fails, unless the plan
+    says to keep going: then the peer is marked as failed and left out of the rounds that follow."""
+    result = CaseResult(case.name, machine.facts(environment), plan.rounds, plan.seconds)
+    present: list[Peer] = []
+    for peer in PEERS[case.family]:
+        if plan.peers and peer.name not in plan.peers:
+            continue
+        reason = peer.absent(environment)
+        result.peers[peer.name] = PeerResult(absent=reason)
+        if reason is None:
+            present.append(peer)
+        else:
+            print(f"  {peer.name:16} absent: {reason}", flush=True)
+    for number in range(plan.rounds):
+        shift = number % max(len(present), 1)
+        for peer in present[shift:] + present[:shift]:
+            outcome = result.peers[peer.name]
+            if outcome.failed is not None:
+                continue
+            try:
+                _visit(case, peer, environment, plan, number, outcome)
+            except BenchmarkFailure as failure:
+                if not plan.keep_going:
+                    raise
+                outcome.failed = str(failure)
+                print(f"  {peer.name:16} FAILED: {failure}", flush=True)
+    return result
+
+
+def _visit(
+    case: Case,
+    peer: Peer,
+    environment: Environment,
+    plan: Plan,
+    number: int,
+    outcome: PeerResult,
+) -> None:
+    counting = number < plan.counted_rounds and syscalls.unavailable() is None
+    with Server(peer.name, peer.command(environment), {"PYTHONPATH": ""}) as server:
+        command = load_command(environment, case.load, server.port, server.pid)
+        limit = plan.seconds + plan.warmup + GRACE_SECONDS
+        times = ["--seconds", str(plan.seconds), "--warmup", str(plan.warmup)]
+        sample = run_load([*command, *times], limit)
+        if counting:
+            short = ["--seconds", str(COUNTED_SECONDS), "--warmup", "0"]
+            with syscalls.SyscallCounter(server.pid) as counter:
+                counted = run_load([*command, *short], limit)
+            sample["syscalls_per_unit"] = counter.count / max(case.unit.count_of(counted), 1)
+    outcome.samples.append(sample)
+    rate = case.unit.rate_of(sample)
+    print(f"  round {number + 1}  {peer.name:16} {rate:>12,.2f} {case.unit.rate}", flush=True)

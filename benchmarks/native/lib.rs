@@ -1,0 +1,25 @@
+//! What the load generators share: the command line, the test pattern, the processor time of the
+//! server under test, latency percentiles and the one JSON line that a run ends with.
+//!
+//! Nothing here knows a protocol; that is the business of each program.
+
+pub mod args;
+pub mod cpu;
+pub mod latency;
+pub mod pattern;
+pub mod report;
+
+/// Every load generator ends in one of two ways: a JSON line on stdout and status 0, or a message on
+/// stderr and status 1. A wrong byte or a lost connection is never a slow success.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Runs a program's body and turns its failure into a message and status 1.
+pub fn exit_with(name: &str, outcome: Result<(), Failure>) -> std::process::ExitCode {
+    match outcome {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{name}: {failure}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Run the benchmarks and write BENCHMARK.md.
+
+    python benchmarks/run.py                  every case, 7 rounds
+    python benchmarks/run.py --quick tcp      the TCP cases, under five minutes for everything
+    python benchmarks/run.py --report         BENCHMARK.md and charts again from the last results
+
+The first run makes an environment of its own (a virtual environment with the peers and this project,
+the native programs, a certificate). A client's error ends the run with status 1; `--keep-going`
+finishes the others first, and marks the failed one in the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.harness import environment, machine, report, syscalls
+from benchmarks.harness.cases import CASES, select
+from benchmarks.harness.process import BenchmarkFailure
+from benchmarks.harness.rounds import Plan, run_case
+
+QUICK = Plan(rounds=3, seconds=1.0, warmup=0.3, counted_rounds=1, keep_going=False)
+FULL = Plan(rounds=7, seconds=3.0, warmup=0.5, counted_rounds=3, keep_going=False)
+
+
+def main() -> int:
+    """Parse the command line, run, report."""
+    options = _options()
+    if options.list:
+        print("\n".join(f"{case.name:20} {case.title}" for case in CASES))
+        return 0
+    if options.report:
+        report.write()
+        return 0
+    try:
+        cases = select(options.cases)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    place = environment.set_up(options.python, options.venv, install=not options.no_install)
+    plan = _plan(options)
+    _say_conditions()
+    failed = False
+    for case in cases:
+        print(case.title, flush=True)
+        try:
+            result = run_case(case, place, plan)
+        except BenchmarkFailure as failure:
+            print(f"FAILED: {case.name}: {failure}", file=sys.stderr)
+            return 1
+        failed |= any(peer.failed for peer in result.peers.values())
+        result.save()
+    report.write()
+    return 1 if failed else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("cases", nargs="*", help="case names or tags (tcp, quic, h3); all if none")
+    parser.add_argument("--peers", nargs="+", default=[], help="only these peers")
+    parser.add_argument("--quick", action="store_true", help="3 short rounds")
+    parser.add_argument("--rounds", type=int, help="rounds of each case")
+    parser.add_argument("--seconds", type=float, help="timed window of a visit")
+    parser.add_argument("--keep-going", action="store_true", help="finish before failing")
+    parser.add_argument("--python", type=Path, help="interpreter to make the environment with")
+    parser.add_argument("--venv", type=Path, help="environment to use instead of our own")
+    parser.add_argument("--no-install", action="store_true", help="install and build nothing")
+    parser.add_argument("--list", action="store_true", help="name the cases")
+    parser.add_argument("--report", action="store_true", help="write the report, run nothing")
+    return parser.parse_args()
+
+
+def _plan(options: argparse.Namespace) -> Plan:
+    base = QUICK if options.quick else FULL
+    return Plan(
+        rounds=options.rounds or base.rounds,
+        seconds=options.seconds or base.seconds,
+        warmup=base.warmup,
+        counted_rounds=base.counted_rounds,
+        keep_going=options.keep_going,
+        peers=frozenset(options.peers),
+    )
+
+
+def _say_conditions() -> None:
+    load = machine.load_average()
+    if load > 0.5:
+        print(f"note: load average {load:.1f}; figures of a busy machine are noise", flush=True)
+    reason = syscalls.unavailable()
+    if reason is not None:
+        print(f"note: system calls are not counted: {reason}", flush=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

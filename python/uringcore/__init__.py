@@ -1,0 +1,33 @@
+"""asyncio on io_uring, with QUIC, HTTP/3 and WebTransport on the same ring.
+
+``uringcore.run(main())`` runs an asyncio program on the loop; ``uringcore.asyncio`` and
+``uringcore.quic`` have the names of aioquic; ``uringcore app:app`` serves an ASGI application.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ._policy import install, new_event_loop, run
+from ._uringcore import __version__
+from .loop import UringEventLoop
+
+if TYPE_CHECKING:
+    from ._policy import EventLoopPolicy
+
+__all__ = [
+    "EventLoopPolicy",
+    "UringEventLoop",
+    "__version__",
+    "install",
+    "new_event_loop",
+    "run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "EventLoopPolicy":
+        from . import _policy
+
+        return _policy._policy_class()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

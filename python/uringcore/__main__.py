@@ -1,0 +1,8 @@
+"""``python -m uringcore`` is the command ``uringcore``."""
+
+import sys
+
+from uringcore.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""Ways to make asyncio use this loop: ``run``, ``new_event_loop``, ``install``, the policy."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import warnings
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .loop import UringEventLoop
+
+if TYPE_CHECKING:
+    _PolicyBase = asyncio.AbstractEventLoopPolicy
+
+_T = TypeVar("_T")
+
+
+def new_event_loop(backend: str | None = None) -> UringEventLoop:
+    """Make an event loop: the factory for ``asyncio.run(..., loop_factory=...)`` and its like.
+
+    Args:
+        backend: ``"uring"``, ``"epoll"``, or ``None`` to choose by itself.
+    """
+    return UringEventLoop(backend)
+
+
+def run(
+    main: Coroutine[Any, Any, _T], *, debug: bool | None = None, backend: str | None = None
+) -> _T:
+    """Run a coroutine on a new loop and close it: ``asyncio.run`` on this package's loop.
+
+    Args:
+        main: the coroutine to run.
+        debug: asyncio's debug mode; ``None`` leaves it to the environment.
+        backend: ``"uring"``, ``"epoll"``, or ``None`` to choose by itself.
+
+    Raises:
+        RuntimeError: another loop is running in this thread.
+        ValueError: ``main`` is not a coroutine, or ``backend`` is unknown.
+    """
+    if sys.version_info >= (3, 11):
+        with asyncio.Runner(debug=debug, loop_factory=lambda: new_event_loop(backend)) as runner:
+            return runner.run(main)
+    return _run_without_runner(main, debug, backend)
+
+
+def _run_without_runner(
+    main: Coroutine[Any, Any, _T], debug: bool | None, backend: str | None
+) -> _T:
+    """What CPython 3.10's ``asyncio.run`` does; it has neither a Runner nor a loop factory."""
+    if asyncio._get_running_loop() is not None:
+        raise RuntimeError("uringcore.run() cannot be called from a running event loop")
+    if not asyncio.iscoroutine(main):
+        raise ValueError(f"a coroutine was expected, got {main!r}")
+    loop = new_event_loop(backend)
+    try:
+        asyncio.set_event_loop(loop)
+        if debug is not None:
+            loop.set_debug(debug)
+        return loop.run_until_complete(main)
+    finally:
+        try:
+            _cancel_all_tasks(loop)
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.run_until_complete(loop.shutdown_default_executor())
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
+
+
+def _cancel_all_tasks(loop: UringEventLoop) -> None:
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+    for task in tasks:
+        if not task.cancelled() and task.exception() is not None:
+            loop.call_exception_handler(
+                {
+                    "message": "unhandled exception during uringcore.run() shutdown",
+                    "exception": task.exception(),
+                    "task": task,
+                }
+            )
+
+
+def install() -> None:
+    """Make every new asyncio loop of this process one of ours, through the event loop policy.
+
+    asyncio deprecates policies in 3.14 and removes them in 3.16: prefer :func:`run` or a
+    ``loop_factory``.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        asyncio.set_event_loop_policy(_policy_class()())
+
+
+_policy: type[Any] | None = None
+
+
+def _policy_class() -> type[Any]:
+    """Make the policy class on first use: merely naming asyncio's base class warns on 3.14."""
+    global _policy
+    if _policy is None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            base: Any = asyncio.DefaultEventLoopPolicy
+
+        class EventLoopPolicy(base):  # type: ignore[misc]
+            """asyncio's default policy, with :class:`UringEventLoop` as the loop it makes."""
+
+            _loop_factory = UringEventLoop
+
+        EventLoopPolicy.__module__ = "uringcore"
+        EventLoopPolicy.__qualname__ = "EventLoopPolicy"
+        _policy = EventLoopPolicy
+    return _policy

@@ -1,0 +1,103 @@
+"""``connect``: a QUIC client as an asynchronous context manager."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from uringcore.asyncio.protocol import QuicConnectionProtocol, QuicStreamHandler
+from uringcore.asyncio.server import warn_about_tickets
+from uringcore.quic.configuration import QuicConfiguration
+from uringcore.quic.connection import QuicConnection
+from uringcore.quic.endpoint import QuicTransport, create_quic_endpoint
+from uringcore.quic.errors import QuicConnectionRefusedError
+
+__all__ = ["connect"]
+
+
+@asynccontextmanager
+async def connect(
+    host: str,
+    port: int,
+    *,
+    configuration: QuicConfiguration | None = None,
+    create_protocol: Callable[..., Any] = QuicConnectionProtocol,
+    session_ticket_handler: Callable[[Any], None] | None = None,
+    stream_handler: QuicStreamHandler | None = None,
+    token_handler: Callable[[bytes], None] | None = None,
+    wait_connected: bool = True,
+    local_port: int = 0,
+    local_host: str | None = None,
+) -> AsyncGenerator[Any, None]:
+    """Connects to a QUIC server and yields the connection's protocol::
+
+        async with connect("example.com", 4433, configuration=configuration) as client:
+            reader, writer = await client.create_stream()
+
+    Leaving the block closes the connection. The arguments are aioquic's; ``local_host`` is ours and
+    chooses the local address.
+
+    ``wait_connected=False`` yields at once; what is sent then goes out when the handshake is done.
+
+    When the name has several addresses they are tried in turn while they refuse.
+
+    Raises :class:`~uringcore.quic.errors.QuicCertificateError` for a certificate that is not
+    accepted or not for ``host``, :class:`~uringcore.quic.errors.QuicAlpnError` when there is no
+    application protocol in common, :class:`~uringcore.quic.errors.QuicConnectionRefusedError` when
+    nobody listens there, another :class:`~uringcore.quic.errors.QuicConnectionError` for any other
+    end of the handshake, and ``QuicConfigurationError`` for an impossible configuration.
+    """
+    loop = asyncio.get_running_loop()
+    warn_about_tickets(session_ticket_handler, token_handler)
+    if configuration is None:
+        configuration = QuicConfiguration(is_client=True)
+    if not configuration.is_client:
+        raise ValueError("configuration: is_client must be true for connect()")
+    if configuration.server_name is None:
+        configuration = configuration._named(host)
+
+    def factory(quic: QuicConnection) -> Any:
+        return create_protocol(quic, stream_handler=stream_handler)
+
+    infos = await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+    if not infos:
+        raise OSError(f"getaddrinfo() returned nothing for {host!r}")
+    for index, info in enumerate(infos):
+        wildcard = "::" if info[0] == socket.AF_INET6 else "0.0.0.0"
+        transport, protocol = await create_quic_endpoint(
+            loop,
+            factory,
+            (local_host or wildcard, local_port),
+            info[4][:2],
+            configuration=configuration,
+            family=info[0],
+        )
+        try:
+            if wait_connected:
+                await protocol.wait_connected()
+        except QuicConnectionRefusedError:
+            await _finish(transport, protocol)
+            if index + 1 < len(infos):
+                continue
+            raise
+        except BaseException:
+            await _finish(transport, protocol)
+            raise
+        break
+    try:
+        yield protocol
+    finally:
+        await _finish(transport, protocol)
+
+
+async def _finish(transport: QuicTransport, protocol: Any) -> None:
+    """Closes the connection and its socket; cancellation cannot leave either open."""
+    try:
+        protocol.close()
+        await protocol.wait_closed()
+    finally:
+        transport.close()
+    await transport.wait_closed()

@@ -1,0 +1,489 @@
+"""``QuicConnectionProtocol``: what a program derives from, and its streams as readers and writers.
+
+Two things are here that aioquic lacks: flow control in both directions (``writer.drain()`` waits for
+the send queue to fall, a slow reader stops the peer) and the cause of a failed connection as the
+exception that ``wait_connected`` raises. Packets are not this file's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+from uringcore._uringcore import LoopCore
+from uringcore.quic import events
+from uringcore.quic.connection import NetworkAddress, QuicConnection
+from uringcore.quic.errors import QuicConnectionError, error_from_event
+from uringcore.quic.foreign import ForeignDriver
+from uringcore.quic.packet import QuicErrorCode
+
+__all__ = [
+    "QuicConnectionIdHandler",
+    "QuicConnectionProtocol",
+    "QuicStreamAdapter",
+    "QuicStreamHandler",
+]
+
+QuicConnectionIdHandler = Callable[[bytes], None]
+QuicStreamHandler = Callable[
+    [asyncio.StreamReader, asyncio.StreamWriter], "Coroutine[Any, Any, None] | None"
+]
+
+
+class QuicConnectionProtocol(asyncio.DatagramProtocol):
+    """One connection. Override :meth:`quic_event_received` to handle its events."""
+
+    def __init__(
+        self, quic: QuicConnection, stream_handler: QuicStreamHandler | None = None
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self._loop = loop
+        self._quic = quic
+        self._transport: asyncio.BaseTransport | None = None
+        self._connected = False
+        self._connected_waiters: list[asyncio.Future[None]] = []
+        self._closed = asyncio.Event()
+        self._error: QuicConnectionError | None = None
+        self._ping_waiters: dict[int, asyncio.Future[None]] = {}
+        self._drain_waiters: dict[int, list[asyncio.Future[None]]] = {}
+        self._streams: dict[int, QuicStreamAdapter] = {}
+        self._stream_handler = stream_handler
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._flush: Callable[[], None] | None = None
+
+        # aioquic's hooks.
+        self._connection_id_issued_handler: QuicConnectionIdHandler = lambda c: None
+        self._connection_id_retired_handler: QuicConnectionIdHandler = lambda c: None
+        self._connection_terminated_handler: Callable[[], None] = lambda: None
+        quic._set_receiver(self._quic_events_received)
+
+    # Commands -----------------------------------------------------------------------------------
+
+    def change_connection_id(self) -> None:
+        """Uses another of the peer's connection ids."""
+        self._quic.change_connection_id()
+        self.transmit()
+
+    def close(
+        self, error_code: int = QuicErrorCode.NO_ERROR, reason_phrase: str = ""
+    ) -> None:
+        """Closes the connection with an application's error code and a reason.
+
+        What is queued and not yet sent is dropped: await ``writer.wait_closed()`` first, or
+        :meth:`drain` and the peer's answer.
+        """
+        if self._quic._is_started:
+            self._quic.close(error_code=error_code, reason_phrase=reason_phrase)
+            self.transmit()
+        elif not self._closed.is_set():
+            event = events.ConnectionTerminated(
+                error_code=error_code, frame_type=None, reason_phrase=reason_phrase
+            )
+            self._quic_events_received([event])
+
+    def connect(self, addr: NetworkAddress, transmit: bool = True) -> None:
+        """Begins the TLS handshake with ``addr``, an ``(ip, port)`` tuple. Clients only, once."""
+        self._quic.connect(addr, now=self._loop.time())
+        if transmit:
+            self.transmit()
+
+    async def create_stream(
+        self, is_unidirectional: bool = False
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Opens a stream and returns its reader and writer.
+
+        The id is taken at once, so two calls in a row give two streams.
+        """
+        stream_id = self._quic.get_next_available_stream_id(is_unidirectional=is_unidirectional)
+        self._quic.send_stream_data(stream_id, b"")
+        return self._create_stream(stream_id)
+
+    async def drain(self, stream_id: int) -> None:
+        """Waits while more than ``send_buffer_high`` bytes are queued on the stream.
+
+        Raises ``ConnectionResetError`` when the stream or the connection ends meanwhile.
+        """
+        if self._error is not None:
+            raise ConnectionResetError("the connection is closed") from self._error
+        high = self._quic.configuration.send_buffer_high
+        if self._quic.get_send_buffer_size(stream_id) <= high:
+            return
+        waiter = self._loop.create_future()
+        self._drain_waiters.setdefault(stream_id, []).append(waiter)
+        await waiter
+
+    def request_key_update(self) -> None:
+        """Changes the encryption keys."""
+        self._quic.request_key_update()
+        self.transmit()
+
+    async def ping(self) -> None:
+        """Pings the peer and waits for the answer.
+
+        Raises :class:`~uringcore.quic.errors.QuicConnectionError` when the connection ends first.
+        """
+        if self._error is not None:
+            raise self._error
+        waiter = self._loop.create_future()
+        uid = id(waiter)
+        self._ping_waiters[uid] = waiter
+        self._quic.send_ping(uid)
+        self.transmit()
+        try:
+            await waiter
+        finally:
+            self._ping_waiters.pop(uid, None)
+
+    def stats(self) -> dict[str, Any]:
+        """Counters and estimates of the connection: bytes, packets, loss, round-trip time."""
+        return self._quic.stats()
+
+    def transmit(self) -> None:
+        """Sends what is queued. On uringcore's loop that happens by itself at the turn's end."""
+        if self._flush is not None:
+            self._flush()
+
+    async def wait_closed(self) -> None:
+        """Waits until the connection is closed. Never raises for the way in which it ended."""
+        await self._closed.wait()
+
+    async def wait_connected(self) -> None:
+        """Waits until the TLS handshake is complete.
+
+        Raises what went wrong, as soon as it is known:
+        :class:`~uringcore.quic.errors.QuicCertificateError`,
+        :class:`~uringcore.quic.errors.QuicAlpnError`,
+        :class:`~uringcore.quic.errors.QuicConnectionRefusedError`, or another
+        :class:`~uringcore.quic.errors.QuicConnectionError`.
+        """
+        if self._error is not None:
+            raise self._error
+        if not self._connected:
+            waiter = self._loop.create_future()
+            self._connected_waiters.append(waiter)
+            await waiter
+
+    # Called by the transport --------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection's transport is known. Override with a call to this one."""
+        self._transport = transport
+        flush = getattr(transport, "flush", None)
+        if flush is not None:
+            self._flush = None if isinstance(self._loop, LoopCore) else flush
+        else:
+            # A plain UDP transport of the program's own: this connection is moved by itself.
+            driver = ForeignDriver(self._loop, _OwnConnection(self._quic))
+            driver.connection_made(transport)
+            self._own_driver = driver
+            self._flush = driver.flush
+
+    def datagram_received(self, data: bytes, addr: NetworkAddress) -> None:
+        """A datagram for a connection on a plain UDP transport."""
+        self._own_driver.datagram_received(data, addr)
+
+    # To be overridden ---------------------------------------------------------------------------
+
+    def quic_event_received(self, event: events.QuicEvent) -> None:
+        """Called for each event. This one feeds the streams' readers.
+
+        What it raises goes to the loop's exception handler; later events still arrive.
+        """
+        if isinstance(event, events.StreamDataReceived):
+            adapter = self._streams.get(event.stream_id)
+            if adapter is None:
+                reader, writer = self._create_stream(event.stream_id)
+                adapter = self._streams[event.stream_id]
+                self._call_stream_handler(reader, writer)
+            adapter.data_received(event.data, event.end_stream)
+        elif isinstance(event, events.StreamReset):
+            adapter = self._streams.get(event.stream_id)
+            if adapter is not None:
+                code = event.error_code
+                adapter.read_failed(ConnectionResetError(f"the peer reset the stream: {code:#x}"))
+        elif isinstance(event, events.ConnectionTerminated):
+            for adapter in list(self._streams.values()):
+                if event.error_code == 0 and event.kind in ("local", "peer_application"):
+                    adapter.read_ended()
+                else:
+                    adapter.read_failed(error_from_event(event))
+
+    # Inside -------------------------------------------------------------------------------------
+
+    def _quic_events_received(self, received: list[events.QuicEvent]) -> None:
+        """One turn's events of this connection."""
+        trace = self._quic._quic_logger
+        for event in received:
+            try:
+                if trace is not None:
+                    self._quic._log(event)
+                if type(event) is not events.StreamDataReceived:
+                    self._handle_event(event)
+                self.quic_event_received(event)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as exc:
+                self._report("Exception in quic_event_received", exc)
+        if self._error is not None:
+            # Breaks the cycle between the connection and this object.
+            self._quic._set_receiver(None)
+            self._streams.clear()
+
+    def _handle_event(self, event: events.QuicEvent) -> None:
+        if isinstance(event, events.StreamWritable):
+            self._wake_drainers(event.stream_id, None)
+        elif isinstance(event, events.StreamFinished):
+            adapter = self._streams.get(event.stream_id)
+            if adapter is not None:
+                adapter.write_finished()
+        elif isinstance(event, events.StopSendingReceived):
+            reset = ConnectionResetError(f"the peer stopped the stream: {event.error_code:#x}")
+            self._wake_drainers(event.stream_id, reset)
+            adapter = self._streams.get(event.stream_id)
+            if adapter is not None:
+                adapter.write_failed(reset)
+        elif isinstance(event, events.HandshakeCompleted):
+            self._connected = True
+            for waiter in self._connected_waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            self._connected_waiters.clear()
+        elif isinstance(event, events.PingAcknowledged):
+            ping = self._ping_waiters.pop(event.uid, None)
+            if ping is not None and not ping.done():
+                ping.set_result(None)
+        elif isinstance(event, events.ConnectionTerminated):
+            self._terminated(event)
+        elif isinstance(event, events.ConnectionIdIssued):
+            self._connection_id_issued_handler(event.connection_id)
+        elif isinstance(event, events.ConnectionIdRetired):
+            self._connection_id_retired_handler(event.connection_id)
+
+    def _terminated(self, event: events.ConnectionTerminated) -> None:
+        peer = self._quic.get_peer_address()
+        error = error_from_event(event, None if peer is None else f"{peer[0]} port {peer[1]}")
+        self._error = error
+        for waiter in (*self._connected_waiters, *self._ping_waiters.values()):
+            if not waiter.done():
+                waiter.set_exception(error)
+        self._connected_waiters.clear()
+        self._ping_waiters.clear()
+        for stream_id in list(self._drain_waiters):
+            self._wake_drainers(stream_id, ConnectionResetError(str(error)))
+        for adapter in self._streams.values():
+            adapter.write_failed(ConnectionResetError(str(error)))
+        self._closed.set()
+        self._connection_terminated_handler()
+
+    def _wake_drainers(self, stream_id: int, error: Exception | None) -> None:
+        for waiter in self._drain_waiters.pop(stream_id, ()):
+            if waiter.done():
+                continue
+            if error is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(error)
+
+    def _create_stream(self, stream_id: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if not self._streams:
+            self._quic._notify_finished()
+        adapter = QuicStreamAdapter(self, stream_id)
+        self._streams[stream_id] = adapter
+        reader = asyncio.StreamReader(limit=_READER_LIMIT, loop=self._loop)
+        # StreamReader pauses this transport above twice its limit and resumes it at the limit.
+        reader.set_transport(adapter)
+        if not self._quic._stream_can_receive(stream_id):
+            reader.feed_eof()
+            adapter.reading = False
+        adapter.reader = reader
+        # StreamWriter asks its protocol for `_drain_helper` and `_get_close_waiter` only.
+        flow = cast(asyncio.StreamReaderProtocol, _StreamFlow(adapter))
+        writer = asyncio.StreamWriter(adapter, flow, reader, self._loop)
+        return reader, writer
+
+    def _call_stream_handler(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        if self._stream_handler is None:
+            return
+        result = self._stream_handler(reader, writer)
+        if asyncio.iscoroutine(result):
+            task = self._loop.create_task(result)
+            self._tasks.add(task)
+            task.add_done_callback(self._stream_handler_done)
+
+    def _stream_handler_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            exc = task.exception()
+            if exc is not None:
+                self._report("Unhandled exception in a QUIC stream handler", exc)
+
+    def _report(self, message: str, exc: BaseException) -> None:
+        context = {"message": message, "exception": exc, "protocol": self}
+        if self._transport is not None:
+            context["transport"] = self._transport
+        self._loop.call_exception_handler(context)
+
+
+class QuicStreamAdapter(asyncio.Transport):
+    """One stream as an asyncio transport, for its ``StreamReader`` and ``StreamWriter``."""
+
+    def __init__(self, protocol: QuicConnectionProtocol, stream_id: int) -> None:
+        super().__init__({"stream_id": stream_id})
+        self.protocol = protocol
+        self.stream_id = stream_id
+        self.reader: asyncio.StreamReader | None = None
+        self.reading = True
+        self.writing = protocol._quic._stream_can_send(stream_id)
+        self.write_error: Exception | None = None
+        self._closing = False
+        self._close_waiter: asyncio.Future[None] | None = None
+
+    # asyncio.Transport --------------------------------------------------------------------------
+
+    def can_write_eof(self) -> bool:
+        """Whether this side sends on the stream."""
+        return self.protocol._quic._stream_can_send(self.stream_id)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Queues ``data``. On a stream that has failed it is discarded, as asyncio does."""
+        if self._closing:
+            raise RuntimeError("Cannot call write() after write_eof()")
+        if self.write_error is not None:
+            return
+        try:
+            self.protocol._quic.send_stream_data(self.stream_id, data)
+        except ConnectionResetError as exc:
+            self.write_failed(exc)
+        self.protocol.transmit()
+
+    def write_eof(self) -> None:
+        """Finishes our side of the stream, after what is queued."""
+        if self._closing:
+            return
+        self._closing = True
+        if self.write_error is not None or not self.writing:
+            return
+        try:
+            self.protocol._quic.send_stream_data(self.stream_id, b"", end_stream=True)
+        except ConnectionResetError as exc:
+            self.write_failed(exc)
+        self.protocol.transmit()
+
+    def close(self) -> None:
+        """Finishes our side; what the peer still sends is read until its end."""
+        if self.can_write_eof():
+            self.write_eof()
+        else:
+            self._closing = True
+
+    def abort(self) -> None:
+        """Gives both directions up at once (error code 0)."""
+        quic = self.protocol._quic
+        self._closing = True
+        if self.writing:
+            quic.reset_stream(self.stream_id, 0)
+            self.write_failed(ConnectionResetError("the stream was aborted"))
+        if self.reading:
+            quic.stop_stream(self.stream_id, 0)
+            self.read_failed(ConnectionResetError("the stream was aborted"))
+        self.protocol.transmit()
+
+    def is_closing(self) -> bool:
+        """Whether our side is finished."""
+        return self._closing
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that wait to be sent."""
+        return self.protocol._quic.get_send_buffer_size(self.stream_id)
+
+    def pause_reading(self) -> None:
+        """Reads no further: the peer runs out of credit and stops."""
+        if self.reading:
+            self.protocol._quic.pause_stream(self.stream_id)
+            self.protocol.transmit()
+
+    def resume_reading(self) -> None:
+        """Reads on."""
+        if self.reading:
+            self.protocol._quic.resume_stream(self.stream_id)
+            self.protocol.transmit()
+
+    # From the protocol --------------------------------------------------------------------------
+
+    def data_received(self, data: bytes, end_stream: bool) -> None:
+        if self.reader is None or not self.reading:
+            return
+        self.reader.feed_data(data)
+        if end_stream:
+            self.read_ended()
+
+    def read_ended(self) -> None:
+        if self.reading and self.reader is not None:
+            self.reading = False
+            self.reader.feed_eof()
+            self._forget_if_over()
+
+    def read_failed(self, error: Exception) -> None:
+        if self.reading and self.reader is not None:
+            self.reading = False
+            self.reader.set_exception(error)
+            self._forget_if_over()
+
+    def write_finished(self) -> None:
+        """The peer has acknowledged everything up to our end."""
+        self.writing = False
+        if self._close_waiter is not None and not self._close_waiter.done():
+            self._close_waiter.set_result(None)
+        self._forget_if_over()
+
+    def write_failed(self, error: Exception) -> None:
+        if self.writing:
+            self.write_error = error
+            self.write_finished()
+
+    def close_waiter(self) -> asyncio.Future[None]:
+        if self._close_waiter is None:
+            self._close_waiter = self.protocol._loop.create_future()
+            if not self.writing:
+                self._close_waiter.set_result(None)
+        return self._close_waiter
+
+    def _forget_if_over(self) -> None:
+        if not self.reading and not self.writing:
+            self.protocol._streams.pop(self.stream_id, None)
+
+
+class _StreamFlow:
+    """What ``StreamWriter`` wants of its protocol."""
+
+    def __init__(self, adapter: QuicStreamAdapter) -> None:
+        self._adapter = adapter
+
+    async def _drain_helper(self) -> None:
+        if self._adapter.write_error is not None:
+            raise self._adapter.write_error
+        await self._adapter.protocol.drain(self._adapter.stream_id)
+
+    def _get_close_waiter(self, stream: asyncio.StreamWriter) -> asyncio.Future[None]:
+        return self._adapter.close_waiter()
+
+
+class _OwnConnection:
+    """A connection without an endpoint of its own to drive, in the form that a driver takes."""
+
+    def __init__(self, quic: QuicConnection) -> None:
+        self._quic = quic
+        self.receive_datagram = quic.receive_datagram
+        self.datagrams_to_send = quic.datagrams_to_send
+        self.get_timer = quic.get_timer
+        self.handle_timer = quic.handle_timer
+
+    def deliver_events(self) -> None:
+        # With a receiver set, asking for the next event delivers all of them.
+        self._quic.next_event()
+
+
+_READER_LIMIT = 256 * 1024

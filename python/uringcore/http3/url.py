@@ -1,0 +1,59 @@
+"""What a URL says: where to connect, and what to ask there (RFC 3986, RFC 9110 section 4.2.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote, urlsplit
+
+from uringcore.http3.errors import URLError
+
+__all__ = ["Origin", "parse_url", "target"]
+
+# What may stand in a path or query as it is; everything else is percent-encoded as UTF-8.
+SAFE = "/:?#[]@!$&'()*+,;=%-._~"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where to connect: host without brackets, port, and the authority as it goes on the wire."""
+
+    host: str
+    port: int
+    authority: str
+
+
+def parse_url(url: str) -> tuple[Origin, str]:
+    """The origin and the request target (path and query) of an ``https`` URL.
+
+    Raises :class:`URLError`.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as exc:
+        raise URLError(f"{url!r} is not a URL: {exc}") from None
+    if parts.scheme != "https":
+        raise URLError(f"{url!r}: HTTP/3 needs an https:// URL")
+    if not parts.hostname:
+        raise URLError(f"{url!r} names no host")
+    if parts.username is not None or parts.password is not None:
+        raise URLError(f"{url!r}: user names in URLs are not supported (RFC 9110 section 4.2.4)")
+    host = to_ascii(parts.hostname, url)
+    shown = f"[{host}]" if ":" in host else host
+    authority = shown if port in (None, 443) else f"{shown}:{port}"
+    return Origin(host, port or 443, authority), target(parts.path, parts.query)
+
+
+def to_ascii(host: str, url: str) -> str:
+    if host.isascii():
+        return host
+    try:
+        return host.encode("idna").decode("ascii")
+    except UnicodeError as exc:
+        raise URLError(f"{url!r}: the host name is not valid: {exc}") from None
+
+
+def target(path: str, query: str = "") -> str:
+    """A path and query as they go into ``:path``; the path of an origin alone is ``/``."""
+    text = quote(path or "/", safe=SAFE)
+    return f"{text}?{quote(query, safe=SAFE)}" if query else text

@@ -1,0 +1,398 @@
+"""The event loop: what asyncio's own unix loop class does not already do well.
+
+``UringEventLoop`` puts the Rust core (:class:`uringcore._uringcore.LoopCore`: scheduling, timers,
+watchers, stream and datagram transports, all on the ring) in front of
+:class:`asyncio.SelectorEventLoop` in the method resolution order. What the core does not replace
+(happy eyeballs, subprocesses, signal handlers, the ``sock_*`` calls, debug mode, executors) is
+CPython's own code of the running version, so its behaviour and its newest arguments are exact.
+
+Not here: QUIC (``create_quic_endpoint`` imports it on first use), and any byte on the wire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import selectors
+import signal
+import socket
+import sys
+import threading
+import time
+import weakref
+from asyncio import events, format_helpers, sslproto
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+from . import _uringcore
+
+if TYPE_CHECKING:
+    import contextvars
+    import ssl
+
+    from .quic.configuration import QuicConfiguration
+
+__all__ = ["BACKENDS", "UringEventLoop"]
+
+BACKENDS = ("uring", "epoll")
+
+logger = logging.getLogger("uringcore")
+_asyncio_logger = logging.getLogger("asyncio")
+
+_SERVER_KNOWS_ITS_CLIENTS = sys.version_info >= (3, 13)
+_ACCEPT_RETRY_SECONDS = 1.0
+
+
+class _NoSelector(selectors.BaseSelector):
+    """Stands where asyncio keeps its selector: nothing may ever be registered with it."""
+
+    def _refuse(self) -> NoReturn:
+        raise RuntimeError("uringcore loops have no selector; use add_reader() and add_writer()")
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> NoReturn:
+        self._refuse()
+
+    def unregister(self, fileobj: Any) -> NoReturn:
+        self._refuse()
+
+    def select(self, timeout: float | None = None) -> NoReturn:
+        self._refuse()
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return {}
+
+
+class UringEventLoop(_uringcore.LoopCore, asyncio.SelectorEventLoop):  # type: ignore[misc]
+    """An asyncio event loop on io_uring, or on epoll where io_uring is not to be had.
+
+    Args:
+        backend: ``"uring"`` or ``"epoll"`` to insist; ``None`` takes the environment variable
+            ``URINGCORE_BACKEND`` and, without one, io_uring if this host allows it.
+
+    Raises:
+        RuntimeError: ``backend="uring"`` was asked for and io_uring cannot be set up. The message
+            names the cause and the cure.
+        ValueError: ``backend`` (or the environment variable) is something else.
+    """
+
+    # asyncio sends empty datagrams since 3.12.? only; older versions drop them silently.
+    _sends_empty_datagrams = sys.version_info >= (3, 13)
+
+    def __new__(cls, backend: str | None = None) -> UringEventLoop:
+        return cast(UringEventLoop, super().__new__(cls, backend or _backend_from_environment()))
+
+    def __init__(self, backend: str | None = None) -> None:
+        asyncio.SelectorEventLoop.__init__(self, _NoSelector())
+        if self._fallback_reason is not None:
+            logger.info("io_uring is not available, using epoll: %s", self._fallback_reason)
+        else:
+            logger.debug("event loop backend: %s", self.backend)
+        _open_loops.add(self)
+
+    def stats(self) -> dict[str, int]:
+        """Counters and gauges of this loop.
+
+        Counters: ``turns``, ``syscalls`` (entries into the kernel by the loop), ``submissions``,
+        ``completions``, ``wakes``, ``enobufs``, ``rearms``. Gauges: ``ops_in_flight``, ``slots``,
+        ``buffers_total``, ``buffers_out``, ``streams``, ``listeners``, ``datagrams``, ``readers``
+        (one is the loop's own), ``writers``, ``quic_endpoints``, ``quic_connections``, ``timers``,
+        ``ready``.
+
+        Raises:
+            RuntimeError: the loop is closed, or runs in another thread right now.
+        """
+        return self._core_stats()
+
+    # Running ------------------------------------------------------------------------------------
+
+    def run_forever(self) -> None:
+        """Run until :meth:`stop` is called."""
+        if threading.current_thread() is not threading.main_thread() or self.is_closed():
+            super().run_forever()
+            return
+        # With a wakeup descriptor, a signal that arrives just before the loop goes to sleep still
+        # wakes it: the system call alone would be interrupted only while it sleeps.
+        previous = signal.set_wakeup_fd(self._csock.fileno(), warn_on_full_buffer=False)
+        try:
+            super().run_forever()
+        finally:
+            if not self._signal_handlers and not self.is_closed():
+                signal.set_wakeup_fd(previous)
+
+    def close(self) -> None:
+        """Close the loop: nothing runs on it any more. Idempotent.
+
+        Raises:
+            RuntimeError: the loop is running.
+        """
+        if self.is_closed():
+            return
+        super().close()
+        _open_loops.discard(self)
+        self._core_close()
+
+    # Transports ---------------------------------------------------------------------------------
+
+    def _make_socket_transport(
+        self,
+        sock: socket.socket,
+        protocol: asyncio.BaseProtocol,
+        waiter: asyncio.Future[None] | None = None,
+        *,
+        extra: dict[str, Any] | None = None,
+        server: Any = None,
+    ) -> Any:
+        self._ensure_fd_no_transport(sock)
+        return _uringcore.StreamTransport(self, sock, protocol, waiter, extra, server)
+
+    def _make_ssl_transport(
+        self,
+        rawsock: socket.socket,
+        protocol: asyncio.BaseProtocol,
+        sslcontext: ssl.SSLContext,
+        waiter: asyncio.Future[None] | None = None,
+        *,
+        server_side: bool = False,
+        server_hostname: str | None = None,
+        extra: dict[str, Any] | None = None,
+        server: Any = None,
+        **timeouts: Any,
+    ) -> Any:
+        self._ensure_fd_no_transport(rawsock)
+        ssl_protocol = sslproto.SSLProtocol(
+            self,  # type: ignore[arg-type]
+            protocol,
+            sslcontext,
+            waiter,  # type: ignore[arg-type]
+            server_side,
+            server_hostname,
+            **timeouts,
+        )
+        _uringcore.StreamTransport(self, rawsock, ssl_protocol, None, extra, server)
+        return ssl_protocol._app_transport
+
+    def _make_datagram_transport(
+        self,
+        sock: socket.socket,
+        protocol: asyncio.DatagramProtocol,
+        address: Any = None,
+        waiter: asyncio.Future[None] | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> Any:
+        if sock.family not in (socket.AF_INET, socket.AF_INET6):
+            return super()._make_datagram_transport(sock, protocol, address, waiter, extra)
+        self._ensure_fd_no_transport(sock)
+        return _uringcore.DatagramTransport(self, sock, protocol, address, waiter, extra)
+
+    def _start_serving(
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        sock: socket.socket,
+        sslcontext: ssl.SSLContext | None = None,
+        server: Any = None,
+        backlog: int = 100,
+        *timeouts: Any,
+    ) -> None:
+        tls = None if sslcontext is None else (sslcontext, timeouts)
+        self._listen(sock.fileno(), protocol_factory, tls, server)
+
+    def _stop_serving(self, sock: socket.socket) -> None:
+        if not self.is_closed():
+            self._unlisten(sock.fileno())
+        sock.close()
+
+    async def _sendfile_native(self, transp: Any, file: Any, offset: int, count: int) -> int:
+        resume_reading = transp.is_reading()
+        transp.pause_reading()
+        await transp._make_empty_waiter()
+        self._set_watchable(transp._sock_fd, True)
+        try:
+            sent = await self.sock_sendfile(transp._sock, file, offset, count, fallback=False)
+            return cast(int, sent)
+        finally:
+            self._set_watchable(transp._sock_fd, False)
+            transp._reset_empty_waiter()
+            if resume_reading:
+                transp.resume_reading()
+
+    # What the core calls ------------------------------------------------------------------------
+
+    def _accept_tls(self, fd: int, protocol_factory: Any, tls: Any, server: Any) -> None:
+        sslcontext, timeouts = tls
+        conn = socket.socket(fileno=fd)
+        try:
+            extra = {"peername": conn.getpeername()}
+        except OSError:  # the peer is gone already; the handshake will say so
+            extra = {}
+        accept = self._accept_connection2(
+            protocol_factory, conn, extra, sslcontext, server, *timeouts
+        )
+        self.create_task(accept)
+
+    def _accept_failed(self, fd: int, exc: OSError) -> None:
+        self.call_exception_handler(
+            {
+                "message": "socket.accept() out of system resource",
+                "exception": exc,
+                "socket": fd,
+            }
+        )
+        self.call_later(_ACCEPT_RETRY_SECONDS, self._relisten, fd)
+
+    def _server_attach(self, server: Any, transport: Any) -> None:
+        if _SERVER_KNOWS_ITS_CLIENTS:
+            server._attach(transport)
+        else:
+            server._attach()
+
+    def _server_detach(self, server: Any, transport: Any) -> None:
+        if _SERVER_KNOWS_ITS_CLIENTS:
+            server._detach(transport)
+        else:
+            server._detach()
+
+    def _borrow_socket(self, fd: int) -> socket.socket:
+        """A socket object over a descriptor that the engine owns (and detaches it from at the end)."""
+        sock = socket.socket(fileno=fd)
+        sock.setblocking(False)
+        return sock
+
+    def _handle_raised(self, handle: Any, exc: BaseException) -> None:
+        source = format_helpers._format_callback_source(  # type: ignore[attr-defined]
+            handle._callback, handle._args or ()
+        )
+        self.call_exception_handler(
+            {"message": f"Exception in callback {source}", "exception": exc, "handle": handle}
+        )
+
+    def _report(
+        self, message: str, exc: BaseException, transport: Any = None, protocol: Any = None
+    ) -> None:
+        context: dict[str, Any] = {"message": message, "exception": exc}
+        if transport is not None:
+            context["transport"] = transport
+        if protocol is not None:
+            context["protocol"] = protocol
+        self.call_exception_handler(context)
+
+    def _log_transport_error(self, transport: Any, message: str, exc: BaseException) -> None:
+        _asyncio_logger.debug("%r: %s", transport, message, exc_info=exc)
+
+    def _log_warning(self, message: str) -> None:
+        _asyncio_logger.warning(message)
+
+    # Debug mode: asyncio's own handles, which record where they were made -------------------------
+
+    def _debug_handle(
+        self,
+        method: str,
+        callback: Callable[..., Any],
+        args: tuple[Any, ...],
+        context: contextvars.Context | None,
+    ) -> events.Handle:
+        if method == "call_soon":
+            self._check_thread()
+        self._check_callback(callback, method)
+        handle = events.Handle(callback, args, self, context)
+        if handle._source_traceback:
+            del handle._source_traceback[-1]
+        return handle
+
+    def _debug_timer(
+        self,
+        method: str,
+        when: float,
+        callback: Callable[..., Any],
+        args: tuple[Any, ...],
+        context: contextvars.Context | None,
+    ) -> events.TimerHandle:
+        self._check_thread()
+        self._check_callback(callback, method)
+        timer = events.TimerHandle(when, callback, args, self, context)
+        if timer._source_traceback:
+            del timer._source_traceback[-1]
+        timer._scheduled = True
+        return timer
+
+    def _run_debug_handle(self, handle: Any) -> None:
+        if isinstance(handle, events.TimerHandle):
+            handle._scheduled = False
+        self._current_handle = handle
+        started = time.monotonic()
+        try:
+            handle._run()
+        finally:
+            self._current_handle = None
+        seconds = time.monotonic() - started
+        if seconds >= self.slow_callback_duration:
+            _asyncio_logger.warning(
+                "Executing %s took %.3f seconds", _format_handle(handle), seconds
+            )
+
+    # QUIC ---------------------------------------------------------------------------------------
+
+    async def create_quic_endpoint(
+        self,
+        protocol_factory: Callable[..., Any],
+        local_addr: tuple[str, int] | None = None,
+        remote_addr: tuple[str, int] | None = None,
+        *,
+        configuration: QuicConfiguration,
+        sock: socket.socket | None = None,
+        **options: Any,
+    ) -> tuple[Any, Any]:
+        """Open a QUIC endpoint on this loop, in the manner of ``create_datagram_endpoint``.
+
+        With ``remote_addr`` the endpoint is a client's and connects; without, it accepts
+        connections, and ``protocol_factory`` makes one protocol for each.
+
+        Args:
+            protocol_factory: called with the :class:`~uringcore.quic.connection.QuicConnection`.
+            local_addr: ``(host, port)`` to bind to.
+            remote_addr: ``(host, port)`` to connect to.
+            configuration: certificates, ALPN, limits.
+            sock: an existing UDP socket to use instead of ``local_addr``.
+
+        Returns:
+            ``(transport, protocol)``; the protocol is ``None`` for an endpoint that accepts.
+        """
+        from .quic.endpoint import create_quic_endpoint
+
+        return await create_quic_endpoint(
+            self,
+            protocol_factory,
+            local_addr=local_addr,
+            remote_addr=remote_addr,
+            configuration=configuration,
+            sock=sock,
+            **options,
+        )
+
+
+def _format_handle(handle: Any) -> str:
+    callback = handle._callback
+    if isinstance(getattr(callback, "__self__", None), asyncio.Task):
+        return repr(callback.__self__)
+    return str(handle)
+
+
+def _backend_from_environment() -> str | None:
+    name = os.environ.get("URINGCORE_BACKEND") or None
+    if name not in (None, "auto", *BACKENDS):
+        raise ValueError(
+            f"URINGCORE_BACKEND must be 'uring', 'epoll' or 'auto', not {name!r}"
+        )
+    return name
+
+
+_open_loops: weakref.WeakSet[UringEventLoop] = weakref.WeakSet()
+
+
+def _forget_loops_in_child() -> None:
+    # A ring belongs to the process that made it; the child must neither submit to it nor reap.
+    for loop in list(_open_loops):
+        loop._after_fork_in_child()
+
+
+os.register_at_fork(after_in_child=_forget_loops_in_child)

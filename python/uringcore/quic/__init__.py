@@ -1,0 +1,1 @@
+"""QUIC (RFC 9000) under aioquic's names: configuration, connection, events, errors, logger."""

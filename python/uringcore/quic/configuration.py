@@ -1,0 +1,358 @@
+"""What one side of a QUIC connection is set up with, in aioquic's fields.
+
+A :class:`QuicConfiguration` is plain data. Certificates and keys may be given as files, PEM or DER
+bytes, or ``cryptography`` objects. :meth:`QuicConfiguration.setup` turns it into what the state
+machine takes, and raises :class:`~uringcore.quic.errors.QuicConfigurationError`, which names the
+field, for anything that is impossible or that uringcore cannot do.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TextIO
+
+from uringcore._uringcore import QuicClientSetup, QuicServerSetup
+from uringcore.quic.errors import QuicConfigurationError
+from uringcore.quic.logger import QuicLogger
+from uringcore.quic.packet import CONNECTION_ID_MAX_SIZE, QuicProtocolVersion
+from uringcore.tls import (
+    CipherSuite,
+    SessionTicket,
+    _certificate_to_der,
+    _key_to_der,
+    load_pem_private_key,
+    load_pem_x509_certificates,
+)
+
+__all__ = ["SMALLEST_MAX_DATAGRAM_SIZE", "QuicConfiguration"]
+
+SMALLEST_MAX_DATAGRAM_SIZE = 1200
+
+
+@dataclass
+class QuicConfiguration:
+    """The settings of a client or of a server."""
+
+    alpn_protocols: list[str] | None = None
+    """The application protocols to offer or accept, the preferred one first (RFC 7301)."""
+
+    congestion_control_algorithm: str = "reno"
+    """``"reno"``, ``"cubic"`` or ``"bbr"``."""
+
+    connection_id_length: int = 8
+    """The length of the connection ids that the peer addresses us by, 4 to 20 bytes."""
+
+    idle_timeout: float = 60.0
+    """Seconds without a packet from the peer after which the connection is dropped."""
+
+    is_client: bool = True
+    """Which side this is."""
+
+    max_data: int = 1048576
+    """Bytes that the peer may have in flight to us over all streams before we have read them."""
+
+    max_datagram_size: int = SMALLEST_MAX_DATAGRAM_SIZE
+    """UDP payload in bytes to start with; path MTU discovery may raise it."""
+
+    max_stream_data: int = 1048576
+    """Bytes that the peer may have in flight to us on one stream before we have read them."""
+
+    quic_logger: QuicLogger | None = None
+    """Where to write qlog traces."""
+
+    secrets_log_file: TextIO | None = None
+    """A text file to which TLS secrets are appended in NSS key log format, for Wireshark."""
+
+    server_name: str | None = None
+    """The name (or IP address) that the server's certificate must carry. Clients only."""
+
+    session_ticket: SessionTicket | None = None
+    """Not supported yet: must be ``None``."""
+
+    token: bytes = b""
+    """Not supported yet: must be empty. Tokens are kept inside and used for later connections."""
+
+    # As in aioquic, set by the load_ methods or by hand.
+    cadata: bytes | None = None
+    cafile: str | os.PathLike[str] | None = None
+    capath: str | os.PathLike[str] | None = None
+    certificate: Any = None
+    certificate_chain: list[Any] = field(default_factory=list)
+    cipher_suites: list[CipherSuite] | None = None
+    initial_rtt: float = 0.1
+    max_datagram_frame_size: int | None = None
+    """Largest DATAGRAM frame (RFC 9221) to accept in bytes; ``None`` turns DATAGRAM off."""
+
+    original_version: int | None = None
+    private_key: Any = None
+    quantum_readiness_test: bool = False
+    supported_versions: list[int] = field(
+        default_factory=lambda: [QuicProtocolVersion.VERSION_1, QuicProtocolVersion.VERSION_2]
+    )
+    """Versions in the program's order. QUIC version 1 must be among them and is what is spoken."""
+
+    verify_mode: int | None = None
+    """``ssl.CERT_NONE`` accepts any certificate; ``None`` means what is right for the side."""
+
+    # What aioquic does not have.
+    keep_alive: float | None = None
+    """Seconds of silence after which a PING keeps the connection open; ``None`` sends none."""
+
+    max_streams_bidi: int = 128
+    """Bidirectional streams that the peer may have open at once."""
+
+    max_streams_uni: int = 128
+    """Unidirectional streams that the peer may have open at once."""
+
+    mtu_discovery: bool = True
+    """Whether to probe for larger packets (RFC 8899)."""
+
+    send_buffer_high: int = 1048576
+    """Bytes queued on a stream above which ``drain()`` waits."""
+
+    send_buffer_low: int = 262144
+    """Bytes queued on a stream below which ``drain()`` goes on."""
+
+    _setup: tuple[tuple[Any, ...], QuicClientSetup | QuicServerSetup] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
+
+    def load_cert_chain(
+        self,
+        certfile: str | os.PathLike[str],
+        keyfile: str | os.PathLike[str] | None = None,
+        password: bytes | str | None = None,
+    ) -> None:
+        """Loads a certificate with its chain and the private key, from PEM files.
+
+        Without ``keyfile`` the key is looked for in ``certfile``. Raises ``OSError`` when a file
+        cannot be read and ``ValueError`` when it holds no certificate or no usable key.
+        """
+        pem = Path(certfile).read_bytes()
+        certificates = load_pem_x509_certificates(pem)
+        secret = password.encode() if isinstance(password, str) else password
+        if keyfile is not None:
+            self.private_key = load_pem_private_key(Path(keyfile).read_bytes(), secret)
+        elif b"PRIVATE KEY-----" in pem:
+            self.private_key = load_pem_private_key(pem, secret)
+        self.certificate = certificates[0]
+        self.certificate_chain = list(certificates[1:])
+
+    def load_verify_locations(
+        self,
+        cafile: str | os.PathLike[str] | None = None,
+        capath: str | os.PathLike[str] | None = None,
+        cadata: bytes | None = None,
+    ) -> None:
+        """Sets the authorities that may sign the peer's certificate, instead of the system's.
+
+        ``cafile`` is a PEM file, ``capath`` a directory of them, ``cadata`` PEM bytes.
+        """
+        self.cafile = cafile
+        self.capath = capath
+        self.cadata = cadata
+
+    def setup(self, *, retry: bool = False) -> QuicClientSetup | QuicServerSetup:
+        """What the state machine takes, built at most once per state of this object.
+
+        ``retry`` makes a server validate every client's address first (RFC 9000 section 8.1.2).
+        Raises :class:`~uringcore.quic.errors.QuicConfigurationError`.
+        """
+        key = self._fingerprint(retry)
+        if self._setup is None or self._setup[0] != key:
+            built = self._client_setup() if self.is_client else self._server_setup(retry)
+            self._setup = (key, built)
+        return self._setup[1]
+
+    def _named(self, server_name: str) -> QuicConfiguration:
+        """A copy for one server. The original may serve for many, so it is not written to."""
+        self.setup()
+        copy = replace(self, server_name=server_name)
+        copy._setup = self._setup
+        return copy
+
+    def _fingerprint(self, retry: bool) -> tuple[Any, ...]:
+        # Objects stand for themselves: the tuple keeps them alive, so an id cannot be reused.
+        values: list[Any] = [retry]
+        for name in self.__dataclass_fields__:
+            # The server's name belongs to a connection, not to what all connections share.
+            if name not in ("_setup", "server_name"):
+                value = getattr(self, name)
+                values.append(tuple(value) if isinstance(value, list) else value)
+        return tuple(values)
+
+    def _client_setup(self) -> QuicClientSetup:
+        self._check()
+        verify = self.verify_mode is None or self.verify_mode != ssl.CERT_NONE
+        chain, key = self._identity() if self.certificate is not None else (None, None)
+        return QuicClientSetup(
+            **self._common(),
+            verify=verify,
+            roots=self._roots() if verify else None,
+            certificate_chain=chain,
+            private_key=key,
+        )
+
+    def _server_setup(self, retry: bool) -> QuicServerSetup:
+        self._check()
+        if self.certificate is None:
+            raise QuicConfigurationError("certificate", "a server needs a certificate")
+        chain, key = self._identity()
+        client_roots = None
+        if self.verify_mode in (ssl.CERT_OPTIONAL, ssl.CERT_REQUIRED):
+            client_roots = self._roots()
+            if client_roots is None:
+                raise QuicConfigurationError(
+                    "cafile", "verify_mode on a server needs the authority of the clients"
+                )
+        return QuicServerSetup(
+            **self._common(),
+            certificate_chain=chain,
+            private_key=key,
+            client_roots=client_roots,
+            client_required=self.verify_mode == ssl.CERT_REQUIRED,
+            retry=retry,
+        )
+
+    def _check(self) -> None:
+        """Refuses what uringcore cannot do; ranges are checked where they are used, in Rust."""
+        if self.session_ticket is not None:
+            raise QuicConfigurationError(
+                "session_ticket", "tickets cannot be imported yet; resumption happens inside"
+            )
+        if self.token:
+            raise QuicConfigurationError(
+                "token", "tokens cannot be imported yet; they are kept and used inside"
+            )
+        if self.quantum_readiness_test:
+            raise QuicConfigurationError("quantum_readiness_test", "is not supported")
+        if self.original_version not in (None, QuicProtocolVersion.VERSION_1):
+            raise QuicConfigurationError("original_version", "only QUIC version 1 is spoken")
+        if QuicProtocolVersion.VERSION_1 not in self.supported_versions:
+            raise QuicConfigurationError(
+                "supported_versions", "must contain QUIC version 1, the only one spoken"
+            )
+        if not 4 <= self.connection_id_length <= CONNECTION_ID_MAX_SIZE:
+            raise QuicConfigurationError("connection_id_length", "must be 4 to 20 bytes")
+        if isinstance(self.alpn_protocols, str):
+            raise QuicConfigurationError("alpn_protocols", "must be a list of strings")
+        if not 0 < self.send_buffer_low <= self.send_buffer_high:
+            raise QuicConfigurationError(
+                "send_buffer_low", "must be above 0 and at most send_buffer_high"
+            )
+
+    def _common(self) -> dict[str, Any]:
+        return {
+            "alpn": [_alpn(name) for name in self.alpn_protocols or ()],
+            "cipher_suites": _cipher_suites(self.cipher_suites),
+            "congestion": self.congestion_control_algorithm,
+            "connection_id_length": self.connection_id_length,
+            "idle_timeout": float(self.idle_timeout),
+            "initial_rtt": float(self.initial_rtt),
+            "keep_alive": None if self.keep_alive is None else float(self.keep_alive),
+            "key_log": self.secrets_log_file,
+            "max_data": self.max_data,
+            "max_datagram_frame_size": self.max_datagram_frame_size,
+            "max_datagram_size": self.max_datagram_size,
+            "max_stream_data": self.max_stream_data,
+            "max_streams_bidi": self.max_streams_bidi,
+            "max_streams_uni": self.max_streams_uni,
+            "mtu_discovery": self.mtu_discovery,
+            "send_buffer_high": self.send_buffer_high,
+            "send_buffer_low": self.send_buffer_low,
+        }
+
+    def _identity(self) -> tuple[list[bytes], bytes]:
+        chain = _certificates("certificate", self.certificate)
+        for item in self.certificate_chain:
+            chain += _certificates("certificate_chain", item)
+        if self.private_key is None:
+            raise QuicConfigurationError("private_key", "a certificate needs its private key")
+        return chain, _private_key(self.private_key)
+
+    def _roots(self) -> bytes | None:
+        """The authorities as PEM, or ``None`` for the system's."""
+        pem: list[bytes] = []
+        if self.cadata is not None:
+            data = self.cadata.encode() if isinstance(self.cadata, str) else self.cadata
+            pem.append(data)
+        if self.cafile is not None:
+            pem.append(_read("cafile", Path(self.cafile)))
+        if self.capath is not None:
+            pem.extend(_read_directory(Path(self.capath)))
+        if not pem:
+            return None
+        return b"\n".join(pem)
+
+
+def _alpn(name: str | bytes) -> bytes:
+    raw = name.encode() if isinstance(name, str) else bytes(name)
+    if not 1 <= len(raw) <= 255:
+        raise QuicConfigurationError("alpn_protocols", f"{name!r} must have 1 to 255 bytes")
+    return raw
+
+
+def _cipher_suites(suites: Sequence[int] | None) -> list[int] | None:
+    if suites is None:
+        return None
+    known = [int(suite) for suite in suites if int(suite) in CipherSuite.__members__.values()]
+    if not known:
+        raise QuicConfigurationError("cipher_suites", "names no TLS 1.3 cipher suite")
+    return known
+
+
+def _certificates(name: str, value: Any) -> list[bytes]:
+    """DER certificates from DER or PEM bytes, a path, or a ``cryptography`` object."""
+    if hasattr(value, "public_bytes"):
+        return [_certificate_to_der(value)]
+    data = _bytes_or_file(name, value)
+    if b"-----BEGIN" not in data:
+        return [data]
+    try:
+        return load_pem_x509_certificates(data)
+    except ValueError as exc:
+        raise QuicConfigurationError(name, str(exc)) from exc
+
+
+def _private_key(value: Any) -> bytes:
+    """A DER private key from DER or PEM bytes, a path, or a ``cryptography`` object."""
+    if hasattr(value, "private_bytes"):
+        return _key_to_der(value)
+    data = _bytes_or_file("private_key", value)
+    if b"-----BEGIN" not in data:
+        return data
+    try:
+        return load_pem_private_key(data)
+    except ValueError as exc:
+        raise QuicConfigurationError("private_key", str(exc)) from exc
+
+
+def _bytes_or_file(name: str, value: Any) -> bytes:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, (str, os.PathLike)):
+        return _read(name, Path(value))
+    raise QuicConfigurationError(
+        name,
+        "must be a path, PEM or DER bytes, or a cryptography object, "
+        f"not {type(value).__name__}",
+    )
+
+
+def _read(name: str, path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as exc:
+        raise QuicConfigurationError(name, f"cannot be read: {exc}") from exc
+
+
+def _read_directory(path: Path) -> list[bytes]:
+    try:
+        files = sorted(entry for entry in path.iterdir() if entry.is_file())
+    except OSError as exc:
+        raise QuicConfigurationError("capath", f"cannot be read: {exc}") from exc
+    return [_read("capath", entry) for entry in files]

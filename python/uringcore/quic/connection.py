@@ -1,0 +1,180 @@
+"""One QUIC connection: commands in, events out, in aioquic's shape.
+
+The same class serves in two ways. On a loop (``uringcore.asyncio.connect`` and ``serve``, or
+``loop.create_quic_endpoint``) packets and timers are the loop's business and events go to the
+protocol. Without a loop the caller hands in datagrams and the time and takes out datagrams and
+events::
+
+    client = QuicConnection(configuration=configuration)
+    client.connect(("192.0.2.1", 4433), now=0.0)
+    for data, address in client.datagrams_to_send(now=0.0):
+        ...
+
+Everything that is called often is Rust; here is what happens once a connection.
+"""
+
+from __future__ import annotations
+
+import os
+from enum import Enum
+from typing import Any
+
+from uringcore._uringcore import QuicClientSetup, QuicConnectionCore, QuicEndpoint, QuicServerSetup
+from uringcore.quic import events
+from uringcore.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfiguration
+from uringcore.quic.errors import (
+    QuicAlpnError,
+    QuicCertificateError,
+    QuicConnectionError,
+    QuicConnectionRefusedError,
+    QuicIdleTimeoutError,
+    QuicTlsError,
+)
+from uringcore.quic.logger import QuicLoggerTrace
+from uringcore.quic.packet import CONNECTION_ID_MAX_SIZE
+
+__all__ = [
+    "CONNECTION_ID_MAX_SIZE",
+    "SMALLEST_MAX_DATAGRAM_SIZE",
+    "NetworkAddress",
+    "QuicAlpnError",
+    "QuicCertificateError",
+    "QuicConnection",
+    "QuicConnectionError",
+    "QuicConnectionRefusedError",
+    "QuicConnectionState",
+    "QuicIdleTimeoutError",
+    "QuicTlsError",
+    "stream_is_client_initiated",
+    "stream_is_unidirectional",
+]
+
+NetworkAddress = Any
+
+
+class QuicConnectionState(Enum):
+    """Where a connection is in its life, as far as a program can tell."""
+
+    FIRSTFLIGHT = 0
+    CONNECTED = 1
+    CLOSING = 2
+    DRAINING = 3
+    TERMINATED = 4
+
+
+def stream_is_client_initiated(stream_id: int) -> bool:
+    """Whether the client opened the stream (RFC 9000 section 2.1)."""
+    return not stream_id & 1
+
+
+def stream_is_unidirectional(stream_id: int) -> bool:
+    """Whether only one side sends on the stream (RFC 9000 section 2.1)."""
+    return bool(stream_id & 2)
+
+
+class QuicConnection(QuicConnectionCore):
+    """A QUIC connection.
+
+    The connection ids of a Retry or of an original packet that aioquic's servers pass in are not
+    needed here (the endpoint does address validation) and are refused.
+    """
+
+    def __init__(
+        self,
+        *,
+        configuration: QuicConfiguration,
+        original_destination_connection_id: bytes | None = None,
+        retry_source_connection_id: bytes | None = None,
+        session_ticket_fetcher: Any = None,
+        session_ticket_handler: Any = None,
+        token_handler: Any = None,
+    ) -> None:
+        super().__init__()
+        if retry_source_connection_id is not None:
+            raise ValueError("retry_source_connection_id: Retry is done by the endpoint")
+        self._configuration = configuration
+        self._is_client = configuration.is_client
+        self._attached: QuicEndpoint | None = None
+        self._quic_logger: QuicLoggerTrace | None = None
+        self._set_side(configuration.is_client)
+
+    @property
+    def configuration(self) -> QuicConfiguration:
+        """The configuration given at the start."""
+        return self._configuration
+
+    def connect(self, addr: NetworkAddress, now: float) -> None:
+        """Begins the handshake with the server at ``addr``, a ``(host, port)`` tuple. Clients only.
+
+        ``now`` is the time in seconds on any clock that only grows; on a loop it is not used.
+
+        Raises ``QuicConfigurationError`` for a field that cannot be, ``ValueError`` for an address
+        or server name that cannot be, ``RuntimeError`` when called twice or on a server.
+        """
+        if not self._is_client:
+            raise RuntimeError("connect() is for clients: the configuration says is_client=False")
+        setup = self._configuration.setup()
+        assert isinstance(setup, QuicClientSetup)
+        name = self._configuration.server_name
+        self._start_client(self._attached, setup, addr, addr[0] if name is None else name, now)
+        self._start_trace()
+
+    def receive_datagram(self, data: bytes, addr: NetworkAddress, now: float) -> None:
+        """Takes in one UDP datagram from ``addr``; ``next_event`` and ``datagrams_to_send`` follow.
+
+        Without a loop only: a loop receives for its connections.
+        """
+        if not self._is_client and self._endpoint is None and not self._is_started:
+            setup = self._configuration.setup()
+            assert isinstance(setup, QuicServerSetup)
+            self._start_server(setup)
+            self._start_trace()
+        super().receive_datagram(data, addr, now)
+
+    def next_event(self) -> events.QuicEvent | None:
+        """The next event, or ``None``. Without a loop only: a loop hands them to the protocol."""
+        event = super().next_event()
+        if event is not None and self._quic_logger is not None:
+            self._log(event)
+        return event
+
+    def _attach(self, endpoint: QuicEndpoint) -> None:
+        """``connect`` will go through ``endpoint``."""
+        self._attached = endpoint
+
+    @classmethod
+    def _adopt(
+        cls, configuration: QuicConfiguration, endpoint: QuicEndpoint, key: int
+    ) -> QuicConnection:
+        """The connection that a server's endpoint has just accepted."""
+        self = cls(configuration=configuration)
+        self._accepted(endpoint, key)
+        self._start_trace()
+        return self
+
+    def _start_trace(self) -> None:
+        logger = self._configuration.quic_logger
+        if logger is not None:
+            # The wire's connection ids stay inside; a trace needs a name of its own all the same.
+            trace = logger.start_trace(is_client=self._is_client, odcid=os.urandom(8))
+            trace.log_event(category="connectivity", event="connection_started", data={})
+            self._quic_logger = trace
+
+    def _log(self, event: events.QuicEvent) -> None:
+        trace = self._quic_logger
+        if trace is None:
+            return
+        trace.log_quic_event(event)
+        if isinstance(event, events.ConnectionTerminated):
+            self._quic_logger = None
+            logger = self._configuration.quic_logger
+            if logger is not None:
+                logger.end_trace(trace)
+
+    def _stream_can_send(self, stream_id: int) -> bool:
+        ours = stream_is_client_initiated(stream_id) == self._is_client
+        return ours or not stream_is_unidirectional(stream_id)
+
+    def _stream_can_receive(self, stream_id: int) -> bool:
+        ours = stream_is_client_initiated(stream_id) == self._is_client
+        return not ours or not stream_is_unidirectional(stream_id)

@@ -1,0 +1,255 @@
+"""One UDP socket with its QUIC connections: ``create_quic_endpoint`` and the transport it returns.
+
+On uringcore's loop the socket belongs to the loop's engine and packets never reach Python. On any
+other loop ``foreign`` moves them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from uringcore._uringcore import LoopCore, QuicEndpoint, QuicServerSetup
+from uringcore.quic.configuration import QuicConfiguration
+from uringcore.quic.connection import QuicConnection
+from uringcore.quic.foreign import ForeignDriver
+
+__all__ = ["ProtocolFactory", "QuicTransport", "create_quic_endpoint"]
+
+
+class ConnectionProtocol(Protocol):
+    """What a connection's protocol is called with."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
+    def _quic_events_received(self, received: list[Any]) -> None: ...
+
+
+ProtocolFactory = Callable[[QuicConnection], Any]
+
+
+class QuicTransport(asyncio.BaseTransport):
+    """The UDP socket of one or many QUIC connections.
+
+    ``get_extra_info`` knows ``"socket"``, ``"sockname"`` and ``"quic_endpoint"``.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
+        super().__init__({"socket": sock, "sockname": sock.getsockname()})
+        self._loop = loop
+        self._sock = sock
+        self._closing = False
+        self._closed: asyncio.Future[None] = loop.create_future()
+        self._endpoint: QuicEndpoint | None = None
+        self._driver: ForeignDriver | None = None
+        self._datagram_transport: asyncio.DatagramTransport | None = None
+
+    def connect(
+        self,
+        protocol_factory: ProtocolFactory,
+        remote_addr: Any,
+        *,
+        configuration: QuicConfiguration,
+    ) -> Any:
+        """Opens a further client connection on this socket and returns its protocol.
+
+        ``remote_addr`` is an ``(ip, port)`` tuple. The handshake is only begun: await the
+        protocol's ``wait_connected``.
+        """
+        protocol = self._connection(protocol_factory, configuration)
+        protocol.connect(remote_addr)
+        return protocol
+
+    def close(self) -> None:
+        """Closes every connection (application error code 0) and then the socket."""
+        if self._closing:
+            return
+        self._closing = True
+        endpoint = self._need_endpoint()
+        if self._driver is None:
+            if self._loop.is_closed():
+                self._sock.close()
+            else:
+                endpoint.close()
+            return
+        endpoint.close()
+        self._driver.flush()
+        if self._datagram_transport is not None:
+            self._datagram_transport.close()
+
+    def abort(self) -> None:
+        """The same as :meth:`close`: the peers are told, nothing is waited for."""
+        self.close()
+
+    def is_closing(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self._closing
+
+    async def wait_closed(self) -> None:
+        """Waits until the socket is released."""
+        await asyncio.shield(self._closed)
+
+    def flush(self) -> None:
+        """Sends what is queued. The uringcore loop does that by itself at the end of a turn."""
+        if self._driver is not None:
+            self._driver.flush()
+
+    def stop_accepting(self) -> None:
+        """Refuses new connections from now on; those that are open go on."""
+        self._need_endpoint().stop_accepting()
+
+    def stats(self) -> dict[str, int]:
+        """Counters of the endpoint: connections, datagrams and bytes in both directions."""
+        return self._need_endpoint().stats()
+
+    def _connection(self, factory: ProtocolFactory, configuration: QuicConfiguration) -> Any:
+        quic = QuicConnection(configuration=configuration)
+        quic._attach(self._need_endpoint())
+        protocol = factory(quic)
+        protocol.connection_made(self)
+        return protocol
+
+    def _need_endpoint(self) -> QuicEndpoint:
+        if self._endpoint is None:
+            raise RuntimeError("the QUIC endpoint is not open")
+        return self._endpoint
+
+    async def _open(
+        self,
+        configuration: QuicConfiguration,
+        server: QuicServerSetup | None,
+        on_accept: Callable[[QuicEndpoint, int], None] | None,
+    ) -> None:
+        length = configuration.connection_id_length
+        if isinstance(self._loop, LoopCore):
+            self._endpoint = QuicEndpoint.on_loop(
+                self._loop,
+                self._sock.fileno(),
+                connection_id_length=length,
+                server=server,
+                on_accept=on_accept,
+                on_closed=self._released,
+            )
+            self._extra["quic_endpoint"] = self._endpoint
+            return
+        self._endpoint = QuicEndpoint.sans_io(
+            connection_id_length=length, server=server, on_accept=on_accept
+        )
+        self._extra["quic_endpoint"] = self._endpoint
+        driver = ForeignDriver(self._loop, self._endpoint, self._released)
+        self._datagram_transport, _ = await self._loop.create_datagram_endpoint(
+            lambda: driver, sock=self._sock
+        )
+        self._driver = driver
+
+    def _released(self) -> None:
+        self._closing = True
+        self._sock.close()
+        if not self._closed.done() and not self._loop.is_closed():
+            self._closed.set_result(None)
+
+
+async def create_quic_endpoint(
+    loop: asyncio.AbstractEventLoop,
+    protocol_factory: ProtocolFactory,
+    local_addr: tuple[str, int] | None = None,
+    remote_addr: tuple[str, int] | None = None,
+    *,
+    configuration: QuicConfiguration,
+    sock: socket.socket | None = None,
+    family: int = 0,
+    reuse_port: bool | None = None,
+    retry: bool = False,
+) -> tuple[QuicTransport, Any]:
+    """Opens a UDP socket for QUIC, in the manner of ``loop.create_datagram_endpoint``.
+
+    With ``remote_addr`` it is a client: one connection is begun, ``protocol_factory(quic)`` makes
+    its protocol, and ``(transport, protocol)`` is returned; await ``protocol.wait_connected()``.
+    Without, it is a server (``configuration.is_client`` must be false): ``protocol_factory(quic)``
+    is called for each accepted connection and ``(transport, None)`` is returned.
+
+    ``sock`` is a bound UDP socket to take over, instead of the addresses. ``retry`` makes a server
+    validate every client's address first (RFC 9000 section 8.1.2).
+
+    Raises ``QuicConfigurationError`` naming the field, ``ValueError`` for arguments that do not go
+    together, and ``OSError`` when the socket cannot be made.
+    """
+    is_client = configuration.is_client
+    if remote_addr is None and is_client:
+        raise ValueError("remote_addr: a client's configuration needs an address to connect to")
+    if remote_addr is not None and not is_client:
+        raise ValueError("remote_addr: the configuration says is_client=False")
+    setup = configuration.setup(retry=retry)
+    server = setup if isinstance(setup, QuicServerSetup) else None
+    remote = None
+    if remote_addr is not None:
+        remote = await _resolve(loop, remote_addr, family)
+        family = remote[0]
+    if sock is None:
+        sock = await _bound_socket(loop, local_addr, family, reuse_port)
+    elif local_addr is not None:
+        raise ValueError("local_addr: a given socket is bound already")
+    try:
+        transport = QuicTransport(loop, sock)
+        on_accept = None
+        if server is not None:
+            on_accept = _acceptor(transport, protocol_factory, configuration)
+        await transport._open(configuration, server, on_accept)
+    except BaseException:
+        sock.close()
+        raise
+    if remote is None:
+        return transport, None
+    try:
+        return transport, transport.connect(
+            protocol_factory, remote[1], configuration=configuration
+        )
+    except BaseException:
+        transport.close()
+        raise
+
+
+def _acceptor(
+    transport: QuicTransport, factory: ProtocolFactory, configuration: QuicConfiguration
+) -> Callable[[QuicEndpoint, int], None]:
+    def accept(endpoint: QuicEndpoint, key: int) -> None:
+        quic = QuicConnection._adopt(configuration, endpoint, key)
+        factory(quic).connection_made(transport)
+
+    return accept
+
+
+async def _resolve(
+    loop: asyncio.AbstractEventLoop, addr: tuple[str, int], family: int
+) -> tuple[int, Any]:
+    infos = await loop.getaddrinfo(addr[0], addr[1], family=family, type=socket.SOCK_DGRAM)
+    if not infos:
+        raise OSError(f"getaddrinfo() returned nothing for {addr[0]!r}")
+    return infos[0][0], infos[0][4]
+
+
+async def _bound_socket(
+    loop: asyncio.AbstractEventLoop,
+    local_addr: tuple[str, int] | None,
+    family: int,
+    reuse_port: bool | None,
+) -> socket.socket:
+    if local_addr is None:
+        local: tuple[str, int] = ("::" if family == socket.AF_INET6 else "0.0.0.0", 0)
+        family = family or socket.AF_INET
+        address: Any = local
+    else:
+        family, address = await _resolve(loop, local_addr, family)
+    sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        if family == socket.AF_INET6:
+            # "::" takes IPv4 peers as well, as aioquic's sockets do; another address cannot.
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(address[0] != "::"))
+        if reuse_port:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.bind(address)
+    except OSError as exc:
+        sock.close()
+        raise OSError(exc.errno, f"error while binding to {address!r}: {exc.strerror}") from None
+    return sock

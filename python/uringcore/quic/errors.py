@@ -1,0 +1,175 @@
+"""Why a connection failed, as exceptions: one class per cause that a program may want to catch.
+
+Every class is a :class:`QuicConnectionError` (aioquic's name and attributes) and a
+``ConnectionError``. :func:`error_from_event` is the only place that decides which one a
+``ConnectionTerminated`` event becomes.
+"""
+
+from __future__ import annotations
+
+import errno as _errno
+import os
+from typing import TYPE_CHECKING, Any
+
+from uringcore.tls import AlertDescription
+
+if TYPE_CHECKING:
+    from uringcore._uringcore import ConnectionTerminated
+
+__all__ = [
+    "QuicAlpnError",
+    "QuicCertificateError",
+    "QuicConfigurationError",
+    "QuicConnectionError",
+    "QuicConnectionRefusedError",
+    "QuicIdleTimeoutError",
+    "QuicTlsError",
+    "QuicVersionError",
+    "error_from_event",
+]
+
+
+class QuicConfigurationError(ValueError):
+    """A field of a configuration is impossible or not supported; ``field`` is its name."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+        self.message = message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.field, self.message)
+
+
+class QuicConnectionError(ConnectionError):
+    """The connection ended.
+
+    ``error_code`` is the code on the wire, ``frame_type`` the frame that was at fault (``None`` for
+    an application's close, RFC 9000 section 19.19), ``reason_phrase`` the text that came with it.
+    """
+
+    def __init__(
+        self,
+        error_code: int,
+        frame_type: int | None,
+        reason_phrase: str,
+        message: str | None = None,
+    ) -> None:
+        super().__init__(
+            message
+            if message is not None
+            else f"Error: {error_code}, reason: {reason_phrase}"
+            + (f", frame_type: {frame_type}" if frame_type is not None else "")
+        )
+        self.error_code = error_code
+        self.frame_type = frame_type
+        self.reason_phrase = reason_phrase
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        args = (self.error_code, self.frame_type, self.reason_phrase, self.args[0])
+        return type(self), args
+
+
+class QuicTlsError(QuicConnectionError):
+    """The TLS handshake failed. ``alert`` is the alert's number (RFC 8446 section 6)."""
+
+    @property
+    def alert(self) -> int:
+        """The TLS alert, which QUIC carries as ``0x100 + alert`` (RFC 9001 section 4.8)."""
+        return self.error_code - 0x100
+
+
+class QuicCertificateError(QuicTlsError):
+    """A certificate was not accepted: unknown issuer, expired, or not made for this name."""
+
+
+class QuicAlpnError(QuicTlsError):
+    """Client and server have no application protocol in common (RFC 7301)."""
+
+
+class QuicIdleTimeoutError(QuicConnectionError, TimeoutError):
+    """Nothing was heard from the peer for the idle time-out (RFC 9000 section 10.1)."""
+
+
+class QuicVersionError(QuicConnectionError):
+    """The server speaks no version of QUIC that we speak (RFC 9000 section 6.2)."""
+
+
+class QuicConnectionRefusedError(QuicConnectionError, ConnectionRefusedError):
+    """The network said that nobody is there, e.g. ICMP port unreachable. ``errno`` says which."""
+
+    def __init__(
+        self,
+        error_code: int,
+        frame_type: int | None,
+        reason_phrase: str,
+        message: str | None = None,
+        *,
+        errno: int = _errno.ECONNREFUSED,
+    ) -> None:
+        super().__init__(error_code, frame_type, reason_phrase, message)
+        self.errno = errno
+
+
+_CERTIFICATE_ALERTS = frozenset(
+    {
+        AlertDescription.bad_certificate,
+        AlertDescription.unsupported_certificate,
+        AlertDescription.certificate_revoked,
+        AlertDescription.certificate_expired,
+        AlertDescription.certificate_unknown,
+        AlertDescription.unknown_ca,
+        AlertDescription.bad_certificate_status_response,
+        AlertDescription.certificate_required,
+    }
+)
+
+
+def _alert_name(alert: int) -> str:
+    try:
+        return AlertDescription(alert).name
+    except ValueError:
+        return "unknown alert"
+
+
+def _tls_error(event: ConnectionTerminated, alert: int) -> QuicTlsError:
+    said = f" ({event.reason_phrase})" if event.reason_phrase else ""
+    named = f"TLS alert {alert}, {_alert_name(alert)}"
+    kind: type[QuicTlsError] = QuicTlsError
+    if alert == AlertDescription.no_application_protocol:
+        kind = QuicAlpnError
+        message = (
+            "no application protocol in common with the peer: compare alpn_protocols on both "
+            f"sides{said} [{named}]"
+        )
+    elif alert in _CERTIFICATE_ALERTS:
+        kind = QuicCertificateError
+        message = f"the certificate was not accepted{said} [{named}]"
+    else:
+        message = f"the TLS handshake failed{said} [{named}]"
+    return kind(event.error_code, event.frame_type, event.reason_phrase, message)
+
+
+def error_from_event(event: ConnectionTerminated, peer: object = None) -> QuicConnectionError:
+    """The exception that says what ``event`` says. ``peer`` is named in the text when given."""
+    args = (event.error_code, event.frame_type, event.reason_phrase)
+    whom = f" to {peer}" if peer is not None else ""
+    said = f": {event.reason_phrase}" if event.reason_phrase else ""
+    if event.alert is not None:
+        return _tls_error(event, event.alert)
+    if event.kind == "unreachable":
+        code = event.errno if event.errno is not None else _errno.ECONNREFUSED
+        message = f"the connection{whom} was refused: {os.strerror(code)}; nobody listens there"
+        return QuicConnectionRefusedError(*args, message, errno=code)
+    if event.kind == "idle_timeout":
+        return QuicIdleTimeoutError(*args, f"the connection{whom} timed out: the peer is silent")
+    if event.kind == "version_negotiation":
+        return QuicVersionError(*args, f"the server{whom} speaks none of our QUIC versions")
+    if event.kind == "stateless_reset":
+        message = f"the connection{whom} was reset: the peer no longer knows it"
+        return QuicConnectionError(*args, message)
+    if event.kind == "local":
+        return QuicConnectionError(*args, f"the connection{whom} was closed on this side{said}")
+    by = "application" if event.kind == "peer_application" else "transport"
+    message = f"the peer closed the connection{whom}, {by} error {event.error_code:#x}{said}"
+    return QuicConnectionError(*args, message)

@@ -1,0 +1,104 @@
+"""QUIC on somebody else's event loop: the sans-IO endpoint moved by a ``DatagramProtocol``.
+
+This is how uringcore's QUIC runs on stock asyncio or uvloop. It is correct and not fast: every
+datagram passes through Python. On uringcore's own loop none of this is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+__all__ = ["ForeignDriver", "SansIo"]
+
+
+class SansIo(Protocol):
+    """What is driven: an endpoint, or a connection that has an endpoint of its own."""
+
+    def receive_datagram(self, data: bytes, addr: Any, now: float) -> None: ...
+    def datagrams_to_send(self, now: float) -> list[tuple[bytes, Any]]: ...
+    def get_timer(self) -> float | None: ...
+    def handle_timer(self, now: float) -> None: ...
+    def deliver_events(self) -> None: ...
+
+
+class ForeignDriver(asyncio.DatagramProtocol):
+    """Moves datagrams and the time between a foreign loop and ``sans_io``."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sans_io: SansIo,
+        on_closed: Callable[[], None] | None = None,
+    ) -> None:
+        self._loop = loop
+        self._sans_io = sans_io
+        self._on_closed = on_closed
+        self._transport: asyncio.DatagramTransport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at: float | None = None
+        # Receivers may send, which must not hand out later events before earlier ones.
+        self._pumping = False
+        self._again = False
+        self._maps_v4 = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.DatagramTransport, transport)
+        # A transport remembers which form of address its socket wants.
+        name = transport.get_extra_info("sockname")
+        self._maps_v4 = name is not None and len(name) == 4
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        self._sans_io_call(self._sans_io.receive_datagram, data, addr, self._loop.time())
+
+    def error_received(self, exc: Exception) -> None:
+        # A foreign loop does not say which peer an ICMP error is about, so the handshake's own
+        # time-out has to find out.
+        return
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._on_closed is not None:
+            self._on_closed()
+
+    def flush(self) -> None:
+        """Hands out what commands have caused, sends what is due and sets the timer."""
+        self._sans_io_call(self._sans_io.deliver_events)
+
+    def _sans_io_call(self, call: Callable[..., None], *args: Any) -> None:
+        if self._pumping:
+            self._again = True
+            return
+        self._pumping = True
+        try:
+            call(*args)
+            while self._again:
+                self._again = False
+                self._sans_io.deliver_events()
+        finally:
+            self._pumping = False
+            self._send()
+
+    def _send(self) -> None:
+        if self._transport is None:
+            return
+        for data, addr in self._sans_io.datagrams_to_send(self._loop.time()):
+            if self._maps_v4 and len(addr) == 2:
+                addr = ("::ffff:" + addr[0], addr[1], 0, 0)
+            self._transport.sendto(data, addr)
+        at = self._sans_io.get_timer()
+        if at != self._timer_at or self._timer is None:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = None if at is None else self._loop.call_at(at, self._handle_timer)
+            self._timer_at = at
+
+    def _handle_timer(self) -> None:
+        self._timer = None
+        due = self._timer_at if self._timer_at is not None else 0.0
+        self._timer_at = None
+        self._sans_io_call(self._sans_io.handle_timer, max(due, self._loop.time()))

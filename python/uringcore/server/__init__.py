@@ -1,0 +1,62 @@
+"""An ASGI server for HTTP/1.1, WebSocket and HTTP/3 on one port number.
+
+uvicorn is the TCP side and the frame: options, lifespan, logging, HTTP/1.1 and WebSocket. This
+package is the UDP side: HTTP/3 requests to ASGI. :func:`uringcore.server.run` serves an application
+from a program; the command ``uringcore app:app`` does it from a shell.
+
+| file | noun |
+| --- | --- |
+| ``command`` | the command's options |
+| ``config`` | what the server is set up with, checked before anything starts |
+| ``server`` | uvicorn's server with the HTTP/3 side beside it |
+| ``listener`` | UDP sockets and the QUIC endpoints on them |
+| ``connection`` | one HTTP/3 connection |
+| ``request`` | one request: ASGI's receive and send, with flow control |
+| ``scope`` | a field section as an ASGI scope |
+
+Needs the extra ``uringcore[server]``; importing this package itself does not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["StartupError", "run"]
+
+
+class StartupError(Exception):
+    """The server cannot start; the text is one line that says why and what to do."""
+
+
+def run(app: Any, **options: Any) -> None:
+    """Serves ``app`` until SIGINT or SIGTERM.
+
+    ``app`` is an ASGI application or an import string ``"module:attribute"``. ``options`` are
+    uvicorn's keyword arguments and those of
+    :class:`~uringcore.server.config.ServerConfig`: ``http3``, ``dev_cert``, ``backend`` and the
+    ``http3_`` limits. Raises :class:`StartupError` when the options cannot work, and ``SystemExit``
+    when start-up fails later, as uvicorn does.
+    """
+    require_uvicorn()
+    from uringcore.server.config import ServerConfig
+    from uringcore.server.server import serve
+
+    serve(ServerConfig(app, **options))
+
+
+def require_uvicorn() -> None:
+    """Raises :class:`StartupError` unless a uvicorn that we work with is installed."""
+    try:
+        import uvicorn
+    except ImportError as exc:
+        if exc.name != "uvicorn":
+            raise
+        raise StartupError(
+            "the server needs uvicorn, which is not installed: pip install 'uringcore[server]'"
+        ) from None
+    version = tuple(int(part) for part in uvicorn.__version__.split(".")[:2])
+    if version < (0, 36):
+        raise StartupError(
+            f"uvicorn {uvicorn.__version__} is too old, 0.36 or later is needed: "
+            "pip install --upgrade 'uringcore[server]'"
+        )

@@ -1,0 +1,212 @@
+"""What the server is set up with: uvicorn's options and ours, checked before anything starts.
+
+Nothing is bound or started here. A mistake in the options raises
+:class:`~uringcore.server.StartupError` with the one line that a user needs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import os
+import shutil
+import ssl
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from uringcore.devcert import DevelopmentCertificate
+from uringcore.quic.configuration import QuicConfiguration
+from uringcore.server import StartupError
+from uvicorn.config import LOGGING_CONFIG, Config
+
+__all__ = ["LOOP", "ServerConfig"]
+
+LOOP = "uringcore:new_event_loop"
+
+MAX_STREAM_BYTES = 1024 * 1024
+MAX_CONNECTION_BYTES = 8 * 1024 * 1024
+
+logger = logging.getLogger("uvicorn.error")
+
+
+class ServerConfig(Config):
+    """uvicorn's ``Config`` with the HTTP/3 side.
+
+    - ``http3``: serve HTTP/3 too, where the other options let it.
+    - ``dev_cert``: make a short-lived certificate for localhost instead of reading one.
+    - ``backend``: ``"uring"`` or ``"epoll"`` to insist; ``None`` chooses.
+    - ``http3_idle_timeout``: seconds of silence after which a connection without requests is dropped.
+    - ``http3_max_requests``: requests that one connection may have open at once.
+    - ``http3_max_header_bytes``: size of a request's header section, above which 431 is answered.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        *,
+        http3: bool = True,
+        dev_cert: bool = False,
+        backend: str | None = None,
+        http3_idle_timeout: float = 30.0,
+        http3_max_requests: int = 128,
+        http3_max_header_bytes: int = 64 * 1024,
+        **options: Any,
+    ) -> None:
+        options.setdefault("loop", LOOP)
+        if options["loop"] == "auto":
+            options["loop"] = LOOP
+        # uvicorn's own default is to wait for ever.
+        if options.get("timeout_graceful_shutdown") is None:
+            options["timeout_graceful_shutdown"] = 30
+        if options.get("log_config") is None or options["log_config"] is LOGGING_CONFIG:
+            options["log_config"] = log_config()
+        if backend is not None:
+            if backend not in ("uring", "epoll"):
+                raise StartupError(f"backend must be 'uring' or 'epoll', not {backend!r}")
+            # In the environment, since uvicorn's worker processes make their own loops.
+            os.environ["URINGCORE_BACKEND"] = backend
+        self.http3_idle_timeout = http3_idle_timeout
+        self.http3_max_requests = http3_max_requests
+        self.http3_max_header_bytes = http3_max_header_bytes
+        self.dev_certificate: DevelopmentCertificate | None = None
+        self._options = options
+        self._cleanup = contextlib.ExitStack()
+        super().__init__(app, **options)
+        if dev_cert:
+            self._make_dev_certificate()
+        self.http3 = http3 and self._http3_possible()
+        self.quic: QuicConfiguration | None = None
+        self._check_certificate()
+
+    def load(self) -> None:
+        """Imports the application and makes the TLS contexts of both sides."""
+        try:
+            super().load()
+        except ssl.SSLError as exc:
+            raise StartupError(f"the certificate cannot be used: {exc.reason or exc}") from None
+        if self.ssl is not None:
+            # Without it a client that offers only "h3" and "h2" would be let in and then not understood.
+            self.ssl.set_alpn_protocols(["http/1.1"])
+        if self.http3:
+            self.quic = self._quic_configuration()
+        if self.server_header:
+            ours = (b"server", b"uringcore")
+            self.encoded_headers = [
+                ours if header == (b"server", b"uvicorn") else header
+                for header in self.encoded_headers
+            ]
+
+    def uvicorn_options(self) -> dict[str, Any]:
+        """The keyword arguments for ``uvicorn.run``, which knows nothing of HTTP/3."""
+        files = {"ssl_certfile": self.ssl_certfile, "ssl_keyfile": self.ssl_keyfile}
+        return {**self._options, **files}
+
+    def cleanup(self) -> None:
+        """Removes the files of a development certificate."""
+        self._cleanup.close()
+
+    @property
+    def server_certificate_pem(self) -> str | None:
+        """The certificate file's text, for ASGI's ``tls`` extension."""
+        return None if self.ssl_certfile is None else Path(self.ssl_certfile).read_text()
+
+    def _make_dev_certificate(self) -> None:
+        if self.ssl_certfile or self.ssl_keyfile:
+            raise StartupError("--dev-cert makes a certificate: drop --ssl-certfile/--ssl-keyfile")
+        self.dev_certificate = DevelopmentCertificate.make(dev_cert_names(self.host))
+        # uvicorn takes files only.
+        folder = tempfile.mkdtemp(prefix="uringcore-dev-cert-")
+        self._cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
+        self.ssl_certfile, self.ssl_keyfile = self.dev_certificate.write(folder)
+
+    def _http3_possible(self) -> bool:
+        """Whether the other options leave room for HTTP/3; warns where a user may not expect it."""
+        if self.should_reload or self.workers > 1:
+            what = "--reload" if self.should_reload else "--workers"
+            logger.warning("HTTP/3 is off: %s serves HTTP/1.1 only for now.", what)
+        elif self.uds is not None or self.fd is not None:
+            logger.warning("HTTP/3 is off: it needs --host and --port, not a given socket.")
+        elif not self.is_ssl:
+            logger.warning(
+                "HTTP/3 is off: it needs a certificate (--ssl-certfile and --ssl-keyfile, or --dev-cert)."
+            )
+        elif self.ssl_context_factory is not None:
+            logger.warning("HTTP/3 is off: it takes a certificate file, not an SSL context.")
+        elif self.loop != LOOP:
+            logger.warning("HTTP/3 is off: it needs uringcore's event loop, not --loop %s.", self.loop)
+        else:
+            return True
+        return False
+
+    def _check_certificate(self) -> None:
+        """Says which file is wrong, where OpenSSL's error would name neither."""
+        if not self.is_ssl or self.ssl_context_factory is not None:
+            return
+        if not self.ssl_certfile:
+            raise StartupError("--ssl-keyfile needs --ssl-certfile too")
+        for option, path in (
+            ("--ssl-certfile", self.ssl_certfile),
+            ("--ssl-keyfile", self.ssl_keyfile),
+            ("--ssl-ca-certs", self.ssl_ca_certs),
+        ):
+            if path is not None:
+                try:
+                    Path(path).read_bytes()
+                except OSError as exc:
+                    raise StartupError(f"{option}: {path}: {exc.strerror}") from None
+        self._load_certificate()
+
+    def _load_certificate(self) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        # Never OpenSSL's own prompt on the terminal: a server may have none.
+        password = self.ssl_keyfile_password or ""
+        assert self.ssl_certfile is not None
+        try:
+            context.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, lambda: password)
+        except ssl.SSLError as exc:
+            keyfile = self.ssl_keyfile or self.ssl_certfile
+            if exc.reason == "KEY_VALUES_MISMATCH":
+                text = f"--ssl-keyfile: {keyfile} is not the key of {self.ssl_certfile}"
+            elif exc.reason in ("BAD_DECRYPT", "BAD_PASSWORD_READ"):
+                text = f"--ssl-keyfile: {keyfile} is encrypted: --ssl-keyfile-password is wrong"
+            else:
+                text = (
+                    f"--ssl-certfile/--ssl-keyfile: {self.ssl_certfile} and {keyfile} are not a "
+                    f"certificate and its key in PEM ({exc.reason or exc})"
+                )
+            raise StartupError(text) from None
+
+    def _quic_configuration(self) -> QuicConfiguration:
+        configuration = QuicConfiguration(
+            is_client=False,
+            alpn_protocols=["h3"],
+            idle_timeout=self.http3_idle_timeout,
+            max_data=MAX_CONNECTION_BYTES,
+            max_stream_data=MAX_STREAM_BYTES,
+            max_streams_bidi=self.http3_max_requests,
+            verify_mode=ssl.CERT_REQUIRED if self.ssl_cert_reqs == ssl.CERT_REQUIRED else None,
+        )
+        assert self.ssl_certfile is not None
+        configuration.load_cert_chain(
+            self.ssl_certfile, self.ssl_keyfile, self.ssl_keyfile_password
+        )
+        if self.ssl_ca_certs is not None:
+            configuration.load_verify_locations(cafile=str(self.ssl_ca_certs))
+        return configuration
+
+
+def dev_cert_names(host: str | None) -> list[str]:
+    """localhost in its three spellings, and the host that is served when that is another name."""
+    names = ["localhost", "127.0.0.1", "::1"]
+    if host and host not in names and host not in ("0.0.0.0", "::"):
+        names.append(host)
+    return names
+
+
+def log_config() -> dict[str, Any]:
+    """uvicorn's, with our own logger beside it: the loop says there why it chose a backend."""
+    config: dict[str, Any] = copy.deepcopy(LOGGING_CONFIG)
+    config["loggers"]["uringcore"] = {"handlers": ["default"], "level": "INFO", "propagate": False}
+    return config

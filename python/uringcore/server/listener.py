@@ -1,0 +1,116 @@
+"""The UDP side's sockets, and the QUIC endpoints on them.
+
+Sockets are bound before anything starts, so that a port in use is said before the application's
+lifespan begins, and handed to the loop afterwards. Connections are connection.py's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import socket
+from typing import Any
+
+from uringcore.quic.configuration import QuicConfiguration
+from uringcore.server.connection import HTTP3ServerProtocol, Service
+
+__all__ = ["HTTP3Listener", "bind_udp"]
+
+# Ports tried when the system may choose: each must be free for UDP on every address and for TCP.
+PORT_ATTEMPTS = 16
+
+
+def bind_udp(host: str | None, port: int) -> list[socket.socket]:
+    """UDP sockets on every address of ``host``, all on one port.
+
+    ``host`` as in ``loop.create_server``: ``None`` or empty means every interface. With port 0 a
+    port is chosen that is free for TCP too. Raises ``OSError``.
+    """
+    addresses = resolve(host)
+    for attempt in range(PORT_ATTEMPTS):
+        try:
+            return bind_all(addresses, port)
+        except OSError:
+            if port != 0 or attempt == PORT_ATTEMPTS - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def resolve(host: str | None) -> list[tuple[socket.AddressFamily, tuple[Any, ...]]]:
+    answers = socket.getaddrinfo(host or None, 0, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE)
+    # In order, without repetitions: /etc/hosts likes to name an address twice.
+    return list(dict.fromkeys((family, address) for family, _, _, _, address in answers))
+
+
+def bind_all(
+    addresses: list[tuple[socket.AddressFamily, tuple[Any, ...]]], port: int
+) -> list[socket.socket]:
+    bound: list[socket.socket] = []
+    chosen = port
+    try:
+        for family, address in addresses:
+            target = (address[0], chosen, *address[2:])
+            sock = socket.socket(family, socket.SOCK_DGRAM)
+            bound.append(sock)
+            sock.setblocking(False)
+            if family == socket.AF_INET6:
+                # As asyncio's create_server does for TCP: IPv4 has its own socket.
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            try:
+                sock.bind(target)
+                chosen = sock.getsockname()[1]
+                if port == 0:
+                    check_tcp(family, (address[0], chosen, *address[2:]))
+            except OSError as exc:
+                where = f"{address[0]}:{chosen}"
+                raise OSError(
+                    exc.errno, f"cannot listen on UDP {where} for HTTP/3: {exc.strerror}"
+                ) from None
+    except BaseException:
+        for sock in bound:
+            sock.close()
+        raise
+    return bound
+
+
+def check_tcp(family: socket.AddressFamily, address: tuple[Any, ...]) -> None:
+    """Raises ``OSError`` if the TCP port of the same number is taken."""
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        probe.bind(address)
+
+
+class HTTP3Listener:
+    """The QUIC endpoints of one server, with the face of an ``asyncio.Server``."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._transports: list[Any] = []
+
+    async def start(
+        self, sockets: list[socket.socket], configuration: QuicConfiguration
+    ) -> None:
+        """Starts an endpoint on each socket; the loop owns them from here on."""
+        loop: Any = asyncio.get_running_loop()
+        create_protocol = functools.partial(HTTP3ServerProtocol, service=self.service)
+        for sock in sockets:
+            transport, _ = await loop.create_quic_endpoint(
+                create_protocol, sock=sock, configuration=configuration
+            )
+            self._transports.append(transport)
+
+    def close(self) -> None:
+        """No new connections; the open ones go on."""
+        self.service.accepting = False
+
+    async def wait_closed(self) -> None:
+        """Ends the endpoints; whatever connections are left are closed at once."""
+        for protocol in list(self.service.connections):
+            protocol.close()
+        # One turn, so that the last packets are handed to the kernel.
+        await asyncio.sleep(0)
+        for transport in self._transports:
+            transport.close()
+        self._transports.clear()

@@ -1,0 +1,21 @@
+"""The classes that the loop's transports present to ``isinstance``.
+
+The transports themselves are extension classes of the Rust core, which cannot derive from asyncio's
+(those have slots); their ``__class__`` names one of these, so that ``isinstance(transport,
+asyncio.Transport)`` holds as it does on asyncio's own loop. Nobody makes instances of these classes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import transports as asyncio_transports
+
+__all__ = ["DatagramTransport", "StreamTransport"]
+
+
+class StreamTransport(asyncio_transports._FlowControlMixin):
+    """A connected stream socket: TCP or Unix."""
+
+
+class DatagramTransport(asyncio_transports._FlowControlMixin, asyncio.DatagramTransport):
+    """A datagram socket. It is both kinds of transport, as asyncio's own datagram transport is."""

@@ -1,0 +1,45 @@
+//! The join: sockets, timers and protocols on one turn, without Python.
+//!
+//! A host (the Python bindings, or a native program) owns one [`Engine`] per thread and repeats four
+//! steps, a *turn*: [`Engine::flush`] what the last turn's callbacks queued, [`Engine::enter`] the
+//! kernel once, [`Engine::process`] the completions, and hand each [`Event`] of
+//! [`Engine::next_event`] to whoever waits for it.
+//!
+//! | file | noun |
+//! | --- | --- |
+//! | `turn` | [`Engine`]: the tables, the routing of completions, the turn |
+//! | `event` | [`Event`]: what a host is told |
+//! | `token` | how a completion finds its owner |
+//! | `table` | generation-tagged slots |
+//! | `stream` | one connected stream socket: write queue, watermarks, reading state |
+//! | `datagram` | one datagram socket |
+//! | `listener` | one listening socket |
+//! | `poll` | readiness watchers (`add_reader` and `add_writer`) |
+//! | `socket` | who closes a descriptor |
+//! | `quic_endpoint` | one UDP socket joined with the QUIC state machines |
+//!
+//! This room never knows Python, and asks the kernel for things only through `uringcore_io`.
+
+#![forbid(unsafe_code)]
+
+mod datagram;
+mod event;
+mod listener;
+mod poll;
+mod quic_endpoint;
+mod socket;
+mod stream;
+mod table;
+mod token;
+mod turn;
+
+pub use datagram::{DatagramSocket, SendOutcome};
+pub use event::{Event, StreamBytes};
+pub use listener::Listener;
+pub use poll::Direction;
+pub use quic_endpoint::QuicEndpoint;
+pub use socket::SocketFd;
+pub use stream::{Stream, WriteOutcome};
+pub use table::{Key, Table};
+pub use token::{Kind, Route};
+pub use turn::{Engine, EngineStats};

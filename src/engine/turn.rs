@@ -1,0 +1,479 @@
+//! The turn: one [`Engine`] owns a driver and the tables, and routes completions to their owners.
+//!
+//! The host's loop is `flush`, `enter`, `process`, then `next_event` until it is empty. Commands
+//! between turns only change state and list their owner as dirty; `flush` turns that into queued
+//! operations, and `enter` submits them with the same system call that waits.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use uringcore_io::{
+    Backend, Completion, Driver, DriverConfig, DriverStats, Entered, Errno, SendMsg, SetupError,
+    Waker,
+};
+
+use crate::datagram::{DatagramSocket, SendOutcome};
+use crate::event::Event;
+use crate::listener::Listener;
+use crate::poll::{Direction, Watchers};
+use crate::quic_endpoint::QuicEndpoint;
+use crate::socket::SocketFd;
+use crate::stream::{Stream, WriteOutcome};
+use crate::table::{Key, Table};
+use crate::token::{Kind, Route};
+
+pub struct Engine {
+    driver: Driver,
+    streams: Table<Stream>,
+    listeners: Table<Listener>,
+    datagrams: Table<DatagramSocket>,
+    quic: Table<QuicEndpoint>,
+    watchers: Watchers,
+    /// Descriptors that a stream or datagram transport drives.
+    transport_fds: HashMap<RawFd, Key>,
+    dirty_streams: Vec<Key>,
+    dirty_datagrams: Vec<Key>,
+    dirty_quic: Vec<Key>,
+    quic_to_flush: bool,
+    batch: VecDeque<Completion>,
+    events: VecDeque<Event>,
+    turns: u64,
+}
+
+/// Counters and gauges for `loop.stats()`.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineStats {
+    pub driver: DriverStats,
+    pub turns: u64,
+    pub streams: usize,
+    pub listeners: usize,
+    pub datagrams: usize,
+    pub readers: usize,
+    pub writers: usize,
+    pub quic_endpoints: usize,
+    pub quic_connections: usize,
+    pub events_queued: usize,
+}
+
+impl Engine {
+    pub fn new(config: &DriverConfig) -> Result<Self, SetupError> {
+        Ok(Self {
+            driver: Driver::new(config)?,
+            streams: Table::default(),
+            listeners: Table::default(),
+            datagrams: Table::default(),
+            quic: Table::default(),
+            watchers: Watchers::default(),
+            transport_fds: HashMap::new(),
+            dirty_streams: Vec::new(),
+            dirty_datagrams: Vec::new(),
+            dirty_quic: Vec::new(),
+            quic_to_flush: false,
+            batch: VecDeque::new(),
+            events: VecDeque::new(),
+            turns: 0,
+        })
+    }
+
+    pub fn backend(&self) -> Backend {
+        self.driver.backend()
+    }
+
+    pub fn fallback_reason(&self) -> Option<&str> {
+        self.driver.fallback_reason()
+    }
+
+    pub fn waker(&self) -> Waker {
+        self.driver.waker()
+    }
+
+    pub fn driver(&mut self) -> &mut Driver {
+        &mut self.driver
+    }
+
+    pub fn stats(&self) -> EngineStats {
+        EngineStats {
+            driver: self.driver.stats(),
+            turns: self.turns,
+            streams: self.streams.len(),
+            listeners: self.listeners.len(),
+            datagrams: self.datagrams.len(),
+            readers: self.watchers.count(Direction::Read),
+            writers: self.watchers.count(Direction::Write),
+            quic_endpoints: self.quic.len(),
+            quic_connections: self.quic.iter().map(|(_, e)| e.connections()).sum(),
+            events_queued: self.events.len(),
+        }
+    }
+
+    /// True when a transport of this engine drives `fd`, so that a watcher on it would steal its bytes.
+    pub fn has_transport(&self, fd: RawFd) -> bool {
+        self.transport_fds.contains_key(&fd)
+    }
+
+    // The turn -----------------------------------------------------------------------------------
+
+    /// Turns what was commanded since the last flush into queued operations. No system call.
+    pub fn flush(&mut self, now: Instant) {
+        for key in std::mem::take(&mut self.dirty_streams) {
+            if let Some(stream) = self.streams.get_mut(key) {
+                stream.flush(&mut self.driver, &mut self.events);
+                self.forget_ended_stream(key);
+            }
+        }
+        for key in std::mem::take(&mut self.dirty_datagrams) {
+            if let Some(socket) = self.datagrams.get_mut(key) {
+                socket.flush(&mut self.driver, &mut self.events);
+                self.forget_ended_datagram(key);
+            }
+        }
+        if self.watchers.needs_flush() {
+            self.watchers.flush(&mut self.driver);
+        }
+        if std::mem::take(&mut self.quic_to_flush) {
+            for key in std::mem::take(&mut self.dirty_quic) {
+                self.flush_quic(key, now);
+            }
+        }
+    }
+
+    /// True when a turn that must not wait still needs the system call.
+    pub fn needs_enter(&self) -> bool {
+        self.driver.needs_enter()
+    }
+
+    /// How many events are ready: at most as many `next_event` gives.
+    pub fn events_ready(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Submits what is queued and waits for at most `timeout` (`None`: until something happens), or
+    /// less when an endpoint's timer is due. The host may release its interpreter lock around this.
+    pub fn enter(&mut self, timeout: Option<Duration>) -> io::Result<Entered> {
+        self.turns += 1;
+        self.driver.enter(timeout)
+    }
+
+    /// The earliest timer of an endpoint.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.quic.iter().filter_map(|(_, endpoint)| endpoint.next_deadline()).min()
+    }
+
+    /// Routes all ready completions and due timers. What the host is to hear is in `next_event`.
+    pub fn process(&mut self, now: Instant) {
+        let mut batch = std::mem::take(&mut self.batch);
+        self.driver.reap(&mut batch);
+        for completion in batch.drain(..) {
+            self.route(completion, now);
+        }
+        self.batch = batch;
+        if !self.quic.is_empty() {
+            self.run_quic_timers(now);
+        }
+    }
+
+    /// The next thing that the host is to hear of.
+    pub fn next_event(&mut self) -> Option<Event> {
+        while let Some(event) = self.events.pop_front() {
+            let held = match &event {
+                Event::StreamData { stream, data } => {
+                    self.streams.get_mut(*stream).is_some_and(|s| s.hold_if_paused(data))
+                }
+                Event::StreamEof { stream } => {
+                    self.streams.get_mut(*stream).is_some_and(Stream::hold_eof_if_paused)
+                }
+                _ => false,
+            };
+            if !held {
+                return Some(event);
+            }
+        }
+        None
+    }
+
+    /// Cancels everything and waits up to `limit` for the kernel to let go.
+    pub fn shutdown(&mut self, limit: Duration) {
+        self.events.clear();
+        self.driver.shutdown(limit);
+    }
+
+    /// In a forked child: forget the parent's ring without touching it.
+    pub fn after_fork_in_child(&mut self) {
+        self.driver.after_fork_in_child();
+    }
+
+    fn route(&mut self, completion: Completion, now: Instant) {
+        let Some(Route { kind, sub, key }) = Route::parse(completion.token) else {
+            debug_assert!(false, "a completion with a token that no route made");
+            return;
+        };
+        let (driver, events) = (&mut self.driver, &mut self.events);
+        match kind {
+            Kind::Stream => {
+                if let Some(stream) = self.streams.get_mut(key) {
+                    stream.handle_completion(sub, completion, driver, events);
+                    self.forget_ended_stream(key);
+                }
+            }
+            Kind::Listener => {
+                if let Some(listener) = self.listeners.get_mut(key) {
+                    listener.handle_completion(completion, driver, events);
+                    if listener.has_ended() {
+                        self.listeners.remove(key);
+                    }
+                }
+            }
+            Kind::Datagram => {
+                if let Some(socket) = self.datagrams.get_mut(key) {
+                    socket.handle_completion(sub, completion, driver, events);
+                    self.forget_ended_datagram(key);
+                }
+            }
+            Kind::Poll => {
+                if let Some((fd, direction)) = self.watchers.handle_completion(sub, key) {
+                    events.push_back(Event::PollReady { fd, direction });
+                }
+            }
+            Kind::Op => events.push_back(Event::OpDone { op: key, outcome: completion.outcome }),
+            Kind::Quic => {
+                if let Some(endpoint) = self.quic.get_mut(key) {
+                    endpoint.handle_completion(driver, completion, now);
+                    self.mark_quic_dirty(key);
+                }
+            }
+        }
+    }
+
+    // Streams ------------------------------------------------------------------------------------
+
+    /// Puts a connected stream socket on the engine. Nothing is read before `resume_reading`.
+    pub fn open_stream(&mut self, fd: SocketFd) -> Key {
+        let raw_fd = fd.raw();
+        let key = self.streams.insert_with(|key| Stream::new(fd, key));
+        self.transport_fds.insert(raw_fd, key);
+        key
+    }
+
+    pub fn stream(&self, key: Key) -> Option<&Stream> {
+        self.streams.get(key)
+    }
+
+    /// Accepts bytes for sending at the next flush.
+    pub fn write(&mut self, key: Key, data: Bytes) -> WriteOutcome {
+        self.command(key, |stream, _| stream.write(data)).unwrap_or(WriteOutcome::Lost)
+    }
+
+    pub fn finish_writing(&mut self, key: Key) {
+        self.command(key, |stream, _| stream.finish_writing());
+    }
+
+    pub fn resume_reading(&mut self, key: Key) {
+        self.command(key, |stream, _| stream.resume_reading());
+    }
+
+    pub fn pause_reading(&mut self, key: Key) {
+        self.command(key, Stream::pause_reading);
+    }
+
+    pub fn set_stream_watermarks(&mut self, key: Key, low: usize, high: usize) -> WriteOutcome {
+        self.command(key, |s, _| s.set_watermarks(low, high)).unwrap_or(WriteOutcome::Lost)
+    }
+
+    pub fn notify_when_drained(&mut self, key: Key) {
+        self.command(key, |stream, _| stream.notify_when_drained());
+    }
+
+    pub fn close_stream(&mut self, key: Key) {
+        self.command(key, Stream::close);
+    }
+
+    pub fn abort_stream(&mut self, key: Key, error: Option<Errno>) {
+        self.command(key, |stream, driver| stream.abort(driver, error));
+    }
+
+    fn command<T>(&mut self, key: Key, run: impl FnOnce(&mut Stream, &mut Driver) -> T) -> Option<T> {
+        let stream = self.streams.get_mut(key)?;
+        let value = run(stream, &mut self.driver);
+        if stream.mark_dirty() {
+            self.dirty_streams.push(key);
+        }
+        Some(value)
+    }
+
+    fn forget_ended_stream(&mut self, key: Key) {
+        if self.streams.get(key).is_some_and(Stream::has_ended)
+            && let Some(stream) = self.streams.remove(key)
+        {
+            self.forget_transport_fd(stream.raw_fd(), key);
+        }
+    }
+
+    /// The kernel may have given the number to a new connection before the old one's last completion.
+    fn forget_transport_fd(&mut self, fd: RawFd, key: Key) {
+        if self.transport_fds.get(&fd) == Some(&key) {
+            self.transport_fds.remove(&fd);
+        }
+    }
+
+    // Listeners ----------------------------------------------------------------------------------
+
+    /// Accepts on a listening socket that stays the host's.
+    pub fn listen(&mut self, fd: RawFd) -> Key {
+        let key = self.listeners.insert_with(|key| Listener::new(fd, key));
+        self.resume_listener(key);
+        key
+    }
+
+    /// Arms a listener again after [`Event::AcceptFailed`].
+    pub fn resume_listener(&mut self, key: Key) {
+        if let Some(listener) = self.listeners.get_mut(key) {
+            listener.arm(&mut self.driver);
+        }
+    }
+
+    /// Stops accepting and lets go of the socket before returning, so that the host can close it and
+    /// the address is free. One system call.
+    pub fn stop_listener(&mut self, key: Key) -> io::Result<()> {
+        if let Some(listener) = self.listeners.get_mut(key) {
+            listener.stop(&mut self.driver);
+            if listener.has_ended() {
+                self.listeners.remove(key);
+                return Ok(());
+            }
+            self.driver.enter(Some(Duration::ZERO))?;
+        }
+        Ok(())
+    }
+
+    // Datagram sockets ---------------------------------------------------------------------------
+
+    pub fn open_datagram(&mut self, fd: SocketFd) -> Key {
+        let raw_fd = fd.raw();
+        let key = self.datagrams.insert_with(|key| DatagramSocket::new(fd, key));
+        self.transport_fds.insert(raw_fd, key);
+        key
+    }
+
+    pub fn datagram(&self, key: Key) -> Option<&DatagramSocket> {
+        self.datagrams.get(key)
+    }
+
+    pub fn start_datagram_reading(&mut self, key: Key) {
+        self.datagram_command(key, |socket, _| socket.start_reading());
+    }
+
+    pub fn send_datagram(&mut self, key: Key, message: SendMsg) -> SendOutcome {
+        self.datagram_command(key, |s, _| s.send(message)).unwrap_or(SendOutcome::Lost)
+    }
+
+    pub fn set_datagram_watermarks(&mut self, key: Key, low: usize, high: usize) -> SendOutcome {
+        self.datagram_command(key, |s, _| s.set_watermarks(low, high)).unwrap_or(SendOutcome::Lost)
+    }
+
+    pub fn close_datagram(&mut self, key: Key) {
+        self.datagram_command(key, DatagramSocket::close);
+    }
+
+    pub fn abort_datagram(&mut self, key: Key, error: Option<Errno>) {
+        self.datagram_command(key, |socket, driver| socket.abort(driver, error));
+    }
+
+    fn datagram_command<T>(
+        &mut self,
+        key: Key,
+        run: impl FnOnce(&mut DatagramSocket, &mut Driver) -> T,
+    ) -> Option<T> {
+        let socket = self.datagrams.get_mut(key)?;
+        let value = run(socket, &mut self.driver);
+        if socket.mark_dirty() {
+            self.dirty_datagrams.push(key);
+        }
+        Some(value)
+    }
+
+    fn forget_ended_datagram(&mut self, key: Key) {
+        if self.datagrams.get(key).is_some_and(DatagramSocket::has_ended)
+            && let Some(socket) = self.datagrams.remove(key)
+        {
+            self.forget_transport_fd(socket.raw_fd(), key);
+        }
+    }
+
+    // Watchers -----------------------------------------------------------------------------------
+
+    pub fn watch(&mut self, fd: RawFd, direction: Direction) {
+        self.watchers.add(fd, direction);
+    }
+
+    /// True when `fd` was watched.
+    pub fn unwatch(&mut self, fd: RawFd, direction: Direction) -> bool {
+        self.watchers.remove(fd, direction, &mut self.driver)
+    }
+
+    // QUIC endpoints -----------------------------------------------------------------------------
+
+    /// Puts an endpoint on the engine; `make` is told the token that its operations have to carry
+    /// (its `sub` byte is the endpoint's own).
+    pub fn open_quic(
+        &mut self,
+        make: impl FnOnce(&mut Driver, uringcore_io::Token) -> io::Result<QuicEndpoint>,
+    ) -> io::Result<Key> {
+        let driver = &mut self.driver;
+        let key = self
+            .quic
+            .try_insert_with(|key| make(driver, Route::new(Kind::Quic, 0, key).token()))?;
+        self.mark_quic_dirty(key);
+        Ok(key)
+    }
+
+    /// The endpoint for commands; it is flushed at the end of the turn.
+    pub fn quic(&mut self, key: Key) -> Option<&mut QuicEndpoint> {
+        self.mark_quic_dirty(key);
+        self.quic.get_mut(key)
+    }
+
+    /// The endpoint for its driver as well (closing, rebinding).
+    pub fn quic_with_driver(&mut self, key: Key) -> Option<(&mut QuicEndpoint, &mut Driver)> {
+        self.mark_quic_dirty(key);
+        Some((self.quic.get_mut(key)?, &mut self.driver))
+    }
+
+    fn mark_quic_dirty(&mut self, key: Key) {
+        self.quic_to_flush = true;
+        if !self.dirty_quic.contains(&key) {
+            self.dirty_quic.push(key);
+        }
+    }
+
+    fn flush_quic(&mut self, key: Key, now: Instant) {
+        let Some(endpoint) = self.quic.get_mut(key) else {
+            return;
+        };
+        endpoint.flush(&mut self.driver, now);
+        if endpoint.take_events_ready() {
+            self.events.push_back(Event::QuicReady { endpoint: key });
+        }
+        if endpoint.has_ended() {
+            self.quic.remove(key);
+            self.events.push_back(Event::QuicClosed { endpoint: key });
+        }
+    }
+
+    fn run_quic_timers(&mut self, now: Instant) {
+        for (key, endpoint) in self.quic.iter_mut() {
+            if endpoint.next_deadline().is_some_and(|deadline| deadline <= now) {
+                endpoint.handle_timeout(now);
+                self.quic_to_flush = true;
+                if !self.dirty_quic.contains(&key) {
+                    self.dirty_quic.push(key);
+                }
+            }
+            if endpoint.take_events_ready() {
+                self.events.push_back(Event::QuicReady { endpoint: key });
+            }
+        }
+    }
+}

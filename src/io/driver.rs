@@ -1,0 +1,486 @@
+//! The public face: one driver, two backends.
+//!
+//! Every operation is queued here, gets a slot in the slab and is passed to the backend; results
+//! come back from [`Driver::reap`]. What both backends share lives in [`Common`]: the slab, the
+//! buffer pools, the finished completions, the order in which a close comes after the operations it
+//! ended.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use socket2::SockAddr;
+
+use crate::completion::{Completion, Entered, Errno, Interest, Outcome};
+use crate::config::{Backend, DriverConfig, DriverStats};
+use crate::epoll::Epoll;
+use crate::fork::Birthplace;
+use crate::message::{GatherPayload, MessagePayload, SendMsg};
+use crate::op::{Kind, OpId, OpTable, Payload, Token};
+use crate::pool::{Pool, RecvBuf};
+use crate::setup_error::SetupError;
+use crate::uring::Uring;
+use crate::waker::Waker;
+
+/// A queue of operations to the kernel and of completions from it.
+///
+/// Operations only queue and never fail synchronously: a bad descriptor, a full slab
+/// ([`DriverConfig::operations_max`]) or a dead driver is an ordinary completion with `EBADF`,
+/// `ENOBUFS` or `ECANCELED`. An operation that found no slot has [`OpId::NONE`] and is known by
+/// its token.
+///
+/// A turn is: queue operations, [`enter`](Driver::enter), [`reap`](Driver::reap). Sockets must be
+/// non-blocking; the epoll backend relies on it.
+///
+/// The thread of the first `enter` owns the driver from then on; another thread's `enter` fails.
+/// After `fork` the child's copy is dead, detected on every call.
+pub struct Driver {
+    common: Common,
+    inner: Inner,
+    birthplace: Birthplace,
+    backend: Backend,
+    fallback_reason: Option<String>,
+}
+
+// SAFETY: the driver is not tied to a thread by thread-local state, only by the rule that one
+// thread at a time uses it, which `&mut self` enforces. What remains is the `Rc` of the buffer
+// pools, shared with the `RecvBuf`s handed out: they are not `Send`, and the owner must not move
+// the driver while it holds some. The Python binding keeps both on the loop's thread and gives
+// the GIL up only inside `enter`, which touches no reference count.
+unsafe impl Send for Driver {}
+
+enum Inner {
+    Uring(Box<Uring>),
+    Epoll(Box<Epoll>),
+    /// Shut down, or in a forked child.
+    Dead,
+}
+
+impl Driver {
+    /// Sets a backend up. `config.backend` of `None` tries io_uring first and falls back to epoll;
+    /// `Some` is strict.
+    pub fn new(config: &DriverConfig) -> Result<Driver, SetupError> {
+        let (backend, (common, inner), fallback_reason) = match config.backend {
+            Some(Backend::Uring) => (Backend::Uring, new_uring(config)?, None),
+            Some(Backend::Epoll) => (Backend::Epoll, new_epoll(config)?, None),
+            None => match new_uring(config) {
+                Ok(parts) => (Backend::Uring, parts, None),
+                Err(error) => (Backend::Epoll, new_epoll(config)?, Some(error.to_string())),
+            },
+        };
+        let birthplace = Birthplace::here().map_err(|error| SetupError::epoll("madvise", &error))?;
+        Ok(Driver { common, inner, birthplace, backend, fallback_reason })
+    }
+
+    /// The backend in use.
+    pub fn backend(&self) -> Backend {
+        self.backend
+    }
+
+    /// Why the automatic choice fell on epoll; `None` if it did not, or nobody asked.
+    pub fn fallback_reason(&self) -> Option<&str> {
+        self.fallback_reason.as_deref()
+    }
+
+    /// A handle that wakes this driver from any thread.
+    pub fn waker(&self) -> Waker {
+        self.common.waker.clone()
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> DriverStats {
+        let Common { table, stream, datagram, stats, .. } = &self.common;
+        DriverStats {
+            in_flight: table.len() as u64,
+            slots_capacity: table.capacity() as u64,
+            buffers_total: u64::from(stream.len() + datagram.len()),
+            buffers_out: u64::from(stream.out() + datagram.out()),
+            ..*stats
+        }
+    }
+
+    /// Accepts connections until cancelled (multishot). Errors such as `EMFILE` end it; the caller
+    /// decides when to accept again.
+    pub fn accept(&mut self, fd: RawFd, token: Token) -> OpId {
+        self.start(Kind::Accept, fd, token, Payload::None)
+    }
+
+    /// Receives stream data until the end of the stream, an error or a cancel (multishot).
+    pub fn recv(&mut self, fd: RawFd, token: Token) -> OpId {
+        self.start(Kind::Recv, fd, token, Payload::None)
+    }
+
+    /// Receives datagrams until an error or a cancel (multishot), with address and control
+    /// messages. After `ECONNREFUSED` drain the error queue
+    /// ([`net::read_error_queue`](crate::net::read_error_queue)) before receiving again.
+    pub fn recv_msg(&mut self, fd: RawFd, token: Token) -> OpId {
+        self.start(Kind::RecvMsg, fd, token, Payload::None)
+    }
+
+    /// Sends stream data, all of it unless an error or a cancel cuts it short. One send at a time
+    /// and socket: the kernel does not order two of them.
+    pub fn send(&mut self, fd: RawFd, data: Bytes, token: Token) -> OpId {
+        self.start(Kind::Send, fd, token, Payload::Bytes(data, None))
+    }
+
+    /// [`send`](Driver::send) of several pieces, at most `IOV_MAX` (1,024).
+    pub fn send_vectored(&mut self, fd: RawFd, data: Vec<Bytes>, token: Token) -> OpId {
+        debug_assert!(data.len() <= libc::UIO_MAXIOV as usize, "the kernel takes 1,024 pieces");
+        self.start(Kind::SendVectored, fd, token, Payload::Gather(GatherPayload::new(data)))
+    }
+
+    /// Sends one datagram or a GSO batch.
+    pub fn send_msg(&mut self, fd: RawFd, message: SendMsg, token: Token) -> OpId {
+        let mut payload = self.common.spare_messages.pop().unwrap_or_else(MessagePayload::empty);
+        payload.fill(message);
+        self.start(Kind::SendMsg, fd, token, Payload::Message(payload))
+    }
+
+    /// Connects a socket.
+    pub fn connect(&mut self, fd: RawFd, address: SockAddr, token: Token) -> OpId {
+        self.start(Kind::Connect, fd, token, Payload::Address(Box::new(address)))
+    }
+
+    /// Waits once for readiness, level-triggered: what is ready already completes at once. An
+    /// error or a hang-up completes both directions.
+    pub fn poll(&mut self, fd: RawFd, interest: Interest, token: Token) -> OpId {
+        self.start(Kind::Poll, fd, token, Payload::Events(interest.poll_bits()))
+    }
+
+    /// Reads once, up to `buffer.len()` bytes, at `offset` or at the file's position.
+    pub fn read(&mut self, fd: RawFd, buffer: Vec<u8>, offset: Option<u64>, token: Token) -> OpId {
+        self.start(Kind::Read, fd, token, Payload::Buffer(buffer, offset))
+    }
+
+    /// Writes once, at `offset` or at the file's position; a short count is possible.
+    pub fn write(&mut self, fd: RawFd, data: Bytes, offset: Option<u64>, token: Token) -> OpId {
+        self.start(Kind::Write, fd, token, Payload::Bytes(data, offset))
+    }
+
+    /// Asks an operation to end. Its last completion still comes, with `ECANCELED` or with a real
+    /// result that was faster. Unknown and finished operations are ignored.
+    pub fn cancel(&mut self, op: OpId) {
+        self.leave_if_forked();
+        let Some(slot) = self.common.table.get(op) else { return };
+        // A close has no way back.
+        if slot.kind == Kind::Close || std::mem::replace(&mut slot.cancelled, true) {
+            return;
+        }
+        match &mut self.inner {
+            Inner::Uring(uring) => uring.cancel(&mut self.common, op),
+            Inner::Epoll(epoll) => epoll.cancel(&mut self.common, op),
+            Inner::Dead => {}
+        }
+    }
+
+    /// Cancels every operation on a descriptor.
+    pub fn cancel_fd(&mut self, fd: RawFd) {
+        self.leave_if_forked();
+        let mut scratch = std::mem::take(&mut self.common.scratch);
+        self.common.table.on_fd(fd, &mut scratch);
+        for &index in scratch.iter().rev() {
+            let op = self.common.table.id_at(index);
+            self.cancel(op);
+        }
+        self.common.scratch = scratch;
+    }
+
+    /// Closes a descriptor after cancelling every operation on it; a TCP peer gets its FIN.
+    /// Completes last, when all those operations have completed. Always finds a slot.
+    pub fn close(&mut self, fd: OwnedFd, token: Token) -> OpId {
+        let raw = fd.as_raw_fd();
+        self.start(Kind::Close, raw, token, Payload::Descriptor(fd))
+    }
+
+    /// [`cancel`](Driver::cancel) whose completion is never reported; what it would have carried is
+    /// released: an accepted connection is closed, a buffer returned.
+    pub fn discard(&mut self, op: OpId) {
+        self.leave_if_forked();
+        self.common.ready.retain(|completion| completion.op != op || op == OpId::NONE);
+        if let Some(slot) = self.common.table.get(op) {
+            slot.discarded = true;
+            self.cancel(op);
+        }
+    }
+
+    /// False if a turn that would not block may skip [`enter`](Driver::enter): nothing is queued
+    /// and nothing waits. [`reap`](Driver::reap) is always worth its few nanoseconds.
+    pub fn needs_enter(&self) -> bool {
+        if !self.common.ready.is_empty() {
+            return true;
+        }
+        match &self.inner {
+            Inner::Uring(uring) => uring.needs_enter(&self.common),
+            Inner::Epoll(_) => self.common.table.len() > 0,
+            Inner::Dead => false,
+        }
+    }
+
+    /// Submits what is queued and waits for a completion, a wake, a signal or the time-out, in one
+    /// system call. `Some(ZERO)` does not block, `None` waits for ever. After every return look
+    /// at what other threads queued (wakes collapse) and [`reap`](Driver::reap).
+    ///
+    /// Fails if the driver is dead or belongs to another thread.
+    pub fn enter(&mut self, timeout: Option<Duration>) -> io::Result<Entered> {
+        self.leave_if_forked();
+        // Finished completions must not wait behind a sleep.
+        let timeout = if self.common.ready.is_empty() { timeout } else { Some(Duration::ZERO) };
+        let entered = match &mut self.inner {
+            Inner::Uring(uring) => uring.enter(&mut self.common, timeout),
+            Inner::Epoll(epoll) => epoll.enter(&mut self.common, timeout),
+            Inner::Dead => Err(io::Error::other("the driver was shut down, or this is a forked child")),
+        };
+        if matches!(entered, Ok(Entered::Woken)) {
+            self.common.stats.wakes += 1;
+        }
+        entered
+    }
+
+    /// Moves the completions that are ready to `out`. No system call, except to release what
+    /// discarded operations bring. Ended multishots that nobody cancelled (no buffers, overflow)
+    /// are armed again in the same slot and not reported.
+    pub fn reap(&mut self, out: &mut VecDeque<Completion>) {
+        self.leave_if_forked();
+        out.append(&mut self.common.ready);
+        if let Inner::Uring(uring) = &mut self.inner {
+            uring.reap(&mut self.common, out);
+        }
+    }
+
+    /// Makes this copy of the driver dead without touching the parent's kernel state. Called in a
+    /// forked child; every other method notices by itself too.
+    pub fn after_fork_in_child(&mut self) {
+        match std::mem::replace(&mut self.inner, Inner::Dead) {
+            Inner::Uring(uring) => uring.forget_in_child(&self.common),
+            Inner::Epoll(_) | Inner::Dead => {}
+        }
+        self.cancel_everything();
+    }
+
+    /// Cancels everything, waits up to `limit` for the kernel to let go, and drops the completions.
+    /// Memory that the kernel still holds after `limit` is leaked, the only safe answer. The
+    /// driver is dead afterwards. Also runs on drop, with a limit of one second.
+    pub fn shutdown(&mut self, limit: Duration) {
+        self.leave_if_forked();
+        match std::mem::replace(&mut self.inner, Inner::Dead) {
+            Inner::Uring(uring) => uring.shutdown(&mut self.common, limit),
+            Inner::Epoll(_) | Inner::Dead => {}
+        }
+        self.cancel_everything();
+        self.common.ready.clear();
+    }
+
+    fn start(&mut self, kind: Kind, fd: RawFd, token: Token, payload: Payload) -> OpId {
+        self.leave_if_forked();
+        let common = &mut self.common;
+        common.stats.submissions += 1;
+        if !(0..DESCRIPTORS_MAX).contains(&fd) {
+            return common.refuse(kind, token, payload, Errno(libc::EBADF));
+        }
+        let op = match common.table.insert(kind, fd, token, payload) {
+            Ok(op) => op,
+            Err(payload) => return common.refuse(kind, token, payload, Errno::NO_BUFFERS),
+        };
+        match &mut self.inner {
+            Inner::Uring(uring) => uring.queue(common, op),
+            Inner::Epoll(epoll) => epoll.queue(common, op),
+            Inner::Dead => common.finish_later(op.index(), -libc::ECANCELED),
+        }
+        op
+    }
+
+    #[inline]
+    fn leave_if_forked(&mut self) {
+        if !self.birthplace.is_here() && !matches!(self.inner, Inner::Dead) {
+            self.after_fork_in_child();
+        }
+    }
+
+    /// After the backend is gone: every operation left ends with ECANCELED.
+    fn cancel_everything(&mut self) {
+        for index in self.common.table.indexes() {
+            // A close in the list may have been finished by the operation it waited for.
+            if self.common.table.is_live(index) {
+                self.common.finish_later(index, -libc::ECANCELED);
+            }
+        }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.shutdown(Duration::from_secs(1));
+    }
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("backend", &self.backend).field("stats", &self.stats()).finish()
+    }
+}
+
+fn new_uring(config: &DriverConfig) -> Result<(Common, Inner), SetupError> {
+    let waker = Waker::new().map_err(|error| SetupError::uring("eventfd", &error))?;
+    let (uring, stream, datagram) = Uring::new(config, &waker)?;
+    Ok((Common::new(config, waker, stream, datagram), Inner::Uring(Box::new(uring))))
+}
+
+fn new_epoll(config: &DriverConfig) -> Result<(Common, Inner), SetupError> {
+    let waker = Waker::new().map_err(|error| SetupError::epoll("eventfd", &error))?;
+    let (epoll, stream, datagram) = Epoll::new(config, &waker)?;
+    Ok((Common::new(config, waker, stream, datagram), Inner::Epoll(Box::new(epoll))))
+}
+
+/// What both backends share.
+pub(crate) struct Common {
+    pub(crate) table: OpTable,
+    pub(crate) stream: Rc<Pool>,
+    pub(crate) datagram: Rc<Pool>,
+    /// Completions that exist before the next reap.
+    pub(crate) ready: VecDeque<Completion>,
+    pub(crate) stats: DriverStats,
+    pub(crate) waker: Waker,
+    /// Boxes of finished messages, for the next ones. Boxed because a payload points into itself.
+    #[expect(clippy::vec_box)]
+    spare_messages: Vec<Box<MessagePayload>>,
+    pub(crate) scratch: Vec<u32>,
+}
+
+impl Common {
+    fn new(config: &DriverConfig, waker: Waker, stream: Rc<Pool>, datagram: Rc<Pool>) -> Common {
+        Common {
+            table: OpTable::new(config.operations_max as usize),
+            stream,
+            datagram,
+            ready: VecDeque::new(),
+            stats: DriverStats::default(),
+            waker,
+            spare_messages: Vec::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Reports one of several results; the operation stays armed.
+    #[inline]
+    pub(crate) fn report(&mut self, index: u32, outcome: Outcome, out: &mut VecDeque<Completion>) {
+        let op = self.table.id_at(index);
+        let slot = self.table.at(index);
+        // A discarded operation's outcome is dropped here, which closes or returns what it carries.
+        if !slot.discarded {
+            self.stats.completions += 1;
+            out.push_back(Completion { op, token: slot.token, outcome, more: true });
+        }
+    }
+
+    /// Ends an operation with data in hand.
+    pub(crate) fn finish_with(&mut self, index: u32, outcome: Outcome, out: &mut VecDeque<Completion>) {
+        let (payload, close) = self.end(index, |_| outcome, out);
+        self.recycle(payload);
+        self.finish_close(close, out);
+    }
+
+    /// Ends an operation with the kernel's result: a count or a negative errno. A close ends only
+    /// when nothing that it waits for is left.
+    pub(crate) fn finish(&mut self, index: u32, result: i32, out: &mut VecDeque<Completion>) {
+        let slot = self.table.at(index);
+        let kind = slot.kind;
+        if kind == Kind::Close {
+            slot.close_result = Some(result);
+            if slot.waiting_for > 0 {
+                return;
+            }
+        }
+        let (payload, close) = self.end(index, |payload| outcome(kind, result, payload), out);
+        self.recycle(payload);
+        self.finish_close(close, out);
+    }
+
+    /// [`finish`](Self::finish) outside of a reap.
+    pub(crate) fn finish_later(&mut self, index: u32, result: i32) {
+        let mut ready = std::mem::take(&mut self.ready);
+        self.finish(index, result, &mut ready);
+        self.ready = ready;
+    }
+
+    fn end(
+        &mut self,
+        index: u32,
+        outcome: impl FnOnce(&mut Payload) -> Outcome,
+        out: &mut VecDeque<Completion>,
+    ) -> (Payload, Option<u32>) {
+        let op = self.table.id_at(index);
+        let slot = self.table.at(index);
+        let (token, discarded) = (slot.token, slot.discarded);
+        let (mut payload, close) = self.table.remove(index);
+        let outcome = outcome(&mut payload);
+        if !discarded {
+            self.stats.completions += 1;
+            out.push_back(Completion { op, token, outcome, more: false });
+        }
+        (payload, close)
+    }
+
+    fn finish_close(&mut self, close: Option<u32>, out: &mut VecDeque<Completion>) {
+        if let Some(close) = close
+            && let Some(result) = self.table.at(close).close_result
+        {
+            self.finish(close, result, out);
+        }
+    }
+
+    fn refuse(&mut self, kind: Kind, token: Token, mut payload: Payload, errno: Errno) -> OpId {
+        let outcome = outcome(kind, -errno.0, &mut payload);
+        self.recycle(payload);
+        self.stats.completions += 1;
+        self.ready.push_back(Completion { op: OpId::NONE, token, outcome, more: false });
+        OpId::NONE
+    }
+
+    fn recycle(&mut self, payload: Payload) {
+        if let Payload::Message(mut message) = payload
+            && self.spare_messages.len() < SPARE_MESSAGES_MAX
+        {
+            message.clear();
+            self.spare_messages.push(message);
+        }
+    }
+}
+
+/// The outcome of an operation's last result. Successful receives come with their data and don't
+/// pass through here, except the empty one.
+fn outcome(kind: Kind, result: i32, payload: &mut Payload) -> Outcome {
+    let result = if result < 0 { Err(Errno(-result)) } else { Ok(result as u32) };
+    match kind {
+        Kind::Accept => Outcome::Accepted(result.map(|fd| {
+            // SAFETY: the kernel has just created this descriptor for us.
+            unsafe { OwnedFd::from_raw_fd(fd as RawFd) }
+        })),
+        Kind::Recv => Outcome::Received(result.map(|_| RecvBuf::empty())),
+        Kind::RecvMsg => Outcome::Datagram(Err(result.err().unwrap_or(Errno(libc::EIO)))),
+        Kind::Read => match std::mem::replace(payload, Payload::None) {
+            Payload::Buffer(buffer, _) => Outcome::Read(result, buffer),
+            _ => Outcome::Read(result, Vec::new()),
+        },
+        Kind::Close => {
+            // The descriptor's number is gone whatever close(2) answered; only a close that was
+            // never executed leaves it open, and then dropping the OwnedFd closes it.
+            if let Payload::Descriptor(fd) = std::mem::replace(payload, Payload::None)
+                && result != Err(Errno::CANCELED)
+            {
+                let _ = fd.into_raw_fd();
+            }
+            Outcome::Done(result)
+        }
+        Kind::Send | Kind::SendVectored | Kind::SendMsg | Kind::Connect | Kind::Poll | Kind::Write => {
+            Outcome::Done(result)
+        }
+    }
+}
+
+/// Above any sensible RLIMIT_NOFILE; bounds the per-descriptor table against garbage numbers.
+const DESCRIPTORS_MAX: RawFd = 1 << 24;
+const SPARE_MESSAGES_MAX: usize = 256;

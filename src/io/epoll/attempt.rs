@@ -1,0 +1,182 @@
+//! Carrying an operation out without blocking; what answers EAGAIN waits.
+
+use std::io;
+use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
+
+use super::Epoll;
+use crate::completion::Errno;
+use crate::driver::Common;
+use crate::net;
+use crate::op::{Kind, Payload, Phase, Slot};
+
+impl Epoll {
+    /// `events` is the readiness that made us try, 0 at the first try.
+    pub(super) fn attempt(&mut self, common: &mut Common, index: u32, events: u32) {
+        match common.table.at(index).kind {
+            Kind::Accept => self.accept(common, index),
+            Kind::Recv => self.recv(common, index),
+            Kind::RecvMsg => self.recv_msg(common, index),
+            Kind::Poll => {
+                let wanted = poll_events(common.table.at(index)) | super::TROUBLE;
+                self.finish(common, index, (events & wanted) as i32);
+            }
+            Kind::Close => self.close(common, index),
+            _ => self.transfer(common, index),
+        }
+    }
+
+    /// Sends, connects, reads and writes: one result each.
+    fn transfer(&mut self, common: &mut Common, index: u32) {
+        loop {
+            common.stats.syscalls += 1;
+            let slot = common.table.at(index);
+            match (step(slot), slot.kind) {
+                (Step::Done(result), _) => return self.finish(common, index, result),
+                (Step::Again, _) => {}
+                (Step::Wait, _) => {
+                    // Already registered: keep waiting, no `epoll_ctl`.
+                    if slot.phase != Phase::Polling {
+                        self.wait_for(common, index);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn close(&mut self, common: &mut Common, index: u32) {
+        let slot = common.table.at(index);
+        let Payload::Descriptor(fd) = std::mem::replace(&mut slot.payload, Payload::None) else {
+            return self.finish(common, index, -libc::EBADF);
+        };
+        // A duplicate elsewhere would keep the registration alive beyond the number.
+        let raw = fd.as_raw_fd();
+        if let Some(watch) = self.watches.get_mut(raw as usize)
+            && std::mem::take(&mut watch.registered) != 0
+        {
+            common.stats.syscalls += 1;
+            // Fails only if somebody closed it behind our back, and then there is nothing to leave.
+            let _ = super::control(&self.set, raw, 1, 0);
+        }
+        common.stats.syscalls += 1;
+        // SAFETY: the descriptor is ours, given up by `into_raw_fd` and closed once.
+        let result = unsafe { libc::close(fd.into_raw_fd()) };
+        let result = if result < 0 { -Errno::last().0 } else { 0 };
+        self.finish(common, index, result);
+    }
+}
+
+enum Step {
+    Done(i32),
+    /// Made progress, or was interrupted.
+    Again,
+    Wait,
+}
+
+fn step(slot: &mut Slot) -> Step {
+    let fd = slot.fd;
+    match (slot.kind, &mut slot.payload) {
+        (Kind::Send, Payload::Bytes(data, _)) => {
+            let rest = &data[slot.progress as usize..data.len().min(TRANSFER_MAX)];
+            // SAFETY: `rest` is readable and its length says so.
+            let sent = unsafe { libc::send(fd, rest.as_ptr().cast(), rest.len(), SEND_FLAGS) };
+            streamed(sent, &mut slot.progress, rest.len())
+        }
+        (Kind::SendVectored, Payload::Gather(gather)) => {
+            let rest = gather.total() - slot.progress as usize;
+            // SAFETY: the header points into the payload, which the slot owns.
+            let sent = unsafe { libc::sendmsg(fd, gather.header(), SEND_FLAGS) };
+            if sent > 0 {
+                gather.advance(sent as usize);
+            }
+            streamed(sent, &mut slot.progress, rest)
+        }
+        (Kind::SendMsg, Payload::Message(message)) => {
+            // SAFETY: the header points into the payload, which the slot owns.
+            whole(unsafe { libc::sendmsg(fd, message.header(), SEND_FLAGS) })
+        }
+        (Kind::Connect, Payload::Address(address)) => {
+            if slot.phase == Phase::Polling {
+                return connected(fd);
+            }
+            // SAFETY: an address with its own length.
+            let result = unsafe { libc::connect(fd, address.as_ptr().cast(), address.len()) };
+            match (result, if result < 0 { Errno::last().0 } else { 0 }) {
+                (0, _) => Step::Done(0),
+                // An interrupted connect goes on in the background like a non-blocking one.
+                (_, libc::EINPROGRESS | libc::EINTR) => Step::Wait,
+                (_, errno) => Step::Done(-errno),
+            }
+        }
+        (Kind::Read, Payload::Buffer(buffer, offset)) => {
+            let (pointer, length) = (buffer.as_mut_ptr().cast(), buffer.len().min(TRANSFER_MAX));
+            // SAFETY: the buffer is writable for `length` bytes.
+            whole(unsafe {
+                match offset {
+                    Some(offset) => libc::pread64(fd, pointer, length, *offset as libc::off64_t),
+                    None => libc::read(fd, pointer, length),
+                }
+            })
+        }
+        (Kind::Write, Payload::Bytes(data, offset)) => {
+            let (pointer, length) = (data.as_ptr().cast(), data.len().min(TRANSFER_MAX));
+            // SAFETY: the data is readable for `length` bytes.
+            whole(unsafe {
+                match offset {
+                    Some(offset) => libc::pwrite64(fd, pointer, length, *offset as libc::off64_t),
+                    None => libc::write(fd, pointer, length),
+                }
+            })
+        }
+        (kind, _) => unreachable!("a {kind:?} with another kind's payload"),
+    }
+}
+
+/// One piece of a send that goes on until everything is out.
+fn streamed(sent: isize, progress: &mut u32, rest: usize) -> Step {
+    if sent < 0 {
+        return match Errno::last().0 {
+            libc::EAGAIN => Step::Wait,
+            libc::EINTR => Step::Again,
+            // What went out counts; the error comes back with the next send.
+            _ if *progress > 0 => Step::Done(*progress as i32),
+            errno => Step::Done(-errno),
+        };
+    }
+    *progress += sent as u32;
+    if sent as usize == rest { Step::Done(*progress as i32) } else { Step::Again }
+}
+
+fn whole(result: isize) -> Step {
+    if result >= 0 {
+        return Step::Done(result as i32);
+    }
+    match Errno::last().0 {
+        libc::EAGAIN => Step::Wait,
+        libc::EINTR => Step::Again,
+        errno => Step::Done(-errno),
+    }
+}
+
+fn connected(fd: RawFd) -> Step {
+    match net::take_socket_error(fd) {
+        Ok(None) => Step::Done(0),
+        Ok(Some(errno)) => Step::Done(-errno.0),
+        Err(error) => Step::Done(-io::Error::raw_os_error(&error).unwrap_or(libc::EIO)),
+    }
+}
+
+pub(super) fn poll_events(slot: &Slot) -> u32 {
+    match slot.payload {
+        Payload::Events(events) => events,
+        _ => 0,
+    }
+}
+
+pub(super) fn has_offset(slot: &Slot) -> bool {
+    matches!(slot.payload, Payload::Buffer(_, Some(_)))
+}
+
+const SEND_FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+/// The kernel's own limit for one transfer (MAX_RW_COUNT).
+const TRANSFER_MAX: usize = 0x7fff_f000;

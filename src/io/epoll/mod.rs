@@ -1,0 +1,381 @@
+//! The epoll backend: the completions of io_uring, made from readiness.
+//!
+//! `attempt` carries single operations out, `receive` the multishot ones. Here: which descriptor
+//! waits for what, and the turn.
+//!
+//! Some facts about epoll that shape this:
+//!
+//! - Operations are tried at `enter`, batched at the end of a turn as a ring would; only what
+//!   answers EAGAIN waits.
+//! - Registrations are level-triggered and changed lazily, right before the wait: a receive that
+//!   stays armed costs no `epoll_ctl`.
+//! - ERR and HUP are reported whether wanted or not, so a descriptor that nobody waits for must
+//!   leave the set, or it spins.
+//! - A descriptor closed behind our back leaves the set silently and its number comes back as
+//!   something else. Every new waiting operation therefore renews the registration; ENOENT and
+//!   EEXIST tell that our memory of it is stale.
+//! - Regular files can't be waited for (EPERM): they are read and written directly.
+
+mod attempt;
+mod receive;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::completion::{Entered, Errno};
+use crate::config::DriverConfig;
+use crate::datagram::HEADER_ROOM;
+use crate::driver::Common;
+use crate::op::{Kind, OpId, Phase, Slot};
+use crate::pool::Pool;
+use crate::setup_error::SetupError;
+use crate::waker::Waker;
+use receive::Batch;
+
+pub(crate) struct Epoll {
+    set: OwnedFd,
+    /// By descriptor.
+    watches: Vec<Watch>,
+    /// Descriptors whose registration has to be looked at before the next wait.
+    changed: Vec<RawFd>,
+    /// Operations not yet tried, in the order in which they were queued.
+    queued: VecDeque<OpId>,
+    /// Receives that wait for a buffer, oldest first.
+    starved_streams: VecDeque<OpId>,
+    starved_datagrams: VecDeque<OpId>,
+    events: Vec<libc::epoll_event>,
+    batch: Batch,
+    /// The kernel has `epoll_pwait2` (5.11): time-outs in nanoseconds.
+    exact_timeouts: bool,
+}
+
+/// What the set knows about a descriptor.
+#[derive(Copy, Clone, Default)]
+struct Watch {
+    registered: u32,
+    /// It is in `changed`.
+    changed: bool,
+    /// A new operation waits: renew the registration even if it looks right.
+    renew: bool,
+}
+
+impl Epoll {
+    pub(crate) fn new(
+        config: &DriverConfig,
+        waker: &Waker,
+    ) -> Result<(Epoll, Rc<Pool>, Rc<Pool>), SetupError> {
+        let set = create(waker).map_err(|error| SetupError::epoll("epoll_create1", &error))?;
+        let datagram_size = config.datagram_buffer_size + HEADER_ROOM as u32;
+        let pools = Pool::new(config.stream_buffers, config.stream_buffer_size, None)
+            .and_then(|stream| Ok((stream, Pool::new(config.datagram_buffers, datagram_size, None)?)));
+        let (stream, datagram) = pools.map_err(|error| SetupError::epoll("mmap", &error))?;
+        let epoll = Epoll {
+            set,
+            watches: Vec::new(),
+            changed: Vec::new(),
+            queued: VecDeque::new(),
+            starved_streams: VecDeque::new(),
+            starved_datagrams: VecDeque::new(),
+            events: vec![libc::epoll_event { events: 0, u64: 0 }; EVENTS_PER_TURN],
+            batch: Batch::new(),
+            exact_timeouts: true,
+        };
+        Ok((epoll, stream, datagram))
+    }
+
+    pub(crate) fn queue(&mut self, common: &mut Common, op: OpId) {
+        let slot = common.table.at(op.index());
+        if slot.kind == Kind::Close {
+            let fd = slot.fd;
+            self.end_others(common, fd, op);
+        }
+        self.queued.push_back(op);
+    }
+
+    /// Cancels what else there is on a descriptor that is being closed.
+    fn end_others(&mut self, common: &mut Common, fd: RawFd, close: OpId) {
+        let mut others = std::mem::take(&mut common.scratch);
+        common.table.on_fd(fd, &mut others);
+        for &index in others.iter().rev().filter(|&&index| index != close.index()) {
+            let result = cancelled_result(common.table.at(index));
+            common.finish_later(index, result);
+        }
+        common.scratch = others;
+    }
+
+    /// The slot is marked already.
+    pub(crate) fn cancel(&mut self, common: &mut Common, op: OpId) {
+        let slot = common.table.at(op.index());
+        let (fd, result) = (slot.fd, cancelled_result(slot));
+        common.finish_later(op.index(), result);
+        self.change(fd, false);
+    }
+
+    pub(crate) fn enter(&mut self, common: &mut Common, timeout: Option<Duration>) -> io::Result<Entered> {
+        // Only what is queued now: a completion's consequences belong to the next turn.
+        for _ in 0..self.queued.len() {
+            let Some(op) = self.queued.pop_front() else { break };
+            if common.table.get(op).is_some() {
+                self.start(common, op.index());
+            }
+        }
+        self.feed_starved(common);
+        self.update_set(common);
+        let block = timeout != Some(Duration::ZERO) && common.ready.is_empty() && common.waker.fall_asleep();
+        common.stats.enters += 1;
+        common.stats.syscalls += 1;
+        let count = self.wait(if block { timeout } else { Some(Duration::ZERO) });
+        let woken = common.waker.get_up();
+        let count = match count {
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Entered::Interrupted),
+            Err(error) => return Err(error),
+        };
+        for index in 0..count {
+            let libc::epoll_event { events, u64: data } = self.events[index];
+            if data != WAKE {
+                self.handle_event(common, data as RawFd, events);
+            }
+        }
+        Ok(match (woken, block && count == 0) {
+            (true, _) => Entered::Woken,
+            (false, true) => Entered::TimedOut,
+            (false, false) => Entered::Ready,
+        })
+    }
+
+    /// First look at a queued operation.
+    fn start(&mut self, common: &mut Common, index: u32) {
+        let slot = common.table.at(index);
+        let waits_first = match slot.kind {
+            Kind::Accept | Kind::Recv | Kind::RecvMsg | Kind::Poll => true,
+            // Only files that can seek take an offset, and those can't be waited for.
+            Kind::Read => !attempt::has_offset(slot),
+            _ => false,
+        };
+        if waits_first {
+            self.wait_for(common, index);
+        } else {
+            self.attempt(common, index, 0);
+        }
+    }
+
+    /// The operation waits for readiness from now on.
+    fn wait_for(&mut self, common: &mut Common, index: u32) {
+        let slot = common.table.at(index);
+        slot.phase = Phase::Polling;
+        let fd = slot.fd;
+        self.change(fd, true);
+    }
+
+    /// The operation is over.
+    fn finish(&mut self, common: &mut Common, index: u32, result: i32) {
+        let fd = common.table.at(index).fd;
+        common.finish_later(index, result);
+        self.change(fd, false);
+    }
+
+    /// Asks for a look at the descriptor's registration before the next wait.
+    fn change(&mut self, fd: RawFd, renew: bool) {
+        let Ok(position) = usize::try_from(fd) else { return };
+        if position >= self.watches.len() {
+            self.watches.resize(position + 1, Watch::default());
+        }
+        let watch = &mut self.watches[position];
+        watch.renew |= renew;
+        if !std::mem::replace(&mut watch.changed, true) {
+            self.changed.push(fd);
+        }
+    }
+
+    fn update_set(&mut self, common: &mut Common) {
+        // Grows while it is worked off: operations on a regular file are carried out on the spot.
+        while let Some(fd) = self.changed.pop() {
+            self.update(common, fd);
+        }
+    }
+
+    fn update(&mut self, common: &mut Common, fd: RawFd) {
+        let wanted = self.wanted(common, fd);
+        let watch = &mut self.watches[fd as usize];
+        watch.changed = false;
+        let renew = std::mem::replace(&mut watch.renew, false);
+        if wanted == watch.registered && (wanted == 0 || !renew) {
+            return;
+        }
+        let was = std::mem::replace(&mut watch.registered, wanted);
+        common.stats.syscalls += 1;
+        match (control(&self.set, fd, was, wanted), wanted) {
+            (Ok(()), _) | (Err(_), 0) => {}
+            (Err(Errno(libc::EPERM)), _) => {
+                self.watches[fd as usize].registered = 0;
+                self.handle_event(common, fd, (libc::EPOLLIN | libc::EPOLLOUT) as u32);
+            }
+            (Err(errno), _) => {
+                self.watches[fd as usize].registered = 0;
+                self.fail_all(common, fd, errno);
+            }
+        }
+    }
+
+    /// The events that operations on this descriptor wait for.
+    fn wanted(&mut self, common: &mut Common, fd: RawFd) -> u32 {
+        let mut indexes = std::mem::take(&mut common.scratch);
+        common.table.on_fd(fd, &mut indexes);
+        let wanted = indexes.iter().map(|&index| direction(common.table.at(index))).fold(0, |all, one| all | one);
+        common.scratch = indexes;
+        wanted
+    }
+
+    /// The descriptor can't be waited for.
+    fn fail_all(&mut self, common: &mut Common, fd: RawFd, errno: Errno) {
+        let mut indexes = std::mem::take(&mut common.scratch);
+        common.table.on_fd(fd, &mut indexes);
+        for &index in indexes.iter().rev() {
+            if common.table.at(index).phase == Phase::Polling {
+                common.finish_later(index, -errno.0);
+            }
+        }
+        common.scratch = indexes;
+    }
+
+    /// Readiness: every operation that waited for it gets its try, oldest first.
+    fn handle_event(&mut self, common: &mut Common, fd: RawFd, events: u32) {
+        let mut indexes = std::mem::take(&mut common.scratch);
+        common.table.on_fd(fd, &mut indexes);
+        let mut used = false;
+        for &index in indexes.iter().rev() {
+            if events & (direction(common.table.at(index)) | TROUBLE) != 0
+                && common.table.at(index).phase == Phase::Polling
+            {
+                used = true;
+                self.attempt(common, index, events);
+            }
+        }
+        common.scratch = indexes;
+        if !used {
+            // A registration that outlived its operations.
+            self.change(fd, false);
+        }
+    }
+
+    /// Lets as many starved receives wait for data again as there are buffers.
+    fn feed_starved(&mut self, common: &mut Common) {
+        for _ in 0..common.stream.available() {
+            let Some(op) = self.starved_streams.pop_front() else { break };
+            self.feed(common, op);
+        }
+        for _ in 0..common.datagram.available() {
+            let Some(op) = self.starved_datagrams.pop_front() else { break };
+            self.feed(common, op);
+        }
+    }
+
+    fn feed(&mut self, common: &mut Common, op: OpId) {
+        if common.table.get(op).is_some_and(|slot| slot.phase == Phase::Starved) {
+            common.stats.rearms += 1;
+            self.wait_for(common, op.index());
+        }
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+        let (set, events, capacity) = (self.set.as_raw_fd(), self.events.as_mut_ptr(), EVENTS_PER_TURN as i32);
+        if self.exact_timeouts && timeout.is_some_and(|timeout| timeout.subsec_nanos() != 0) {
+            let timeout = timeout.unwrap_or_default();
+            let timespec = libc::timespec {
+                tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+                tv_nsec: timeout.subsec_nanos() as _,
+            };
+            // SAFETY: `events` has room for `capacity` entries; no signal mask.
+            let count = unsafe {
+                libc::syscall(
+                    libc::SYS_epoll_pwait2,
+                    set,
+                    events,
+                    capacity,
+                    &raw const timespec,
+                    ptr::null::<libc::sigset_t>(),
+                    0usize,
+                )
+            };
+            let error = io::Error::last_os_error();
+            if count < 0 && matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) {
+                self.exact_timeouts = false;
+            } else {
+                return if count < 0 { Err(error) } else { Ok(count as usize) };
+            }
+        }
+        // Rounded up: waking early would make the caller's timer loop spin.
+        let milliseconds = timeout.map_or(-1, |timeout| {
+            i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
+        });
+        // SAFETY: `events` has room for `capacity` entries.
+        let count = unsafe { libc::epoll_wait(set, events, capacity, milliseconds) };
+        if count < 0 { Err(io::Error::last_os_error()) } else { Ok(count as usize) }
+    }
+}
+
+fn create(waker: &Waker) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers; the result is checked before it becomes an OwnedFd.
+    let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a fresh descriptor that nobody else owns.
+    let set = unsafe { OwnedFd::from_raw_fd(fd) };
+    // Edge-triggered: every write is an edge, so the eventfd is never read.
+    let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: WAKE };
+    // SAFETY: a live event structure.
+    let result = unsafe { libc::epoll_ctl(fd, libc::EPOLL_CTL_ADD, waker.fd(), &raw mut event) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(set) }
+}
+
+/// Brings the set from `was` to `wanted`, whatever happened to the descriptor in between.
+fn control(set: &OwnedFd, fd: RawFd, was: u32, wanted: u32) -> Result<(), Errno> {
+    let call = |operation| {
+        let mut event = libc::epoll_event { events: wanted, u64: fd as u64 };
+        // SAFETY: a live event structure.
+        match unsafe { libc::epoll_ctl(set.as_raw_fd(), operation, fd, &raw mut event) } {
+            0 => Ok(()),
+            _ => Err(Errno::last()),
+        }
+    };
+    match (was, wanted) {
+        (_, 0) => call(libc::EPOLL_CTL_DEL),
+        (0, _) => match call(libc::EPOLL_CTL_ADD) {
+            Err(Errno(libc::EEXIST)) => call(libc::EPOLL_CTL_MOD),
+            result => result,
+        },
+        _ => match call(libc::EPOLL_CTL_MOD) {
+            Err(Errno(libc::ENOENT)) => call(libc::EPOLL_CTL_ADD),
+            result => result,
+        },
+    }
+}
+
+/// What a waiting operation waits for; 0 for all others.
+fn direction(slot: &Slot) -> u32 {
+    if slot.phase != Phase::Polling {
+        return 0;
+    }
+    match slot.kind {
+        Kind::Accept | Kind::Recv | Kind::RecvMsg | Kind::Read => libc::EPOLLIN as u32,
+        Kind::Poll => attempt::poll_events(slot),
+        Kind::Send | Kind::SendVectored | Kind::SendMsg | Kind::Connect | Kind::Write | Kind::Close => {
+            libc::EPOLLOUT as u32
+        }
+    }
+}
+
+/// A send that is cancelled half-way tells how far it got, as the ring's does.
+fn cancelled_result(slot: &Slot) -> i32 {
+    if slot.progress > 0 { slot.progress as i32 } else { -libc::ECANCELED }
+}
+
+const WAKE: u64 = u64::MAX;
+const EVENTS_PER_TURN: usize = 256;
+const TROUBLE: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;

@@ -1,0 +1,180 @@
+//! The multishot operations: accept, stream and datagram receive, each with a cap per turn so that
+//! one busy descriptor does not starve the others. Level-triggering brings the rest next turn.
+
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::{mem, ptr};
+
+use super::Epoll;
+use crate::completion::{Errno, Outcome};
+use crate::datagram::{CONTROL_ROOM, Datagram, HEADER_ROOM, HEADER_SIZE, Header, NAME_ROOM};
+use crate::driver::Common;
+use crate::message::empty_header;
+use crate::op::{Kind, Phase};
+
+impl Epoll {
+    pub(super) fn accept(&mut self, common: &mut Common, index: u32) {
+        let fd = common.table.at(index).fd;
+        for _ in 0..ACCEPTS_PER_TURN {
+            common.stats.syscalls += 1;
+            let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+            // SAFETY: the peer's address is not asked for.
+            let accepted = unsafe { libc::accept4(fd, ptr::null_mut(), ptr::null_mut(), flags) };
+            if accepted >= 0 {
+                // SAFETY: the kernel has just created this descriptor for us.
+                let accepted = unsafe { OwnedFd::from_raw_fd(accepted) };
+                report(common, index, Outcome::Accepted(Ok(accepted)));
+                continue;
+            }
+            match Errno::last().0 {
+                libc::EAGAIN => return,
+                // The peer gave up before we accepted; the listener is fine.
+                libc::ECONNABORTED | libc::EINTR => {}
+                errno => return self.finish(common, index, -errno),
+            }
+        }
+    }
+
+    pub(super) fn recv(&mut self, common: &mut Common, index: u32) {
+        let fd = common.table.at(index).fd;
+        let size = common.stream.buffer_size() as usize;
+        for _ in 0..RECEIVES_PER_TURN {
+            let Some(id) = common.stream.take() else { return self.starve(common, index) };
+            common.stats.syscalls += 1;
+            // SAFETY: a taken buffer is ours alone, `size` bytes long.
+            let received = unsafe { libc::recv(fd, common.stream.address(id).cast(), size, libc::MSG_DONTWAIT) };
+            if received > 0 {
+                let buffer = common.stream.filled(id, received as u32, false);
+                report(common, index, Outcome::Received(Ok(buffer)));
+                if (received as usize) < size {
+                    return;
+                }
+                continue;
+            }
+            common.stream.untake(id);
+            match if received < 0 { Errno::last().0 } else { 0 } {
+                libc::EAGAIN => return,
+                libc::EINTR => {}
+                // 0 is the end of the stream.
+                errno => return self.finish(common, index, -errno),
+            }
+        }
+    }
+
+    pub(super) fn recv_msg(&mut self, common: &mut Common, index: u32) {
+        let fd = common.table.at(index).fd;
+        for _ in 0..BATCHES_PER_TURN {
+            let prepared = self.batch.prepare(common);
+            if prepared == 0 {
+                return self.starve(common, index);
+            }
+            common.stats.syscalls += 1;
+            // SAFETY: `prepared` headers that point into buffers taken from the pool.
+            let received = unsafe {
+                libc::recvmmsg(
+                    fd,
+                    self.batch.headers.as_mut_ptr(),
+                    prepared as u32,
+                    libc::MSG_DONTWAIT as _,
+                    ptr::null_mut(),
+                )
+            };
+            let errno = if received < 0 { Errno::last().0 } else { 0 };
+            self.batch.collect(common, index, prepared, received.max(0) as usize);
+            match errno {
+                0 if received as usize == BATCH => {}
+                0 | libc::EAGAIN => return,
+                libc::EINTR => {}
+                errno => return self.finish(common, index, -errno),
+            }
+        }
+    }
+
+    /// No buffer: the receive leaves the set until one is back.
+    fn starve(&mut self, common: &mut Common, index: u32) {
+        common.stats.enobufs += 1;
+        let op = common.table.id_at(index);
+        let slot = common.table.at(index);
+        slot.phase = Phase::Starved;
+        let (kind, fd) = (slot.kind, slot.fd);
+        if kind == Kind::Recv { &mut self.starved_streams } else { &mut self.starved_datagrams }.push_back(op);
+        self.change(fd, false);
+    }
+}
+
+fn report(common: &mut Common, index: u32, outcome: Outcome) {
+    let mut ready = mem::take(&mut common.ready);
+    common.report(index, outcome, &mut ready);
+    common.ready = ready;
+}
+
+/// The arguments of one `recvmmsg`, allocated once. A buffer gets the layout of multishot
+/// `recvmsg`, so that `Datagram` reads both.
+pub(super) struct Batch {
+    headers: Box<[libc::mmsghdr; BATCH]>,
+    iovecs: Box<[libc::iovec; BATCH]>,
+    ids: [u16; BATCH],
+}
+
+// SAFETY: the pointers in it are filled in by `prepare` and used only until the `recvmmsg` that
+// follows; between calls they mean nothing.
+unsafe impl Send for Batch {}
+
+impl Batch {
+    pub(super) fn new() -> Batch {
+        let header = libc::mmsghdr { msg_hdr: empty_header(), msg_len: 0 };
+        let iovec = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
+        Batch { headers: Box::new([header; BATCH]), iovecs: Box::new([iovec; BATCH]), ids: [0; BATCH] }
+    }
+
+    /// Takes up to a batch of buffers and points the headers at them.
+    fn prepare(&mut self, common: &Common) -> usize {
+        let pool = &common.datagram;
+        let mut count = 0;
+        while count < BATCH
+            && let Some(id) = pool.take()
+        {
+            let base = pool.address(id);
+            self.ids[count] = id;
+            let iovec = &mut self.iovecs[count];
+            iovec.iov_base = base.wrapping_add(HEADER_ROOM).cast();
+            iovec.iov_len = pool.buffer_size() as usize - HEADER_ROOM;
+            let header = &mut self.headers[count].msg_hdr;
+            *header = empty_header();
+            header.msg_name = base.wrapping_add(HEADER_SIZE).cast();
+            header.msg_namelen = NAME_ROOM as libc::socklen_t;
+            header.msg_control = base.wrapping_add(HEADER_SIZE + NAME_ROOM).cast();
+            header.msg_controllen = CONTROL_ROOM as _;
+            header.msg_iov = iovec;
+            header.msg_iovlen = 1;
+            count += 1;
+        }
+        count
+    }
+
+    /// Reports what was received, returns the unused buffers.
+    fn collect(&mut self, common: &mut Common, index: u32, prepared: usize, received: usize) {
+        for position in 0..received {
+            let id = self.ids[position];
+            let libc::mmsghdr { msg_hdr: message, msg_len: length } = self.headers[position];
+            let header = Header {
+                name_length: message.msg_namelen,
+                control_length: message.msg_controllen as u32,
+                payload_length: length,
+                flags: message.msg_flags as u32,
+            };
+            // SAFETY: the buffer is ours until `filled`, and longer than a header.
+            unsafe { common.datagram.address(id).cast::<Header>().write_unaligned(header) };
+            let buffer = common.datagram.filled(id, HEADER_ROOM as u32 + length, false);
+            let datagram = Datagram::new(buffer).ok_or(Errno(libc::EIO));
+            report(common, index, Outcome::Datagram(datagram));
+        }
+        for &id in self.ids[received..prepared].iter().rev() {
+            common.datagram.untake(id);
+        }
+    }
+}
+
+const ACCEPTS_PER_TURN: usize = 64;
+const RECEIVES_PER_TURN: usize = 8;
+const BATCH: usize = 16;
+const BATCHES_PER_TURN: usize = 2;

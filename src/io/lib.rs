@@ -1,0 +1,43 @@
+//! The kernel room: io_uring and epoll behind one completion-level [`Driver`].
+//!
+//! The map, from the kernel upwards:
+//!
+//! | file | noun |
+//! | --- | --- |
+//! | `net/` | socket options, addresses, the error queue |
+//! | `memory`, `pool` | anonymous mappings; the receive buffers and the `RecvBuf` that hands one out |
+//! | `message`, `datagram` | one message to send or received, with its control messages |
+//! | `op` | the operation slab: identifiers, generations, what the kernel may touch |
+//! | `completion` | what comes back |
+//! | `waker`, `fork` | wake from another thread; notice that we are a forked child |
+//! | `uring/`, `epoll/` | the two backends |
+//! | `driver` | the public face that dispatches to one of them |
+//!
+//! What does not live here: protocols, timers, write queues, anything that knows Python or QUIC.
+//! This is the only room where `unsafe` is normal; every block names the invariant it leans on.
+
+mod completion;
+mod config;
+mod datagram;
+mod driver;
+mod epoll;
+mod fork;
+mod memory;
+mod message;
+pub mod net;
+mod op;
+mod pool;
+mod setup_error;
+mod uring;
+mod waker;
+
+pub use completion::{Completion, Entered, Errno, Interest, Outcome};
+pub use config::{Backend, DriverConfig, DriverStats};
+pub use datagram::Datagram;
+pub use driver::Driver;
+pub use message::SendMsg;
+pub use op::{OpId, Token};
+pub use pool::RecvBuf;
+pub use setup_error::SetupError;
+pub use socket2::SockAddr;
+pub use waker::Waker;

@@ -1,0 +1,89 @@
+//! Socket helpers: addresses, options, half-close. All of them safe functions on a descriptor that
+//! the caller keeps open; a closed one is `EBADF`.
+//!
+//! QUIC's UDP sockets are in `quic`, the error queue in `error_queue`. Creating TCP sockets is left
+//! to the caller (socket2 or Python's socket module).
+
+mod error_queue;
+mod quic;
+
+use std::io;
+use std::mem;
+use std::os::fd::{BorrowedFd, RawFd};
+
+use socket2::{SockAddr, SockRef};
+
+pub use error_queue::{SocketError, read_error_queue};
+pub use quic::{QuicSocketInfo, QuicSocketOptions, prepare_quic_socket, udp_quic_socket};
+
+use crate::completion::Errno;
+
+/// The socket's own address.
+pub fn local_addr(fd: RawFd) -> io::Result<SockAddr> {
+    with_socket(fd, |socket| socket.local_addr())
+}
+
+/// The connected peer's address; `ENOTCONN` without one.
+pub fn peer_addr(fd: RawFd) -> io::Result<SockAddr> {
+    with_socket(fd, |socket| socket.peer_addr())
+}
+
+/// `TCP_NODELAY`.
+pub fn set_nodelay(fd: RawFd, on: bool) -> io::Result<()> {
+    with_socket(fd, |socket| socket.set_tcp_nodelay(on))
+}
+
+/// `O_NONBLOCK`.
+pub fn set_nonblocking(fd: RawFd, on: bool) -> io::Result<()> {
+    with_socket(fd, |socket| socket.set_nonblocking(on))
+}
+
+/// Half-close: the peer reads an end of stream, we can still receive.
+pub fn shutdown_write(fd: RawFd) -> io::Result<()> {
+    with_socket(fd, |socket| socket.shutdown(std::net::Shutdown::Write))
+}
+
+/// Takes the pending asynchronous error (`SO_ERROR`), clearing it.
+pub fn take_socket_error(fd: RawFd) -> io::Result<Option<Errno>> {
+    let error = with_socket(fd, |socket| socket.take_error())?;
+    Ok(error.and_then(|error| error.raw_os_error()).map(Errno))
+}
+
+/// Sends one datagram at once, without the ring; for callers outside a turn.
+pub fn send_to(fd: RawFd, data: &[u8], to: Option<&SockAddr>) -> io::Result<usize> {
+    with_socket(fd, |socket| match to {
+        Some(to) => socket.send_to_with_flags(data, to, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL),
+        None => socket.send_with_flags(data, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL),
+    })
+}
+
+/// Sends stream data at once, without the ring: the fast path of an empty write queue.
+pub fn send(fd: RawFd, data: &[u8]) -> io::Result<usize> {
+    send_to(fd, data, None)
+}
+
+fn with_socket<T>(fd: RawFd, work: impl FnOnce(SockRef<'_>) -> io::Result<T>) -> io::Result<T> {
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
+    // SAFETY: not -1, and borrowed only for the call. If the descriptor is not open the system
+    // call answers EBADF; nothing here owns or closes it.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    work(SockRef::from(&borrowed))
+}
+
+/// `setsockopt` with a plain integer, for options that socket2 does not know.
+fn set_option(fd: RawFd, level: i32, name: i32, value: i32) -> io::Result<()> {
+    let length = mem::size_of::<i32>() as libc::socklen_t;
+    // SAFETY: the value is a live i32 and the length says so.
+    let result = unsafe { libc::setsockopt(fd, level, name, (&raw const value).cast(), length) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn option(fd: RawFd, level: i32, name: i32) -> io::Result<i32> {
+    let mut value: i32 = 0;
+    let mut length = mem::size_of::<i32>() as libc::socklen_t;
+    // SAFETY: room for an i32 and the length says so.
+    let result = unsafe { libc::getsockopt(fd, level, name, (&raw mut value).cast(), &raw mut length) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+}

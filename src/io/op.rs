@@ -1,0 +1,313 @@
+//! The operation slab: who is in flight, on which descriptor, and what the kernel may touch.
+//!
+//! Invariants, kept here and relied upon by every `unsafe` block of the backends:
+//!
+//! - A slot, and with it its payload, lives until the operation's **last** completion. Cancelling
+//!   or discarding only marks it.
+//! - What the kernel points at never moves: payloads are heap memory (`Bytes`, `Vec`, `Box`) whose
+//!   address does not depend on where the slot is.
+//! - An identifier names one use of a slot: the generation moves on when the slot is freed, so a
+//!   stale identifier finds nothing.
+//! - Operations of one descriptor form a list. `close` takes that list over: the descriptor's
+//!   number may be reused by the kernel before the last old completion is reaped, so old
+//!   operations belong to the close from then on, no longer to the number.
+//!
+//! Not here: what an operation does (the backends).
+
+use std::os::fd::{OwnedFd, RawFd};
+
+use bytes::Bytes;
+use socket2::SockAddr;
+
+use crate::message::{GatherPayload, MessagePayload};
+
+/// The caller's own routing value; comes back in every completion of the operation.
+pub type Token = u64;
+
+/// Names an operation: `kind:8 | generation:24 | index:32`.
+#[derive(Copy, Clone, Eq, PartialEq, Hash, Debug)]
+pub struct OpId(pub(crate) u64);
+
+impl OpId {
+    /// An identifier that no operation ever has.
+    pub const NONE: OpId = OpId(u64::MAX);
+
+    /// The raw value, for logs and for storing.
+    pub fn as_u64(self) -> u64 {
+        self.0
+    }
+
+    fn new(kind: Kind, generation: u32, index: u32) -> OpId {
+        OpId((kind as u64) << 56 | u64::from(generation) << 32 | u64::from(index))
+    }
+
+    #[inline]
+    pub(crate) fn index(self) -> u32 {
+        self.0 as u32
+    }
+
+    #[inline]
+    fn generation(self) -> u32 {
+        (self.0 >> 32) as u32 & GENERATION_MASK
+    }
+}
+
+#[derive(Copy, Clone, Eq, PartialEq, Debug)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Accept = 1,
+    Recv,
+    RecvMsg,
+    Send,
+    SendVectored,
+    SendMsg,
+    Connect,
+    Poll,
+    Read,
+    Write,
+    Close,
+}
+
+/// The memory and the resources of one operation.
+pub(crate) enum Payload {
+    None,
+    /// `send` and `write`; the offset of `write`.
+    Bytes(Bytes, Option<u64>),
+    /// `send_vectored`.
+    Gather(Box<GatherPayload>),
+    /// `send_msg`.
+    Message(Box<MessagePayload>),
+    /// `connect`.
+    Address(Box<SockAddr>),
+    /// `poll`.
+    Events(u32),
+    /// `read` and its offset.
+    Buffer(Vec<u8>, Option<u64>),
+    /// `close`, until the kernel has taken the descriptor over.
+    Descriptor(OwnedFd),
+}
+
+/// What the backends know about an operation besides its payload.
+pub(crate) struct Slot {
+    generation: u32,
+    pub(crate) kind: Kind,
+    /// Occupied; a free slot links to the next free one through `next`.
+    live: bool,
+    /// Never report: release what comes.
+    pub(crate) discarded: bool,
+    /// `cancel` was asked for: no re-arm, no retry.
+    pub(crate) cancelled: bool,
+    /// Backend state, see there.
+    pub(crate) phase: Phase,
+    pub(crate) fd: RawFd,
+    pub(crate) token: Token,
+    pub(crate) payload: Payload,
+    /// Bytes already sent (epoll).
+    pub(crate) progress: u32,
+    /// The close operation that waits for this one.
+    owner: u32,
+    /// For a close: operations that it still waits for.
+    pub(crate) waiting_for: u32,
+    /// For a close: its own result once known.
+    pub(crate) close_result: Option<i32>,
+    next: u32,
+    previous: u32,
+}
+
+/// Where an operation stands.
+#[derive(Copy, Clone, Eq, PartialEq, Debug)]
+pub(crate) enum Phase {
+    /// Queued or in the kernel.
+    Active,
+    /// A readiness wait stands in for the operation, which answered EAGAIN.
+    Polling,
+    /// Waits for a receive buffer.
+    Starved,
+}
+
+/// All operations of a driver.
+pub(crate) struct OpTable {
+    slots: Vec<Slot>,
+    free: u32,
+    live: usize,
+    max: usize,
+    /// Head of the list of live operations, by descriptor.
+    heads: Vec<u32>,
+}
+
+impl OpTable {
+    pub(crate) fn new(max: usize) -> OpTable {
+        OpTable { slots: Vec::new(), free: NIL, live: 0, max: max.min(NIL as usize), heads: Vec::new() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.live
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(crate) fn insert(&mut self, kind: Kind, fd: RawFd, token: Token, payload: Payload) -> Result<OpId, Payload> {
+        // A close frees more than it takes, and refusing it would leak the descriptor.
+        if self.live >= self.max && kind != Kind::Close {
+            return Err(payload);
+        }
+        let index = self.allocate();
+        let slot = &mut self.slots[index as usize];
+        let generation = slot.generation;
+        *slot = Slot { generation, live: true, fd, token, payload, ..Slot::vacant(kind) };
+        self.live += 1;
+        self.link(index);
+        Ok(OpId::new(kind, generation, index))
+    }
+
+    /// The slot of a live operation; `None` for a stale or foreign identifier.
+    #[inline]
+    pub(crate) fn get(&mut self, id: OpId) -> Option<&mut Slot> {
+        let slot = self.slots.get_mut(id.index() as usize)?;
+        (slot.live && slot.generation == id.generation() && id.0 >> 56 == slot.kind as u64).then_some(slot)
+    }
+
+    #[inline]
+    pub(crate) fn at(&mut self, index: u32) -> &mut Slot {
+        &mut self.slots[index as usize]
+    }
+
+    pub(crate) fn id_at(&self, index: u32) -> OpId {
+        let slot = &self.slots[index as usize];
+        OpId::new(slot.kind, slot.generation, index)
+    }
+
+    /// Frees a slot after its last completion. Second value: the close operation that waited for
+    /// this one and now waits for nothing more.
+    pub(crate) fn remove(&mut self, index: u32) -> (Payload, Option<u32>) {
+        let owner = self.slots[index as usize].owner;
+        if owner == NIL {
+            self.unlink(index);
+        }
+        let free = self.free;
+        let slot = &mut self.slots[index as usize];
+        debug_assert!(slot.live);
+        let payload = std::mem::replace(&mut slot.payload, Payload::None);
+        slot.live = false;
+        slot.generation = (slot.generation + 1) & GENERATION_MASK;
+        slot.next = free;
+        self.free = index;
+        self.live -= 1;
+        if owner == NIL {
+            return (payload, None);
+        }
+        let close = &mut self.slots[owner as usize];
+        close.waiting_for -= 1;
+        (payload, (close.waiting_for == 0).then_some(owner))
+    }
+
+    /// Live operations of `fd`, oldest last. The vector is the caller's scratch.
+    pub(crate) fn on_fd(&self, fd: RawFd, out: &mut Vec<u32>) {
+        out.clear();
+        let mut index = self.head(fd);
+        while index != NIL {
+            out.push(index);
+            index = self.slots[index as usize].next;
+        }
+    }
+
+    pub(crate) fn is_live(&self, index: u32) -> bool {
+        self.slots[index as usize].live
+    }
+
+    /// All live operations.
+    pub(crate) fn indexes(&self) -> Vec<u32> {
+        (0..self.slots.len() as u32).filter(|&index| self.slots[index as usize].live).collect()
+    }
+
+    /// Makes `close` the owner of all other operations of its descriptor, and takes the close
+    /// itself off the descriptor's list.
+    pub(crate) fn adopt(&mut self, close: u32) {
+        let fd = self.slots[close as usize].fd;
+        let mut waiting_for = 0;
+        let mut index = self.head(fd);
+        while index != NIL {
+            let slot = &mut self.slots[index as usize];
+            let next = slot.next;
+            if index != close {
+                slot.owner = close;
+                waiting_for += 1;
+            }
+            slot.next = NIL;
+            slot.previous = NIL;
+            index = next;
+        }
+        self.heads[fd as usize] = NIL;
+        let slot = &mut self.slots[close as usize];
+        slot.waiting_for = waiting_for;
+        // It is on no list any more; `remove` of an unlinked head must not touch the list.
+        slot.fd = -1;
+    }
+
+    fn allocate(&mut self) -> u32 {
+        if self.free != NIL {
+            let index = self.free;
+            self.free = self.slots[index as usize].next;
+            return index;
+        }
+        self.slots.push(Slot::vacant(Kind::Poll));
+        (self.slots.len() - 1) as u32
+    }
+
+    fn head(&self, fd: RawFd) -> u32 {
+        usize::try_from(fd).ok().and_then(|fd| self.heads.get(fd)).copied().unwrap_or(NIL)
+    }
+
+    fn link(&mut self, index: u32) {
+        let Ok(fd) = usize::try_from(self.slots[index as usize].fd) else { return };
+        if fd >= self.heads.len() {
+            self.heads.resize(fd + 1, NIL);
+        }
+        let next = std::mem::replace(&mut self.heads[fd], index);
+        self.slots[index as usize].next = next;
+        if next != NIL {
+            self.slots[next as usize].previous = index;
+        }
+    }
+
+    fn unlink(&mut self, index: u32) {
+        let Slot { fd, next, previous, .. } = self.slots[index as usize];
+        if fd < 0 {
+            return;
+        }
+        match previous {
+            NIL => self.heads[fd as usize] = next,
+            previous => self.slots[previous as usize].next = next,
+        }
+        if next != NIL {
+            self.slots[next as usize].previous = previous;
+        }
+    }
+}
+
+impl Slot {
+    fn vacant(kind: Kind) -> Slot {
+        Slot {
+            generation: 0,
+            kind,
+            live: false,
+            discarded: false,
+            cancelled: false,
+            phase: Phase::Active,
+            fd: -1,
+            token: 0,
+            payload: Payload::None,
+            progress: 0,
+            owner: NIL,
+            waiting_for: 0,
+            close_result: None,
+            next: NIL,
+            previous: NIL,
+        }
+    }
+}
+
+const NIL: u32 = u32::MAX;
+const GENERATION_MASK: u32 = 0xff_ffff;

@@ -1,0 +1,235 @@
+//! Receive buffers: a fixed set, lent to the kernel, handed out as [`RecvBuf`], returned on drop.
+//!
+//! A pool either feeds a provided-buffer ring (io_uring picks a buffer when data is there) or is a
+//! plain stack (epoll). In both cases its size is the bound on received bytes that nobody has
+//! consumed; when every buffer is held, data stays in the sockets and the peers are slowed down.
+//!
+//! With `IOU_PBUF_RING_INC` one buffer serves several receives, one behind the other. It then goes
+//! back when the kernel has finished it and the last `RecvBuf` into it is gone.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::rc::Rc;
+
+use crate::memory::Mapping;
+use crate::uring::BufferRing;
+
+/// Received bytes. They live in the driver's buffer pool: copy out promptly and drop, a held one
+/// shrinks what can be received meanwhile. Belongs to the driver's thread.
+pub struct RecvBuf {
+    /// `None` only for the empty buffer that marks the end of a stream.
+    pool: Option<Rc<Pool>>,
+    start: *const u8,
+    length: u32,
+    id: u16,
+}
+
+impl RecvBuf {
+    /// The end of a stream.
+    pub(crate) fn empty() -> RecvBuf {
+        RecvBuf { pool: None, start: std::ptr::NonNull::dangling().as_ptr(), length: 0, id: 0 }
+    }
+}
+
+impl Deref for RecvBuf {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `start..start + length` was written by the kernel inside the pool's mapping,
+        // which `pool` keeps alive; while our reference is counted the range goes neither back to
+        // the kernel nor to anybody else (`Pool::release`).
+        unsafe { std::slice::from_raw_parts(self.start, self.length as usize) }
+    }
+}
+
+impl AsRef<[u8]> for RecvBuf {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Drop for RecvBuf {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(pool) = &self.pool {
+            pool.release(self.id);
+        }
+    }
+}
+
+impl fmt::Debug for RecvBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecvBuf").field("length", &self.length).finish_non_exhaustive()
+    }
+}
+
+/// Where one buffer is.
+#[derive(Copy, Clone, Default)]
+struct Lent {
+    /// `RecvBuf`s that point into it.
+    references: u32,
+    /// Bytes that the kernel has filled since it got the buffer; moves only with INC rings.
+    filled: u32,
+    /// The kernel (or the free stack) holds it.
+    available: bool,
+}
+
+pub(crate) struct Pool {
+    memory: ManuallyDrop<Mapping>,
+    buffer_size: u32,
+    lent: Box<[Cell<Lent>]>,
+    ring: RefCell<Option<BufferRing>>,
+    free: RefCell<Vec<u16>>,
+    available: Cell<u32>,
+    out: Cell<u32>,
+    leaked: Cell<bool>,
+}
+
+impl Pool {
+    /// `count` buffers of `buffer_size` bytes. With a ring they all go to the kernel at once.
+    pub(crate) fn new(count: u16, buffer_size: u32, ring: Option<BufferRing>) -> io::Result<Rc<Pool>> {
+        let memory = Mapping::new(count as usize * buffer_size as usize)?;
+        let pool = Pool {
+            memory: ManuallyDrop::new(memory),
+            buffer_size,
+            lent: vec![Cell::new(Lent::default()); count as usize].into_boxed_slice(),
+            ring: RefCell::new(ring),
+            free: RefCell::new(Vec::with_capacity(count as usize)),
+            available: Cell::new(0),
+            out: Cell::new(0),
+            leaked: Cell::new(false),
+        };
+        for id in 0..count {
+            pool.give_back(id);
+        }
+        Ok(Rc::new(pool))
+    }
+
+    pub(crate) fn buffer_size(&self) -> u32 {
+        self.buffer_size
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.lent.len() as u32
+    }
+
+    /// Buffers held by `RecvBuf` values.
+    pub(crate) fn out(&self) -> u32 {
+        self.out.get()
+    }
+
+    /// Buffers that a receive can take, as far as the completions reaped so far tell.
+    #[inline]
+    pub(crate) fn available(&self) -> u32 {
+        self.available.get()
+    }
+
+    /// The kernel reported `length` bytes in buffer `id`; `kernel_keeps` is its BUF_MORE flag.
+    #[inline]
+    pub(crate) fn filled(self: &Rc<Pool>, id: u16, length: u32, kernel_keeps: bool) -> RecvBuf {
+        let cell = &self.lent[id as usize];
+        let mut lent = cell.get();
+        let offset = lent.filled;
+        assert!(offset + length <= self.buffer_size, "the kernel overran a receive buffer");
+        lent.filled += length;
+        if lent.references == 0 {
+            self.out.set(self.out.get() + 1);
+        }
+        lent.references += 1;
+        if !kernel_keeps {
+            lent.available = false;
+            self.available.set(self.available.get() - 1);
+        }
+        cell.set(lent);
+        // SAFETY: `id` and `offset` are inside the mapping, checked by the index and the assertion.
+        let start = unsafe { self.address(id).add(offset as usize) };
+        RecvBuf { pool: Some(Rc::clone(self)), start, length, id }
+    }
+
+    /// The kernel took buffer `id` but reported nothing worth handing out.
+    pub(crate) fn wasted(&self, id: u16, kernel_keeps: bool) {
+        if !kernel_keeps {
+            self.take_from_available(id);
+            if self.lent[id as usize].get().references == 0 {
+                self.give_back(id);
+            }
+        }
+    }
+
+    /// Takes a buffer off the free stack (epoll). It is passed on with [`filled`](Self::filled)
+    /// or returned with [`untake`](Self::untake).
+    pub(crate) fn take(&self) -> Option<u16> {
+        self.free.borrow_mut().pop()
+    }
+
+    /// Returns a buffer that was taken but not filled.
+    pub(crate) fn untake(&self, id: u16) {
+        self.free.borrow_mut().push(id);
+    }
+
+    /// The first byte of buffer `id`.
+    pub(crate) fn address(&self, id: u16) -> *mut u8 {
+        assert!((id as usize) < self.lent.len());
+        // SAFETY: inside the mapping by the assertion and the mapping's size.
+        unsafe { self.memory.base().add(id as usize * self.buffer_size as usize) }
+    }
+
+    /// The kernel side is gone: buffers that come back from now on go nowhere.
+    pub(crate) fn detach(&self) -> Option<BufferRing> {
+        self.ring.borrow_mut().take()
+    }
+
+    /// The kernel may still write here: never unmap.
+    pub(crate) fn leak(&self) {
+        self.leaked.set(true);
+        if let Some(ring) = self.detach() {
+            ring.leak();
+        }
+    }
+
+    #[inline]
+    fn release(&self, id: u16) {
+        let cell = &self.lent[id as usize];
+        let mut lent = cell.get();
+        lent.references -= 1;
+        cell.set(lent);
+        if lent.references == 0 {
+            self.out.set(self.out.get() - 1);
+            if !lent.available {
+                self.give_back(id);
+            }
+        }
+    }
+
+    fn take_from_available(&self, id: u16) {
+        let cell = &self.lent[id as usize];
+        let mut lent = cell.get();
+        lent.available = false;
+        cell.set(lent);
+        self.available.set(self.available.get() - 1);
+    }
+
+    #[inline]
+    fn give_back(&self, id: u16) {
+        self.lent[id as usize].set(Lent { references: 0, filled: 0, available: true });
+        self.available.set(self.available.get() + 1);
+        match &*self.ring.borrow() {
+            Some(ring) => ring.publish(id, self.address(id), self.buffer_size),
+            None => self.free.borrow_mut().push(id),
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if !self.leaked.get() {
+            // SAFETY: dropped once, here. No `RecvBuf` is left, they hold the Rc; the driver has
+            // waited for every receive to complete or has called `leak`.
+            unsafe { ManuallyDrop::drop(&mut self.memory) };
+        }
+    }
+}

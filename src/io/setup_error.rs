@@ -1,0 +1,158 @@
+//! Why a backend could not be set up, in words that tell the reader what to do.
+
+use std::fmt;
+use std::io;
+
+use crate::completion::Errno;
+use crate::config::Backend;
+
+/// Setting up a driver failed. `Display` names the cause and the cure.
+#[derive(Clone, Debug)]
+pub struct SetupError {
+    backend: Backend,
+    step: &'static str,
+    errno: Errno,
+    /// What to tell beyond the errno.
+    explanation: String,
+}
+
+impl SetupError {
+    /// The backend that failed.
+    pub fn backend(&self) -> Backend {
+        self.backend
+    }
+
+    /// The errno behind it.
+    pub fn errno(&self) -> Errno {
+        self.errno
+    }
+
+    pub(crate) fn epoll(step: &'static str, error: &io::Error) -> SetupError {
+        let errno = errno_of(error);
+        let explanation = match errno.0 {
+            libc::EMFILE | libc::ENFILE => "too many open files: raise RLIMIT_NOFILE".to_owned(),
+            _ => String::new(),
+        };
+        SetupError { backend: Backend::Epoll, step, errno, explanation }
+    }
+
+    pub(crate) fn uring(step: &'static str, error: &io::Error) -> SetupError {
+        let errno = errno_of(error);
+        SetupError { backend: Backend::Uring, step, errno, explanation: explain(errno, &Host::read()) }
+    }
+}
+
+impl fmt::Display for SetupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let backend = match self.backend {
+            Backend::Uring => "io_uring",
+            Backend::Epoll => "epoll",
+        };
+        write!(f, "{backend} is not available: {} failed: {}", self.step, self.errno)?;
+        if !self.explanation.is_empty() {
+            write!(f, "; {}", self.explanation)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for SetupError {}
+
+/// What the machine says about itself.
+struct Host {
+    /// `uname -r`.
+    release: String,
+    /// `kernel.io_uring_disabled`, which exists since Linux 6.6.
+    disabled: Option<u32>,
+}
+
+impl Host {
+    fn read() -> Host {
+        let read = |path| std::fs::read_to_string(path).ok();
+        Host {
+            release: read("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
+            disabled: read("/proc/sys/kernel/io_uring_disabled").and_then(|text| text.trim().parse().ok()),
+        }
+    }
+
+    fn is_old(&self) -> bool {
+        let mut numbers = self.release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+        match (numbers.next(), numbers.next()) {
+            (Some(major), Some(minor)) => (major, minor) < MINIMUM,
+            _ => false,
+        }
+    }
+}
+
+/// The errno alone misleads: container profiles answer EPERM, ENOSYS or EOPNOTSUPP, the sysctl
+/// EPERM, an old kernel EINVAL or ENOSYS, a small lock limit ENOMEM.
+fn explain(errno: Errno, host: &Host) -> String {
+    let Host { release, disabled } = host;
+    if host.is_old() {
+        let (major, minor) = MINIMUM;
+        return format!("Linux {major}.{minor} or later is needed and this is {release}: use the epoll backend");
+    }
+    match (errno.0, disabled) {
+        (libc::EPERM, Some(2)) => "kernel.io_uring_disabled=2 forbids it to everybody: \
+             set it to 0 (sysctl kernel.io_uring_disabled=0) or use the epoll backend"
+            .to_owned(),
+        (libc::EPERM, Some(1)) => "kernel.io_uring_disabled=1 allows it to the group in \
+             kernel.io_uring_group and to CAP_SYS_ADMIN only: join that group, set the sysctl to 0 or use \
+             the epoll backend"
+            .to_owned(),
+        (libc::EPERM | libc::EACCES | libc::ENOSYS | libc::EOPNOTSUPP, _) => format!(
+            "on Linux {release} this means that a seccomp filter or container profile blocks io_uring \
+             (Docker's and Kubernetes' default profiles do): allow io_uring_setup, io_uring_enter and \
+             io_uring_register in the profile or use the epoll backend"
+        ),
+        (libc::ENOMEM, _) => "the ring's memory could not be had: raise RLIMIT_MEMLOCK (ulimit -l) or the \
+             memory limit of the container, or ask for fewer ring entries and buffers"
+            .to_owned(),
+        (libc::EMFILE | libc::ENFILE, _) => "too many open files: raise RLIMIT_NOFILE".to_owned(),
+        (libc::EINVAL, _) => format!("Linux {release} does not know a needed feature: use the epoll backend"),
+        _ => String::new(),
+    }
+}
+
+fn errno_of(error: &io::Error) -> Errno {
+    Errno(error.raw_os_error().unwrap_or(libc::EINVAL))
+}
+
+/// Multishot receive, buffer rings and DEFER_TASKRUN.
+const MINIMUM: (u32, u32) = (6, 1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(release: &str, disabled: Option<u32>) -> Host {
+        Host { release: release.to_owned(), disabled }
+    }
+
+    #[test]
+    fn each_cause_is_named() {
+        let cases = [
+            (libc::EPERM, host("6.12.0", Some(2)), "kernel.io_uring_disabled=2"),
+            (libc::EPERM, host("6.12.0", Some(1)), "kernel.io_uring_disabled=1"),
+            (libc::EPERM, host("6.12.0", Some(0)), "seccomp"),
+            (libc::ENOSYS, host("6.12.0-generic", None), "container profile"),
+            (libc::EINVAL, host("5.15.0-91-generic", None), "6.1 or later"),
+            (libc::ENOSYS, host("6.0.19", None), "6.1 or later"),
+            (libc::ENOMEM, host("6.1.0", None), "RLIMIT_MEMLOCK"),
+            (libc::EMFILE, host("6.1.0", None), "RLIMIT_NOFILE"),
+        ];
+        for (errno, host, words) in cases {
+            let text = explain(Errno(errno), &host);
+            assert!(text.contains(words), "{errno} on {}: {text:?}", host.release);
+        }
+    }
+
+    #[test]
+    fn the_version_is_read_as_numbers() {
+        assert!(host("5.19.17-foo", None).is_old());
+        assert!(!host("6.1.0", None).is_old());
+        assert!(!host("6.10.3", None).is_old());
+        assert!(!host("10.0", None).is_old());
+        assert!(!host("", None).is_old());
+    }
+}

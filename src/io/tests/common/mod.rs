@@ -1,0 +1,203 @@
+//! What the tests share: a driver that is entered and reaped until a condition holds, sockets.
+//!
+//! Every test runs on both backends through [`both_backends!`]; a machine that forbids io_uring
+//! fails the uring half loudly, it does not skip it.
+
+#![allow(dead_code)] // Each test binary uses its part.
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use uringcore_io::{Backend, Completion, Driver, DriverConfig, OpId, Outcome};
+
+/// Makes `name::uring` and `name::epoll` of a function that takes a backend.
+#[macro_export]
+macro_rules! both_backends {
+    ($($name:ident),+ $(,)?) => {$(
+        mod $name {
+            #[test]
+            fn uring() {
+                super::$name(uringcore_io::Backend::Uring);
+            }
+            #[test]
+            fn epoll() {
+                super::$name(uringcore_io::Backend::Epoll);
+            }
+        }
+    )+};
+}
+
+/// A driver with its completions; panics when something takes longer than it can.
+pub struct Rig {
+    pub driver: Driver,
+    pub done: VecDeque<Completion>,
+}
+
+impl Rig {
+    pub fn new(backend: Backend) -> Rig {
+        Rig::with(DriverConfig { backend: Some(backend), ..DriverConfig::default() })
+    }
+
+    pub fn with(config: DriverConfig) -> Rig {
+        let driver = Driver::new(&config).unwrap_or_else(|error| panic!("{error}"));
+        Rig { driver, done: VecDeque::new() }
+    }
+
+    /// One turn that waits at most `limit`.
+    pub fn turn(&mut self, limit: Duration) {
+        self.driver.enter(Some(limit)).expect("enter");
+        self.driver.reap(&mut self.done);
+    }
+
+    /// Turns until `condition` holds.
+    pub fn until(&mut self, what: &str, mut condition: impl FnMut(&mut Rig) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !condition(self) {
+            assert!(Instant::now() < deadline, "{what} did not happen; {:?}, {:?}", self.done, self.driver.stats());
+            self.turn(Duration::from_millis(200));
+        }
+    }
+
+    /// The next completion of `op`, taken out of the queue.
+    pub fn next_of(&mut self, op: OpId) -> Completion {
+        let mut found = None;
+        self.until("a completion", |rig| {
+            found = rig.take(op);
+            found.is_some()
+        });
+        found.expect("just found")
+    }
+
+    pub fn take(&mut self, op: OpId) -> Option<Completion> {
+        let position = self.done.iter().position(|completion| completion.op == op)?;
+        self.done.remove(position)
+    }
+
+    /// The final result of a count-like operation.
+    pub fn result_of(&mut self, op: OpId) -> Result<u32, i32> {
+        let completion = self.next_of(op);
+        assert!(!completion.more);
+        match completion.outcome {
+            Outcome::Done(result) => result.map_err(|errno| errno.0),
+            other => panic!("not a count: {other:?}"),
+        }
+    }
+
+    /// Collects stream data of a recv until the end of the stream.
+    pub fn read_to_end(&mut self, op: OpId) -> Vec<u8> {
+        let mut data = Vec::new();
+        loop {
+            let completion = self.next_of(op);
+            match completion.outcome {
+                Outcome::Received(Ok(piece)) if piece.is_empty() => {
+                    assert!(!completion.more);
+                    return data;
+                }
+                Outcome::Received(Ok(piece)) => data.extend_from_slice(&piece),
+                other => panic!("{other:?} after {} bytes", data.len()),
+            }
+        }
+    }
+
+    /// Collects exactly `length` bytes of a recv.
+    pub fn read_exactly(&mut self, op: OpId, length: usize) -> Vec<u8> {
+        let mut data = Vec::new();
+        while data.len() < length {
+            match self.next_of(op).outcome {
+                Outcome::Received(Ok(piece)) if !piece.is_empty() => data.extend_from_slice(&piece),
+                other => panic!("{other:?} after {} bytes", data.len()),
+            }
+        }
+        assert_eq!(data.len(), length);
+        data
+    }
+
+    pub fn accepted(&mut self, op: OpId) -> OwnedFd {
+        match self.next_of(op).outcome {
+            Outcome::Accepted(Ok(fd)) => fd,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn close(&mut self, fd: impl Into<OwnedFd>) {
+        let op = self.driver.close(fd.into(), 0);
+        assert_eq!(self.result_of(op), Ok(0));
+    }
+
+    /// Nothing in flight, nothing held.
+    pub fn assert_idle(&mut self) {
+        self.done.clear();
+        self.until("idleness", |rig| {
+            rig.done.clear();
+            rig.driver.stats().in_flight == 0
+        });
+        assert_eq!(self.driver.stats().buffers_out, 0);
+    }
+}
+
+pub fn loopback() -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
+}
+
+pub fn listener() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind(loopback()).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+/// A connected pair: the first end non-blocking for the driver, the second blocking for the test.
+pub fn tcp_pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind(loopback()).unwrap();
+    let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (theirs, _) = listener.accept().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    theirs.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    (ours, theirs)
+}
+
+pub fn unix_pair() -> (UnixStream, UnixStream) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    theirs.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    (ours, theirs)
+}
+
+pub fn udp_socket() -> (UdpSocket, SocketAddr) {
+    let socket = UdpSocket::bind(loopback()).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let address = socket.local_addr().unwrap();
+    (socket, address)
+}
+
+/// A pipe, both ends O_NONBLOCK.
+pub fn pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    uringcore_io::net::set_nonblocking(reader.as_raw_fd(), true).unwrap();
+    uringcore_io::net::set_nonblocking(writer.as_raw_fd(), true).unwrap();
+    (reader, writer)
+}
+
+pub fn open_descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Bytes that are wrong in any other place.
+pub fn pattern(length: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_u32;
+    (0..length)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            (state >> 24) as u8
+        })
+        .collect()
+}
+
+pub fn is_open(fd: RawFd) -> bool {
+    std::path::Path::new(&format!("/proc/self/fd/{fd}")).exists()
+}

@@ -1,0 +1,388 @@
+//! Polls, pipes, files, time-outs and wakes.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use common::*;
+use uringcore_io::{Backend, Entered, Interest, Outcome};
+
+both_backends!(
+    poll_is_level_triggered,
+    poll_write_and_hang_up,
+    polls_in_both_directions_are_independent,
+    poll_of_a_reused_descriptor_number,
+    nonblocking_pipes_wait_instead_of_failing,
+    a_full_pipe_is_written_when_it_drains,
+    files_are_read_and_written_at_offsets,
+    files_have_a_position,
+    a_cancelled_read_gives_its_buffer_back,
+    timeouts_are_kept,
+    an_idle_turn_does_not_block,
+    a_wake_ends_a_sleep,
+    a_wake_before_the_sleep_is_not_lost,
+    wakes_from_many_threads_are_never_lost,
+    a_waker_outlives_its_driver,
+    needs_enter_tells_of_work,
+    a_signal_interrupts,
+);
+
+fn poll_is_level_triggered(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (ours, mut theirs) = tcp_pair();
+    let fd = ours.as_raw_fd();
+    let poll = rig.driver.poll(fd, Interest::Read, 1);
+    rig.turn(Duration::from_millis(5));
+    assert!(rig.done.is_empty());
+    theirs.write_all(b"ab").unwrap();
+    assert_ne!(rig.result_of(poll).unwrap() & libc::POLLIN as u32, 0);
+    // Unread data makes the next poll ready at once, as often as one asks.
+    for _ in 0..5 {
+        let poll = rig.driver.poll(fd, Interest::Read, 1);
+        assert_ne!(rig.result_of(poll).unwrap() & libc::POLLIN as u32, 0);
+    }
+    assert_eq!((&ours).read(&mut [0; 2]).unwrap(), 2);
+    let poll = rig.driver.poll(fd, Interest::Read, 1);
+    rig.turn(Duration::from_millis(5));
+    assert!(rig.done.is_empty(), "nothing to read any more");
+    theirs.write_all(b"c").unwrap();
+    assert!(rig.result_of(poll).is_ok());
+    // One shot: nothing follows.
+    rig.turn(Duration::from_millis(5));
+    assert!(rig.done.is_empty());
+    rig.assert_idle();
+}
+
+fn poll_write_and_hang_up(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (ours, theirs) = unix_pair();
+    let fd = ours.as_raw_fd();
+    let poll = rig.driver.poll(fd, Interest::Write, 1);
+    assert_ne!(rig.result_of(poll).unwrap() & libc::POLLOUT as u32, 0);
+    while (&ours).write(&[0; 4096]).is_ok() {}
+    let read = rig.driver.poll(fd, Interest::Read, 1);
+    let write = rig.driver.poll(fd, Interest::Write, 2);
+    rig.turn(Duration::from_millis(5));
+    assert!(rig.done.is_empty());
+    drop(theirs);
+    // A hang-up completes both directions.
+    assert_ne!(rig.result_of(read).unwrap() & libc::POLLHUP as u32, 0);
+    assert_ne!(rig.result_of(write).unwrap() & libc::POLLHUP as u32, 0);
+    rig.assert_idle();
+}
+
+fn polls_in_both_directions_are_independent(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (ours, mut theirs) = tcp_pair();
+    let fd = ours.as_raw_fd();
+    let read = rig.driver.poll(fd, Interest::Read, 1);
+    let write = rig.driver.poll(fd, Interest::Write, 2);
+    assert!(rig.result_of(write).is_ok());
+    rig.turn(Duration::from_millis(5));
+    assert!(rig.take(read).is_none());
+    rig.driver.cancel(write);
+    theirs.write_all(b"x").unwrap();
+    assert!(rig.result_of(read).is_ok());
+    rig.assert_idle();
+}
+
+/// The caller closes a polled descriptor itself and gets the number again for another socket.
+fn poll_of_a_reused_descriptor_number(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (first, _keep) = unix_pair();
+    let (second, mut theirs) = unix_pair();
+    let number = first.as_raw_fd();
+    let poll = rig.driver.poll(number, Interest::Read, 1);
+    rig.turn(Duration::ZERO);
+    rig.driver.cancel(poll);
+    // SAFETY: `first`'s number becomes a second name of `second`; both stay owned.
+    assert_eq!(unsafe { libc::dup3(second.as_raw_fd(), number, libc::O_CLOEXEC) }, number);
+    let poll = rig.driver.poll(number, Interest::Read, 2);
+    rig.turn(Duration::from_millis(5));
+    theirs.write_all(b"x").unwrap();
+    assert!(rig.result_of(poll).is_ok());
+    rig.assert_idle();
+}
+
+fn read_of(rig: &mut Rig, op: uringcore_io::OpId) -> (Result<u32, i32>, Vec<u8>) {
+    match rig.next_of(op).outcome {
+        Outcome::Read(result, buffer) => (result.map_err(|errno| errno.0), buffer),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn nonblocking_pipes_wait_instead_of_failing(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (reader, mut writer) = pipe();
+    for round in 0..3 {
+        let read = rig.driver.read(reader.as_raw_fd(), vec![0; 100], None, 1);
+        rig.turn(Duration::from_millis(5));
+        assert!(rig.done.is_empty(), "round {round}: {:?}", rig.done);
+        writer.write_all(b"through the pipe").unwrap();
+        let (result, buffer) = read_of(&mut rig, read);
+        assert_eq!(result, Ok(16));
+        assert_eq!((&buffer[..16], buffer.len()), (&b"through the pipe"[..], 100));
+    }
+    let read = rig.driver.read(reader.as_raw_fd(), vec![0; 100], None, 1);
+    rig.turn(Duration::from_millis(5));
+    drop(writer);
+    assert_eq!(read_of(&mut rig, read).0, Ok(0));
+    rig.assert_idle();
+}
+
+fn a_full_pipe_is_written_when_it_drains(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (mut reader, writer) = pipe();
+    let sent = pattern(1 << 20);
+    let mut rest = Bytes::from(sent.clone());
+    let mut got = Vec::new();
+    while got.len() < sent.len() {
+        let write = (!rest.is_empty()).then(|| rig.driver.write(writer.as_raw_fd(), rest.clone(), None, 1));
+        rig.turn(Duration::from_millis(2));
+        let mut piece = [0; 30_000];
+        let count = reader.read(&mut piece).unwrap();
+        got.extend_from_slice(&piece[..count]);
+        if let Some(write) = write {
+            let count = rig.result_of(write).unwrap() as usize;
+            assert!(count > 0);
+            rest = rest.slice(count..);
+        }
+    }
+    assert!(got == sent);
+    drop(reader);
+    let write = rig.driver.write(writer.as_raw_fd(), Bytes::from_static(b"x"), None, 1);
+    assert_eq!(rig.result_of(write), Err(libc::EPIPE));
+    rig.assert_idle();
+}
+
+fn files_are_read_and_written_at_offsets(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let file = temporary_file();
+    let fd = file.as_raw_fd();
+    let data = pattern(100_000);
+    let tail = rig.driver.write(fd, Bytes::copy_from_slice(&data[50_000..]), Some(50_000), 1);
+    let head = rig.driver.write(fd, Bytes::copy_from_slice(&data[..50_000]), Some(0), 2);
+    assert_eq!(rig.result_of(tail), Ok(50_000));
+    assert_eq!(rig.result_of(head), Ok(50_000));
+    let all = rig.driver.read(fd, vec![0; 200_000], Some(0), 3);
+    let middle = rig.driver.read(fd, vec![0; 10], Some(70_000), 4);
+    let beyond = rig.driver.read(fd, vec![0; 10], Some(100_000), 5);
+    let (result, buffer) = read_of(&mut rig, all);
+    assert_eq!(result, Ok(100_000));
+    assert!(buffer[..100_000] == data);
+    assert_eq!(read_of(&mut rig, middle), (Ok(10), data[70_000..70_010].to_vec()));
+    assert_eq!(read_of(&mut rig, beyond).0, Ok(0));
+    rig.close(file);
+    rig.assert_idle();
+}
+
+fn files_have_a_position(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let file = temporary_file();
+    let fd = file.as_raw_fd();
+    let write = rig.driver.write(fd, Bytes::from_static(b"one two"), None, 1);
+    assert_eq!(rig.result_of(write), Ok(7));
+    let read = rig.driver.read(fd, vec![0; 4], Some(0), 1);
+    assert_eq!(read_of(&mut rig, read), (Ok(4), b"one ".to_vec()));
+    let at_end = rig.driver.read(fd, vec![0; 4], None, 1);
+    assert_eq!(read_of(&mut rig, at_end).0, Ok(0));
+    // A file is always ready.
+    let poll = rig.driver.poll(fd, Interest::Read, 2);
+    assert_ne!(rig.result_of(poll).unwrap() & libc::POLLIN as u32, 0);
+    rig.assert_idle();
+}
+
+fn temporary_file() -> std::fs::File {
+    // SAFETY: a constant C string.
+    let fd = unsafe { libc::memfd_create(c"uringcore-io".as_ptr(), libc::MFD_CLOEXEC) };
+    assert!(fd >= 0);
+    // SAFETY: a fresh descriptor that nobody else owns.
+    unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) }
+}
+
+fn a_cancelled_read_gives_its_buffer_back(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (reader, mut writer) = pipe();
+    for settle in [false, true] {
+        let read = rig.driver.read(reader.as_raw_fd(), vec![7; 100], None, 1);
+        if settle {
+            rig.turn(Duration::from_millis(1));
+        }
+        rig.driver.cancel(read);
+        assert_eq!(read_of(&mut rig, read), (Err(libc::ECANCELED), vec![7; 100]));
+    }
+    // What was written afterwards is still there.
+    writer.write_all(b"kept").unwrap();
+    let read = rig.driver.read(reader.as_raw_fd(), vec![0; 4], None, 1);
+    assert_eq!(read_of(&mut rig, read), (Ok(4), b"kept".to_vec()));
+    rig.assert_idle();
+}
+
+fn timeouts_are_kept(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (ours, _theirs) = tcp_pair();
+    for armed in [false, true] {
+        for micros in [1, 300, 1_000, 20_500] {
+            if armed {
+                // A submission in the same call hides the kernel's ETIME.
+                rig.driver.recv(ours.as_raw_fd(), 1);
+            }
+            let limit = Duration::from_micros(micros);
+            let start = Instant::now();
+            assert_eq!(rig.driver.enter(Some(limit)).unwrap(), Entered::TimedOut);
+            let elapsed = start.elapsed();
+            assert!(elapsed >= limit, "{elapsed:?} instead of {limit:?}");
+            assert!(elapsed < limit + Duration::from_secs(2), "{elapsed:?} instead of {limit:?}");
+        }
+    }
+}
+
+fn an_idle_turn_does_not_block(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let start = Instant::now();
+    for _ in 0..1000 {
+        assert_eq!(rig.driver.enter(Some(Duration::ZERO)).unwrap(), Entered::Ready);
+    }
+    assert!(start.elapsed() < Duration::from_secs(2));
+}
+
+fn a_wake_ends_a_sleep(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    for timeout in [None, Some(Duration::from_secs(20))] {
+        let waker = rig.driver.waker();
+        let thread = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(30));
+            waker.wake();
+        });
+        let start = Instant::now();
+        assert_eq!(rig.driver.enter(timeout).unwrap(), Entered::Woken);
+        assert!(start.elapsed() >= Duration::from_millis(20));
+        thread.join().unwrap();
+        rig.driver.reap(&mut rig.done);
+        assert!(rig.done.is_empty());
+    }
+    assert_eq!(rig.driver.stats().wakes, 2);
+}
+
+fn a_wake_before_the_sleep_is_not_lost(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    for _ in 0..100 {
+        rig.driver.waker().wake();
+        rig.driver.waker().wake();
+        assert_eq!(rig.driver.enter(None).unwrap(), Entered::Woken);
+    }
+    assert_eq!(rig.driver.enter(Some(Duration::from_millis(1))).unwrap(), Entered::TimedOut);
+}
+
+/// Each thread raises its number and wakes; the sleeper, without time-out, must see every number.
+fn wakes_from_many_threads_are_never_lost(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let rounds = 20_000;
+    let raised = Arc::new(AtomicU64::new(0));
+    let seen = Arc::new(AtomicU64::new(0));
+    let threads: Vec<_> = (0..3)
+        .map(|_| {
+            let (waker, raised, seen) = (rig.driver.waker(), Arc::clone(&raised), Arc::clone(&seen));
+            thread::spawn(move || {
+                for round in 0..rounds {
+                    let mine = raised.fetch_add(1, Ordering::SeqCst) + 1;
+                    waker.wake();
+                    // Now and then wait for the answer, so that the driver falls asleep often.
+                    while round % 4 == 0 && seen.load(Ordering::SeqCst) < mine {
+                        thread::yield_now();
+                    }
+                }
+            })
+        })
+        .collect();
+    let watchdog = {
+        let (waker, seen) = (rig.driver.waker(), Arc::clone(&seen));
+        thread::spawn(move || {
+            let mut last = 0;
+            loop {
+                for _ in 0..100 {
+                    thread::sleep(Duration::from_millis(100));
+                    if seen.load(Ordering::SeqCst) == 3 * rounds {
+                        return true;
+                    }
+                }
+                if seen.load(Ordering::SeqCst) == last {
+                    // Ten seconds asleep with a number waiting: it was lost. Free the sleeper.
+                    seen.store(u64::MAX, Ordering::SeqCst);
+                    waker.wake();
+                    return false;
+                }
+                last = seen.load(Ordering::SeqCst);
+            }
+        })
+    };
+    while seen.load(Ordering::SeqCst) < 3 * rounds {
+        rig.driver.enter(None).unwrap();
+        rig.driver.reap(&mut rig.done);
+        let now = raised.load(Ordering::SeqCst);
+        seen.fetch_max(now, Ordering::SeqCst);
+    }
+    assert!(watchdog.join().unwrap(), "a wake was lost");
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}
+
+fn a_waker_outlives_its_driver(backend: Backend) {
+    let rig = Rig::new(backend);
+    let waker = rig.driver.waker();
+    drop(rig);
+    waker.wake();
+    waker.clone().wake();
+}
+
+fn needs_enter_tells_of_work(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (ours, mut theirs) = tcp_pair();
+    rig.turn(Duration::ZERO);
+    rig.turn(Duration::ZERO);
+    assert!(!rig.driver.needs_enter());
+    let recv = rig.driver.recv(ours.as_raw_fd(), 1);
+    assert!(rig.driver.needs_enter());
+    rig.turn(Duration::ZERO);
+    theirs.write_all(b"x").unwrap();
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !rig.driver.needs_enter() {
+        assert!(Instant::now() < deadline, "data came and nobody says so");
+    }
+    assert_eq!(rig.read_exactly(recv, 1), b"x");
+    rig.close(ours);
+}
+
+fn a_signal_interrupts(backend: Backend) {
+    extern "C" fn nothing(_: i32) {}
+    let mut rig = Rig::new(backend);
+    // SAFETY: a handler that does nothing, with SA_RESTART, which must not restart the wait.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as extern "C" fn(i32) as usize;
+        action.sa_flags = libc::SA_RESTART;
+        libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut());
+    }
+    let (ours, _theirs) = tcp_pair();
+    for armed in [false, true] {
+        if armed {
+            rig.driver.recv(ours.as_raw_fd(), 1);
+        }
+        // SAFETY: no arguments.
+        let sleeper = unsafe { libc::pthread_self() };
+        let thread = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(50));
+            // SAFETY: the sleeping thread joins us before it ends.
+            unsafe { libc::pthread_kill(sleeper, libc::SIGUSR2) };
+        });
+        assert_eq!(rig.driver.enter(Some(Duration::from_secs(20))).unwrap(), Entered::Interrupted);
+        thread.join().unwrap();
+    }
+}

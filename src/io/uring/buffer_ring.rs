@@ -1,0 +1,64 @@
+//! A provided-buffer ring: where the kernel finds memory for a receive when data is there.
+
+use std::cell::Cell;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use io_uring::types::BufRingEntry;
+
+use crate::memory::Mapping;
+
+/// The user side of a ring of `entries` buffers; registered with the kernel by its owner.
+pub(crate) struct BufferRing {
+    memory: Mapping,
+    mask: u16,
+    tail: Cell<u16>,
+}
+
+impl BufferRing {
+    /// `entries` is a power of two up to 32,768.
+    pub(crate) fn new(entries: u16) -> io::Result<BufferRing> {
+        if !entries.is_power_of_two() {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let memory = Mapping::new(entries as usize * size_of::<BufRingEntry>())?;
+        Ok(BufferRing { memory, mask: entries - 1, tail: Cell::new(0) })
+    }
+
+    pub(crate) fn address(&self) -> u64 {
+        self.memory.base() as u64
+    }
+
+    pub(crate) fn entries(&self) -> u16 {
+        self.mask + 1
+    }
+
+    /// Hands buffer `id` to the kernel. At most `entries` buffers exist, so the ring never fills.
+    #[inline]
+    pub(crate) fn publish(&self, id: u16, address: *mut u8, length: u32) {
+        let tail = self.tail.get();
+        let base = self.memory.base().cast::<BufRingEntry>();
+        // SAFETY: the masked index is inside the mapping, and the kernel does not read this entry
+        // before the tail below covers it. Fields are set one by one because the last two bytes of
+        // entry 0 are the ring's tail.
+        unsafe {
+            let entry = &mut *base.add(usize::from(tail & self.mask));
+            entry.set_addr(address as u64);
+            entry.set_len(length);
+            entry.set_bid(id);
+        }
+        self.tail.set(tail.wrapping_add(1));
+        // SAFETY: the tail field lies inside entry 0 of the mapping, is two-byte aligned, and is
+        // shared with the kernel only through atomic accesses.
+        unsafe {
+            let shared = BufRingEntry::tail(base).cast_mut();
+            AtomicU16::from_ptr(shared).store(self.tail.get(), Ordering::Release);
+        }
+    }
+
+    /// The kernel may still read it: never unmap.
+    pub(crate) fn leak(self) {
+        NonNull::new(self.memory.leak());
+    }
+}

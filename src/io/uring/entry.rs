@@ -1,0 +1,140 @@
+//! Operations in the kernel's words: one submission entry each.
+
+use io_uring::squeue::{Entry, Flags};
+use io_uring::types::{CancelBuilder, Fd};
+use io_uring::{cqueue, opcode};
+use std::os::fd::RawFd;
+
+use super::setup::{DATAGRAM_GROUP, STREAM_GROUP};
+use crate::message::empty_header;
+use crate::datagram::{CONTROL_ROOM, NAME_ROOM};
+use crate::op::{Kind, OpId, Payload, Slot};
+
+/// The entry of an operation. The pointers in it belong to the slot's payload.
+pub(super) fn of(op: OpId, slot: &mut Slot, receive_header: &libc::msghdr) -> Entry {
+    let fd = Fd(slot.fd);
+    let entry = match (slot.kind, &mut slot.payload) {
+        (Kind::Accept, _) => {
+            opcode::AcceptMulti::new(fd).flags(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC).build()
+        }
+        (Kind::Recv, _) => opcode::RecvMulti::new(fd, STREAM_GROUP).build(),
+        (Kind::RecvMsg, _) => opcode::RecvMsgMulti::new(fd, receive_header, DATAGRAM_GROUP).build(),
+        (Kind::Send, Payload::Bytes(data, _)) => {
+            // WAITALL: the kernel itself waits for room and goes on after a short send.
+            let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+            opcode::Send::new(fd, data.as_ptr(), length(data.len())).flags(flags).build()
+        }
+        (Kind::SendVectored, Payload::Gather(gather)) => {
+            let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;
+            opcode::SendMsg::new(fd, gather.header()).flags(flags).build()
+        }
+        (Kind::SendMsg, Payload::Message(message)) => {
+            opcode::SendMsg::new(fd, message.header()).flags(libc::MSG_NOSIGNAL as u32).build()
+        }
+        (Kind::Connect, Payload::Address(address)) => {
+            opcode::Connect::new(fd, address.as_ptr().cast(), address.len()).build()
+        }
+        (Kind::Poll, Payload::Events(events)) => opcode::PollAdd::new(fd, *events).build(),
+        (Kind::Read, Payload::Buffer(buffer, offset)) => {
+            opcode::Read::new(fd, buffer.as_mut_ptr(), length(buffer.len()))
+                .offset(offset.unwrap_or(CURRENT_POSITION))
+                .build()
+        }
+        (Kind::Write, Payload::Bytes(data, offset)) => {
+            opcode::Write::new(fd, data.as_ptr(), length(data.len()))
+                .offset(offset.unwrap_or(CURRENT_POSITION))
+                .build()
+        }
+        (kind, _) => unreachable!("a {kind:?} with another kind's payload"),
+    };
+    entry.user_data(op.0)
+}
+
+/// Waits for readiness in the name of an operation that answered EAGAIN: io_uring hands O_NONBLOCK
+/// pipes and terminals straight through instead of waiting.
+pub(super) fn readiness(op: OpId, slot: &Slot) -> Entry {
+    let events = match slot.kind {
+        Kind::Read | Kind::Recv | Kind::RecvMsg | Kind::Accept => libc::POLLIN,
+        _ => libc::POLLOUT,
+    };
+    opcode::PollAdd::new(Fd(slot.fd), events as u32).build().user_data(op.0)
+}
+
+pub(super) fn cancel(op: OpId) -> Entry {
+    // Without ALL exactly one match, and no answer when it worked.
+    opcode::AsyncCancel::new(op.0).build().flags(Flags::SKIP_SUCCESS).user_data(IGNORED)
+}
+
+pub(super) fn cancel_everything() -> Entry {
+    opcode::AsyncCancel2::new(CancelBuilder::any().all()).build().user_data(IGNORED)
+}
+
+/// `close` alone, for a descriptor without operations.
+pub(super) fn close(op: OpId, fd: RawFd) -> Entry {
+    opcode::Close::new(Fd(fd)).build().user_data(op.0)
+}
+
+/// Cancel-all, hard-linked to `close`: with a multishot armed a bare close would keep the socket
+/// alive in the kernel and the peer would get no FIN. Hard, because finding nothing to cancel is
+/// an error that must not stop the close.
+pub(super) fn cancel_and_close(op: OpId, fd: RawFd) -> [Entry; 2] {
+    let cancel = opcode::AsyncCancel2::new(CancelBuilder::fd(Fd(fd)).all())
+        .build()
+        .flags(Flags::IO_HARDLINK | Flags::SKIP_SUCCESS)
+        .user_data(IGNORED);
+    [cancel, close(op, fd)]
+}
+
+/// Every write to the eventfd is an edge, so a multishot poll needs no read of it.
+pub(super) fn watch_eventfd(fd: RawFd) -> Entry {
+    opcode::PollAdd::new(Fd(fd), libc::POLLIN as u32).multi(true).build().user_data(WAKE)
+}
+
+/// What multishot `recvmsg` wants to know: how much room the address and the control messages get.
+pub(super) fn receive_header() -> Box<libc::msghdr> {
+    let mut header = Box::new(empty_header());
+    header.msg_namelen = NAME_ROOM as libc::socklen_t;
+    header.msg_controllen = CONTROL_ROOM as _;
+    header
+}
+
+/// The parts of a completion entry that the driver looks at.
+#[derive(Copy, Clone)]
+pub(super) struct Event {
+    pub(super) user_data: u64,
+    pub(super) result: i32,
+    flags: u32,
+}
+
+impl Event {
+    #[inline]
+    pub(super) fn new(entry: &cqueue::Entry) -> Event {
+        Event { user_data: entry.user_data(), result: entry.result(), flags: entry.flags() }
+    }
+
+    #[inline]
+    pub(super) fn more(self) -> bool {
+        cqueue::more(self.flags)
+    }
+
+    #[inline]
+    pub(super) fn buffer(self) -> Option<u16> {
+        cqueue::buffer_select(self.flags)
+    }
+
+    #[inline]
+    pub(super) fn kernel_keeps_buffer(self) -> bool {
+        cqueue::buffer_more(self.flags)
+    }
+}
+
+/// The kernel's own limit for one transfer (MAX_RW_COUNT); longer ones come back short.
+fn length(bytes: usize) -> u32 {
+    bytes.min(0x7fff_f000) as u32
+}
+
+/// "At the file's position", also right for what has none.
+const CURRENT_POSITION: u64 = u64::MAX;
+/// Internal entries have kind 0, which no operation has.
+pub(super) const IGNORED: u64 = 0;
+pub(super) const WAKE: u64 = 1;

@@ -1,0 +1,415 @@
+//! The io_uring backend: the ring, entering it, reaping it, ending it.
+//!
+//! `setup` builds the ring, `entry` writes submission entries, `reap` reads completions,
+//! `buffer_ring` is the memory that receives use. Here: the submission queue and the life cycle.
+//!
+//! Some facts about io_uring that shape this:
+//!
+//! - SINGLE_ISSUER binds the ring to the thread that enables it: `enter` from another one is
+//!   EEXIST. We enable at the first `enter`.
+//! - With DEFER_TASKRUN completions appear only inside an `enter` with GETEVENTS. The TASKRUN flag
+//!   in shared memory says whether there is any.
+//! - A multishot ends with ENOBUFS when the buffer ring is empty; nothing resumes it. The
+//!   operation then waits in `starved` until a buffer is back.
+
+mod buffer_ring;
+mod entry;
+mod reap;
+mod setup;
+
+use std::collections::VecDeque;
+use std::io;
+use std::mem::{self, ManuallyDrop};
+use std::os::fd::AsRawFd;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use io_uring::IoUring;
+use io_uring::squeue::{Entry, Flags};
+use io_uring::types::{SubmitArgs, Timespec};
+
+pub(crate) use buffer_ring::BufferRing;
+
+use crate::completion::Entered;
+use crate::config::DriverConfig;
+use crate::driver::Common;
+use crate::op::{Kind, OpId, OpTable, Phase};
+use crate::pool::Pool;
+use crate::setup_error::SetupError;
+use crate::waker::Waker;
+
+pub(crate) struct Uring {
+    ring: ManuallyDrop<IoUring>,
+    /// What `io_uring_enter` is called with: the ring's descriptor, or its registered index.
+    enter_fd: i32,
+    enter_flags: u32,
+    registered: Option<i32>,
+    /// Enabled and bound to a thread.
+    started: bool,
+    /// Entries that found the submission queue full when it could not be submitted. Bounded by
+    /// the slab: each operation has at most its own entry, a cancel and a re-arm.
+    backlog: VecDeque<Entry>,
+    /// Receives that wait for a buffer, oldest first.
+    starved_streams: VecDeque<OpId>,
+    starved_datagrams: VecDeque<OpId>,
+    /// Multishots to arm again after this reap.
+    rearm: Vec<u32>,
+    receive_header: Box<libc::msghdr>,
+}
+
+impl Uring {
+    pub(crate) fn new(
+        config: &DriverConfig,
+        waker: &Waker,
+    ) -> Result<(Uring, Rc<Pool>, Rc<Pool>), SetupError> {
+        let setup::Parts { ring, stream, datagram } = setup::set_up(config)?;
+        let mut uring = Uring {
+            enter_fd: ring.as_raw_fd(),
+            enter_flags: 0,
+            registered: None,
+            started: false,
+            ring: ManuallyDrop::new(ring),
+            backlog: VecDeque::new(),
+            starved_streams: VecDeque::new(),
+            starved_datagrams: VecDeque::new(),
+            rearm: Vec::new(),
+            receive_header: entry::receive_header(),
+        };
+        let mut no_stats = Default::default();
+        uring.push(entry::watch_eventfd(waker.fd()), &mut no_stats);
+        Ok((uring, stream, datagram))
+    }
+
+    pub(crate) fn queue(&mut self, common: &mut Common, op: OpId) {
+        let index = op.index();
+        if common.table.at(index).kind == Kind::Close {
+            return self.queue_close(common, op);
+        }
+        let entry = entry::of(op, common.table.at(index), &self.receive_header);
+        self.push(entry, &mut common.stats.syscalls);
+    }
+
+    fn queue_close(&mut self, common: &mut Common, op: OpId) {
+        let fd = common.table.at(op.index()).fd;
+        let mut others = mem::take(&mut common.scratch);
+        common.table.on_fd(fd, &mut others);
+        let mut in_kernel = false;
+        for &index in others.iter().rev() {
+            if index == op.index() {
+                continue;
+            }
+            let slot = common.table.at(index);
+            slot.cancelled = true;
+            match slot.phase {
+                Phase::Starved => common.finish_later(index, -libc::ECANCELED),
+                Phase::Active | Phase::Polling => in_kernel = true,
+            }
+        }
+        common.scratch = others;
+        common.table.adopt(op.index());
+        if in_kernel {
+            let [cancel, close] = entry::cancel_and_close(op, fd);
+            self.push_pair(cancel, close, &mut common.stats.syscalls);
+        } else {
+            self.push(entry::close(op, fd), &mut common.stats.syscalls);
+        }
+    }
+
+    /// The slot is marked already.
+    pub(crate) fn cancel(&mut self, common: &mut Common, op: OpId) {
+        match common.table.at(op.index()).phase {
+            // The kernel does not know it at the moment; the queue of the starved skips it later.
+            Phase::Starved => common.finish_later(op.index(), -libc::ECANCELED),
+            Phase::Active | Phase::Polling => self.push(entry::cancel(op), &mut common.stats.syscalls),
+        }
+    }
+
+    pub(crate) fn needs_enter(&self, common: &Common) -> bool {
+        // SAFETY: no other view of either queue exists while `self` is borrowed.
+        let (submission, completion) =
+            unsafe { (self.ring.submission_shared(), self.ring.completion_shared()) };
+        !submission.is_empty()
+            || submission.taskrun()
+            || submission.cq_overflow()
+            || !completion.is_empty()
+            || !self.backlog.is_empty()
+            || self.has_food(common)
+    }
+
+    /// Whether a starved receive could go on.
+    fn has_food(&self, common: &Common) -> bool {
+        !self.starved_streams.is_empty() && common.stream.available() > 0
+            || !self.starved_datagrams.is_empty() && common.datagram.available() > 0
+    }
+
+    pub(crate) fn enter(&mut self, common: &mut Common, timeout: Option<Duration>) -> io::Result<Entered> {
+        if !self.started {
+            self.start()?;
+        }
+        self.feed_starved(common);
+        self.flush_backlog(&mut common.stats.syscalls);
+        // SAFETY: the queue views are dropped before anything else looks at the queues.
+        let (queued, must_run, waiting) = unsafe {
+            let (submission, completion) = (self.ring.submission_shared(), self.ring.completion_shared());
+            (submission.len() as u32, submission.taskrun() || submission.cq_overflow(), !completion.is_empty())
+        };
+        let mut block = timeout != Some(Duration::ZERO) && !waiting;
+        if !block && queued == 0 && !must_run {
+            return Ok(if common.waker.get_up() { Entered::Woken } else { Entered::Ready });
+        }
+        block = block && common.waker.fall_asleep();
+        common.stats.enters += 1;
+        common.stats.syscalls += 1;
+        // The clock is read only when the kernel's answer could be ambiguous, see `why_empty`.
+        let deadline = match timeout {
+            Some(limit) if block && queued > 0 => Instant::now().checked_add(limit),
+            _ => None,
+        };
+        let result = self.enter_kernel(queued, block, timeout);
+        let woken = common.waker.get_up();
+        if let Err(error) = &result
+            && !matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY))
+        {
+            return Err(explain_enter(result.unwrap_err()));
+        }
+        if woken {
+            return Ok(Entered::Woken);
+        }
+        // SAFETY: as above.
+        if !block || !unsafe { self.ring.completion_shared() }.is_empty() {
+            return Ok(Entered::Ready);
+        }
+        Ok(why_empty(&result, deadline))
+    }
+
+    /// One `io_uring_enter`: submits `queued` entries, runs deferred work, and waits for one
+    /// completion if `block`. Touches nothing but the ring, so it may run without Python's lock.
+    fn enter_kernel(&self, queued: u32, block: bool, timeout: Option<Duration>) -> io::Result<u32> {
+        let timespec;
+        let mut arguments = SubmitArgs::new();
+        if block && let Some(limit) = timeout {
+            timespec = Timespec::from(limit);
+            arguments = arguments.timespec(&timespec);
+        }
+        let flags = self.enter_flags | ENTER_GETEVENTS | ENTER_EXT_ARG;
+        // SAFETY: the descriptor is our ring (or its registered index, as the flags say); the
+        // argument structure outlives the call. Memory that queued entries point to is kept by the
+        // slab until their completion.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_io_uring_enter,
+                self.enter_fd,
+                queued,
+                u32::from(block),
+                flags,
+                &raw const arguments,
+                mem::size_of::<SubmitArgs<'_, '_>>(),
+            )
+        };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as u32) }
+    }
+
+    /// Binds the ring to this thread.
+    fn start(&mut self) -> io::Result<()> {
+        self.ring.submitter().register_enable_rings()?;
+        self.started = true;
+        self.registered = setup::register_ring_fd(self.ring.as_raw_fd());
+        if let Some(index) = self.registered {
+            self.enter_fd = index;
+            self.enter_flags = ENTER_REGISTERED_RING;
+        }
+        Ok(())
+    }
+
+    /// Queues an entry; a full queue is submitted first.
+    #[inline]
+    fn push(&mut self, entry: Entry, syscalls: &mut u64) {
+        if !self.backlog.is_empty() || !self.make_room(1, syscalls) {
+            return self.backlog.push_back(entry);
+        }
+        // SAFETY: what the entry points to is owned by the slab, by `self.receive_header` or by
+        // nobody (close, cancel, poll), all of which outlive the operation.
+        unsafe { self.ring.submission().push(&entry) }.expect("room was made");
+    }
+
+    /// Two linked entries, which must go in one submission.
+    fn push_pair(&mut self, first: Entry, second: Entry, syscalls: &mut u64) {
+        if !self.backlog.is_empty() || !self.make_room(2, syscalls) {
+            return self.backlog.extend([first, second]);
+        }
+        // SAFETY: as in `push`.
+        unsafe { self.ring.submission().push_multiple(&[first, second]) }.expect("room was made");
+    }
+
+    /// True if the submission queue has room for `count` entries, if need be after submitting it.
+    #[inline]
+    fn make_room(&mut self, count: usize, syscalls: &mut u64) -> bool {
+        let room = |ring: &mut IoUring| {
+            let queue = ring.submission();
+            queue.capacity() - queue.len() >= count
+        };
+        if room(&mut self.ring) {
+            return true;
+        }
+        // A ring that is not enabled yet refuses submissions; the backlog keeps the order.
+        if !self.started {
+            return false;
+        }
+        *syscalls += 1;
+        let queued = self.ring.submission().len() as u32;
+        // Without GETEVENTS: completions are made by `enter` only, between turns.
+        // SAFETY: no argument structure; the entries as in `enter_kernel`.
+        unsafe {
+            libc::syscall(
+                libc::SYS_io_uring_enter,
+                self.enter_fd,
+                queued,
+                0,
+                self.enter_flags,
+                std::ptr::null::<u8>(),
+                0,
+            )
+        };
+        // A failure (EAGAIN, EBUSY, another thread) shows as a queue that is still full.
+        room(&mut self.ring)
+    }
+
+    fn flush_backlog(&mut self, syscalls: &mut u64) {
+        while let Some(entry) = self.backlog.front() {
+            let pair = entry_is_linked(entry);
+            if !self.make_room(if pair { 2 } else { 1 }, syscalls) {
+                return;
+            }
+            for _ in 0..if pair { 2 } else { 1 } {
+                if let Some(entry) = self.backlog.pop_front() {
+                    // SAFETY: as in `push`.
+                    unsafe { self.ring.submission().push(&entry) }.expect("room was made");
+                }
+            }
+        }
+    }
+
+    /// Arms as many starved receives as there are buffers, oldest first. Arming all of them would
+    /// only starve the rest again, at the price of a completion each.
+    fn feed_starved(&mut self, common: &mut Common) {
+        for _ in 0..common.stream.available() {
+            let Some(op) = next_starved(&mut self.starved_streams, &mut common.table) else { break };
+            self.arm_again(common, op);
+        }
+        for _ in 0..common.datagram.available() {
+            let Some(op) = next_starved(&mut self.starved_datagrams, &mut common.table) else { break };
+            self.arm_again(common, op);
+        }
+    }
+
+    fn arm_again(&mut self, common: &mut Common, op: OpId) {
+        common.stats.rearms += 1;
+        let slot = common.table.at(op.index());
+        slot.phase = Phase::Active;
+        let entry = entry::of(op, slot, &self.receive_header);
+        self.push(entry, &mut common.stats.syscalls);
+    }
+
+    /// Ends the ring: cancels everything, waits until the kernel has let go of every operation's
+    /// memory or `limit` has passed, and leaks what it still holds then.
+    pub(crate) fn shutdown(mut self, common: &mut Common, limit: Duration) {
+        if self.started {
+            self.drain(common, limit);
+            if common.table.len() > 0 {
+                // The kernel may write these payloads and buffers at any time.
+                let table = mem::replace(&mut common.table, OpTable::new(0));
+                mem::forget(table);
+                let header = mem::replace(&mut self.receive_header, entry::receive_header());
+                mem::forget(header);
+                common.stream.leak();
+                common.datagram.leak();
+            }
+            for group in [setup::STREAM_GROUP, setup::DATAGRAM_GROUP] {
+                // Fails on a foreign thread; the kernel drops its side with the ring then.
+                let _ = self.ring.submitter().unregister_buf_ring(group);
+            }
+            if let Some(index) = self.registered {
+                setup::unregister_ring_fd(self.ring.as_raw_fd(), index);
+            }
+        }
+        common.stream.detach();
+        common.datagram.detach();
+        // SAFETY: dropped once, `self` ends here.
+        unsafe { ManuallyDrop::drop(&mut self.ring) };
+    }
+
+    fn drain(&mut self, common: &mut Common, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        for index in common.table.indexes() {
+            let slot = common.table.at(index);
+            slot.discarded = true;
+            slot.cancelled |= slot.kind != Kind::Close;
+            if slot.phase == Phase::Starved {
+                common.finish_later(index, -libc::ECANCELED);
+            }
+        }
+        let mut dropped = VecDeque::new();
+        self.push(entry::cancel_everything(), &mut common.stats.syscalls);
+        loop {
+            let rest = deadline.saturating_duration_since(Instant::now());
+            let entered = self.enter(common, Some(rest));
+            self.reap(common, &mut dropped);
+            dropped.clear();
+            if common.table.len() == 0 || rest.is_zero() || entered.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// In a forked child: the mappings and the descriptor are ours to drop, the ring is not ours
+    /// to speak to.
+    pub(crate) fn forget_in_child(mut self, common: &Common) {
+        common.stream.detach();
+        common.datagram.detach();
+        // SAFETY: dropped once, `self` ends here. Unmapping and closing affect this process only.
+        unsafe { ManuallyDrop::drop(&mut self.ring) };
+    }
+}
+
+/// The oldest starved receive that is still alive and uncancelled; cancelled ones were finished.
+fn next_starved(queue: &mut VecDeque<OpId>, table: &mut OpTable) -> Option<OpId> {
+    while let Some(op) = queue.pop_front() {
+        if table.get(op).is_some_and(|slot| slot.phase == Phase::Starved) {
+            return Some(op);
+        }
+    }
+    None
+}
+
+/// A blocking enter came back without completion or wake. If it also submitted something the
+/// kernel reports only that, and time-out and signal look alike but for the clock.
+fn why_empty(result: &io::Result<u32>, deadline: Option<Instant>) -> Entered {
+    match result.as_ref().map_err(io::Error::raw_os_error) {
+        Err(Some(libc::ETIME)) => Entered::TimedOut,
+        Err(Some(libc::EINTR)) => Entered::Interrupted,
+        // No memory for a request or a full overflow list: reap and try again.
+        Err(_) => Entered::Ready,
+        Ok(_) if deadline.is_some_and(|deadline| Instant::now() >= deadline) => Entered::TimedOut,
+        Ok(_) => Entered::Interrupted,
+    }
+}
+
+fn explain_enter(error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(libc::EEXIST) => io::Error::other(
+            "the ring belongs to the thread that entered it first; run the loop on one thread only",
+        ),
+        _ => error,
+    }
+}
+
+/// The io-uring crate has setters for an entry's flags but no getter; the layout is the kernel's.
+fn entry_is_linked(entry: &Entry) -> bool {
+    // SAFETY: an entry is 64 initialised bytes; byte 1 is `flags` (struct io_uring_sqe).
+    let flags = unsafe { std::ptr::from_ref(entry).cast::<u8>().add(1).read() };
+    flags & Flags::IO_HARDLINK.bits() != 0
+}
+
+const ENTER_GETEVENTS: u32 = 1;
+const ENTER_EXT_ARG: u32 = 1 << 3;
+const ENTER_REGISTERED_RING: u32 = 1 << 4;

@@ -1,0 +1,173 @@
+//! Reading the completion queue: which operation, what happened, is it over.
+
+use std::collections::VecDeque;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use super::Uring;
+use super::entry::{self, Event};
+use crate::completion::{Completion, Errno, Outcome};
+use crate::datagram::Datagram;
+use crate::driver::Common;
+use crate::op::{Kind, OpId, Phase};
+
+impl Uring {
+    pub(crate) fn reap(&mut self, common: &mut Common, out: &mut VecDeque<Completion>) {
+        // A round is at most one queue full: the kernel refills it only in `enter`.
+        // SAFETY: the only view of the completion queue; `handle` touches the submission queue only.
+        let mut queue = unsafe { self.ring.completion_shared() };
+        let mut events = queue.len();
+        let _ = &mut queue;
+        drop(queue);
+        while events > 0 {
+            events -= 1;
+            let Some(entry) = self.ring.completion().next() else { break };
+            self.handle(common, Event::new(&entry), out);
+        }
+        for index in std::mem::take(&mut self.rearm) {
+            let op = common.table.id_at(index);
+            self.arm_again(common, op);
+        }
+    }
+
+    #[inline]
+    fn handle(&mut self, common: &mut Common, event: Event, out: &mut VecDeque<Completion>) {
+        let op = OpId(event.user_data);
+        let Some(slot) = common.table.get(op) else {
+            return self.handle_internal(common, event);
+        };
+        let index = op.index();
+        if slot.phase == Phase::Polling {
+            return self.handle_readiness(common, index, event.result, out);
+        }
+        match slot.kind {
+            Kind::Recv => self.handle_recv(common, index, event, out),
+            Kind::RecvMsg => self.handle_recv_msg(common, index, event, out),
+            Kind::Accept => self.handle_accept(common, index, event, out),
+            Kind::Poll | Kind::Close | Kind::Connect => common.finish(index, event.result, out),
+            Kind::Send | Kind::SendVectored | Kind::SendMsg | Kind::Read | Kind::Write => {
+                self.handle_transfer(common, index, event.result, out);
+            }
+        }
+    }
+
+    fn handle_internal(&mut self, common: &mut Common, event: Event) {
+        if event.user_data == entry::WAKE && !event.more() && event.result != -libc::ECANCELED {
+            let watch = entry::watch_eventfd(common.waker.fd());
+            self.push(watch, &mut common.stats.syscalls);
+        }
+    }
+
+    fn handle_recv(&mut self, common: &mut Common, index: u32, event: Event, out: &mut VecDeque<Completion>) {
+        match (event.result, event.buffer()) {
+            (1.., Some(id)) => {
+                let buffer = common.stream.filled(id, event.result as u32, event.kernel_keeps_buffer());
+                self.data(common, index, event, Outcome::Received(Ok(buffer)), out);
+            }
+            (result, buffer) => {
+                if let Some(id) = buffer {
+                    common.stream.wasted(id, event.kernel_keeps_buffer());
+                }
+                self.no_data(common, index, result, out);
+            }
+        }
+    }
+
+    fn handle_recv_msg(&mut self, common: &mut Common, index: u32, event: Event, out: &mut VecDeque<Completion>) {
+        match (event.result, event.buffer()) {
+            (0.., Some(id)) => {
+                let keeps = event.kernel_keeps_buffer();
+                let buffer = common.datagram.filled(id, event.result as u32, keeps);
+                let datagram = Datagram::new(buffer).ok_or(Errno(libc::EIO));
+                self.data(common, index, event, Outcome::Datagram(datagram), out);
+            }
+            (result, buffer) => {
+                if let Some(id) = buffer {
+                    common.datagram.wasted(id, event.kernel_keeps_buffer());
+                }
+                self.no_data(common, index, result, out);
+            }
+        }
+    }
+
+    fn handle_accept(&mut self, common: &mut Common, index: u32, event: Event, out: &mut VecDeque<Completion>) {
+        if event.result < 0 {
+            return self.no_data(common, index, event.result, out);
+        }
+        // SAFETY: the kernel has just created this descriptor for us.
+        let fd = unsafe { OwnedFd::from_raw_fd(event.result) };
+        self.data(common, index, event, Outcome::Accepted(Ok(fd)), out);
+    }
+
+    /// A multishot brought something. If that ended it without anybody's wish (overflow), it is
+    /// armed again and the caller sees no difference.
+    #[inline]
+    fn data(
+        &mut self,
+        common: &mut Common,
+        index: u32,
+        event: Event,
+        outcome: Outcome,
+        out: &mut VecDeque<Completion>,
+    ) {
+        if event.more() {
+            return common.report(index, outcome, out);
+        }
+        if common.table.at(index).cancelled {
+            return common.finish_with(index, outcome, out);
+        }
+        common.report(index, outcome, out);
+        self.rearm.push(index);
+    }
+
+    /// A multishot ended without data: for good, or to be armed again.
+    fn no_data(&mut self, common: &mut Common, index: u32, result: i32, out: &mut VecDeque<Completion>) {
+        let op = common.table.id_at(index);
+        let slot = common.table.at(index);
+        let (kind, cancelled) = (slot.kind, slot.cancelled);
+        match (-result, kind) {
+            (libc::ENOBUFS, Kind::Recv | Kind::RecvMsg) => {
+                common.stats.enobufs += 1;
+                if cancelled {
+                    return common.finish(index, -libc::ECANCELED, out);
+                }
+                common.table.at(index).phase = Phase::Starved;
+                if kind == Kind::Recv { &mut self.starved_streams } else { &mut self.starved_datagrams }
+                    .push_back(op);
+            }
+            // The peer gave up before we accepted; the listener is fine.
+            (libc::ECONNABORTED, Kind::Accept) | (libc::EINTR, _) if !cancelled => self.rearm.push(index),
+            (libc::EAGAIN, _) => self.wait_for_readiness(common, index, out),
+            _ => common.finish(index, result, out),
+        }
+    }
+
+    fn handle_transfer(&mut self, common: &mut Common, index: u32, result: i32, out: &mut VecDeque<Completion>) {
+        if result == -libc::EAGAIN {
+            return self.wait_for_readiness(common, index, out);
+        }
+        common.finish(index, result, out);
+    }
+
+    fn wait_for_readiness(&mut self, common: &mut Common, index: u32, out: &mut VecDeque<Completion>) {
+        let op = common.table.id_at(index);
+        let slot = common.table.at(index);
+        if slot.cancelled {
+            return common.finish(index, -libc::ECANCELED, out);
+        }
+        slot.phase = Phase::Polling;
+        let entry = entry::readiness(op, slot);
+        self.push(entry, &mut common.stats.syscalls);
+    }
+
+    fn handle_readiness(&mut self, common: &mut Common, index: u32, result: i32, out: &mut VecDeque<Completion>) {
+        let op = common.table.id_at(index);
+        let slot = common.table.at(index);
+        slot.phase = Phase::Active;
+        if slot.cancelled || result < 0 {
+            let result = if slot.cancelled { -libc::ECANCELED } else { result };
+            return common.finish(index, result, out);
+        }
+        let entry = entry::of(op, slot, &self.receive_header);
+        self.push(entry, &mut common.stats.syscalls);
+    }
+}

@@ -1,0 +1,83 @@
+//! Waking a sleeping driver from another thread.
+//!
+//! One atomic word decides who pays: a waker writes the eventfd only when the driver is asleep or
+//! about to sleep, so a busy loop is woken for the price of one swap. The word has three values
+//! and each side changes it with one atomic operation, which is why no wake can be lost:
+//!
+//! - the driver goes AWAKE → ASLEEP before it blocks; finding NOTIFIED it does not block;
+//! - a waker swaps in NOTIFIED; finding ASLEEP it writes the eventfd;
+//! - the driver swaps in AWAKE when it is back.
+//!
+//! The eventfd is never read: both backends watch it edge-triggered, every write is an edge, and
+//! its 64-bit counter does not fill up in the lifetime of a machine.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::{fmt, io};
+
+/// Wakes the driver it came from; cheap to clone, usable from any thread and after the driver died.
+#[derive(Clone)]
+pub struct Waker {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: AtomicU32,
+    eventfd: OwnedFd,
+}
+
+impl Waker {
+    /// Makes the current or the next [`enter`](crate::Driver::enter) return at once. Never lost,
+    /// never blocks; many wakes may collapse into one.
+    pub fn wake(&self) {
+        // AcqRel: what the waker wrote before (a queued callback) is visible to the driver after
+        // its own swap, and the driver's ASLEEP is visible here.
+        if self.shared.state.swap(NOTIFIED, Ordering::AcqRel) == ASLEEP {
+            self.write_eventfd();
+        }
+    }
+
+    pub(crate) fn new() -> io::Result<Waker> {
+        // SAFETY: no pointers; the result is checked before it becomes an OwnedFd.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a fresh descriptor that nobody else owns.
+        let eventfd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Waker { shared: Arc::new(Shared { state: AtomicU32::new(AWAKE), eventfd }) })
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.shared.eventfd.as_raw_fd()
+    }
+
+    /// The driver is about to block. False: a wake has arrived, don't.
+    pub(crate) fn fall_asleep(&self) -> bool {
+        let change = self.shared.state.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire);
+        change.is_ok()
+    }
+
+    /// The driver is back, or did not sleep. True: a wake arrived since the last call.
+    pub(crate) fn get_up(&self) -> bool {
+        self.shared.state.swap(AWAKE, Ordering::AcqRel) == NOTIFIED
+    }
+
+    fn write_eventfd(&self) {
+        let one: u64 = 1;
+        // SAFETY: eight readable bytes; the descriptor lives as long as `self`. The result needs no
+        // look: EAGAIN would mean a full counter, which is a pending edge already.
+        unsafe { libc::write(self.fd(), (&raw const one).cast(), 8) };
+    }
+}
+
+impl fmt::Debug for Waker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waker").field("eventfd", &self.fd()).finish()
+    }
+}
+
+const AWAKE: u32 = 0;
+const ASLEEP: u32 = 1;
+const NOTIFIED: u32 = 2;

@@ -1,0 +1,149 @@
+//! What can go wrong, sorted by whose fault it is: the peer's (with the RFC's code, on the connection or on one
+//! stream) or the caller's.
+//!
+//! Not here: how a fault is answered; that is the connection's business (`connection.rs`, `request.rs`).
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// An HTTP/3, QPACK or HTTP datagram error code (RFC 9114 section 8.1, RFC 9204 section 6, RFC 9297 section 5.2).
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Code(pub u64);
+
+/// Defines the codes once: constants and their names for messages.
+macro_rules! codes {
+    ($($name:ident = $value:expr;)*) => {
+        impl Code {
+            $(pub const $name: Self = Self($value);)*
+
+            /// The RFC's name of the code, if it has one.
+            pub fn name(self) -> Option<&'static str> {
+                match self {
+                    $(Self::$name => Some(stringify!($name)),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    H3_DATAGRAM_ERROR = 0x33;
+    H3_NO_ERROR = 0x100;
+    H3_GENERAL_PROTOCOL_ERROR = 0x101;
+    H3_INTERNAL_ERROR = 0x102;
+    H3_STREAM_CREATION_ERROR = 0x103;
+    H3_CLOSED_CRITICAL_STREAM = 0x104;
+    H3_FRAME_UNEXPECTED = 0x105;
+    H3_FRAME_ERROR = 0x106;
+    H3_EXCESSIVE_LOAD = 0x107;
+    H3_ID_ERROR = 0x108;
+    H3_SETTINGS_ERROR = 0x109;
+    H3_MISSING_SETTINGS = 0x10a;
+    H3_REQUEST_REJECTED = 0x10b;
+    H3_REQUEST_CANCELLED = 0x10c;
+    H3_REQUEST_INCOMPLETE = 0x10d;
+    H3_MESSAGE_ERROR = 0x10e;
+    H3_CONNECT_ERROR = 0x10f;
+    H3_VERSION_FALLBACK = 0x110;
+    QPACK_DECOMPRESSION_FAILED = 0x200;
+    QPACK_ENCODER_STREAM_ERROR = 0x201;
+    QPACK_DECODER_STREAM_ERROR = 0x202;
+}
+
+impl fmt::Debug for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => write!(f, "0x{:x}", self.0),
+        }
+    }
+}
+
+/// The peer broke a rule that ends the whole connection (RFC 9114 section 8).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectionError {
+    pub code: Code,
+    pub reason: Cow<'static, str>,
+}
+
+impl ConnectionError {
+    pub fn new(code: Code, reason: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, reason: reason.into() }
+    }
+}
+
+impl fmt::Display for ConnectionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.reason)
+    }
+}
+
+impl std::error::Error for ConnectionError {}
+
+/// The peer broke a rule that ends one request, or the whole connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RemoteError {
+    Connection(ConnectionError),
+    /// A stream error (RFC 9114 section 8): the others go on.
+    Stream(ConnectionError),
+}
+
+impl RemoteError {
+    /// A malformed message (RFC 9114 section 4.1.2).
+    pub fn malformed(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::Stream(ConnectionError::new(Code::H3_MESSAGE_ERROR, reason))
+    }
+}
+
+impl From<ConnectionError> for RemoteError {
+    fn from(error: ConnectionError) -> Self {
+        Self::Connection(error)
+    }
+}
+
+/// The caller asked for something that HTTP/3 does not allow. Nothing was sent and nothing changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LocalError {
+    /// The frame may not be sent in the stream's present state (RFC 9114 section 4.1).
+    FrameUnexpected(&'static str),
+    /// The stream is of a kind on which this cannot be sent.
+    InvalidStream(&'static str),
+    /// A field that would make the message malformed (RFC 9114 section 4.2).
+    InvalidField(String),
+    /// The encoded field section is larger than the peer is willing to take (RFC 9114 section 4.2.2).
+    FieldSectionTooLarge { size: u64, max: u64 },
+    /// The peer announced with GOAWAY that it will not process this request (RFC 9114 section 5.2).
+    GoingAway,
+    /// An identifier is out of range or grew where it may only shrink.
+    InvalidId(&'static str),
+    /// HTTP datagrams need SETTINGS_H3_DATAGRAM from both sides (RFC 9297 section 2.1.1).
+    DatagramsNotNegotiated,
+    /// The connection is closed.
+    Closed,
+}
+
+impl fmt::Display for LocalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::FrameUnexpected(reason) | Self::InvalidStream(reason) | Self::InvalidId(reason) => {
+                f.write_str(reason)
+            }
+            Self::InvalidField(reason) => f.write_str(reason),
+            Self::FieldSectionTooLarge { size, max } => {
+                write!(f, "the field section takes {size} bytes, the peer accepts {max}")
+            }
+            Self::GoingAway => f.write_str("the peer is going away and will not process this request"),
+            Self::DatagramsNotNegotiated => f.write_str("HTTP datagrams were not negotiated with the peer"),
+            Self::Closed => f.write_str("the HTTP/3 connection is closed"),
+        }
+    }
+}
+
+impl std::error::Error for LocalError {}

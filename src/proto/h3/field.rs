@@ -1,0 +1,268 @@
+//! Field validation: what makes a message malformed (RFC 9114 sections 4.1.2, 4.2 and 4.3), for what is received and for
+//! what is sent.
+//!
+//! Not here: the order of frames and the count of content, which need a stream's state (`request.rs`).
+
+use std::borrow::Cow;
+
+/// Why a field section is malformed.
+pub type Reason = Cow<'static, str>;
+
+/// What the rest of the connection wants to know of a valid request header section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestHead {
+    pub method: Method,
+    pub content_length: Option<u64>,
+}
+
+/// The methods that change what a message may contain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    Head,
+    Connect,
+    Other,
+}
+
+/// The same of a valid response header section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResponseHead {
+    pub status: u16,
+    pub content_length: Option<u64>,
+}
+
+impl ResponseHead {
+    pub fn is_interim(&self) -> bool {
+        self.status < 200
+    }
+}
+
+/// Validates a request header section (RFC 9114 section 4.3.1; RFC 9220 section 3 for `:protocol`).
+pub fn validate_request<N, V>(fields: &[(N, V)]) -> Result<RequestHead, Reason>
+where
+    N: AsRef<[u8]>,
+    V: AsRef<[u8]>,
+{
+    let section = Section::read(fields, Kind::Request)?;
+    let method = section.method.ok_or("pseudo-header :method is missing")?;
+    if method.is_empty() {
+        return Err("pseudo-header :method is empty".into());
+    }
+    let method = match method {
+        b"CONNECT" => Method::Connect,
+        b"HEAD" => Method::Head,
+        _ => Method::Other,
+    };
+    if method == Method::Connect && section.protocol.is_none() {
+        // RFC 9114 section 4.4.
+        if section.scheme.is_some() || section.path.is_some() {
+            return Err("a CONNECT request has neither :scheme nor :path".into());
+        }
+        if section.authority.is_none_or(<[u8]>::is_empty) {
+            return Err("a CONNECT request needs :authority".into());
+        }
+    } else {
+        if method != Method::Connect && section.protocol.is_some() {
+            return Err("pseudo-header :protocol is only for CONNECT".into());
+        }
+        section.validate_target()?;
+    }
+    Ok(RequestHead { method, content_length: section.content_length })
+}
+
+/// Validates a response header section (RFC 9114 section 4.3.2), interim or final.
+pub fn validate_response<N, V>(fields: &[(N, V)]) -> Result<ResponseHead, Reason>
+where
+    N: AsRef<[u8]>,
+    V: AsRef<[u8]>,
+{
+    let section = Section::read(fields, Kind::Response)?;
+    let status = section.status.ok_or("pseudo-header :status is missing")?;
+    // A three-digit integer (RFC 9110 section 15).
+    let status = match *status {
+        [a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9'] => {
+            u16::from(a - b'0') * 100 + u16::from(b - b'0') * 10 + u16::from(c - b'0')
+        }
+        _ => return Err("pseudo-header :status is not a three-digit integer".into()),
+    };
+    // RFC 9114 section 4.5.
+    if status == 101 {
+        return Err("HTTP/3 has no status 101".into());
+    }
+    Ok(ResponseHead { status, content_length: section.content_length })
+}
+
+/// Validates a trailer section: no pseudo-header fields at all (RFC 9114 section 4.3).
+pub fn validate_trailers<N, V>(fields: &[(N, V)]) -> Result<(), Reason>
+where
+    N: AsRef<[u8]>,
+    V: AsRef<[u8]>,
+{
+    Section::read(fields, Kind::Trailers).map(|_| ())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Request,
+    Response,
+    Trailers,
+}
+
+/// One pass over a field section: each field checked, what is needed together noted.
+#[derive(Default)]
+struct Section<'a> {
+    method: Option<&'a [u8]>,
+    scheme: Option<&'a [u8]>,
+    authority: Option<&'a [u8]>,
+    path: Option<&'a [u8]>,
+    protocol: Option<&'a [u8]>,
+    status: Option<&'a [u8]>,
+    host: Option<&'a [u8]>,
+    content_length: Option<u64>,
+}
+
+impl<'a> Section<'a> {
+    fn read<N, V>(fields: &'a [(N, V)], kind: Kind) -> Result<Self, Reason>
+    where
+        N: AsRef<[u8]>,
+        V: AsRef<[u8]>,
+    {
+        let mut section = Self::default();
+        let mut regular = false;
+        for (name, value) in fields {
+            let (name, value) = (name.as_ref(), value.as_ref());
+            validate_value(name, value)?;
+            if name.first() == Some(&b':') {
+                if regular {
+                    // RFC 9114 section 4.3.
+                    return Err(named("pseudo-header", name, "comes after regular fields"));
+                }
+                section.read_pseudo_header(name, value, kind)?;
+            } else {
+                regular = true;
+                validate_name(name)?;
+                section.read_field(name, value, kind)?;
+            }
+        }
+        Ok(section)
+    }
+
+    fn read_pseudo_header(&mut self, name: &[u8], value: &'a [u8], kind: Kind) -> Result<(), Reason> {
+        let slot = match (kind, name) {
+            (Kind::Request, b":method") => &mut self.method,
+            (Kind::Request, b":scheme") => &mut self.scheme,
+            (Kind::Request, b":authority") => &mut self.authority,
+            (Kind::Request, b":path") => &mut self.path,
+            (Kind::Request, b":protocol") => &mut self.protocol,
+            (Kind::Response, b":status") => &mut self.status,
+            _ => return Err(named("pseudo-header", name, "is not allowed here")),
+        };
+        if slot.replace(value).is_some() {
+            return Err(named("pseudo-header", name, "is included twice"));
+        }
+        Ok(())
+    }
+
+    fn read_field(&mut self, name: &[u8], value: &'a [u8], kind: Kind) -> Result<(), Reason> {
+        match name {
+            b"content-length" => {
+                let length = parse_content_length(value)
+                    .ok_or("content-length is not a non-negative integer")?;
+                // RFC 9110 section 8.6: two different lengths are an attack or a fault.
+                if self.content_length.replace(length).is_some_and(|previous| previous != length) {
+                    return Err("content-length is included twice with different values".into());
+                }
+            }
+            b"host" => self.host = Some(value),
+            // RFC 9114 section 4.2: TE may say "trailers" in a request, and nothing else.
+            b"te" if kind == Kind::Request => {
+                if !value.eq_ignore_ascii_case(b"trailers") {
+                    return Err("field te may only be \"trailers\"".into());
+                }
+            }
+            b"connection" | b"keep-alive" | b"proxy-connection" | b"te" | b"transfer-encoding" | b"upgrade" => {
+                return Err(named("field", name, "is connection-specific"));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What a request that has a target URI needs (RFC 9114 section 4.3.1).
+    fn validate_target(&self) -> Result<(), Reason> {
+        let scheme = self.scheme.ok_or("pseudo-header :scheme is missing")?;
+        let path = self.path.ok_or("pseudo-header :path is missing")?;
+        if self.protocol.is_some() && self.authority.is_none() {
+            return Err("an extended CONNECT request needs :authority".into());
+        }
+        if scheme == b"http" || scheme == b"https" {
+            let authority = self.authority.or(self.host).ok_or("neither :authority nor host is present")?;
+            if authority.is_empty() {
+                return Err("pseudo-header :authority is empty".into());
+            }
+            if path.is_empty() {
+                return Err("pseudo-header :path is empty".into());
+            }
+        }
+        if let (Some(authority), Some(host)) = (self.authority, self.host)
+            && authority != host
+        {
+            return Err(":authority and host differ".into());
+        }
+        Ok(())
+    }
+}
+
+/// A field name is a token in lower case (RFC 9110 section 5.6.2, RFC 9114 section 4.2).
+fn validate_name(name: &[u8]) -> Result<(), Reason> {
+    if name.is_empty() {
+        return Err("a field name is empty".into());
+    }
+    if !name.iter().all(|&byte| NAME_BYTES[usize::from(byte)]) {
+        let reason = if name.iter().any(u8::is_ascii_uppercase) { "is not in lower case" } else { "has invalid characters" };
+        return Err(named("field name", name, reason));
+    }
+    Ok(())
+}
+
+/// No NUL, CR or LF, and no white space around it (RFC 9110 section 5.5, RFC 9114 section 10.3).
+fn validate_value(name: &[u8], value: &[u8]) -> Result<(), Reason> {
+    if value.iter().any(|&byte| matches!(byte, 0 | b'\r' | b'\n')) {
+        return Err(named("the value of field", name, "has forbidden characters"));
+    }
+    let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    if is_space(value.first()) || is_space(value.last()) {
+        return Err(named("the value of field", name, "begins or ends with white space"));
+    }
+    Ok(())
+}
+
+fn parse_content_length(value: &[u8]) -> Option<u64> {
+    if value.is_empty() {
+        return None;
+    }
+    value.iter().try_fold(0u64, |length, &byte| {
+        let digit = byte.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        length.checked_mul(10)?.checked_add(u64::from(digit))
+    })
+}
+
+/// Names are shown escaped and cut: they come from the other side and end up in logs and CONNECTION_CLOSE.
+#[cold]
+fn named(what: &str, name: &[u8], reason: &str) -> Reason {
+    let shown = &name[..name.len().min(64)];
+    format!("{what} \"{}\" {reason}", shown.escape_ascii()).into()
+}
+
+/// tchar without the upper-case letters.
+static NAME_BYTES: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = matches!(
+            byte as u8,
+            b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'0'..=b'9' | b'^'..=b'z' | b'|' | b'~'
+        );
+        byte += 1;
+    }
+    table
+};

@@ -1,0 +1,28 @@
+//! HTTP/3 as a sans-IO state machine: both roles, QPACK included (RFC 9114, 9204, 9220, 9297).
+//!
+//! - `connection`: [`Connection`], its queues and streams. Start here.
+//! - `send`: its commands. `request`, `uni`: what arrives on one stream.
+//! - `field`: what makes a message malformed. `settings`, `frame`, `varint`: what is on the wire.
+//! - `qpack`: field compression.
+//! - `event`, `error`: what comes out, and what can go wrong.
+//!
+//! It knows stream identifiers and bytes; of QUIC only what RFC 9000 says about identifiers. It never pushes and accepts
+//! no pushes: no MAX_PUSH_ID is sent, so a push is the peer's error.
+
+pub mod connection;
+pub mod error;
+pub mod event;
+pub mod field;
+pub mod frame;
+pub mod qpack;
+mod request;
+mod send;
+pub mod settings;
+mod uni;
+pub mod varint;
+
+pub use connection::Connection;
+pub use error::{Code, ConnectionError, LocalError};
+pub use event::{Event, HeadersKind, Output, Role};
+pub use qpack::Field;
+pub use settings::{PeerSettings, Settings};

@@ -1,0 +1,83 @@
+//! Prefixed integers (RFC 9204 section 4.1.1, RFC 7541 section 5.1).
+
+/// An integer that takes more than 62 bits, which no field of QPACK can hold (RFC 9204 section 4.1.1).
+#[derive(Debug, PartialEq, Eq)]
+pub struct Overflow;
+
+/// Appends `value` with `prefix_bits` bits of the first byte; the other bits of it come from `flags`.
+pub fn put(out: &mut Vec<u8>, flags: u8, prefix_bits: u32, value: u64) {
+    let prefix_max = (1u64 << prefix_bits) - 1;
+    if value < prefix_max {
+        out.push(flags | value as u8);
+        return;
+    }
+    out.push(flags | prefix_max as u8);
+    let mut rest = value - prefix_max;
+    while rest >= 0x80 {
+        out.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    out.push(rest as u8);
+}
+
+/// Reads an integer with a prefix of `prefix_bits` bits from the front of `data`: the value and how many bytes it took,
+/// or `None` while it is incomplete.
+pub fn get(data: &[u8], prefix_bits: u32) -> Result<Option<(u64, usize)>, Overflow> {
+    let prefix_max = (1u64 << prefix_bits) - 1;
+    let Some(&first) = data.first() else {
+        return Ok(None);
+    };
+    let mut value = u64::from(first) & prefix_max;
+    if value < prefix_max {
+        return Ok(Some((value, 1)));
+    }
+    for (index, &byte) in data[1..].iter().enumerate() {
+        let shift = 7 * index as u32;
+        // Nine continuation bytes carry 63 bits: more is either too large or padding with zeros, which nobody sends.
+        if shift > 56 {
+            return Err(Overflow);
+        }
+        value += u64::from(byte & 0x7f) << shift;
+        if value >= 1 << 62 {
+            return Err(Overflow);
+        }
+        if byte & 0x80 == 0 {
+            return Ok(Some((value, index + 2)));
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rfc_7541_appendix_c_1_examples() {
+        let examples: [(u64, u32, &[u8]); 3] =
+            [(10, 5, &[0b01010]), (1337, 5, &[0b11111, 0b1001_1010, 0b0000_1010]), (42, 8, &[0b0010_1010])];
+        for (value, bits, bytes) in examples {
+            let mut out = Vec::new();
+            put(&mut out, 0, bits, value);
+            assert_eq!(out, bytes);
+            assert_eq!(get(bytes, bits), Ok(Some((value, bytes.len()))));
+            for cut in 0..bytes.len() {
+                assert_eq!(get(&bytes[..cut], bits), Ok(None));
+            }
+        }
+    }
+
+    #[test]
+    fn the_largest_62_bit_value_fits_and_the_next_does_not() {
+        for bits in 3..=8 {
+            let mut out = Vec::new();
+            put(&mut out, 0, bits, (1 << 62) - 1);
+            assert_eq!(get(&out, bits), Ok(Some(((1 << 62) - 1, out.len()))));
+            out.clear();
+            put(&mut out, 0, bits, 1 << 62);
+            assert_eq!(get(&out, bits), Err(Overflow));
+        }
+        assert_eq!(get(&[0xff; 32], 8), Err(Overflow));
+        assert_eq!(get(&[&[0xff][..], &[0x80; 20]].concat(), 8), Err(Overflow));
+    }
+}

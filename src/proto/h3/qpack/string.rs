@@ -1,0 +1,41 @@
+//! String literals (RFC 9204 section 4.1.2): a length with a Huffman flag, then that many bytes.
+
+use super::{huffman, integer};
+
+/// The length overflows or is above the caller's limit, or the Huffman code is invalid.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Invalid;
+
+/// Appends `data`, in Huffman code where that is shorter. The flag takes the bit above the length's prefix.
+pub fn put(out: &mut Vec<u8>, flags: u8, prefix_bits: u32, data: &[u8]) {
+    let length = huffman::encoded_len(data);
+    if length < data.len() {
+        integer::put(out, flags | (1 << prefix_bits), prefix_bits, length as u64);
+        huffman::encode(data, out);
+    } else {
+        integer::put(out, flags, prefix_bits, data.len() as u64);
+        out.extend_from_slice(data);
+    }
+}
+
+/// Reads one string from the front of `data`, appends it to `out` and returns how many bytes it took, or `None` while
+/// it is incomplete. `length_max` bounds the encoded length, so that a caller who waits for the rest waits for a
+/// bounded number of bytes.
+pub fn get(data: &[u8], prefix_bits: u32, length_max: usize, out: &mut Vec<u8>) -> Result<Option<usize>, Invalid> {
+    let Some((length, used)) = integer::get(data, prefix_bits).map_err(|_| Invalid)? else {
+        return Ok(None);
+    };
+    let length = usize::try_from(length).map_err(|_| Invalid)?;
+    if length > length_max {
+        return Err(Invalid);
+    }
+    let Some(text) = data.get(used..used + length) else {
+        return Ok(None);
+    };
+    if data[0] & (1 << prefix_bits) != 0 {
+        huffman::decode(text, out).map_err(|_| Invalid)?;
+    } else {
+        out.extend_from_slice(text);
+    }
+    Ok(Some(used + length))
+}

@@ -1,0 +1,80 @@
+//! QUIC variable-length integers (RFC 9000 section 16), as every HTTP/3 frame, setting and stream type uses them.
+//!
+//! Not here: the prefixed integers of QPACK, which are another encoding (`qpack::integer`).
+
+use bytes::BufMut;
+
+/// The largest value that a variable-length integer can carry.
+pub const MAX: u64 = (1 << 62) - 1;
+
+/// The most bytes that one variable-length integer takes.
+pub const SIZE_MAX: usize = 8;
+
+/// How many bytes `value` takes in its shortest form.
+///
+/// Values above [`MAX`] have no encoding; callers hold values that were checked or that came from a varint.
+pub const fn size(value: u64) -> usize {
+    match value {
+        0..=0x3f => 1,
+        0x40..=0x3fff => 2,
+        0x4000..=0x3fff_ffff => 4,
+        _ => 8,
+    }
+}
+
+/// Appends `value` in its shortest form.
+pub fn put(out: &mut impl BufMut, value: u64) {
+    debug_assert!(value <= MAX);
+    match size(value) {
+        1 => out.put_u8(value as u8),
+        2 => out.put_u16(value as u16 | 0x4000),
+        4 => out.put_u32(value as u32 | 0x8000_0000),
+        _ => out.put_u64(value | 0xc000_0000_0000_0000),
+    }
+}
+
+/// Reads one integer from the front of `data`: the value and how many bytes it took, or `None` while it is incomplete.
+pub fn get(data: &[u8]) -> Option<(u64, usize)> {
+    let first = *data.first()?;
+    let length = 1usize << (first >> 6);
+    if length == 1 {
+        return Some((u64::from(first & 0x3f), 1));
+    }
+    let bytes = data.get(..length)?;
+    let value = bytes[1..]
+        .iter()
+        .fold(u64::from(first & 0x3f), |value, &byte| (value << 8) | u64::from(byte));
+    Some((value, length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rfc_9000_appendix_a_1_examples() {
+        let examples: [(&[u8], u64); 5] = [
+            (&[0xc2, 0x19, 0x7c, 0x5e, 0xff, 0x14, 0xe8, 0x8c], 151_288_809_941_952_652),
+            (&[0x9d, 0x7f, 0x3e, 0x7d], 494_878_333),
+            (&[0x7b, 0xbd], 15_293),
+            (&[0x25], 37),
+            (&[0x40, 0x25], 37),
+        ];
+        for (bytes, value) in examples {
+            assert_eq!(get(bytes), Some((value, bytes.len())));
+            for cut in 0..bytes.len() {
+                assert_eq!(get(&bytes[..cut]), None);
+            }
+        }
+    }
+
+    #[test]
+    fn boundaries_survive_a_round_trip_in_their_shortest_form() {
+        for value in [0, 63, 64, 16_383, 16_384, (1 << 30) - 1, 1 << 30, MAX] {
+            let mut out = Vec::new();
+            put(&mut out, value);
+            assert_eq!(out.len(), size(value));
+            assert_eq!(get(&out), Some((value, out.len())));
+        }
+    }
+}

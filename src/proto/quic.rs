@@ -1,0 +1,35 @@
+//! QUIC (RFC 9000, 9001, 9002, 9221) as a state machine without sockets or clocks: datagrams and the time go in,
+//! datagrams and events come out.
+//!
+//! - `settings`: what a host may set, checked and built once.
+//! - `endpoint`: one UDP socket's worth of connections: routing, accepting, timers, fairness.
+//! - `connection`: one connection: commands in, [`Event`]s out.
+//! - `event`: what the host gets to see.
+//! - `stats`: counters.
+//!
+//! The protocol itself is quinn-proto's, unforked. What it lacks is added around it: here, and in the crypto session of
+//! [`tls`](crate::tls).
+
+mod connection;
+mod datagrams;
+mod endpoint;
+mod error;
+mod event;
+mod frames;
+mod lost;
+mod send_queue;
+mod settings;
+mod stats;
+mod streams;
+mod timers;
+mod watch;
+
+pub use connection::Connection;
+pub use endpoint::{ConnectionKey, DatagramMeta, Endpoint, Transmit};
+pub use error::{ConnectError, DatagramError, StreamError};
+pub use event::{Chunks, CloseKind, Event};
+pub use settings::{
+    ClientSettings, ClientSetup, Congestion, EndpointSettings, ServerSettings, ServerSetup,
+    TransportSettings, VERSION_1,
+};
+pub use stats::{ConnectionStats, EndpointStats};

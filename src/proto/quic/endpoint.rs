@@ -1,0 +1,554 @@
+//! One UDP socket's worth of QUIC connections: routing, accepting, timers, and fairness in sending.
+//!
+//! The order of a turn: [`handle_datagram`](Endpoint::handle_datagram) for *every* datagram there
+//! is (ACKs are joined only then), [`handle_timeout`](Endpoint::handle_timeout),
+//! [`poll_event`](Endpoint::poll_event) until `None`, with commands to
+//! [`connection`](Endpoint::connection)s in between, and
+//! [`poll_transmit`](Endpoint::poll_transmit) until `None`; then
+//! [`next_timeout`](Endpoint::next_timeout) is right. Events may come out of `poll_transmit` too.
+//!
+//! Not here: sockets, and what a connection does (`connection`).
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::BytesMut;
+use quinn_proto::{
+    self as quinn, ConnectionHandle, DatagramEvent, EcnCodepoint, EndpointEvent, Incoming,
+    RandomConnectionIdGenerator,
+};
+use slab::Slab;
+
+use super::{
+    ClientSetup, CloseKind, ConnectError, Connection, EndpointSettings, EndpointStats, Event,
+    ServerSetup, TransportSettings, VERSION_1, timers::Timers,
+};
+use crate::tls;
+
+/// Names a connection of an endpoint. A key is never used again for another connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnectionKey(u64);
+
+impl ConnectionKey {
+    fn new(index: usize, generation: u32) -> Self {
+        Self(u64::from(generation) << 32 | index as u64)
+    }
+
+    fn index(self) -> usize {
+        (self.0 & 0xffff_ffff) as usize
+    }
+
+    pub fn as_u64(self) -> u64 {
+        self.0
+    }
+
+    pub fn from_u64(value: u64) -> Self {
+        Self(value)
+    }
+}
+
+/// What came with a received datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DatagramMeta {
+    pub remote: SocketAddr,
+    /// The address that it was sent to, if the socket tells.
+    pub local_ip: Option<IpAddr>,
+    /// The two ECN bits (RFC 3168).
+    pub ecn: Option<u8>,
+}
+
+/// What to do with the bytes that [`Endpoint::poll_transmit`] wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transmit {
+    pub remote: SocketAddr,
+    /// The two ECN bits to set (RFC 3168).
+    pub ecn: Option<u8>,
+    /// How many bytes were written.
+    pub size: usize,
+    /// Cut the bytes into datagrams of this size, the last one may be shorter. `None`: one datagram.
+    pub segment_size: Option<usize>,
+    /// The address to send from, where that matters.
+    pub src_ip: Option<IpAddr>,
+}
+
+/// See the [module](self).
+pub struct Endpoint {
+    quinn: quinn::Endpoint,
+    settings: EndpointSettings,
+    server: Option<ServerSetup>,
+    connections: Slab<Entry>,
+    /// The state machine's handle to our index.
+    by_handle: Vec<Option<usize>>,
+    generation: u32,
+    /// Connections that may have something to send, in the order in which they get their turn.
+    sending: VecDeque<usize>,
+    /// Connections that may have events.
+    eventful: VecDeque<usize>,
+    /// Connections whose handshake is under way.
+    handshaking: BTreeSet<usize>,
+    incoming_handshakes: usize,
+    timers: Timers,
+    /// Stateless answers: Version Negotiation, Retry, resets, refusals.
+    responses: VecDeque<(quinn::Transmit, Vec<u8>)>,
+    scratch: Vec<u8>,
+    max_segments: usize,
+    stats: EndpointStats,
+}
+
+struct Entry {
+    connection: Connection,
+    generation: u32,
+    handle: ConnectionHandle,
+    /// The state machine no longer knows it. It only waits for its events to be polled.
+    drained: bool,
+    /// A server's connection whose handshake is under way.
+    incoming_handshake: bool,
+    handshake_deadline: Option<Instant>,
+    timer: Option<Instant>,
+    is_sending: bool,
+    is_eventful: bool,
+}
+
+impl Endpoint {
+    /// # Panics
+    /// When [`EndpointSettings::check`] would fail.
+    pub fn new(settings: EndpointSettings, server: Option<ServerSetup>) -> Self {
+        settings.check().expect("the endpoint's settings were checked");
+        let mut config = quinn::EndpointConfig::new(tls::reset_key(settings.reset_key));
+        let length = settings.connection_id_length;
+        config
+            .supported_versions(vec![VERSION_1])
+            .cid_generator(move || Box::new(RandomConnectionIdGenerator::new(length)))
+            .rng_seed(settings.rng_seed)
+            .max_udp_payload_size(settings.max_udp_payload_size)
+            .expect("the size was checked");
+        let server_config = server.as_ref().map(|setup| setup.config.clone());
+        let allow_mtud = settings.dont_fragment;
+        Self {
+            quinn: quinn::Endpoint::new(Arc::new(config), server_config, allow_mtud, None),
+            settings,
+            server,
+            connections: Slab::new(),
+            by_handle: Vec::new(),
+            generation: 0,
+            sending: VecDeque::new(),
+            eventful: VecDeque::new(),
+            handshaking: BTreeSet::new(),
+            incoming_handshakes: 0,
+            timers: Timers::default(),
+            responses: VecDeque::new(),
+            scratch: Vec::new(),
+            max_segments: SEGMENTS_DEFAULT,
+            stats: EndpointStats::default(),
+        }
+    }
+
+    /// What new connections are accepted with. `None` accepts no more; those that exist live on.
+    pub fn set_server(&mut self, server: Option<ServerSetup>) {
+        self.quinn.set_server_config(server.as_ref().map(|setup| setup.config.clone()));
+        self.server = server;
+    }
+
+    /// How many datagrams of a connection may go into one batch; 1 switches batches off.
+    pub fn set_gso(&mut self, max_segments: usize) {
+        self.max_segments = max_segments.max(1);
+    }
+
+    /// Begins a connection. `server_name` is verified against the server's certificate and sent to
+    /// the server if it is a DNS name; an empty one stands for the address.
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        setup: &ClientSetup,
+        remote: SocketAddr,
+        server_name: &str,
+    ) -> Result<ConnectionKey, ConnectError> {
+        if self.connections.len() >= self.settings.max_connections {
+            return Err(ConnectError::TooManyConnections { limit: self.settings.max_connections });
+        }
+        let name = match server_name {
+            "" => remote.ip().to_canonical().to_string(),
+            name => name.to_owned(),
+        };
+        let (handle, conn) = self.quinn.connect(now, setup.config.clone(), remote, &name)?;
+        self.stats.connections_opened += 1;
+        let deadline = match setup.transport.idle_timeout.is_zero() {
+            // Nothing else would ever end a handshake with nobody.
+            true => Some(now + HANDSHAKE_WITHOUT_IDLE_TIMEOUT),
+            false => None,
+        };
+        Ok(self.insert(handle, conn, &setup.transport, Some(name), deadline))
+    }
+
+    /// Takes one datagram. Datagrams that the kernel joined have been cut.
+    pub fn handle_datagram(&mut self, now: Instant, meta: DatagramMeta, data: BytesMut) {
+        self.stats.datagrams_received += 1;
+        self.stats.bytes_received += data.len() as u64;
+        let ecn = meta.ecn.and_then(EcnCodepoint::from_bits);
+        let (remote, local_ip) = (meta.remote, meta.local_ip);
+        self.scratch.clear();
+        match self.quinn.handle(now, remote, local_ip, ecn, data, &mut self.scratch) {
+            None => {}
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                if let Some(index) = self.index_of(handle) {
+                    self.connections[index].connection.quinn().handle_event(event);
+                    self.touch(index);
+                }
+            }
+            Some(DatagramEvent::Response(transmit)) => self.respond(transmit),
+            Some(DatagramEvent::NewConnection(incoming)) => self.handle_incoming(now, incoming),
+        }
+    }
+
+    /// The network says that nobody is at `remote` (ICMP): handshakes with it fail at once. An
+    /// established connection does not listen to what anyone could have sent (RFC 9000 section
+    /// 14.2.1 demands such care for path MTU discovery).
+    pub fn handle_unreachable(&mut self, _now: Instant, remote: SocketAddr, errno: i32) {
+        let matches = |index: &&usize| {
+            let found = self.connections[**index].connection.remote_addr();
+            (found.ip().to_canonical(), found.port()) == (remote.ip().to_canonical(), remote.port())
+        };
+        let indices: Vec<usize> = self.handshaking.iter().filter(matches).copied().collect();
+        for index in indices {
+            let reason = std::io::Error::from_raw_os_error(errno);
+            let reason = format!("{remote} cannot be reached: {reason}");
+            self.abandon(index, reason, CloseKind::Unreachable { errno });
+        }
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is wanted next. May be early.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        self.timers.next()
+    }
+
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(index) = self.timers.pop_due(now) {
+            let entry = &mut self.connections[index];
+            entry.timer = None;
+            if entry.connection.is_handshaking() && entry.handshake_deadline.is_some_and(|at| at <= now)
+            {
+                let reason = "the handshake did not complete in time".into();
+                self.abandon(index, reason, CloseKind::IdleTimeout);
+                continue;
+            }
+            entry.connection.quinn().handle_timeout(now);
+            self.touch(index);
+            self.settle(index);
+        }
+    }
+
+    /// Writes the next batch of datagrams into `buf`, which is cleared first: some datagrams of one
+    /// connection, at most 65,507 bytes, or one stateless answer. Connections take turns.
+    pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        buf.clear();
+        if let Some((transmit, data)) = self.responses.pop_front() {
+            buf.extend_from_slice(&data);
+            return Some(self.sent(transmit));
+        }
+        while let Some(index) = self.sending.pop_front() {
+            let entry = &mut self.connections[index];
+            if entry.drained {
+                entry.is_sending = false;
+                self.remove_if_over(index);
+                continue;
+            }
+            let mtu = usize::from(entry.connection.quinn().current_mtu());
+            let segments = self.max_segments.min(UDP_PAYLOAD_MAX / mtu).max(1);
+            entry.connection.prepare_transmit(segments * mtu);
+            match entry.connection.quinn().poll_transmit(now, segments, buf) {
+                Some(transmit) => {
+                    self.sending.push_back(index);
+                    self.settle(index);
+                    return Some(self.sent(transmit));
+                }
+                None => {
+                    buf.clear();
+                    entry.is_sending = false;
+                    self.settle(index);
+                }
+            }
+        }
+        None
+    }
+
+    /// The next event, all of one connection before those of the next.
+    pub fn poll_event(&mut self) -> Option<(ConnectionKey, Event)> {
+        while let Some(&index) = self.eventful.front() {
+            self.settle(index);
+            let entry = &mut self.connections[index];
+            if let Some(event) = entry.connection.poll_event() {
+                if matches!(event, Event::Closed { .. }) {
+                    self.stats.connections_closed += 1;
+                }
+                let key = ConnectionKey::new(index, entry.generation);
+                // Reading gives the peer credit, which has to be told.
+                self.mark_sending(index);
+                return Some((key, event));
+            }
+            entry.is_eventful = false;
+            self.eventful.pop_front();
+            self.remove_if_over(index);
+        }
+        None
+    }
+
+    /// A connection to give commands to. `None` once the connection is gone, which it is some time
+    /// after its `Closed`.
+    pub fn connection(&mut self, key: ConnectionKey) -> Option<&mut Connection> {
+        let index = key.index();
+        let generation = self.connections.get(index)?.generation;
+        if ConnectionKey::new(index, generation) != key {
+            return None;
+        }
+        self.touch(index);
+        Some(&mut self.connections[index].connection)
+    }
+
+    /// A connection to look at, without the work that follows commands.
+    pub fn peek(&self, key: ConnectionKey) -> Option<&Connection> {
+        let entry = self.connections.get(key.index())?;
+        let found = ConnectionKey::new(key.index(), entry.generation);
+        (found == key).then_some(&entry.connection)
+    }
+
+    /// All connections there are, closed ones that linger included.
+    pub fn keys(&self) -> impl Iterator<Item = ConnectionKey> + '_ {
+        self.connections.iter().map(|(index, entry)| ConnectionKey::new(index, entry.generation))
+    }
+
+    /// Closes every connection with an application's code.
+    pub fn close_all(&mut self, now: Instant, error_code: u64, reason: &[u8]) {
+        let indices: Vec<usize> = self.connections.iter().map(|(index, _)| index).collect();
+        for index in indices {
+            self.connections[index].connection.close(now, error_code, None, reason);
+            self.touch(index);
+        }
+    }
+
+    /// Whether nothing is left: no connection, not even one that lingers to answer late packets,
+    /// and nothing to send.
+    pub fn is_idle(&self) -> bool {
+        self.connections.is_empty() && self.responses.is_empty()
+    }
+
+    /// How many connections there are, closed ones that linger included.
+    pub fn len(&self) -> usize {
+        self.connections.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.connections.is_empty()
+    }
+
+    pub fn stats(&self) -> EndpointStats {
+        self.stats
+    }
+}
+
+/// Accepting.
+impl Endpoint {
+    /// An `Incoming` is accepted, refused, retried or ignored on every way through here: dropping
+    /// one would leave its buffer in the state machine for ever.
+    fn handle_incoming(&mut self, now: Instant, incoming: Incoming) {
+        let Some((retry, transport)) =
+            self.server.as_ref().map(|setup| (setup.retry, setup.transport.clone()))
+        else {
+            self.quinn.ignore(incoming);
+            return;
+        };
+        if self.connections.len() >= self.settings.max_connections {
+            self.stats.incoming_refused += 1;
+            let transmit = self.quinn.refuse(incoming, &mut self.scratch);
+            return self.respond(transmit);
+        }
+        if self.incoming_handshakes >= self.settings.max_incoming {
+            self.stats.incoming_ignored += 1;
+            return self.quinn.ignore(incoming);
+        }
+        let is_busy = self.incoming_handshakes >= self.settings.max_incoming / 2;
+        if (retry || is_busy) && !incoming.remote_address_validated() && incoming.may_retry() {
+            self.stats.incoming_retried += 1;
+            match self.quinn.retry(incoming, &mut self.scratch) {
+                Ok(transmit) => self.respond(transmit),
+                Err(error) => self.quinn.ignore(error.into_incoming()),
+            }
+            return;
+        }
+        match self.quinn.accept(incoming, now, &mut self.scratch, None) {
+            Ok((handle, conn)) => {
+                self.stats.connections_accepted += 1;
+                self.incoming_handshakes += 1;
+                let deadline = Some(now + self.settings.handshake_timeout);
+                let key = self.insert(handle, conn, &transport, None, deadline);
+                self.connections[key.index()].incoming_handshake = true;
+            }
+            Err(error) => {
+                self.stats.incoming_ignored += 1;
+                log::debug!("incoming connection refused: {}", error.cause);
+                if let Some(transmit) = error.response {
+                    self.respond(transmit);
+                }
+            }
+        }
+    }
+
+    fn insert(
+        &mut self,
+        handle: ConnectionHandle,
+        conn: quinn::Connection,
+        transport: &TransportSettings,
+        server_name: Option<String>,
+        handshake_deadline: Option<Instant>,
+    ) -> ConnectionKey {
+        let generation = self.generation;
+        self.generation = self.generation.wrapping_add(1);
+        let index = self.connections.insert(Entry {
+            connection: Connection::new(conn, transport, server_name),
+            generation,
+            handle,
+            drained: false,
+            incoming_handshake: false,
+            handshake_deadline,
+            timer: None,
+            is_sending: false,
+            is_eventful: false,
+        });
+        if self.by_handle.len() <= handle.0 {
+            self.by_handle.resize(handle.0 + 1, None);
+        }
+        self.by_handle[handle.0] = Some(index);
+        self.handshaking.insert(index);
+        self.touch(index);
+        ConnectionKey::new(index, generation)
+    }
+}
+
+/// Bookkeeping.
+impl Endpoint {
+    fn index_of(&self, handle: ConnectionHandle) -> Option<usize> {
+        self.by_handle.get(handle.0).copied().flatten()
+    }
+
+    /// Something happened to the connection: it may have events and something to send.
+    fn touch(&mut self, index: usize) {
+        self.mark_sending(index);
+        self.mark_eventful(index);
+    }
+
+    fn mark_sending(&mut self, index: usize) {
+        if !std::mem::replace(&mut self.connections[index].is_sending, true) {
+            self.sending.push_back(index);
+        }
+    }
+
+    fn mark_eventful(&mut self, index: usize) {
+        if !std::mem::replace(&mut self.connections[index].is_eventful, true) {
+            self.eventful.push_back(index);
+        }
+    }
+
+    /// Brings everything in line with what became of the connection: its events, what it wants of
+    /// the endpoint, its deadline, and whether its handshake is over.
+    fn settle(&mut self, index: usize) {
+        let entry = &mut self.connections[index];
+        entry.connection.pump();
+        while let Some(event) = entry.connection.quinn().poll_endpoint_events() {
+            // The state machine may have given the handle to another connection by now.
+            if entry.drained {
+                continue;
+            }
+            if event.is_drained() {
+                entry.drained = true;
+                self.by_handle[entry.handle.0] = None;
+            }
+            if let Some(event) = self.quinn.handle_event(entry.handle, event) {
+                entry.connection.quinn().handle_event(event);
+            }
+        }
+        if !entry.connection.is_handshaking() {
+            self.handshaking.remove(&index);
+            if std::mem::take(&mut entry.incoming_handshake) {
+                self.incoming_handshakes -= 1;
+            }
+        }
+        if entry.drained {
+            self.timers.remove(index, &mut entry.timer);
+        } else {
+            let mut deadline = entry.connection.quinn().poll_timeout();
+            if entry.connection.is_handshaking() {
+                deadline = deadline.into_iter().chain(entry.handshake_deadline).min();
+            }
+            self.timers.advance(index, &mut entry.timer, deadline);
+        }
+        if entry.connection.has_events() {
+            self.mark_eventful(index);
+        }
+        self.remove_if_over(index);
+    }
+
+    /// Ends a connection without a word to the peer, and forgets its state.
+    fn abandon(&mut self, index: usize, reason: String, kind: CloseKind) {
+        let entry = &mut self.connections[index];
+        entry.connection.abandon(reason, kind);
+        if !std::mem::replace(&mut entry.drained, true) {
+            self.by_handle[entry.handle.0] = None;
+            self.quinn.handle_event(entry.handle, EndpointEvent::drained());
+        }
+        self.touch(index);
+        self.settle(index);
+    }
+
+    fn remove_if_over(&mut self, index: usize) {
+        let entry = &mut self.connections[index];
+        if entry.drained && !entry.is_sending && !entry.is_eventful {
+            self.timers.remove(index, &mut entry.timer);
+            self.handshaking.remove(&index);
+            self.connections.remove(index);
+        }
+    }
+
+    fn respond(&mut self, transmit: quinn::Transmit) {
+        let data = std::mem::take(&mut self.scratch);
+        match self.responses.len() < RESPONSES_MAX {
+            true => self.responses.push_back((transmit, data)),
+            false => self.stats.responses_dropped += 1,
+        }
+    }
+
+    fn sent(&mut self, transmit: quinn::Transmit) -> Transmit {
+        let segments = transmit.segment_size.map_or(1, |size| transmit.size.div_ceil(size));
+        self.stats.datagrams_sent += segments as u64;
+        self.stats.bytes_sent += transmit.size as u64;
+        self.stats.transmits += 1;
+        Transmit {
+            remote: transmit.destination,
+            ecn: transmit.ecn.map(|codepoint| codepoint as u8),
+            size: transmit.size,
+            segment_size: transmit.segment_size,
+            src_ip: transmit.src_ip,
+        }
+    }
+}
+
+impl From<quinn::ConnectError> for ConnectError {
+    fn from(error: quinn::ConnectError) -> Self {
+        match error {
+            quinn::ConnectError::InvalidServerName(name) => Self::InvalidServerName(name),
+            quinn::ConnectError::InvalidRemoteAddress(addr) => Self::InvalidRemoteAddress(addr),
+            other => Self::Tls(other.to_string()),
+        }
+    }
+}
+
+/// The largest UDP payload over IPv4.
+const UDP_PAYLOAD_MAX: usize = 65_507;
+/// What Linux takes in one `UDP_SEGMENT` send on every kernel that has it.
+const SEGMENTS_DEFAULT: usize = 64;
+/// Stateless answers that wait for the socket. They are repeated when the peer repeats its packet.
+const RESPONSES_MAX: usize = 256;
+/// How long a client tries when its idle time-out is switched off.
+const HANDSHAKE_WITHOUT_IDLE_TIMEOUT: Duration = Duration::from_secs(30);

@@ -1,0 +1,91 @@
+//! The errors that a host's own calls can raise. A peer's misdeeds close the connection instead.
+
+use std::{fmt, net::SocketAddr};
+
+/// Why a connection was not even begun.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConnectError {
+    /// The name is neither a DNS name nor an IP address.
+    InvalidServerName(String),
+    /// Port 0, or an unspecified address.
+    InvalidRemoteAddress(SocketAddr),
+    /// The endpoint has as many connections as it may have.
+    TooManyConnections { limit: usize },
+    /// The TLS configuration refused to begin a session.
+    Tls(String),
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InvalidServerName(name) => {
+                write!(f, "server name {name:?} is neither a DNS name nor an IP address")
+            }
+            Self::InvalidRemoteAddress(addr) => write!(f, "cannot connect to {addr}"),
+            Self::TooManyConnections { limit } => {
+                write!(f, "the endpoint already has its {limit} connections")
+            }
+            Self::Tls(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for ConnectError {}
+
+/// Why a stream command was not carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamError {
+    /// The peer has not opened this stream, or it is over and forgotten.
+    Unknown,
+    /// The stream has no such direction for us: sending on the peer's unidirectional stream, or receiving on our own.
+    WrongDirection,
+    /// The stream was already finished with a FIN.
+    Finished,
+    /// The stream was reset, by us or because the peer sent STOP_SENDING.
+    Reset,
+    /// The connection is closed.
+    Closed,
+    /// A stream ID or error code of 2^62 or more.
+    OutOfRange,
+}
+
+impl fmt::Display for StreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unknown => "the stream is not open",
+            Self::WrongDirection => "the stream does not go in this direction",
+            Self::Finished => "the stream is already finished",
+            Self::Reset => "the stream was reset",
+            Self::Closed => "the connection is closed",
+            Self::OutOfRange => "the number does not fit in 62 bits",
+        })
+    }
+}
+
+impl std::error::Error for StreamError {}
+
+/// Why a datagram was not queued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DatagramError {
+    /// More than fits in one packet, or than the peer takes.
+    TooLarge { max: usize },
+    /// One of the two sides has DATAGRAM frames switched off (RFC 9221 section 3).
+    Unsupported,
+    /// The queue is full. Try again after packets were sent.
+    Full,
+    /// The connection is closed.
+    Closed,
+}
+
+impl fmt::Display for DatagramError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLarge { max } => write!(f, "a datagram may have at most {max} bytes now"),
+            Self::Unsupported => f.write_str("datagrams are not supported on this connection"),
+            Self::Full => f.write_str("the datagram send queue is full"),
+            Self::Closed => f.write_str("the connection is closed"),
+        }
+    }
+}
+
+impl std::error::Error for DatagramError {}

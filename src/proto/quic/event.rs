@@ -1,0 +1,128 @@
+//! What a connection tells its host: the [`Event`]s, the reason a connection ended, and the pieces of received stream
+//! data.
+//!
+//! Not here: when an event is produced (`connection`), and what happens to it afterwards (the host's business).
+
+use bytes::Bytes;
+
+/// Something that happened on a connection, in the order in which it happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A server's endpoint took a new connection. Always the first event of such a connection.
+    Accepted,
+    /// The application protocol is agreed (RFC 7301); `None` when neither side offered any.
+    ProtocolNegotiated { alpn: Option<Vec<u8>> },
+    /// The handshake is complete (RFC 9001 section 4.1.1): the peer is authenticated and streams may be used.
+    HandshakeCompleted { alpn: Option<Vec<u8>>, early_data_accepted: bool, session_resumed: bool },
+    /// All data that could be read in order when the event was polled. `fin` is said once, with the last data.
+    StreamData { stream_id: u64, data: Chunks, fin: bool },
+    /// The peer abandoned its side of the stream (RFC 9000 section 19.4).
+    StreamReset { stream_id: u64, error_code: u64 },
+    /// The peer wants no more data (RFC 9000 section 19.5). Our side has already been reset with the same code.
+    StopSending { stream_id: u64, error_code: u64 },
+    /// The send queue fell to the low watermark after it had been above the high one.
+    StreamWritable { stream_id: u64 },
+    /// Our FIN and all data before it were acknowledged.
+    StreamFinished { stream_id: u64 },
+    /// One DATAGRAM frame (RFC 9221).
+    Datagram { data: Bytes },
+    /// A packet that carried the PING asked for with `uid` was acknowledged.
+    PingAcknowledged { uid: u64 },
+    /// The connection ended. Exactly once, and the last event of the connection.
+    Closed { error_code: u64, frame_type: Option<u64>, reason: String, kind: CloseKind },
+}
+
+/// Who or what ended a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CloseKind {
+    /// This side: the host called `close`, or the peer broke the protocol (then the frame type is known).
+    Local,
+    /// The peer's application, with its own error code.
+    PeerApplication,
+    /// The peer's transport (RFC 9000 section 20.1).
+    PeerTransport,
+    /// The TLS handshake failed, at either side (RFC 9001 section 4.8).
+    Tls { alert: u8 },
+    /// Nothing was heard for the idle time-out, or the handshake did not finish in its time.
+    IdleTimeout,
+    /// The peer lost its state (RFC 9000 section 10.3).
+    StatelessReset,
+    /// The peer speaks no version that we do.
+    VersionNegotiation,
+    /// The network said that nobody is there (ICMP), while the handshake was still running.
+    Unreachable { errno: i32 },
+}
+
+/// Received stream data, in order, as the pieces in which it arrived.
+///
+/// Each piece pins the receive buffer that it arrived in: copy it out promptly.
+#[derive(Debug, Clone, Default)]
+pub struct Chunks {
+    pieces: Vec<Bytes>,
+    len: usize,
+}
+
+impl Chunks {
+    /// Total number of bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The pieces, none of them empty.
+    pub fn pieces(&self) -> &[Bytes] {
+        &self.pieces
+    }
+
+    pub fn into_pieces(self) -> Vec<Bytes> {
+        self.pieces
+    }
+
+    /// Copies everything into `target`.
+    ///
+    /// # Panics
+    /// When `target` is not exactly [`len`](Self::len) bytes long.
+    pub fn copy_into(&self, target: &mut [u8]) {
+        assert_eq!(target.len(), self.len, "the target must have the length of the data");
+        let mut rest = target;
+        for piece in &self.pieces {
+            let (head, tail) = rest.split_at_mut(piece.len());
+            head.copy_from_slice(piece);
+            rest = tail;
+        }
+    }
+
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut all = Vec::with_capacity(self.len);
+        self.pieces.iter().for_each(|piece| all.extend_from_slice(piece));
+        all
+    }
+
+    pub(super) fn push(&mut self, piece: Bytes) {
+        if !piece.is_empty() {
+            self.len += piece.len();
+            self.pieces.push(piece);
+        }
+    }
+}
+
+/// Equal when the bytes are, however they are cut.
+impl PartialEq for Chunks {
+    fn eq(&self, other: &Self) -> bool {
+        self.len == other.len
+            && self.pieces.iter().flat_map(|p| p.iter()).eq(other.pieces.iter().flat_map(|p| p.iter()))
+    }
+}
+
+impl Eq for Chunks {}
+
+impl From<Bytes> for Chunks {
+    fn from(piece: Bytes) -> Self {
+        let mut chunks = Self::default();
+        chunks.push(piece);
+        chunks
+    }
+}

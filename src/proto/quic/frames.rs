@@ -1,0 +1,285 @@
+//! A walk over the frames of a packet in the clear (RFC 9000 section 19), as far as the packet
+//! watch needs it: where frames begin, and what an ACK covers.
+//!
+//! Not a decoder: the state machine decodes. What is malformed or unknown here ends the walk.
+
+/// A frame, and where it begins in the payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Frame<'a> {
+    Ping,
+    Ack(Ack<'a>),
+    /// CONNECTION_CLOSE of the application, type 0x1d.
+    ApplicationClose,
+    /// CONNECTION_CLOSE of the transport, type 0x1c.
+    TransportClose,
+    Other,
+}
+
+/// The packet numbers that an ACK frame covers (RFC 9000 section 19.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ack<'a> {
+    pub largest: u64,
+    first_range: u64,
+    range_count: u64,
+    ranges: &'a [u8],
+}
+
+impl Ack<'_> {
+    pub fn covers(&self, number: u64) -> bool {
+        let mut rest = self.ranges;
+        let mut end = self.largest;
+        let Some(mut start) = end.checked_sub(self.first_range) else { return false };
+        for _ in 0..self.range_count {
+            if number >= start {
+                break;
+            }
+            // RFC 9000 section 19.3.1: the next range ends at the last one's start - gap - 2.
+            let next = varint(&mut rest).zip(varint(&mut rest)).and_then(|(gap, length)| {
+                let end = start.checked_sub(gap)?.checked_sub(2)?;
+                Some((end.checked_sub(length)?, end))
+            });
+            let Some(next) = next else { return false };
+            (start, end) = next;
+        }
+        (start..=end).contains(&number)
+    }
+}
+
+/// Walks over the frames of `payload`.
+pub(super) struct Frames<'a> {
+    payload: &'a [u8],
+    rest: &'a [u8],
+}
+
+impl<'a> Frames<'a> {
+    pub fn new(payload: &'a [u8]) -> Self {
+        Self { payload, rest: payload }
+    }
+
+    fn frame(&mut self) -> Option<Frame<'a>> {
+        let rest = &mut self.rest;
+        let frame = match varint(rest)? {
+            0x01 => Frame::Ping,
+            kind @ 0x02..=0x03 => {
+                let largest = varint(rest)?;
+                let _delay = varint(rest)?;
+                let range_count = varint(rest)?;
+                let first_range = varint(rest)?;
+                let ranges = *rest;
+                for _ in 0..range_count {
+                    skip_varints(rest, 2)?;
+                }
+                if kind == 0x03 {
+                    skip_varints(rest, 3)?;
+                }
+                Frame::Ack(Ack { largest, first_range, range_count, ranges })
+            }
+            0x1c => {
+                skip_varints(rest, 2)?;
+                skip_counted(rest)?;
+                Frame::TransportClose
+            }
+            0x1d => {
+                skip_varints(rest, 1)?;
+                skip_counted(rest)?;
+                Frame::ApplicationClose
+            }
+            kind => {
+                skip_body(kind, rest)?;
+                Frame::Other
+            }
+        };
+        Some(frame)
+    }
+}
+
+impl<'a> Iterator for Frames<'a> {
+    /// Where the frame begins, where it ends, and the frame.
+    type Item = (usize, usize, Frame<'a>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while let Some((0, after)) = self.rest.split_first() {
+            self.rest = after;
+        }
+        let start = self.payload.len() - self.rest.len();
+        match self.frame() {
+            Some(frame) => Some((start, self.payload.len() - self.rest.len(), frame)),
+            None => {
+                self.rest = &[];
+                None
+            }
+        }
+    }
+}
+
+fn skip_body(kind: u64, rest: &mut &[u8]) -> Option<()> {
+    match kind {
+        // HANDSHAKE_DONE, IMMEDIATE_ACK.
+        0x1e | 0x1f => Some(()),
+        // MAX_DATA, MAX_STREAMS, DATA_BLOCKED, STREAMS_BLOCKED, RETIRE_CONNECTION_ID.
+        0x10 | 0x12..=0x14 | 0x16 | 0x17 | 0x19 => skip_varints(rest, 1),
+        // STOP_SENDING, MAX_STREAM_DATA, STREAM_DATA_BLOCKED.
+        0x05 | 0x11 | 0x15 => skip_varints(rest, 2),
+        // RESET_STREAM.
+        0x04 => skip_varints(rest, 3),
+        // ACK_FREQUENCY.
+        0xaf => skip_varints(rest, 4),
+        // CRYPTO.
+        0x06 => {
+            skip_varints(rest, 1)?;
+            skip_counted(rest)
+        }
+        // NEW_TOKEN, DATAGRAM with length.
+        0x07 | 0x31 => skip_counted(rest),
+        // DATAGRAM to the end of the packet.
+        0x30 => skip_bytes(rest, rest.len()),
+        // STREAM: 0x04 says offset, 0x02 length.
+        0x08..=0x0f => {
+            skip_varints(rest, if kind & 0x04 != 0 { 2 } else { 1 })?;
+            match kind & 0x02 != 0 {
+                true => skip_counted(rest),
+                false => skip_bytes(rest, rest.len()),
+            }
+        }
+        // NEW_CONNECTION_ID: two numbers, a connection ID, a reset token.
+        0x18 => {
+            skip_varints(rest, 2)?;
+            let (&length, after) = rest.split_first()?;
+            *rest = after;
+            skip_bytes(rest, usize::from(length) + 16)
+        }
+        // PATH_CHALLENGE, PATH_RESPONSE.
+        0x1a | 0x1b => skip_bytes(rest, 8),
+        _ => None,
+    }
+}
+
+/// RFC 9000 section 16.
+pub(super) fn varint(rest: &mut &[u8]) -> Option<u64> {
+    let length = varint_len_at(rest)?;
+    let (bytes, after) = rest.split_at_checked(length)?;
+    *rest = after;
+    let first = u64::from(bytes[0] & 0x3f);
+    Some(bytes[1..].iter().fold(first, |value, &byte| value << 8 | u64::from(byte)))
+}
+
+/// How many bytes the variable-length integer at the start of `bytes` takes.
+pub(super) fn varint_len_at(bytes: &[u8]) -> Option<usize> {
+    Some(1 << (bytes.first()? >> 6))
+}
+
+/// How many bytes `value` takes at least.
+pub(super) fn varint_len(value: u64) -> usize {
+    match value {
+        0..0x40 => 1,
+        0x40..0x4000 => 2,
+        0x4000..0x4000_0000 => 4,
+        _ => 8,
+    }
+}
+
+/// Writes `value` into all of `target`, which has 1, 2, 4 or 8 bytes and room for it.
+pub(super) fn put_varint(target: &mut [u8], value: u64) {
+    let length = target.len();
+    debug_assert!(length.is_power_of_two() && length >= varint_len(value));
+    target.copy_from_slice(&value.to_be_bytes()[8 - length..]);
+    target[0] |= (length.trailing_zeros() as u8) << 6;
+}
+
+fn skip_varints(rest: &mut &[u8], count: usize) -> Option<()> {
+    (0..count).try_for_each(|_| varint(rest).map(|_| ()))
+}
+
+fn skip_counted(rest: &mut &[u8]) -> Option<()> {
+    let length = varint(rest)?;
+    skip_bytes(rest, usize::try_from(length).ok()?)
+}
+
+fn skip_bytes(rest: &mut &[u8], count: usize) -> Option<()> {
+    *rest = rest.get(count..)?;
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn varints_of_every_length_survive_the_round_trip() {
+        for (value, length) in [(0, 1), (63, 1), (64, 2), (16_383, 2), (16_384, 4), (1 << 40, 8)] {
+            assert_eq!(varint_len(value), length);
+            for wide in [1, 2, 4, 8].into_iter().filter(|wide| *wide >= length) {
+                let mut bytes = vec![0; wide];
+                put_varint(&mut bytes, value);
+                let mut rest = &bytes[..];
+                assert_eq!(varint(&mut rest), Some(value), "in {wide} bytes");
+                assert!(rest.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn ack_ranges_cover_what_they_say_and_no_more() {
+        // Largest 100, first range 2 (98..=100), gap 3, range 4 (89..=93), gap 0, range 0 (87).
+        let payload = [0x02, 0x40, 100, 0, 2, 2, 3, 4, 0, 0, 0x01];
+        let frames: Vec<_> = Frames::new(&payload).map(|(_, _, frame)| frame).collect();
+        let [Frame::Ack(ack), Frame::Ping] = frames[..] else { panic!("{frames:?}") };
+        let covered: Vec<u64> = (0..200).filter(|&n| ack.covers(n)).collect();
+        assert_eq!(covered, [87, 89, 90, 91, 92, 93, 98, 99, 100]);
+    }
+
+    #[test]
+    fn every_frame_type_is_stepped_over() {
+        let frames: &[&[u8]] = &[
+            &[0x03, 5, 0, 0, 5, 1, 2, 3],
+            &[0x04, 0, 1, 2],
+            &[0x05, 0, 1],
+            &[0x06, 0, 2, 9, 9],
+            &[0x07, 3, 1, 2, 3],
+            &[0x0f, 0, 4, 2, 7, 7],
+            &[0x0a, 0, 1, 7],
+            &[0x10, 1],
+            &[0x11, 0, 1],
+            &[0x12, 1],
+            &[0x13, 1],
+            &[0x14, 1],
+            &[0x15, 0, 1],
+            &[0x16, 1],
+            &[0x17, 1],
+            &[&[0x18, 1, 0, 4][..], &[0; 20]].concat(),
+            &[0x19, 0],
+            &[0x1a, 1, 2, 3, 4, 5, 6, 7, 8],
+            &[0x1b, 1, 2, 3, 4, 5, 6, 7, 8],
+            &[0x1c, 1, 6, 2, b'n', b'o'],
+            &[0x1d, 1, 2, b'n', b'o'],
+            &[0x1e],
+            &[0x1f],
+            &[0x31, 2, 1, 2],
+            &[0x40, 0xaf, 1, 2, 3, 4],
+            &[0x30, 1, 1, 1],
+        ];
+        let payload = frames.concat();
+        let mut at = 0;
+        let mut seen = 0;
+        for ((start, end, _), frame) in Frames::new(&payload).zip(frames) {
+            assert_eq!((start, end), (at, at + frame.len()), "{frame:02x?}");
+            at = end;
+            seen += 1;
+        }
+        assert_eq!(seen, frames.len());
+        // Cut anywhere, and with any first byte, the walk ends without a panic.
+        for length in 0..payload.len() {
+            for first in 0..=255 {
+                let mut cut = payload[..length].to_vec();
+                if let Some(byte) = cut.first_mut() {
+                    *byte = first;
+                }
+                for (_, _, frame) in Frames::new(&cut) {
+                    if let Frame::Ack(ack) = frame {
+                        ack.covers(3);
+                    }
+                }
+            }
+        }
+    }
+}

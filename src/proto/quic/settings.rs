@@ -1,0 +1,355 @@
+//! Plain settings of connections and endpoints, checked and built once into shared configurations.
+//!
+//! Not here: the TLS half of the work (`tls::config`).
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use quinn_proto as quinn;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::datagrams;
+use crate::tls::{self, CipherSuite, ClientAuth, ConfigError, Identity, Roots};
+
+/// QUIC version 1, RFC 9000.
+pub const VERSION_1: u32 = 1;
+
+/// The congestion controller (RFC 9002 section 7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Congestion {
+    #[default]
+    Cubic,
+    NewReno,
+    Bbr,
+}
+
+/// Limits and timings of a connection. Bytes and [`Duration`]s.
+#[derive(Debug, Clone)]
+pub struct TransportSettings {
+    /// How long nothing may be heard before the connection is given up; zero switches it off.
+    pub idle_timeout: Duration,
+    /// What the peer may have outstanding on all streams together, and on one.
+    pub max_data: u64,
+    pub max_stream_data: u64,
+    /// How many streams the peer may have open at a time.
+    pub max_streams_bidi: u64,
+    pub max_streams_uni: u64,
+    /// What may be sent and not yet acknowledged, or handed to the state machine and not yet sent.
+    pub send_window: u64,
+    /// The UDP payload size that sending starts with.
+    pub max_datagram_size: u16,
+    /// Whether larger sizes are probed (RFC 8899).
+    pub mtu_discovery: bool,
+    pub initial_rtt: Duration,
+    pub congestion: Congestion,
+    /// How many bytes of received DATAGRAM frames wait for the host, the oldest dropped first; `None` refuses them
+    /// altogether (RFC 9221 section 3).
+    pub datagram_recv_bytes: Option<usize>,
+    /// How many bytes of DATAGRAM frames may wait to be sent.
+    pub datagram_send_bytes: usize,
+    /// How often an idle connection pings its peer.
+    pub keep_alive: Option<Duration>,
+}
+
+impl Default for TransportSettings {
+    fn default() -> Self {
+        Self {
+            idle_timeout: Duration::from_secs(60),
+            max_data: 1 << 20,
+            max_stream_data: 1 << 20,
+            max_streams_bidi: 128,
+            max_streams_uni: 128,
+            send_window: 8 << 20,
+            max_datagram_size: 1_200,
+            mtu_discovery: true,
+            initial_rtt: Duration::from_millis(100),
+            congestion: Congestion::Cubic,
+            datagram_recv_bytes: None,
+            datagram_send_bytes: 1 << 20,
+            keep_alive: None,
+        }
+    }
+}
+
+impl TransportSettings {
+    pub(super) fn build(&self) -> Result<quinn::TransportConfig, ConfigError> {
+        let mut config = quinn::TransportConfig::default();
+        config
+            .max_idle_timeout(idle_timeout(self.idle_timeout)?)
+            .receive_window(varint("max_data", self.max_data)?)
+            .stream_receive_window(varint("max_stream_data", self.max_stream_data)?)
+            .max_concurrent_bidi_streams(stream_count("max_streams_bidi", self.max_streams_bidi)?)
+            .max_concurrent_uni_streams(stream_count("max_streams_uni", self.max_streams_uni)?)
+            .send_window(self.send_window)
+            .initial_rtt(nonzero("initial_rtt", self.initial_rtt)?)
+            .initial_mtu(self.udp_payload_size()?)
+            .keep_alive_interval(self.keep_alive)
+            .datagram_receive_buffer_size(self.datagram_recv_bytes)
+            .datagram_send_buffer_size(datagrams::SEND_BUFFER);
+        if self.send_window == 0 {
+            return Err(ConfigError::new("send_window", "must not be zero"));
+        }
+        if !self.mtu_discovery {
+            config.mtu_discovery_config(None);
+        }
+        config.congestion_controller_factory(self.congestion_factory());
+        Ok(config)
+    }
+
+    /// RFC 9000 section 14: a path must carry 1,200 bytes. The state machine asserts on long-header packets of 16 KiB,
+    /// and the first flight is made of those.
+    fn udp_payload_size(&self) -> Result<u16, ConfigError> {
+        match self.max_datagram_size {
+            1_200..=16_000 => Ok(self.max_datagram_size),
+            size => {
+                let message = format!("must be from 1200 to 16000 bytes, not {size}");
+                Err(ConfigError::new("max_datagram_size", message))
+            }
+        }
+    }
+
+    /// RFC 9002 section 7.2: ten datagrams, at most 14,720 bytes, and never less than two datagrams: a window below
+    /// one datagram would never send anything.
+    fn congestion_factory(&self) -> Arc<dyn quinn::congestion::ControllerFactory + Send + Sync> {
+        use quinn::congestion::{BbrConfig, CubicConfig, NewRenoConfig};
+        let size = u64::from(self.max_datagram_size);
+        let window = (10 * size).min(14_720.max(2 * size));
+        match self.congestion {
+            Congestion::Cubic => {
+                let mut config = CubicConfig::default();
+                config.initial_window(window);
+                Arc::new(config)
+            }
+            Congestion::NewReno => {
+                let mut config = NewRenoConfig::default();
+                config.initial_window(window);
+                Arc::new(config)
+            }
+            Congestion::Bbr => {
+                let mut config = BbrConfig::default();
+                config.initial_window(window);
+                Arc::new(config)
+            }
+        }
+    }
+}
+
+/// What a client needs to know before it connects.
+#[derive(Clone)]
+pub struct ClientSettings {
+    pub transport: TransportSettings,
+    /// Application protocols in order of preference (RFC 7301).
+    pub alpn: Vec<Vec<u8>>,
+    pub roots: Roots,
+    /// Whether the server's certificate is verified at all.
+    pub verify: bool,
+    /// Whether the certificate must be for the name connected to. Only asked when `verify` is on.
+    pub check_hostname: bool,
+    pub client_cert: Option<(Vec<CertificateDer<'static>>, Arc<PrivateKeyDer<'static>>)>,
+    /// Only these, in this order. `None`: all, AES-128-GCM first.
+    pub cipher_suites: Option<Vec<CipherSuite>>,
+    pub key_log: Option<Arc<dyn rustls::KeyLog>>,
+    pub version: u32,
+}
+
+impl Default for ClientSettings {
+    fn default() -> Self {
+        Self {
+            transport: TransportSettings::default(),
+            alpn: Vec::new(),
+            roots: Roots::System,
+            verify: true,
+            check_hostname: true,
+            client_cert: None,
+            cipher_suites: None,
+            key_log: None,
+            version: VERSION_1,
+        }
+    }
+}
+
+/// What a server needs to know before it accepts.
+#[derive(Clone)]
+pub struct ServerSettings {
+    pub transport: TransportSettings,
+    /// Application protocols in order of preference (RFC 7301).
+    pub alpn: Vec<Vec<u8>>,
+    pub cert_chain: Vec<CertificateDer<'static>>,
+    pub key: Arc<PrivateKeyDer<'static>>,
+    pub client_auth: ClientAuth,
+    /// Only these, in this order. `None`: all, AES-128-GCM first.
+    pub cipher_suites: Option<Vec<CipherSuite>>,
+    pub key_log: Option<Arc<dyn rustls::KeyLog>>,
+    /// Whether every client must prove its address by a Retry first (RFC 9000 section 8.1.2). Without it that is asked
+    /// only when many handshakes are under way.
+    pub retry: bool,
+}
+
+impl ServerSettings {
+    pub fn new(identity: Identity) -> Self {
+        Self {
+            transport: TransportSettings::default(),
+            alpn: Vec::new(),
+            cert_chain: identity.cert_chain,
+            key: Arc::new(identity.key),
+            client_auth: ClientAuth::Off,
+            cipher_suites: None,
+            key_log: None,
+            retry: false,
+        }
+    }
+}
+
+/// A client's settings, checked and built. Cheap to clone; connections made with clones share resumption tickets.
+#[derive(Clone)]
+pub struct ClientSetup {
+    pub(super) config: quinn::ClientConfig,
+    pub(super) transport: Arc<TransportSettings>,
+}
+
+impl ClientSetup {
+    pub fn new(settings: &ClientSettings) -> Result<Self, ConfigError> {
+        if settings.version != VERSION_1 {
+            let message = format!("QUIC version {:#010x} is not supported", settings.version);
+            return Err(ConfigError::new("version", message));
+        }
+        let crypto = tls::client_config(&tls::ClientTls {
+            alpn: &settings.alpn,
+            roots: &settings.roots,
+            verify: settings.verify,
+            check_hostname: settings.check_hostname,
+            identity: settings.client_cert.as_ref().map(|(chain, key)| (chain, &**key)),
+            cipher_suites: settings.cipher_suites.as_deref(),
+            key_log: settings.key_log.clone(),
+        })?;
+        let mut config = quinn::ClientConfig::new(Arc::new(crypto));
+        config.version(settings.version).transport_config(Arc::new(settings.transport.build()?));
+        Ok(Self { config, transport: Arc::new(settings.transport.clone()) })
+    }
+}
+
+impl fmt::Debug for ClientSetup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientSetup").field("transport", &self.transport).finish_non_exhaustive()
+    }
+}
+
+/// A server's settings, checked and built. Cheap to clone.
+#[derive(Clone)]
+pub struct ServerSetup {
+    pub(super) config: Arc<quinn::ServerConfig>,
+    pub(super) transport: Arc<TransportSettings>,
+    pub(super) retry: bool,
+}
+
+impl ServerSetup {
+    pub fn new(settings: &ServerSettings) -> Result<Self, ConfigError> {
+        let crypto = tls::server_config(&tls::ServerTls {
+            alpn: &settings.alpn,
+            identity: (&settings.cert_chain, &settings.key),
+            client_auth: &settings.client_auth,
+            cipher_suites: settings.cipher_suites.as_deref(),
+            key_log: settings.key_log.clone(),
+        })?;
+        let mut config = quinn::ServerConfig::new(Arc::new(crypto), tls::token_key());
+        config.transport_config(Arc::new(settings.transport.build()?));
+        Ok(Self {
+            config: Arc::new(config),
+            transport: Arc::new(settings.transport.clone()),
+            retry: settings.retry,
+        })
+    }
+}
+
+impl fmt::Debug for ServerSetup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerSetup")
+            .field("transport", &self.transport)
+            .field("retry", &self.retry)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Limits of an endpoint, whatever its connections are configured to.
+#[derive(Debug, Clone)]
+pub struct EndpointSettings {
+    /// Length of the connection IDs that we issue, 0 to 20 bytes. With 0, packets are told apart by address.
+    pub connection_id_length: usize,
+    /// Connections at a time, clients' and servers' together. A server refuses more with CONNECTION_REFUSED, `connect`
+    /// raises [`ConnectError::TooManyConnections`](super::ConnectError::TooManyConnections).
+    pub max_connections: usize,
+    /// Incoming handshakes under way at a time. From half of it on, clients must prove their address by a Retry; beyond
+    /// it their first packets are dropped, to be repeated by an honest client.
+    pub max_incoming: usize,
+    /// How long an incoming handshake may take before its state is dropped.
+    pub handshake_timeout: Duration,
+    /// The largest UDP payload that we take (RFC 9000 section 18.2), 1,200 to 65,527.
+    pub max_udp_payload_size: u16,
+    /// Whether the socket forbids fragmentation, without which path MTU discovery would lie.
+    pub dont_fragment: bool,
+    /// The key of stateless reset tokens; `None` makes a random one. Endpoints that share a port share it.
+    pub reset_key: Option<[u8; 32]>,
+    /// Makes the endpoint's random choices repeatable, for tests.
+    pub rng_seed: Option<[u8; 32]>,
+}
+
+impl Default for EndpointSettings {
+    fn default() -> Self {
+        Self {
+            connection_id_length: 8,
+            max_connections: 65_536,
+            max_incoming: 4_096,
+            handshake_timeout: Duration::from_secs(10),
+            max_udp_payload_size: 1_472,
+            dont_fragment: true,
+            reset_key: None,
+            rng_seed: None,
+        }
+    }
+}
+
+impl EndpointSettings {
+    /// Checks the ranges that [`Endpoint::new`](super::Endpoint::new) relies on.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if self.connection_id_length > 20 {
+            let message = format!("must be from 0 to 20, not {}", self.connection_id_length);
+            return Err(ConfigError::new("connection_id_length", message));
+        }
+        if !(1_200..=65_527).contains(&self.max_udp_payload_size) {
+            let message = format!("must be from 1200 to 65527, not {}", self.max_udp_payload_size);
+            return Err(ConfigError::new("max_udp_payload_size", message));
+        }
+        if self.max_connections == 0 {
+            return Err(ConfigError::new("max_connections", "must not be zero"));
+        }
+        Ok(())
+    }
+}
+
+fn varint(field: &'static str, value: u64) -> Result<quinn::VarInt, ConfigError> {
+    quinn::VarInt::from_u64(value).map_err(|_| ConfigError::new(field, "must be below 2^62"))
+}
+
+/// The state machine keeps a map entry for every stream that the peer may open.
+fn stream_count(field: &'static str, value: u64) -> Result<quinn::VarInt, ConfigError> {
+    match value {
+        0..=1_000_000 => varint(field, value),
+        _ => Err(ConfigError::new(field, format!("must be at most 1000000, not {value}"))),
+    }
+}
+
+fn nonzero(field: &'static str, value: Duration) -> Result<Duration, ConfigError> {
+    match value.is_zero() {
+        true => Err(ConfigError::new(field, "must not be zero")),
+        false => Ok(value),
+    }
+}
+
+fn idle_timeout(value: Duration) -> Result<Option<quinn::IdleTimeout>, ConfigError> {
+    match value.is_zero() {
+        true => Ok(None),
+        false => value
+            .try_into()
+            .map(Some)
+            .map_err(|_| ConfigError::new("idle_timeout", "must be below 2^62 milliseconds")),
+    }
+}

@@ -1,0 +1,591 @@
+//! The streams of a connection as the host sees them (RFC 9000 sections 2 and 3).
+//!
+//! Added to the state machine's streams: IDs that exist before the stream may be opened, data that
+//! waits for the peer's limits, watermarks, and a pause of reading. Not here: what the state machine
+//! does with bytes, and events, which `connection` makes of the outcomes.
+
+use std::{collections::BTreeSet, ops::Range};
+
+use bytes::Bytes;
+use quinn_proto::{self as quinn, Dir, Side, StreamId, VarInt};
+use rustc_hash::FxHashMap;
+
+use super::{Chunks, StreamError, send_queue::SendQueue};
+
+/// All streams of a connection that are not over.
+pub(super) struct Streams {
+    side: Side,
+    table: FxHashMap<u64, Stream>,
+    /// Our own streams, per direction.
+    own: [OwnStreams; 2],
+    /// Streams with data or a FIN to hand over, that nothing is known to hold back.
+    ready: Vec<u64>,
+    /// Counts visits, so that those who were served last come last.
+    clock: u64,
+    high_water: usize,
+    low_water: usize,
+    send_window: u64,
+    queued_bytes: usize,
+}
+
+/// Our streams of one direction.
+#[derive(Default)]
+struct OwnStreams {
+    /// The index that comes after the highest one used.
+    next: u64,
+    /// How many the state machine has opened.
+    opened: u64,
+    /// Used, and not yet opened because the peer's limit forbids.
+    waiting: BTreeSet<u64>,
+    /// Indices below `next` that were jumped over and may still be used.
+    skipped: Vec<Range<u64>>,
+}
+
+struct Stream {
+    send: Send,
+    receive: Receive,
+}
+
+struct Send {
+    state: SendState,
+    queue: SendQueue,
+    /// A FIN follows the queue.
+    fin: bool,
+    /// Once opened, reset with this code.
+    reset_when_opened: Option<u64>,
+    /// In `Streams::ready`.
+    ready: bool,
+    served_at: u64,
+    above_high_water: bool,
+    priority: i32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SendState {
+    /// The stream has no such direction, or this one is over.
+    Absent,
+    /// Waits for the peer's stream limit.
+    Waiting,
+    Open,
+    /// The FIN was handed over and is not yet acknowledged.
+    Finished,
+    Reset,
+}
+
+struct Receive {
+    open: bool,
+    paused: bool,
+    /// Something can be read, but the host paused.
+    held_back: bool,
+    /// An event that leads to a read is on its way.
+    announced: bool,
+    /// Once opened, stop with this code.
+    stop_when_opened: Option<u64>,
+}
+
+/// What a read gave.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Read {
+    Nothing,
+    Data { data: Chunks, fin: bool },
+    Reset { error_code: u64 },
+}
+
+impl Streams {
+    pub fn new(side: Side, send_window: u64) -> Self {
+        Self {
+            side,
+            table: FxHashMap::default(),
+            own: [OwnStreams::default(), OwnStreams::default()],
+            ready: Vec::new(),
+            clock: 0,
+            high_water: HIGH_WATER,
+            low_water: LOW_WATER,
+            send_window,
+            queued_bytes: 0,
+        }
+    }
+
+    pub fn set_watermarks(&mut self, high: usize, low: usize) {
+        self.high_water = high;
+        self.low_water = low.min(high);
+    }
+
+    pub fn queued_bytes(&self) -> usize {
+        self.queued_bytes
+    }
+
+    pub fn queued_bytes_of(&self, id: u64) -> usize {
+        self.table.get(&id).map_or(0, |stream| stream.send.queue.len())
+    }
+
+    pub fn next_id(&self, dir: Dir) -> u64 {
+        StreamId::new(self.side, dir, self.own[dir as usize].next).into()
+    }
+
+    /// Queues data, and a FIN behind it.
+    pub fn send(&mut self, id: u64, data: Bytes, fin: bool) -> Result<(), StreamError> {
+        let high_water = self.high_water;
+        let send = &mut self.for_sending(id)?.send;
+        match send.state {
+            SendState::Absent => return Err(StreamError::Finished),
+            SendState::Reset => return Err(StreamError::Reset),
+            SendState::Finished => return Err(StreamError::Finished),
+            SendState::Waiting | SendState::Open if send.fin => return Err(StreamError::Finished),
+            SendState::Waiting | SendState::Open => {}
+        }
+        let length = data.len();
+        send.queue.push(data);
+        send.fin = fin;
+        send.above_high_water |= send.queue.len() > high_water;
+        self.queued_bytes += length;
+        self.make_ready(id);
+        Ok(())
+    }
+
+    pub fn reset(
+        &mut self,
+        conn: &mut quinn::Connection,
+        id: u64,
+        code: u64,
+    ) -> Result<(), StreamError> {
+        let error_code = VarInt::from_u64(code).map_err(|_| StreamError::OutOfRange)?;
+        let send = &mut self.for_sending(id)?.send;
+        match send.state {
+            SendState::Absent => return Err(StreamError::Finished),
+            SendState::Reset => return Err(StreamError::Reset),
+            SendState::Waiting => send.reset_when_opened = Some(code),
+            SendState::Open | SendState::Finished => {
+                // It is closed already when everything was acknowledged a moment ago.
+                let _ = conn.send_stream(stream_id(id)).reset(error_code);
+            }
+        }
+        self.abandon_sending(id);
+        Ok(())
+    }
+
+    pub fn stop(
+        &mut self,
+        conn: &mut quinn::Connection,
+        id: u64,
+        code: u64,
+    ) -> Result<(), StreamError> {
+        let error_code = VarInt::from_u64(code).map_err(|_| StreamError::OutOfRange)?;
+        if self.is_own(id) && dir(id) == Dir::Uni {
+            return Err(StreamError::WrongDirection);
+        }
+        let waiting = self.is_own(id) && index(id) >= self.own[dir(id) as usize].opened;
+        let stream = self.table.get_mut(&id).ok_or(StreamError::Unknown)?;
+        if !stream.receive.open {
+            return Err(StreamError::Unknown);
+        }
+        stream.receive.open = false;
+        match waiting {
+            true => stream.receive.stop_when_opened = Some(code),
+            false => {
+                let _ = conn.recv_stream(stream_id(id)).stop(error_code);
+            }
+        }
+        self.forget_if_over(id);
+        Ok(())
+    }
+
+    pub fn set_priority(
+        &mut self,
+        conn: &mut quinn::Connection,
+        id: u64,
+        priority: i32,
+    ) -> Result<(), StreamError> {
+        let send = &mut self.for_sending(id)?.send;
+        send.priority = priority;
+        match send.state {
+            SendState::Open | SendState::Finished => {
+                let _ = conn.send_stream(stream_id(id)).set_priority(priority);
+            }
+            SendState::Waiting => {}
+            SendState::Absent | SendState::Reset => return Err(StreamError::Finished),
+        }
+        Ok(())
+    }
+
+    pub fn pause(&mut self, id: u64) {
+        if let Some(stream) = self.table.get_mut(&id) {
+            stream.receive.paused = true;
+        }
+    }
+
+    /// Returns whether something had been held back and should be read now.
+    pub fn resume(&mut self, id: u64) -> bool {
+        let Some(stream) = self.table.get_mut(&id) else { return false };
+        stream.receive.paused = false;
+        std::mem::take(&mut stream.receive.held_back) && stream.receive.announce()
+    }
+
+    /// The peer opened this stream.
+    pub fn accepted(&mut self, id: u64) {
+        let sends = dir(id) == Dir::Bi;
+        let state = if sends { SendState::Open } else { SendState::Absent };
+        self.table.insert(id, Stream { send: Send::new(state), receive: Receive::new(true) });
+    }
+
+    /// Something can be read. Returns whether the host is to hear of it.
+    pub fn readable(&mut self, id: u64) -> bool {
+        let Some(stream) = self.table.get_mut(&id) else { return false };
+        match stream.receive.paused {
+            true => {
+                stream.receive.held_back = true;
+                false
+            }
+            false => stream.receive.open && stream.receive.announce(),
+        }
+    }
+
+    /// The connection is over: ends all pauses. Returns the streams that still hold data.
+    pub fn end_pauses(&mut self) -> Vec<u64> {
+        let held_back = |(id, stream): (&u64, &mut Stream)| {
+            let receive = &mut stream.receive;
+            receive.paused = false;
+            let held_back = std::mem::take(&mut receive.held_back) && receive.open;
+            (held_back && receive.announce()).then_some(*id)
+        };
+        let mut ids: Vec<u64> = self.table.iter_mut().filter_map(held_back).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Reads what can be read in order.
+    pub fn read(&mut self, conn: &mut quinn::Connection, id: u64) -> Read {
+        let Some(stream) = self.table.get_mut(&id) else { return Read::Nothing };
+        stream.receive.announced = false;
+        if !stream.receive.open {
+            return Read::Nothing;
+        }
+        if stream.receive.paused {
+            stream.receive.held_back = true;
+            return Read::Nothing;
+        }
+        let read = read_stream(conn, id);
+        if matches!(read, Read::Reset { .. } | Read::Data { fin: true, .. }) {
+            stream.receive.open = false;
+            self.forget_if_over(id);
+        }
+        read
+    }
+
+    /// The peer does not want our data. RFC 9000 section 3.5: answer with a RESET_STREAM, and the
+    /// code should be the peer's. Returns whether the host is to hear of it.
+    pub fn stopped(&mut self, conn: &mut quinn::Connection, id: u64, error_code: VarInt) -> bool {
+        let _ = conn.send_stream(stream_id(id)).reset(error_code);
+        let Some(stream) = self.table.get(&id) else { return false };
+        let was_sending = matches!(stream.send.state, SendState::Open | SendState::Finished);
+        if was_sending {
+            self.abandon_sending(id);
+        }
+        was_sending
+    }
+
+    /// Everything up to our FIN was acknowledged. Returns whether the host is to hear of it.
+    pub fn finished(&mut self, id: u64) -> bool {
+        let Some(stream) = self.table.get_mut(&id) else { return false };
+        let was_finished = stream.send.state == SendState::Finished;
+        stream.send.state = SendState::Absent;
+        self.forget_if_over(id);
+        was_finished
+    }
+
+    /// The state machine may take more of this stream.
+    pub fn writable(&mut self, id: u64) {
+        self.make_ready(id);
+    }
+
+    /// Hands as much as possible to the state machine. Returns the streams whose queue fell to the
+    /// low watermark.
+    pub fn flush(&mut self, conn: &mut quinn::Connection) -> Vec<u64> {
+        self.open_waiting(conn);
+        if self.ready.is_empty() {
+            return Vec::new();
+        }
+        conn.set_send_window(self.send_window);
+        let mut drained = Vec::new();
+        let mut blocked = false;
+        let mut ready = std::mem::take(&mut self.ready);
+        ready.sort_unstable_by_key(|id| self.table.get(id).map_or(0, |s| s.send.served_at));
+        while !ready.is_empty() {
+            ready.retain(|&id| {
+                let Some(stream) = self.table.get_mut(&id) else { return false };
+                let before = stream.send.queue.len();
+                let outcome = stream.send.flush(conn, id);
+                let taken = before - stream.send.queue.len();
+                self.queued_bytes -= taken;
+                if taken > 0 {
+                    self.clock += 1;
+                    stream.send.served_at = self.clock;
+                }
+                if stream.send.above_high_water && stream.send.queue.len() <= self.low_water {
+                    stream.send.above_high_water = false;
+                    drained.push(id);
+                }
+                blocked |= outcome == Flushed::Blocked;
+                stream.send.ready = outcome == Flushed::Share;
+                stream.send.ready
+            });
+        }
+        if blocked {
+            // Otherwise every acknowledged packet would let in one packet's worth, and the state
+            // machine would end up with a list of such crumbs. See `send_queue`.
+            let step = WINDOW_STEP.min(self.send_window / 4);
+            conn.set_send_window(self.send_window - step);
+        }
+        drained
+    }
+
+    /// Opens what waits for it, as far as the peer's limit allows. The state machine opens streams
+    /// only in order, so IDs that were jumped over are opened too: RFC 9000 section 2.1 has the peer
+    /// do the same.
+    fn open_waiting(&mut self, conn: &mut quinn::Connection) {
+        for dir in [Dir::Bi, Dir::Uni] {
+            while let Some(&index) = self.own[dir as usize].waiting.first() {
+                while self.own[dir as usize].opened <= index {
+                    match conn.streams().open(dir) {
+                        Some(id) => self.own[dir as usize].opened = id.index() + 1,
+                        None => break,
+                    }
+                }
+                if self.own[dir as usize].opened <= index {
+                    break;
+                }
+                self.own[dir as usize].waiting.pop_first();
+                self.opened(conn, StreamId::new(self.side, dir, index).into());
+            }
+        }
+    }
+
+    fn opened(&mut self, conn: &mut quinn::Connection, id: u64) {
+        let Some(stream) = self.table.get_mut(&id) else { return };
+        let sid = stream_id(id);
+        if let Some(code) = stream.receive.stop_when_opened.take() {
+            let _ = conn.recv_stream(sid).stop(varint(code));
+        }
+        if let Some(code) = stream.send.reset_when_opened.take() {
+            let _ = conn.send_stream(sid).reset(varint(code));
+            stream.send.state = SendState::Reset;
+            self.forget_if_over(id);
+            return;
+        }
+        stream.send.state = SendState::Open;
+        if stream.send.priority != 0 {
+            let _ = conn.send_stream(sid).set_priority(stream.send.priority);
+        }
+        self.make_ready(id);
+    }
+
+    /// The stream, made if it is ours and new.
+    fn for_sending(&mut self, id: u64) -> Result<&mut Stream, StreamError> {
+        if id > VarInt::MAX.into_inner() {
+            return Err(StreamError::OutOfRange);
+        }
+        let is_own = self.is_own(id);
+        if dir(id) == Dir::Uni && !is_own {
+            return Err(StreamError::WrongDirection);
+        }
+        if is_own && !self.table.contains_key(&id) {
+            self.create_own(id)?;
+        }
+        self.table.get_mut(&id).ok_or(StreamError::Unknown)
+    }
+
+    fn create_own(&mut self, id: u64) -> Result<(), StreamError> {
+        let dir = dir(id);
+        let own = &mut self.own[dir as usize];
+        if !own.claim(index(id)) {
+            return Err(StreamError::Finished);
+        }
+        let state = match index(id) < own.opened {
+            true => SendState::Open,
+            false => {
+                own.waiting.insert(index(id));
+                SendState::Waiting
+            }
+        };
+        let receive = Receive::new(dir == Dir::Bi);
+        self.table.insert(id, Stream { send: Send::new(state), receive });
+        Ok(())
+    }
+
+    fn make_ready(&mut self, id: u64) {
+        let Some(stream) = self.table.get_mut(&id) else { return };
+        let send = &mut stream.send;
+        let wants = send.state == SendState::Open && (send.fin || !send.queue.is_empty());
+        if wants && !send.ready {
+            send.ready = true;
+            self.ready.push(id);
+        }
+    }
+
+    fn abandon_sending(&mut self, id: u64) {
+        let Some(stream) = self.table.get_mut(&id) else { return };
+        self.queued_bytes -= stream.send.queue.len();
+        stream.send.queue.clear();
+        stream.send.above_high_water = false;
+        stream.send.state = SendState::Reset;
+        self.forget_if_over(id);
+    }
+
+    fn forget_if_over(&mut self, id: u64) {
+        let Some(stream) = self.table.get(&id) else { return };
+        let sending_over = matches!(stream.send.state, SendState::Absent | SendState::Reset);
+        // A stream that waits to be opened only to be reset still has to be.
+        let waits = self.is_own(id) && self.own[dir(id) as usize].waiting.contains(&index(id));
+        if sending_over && !stream.receive.open && !waits {
+            self.table.remove(&id);
+        }
+    }
+
+    fn is_own(&self, id: u64) -> bool {
+        stream_id(id).initiator() == self.side
+    }
+}
+
+impl OwnStreams {
+    /// Takes `index` into use. False when it had been used before.
+    fn claim(&mut self, index: u64) -> bool {
+        if index >= self.next {
+            if index > self.next {
+                self.skipped.push(self.next..index);
+            }
+            self.next = index + 1;
+            return true;
+        }
+        let Some(at) = self.skipped.iter().position(|range| range.contains(&index)) else {
+            return false;
+        };
+        let range = self.skipped.swap_remove(at);
+        let parts = [range.start..index, index + 1..range.end];
+        self.skipped.extend(parts.into_iter().filter(|part| !part.is_empty()));
+        true
+    }
+}
+
+impl Send {
+    fn new(state: SendState) -> Self {
+        Self {
+            state,
+            queue: SendQueue::default(),
+            fin: false,
+            reset_when_opened: None,
+            ready: false,
+            served_at: 0,
+            above_high_water: false,
+            priority: 0,
+        }
+    }
+
+    /// Hands over one share of the queue, and the FIN when nothing is left in front of it.
+    fn flush(&mut self, conn: &mut quinn::Connection, id: u64) -> Flushed {
+        if self.state != SendState::Open {
+            return Flushed::Done;
+        }
+        let mut stream = conn.send_stream(stream_id(id));
+        let mut share = SHARE;
+        while !self.queue.is_empty() {
+            let pieces = self.queue.pieces();
+            let count = pieces_within(pieces, share);
+            match stream.write_chunks(&mut pieces[..count]) {
+                Ok(written) => {
+                    self.queue.taken(written.chunks, written.bytes);
+                    share = share.saturating_sub(written.bytes);
+                }
+                Err(quinn::WriteError::Blocked) => return Flushed::Blocked,
+                // The event that says why is on its way.
+                Err(quinn::WriteError::Stopped(_) | quinn::WriteError::ClosedStream) => {
+                    return Flushed::Done;
+                }
+            }
+            if share == 0 && !self.queue.is_empty() {
+                return Flushed::Share;
+            }
+        }
+        if self.fin {
+            self.state = SendState::Finished;
+            let _ = stream.finish();
+        }
+        Flushed::Done
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flushed {
+    Done,
+    /// The peer's limits or the send window hold the rest back.
+    Blocked,
+    /// More could go, but others are to have a turn.
+    Share,
+}
+
+impl Receive {
+    fn new(open: bool) -> Self {
+        Self { open, paused: false, held_back: false, announced: false, stop_when_opened: None }
+    }
+
+    /// True the first time until the next read.
+    fn announce(&mut self) -> bool {
+        !std::mem::replace(&mut self.announced, true)
+    }
+}
+
+fn read_stream(conn: &mut quinn::Connection, id: u64) -> Read {
+    let mut data = Chunks::default();
+    let mut stream = conn.recv_stream(stream_id(id));
+    let Ok(mut chunks) = stream.read(true) else { return Read::Nothing };
+    let read = loop {
+        match chunks.next(usize::MAX) {
+            Ok(Some(chunk)) => data.push(chunk.bytes),
+            Ok(None) => break Read::Data { data, fin: true },
+            Err(quinn::ReadError::Blocked) if data.is_empty() => break Read::Nothing,
+            Err(quinn::ReadError::Blocked) => break Read::Data { data, fin: false },
+            Err(quinn::ReadError::Reset(code)) => {
+                break Read::Reset { error_code: code.into_inner() };
+            }
+        }
+    };
+    // Whether credit is due is seen at the next `poll_transmit`, which always follows.
+    let _ = chunks.finalize();
+    read
+}
+
+/// How many pieces make up a share: whole ones, and at least one.
+fn pieces_within(pieces: &[Bytes], share: usize) -> usize {
+    let mut sum = 0;
+    let fits = |piece: &&Bytes| {
+        let fits = sum < share;
+        sum += piece.len();
+        fits
+    };
+    pieces.iter().take_while(fits).count()
+}
+
+fn stream_id(id: u64) -> StreamId {
+    varint(id).into()
+}
+
+fn dir(id: u64) -> Dir {
+    stream_id(id).dir()
+}
+
+fn index(id: u64) -> u64 {
+    id >> 2
+}
+
+/// Numbers that are checked where they come in.
+fn varint(value: u64) -> VarInt {
+    VarInt::from_u64(value).unwrap_or(VarInt::MAX)
+}
+
+/// asyncio's default watermarks are 64 and 16 KiB, for one kernel socket with a buffer of its own
+/// behind it. The state machine's window is that buffer here.
+const HIGH_WATER: usize = 256 << 10;
+const LOW_WATER: usize = 64 << 10;
+/// What one stream hands over before the next one has its turn.
+const SHARE: usize = 64 << 10;
+/// How much room there must be before a full window is filled up again.
+const WINDOW_STEP: u64 = 128 << 10;

@@ -1,0 +1,495 @@
+//! Two endpoints, a simulated link between them, and a simulated clock.
+//!
+//! Everything that is left to chance comes from one seed, which every failing test prints.
+
+// Each test binary uses its own part of this.
+#![allow(dead_code)]
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap},
+    net::SocketAddr,
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
+
+use bytes::BytesMut;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use uringcore_proto::{
+    quic::{
+        ClientSettings, ClientSetup, CloseKind, ConnectionKey, DatagramMeta, Endpoint,
+        EndpointSettings, Event, ServerSettings, ServerSetup, TransportSettings,
+    },
+    tls::{Identity, Roots},
+};
+
+pub const ALPN: &[u8] = b"test";
+
+/// An authority, and what it issued for "localhost" and for a client. Made once.
+pub struct Authority {
+    pub pem: String,
+    pub issuer: CertifiedIssuer<'static, KeyPair>,
+    pub localhost: Identity,
+    pub client: Identity,
+}
+
+pub fn authority() -> &'static Authority {
+    static AUTHORITY: OnceLock<Authority> = OnceLock::new();
+    AUTHORITY.get_or_init(|| new_authority("the test authority"))
+}
+
+/// An authority that nobody trusts.
+pub fn stranger() -> &'static Authority {
+    static AUTHORITY: OnceLock<Authority> = OnceLock::new();
+    AUTHORITY.get_or_init(|| new_authority("somebody else"))
+}
+
+fn new_authority(name: &str) -> Authority {
+    let mut params = CertificateParams::new(vec![]).unwrap();
+    params.distinguished_name.push(rcgen::DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    Authority {
+        pem: issuer.pem(),
+        localhost: issue(&issuer, "localhost"),
+        client: issue(&issuer, "client"),
+        issuer,
+    }
+}
+
+pub fn issue(issuer: &CertifiedIssuer<'_, KeyPair>, name: &str) -> Identity {
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(vec![name.into()]).unwrap();
+    let certificate = params.signed_by(&key, issuer).unwrap();
+    Identity::from_pem(certificate.pem().as_bytes(), key.serialize_pem().as_bytes()).unwrap()
+}
+
+pub fn client_settings() -> ClientSettings {
+    ClientSettings {
+        alpn: vec![ALPN.to_vec()],
+        roots: Roots::Pem(authority().pem.clone().into_bytes()),
+        ..ClientSettings::default()
+    }
+}
+
+pub fn server_settings() -> ServerSettings {
+    ServerSettings {
+        alpn: vec![ALPN.to_vec()],
+        ..ServerSettings::new(authority().localhost.clone())
+    }
+}
+
+pub fn with_transport(change: impl Fn(&mut TransportSettings)) -> (ClientSettings, ServerSettings) {
+    let (mut client, mut server) = (client_settings(), server_settings());
+    change(&mut client.transport);
+    change(&mut server.transport);
+    (client, server)
+}
+
+/// What the link does to datagrams.
+#[derive(Debug, Clone, Copy)]
+pub struct Link {
+    pub latency: Duration,
+    /// Chances, in percent.
+    pub loss: u32,
+    pub reorder: u32,
+    pub duplicate: u32,
+    pub corrupt: u32,
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        let latency = Duration::from_millis(5);
+        Self { latency, loss: 0, reorder: 0, duplicate: 0, corrupt: 0 }
+    }
+}
+
+/// SplitMix64.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+
+    pub fn percent(&mut self, chance: u32) -> bool {
+        self.next() % 100 < u64::from(chance)
+    }
+
+    pub fn bytes(&mut self, length: usize) -> Vec<u8> {
+        (0..length).map(|_| self.next() as u8).collect()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Who {
+    Client,
+    Server,
+}
+
+use Who::{Client, Server};
+
+impl Who {
+    pub fn other(self) -> Self {
+        match self {
+            Client => Server,
+            Server => Client,
+        }
+    }
+}
+
+/// One side: an endpoint, and what came out of it.
+pub struct Peer {
+    pub endpoint: Endpoint,
+    pub addr: SocketAddr,
+    pub events: Vec<(ConnectionKey, Event)>,
+    /// Data received per stream, whether a FIN followed, and in how many events it came.
+    pub streams: BTreeMap<(ConnectionKey, u64), Received>,
+    /// How many datagrams this side sent.
+    pub sent: usize,
+    /// While set, nothing that this side sends arrives.
+    pub is_mute: bool,
+}
+
+#[derive(Default)]
+pub struct Received {
+    pub data: Vec<u8>,
+    pub fin: bool,
+    pub events: usize,
+}
+
+impl Peer {
+    fn new(endpoint: Endpoint, addr: &str) -> Self {
+        Self {
+            endpoint,
+            addr: addr.parse().unwrap(),
+            events: Vec::new(),
+            streams: BTreeMap::new(),
+            sent: 0,
+            is_mute: false,
+        }
+    }
+
+    fn take_events(&mut self) -> bool {
+        let before = self.events.len();
+        while let Some((key, event)) = self.endpoint.poll_event() {
+            if let Event::StreamData { stream_id, data, fin } = &event {
+                let received = self.streams.entry((key, *stream_id)).or_default();
+                assert!(!received.fin, "data after the FIN");
+                let mut copy = vec![0; data.len()];
+                data.copy_into(&mut copy);
+                received.data.extend_from_slice(&copy);
+                received.fin = *fin;
+                received.events += 1;
+            }
+            self.events.push((key, event));
+        }
+        self.events.len() > before
+    }
+
+    pub fn has(&self, key: ConnectionKey, matches: impl Fn(&Event) -> bool) -> bool {
+        self.events.iter().any(|(found, event)| *found == key && matches(event))
+    }
+
+    /// The one `Closed` of a connection, if it came. Checks that it came once and last.
+    pub fn closed(&self, key: ConnectionKey) -> Option<(u64, Option<u64>, String, CloseKind)> {
+        let events: Vec<_> = self.events.iter().filter(|(found, _)| *found == key).collect();
+        let at = events.iter().position(|(_, event)| matches!(event, Event::Closed { .. }))?;
+        assert_eq!(at + 1, events.len(), "Closed comes once and last: {events:?}");
+        match &events[at].1 {
+            Event::Closed { error_code, frame_type, reason, kind } => {
+                Some((*error_code, *frame_type, reason.clone(), *kind))
+            }
+            _ => unreachable!(),
+        }
+    }
+
+    pub fn received(&self, key: ConnectionKey, stream_id: u64) -> &[u8] {
+        self.streams.get(&(key, stream_id)).map_or(&[], |received| &received.data)
+    }
+
+    pub fn finished(&self, key: ConnectionKey, stream_id: u64) -> bool {
+        self.streams.get(&(key, stream_id)).is_some_and(|received| received.fin)
+    }
+}
+
+pub struct Pair {
+    pub client: Peer,
+    pub server: Peer,
+    pub client_setup: ClientSetup,
+    pub now: Instant,
+    pub begin: Instant,
+    pub link: Link,
+    pub random: Random,
+    flights: BinaryHeap<Reverse<(Instant, u64, Who)>>,
+    payloads: BTreeMap<u64, (Vec<u8>, Option<u8>)>,
+    flight_count: u64,
+    /// Datagrams of the last turns, for tests that mutate real ones.
+    pub recorded: Vec<(Who, Vec<u8>)>,
+    pub record: bool,
+    seed: u64,
+}
+
+impl Pair {
+    pub fn new(client: ClientSettings, server: ServerSettings) -> Self {
+        Self::with(client, server, EndpointSettings::default())
+    }
+
+    pub fn with(
+        client: ClientSettings,
+        server: ServerSettings,
+        server_endpoint: EndpointSettings,
+    ) -> Self {
+        let seed = std::env::var("SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(SEED);
+        let mut random = Random::new(seed);
+        let mut rng_seed = || {
+            let mut bytes = [0; 32];
+            bytes.iter_mut().for_each(|byte| *byte = random.next() as u8);
+            Some(bytes)
+        };
+        let client_endpoint =
+            EndpointSettings { rng_seed: rng_seed(), ..EndpointSettings::default() };
+        let server_endpoint = EndpointSettings { rng_seed: rng_seed(), ..server_endpoint };
+        let server_setup = ServerSetup::new(&server).unwrap();
+        let begin = Instant::now();
+        Self {
+            client: Peer::new(Endpoint::new(client_endpoint, None), "10.0.0.1:50000"),
+            server: Peer::new(Endpoint::new(server_endpoint, Some(server_setup)), "10.0.0.2:443"),
+            client_setup: ClientSetup::new(&client).unwrap(),
+            now: begin,
+            begin,
+            link: Link::default(),
+            random,
+            flights: BinaryHeap::new(),
+            payloads: BTreeMap::new(),
+            flight_count: 0,
+            recorded: Vec::new(),
+            record: false,
+            seed,
+        }
+    }
+
+    pub fn default_pair() -> Self {
+        Self::new(client_settings(), server_settings())
+    }
+
+    pub fn link(mut self, link: Link) -> Self {
+        self.link = link;
+        self
+    }
+
+    pub fn peer(&mut self, who: Who) -> &mut Peer {
+        match who {
+            Client => &mut self.client,
+            Server => &mut self.server,
+        }
+    }
+
+    pub fn connect(&mut self) -> ConnectionKey {
+        self.connect_to("localhost")
+    }
+
+    pub fn connect_to(&mut self, name: &str) -> ConnectionKey {
+        let setup = self.client_setup.clone();
+        self.client.endpoint.connect(self.now, &setup, self.server.addr, name).unwrap()
+    }
+
+    /// Connects and completes the handshake on both sides.
+    pub fn establish(&mut self) -> (ConnectionKey, ConnectionKey) {
+        let before = self.server.events.len();
+        let key = self.connect();
+        let is_completed = |event: &Event| matches!(event, Event::HandshakeCompleted { .. });
+        self.run_until("the handshake", |pair| {
+            pair.client.has(key, is_completed)
+                && pair.server.events[before..].iter().any(|(_, event)| is_completed(event))
+        });
+        let accepted = self.server.events[before..]
+            .iter()
+            .find(|(_, event)| *event == Event::Accepted)
+            .expect("the server accepted");
+        (key, accepted.0)
+    }
+
+    /// One turn: what is due arrives and fires, then events and datagrams are taken. False when
+    /// nothing will ever happen again.
+    pub fn step(&mut self) -> bool {
+        self.exchange();
+        let timeouts = [self.client.endpoint.next_timeout(), self.server.endpoint.next_timeout()];
+        let flight = self.flights.peek().map(|Reverse((at, _, _))| *at);
+        let Some(next) = timeouts.into_iter().flatten().chain(flight).min() else { return false };
+        self.now = self.now.max(next);
+        self.arrive();
+        for who in [Client, Server] {
+            let now = self.now;
+            let endpoint = &mut self.peer(who).endpoint;
+            if endpoint.next_timeout().is_some_and(|at| at <= now) {
+                endpoint.handle_timeout(now);
+            }
+        }
+        self.exchange();
+        true
+    }
+
+    /// Takes events and datagrams until there are no more.
+    pub fn exchange(&mut self) {
+        for who in [Client, Server] {
+            loop {
+                let sent = self.transmit(who);
+                if !self.peer(who).take_events() && !sent {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn transmit(&mut self, who: Who) -> bool {
+        let (now, mut buf, mut sent) = (self.now, Vec::new(), false);
+        while let Some(transmit) = self.peer(who).endpoint.poll_transmit(now, &mut buf) {
+            assert_eq!(transmit.size, buf.len());
+            assert!(buf.len() <= 65_507, "a batch of {} bytes", buf.len());
+            assert_eq!(transmit.remote, self.peer(who.other()).addr);
+            sent = true;
+            let size = transmit.segment_size.unwrap_or(buf.len());
+            for datagram in buf.chunks(size) {
+                self.peer(who).sent += 1;
+                self.fly(who, datagram.to_vec(), transmit.ecn);
+            }
+        }
+        sent
+    }
+
+    /// Sends a datagram over the link.
+    pub fn fly(&mut self, from: Who, mut datagram: Vec<u8>, ecn: Option<u8>) {
+        if self.record {
+            self.recorded.push((from, datagram.clone()));
+        }
+        let link = self.link;
+        if self.peer(from).is_mute || self.random.percent(link.loss) {
+            return;
+        }
+        if self.random.percent(link.corrupt) {
+            let at = self.random.below(datagram.len());
+            datagram[at] ^= 1 << self.random.below(8);
+        }
+        let copies = if self.random.percent(link.duplicate) { 2 } else { 1 };
+        for _ in 0..copies {
+            let mut at = self.now + link.latency;
+            if self.random.percent(link.reorder) {
+                at += link.latency * (1 + self.random.below(4) as u32);
+            }
+            self.flights.push(Reverse((at, self.flight_count, from.other())));
+            self.payloads.insert(self.flight_count, (datagram.clone(), ecn));
+            self.flight_count += 1;
+        }
+    }
+
+    /// Everything that is due arrives.
+    fn arrive(&mut self) {
+        while let Some(Reverse((at, number, to))) = self.flights.peek().copied() {
+            if at > self.now {
+                break;
+            }
+            self.flights.pop();
+            let (datagram, ecn) = self.payloads.remove(&number).unwrap();
+            self.deliver(to, &datagram, ecn);
+        }
+    }
+
+    /// Hands a datagram to a side as if the other one had sent it.
+    pub fn deliver(&mut self, to: Who, datagram: &[u8], ecn: Option<u8>) {
+        let meta = DatagramMeta { remote: self.peer(to.other()).addr, local_ip: None, ecn };
+        let now = self.now;
+        self.peer(to).endpoint.handle_datagram(now, meta, BytesMut::from(datagram));
+    }
+
+    /// Runs until `done`, which must come within ten simulated minutes.
+    pub fn run_until(&mut self, what: &str, done: impl Fn(&mut Self) -> bool) {
+        let limit = self.now + Duration::from_secs(600);
+        loop {
+            self.exchange();
+            if done(self) {
+                return;
+            }
+            if !self.step() || self.now > limit {
+                let events = |peer: &Peer| {
+                    let tail = peer.events.len().saturating_sub(5);
+                    format!("{:?}", &peer.events[tail..])
+                };
+                panic!(
+                    "{what} did not happen (SEED={}). Client: {}. Server: {}",
+                    self.seed,
+                    events(&self.client),
+                    events(&self.server)
+                );
+            }
+        }
+    }
+
+    /// Lets simulated time pass.
+    pub fn run_for(&mut self, time: Duration) {
+        let end = self.now + time;
+        loop {
+            self.exchange();
+            let timeouts =
+                [self.client.endpoint.next_timeout(), self.server.endpoint.next_timeout()];
+            let flight = self.flights.peek().map(|Reverse((at, _, _))| *at);
+            match timeouts.into_iter().flatten().chain(flight).min() {
+                Some(next) if next <= end => {
+                    self.step();
+                }
+                _ => break,
+            }
+        }
+        self.now = end;
+    }
+
+    /// Waits for both sides to forget everything.
+    pub fn run_until_idle(&mut self) {
+        self.run_until("both endpoints being idle", |pair| {
+            pair.client.endpoint.is_idle() && pair.server.endpoint.is_idle()
+        });
+        assert_eq!((self.client.endpoint.len(), self.server.endpoint.len()), (0, 0));
+        let timeouts = [self.client.endpoint.next_timeout(), self.server.endpoint.next_timeout()];
+        assert_eq!(timeouts, [None, None], "no timer outlives its connection");
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        self.now - self.begin
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("link {:?}, SEED={}", self.link, self.seed);
+        }
+    }
+}
+
+/// A key log that collects lines.
+#[derive(Debug, Default)]
+pub struct KeyLines(pub std::sync::Mutex<Vec<String>>);
+
+impl rustls::KeyLog for KeyLines {
+    fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
+        self.0.lock().unwrap().push(format!("{label} {}", secret.len()));
+    }
+}
+
+pub fn key_lines() -> Arc<KeyLines> {
+    Arc::default()
+}
+
+const SEED: u64 = 0x5eed;

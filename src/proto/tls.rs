@@ -1,0 +1,29 @@
+//! TLS 1.3 for QUIC (RFC 9001): certificates and their verification, and the crypto session that the QUIC state machine
+//! drives, over `rustls::quic`.
+//!
+//! - `settings`: what a host may set, as plain data, and [`ConfigError`].
+//! - `config`: settings to rustls configurations.
+//! - `verify`, `validity`: how a server's certificate is judged.
+//! - `session`: one handshake, and what comes out of it.
+//! - `keys`, `retry`: packet protection.
+//! - `tap`: a view of packets in the clear for the layer above.
+//! - `reason`: failures in words.
+//!
+//! Nothing here knows streams, datagrams or time.
+
+mod config;
+mod keys;
+mod reason;
+mod retry;
+mod session;
+mod settings;
+mod tap;
+mod validity;
+mod verify;
+
+pub(crate) use config::{ClientTls, ServerTls, client_config, reset_key, server_config, token_key};
+pub(crate) use reason::describe_alert;
+pub(crate) use session::SessionDetails;
+pub(crate) use tap::{PacketObserver, Space, Tap};
+
+pub use settings::{CipherSuite, ClientAuth, ConfigError, Identity, Roots};

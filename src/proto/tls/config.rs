@@ -1,0 +1,229 @@
+//! From settings to rustls configurations: providers, trusted roots, identities.
+//!
+//! Not here: how a certificate is judged (`verify`) and what a handshake does (`session`).
+
+use std::{
+    ffi::OsString,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use aws_lc_rs::{hkdf, hmac, rand};
+use quinn_proto::crypto::{HandshakeTokenKey, HmacKey};
+use rustls::{
+    RootCertStore,
+    crypto::{CryptoProvider, aws_lc_rs as provider},
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    server::WebPkiClientVerifier,
+    version::TLS13,
+};
+
+use super::{
+    CipherSuite, ClientAuth, ConfigError, Roots,
+    session::{ClientCrypto, ServerCrypto},
+    verify::ServerVerifier,
+};
+
+/// A client's TLS settings, borrowed from wherever they live.
+pub(crate) struct ClientTls<'a> {
+    pub alpn: &'a [Vec<u8>],
+    pub roots: &'a Roots,
+    pub verify: bool,
+    pub check_hostname: bool,
+    pub identity: Option<(&'a Vec<CertificateDer<'static>>, &'a PrivateKeyDer<'static>)>,
+    pub cipher_suites: Option<&'a [CipherSuite]>,
+    pub key_log: Option<Arc<dyn rustls::KeyLog>>,
+}
+
+/// A server's TLS settings, borrowed from wherever they live.
+pub(crate) struct ServerTls<'a> {
+    pub alpn: &'a [Vec<u8>],
+    pub identity: (&'a Vec<CertificateDer<'static>>, &'a PrivateKeyDer<'static>),
+    pub client_auth: &'a ClientAuth,
+    pub cipher_suites: Option<&'a [CipherSuite]>,
+    pub key_log: Option<Arc<dyn rustls::KeyLog>>,
+}
+
+pub(crate) fn client_config(tls: &ClientTls<'_>) -> Result<ClientCrypto, ConfigError> {
+    let provider = provider_with(tls.cipher_suites)?;
+    let verifier = match tls.verify {
+        false => ServerVerifier::accept_all(&provider),
+        true => ServerVerifier::new(&provider, load_roots("roots", tls.roots)?, tls.check_hostname)?,
+    };
+    let builder = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&TLS13])
+        .map_err(|e| ConfigError::new("cipher_suites", e.to_string()))?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier));
+    let mut config = match tls.identity {
+        None => builder.with_no_client_auth(),
+        Some((chain, key)) => builder
+            .with_client_auth_cert(non_empty("client_cert", chain)?, key.clone_key())
+            .map_err(|e| identity_error("client_cert", "client_cert", &e))?,
+    };
+    config.alpn_protocols = checked_alpn(tls.alpn)?;
+    if let Some(key_log) = &tls.key_log {
+        config.key_log = key_log.clone();
+    }
+    Ok(ClientCrypto::new(Arc::new(config)))
+}
+
+pub(crate) fn server_config(tls: &ServerTls<'_>) -> Result<ServerCrypto, ConfigError> {
+    let provider = provider_with(tls.cipher_suites)?;
+    let builder = rustls::ServerConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[&TLS13])
+        .map_err(|e| ConfigError::new("cipher_suites", e.to_string()))?;
+    let builder = match tls.client_auth {
+        ClientAuth::Off => builder.with_no_client_auth(),
+        ClientAuth::Optional(roots) | ClientAuth::Required(roots) => {
+            let store = load_roots("client_auth", roots)?.store;
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider);
+            let verifier = match tls.client_auth {
+                ClientAuth::Optional(_) => verifier.allow_unauthenticated(),
+                _ => verifier,
+            };
+            let verifier =
+                verifier.build().map_err(|e| ConfigError::new("client_auth", e.to_string()))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let (chain, key) = tls.identity;
+    let mut config = builder
+        .with_single_cert(non_empty("cert_chain", chain)?, key.clone_key())
+        .map_err(|e| identity_error("cert_chain", "key", &e))?;
+    config.alpn_protocols = checked_alpn(tls.alpn)?;
+    // A client that lists AES-256 first would cost a fifth of a handshake more: SHA-384 has no hardware path.
+    config.ignore_client_order = true;
+    if let Some(key_log) = &tls.key_log {
+        config.key_log = key_log.clone();
+    }
+    Ok(ServerCrypto::new(Arc::new(config)))
+}
+
+/// A random key for address validation tokens (RFC 9000 section 8.1.4).
+pub(crate) fn token_key() -> Arc<dyn HandshakeTokenKey> {
+    let salt = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]);
+    Arc::new(salt.extract(&random_bytes::<64>()))
+}
+
+/// The key of stateless reset tokens (RFC 9000 section 10.3.2), random when none is given.
+pub(crate) fn reset_key(key: Option<[u8; 32]>) -> Arc<dyn HmacKey> {
+    Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &key.unwrap_or_else(random_bytes)))
+}
+
+fn random_bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    rand::fill(&mut bytes).expect("the system's random number generator works");
+    bytes
+}
+
+/// The provider with these suites in this order. AES-128-GCM first by default, which rustls does not do.
+fn provider_with(suites: Option<&[CipherSuite]>) -> Result<Arc<CryptoProvider>, ConfigError> {
+    const DEFAULT: &[CipherSuite] = &[
+        CipherSuite::Aes128GcmSha256,
+        CipherSuite::Aes256GcmSha384,
+        CipherSuite::ChaCha20Poly1305Sha256,
+    ];
+    let suites = suites.unwrap_or(DEFAULT);
+    if suites.is_empty() {
+        return Err(ConfigError::new("cipher_suites", "must not be empty"));
+    }
+    let mut result = provider::default_provider();
+    result.cipher_suites = suites
+        .iter()
+        .map(|suite| match suite {
+            CipherSuite::Aes128GcmSha256 => provider::cipher_suite::TLS13_AES_128_GCM_SHA256,
+            CipherSuite::Aes256GcmSha384 => provider::cipher_suite::TLS13_AES_256_GCM_SHA384,
+            CipherSuite::ChaCha20Poly1305Sha256 => {
+                provider::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256
+            }
+        })
+        .collect();
+    Ok(Arc::new(result))
+}
+
+/// What a verifier trusts.
+pub(super) struct LoadedRoots {
+    pub store: RootCertStore,
+    /// The certificates that the host gave itself, for which being a leaf is no obstacle.
+    pub given: Vec<CertificateDer<'static>>,
+}
+
+fn load_roots(field: &'static str, roots: &Roots) -> Result<LoadedRoots, ConfigError> {
+    let mut store = match roots {
+        Roots::System | Roots::SystemAndPem(_) => system_roots(field)?,
+        Roots::Pem(_) | Roots::None => RootCertStore::empty(),
+    };
+    let given = match roots {
+        Roots::Pem(pem) | Roots::SystemAndPem(pem) => CertificateDer::pem_slice_iter(pem)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|e| ConfigError::new(field, format!("is not valid PEM: {e}")))?,
+        Roots::System | Roots::None => Vec::new(),
+    };
+    if given.is_empty() && matches!(roots, Roots::Pem(_) | Roots::SystemAndPem(_)) {
+        return Err(ConfigError::new(field, "holds no certificate"));
+    }
+    for (index, certificate) in given.iter().enumerate() {
+        store.add(certificate.clone()).map_err(|e| {
+            ConfigError::new(field, format!("certificate {} cannot be used: {e}", index + 1))
+        })?;
+    }
+    Ok(LoadedRoots { store, given })
+}
+
+/// Reading and parsing the system's store takes milliseconds, and hosts make a setup per connection.
+fn system_roots(field: &'static str) -> Result<RootCertStore, ConfigError> {
+    type Source = [Option<OsString>; 2];
+    static CACHE: Mutex<Option<(Source, RootCertStore)>> = Mutex::new(None);
+    let source: Source = ["SSL_CERT_FILE", "SSL_CERT_DIR"].map(std::env::var_os);
+    let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, store)) = cache.as_ref().filter(|(cached, _)| *cached == source) {
+        return Ok(store.clone());
+    }
+    let loaded = rustls_native_certs::load_native_certs();
+    let mut store = RootCertStore::empty();
+    let (added, _) = store.add_parsable_certificates(loaded.certs);
+    if added == 0 {
+        let errors: Vec<_> = loaded.errors.iter().map(ToString::to_string).collect();
+        let message = format!("the system's certificate store is empty: {}", errors.join(", "));
+        return Err(ConfigError::new(field, message));
+    }
+    *cache = Some((source, store.clone()));
+    Ok(store)
+}
+
+/// RFC 7301 section 3.1: names are 1 to 255 bytes long.
+fn checked_alpn(names: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, ConfigError> {
+    match names.iter().find(|name| name.is_empty() || name.len() > 255) {
+        Some(name) => {
+            let message = format!("a protocol name has {} bytes, must be 1 to 255", name.len());
+            Err(ConfigError::new("alpn", message))
+        }
+        None => Ok(names.to_vec()),
+    }
+}
+
+fn non_empty(
+    field: &'static str,
+    chain: &[CertificateDer<'static>],
+) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
+    match chain.is_empty() {
+        true => Err(ConfigError::new(field, "holds no certificate")),
+        false => Ok(chain.to_vec()),
+    }
+}
+
+fn identity_error(
+    chain: &'static str,
+    key: &'static str,
+    error: &rustls::Error,
+) -> ConfigError {
+    match error {
+        rustls::Error::InconsistentKeys(_) => {
+            ConfigError::new(key, "the private key does not belong to the certificate")
+        }
+        rustls::Error::InvalidCertificate(e) => {
+            ConfigError::new(chain, format!("the certificate cannot be used: {e}"))
+        }
+        other => ConfigError::new(key, format!("the private key cannot be used: {other}")),
+    }
+}

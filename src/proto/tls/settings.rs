@@ -1,0 +1,118 @@
+//! Plain TLS settings as the host gives them, and the error that names a wrong one.
+//!
+//! Not here: what rustls makes of them (`config`), and how a handshake uses that (`session`).
+
+use std::fmt;
+
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// A setting that cannot work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The field of the settings that is wrong.
+    pub field: &'static str,
+    /// What is wrong with it, in words.
+    pub message: String,
+}
+
+impl ConfigError {
+    pub fn new(field: &'static str, message: impl Into<String>) -> Self {
+        Self { field, message: message.into() }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.message)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// The certificate authorities that a client trusts, or that a server accepts client certificates from.
+#[derive(Debug, Clone)]
+pub enum Roots {
+    /// The operating system's store (`SSL_CERT_FILE` and `SSL_CERT_DIR` are honoured). Read once a process.
+    System,
+    /// Exactly these certificates, PEM. A certificate that the peer presents itself may be among them: it is then
+    /// trusted as it stands, authority or not.
+    Pem(Vec<u8>),
+    /// The system's and these.
+    SystemAndPem(Vec<u8>),
+    /// Nobody: every certificate is refused, unless verification is off.
+    None,
+}
+
+/// A certificate with the authorities above it, leaf first, and the leaf's private key.
+#[derive(Debug)]
+pub struct Identity {
+    pub cert_chain: Vec<CertificateDer<'static>>,
+    pub key: PrivateKeyDer<'static>,
+}
+
+impl Identity {
+    pub fn new(cert_chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Self {
+        Self { cert_chain, key }
+    }
+
+    /// Reads a chain and a key from PEM. The key may be PKCS #8, PKCS #1 or SEC 1, unencrypted.
+    pub fn from_pem(cert_chain: &[u8], key: &[u8]) -> Result<Self, ConfigError> {
+        use rustls::pki_types::pem::PemObject;
+        let cert_chain = CertificateDer::pem_slice_iter(cert_chain)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|e| ConfigError::new("cert_chain", format!("is not valid PEM: {e}")))?;
+        if cert_chain.is_empty() {
+            return Err(ConfigError::new("cert_chain", "holds no certificate"));
+        }
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|e| {
+            let message = format!("holds no usable unencrypted private key: {e}");
+            ConfigError::new("key", message)
+        })?;
+        Ok(Self { cert_chain, key })
+    }
+}
+
+impl Clone for Identity {
+    fn clone(&self) -> Self {
+        Self { cert_chain: self.cert_chain.clone(), key: self.key.clone_key() }
+    }
+}
+
+/// The TLS 1.3 cipher suites that QUIC may use (RFC 9001 section 5.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CipherSuite {
+    Aes128GcmSha256,
+    Aes256GcmSha384,
+    ChaCha20Poly1305Sha256,
+}
+
+impl CipherSuite {
+    /// The suite with this number in the IANA registry.
+    pub fn from_u16(number: u16) -> Option<Self> {
+        match number {
+            0x1301 => Some(Self::Aes128GcmSha256),
+            0x1302 => Some(Self::Aes256GcmSha384),
+            0x1303 => Some(Self::ChaCha20Poly1305Sha256),
+            _ => None,
+        }
+    }
+
+    pub fn as_u16(self) -> u16 {
+        match self {
+            Self::Aes128GcmSha256 => 0x1301,
+            Self::Aes256GcmSha384 => 0x1302,
+            Self::ChaCha20Poly1305Sha256 => 0x1303,
+        }
+    }
+}
+
+/// Whether a server asks its clients for certificates.
+#[derive(Debug, Clone)]
+pub enum ClientAuth {
+    /// Certificates of clients are not asked for.
+    Off,
+    /// Asked for; a client without one is let in, a bad one is refused.
+    Optional(Roots),
+    /// A client without an acceptable certificate is refused.
+    Required(Roots),
+}

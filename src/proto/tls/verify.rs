@@ -1,0 +1,141 @@
+//! How a client judges a server's certificate.
+//!
+//! The chain, the dates and the name are rustls-webpki's work. Added here: verification switched off, names not looked
+//! at, and a certificate that the host itself named as trusted although it is no authority.
+
+use std::{fmt, sync::Arc};
+
+use rustls::{
+    CertificateError, DigitallySignedStruct, Error, SignatureScheme,
+    client::{
+        WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+        verify_server_name,
+    },
+    crypto::{
+        CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+    },
+    pki_types::{CertificateDer, ServerName, UnixTime},
+    server::ParsedCertificate,
+};
+
+use super::{ConfigError, config::LoadedRoots, validity::Validity};
+
+/// The judge of server certificates. A handshake's signature is always checked, whatever else is not: without that a
+/// peer would not even have to own the key of the certificate that it shows.
+pub(super) struct ServerVerifier {
+    policy: Policy,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+enum Policy {
+    AcceptAll,
+    /// There is nobody to trust.
+    RefuseAll,
+    Chain {
+        verifier: Arc<WebPkiServerVerifier>,
+        pinned: Vec<CertificateDer<'static>>,
+        check_hostname: bool,
+    },
+}
+
+impl ServerVerifier {
+    pub fn accept_all(provider: &CryptoProvider) -> Self {
+        Self { policy: Policy::AcceptAll, algorithms: provider.signature_verification_algorithms }
+    }
+
+    pub fn new(
+        provider: &Arc<CryptoProvider>,
+        roots: LoadedRoots,
+        check_hostname: bool,
+    ) -> Result<Self, ConfigError> {
+        let algorithms = provider.signature_verification_algorithms;
+        if roots.store.is_empty() {
+            return Ok(Self { policy: Policy::RefuseAll, algorithms });
+        }
+        let verifier =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots.store), provider.clone())
+                .build()
+                .map_err(|e| ConfigError::new("roots", e.to_string()))?;
+        let policy = Policy::Chain { verifier, pinned: roots.given, check_hostname };
+        Ok(Self { policy, algorithms })
+    }
+}
+
+impl ServerCertVerifier for ServerVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let (verifier, pinned, check_hostname) = match &self.policy {
+            Policy::AcceptAll => return Ok(ServerCertVerified::assertion()),
+            Policy::RefuseAll => return Err(CertificateError::UnknownIssuer.into()),
+            Policy::Chain { verifier, pinned, check_hostname } => (verifier, pinned, check_hostname),
+        };
+        let error = match verifier.verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        ) {
+            Ok(verified) => return Ok(verified),
+            Err(error) => error,
+        };
+        match &error {
+            // The name is looked at last: all else was in order.
+            Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            ) => match check_hostname {
+                true => Err(error),
+                false => Ok(ServerCertVerified::assertion()),
+            },
+            // A self-signed certificate made by `openssl req -x509` says that it is an authority, and webpki refuses
+            // authorities as servers. Who names this very certificate as trusted means it.
+            _ if pinned.contains(end_entity) => {
+                Validity::of(end_entity)?.check(now)?;
+                if *check_hostname {
+                    verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+                }
+                Ok(ServerCertVerified::assertion())
+            }
+            _ => Err(error),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+impl fmt::Debug for ServerVerifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.policy {
+            Policy::AcceptAll => "ServerVerifier(accepts all)",
+            Policy::RefuseAll => "ServerVerifier(refuses all)",
+            Policy::Chain { .. } => "ServerVerifier(chain)",
+        })
+    }
+}

@@ -1,0 +1,225 @@
+//! From an engine event to the Python callback that waits for it.
+//!
+//! A callback may raise anything: `SystemExit` and `KeyboardInterrupt` leave the loop (the only errors
+//! that functions here return), the rest goes to the loop's exception handler.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use uringcore_engine::{Direction, Engine, Event, Key, SocketFd};
+use uringcore_io::Errno;
+
+use crate::context::{self, Entered};
+use crate::datagram::DatagramTransport;
+use crate::error;
+use crate::loop_core::{LoopCore, Ready};
+use crate::stream::StreamTransport;
+use crate::turn;
+
+pub fn event(slf: &Bound<'_, LoopCore>, event: Event, entered: &mut Entered) -> PyResult<()> {
+    let py = slf.py();
+    let this = slf.get();
+    let stream = |key: Key| this.hosts.with(py, |hosts| hosts.stream(py, key));
+    let datagram = |key: Key| this.hosts.with(py, |hosts| hosts.datagram(py, key));
+    match event {
+        Event::StreamData { stream: key, data } => match stream(key) {
+            Some(transport) => StreamTransport::data_received(transport.bind(py), data, entered),
+            None => Ok(()),
+        },
+        Event::StreamEof { stream: key } => match stream(key) {
+            Some(transport) => StreamTransport::eof_received(transport.bind(py), entered),
+            None => Ok(()),
+        },
+        Event::StreamResumeWriting { stream: key } => match stream(key) {
+            Some(transport) => StreamTransport::resume_writing(transport.bind(py), entered),
+            None => Ok(()),
+        },
+        Event::StreamDrained { stream: key } => match stream(key) {
+            Some(transport) => StreamTransport::drained(transport.bind(py)),
+            None => Ok(()),
+        },
+        Event::StreamClosed { stream: key, error } => match stream(key) {
+            Some(transport) => StreamTransport::closed(transport.bind(py), error, entered),
+            None => Ok(()),
+        },
+        Event::DatagramReceived { socket: key, datagram: received } => match datagram(key) {
+            Some(transport) => DatagramTransport::received(transport.bind(py), received, entered),
+            None => Ok(()),
+        },
+        Event::DatagramError { socket: key, error } => match datagram(key) {
+            Some(transport) => DatagramTransport::error_received(transport.bind(py), error, entered),
+            None => Ok(()),
+        },
+        Event::DatagramResumeWriting { socket: key } => match datagram(key) {
+            Some(transport) => DatagramTransport::resume_writing(transport.bind(py), entered),
+            None => Ok(()),
+        },
+        Event::DatagramClosed { socket: key, error } => match datagram(key) {
+            Some(transport) => DatagramTransport::closed(transport.bind(py), error, entered),
+            None => Ok(()),
+        },
+        Event::PollReady { fd, direction } => {
+            let write = direction == Direction::Write;
+            let handle = this
+                .hosts
+                .with(py, |hosts| hosts.watchers.get(&(fd, write)).map(|h| h.clone_ref(py)));
+            match handle {
+                Some(handle) => turn::run_handle(slf, &handle, entered),
+                None => Ok(()),
+            }
+        }
+        Event::Accepted { listener, fd } => accepted(slf, listener, fd, entered),
+        Event::AcceptFailed { listener, error } => accept_failed(slf, listener, error, entered),
+        // Operations that Python waits for by key are started by the file layer, which has none yet.
+        Event::OpDone { .. } => Ok(()),
+        Event::QuicReady { endpoint } | Event::QuicClosed { endpoint } => {
+            let _ = endpoint;
+            Ok(())
+        }
+    }
+}
+
+/// `connection_made`, then reading, then the waiter: what asyncio schedules as three callbacks.
+pub fn start_stream(
+    slf: &Bound<'_, LoopCore>,
+    transport: &Py<StreamTransport>,
+    waiter: Option<Py<PyAny>>,
+    entered: &mut Entered,
+) -> PyResult<()> {
+    let py = slf.py();
+    let bound = transport.bind(py);
+    StreamTransport::connection_made(bound, entered)?;
+    finish_waiter(py, waiter)
+}
+
+pub fn start_datagram(
+    slf: &Bound<'_, LoopCore>,
+    transport: &Py<DatagramTransport>,
+    waiter: Option<Py<PyAny>>,
+    entered: &mut Entered,
+) -> PyResult<()> {
+    let py = slf.py();
+    DatagramTransport::connection_made(transport.bind(py), entered)?;
+    finish_waiter(py, waiter)
+}
+
+/// asyncio's `_set_result_unless_cancelled`.
+fn finish_waiter(py: Python<'_>, waiter: Option<Py<PyAny>>) -> PyResult<()> {
+    if let Some(waiter) = waiter {
+        let waiter = waiter.bind(py);
+        if !waiter.call_method0(intern!(py, "done"))?.is_truthy()? {
+            waiter.call_method1(intern!(py, "set_result"), (py.None(),))?;
+        }
+    }
+    Ok(())
+}
+
+fn accepted(
+    slf: &Bound<'_, LoopCore>,
+    key: Key,
+    fd: std::os::fd::OwnedFd,
+    entered: &mut Entered,
+) -> PyResult<()> {
+    use std::os::fd::IntoRawFd;
+
+    let py = slf.py();
+    let this = slf.get();
+    let host = this.hosts.with(py, |hosts| {
+        hosts.listeners.values().find(|host| host.key == key).map(|host| {
+            (
+                host.protocol_factory.clone_ref(py),
+                host.tls.as_ref().map(|tls| tls.clone_ref(py)),
+                host.server.clone_ref(py),
+                host.context.clone_ref(py),
+            )
+        })
+    });
+    // The listener was closed between the accept and now: dropping the descriptor resets the peer.
+    let Some((factory, tls, server, listener_context)) = host else {
+        return Ok(());
+    };
+    entered.switch(py, &listener_context)?;
+    let made = match tls {
+        None => factory.bind(py).call0().and_then(|protocol| {
+            let context = context::copy_current(py)?;
+            let transport = StreamTransport::open(
+                slf,
+                SocketFd::Owned(fd),
+                None,
+                protocol.unbind(),
+                None,
+                Some(server),
+                context,
+            )?;
+            this.push_ready(py, Ready::Start(transport, None));
+            Ok(())
+        }),
+        Some(tls) => slf
+            .call_method1(
+                intern!(py, "_accept_tls"),
+                (fd.into_raw_fd(), factory, tls, server),
+            )
+            .map(drop),
+    };
+    match made {
+        Ok(()) => Ok(()),
+        Err(error) if error::is_exit(py, &error) => Err(error),
+        Err(error) => {
+            entered.leave(py);
+            slf.call_method1(
+                intern!(py, "_report"),
+                ("Error on transport creation for incoming connection", error.into_value(py)),
+            )?;
+            Ok(())
+        }
+    }
+}
+
+fn accept_failed(
+    slf: &Bound<'_, LoopCore>,
+    key: Key,
+    errno: Errno,
+    entered: &mut Entered,
+) -> PyResult<()> {
+    let py = slf.py();
+    let fd = slf.get().hosts.with(py, |hosts| {
+        hosts.listeners.iter().find(|(_, host)| host.key == key).map(|(fd, _)| *fd)
+    });
+    if let Some(fd) = fd {
+        entered.leave(py);
+        let error = error::os_error(errno).into_value(py);
+        slf.call_method1(intern!(py, "_accept_failed"), (fd, error))?;
+    }
+    Ok(())
+}
+
+/// Hands `error` of a protocol callback to the exception handler, unless it has to leave the loop.
+pub fn report(
+    py: Python<'_>,
+    owner: &Py<LoopCore>,
+    message: &str,
+    error: PyErr,
+    transport: &Bound<'_, PyAny>,
+    protocol: &Py<PyAny>,
+    entered: Option<&mut Entered>,
+) -> PyResult<()> {
+    if error::is_exit(py, &error) {
+        return Err(error);
+    }
+    if let Some(entered) = entered {
+        entered.leave(py);
+    }
+    owner.bind(py).call_method1(
+        intern!(py, "_report"),
+        (message, error.into_value(py), transport, protocol),
+    )?;
+    Ok(())
+}
+
+/// The engine event loop of a transport's own commands, with the error of a loop that is elsewhere.
+pub fn command<R>(
+    py: Python<'_>,
+    owner: &Py<LoopCore>,
+    run: impl FnOnce(&mut Engine) -> R,
+) -> PyResult<R> {
+    owner.get().with_engine(py, run)
+}

@@ -1,0 +1,42 @@
+//! Rust errors into Python exceptions. No other file makes an exception out of an error code.
+
+use pyo3::exceptions::{PyOSError, PyRuntimeError};
+use pyo3::prelude::*;
+use uringcore_io::{Errno, SetupError};
+
+/// `OSError(errno, strerror)`; Python picks the subclass (`ConnectionResetError` and so on).
+pub fn os_error(errno: Errno) -> PyErr {
+    let text = std::io::Error::from_raw_os_error(errno.0).to_string();
+    // Rust appends " (os error N)", which Python shows as "[Errno N]" already.
+    let text = text.split(" (os error").next().unwrap_or_default().to_owned();
+    PyOSError::new_err((errno.0, text))
+}
+
+pub fn io_error(error: &std::io::Error) -> PyErr {
+    match error.raw_os_error() {
+        Some(code) => os_error(Errno(code)),
+        None => PyOSError::new_err(error.to_string()),
+    }
+}
+
+pub fn setup_error(error: &SetupError) -> PyErr {
+    PyRuntimeError::new_err(error.to_string())
+}
+
+/// The loop is inside the kernel on its own thread, and this is another thread.
+pub fn engine_away() -> PyErr {
+    PyRuntimeError::new_err(
+        "Non-thread-safe operation invoked on an event loop other than the current one: \
+         use loop.call_soon_threadsafe() to reach a loop that runs in another thread",
+    )
+}
+
+pub fn loop_closed() -> PyErr {
+    PyRuntimeError::new_err("Event loop is closed")
+}
+
+/// True for what asyncio lets out of the loop instead of handing it to the exception handler.
+pub fn is_exit(py: Python<'_>, error: &PyErr) -> bool {
+    error.is_instance_of::<pyo3::exceptions::PySystemExit>(py)
+        || error.is_instance_of::<pyo3::exceptions::PyKeyboardInterrupt>(py)
+}

@@ -1,0 +1,291 @@
+//! `Handle` and `TimerHandle`: one callback that the loop will run.
+//!
+//! In debug mode the loop uses asyncio's own classes instead, which record where they were made: an
+//! [`AnyHandle`] is either.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
+use pyo3::{PyTraverseError, PyVisit, ffi, intern};
+
+use crate::cell::GilCell;
+use crate::context::Entered;
+
+#[derive(Default)]
+struct State {
+    callback: Option<Py<PyAny>>,
+    args: Option<Py<PyTuple>>,
+    context: Option<Py<PyAny>>,
+    cancelled: bool,
+    /// Where to count a cancellation while the handle sits in the timer heap.
+    timer_count: Option<Arc<AtomicUsize>>,
+}
+
+/// A callback wrapper with asyncio.Handle's public methods.
+#[pyclass(frozen, subclass, weakref, freelist = 512, module = "uringcore._uringcore")]
+pub struct Handle {
+    state: GilCell<State>,
+}
+
+/// A callback that is due at a time of the loop's clock, with asyncio.TimerHandle's public methods.
+#[pyclass(frozen, extends = Handle, weakref, freelist = 512, module = "uringcore._uringcore")]
+pub struct TimerHandle {
+    when: f64,
+}
+
+/// What running a callback can end with.
+pub enum Ran {
+    Done,
+    /// An exception for the loop's exception handler.
+    Raised(PyErr),
+}
+
+impl Handle {
+    pub fn new(callback: Py<PyAny>, args: Py<PyTuple>, context: Py<PyAny>) -> Self {
+        Self {
+            state: GilCell::new(State {
+                callback: Some(callback),
+                args: Some(args),
+                context: Some(context),
+                cancelled: false,
+                timer_count: None,
+            }),
+        }
+    }
+
+    /// Makes the pair that `call_at` returns and stores.
+    pub fn new_timer(
+        py: Python<'_>,
+        handle: Handle,
+        when: f64,
+        cancelled: &Arc<AtomicUsize>,
+    ) -> PyResult<Py<TimerHandle>> {
+        handle.state.with(py, |state| state.timer_count = Some(Arc::clone(cancelled)));
+        Py::new(py, PyClassInitializer::from(handle).add_subclass(TimerHandle { when }))
+    }
+
+    pub fn is_cancelled(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| state.cancelled)
+    }
+
+    /// The handle left the timer heap: cancelling it no longer counts there.
+    pub fn leave_heap(&self, py: Python<'_>) {
+        self.state.with(py, |state| state.timer_count = None);
+    }
+
+    /// Calls the callback in its context, unless it was cancelled.
+    pub fn run(&self, py: Python<'_>, entered: &mut Entered) -> Ran {
+        let parts = self.state.with(py, |state| match (&state.callback, &state.args, &state.context) {
+            (Some(callback), Some(args), Some(context)) => {
+                Some((callback.clone_ref(py), args.clone_ref(py), context.clone_ref(py)))
+            }
+            _ => None,
+        });
+        let Some((callback, args, context)) = parts else {
+            return Ran::Done;
+        };
+        if let Err(error) = entered.switch(py, &context) {
+            return Ran::Raised(error);
+        }
+        match call_with_tuple(py, &callback, args.bind(py)) {
+            Ok(_) => Ran::Done,
+            Err(error) => Ran::Raised(error),
+        }
+    }
+
+    fn cancel_now(&self, py: Python<'_>) {
+        let dropped = self.state.with(py, |state| {
+            if state.cancelled {
+                return None;
+            }
+            state.cancelled = true;
+            if let Some(count) = state.timer_count.take() {
+                count.fetch_add(1, Relaxed);
+            }
+            // Reference cycles end here, and the context is kept for `get_context`.
+            Some((state.callback.take(), state.args.take()))
+        });
+        drop(dropped);
+    }
+}
+
+/// `callback(*args)` by vectorcall on the tuple's own items.
+fn call_with_tuple<'py>(
+    py: Python<'py>,
+    callback: &Py<PyAny>,
+    args: &Bound<'py, PyTuple>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let tuple = args.as_ptr().cast::<ffi::PyTupleObject>();
+    // SAFETY: `args` is a live tuple, so `ob_item` points at its `len` items, which the tuple keeps
+    // alive for the call; the lock is held; the result is a new reference or NULL with an exception.
+    unsafe {
+        let items = (*tuple).ob_item.as_ptr();
+        let result = ffi::PyObject_Vectorcall(
+            callback.as_ptr(),
+            items,
+            args.len(),
+            std::ptr::null_mut(),
+        );
+        Bound::from_owned_ptr_or_err(py, result)
+    }
+}
+
+#[pymethods]
+impl Handle {
+    /// Cancels the callback: it will not run. Idempotent.
+    fn cancel(&self, py: Python<'_>) {
+        self.cancel_now(py);
+    }
+
+    /// True when the callback was cancelled.
+    fn cancelled(&self, py: Python<'_>) -> bool {
+        self.is_cancelled(py)
+    }
+
+    /// The contextvars.Context that the callback runs in.
+    fn get_context(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.state.with(py, |state| state.context.as_ref().map(|c| c.clone_ref(py)))
+    }
+
+    #[getter(_callback)]
+    fn callback(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.state.with(py, |state| state.callback.as_ref().map(|c| c.clone_ref(py)))
+    }
+
+    #[getter(_args)]
+    fn args(&self, py: Python<'_>) -> Option<Py<PyTuple>> {
+        self.state.with(py, |state| state.args.as_ref().map(|a| a.clone_ref(py)))
+    }
+
+    #[getter(_cancelled)]
+    fn cancelled_attribute(&self, py: Python<'_>) -> bool {
+        self.is_cancelled(py)
+    }
+
+    /// Always None: outside debug mode no one records where a handle was made.
+    #[getter(_source_traceback)]
+    fn source_traceback(&self) -> Option<Py<PyAny>> {
+        None
+    }
+
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let py = slf.py();
+        let this = slf.get();
+        let mut text = format!("<{}", slf.get_type().name()?);
+        if this.is_cancelled(py) {
+            text.push_str(" cancelled");
+        }
+        if let Ok(timer) = slf.cast::<TimerHandle>() {
+            text.push_str(&format!(" when={}", timer.get().when));
+        }
+        if let (Some(callback), Some(args)) = (this.callback(py), this.args(py)) {
+            let helpers = py.import(intern!(py, "asyncio.format_helpers"))?;
+            let source =
+                helpers.call_method1(intern!(py, "_format_callback_source"), (callback, args))?;
+            text.push(' ');
+            text.push_str(source.cast::<PyString>()?.to_str()?);
+        }
+        text.push('>');
+        Ok(text)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.state
+            .traverse(|state| {
+                visit.call(&state.callback)?;
+                visit.call(&state.args)?;
+                visit.call(&state.context)
+            })
+            .unwrap_or(Ok(()))
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        drop(self.state.take(py));
+    }
+}
+
+#[pymethods]
+impl TimerHandle {
+    /// When the callback is due, in seconds on the loop's clock (`loop.time()`).
+    fn when(&self) -> f64 {
+        self.when
+    }
+
+    fn __hash__(&self) -> u64 {
+        self.when.to_bits()
+    }
+
+    fn __lt__(&self, other: &Bound<'_, TimerHandle>) -> bool {
+        self.when < other.get().when
+    }
+
+    fn __le__(&self, other: &Bound<'_, TimerHandle>) -> bool {
+        self.when <= other.get().when
+    }
+
+    fn __gt__(&self, other: &Bound<'_, TimerHandle>) -> bool {
+        self.when > other.get().when
+    }
+
+    fn __ge__(&self, other: &Bound<'_, TimerHandle>) -> bool {
+        self.when >= other.get().when
+    }
+}
+
+/// A handle of ours, or one of asyncio's (debug mode).
+pub enum AnyHandle {
+    Ours(Py<Handle>),
+    Foreign(Py<PyAny>),
+}
+
+impl AnyHandle {
+    pub fn is_cancelled(&self, py: Python<'_>) -> bool {
+        match self {
+            Self::Ours(handle) => handle.get().is_cancelled(py),
+            Self::Foreign(handle) => handle
+                .bind(py)
+                .call_method0(intern!(py, "cancelled"))
+                .and_then(|cancelled| cancelled.is_truthy())
+                .unwrap_or(false),
+        }
+    }
+
+    pub fn leave_heap(&self, py: Python<'_>) {
+        if let Self::Ours(handle) = self {
+            handle.get().leave_heap(py);
+        }
+    }
+
+    pub fn clone_ref(&self, py: Python<'_>) -> Self {
+        match self {
+            Self::Ours(handle) => Self::Ours(handle.clone_ref(py)),
+            Self::Foreign(handle) => Self::Foreign(handle.clone_ref(py)),
+        }
+    }
+
+    pub fn cancel(&self, py: Python<'_>) -> PyResult<()> {
+        match self {
+            Self::Ours(handle) => handle.get().cancel_now(py),
+            Self::Foreign(handle) => {
+                handle.bind(py).call_method0(intern!(py, "cancel"))?;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn as_any(&self) -> &Py<PyAny> {
+        match self {
+            Self::Ours(handle) => handle.as_any(),
+            Self::Foreign(handle) => handle,
+        }
+    }
+
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self {
+            Self::Ours(handle) => visit.call(handle),
+            Self::Foreign(handle) => visit.call(handle),
+        }
+    }
+}

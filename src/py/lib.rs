@@ -1,0 +1,50 @@
+//! `uringcore._uringcore`: the Python bindings.
+//!
+//! | file | noun |
+//! | --- | --- |
+//! | `loop_core` | the event loop class: scheduling, watchers, what asyncio's base class calls |
+//! | `turn` | the loop's turn: when to wait, what to run |
+//! | `dispatch` | from an engine event to the Python callback that waits for it |
+//! | `handle` | `Handle` and `TimerHandle` |
+//! | `timers` | the heap of scheduled handles |
+//! | `stream` | the stream transport |
+//! | `datagram` | the datagram transport |
+//! | `quic_*`, `h3` | QUIC and HTTP/3 objects |
+//! | `devcert` | short-lived certificates for development |
+//! | `address` | socket addresses to and from Python tuples |
+//! | `buffer` | Python buffers held as `Bytes`: the only file that does |
+//! | `context` | `contextvars` contexts entered through the C API |
+//! | `error` | Rust errors into Python exceptions: the only file that does |
+//! | `clock` | asyncio's clock |
+//! | `cell` | state that a Python object owns |
+//!
+//! This room knows no protocol rule: what bytes mean is decided in `proto`, when they move in `engine`.
+
+mod address;
+mod buffer;
+mod cell;
+mod clock;
+mod context;
+mod datagram;
+mod dispatch;
+mod error;
+mod handle;
+mod loop_core;
+mod stream;
+mod timers;
+mod turn;
+
+use pyo3::prelude::*;
+
+// The cells of this module rely on the interpreter lock (see `cell`), so a free-threaded interpreter
+// has to switch it on.
+#[pymodule(gil_used = true)]
+fn _uringcore(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    m.add_class::<loop_core::LoopCore>()?;
+    m.add_class::<handle::Handle>()?;
+    m.add_class::<handle::TimerHandle>()?;
+    m.add_class::<stream::StreamTransport>()?;
+    m.add_class::<datagram::DatagramTransport>()?;
+    Ok(())
+}

@@ -1,0 +1,647 @@
+//! `LoopCore`: the event loop class that `uringcore.UringEventLoop` is made from.
+//!
+//! It stands before `asyncio.SelectorEventLoop` in the method resolution order: what is here replaces
+//! the hot methods and the state that asyncio's base class reads (`_stopping`, `_closed`, `_debug`,
+//! `_thread_id` are descriptors here, so that both sides always see one value); everything else is
+//! CPython's own code. The turn itself is in `turn`, events go out in `dispatch`.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use pyo3::{PyTraverseError, PyVisit, intern};
+use uringcore_engine::{Direction, Engine, Key};
+use uringcore_io::{Backend, DriverConfig, Waker};
+
+use crate::cell::GilCell;
+use crate::datagram::DatagramTransport;
+use crate::error;
+use crate::handle::{AnyHandle, Handle};
+use crate::stream::StreamTransport;
+use crate::timers::Timers;
+
+/// One thing to run in this turn.
+pub enum Ready {
+    Handle(AnyHandle),
+    /// The next event of the engine: popped when its turn comes, because a callback before it may
+    /// have paused the stream that it belongs to.
+    Io,
+    /// `connection_made`, then the first read, then the waiter of whoever asked for the transport.
+    Start(Py<StreamTransport>, Option<Py<PyAny>>),
+    StartDatagram(Py<DatagramTransport>, Option<Py<PyAny>>),
+}
+
+/// What a listening socket makes of its connections.
+pub struct ListenerHost {
+    pub key: Key,
+    pub protocol_factory: Py<PyAny>,
+    /// `None`, or what the Python side wants back for a connection that starts with TLS.
+    pub tls: Option<Py<PyAny>>,
+    pub server: Py<PyAny>,
+    pub context: Py<PyAny>,
+}
+
+/// Everything that the engine's keys stand for in Python.
+#[derive(Default)]
+pub struct Hosts {
+    pub streams: Vec<Option<(Key, Py<StreamTransport>)>>,
+    pub datagrams: Vec<Option<(Key, Py<DatagramTransport>)>>,
+    pub listeners: HashMap<RawFd, ListenerHost>,
+    pub watchers: HashMap<(RawFd, bool), AnyHandle>,
+    pub watchable_fds: HashSet<RawFd>,
+    pub quic: HashMap<Key, Py<PyAny>>,
+}
+
+#[derive(Default)]
+pub struct Flags {
+    pub stopping: bool,
+    pub closed: bool,
+    pub debug: bool,
+    pub thread_id: Option<u64>,
+}
+
+#[pyclass(frozen, subclass, weakref, dict, module = "uringcore._uringcore")]
+pub struct LoopCore {
+    /// `None` while the loop's thread is inside the kernel with the interpreter lock released, and
+    /// after `close`.
+    pub engine: GilCell<Option<Box<Engine>>>,
+    pub ready: GilCell<VecDeque<Ready>>,
+    pub timers: GilCell<Timers>,
+    pub hosts: GilCell<Hosts>,
+    pub flags: GilCell<Flags>,
+    waker: GilCell<Option<Waker>>,
+    backend: Backend,
+    fallback_reason: Option<String>,
+}
+
+impl LoopCore {
+    /// Runs `run` on the engine. Fails when the loop is closed, or in the kernel on another thread.
+    pub fn with_engine<R>(&self, py: Python<'_>, run: impl FnOnce(&mut Engine) -> R) -> PyResult<R> {
+        let result = self.engine.with(py, |engine| engine.as_deref_mut().map(run));
+        result.ok_or_else(|| {
+            if self.flags.with(py, |flags| flags.closed) {
+                error::loop_closed()
+            } else {
+                error::engine_away()
+            }
+        })
+    }
+
+    pub fn push_ready(&self, py: Python<'_>, item: Ready) {
+        self.ready.with(py, |ready| ready.push_back(item));
+    }
+
+    pub fn is_debug(&self, py: Python<'_>) -> bool {
+        self.flags.with(py, |flags| flags.debug)
+    }
+
+    pub fn check_closed(&self, py: Python<'_>) -> PyResult<()> {
+        if self.flags.with(py, |flags| flags.closed) { Err(error::loop_closed()) } else { Ok(()) }
+    }
+
+    pub fn now(&self) -> f64 {
+        crate::clock::monotonic()
+    }
+
+    fn make_handle(
+        slf: &Bound<'_, Self>,
+        method: &str,
+        callback: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+        context: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<AnyHandle> {
+        let py = slf.py();
+        let this = slf.get();
+        this.check_closed(py)?;
+        if this.is_debug(py) {
+            let handle =
+                slf.call_method1(intern!(py, "_debug_handle"), (method, callback, args, context))?;
+            return Ok(AnyHandle::Foreign(handle.unbind()));
+        }
+        let handle = Handle::new(
+            callback.clone().unbind(),
+            args.clone().unbind(),
+            context_or_copy(py, context)?,
+        );
+        Ok(AnyHandle::Ours(Py::new(py, handle)?))
+    }
+
+    fn wake(&self, py: Python<'_>) {
+        self.waker.with(py, |waker| {
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        });
+    }
+
+    fn watch(
+        slf: &Bound<'_, Self>,
+        fd: RawFd,
+        write: bool,
+        callback: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+    ) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
+        let this = slf.get();
+        let handle = Self::make_handle(slf, "add_reader", callback, args, None)?;
+        let returned = handle.as_any().clone_ref(py);
+        let old = this.hosts.with(py, |hosts| hosts.watchers.insert((fd, write), handle));
+        match old {
+            Some(old) => old.cancel(py)?,
+            None => this.with_engine(py, |engine| engine.watch(fd, direction(write)))?,
+        }
+        Ok(returned)
+    }
+
+    fn unwatch(&self, py: Python<'_>, fd: RawFd, write: bool) -> PyResult<bool> {
+        if self.flags.with(py, |flags| flags.closed) {
+            return Ok(false);
+        }
+        let Some(handle) = self.hosts.with(py, |hosts| hosts.watchers.remove(&(fd, write))) else {
+            return Ok(false);
+        };
+        handle.cancel(py)?;
+        self.with_engine(py, |engine| engine.unwatch(fd, direction(write)))?;
+        Ok(true)
+    }
+}
+
+fn direction(write: bool) -> Direction {
+    if write { Direction::Write } else { Direction::Read }
+}
+
+fn context_or_copy(py: Python<'_>, context: Option<Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
+    match context {
+        Some(context) if !context.is_none() => Ok(context.unbind()),
+        _ => crate::context::copy_current(py),
+    }
+}
+
+#[pymethods]
+impl LoopCore {
+    #[new]
+    #[pyo3(signature = (backend = None))]
+    fn new(backend: Option<&str>) -> PyResult<Self> {
+        let backend = match backend {
+            None | Some("auto") => None,
+            Some("uring") => Some(Backend::Uring),
+            Some("epoll") => Some(Backend::Epoll),
+            Some(other) => {
+                return Err(PyValueError::new_err(format!(
+                    "backend must be 'uring', 'epoll' or None, not {other:?}"
+                )));
+            }
+        };
+        let config = DriverConfig { backend, ..DriverConfig::default() };
+        let engine = Engine::new(&config).map_err(|error| error::setup_error(&error))?;
+        Ok(Self {
+            backend: engine.backend(),
+            fallback_reason: engine.fallback_reason().map(str::to_owned),
+            waker: GilCell::new(Some(engine.waker())),
+            engine: GilCell::new(Some(Box::new(engine))),
+            ready: GilCell::new(VecDeque::new()),
+            timers: GilCell::new(Timers::default()),
+            hosts: GilCell::new(Hosts::default()),
+            flags: GilCell::new(Flags::default()),
+        })
+    }
+
+    /// ``"uring"`` or ``"epoll"``: what carries this loop's operations.
+    #[getter]
+    fn backend(&self) -> &'static str {
+        self.backend.as_str()
+    }
+
+    /// Why the automatic choice fell on epoll, or None.
+    #[getter]
+    fn _fallback_reason(&self) -> Option<&str> {
+        self.fallback_reason.as_deref()
+    }
+
+    // The state that asyncio's base class reads and writes ---------------------------------------
+
+    #[getter(_stopping)]
+    fn stopping_attribute(&self, py: Python<'_>) -> bool {
+        self.flags.with(py, |flags| flags.stopping)
+    }
+
+    #[setter(_stopping)]
+    fn set_stopping_attribute(&self, py: Python<'_>, value: bool) {
+        self.flags.with(py, |flags| flags.stopping = value);
+    }
+
+    #[getter(_closed)]
+    fn closed_attribute(&self, py: Python<'_>) -> bool {
+        self.flags.with(py, |flags| flags.closed)
+    }
+
+    #[setter(_closed)]
+    fn set_closed_attribute(&self, py: Python<'_>, value: bool) {
+        self.flags.with(py, |flags| flags.closed = value);
+    }
+
+    #[getter(_debug)]
+    fn debug_attribute(&self, py: Python<'_>) -> bool {
+        self.flags.with(py, |flags| flags.debug)
+    }
+
+    #[setter(_debug)]
+    fn set_debug_attribute(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let value = value.is_truthy()?;
+        self.flags.with(py, |flags| flags.debug = value);
+        Ok(())
+    }
+
+    #[getter(_thread_id)]
+    fn thread_id_attribute(&self, py: Python<'_>) -> Option<u64> {
+        self.flags.with(py, |flags| flags.thread_id)
+    }
+
+    #[setter(_thread_id)]
+    fn set_thread_id_attribute(&self, py: Python<'_>, value: Option<u64>) {
+        self.flags.with(py, |flags| flags.thread_id = value);
+    }
+
+    // Scheduling ---------------------------------------------------------------------------------
+
+    /// The loop's clock in seconds (``time.monotonic()``).
+    fn time(&self) -> f64 {
+        self.now()
+    }
+
+    #[pyo3(signature = (callback, *args, context = None))]
+    fn call_soon(
+        slf: &Bound<'_, Self>,
+        callback: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+        context: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
+        let handle = Self::make_handle(slf, "call_soon", callback, args, context)?;
+        let returned = handle.as_any().clone_ref(py);
+        slf.get().push_ready(py, Ready::Handle(handle));
+        Ok(returned)
+    }
+
+    #[pyo3(signature = (callback, *args, context = None))]
+    fn call_soon_threadsafe(
+        slf: &Bound<'_, Self>,
+        callback: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+        context: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
+        let this = slf.get();
+        let handle = Self::make_handle(slf, "call_soon_threadsafe", callback, args, context)?;
+        let returned = handle.as_any().clone_ref(py);
+        // The interpreter lock orders this push among all others; the loop's thread looks again after
+        // it has the lock back.
+        this.push_ready(py, Ready::Handle(handle));
+        if this.flags.with(py, |flags| flags.thread_id) != Some(current_thread_id()) {
+            this.wake(py);
+        }
+        Ok(returned)
+    }
+
+    #[pyo3(signature = (delay, callback, *args, context = None))]
+    fn call_later(
+        slf: &Bound<'_, Self>,
+        delay: &Bound<'_, PyAny>,
+        callback: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+        context: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        if delay.is_none() {
+            return Err(PyTypeError::new_err("delay must not be None"));
+        }
+        let when = slf.get().now() + delay.extract::<f64>()?;
+        Self::schedule(slf, "call_later", when, callback, args, context)
+    }
+
+    #[pyo3(signature = (when, callback, *args, context = None))]
+    fn call_at(
+        slf: &Bound<'_, Self>,
+        when: &Bound<'_, PyAny>,
+        callback: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+        context: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        if when.is_none() {
+            return Err(PyTypeError::new_err("when cannot be None"));
+        }
+        Self::schedule(slf, "call_at", when.extract()?, callback, args, context)
+    }
+
+    /// asyncio's TimerHandle (debug mode) tells its loop that it was cancelled.
+    fn _timer_handle_cancelled(&self, py: Python<'_>, _handle: &Bound<'_, PyAny>) {
+        self.timers.with(py, |timers| {
+            timers.cancelled.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        });
+    }
+
+    /// Stops the loop at the end of the current turn.
+    fn stop(&self, py: Python<'_>) {
+        self.flags.with(py, |flags| flags.stopping = true);
+    }
+
+    /// Runs turns until the loop is stopped. ``run_forever`` calls it between its set-up and clean-up.
+    fn _run_once(slf: &Bound<'_, Self>) -> PyResult<()> {
+        crate::turn::run_until_stopped(slf)
+    }
+
+    /// asyncio's signal handling hands over a handle of its own.
+    fn _add_callback(&self, py: Python<'_>, handle: Py<PyAny>) {
+        let handle = AnyHandle::Foreign(handle);
+        if !handle.is_cancelled(py) {
+            self.push_ready(py, Ready::Handle(handle));
+        }
+    }
+
+    fn _write_to_self(&self, py: Python<'_>) {
+        self.wake(py);
+    }
+
+    // Watchers -----------------------------------------------------------------------------------
+
+    #[pyo3(signature = (fd, callback, *args))]
+    fn _add_reader(
+        slf: &Bound<'_, Self>,
+        fd: &Bound<'_, PyAny>,
+        callback: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+    ) -> PyResult<Py<PyAny>> {
+        slf.get().check_closed(slf.py())?;
+        Self::watch(slf, file_descriptor(fd)?, false, callback, args)
+    }
+
+    #[pyo3(signature = (fd, callback, *args))]
+    fn _add_writer(
+        slf: &Bound<'_, Self>,
+        fd: &Bound<'_, PyAny>,
+        callback: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+    ) -> PyResult<Py<PyAny>> {
+        slf.get().check_closed(slf.py())?;
+        Self::watch(slf, file_descriptor(fd)?, true, callback, args)
+    }
+
+    fn _remove_reader(&self, py: Python<'_>, fd: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.unwatch(py, file_descriptor(fd)?, false)
+    }
+
+    fn _remove_writer(&self, py: Python<'_>, fd: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.unwatch(py, file_descriptor(fd)?, true)
+    }
+
+    fn _ensure_fd_no_transport(&self, py: Python<'_>, fd: &Bound<'_, PyAny>) -> PyResult<()> {
+        let number = file_descriptor(fd)?;
+        let watchable = self.hosts.with(py, |hosts| hosts.watchable_fds.contains(&number));
+        if watchable || self.flags.with(py, |flags| flags.closed) {
+            return Ok(());
+        }
+        if self.with_engine(py, |engine| engine.has_transport(number))? {
+            return Err(PyRuntimeError::new_err(format!(
+                "File descriptor {} is used by transport",
+                fd.repr()?
+            )));
+        }
+        Ok(())
+    }
+
+    /// Allows watchers on a transport's descriptor while sendfile() drives it.
+    fn _set_watchable(&self, py: Python<'_>, fd: RawFd, watchable: bool) {
+        self.hosts.with(py, |hosts| {
+            if watchable {
+                hosts.watchable_fds.insert(fd);
+            } else {
+                hosts.watchable_fds.remove(&fd);
+            }
+        });
+    }
+
+    // Transports ---------------------------------------------------------------------------------
+
+    /// Accepts connections on a listening socket that the caller keeps open until `_unlisten`.
+    fn _listen(
+        slf: &Bound<'_, Self>,
+        fd: RawFd,
+        protocol_factory: Py<PyAny>,
+        tls: Option<Py<PyAny>>,
+        server: Py<PyAny>,
+    ) -> PyResult<()> {
+        let py = slf.py();
+        let context = crate::context::copy_current(py)?;
+        let this = slf.get();
+        let key = this.with_engine(py, |engine| engine.listen(fd))?;
+        let host = ListenerHost { key, protocol_factory, tls, server, context };
+        let old = this.hosts.with(py, |hosts| hosts.listeners.insert(fd, host));
+        drop(old);
+        Ok(())
+    }
+
+    /// Stops accepting; the address is free once the caller has closed the socket.
+    fn _unlisten(&self, py: Python<'_>, fd: RawFd) -> PyResult<()> {
+        let host = self.hosts.with(py, |hosts| hosts.listeners.remove(&fd));
+        if let Some(host) = &host {
+            self.with_engine(py, |engine| engine.stop_listener(host.key))?
+                .map_err(|error| error::io_error(&error))?;
+        }
+        Ok(())
+    }
+
+    /// Accepts again after a failure (out of descriptors, for instance).
+    fn _relisten(&self, py: Python<'_>, fd: RawFd) -> PyResult<()> {
+        if let Some(key) = self.hosts.with(py, |hosts| hosts.listeners.get(&fd).map(|host| host.key)) {
+            self.with_engine(py, |engine| engine.resume_listener(key))?;
+        }
+        Ok(())
+    }
+
+    // The end ------------------------------------------------------------------------------------
+
+    /// Lets go of everything: cancels what is in flight and waits for the kernel, up to a second.
+    fn _core_close(&self, py: Python<'_>) {
+        let ready = self.ready.take(py);
+        let timers = self.timers.take(py);
+        let hosts = self.hosts.take(py);
+        let engine = self.engine.with(py, Option::take);
+        let waker = self.waker.with(py, Option::take);
+        if let Some(mut engine) = engine {
+            engine.shutdown(SHUTDOWN_LIMIT);
+        }
+        drop((ready, timers, hosts, waker));
+    }
+
+    /// In a forked child: the parent's ring must not be touched.
+    fn _after_fork_in_child(&self, py: Python<'_>) {
+        self.engine.with(py, |engine| {
+            if let Some(engine) = engine {
+                engine.after_fork_in_child();
+            }
+        });
+    }
+
+    fn _core_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = self.with_engine(py, |engine| engine.stats())?;
+        let dict = PyDict::new(py);
+        let driver = stats.driver;
+        for (name, value) in [
+            ("turns", stats.turns),
+            ("syscalls", driver.enters),
+            ("submissions", driver.submissions),
+            ("completions", driver.completions),
+            ("wakes", driver.wakes),
+            ("enobufs", driver.enobufs),
+            ("rearms", driver.rearms),
+            ("ops_in_flight", driver.in_flight as u64),
+            ("slots", driver.slots_capacity as u64),
+            ("buffers_total", driver.buffers_total as u64),
+            ("buffers_out", driver.buffers_out as u64),
+            ("streams", stats.streams as u64),
+            ("listeners", stats.listeners as u64),
+            ("datagrams", stats.datagrams as u64),
+            ("readers", stats.readers as u64),
+            ("writers", stats.writers as u64),
+            ("quic_endpoints", stats.quic_endpoints as u64),
+            ("quic_connections", stats.quic_connections as u64),
+            ("timers", self.timers.with(py, |timers| timers.len()) as u64),
+            ("ready", self.ready.with(py, |ready| ready.len()) as u64),
+        ] {
+            dict.set_item(name, value)?;
+        }
+        Ok(dict)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.ready.traverse(|ready| {
+            ready.iter().try_for_each(|item| match item {
+                Ready::Handle(handle) => handle.traverse(&visit),
+                Ready::Start(transport, waiter) => {
+                    visit.call(transport)?;
+                    visit.call(waiter)
+                }
+                Ready::StartDatagram(transport, waiter) => {
+                    visit.call(transport)?;
+                    visit.call(waiter)
+                }
+                Ready::Io => Ok(()),
+            })
+        }).unwrap_or(Ok(()))?;
+        self.timers
+            .traverse(|timers| timers.iter().try_for_each(|timer| timer.handle.traverse(&visit)))
+            .unwrap_or(Ok(()))?;
+        self.hosts.traverse(|hosts| hosts.traverse(&visit)).unwrap_or(Ok(()))
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        drop((self.ready.take(py), self.timers.take(py), self.hosts.take(py)));
+    }
+}
+
+impl LoopCore {
+    fn schedule(
+        slf: &Bound<'_, Self>,
+        method: &str,
+        when: f64,
+        callback: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+        context: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
+        let this = slf.get();
+        this.check_closed(py)?;
+        if when.is_nan() {
+            return Err(PyValueError::new_err("the time must not be NaN"));
+        }
+        if this.is_debug(py) {
+            let timer = slf.call_method1(
+                intern!(py, "_debug_timer"),
+                (method, when, callback, args, context),
+            )?;
+            let handle = AnyHandle::Foreign(timer.clone().unbind());
+            this.timers.with(py, |timers| timers.push(when, handle));
+            return Ok(timer.unbind());
+        }
+        let handle = Handle::new(
+            callback.clone().unbind(),
+            args.clone().unbind(),
+            context_or_copy(py, context)?,
+        );
+        let count = this.timers.with(py, |timers| timers.cancelled.clone());
+        let timer = Handle::new_timer(py, handle, when, &count)?;
+        let base = timer.bind(py).as_super().clone().unbind();
+        this.timers.with(py, |timers| timers.push(when, AnyHandle::Ours(base)));
+        Ok(timer.into_any())
+    }
+}
+
+impl Hosts {
+    pub fn stream(&self, py: Python<'_>, key: Key) -> Option<Py<StreamTransport>> {
+        let (at, transport) = self.streams.get(key.index as usize)?.as_ref()?;
+        (*at == key).then(|| transport.clone_ref(py))
+    }
+
+    pub fn datagram(&self, py: Python<'_>, key: Key) -> Option<Py<DatagramTransport>> {
+        let (at, transport) = self.datagrams.get(key.index as usize)?.as_ref()?;
+        (*at == key).then(|| transport.clone_ref(py))
+    }
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.streams.iter().flatten().try_for_each(|(_, transport)| visit.call(transport))?;
+        self.datagrams.iter().flatten().try_for_each(|(_, transport)| visit.call(transport))?;
+        self.watchers.values().try_for_each(|handle| handle.traverse(visit))?;
+        self.quic.values().try_for_each(|endpoint| visit.call(endpoint))?;
+        self.listeners.values().try_for_each(|host| {
+            visit.call(&host.protocol_factory)?;
+            visit.call(&host.tls)?;
+            visit.call(&host.server)?;
+            visit.call(&host.context)
+        })
+    }
+}
+
+/// Puts `value` at `key`'s place in a host list.
+pub fn host_at<T>(list: &mut Vec<Option<(Key, T)>>, key: Key, value: T) {
+    let index = key.index as usize;
+    if list.len() <= index {
+        list.resize_with(index + 1, || None);
+    }
+    list[index] = Some((key, value));
+}
+
+/// Takes `key`'s entry out of a host list.
+pub fn host_take<T>(list: &mut [Option<(Key, T)>], key: Key) -> Option<T> {
+    let entry = list.get_mut(key.index as usize)?;
+    if entry.as_ref().is_some_and(|(at, _)| *at == key) {
+        entry.take().map(|(_, value)| value)
+    } else {
+        None
+    }
+}
+
+/// An integer descriptor, or what has a `fileno()` (the rules of the `selectors` module).
+fn file_descriptor(fd: &Bound<'_, PyAny>) -> PyResult<RawFd> {
+    let number = match fd.extract::<RawFd>() {
+        Ok(number) => number,
+        Err(_) => fd
+            .call_method0(intern!(fd.py(), "fileno"))
+            .and_then(|number| number.extract::<RawFd>())
+            .map_err(|_| PyValueError::new_err(format!("Invalid file object: {fd}")))?,
+    };
+    if number < 0 {
+        return Err(PyValueError::new_err(format!("Invalid file descriptor: {number}")));
+    }
+    Ok(number)
+}
+
+/// What `threading.get_ident()` returns on this thread.
+pub fn current_thread_id() -> u64 {
+    // SAFETY: a plain C function that needs no interpreter state.
+    unsafe { pyo3::ffi::PyThread_get_thread_ident() as u64 }
+}
+
+/// How long closing a loop waits for the kernel to let go of cancelled operations.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(1);

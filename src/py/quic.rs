@@ -1,0 +1,63 @@
+//! QUIC for Python: the endpoint on a loop (or without one), the connection, its events.
+//!
+//! | file | noun |
+//! | --- | --- |
+//! | `endpoint` | `QuicEndpoint`: one UDP socket's worth of connections, from engine events to Python calls |
+//! | `connection` | `QuicConnectionCore`: the commands and the state of one connection |
+//! | `pending` | what a connection is told before it is connected |
+//! | `events` | the event classes |
+//! | `setup` | checked configurations, the key log |
+//! | `clock` | Python's seconds beside `Instant` |
+//! | `wire_buffer` | `Buffer`, for programs with their own framing |
+//!
+//! Nothing here decides what a packet means, and nothing runs per packet: a turn's events of a
+//! connection reach Python as one list.
+
+mod clock;
+mod connection;
+mod endpoint;
+mod events;
+mod pending;
+mod setup;
+mod wire_buffer;
+
+use pyo3::prelude::*;
+use uringcore_engine::Key;
+
+use crate::context::Entered;
+use crate::loop_core::LoopCore;
+
+pub use endpoint::QuicEndpoint;
+
+/// An endpoint of this loop has events.
+pub fn ready(slf: &Bound<'_, LoopCore>, key: Key, entered: &mut Entered) -> PyResult<()> {
+    match hosted(slf, key, false) {
+        Some(endpoint) => QuicEndpoint::deliver(endpoint.bind(slf.py()), Some(entered)),
+        None => Ok(()),
+    }
+}
+
+/// An endpoint of this loop is gone; its socket may be closed.
+pub fn closed(slf: &Bound<'_, LoopCore>, key: Key, entered: &mut Entered) -> PyResult<()> {
+    match hosted(slf, key, true) {
+        Some(endpoint) => QuicEndpoint::ended(endpoint.bind(slf.py()), entered),
+        None => Ok(()),
+    }
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<QuicEndpoint>()?;
+    m.add_class::<connection::QuicConnectionCore>()?;
+    events::register(m)?;
+    setup::register(m)?;
+    wire_buffer::register(m)
+}
+
+fn hosted(slf: &Bound<'_, LoopCore>, key: Key, forget: bool) -> Option<Py<QuicEndpoint>> {
+    let py = slf.py();
+    let object = slf.get().hosts.with(py, |hosts| match forget {
+        true => hosts.quic.remove(&key),
+        false => hosts.quic.get(&key).map(|object| object.clone_ref(py)),
+    })?;
+    object.bind(py).cast::<QuicEndpoint>().ok().map(|endpoint| endpoint.clone().unbind())
+}

@@ -1,0 +1,31 @@
+//! Python's clock (any float of seconds that only grows) beside the state machine's `Instant`.
+
+use std::time::{Duration, Instant};
+
+/// Ties the first time that Python names to the moment when the clock was made.
+pub struct Clock {
+    base: Instant,
+    origin: Option<f64>,
+}
+
+impl Clock {
+    pub fn new() -> Self {
+        Self { base: Instant::now(), origin: None }
+    }
+
+    /// `now` as an instant. A time before the first one named counts as that one.
+    pub fn instant(&mut self, now: f64) -> Instant {
+        let origin = *self.origin.get_or_insert(now);
+        let passed = Duration::try_from_secs_f64(now - origin).unwrap_or_default();
+        self.base.checked_add(passed).unwrap_or(self.base)
+    }
+
+    /// `instant` in Python's seconds, rounded up, so that a timer set to it finds itself due.
+    pub fn seconds(&self, instant: Instant) -> f64 {
+        let passed = instant.saturating_duration_since(self.base).as_secs_f64();
+        self.origin.unwrap_or(0.0) + passed + ROUNDING
+    }
+}
+
+/// More than what an `f64` of seconds since the machine's start can lose.
+const ROUNDING: f64 = 1e-6;

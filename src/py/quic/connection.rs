@@ -1,0 +1,660 @@
+//! `QuicConnectionCore`: one connection as Python commands it, whoever moves its packets.
+//!
+//! Python's `QuicConnection` is a subclass with the configuration. Here: commands, before and after
+//! the connection has begun and after its end, and the queue of events for programs that ask for
+//! them one by one. Not here: how events get here (`endpoint`).
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use pyo3::exceptions::{PyBlockingIOError, PyConnectionResetError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+use pyo3::{PyTraverseError, PyVisit};
+use uringcore_proto::quic::{
+    Connection, ConnectionKey, ConnectionStats, DatagramError, StreamError,
+};
+
+use super::endpoint::QuicEndpoint;
+use super::pending::{Command, Pending};
+use super::setup::{QuicClientSetup, QuicServerSetup};
+use crate::{address, buffer, cell::GilCell};
+
+/// Where the connection is in its life.
+enum Phase {
+    /// Not begun: commands wait.
+    Idle(Pending),
+    /// A server without a loop, before its client's first packet.
+    Listening(Pending, Py<QuicEndpoint>),
+    Running(Py<QuicEndpoint>, ConnectionKey),
+    /// Over. The endpoint is kept while it is the connection's own: the last packets are in it.
+    Over(Option<Py<QuicEndpoint>>, Box<Summary>),
+}
+
+/// What is still known after the end.
+#[derive(Default)]
+struct Summary {
+    stats: ConnectionStats,
+    remote: Option<std::net::SocketAddr>,
+    alpn: Option<Vec<u8>>,
+}
+
+struct State {
+    phase: Phase,
+    /// Called with each list of events; without one they wait in `queue`.
+    receiver: Option<Py<PyAny>>,
+    queue: VecDeque<Py<PyAny>>,
+    /// Whether `StreamFinished` is wanted: most programs do not pay for it.
+    notify_finished: bool,
+}
+
+/// The connection without its configuration.
+#[pyclass(frozen, subclass, weakref, module = "uringcore._uringcore")]
+pub struct QuicConnectionCore {
+    state: GilCell<State>,
+}
+
+/// What a command found.
+enum Found {
+    Queued(Result<(), StreamError>),
+    Running(Py<QuicEndpoint>, ConnectionKey),
+    Over,
+}
+
+impl QuicConnectionCore {
+    /// Hands over one turn's events.
+    pub fn receive(&self, py: Python<'_>, list: &Bound<'_, PyList>) -> PyResult<()> {
+        let receiver =
+            self.state.with(py, |state| state.receiver.as_ref().map(|call| call.clone_ref(py)));
+        match receiver {
+            Some(receiver) => receiver.bind(py).call1((list,)).map(drop),
+            None => {
+                let objects: Vec<_> = list.iter().map(Bound::unbind).collect();
+                self.state.with(py, |state| state.queue.extend(objects));
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether the program wants to hear of acknowledged ends of streams.
+    pub fn wants_finished(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| state.notify_finished)
+    }
+
+    /// The connection is over: keeps what may still be asked for.
+    pub fn finish(&self, py: Python<'_>, endpoint: &QuicEndpoint, key: ConnectionKey) {
+        let summary = endpoint
+            .with_connection(py, key, |connection, _| Summary {
+                stats: connection.stats(),
+                remote: Some(connection.remote_addr()),
+                alpn: connection.alpn().map(<[u8]>::to_vec),
+            })
+            .ok()
+            .flatten()
+            .unwrap_or_default();
+        let old = self.state.with(py, |state| {
+            let own = match &state.phase {
+                Phase::Running(endpoint, _) if endpoint.get().is_own() => {
+                    Some(endpoint.clone_ref(py))
+                }
+                _ => None,
+            };
+            std::mem::replace(&mut state.phase, Phase::Over(own, Box::new(summary)))
+        });
+        drop(old);
+    }
+
+    /// The running connection, or what became of a command that waits instead.
+    fn find(&self, py: Python<'_>, waiting: impl FnOnce() -> Command) -> Found {
+        self.state.with(py, |state| match &mut state.phase {
+            Phase::Idle(pending) | Phase::Listening(pending, _) => {
+                Found::Queued(pending.push(waiting()))
+            }
+            Phase::Running(endpoint, key) => Found::Running(endpoint.clone_ref(py), *key),
+            Phase::Over(..) => Found::Over,
+        })
+    }
+
+    /// A command on a stream. After the connection's end it does nothing, as in aioquic: the program
+    /// has been told by `ConnectionTerminated`.
+    fn stream_command(
+        &self,
+        py: Python<'_>,
+        stream_id: u64,
+        waiting: impl FnOnce() -> Command,
+        run: impl FnOnce(&mut Connection) -> Result<(), StreamError>,
+    ) -> PyResult<()> {
+        let result = match self.find(py, waiting) {
+            Found::Queued(result) => result,
+            Found::Running(endpoint, key) => {
+                endpoint.get().with_connection(py, key, |c, _| run(c))?.unwrap_or(Ok(()))
+            }
+            Found::Over => Ok(()),
+        };
+        result.or_else(|error| stream_error(stream_id, error))
+    }
+
+    /// Runs `run` while the connection is running; `None` before and after.
+    fn running<R>(
+        &self,
+        py: Python<'_>,
+        run: impl FnOnce(&mut Connection) -> R,
+    ) -> PyResult<Option<R>> {
+        let found = self.state.with(py, |state| match &state.phase {
+            Phase::Running(endpoint, key) => Some((endpoint.clone_ref(py), *key)),
+            _ => None,
+        });
+        match found {
+            Some((endpoint, key)) => endpoint.get().with_connection(py, key, |c, _| run(c)),
+            None => Ok(None),
+        }
+    }
+
+    fn own_endpoint(&self, py: Python<'_>) -> Option<Py<QuicEndpoint>> {
+        self.state.with(py, |state| match &state.phase {
+            Phase::Listening(_, endpoint) | Phase::Running(endpoint, _) => {
+                Some(endpoint.clone_ref(py))
+            }
+            Phase::Over(endpoint, _) => endpoint.as_ref().map(|endpoint| endpoint.clone_ref(py)),
+            Phase::Idle(_) => None,
+        })
+    }
+
+    /// Takes the waiting commands out; an error when the connection has begun already.
+    fn take_pending(&self, py: Python<'_>) -> PyResult<Pending> {
+        self.state.with(py, |state| match &mut state.phase {
+            Phase::Idle(pending) | Phase::Listening(pending, _) => {
+                let empty = Pending::new(pending.is_client());
+                Ok(std::mem::replace(pending, empty))
+            }
+            _ => Err(PyRuntimeError::new_err("this connection has already begun")),
+        })
+    }
+
+    /// From now on packets move: carries out what has waited.
+    fn begin(
+        &self,
+        py: Python<'_>,
+        endpoint: Py<QuicEndpoint>,
+        key: ConnectionKey,
+        pending: Pending,
+    ) -> PyResult<()> {
+        let old = self.state.with(py, |state| {
+            std::mem::replace(&mut state.phase, Phase::Running(endpoint.clone_ref(py), key))
+        });
+        drop(old);
+        endpoint.get().with_connection(py, key, |connection, _| pending.replay(connection))?;
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl QuicConnectionCore {
+    #[new]
+    #[pyo3(signature = (*_args, is_client = true, **_kwargs))]
+    fn new(
+        _args: &Bound<'_, PyTuple>,
+        is_client: bool,
+        _kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> Self {
+        let phase = Phase::Idle(Pending::new(is_client));
+        Self { state: GilCell::new(State { phase, receiver: None, queue: VecDeque::new(), notify_finished: false }) }
+    }
+
+    // Beginning ----------------------------------------------------------------------------------
+
+    /// Says which side this is, before anything else is done.
+    fn _set_side(&self, py: Python<'_>, is_client: bool) {
+        let old = self.state.with(py, |state| match state.phase {
+            Phase::Idle(_) => {
+                Some(std::mem::replace(&mut state.phase, Phase::Idle(Pending::new(is_client))))
+            }
+            _ => None,
+        });
+        drop(old);
+    }
+
+    /// Begins a client's connection on `endpoint`, or without a loop when that is None.
+    #[pyo3(signature = (endpoint, setup, addr, server_name, now))]
+    fn _start_client(
+        slf: &Bound<'_, Self>,
+        endpoint: Option<Py<QuicEndpoint>>,
+        setup: &Bound<'_, QuicClientSetup>,
+        addr: &Bound<'_, PyAny>,
+        server_name: &str,
+        now: f64,
+    ) -> PyResult<()> {
+        let py = slf.py();
+        let remote = address::inet_from_python(addr)?;
+        let setup = setup.get();
+        let endpoint = match endpoint {
+            Some(endpoint) => endpoint,
+            None => {
+                let length = setup.shared.connection_id_length;
+                Py::new(py, QuicEndpoint::new_own(py, length, Some(1), None)?)?
+            }
+        };
+        if slf.get()._is_started(py) {
+            return Err(PyRuntimeError::new_err("connect() may be called once"));
+        }
+        let held = slf.clone().unbind();
+        let key = endpoint.get().open(py, held, setup, remote, server_name, Some(now))?;
+        let pending = slf.get().take_pending(py)?;
+        slf.get().begin(py, endpoint, key, pending)
+    }
+
+    /// Waits for one client's first packet, without a loop.
+    fn _start_server(slf: &Bound<'_, Self>, setup: &Bound<'_, QuicServerSetup>) -> PyResult<()> {
+        let py = slf.py();
+        let length = setup.get().shared.connection_id_length;
+        let endpoint = Py::new(py, QuicEndpoint::new_own(py, length, Some(1), Some(setup.get()))?)?;
+        endpoint.get().set_on_accept(py, slf.getattr("_accepted")?.unbind());
+        let pending = slf.get().take_pending(py)?;
+        let old = slf.get().state.with(py, |state| {
+            std::mem::replace(&mut state.phase, Phase::Listening(pending, endpoint))
+        });
+        drop(old);
+        Ok(())
+    }
+
+    /// A server's endpoint has accepted this connection.
+    fn _accepted(slf: &Bound<'_, Self>, endpoint: Py<QuicEndpoint>, key: u64) -> PyResult<()> {
+        let py = slf.py();
+        let key = ConnectionKey::from_u64(key);
+        let pending = slf.get().take_pending(py)?;
+        endpoint.get().adopt(py, key, slf.clone().unbind());
+        slf.get().begin(py, endpoint, key, pending)
+    }
+
+    /// Events go to `receiver(list)` from now on; None lets them wait for `next_event`.
+    fn _set_receiver(&self, py: Python<'_>, receiver: Option<Py<PyAny>>) {
+        let old = self.state.with(py, |state| std::mem::replace(&mut state.receiver, receiver));
+        drop(old);
+    }
+
+    /// From now on `StreamFinished` events are delivered.
+    fn _notify_finished(&self, py: Python<'_>) {
+        self.state.with(py, |state| state.notify_finished = true);
+    }
+
+    /// The endpoint that this connection is on, or None before it began and after it ended on a loop.
+    #[getter]
+    fn _endpoint(&self, py: Python<'_>) -> Option<Py<QuicEndpoint>> {
+        self.own_endpoint(py)
+    }
+
+    /// Whether packets have begun to move (and may have stopped again).
+    #[getter]
+    fn _is_started(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| matches!(state.phase, Phase::Running(..) | Phase::Over(..)))
+    }
+
+    /// Whether the connection is over.
+    #[getter]
+    fn is_closed(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| matches!(state.phase, Phase::Over(..)))
+    }
+
+    /// Whether the handshake is complete and the connection is open.
+    #[getter]
+    fn is_established(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.running(py, |connection| connection.is_established())?.unwrap_or(false))
+    }
+
+    // Streams ------------------------------------------------------------------------------------
+
+    /// The id that the next stream of ours will have. It is taken when something is sent on it.
+    #[pyo3(signature = (is_unidirectional = false))]
+    fn get_next_available_stream_id(&self, py: Python<'_>, is_unidirectional: bool) -> PyResult<u64> {
+        let waiting = self.state.with(py, |state| match &state.phase {
+            Phase::Idle(pending) | Phase::Listening(pending, _) => {
+                Some(pending.next_stream_id(is_unidirectional))
+            }
+            _ => None,
+        });
+        if let Some(stream_id) = waiting {
+            return Ok(stream_id);
+        }
+        self.running(py, |connection| connection.next_stream_id(is_unidirectional))?
+            .ok_or_else(|| PyConnectionResetError::new_err("the connection is closed"))
+    }
+
+    /// Queues data on a stream, which is opened if it is ours and new; `end_stream` finishes it.
+    ///
+    /// Raises `ValueError` for a stream that does not exist or does not go this way, `RuntimeError`
+    /// after the stream was finished and `ConnectionResetError` after it was reset, by us or because
+    /// the peer wants no more. After the connection's end the data is discarded.
+    #[pyo3(signature = (stream_id, data, end_stream = false))]
+    fn send_stream_data(
+        &self,
+        py: Python<'_>,
+        stream_id: u64,
+        data: &Bound<'_, PyAny>,
+        end_stream: bool,
+    ) -> PyResult<()> {
+        let data = buffer::bytes_like(data)?;
+        let found = self.state.with(py, |state| match &state.phase {
+            Phase::Running(endpoint, key) => Some((endpoint.clone_ref(py), *key)),
+            _ => None,
+        });
+        // The common case first: no copy of `data` for a command that need not wait.
+        let result = match found {
+            Some((endpoint, key)) => endpoint
+                .get()
+                .with_connection(py, key, |c, _| c.send_stream(stream_id, data, end_stream))?
+                .unwrap_or(Ok(())),
+            None => {
+                let command = || Command::SendStream { stream_id, data, fin: end_stream };
+                match self.find(py, command) {
+                    Found::Queued(result) => result,
+                    _ => Ok(()),
+                }
+            }
+        };
+        result.or_else(|error| stream_error(stream_id, error))
+    }
+
+    /// Abandons our side of a stream (RFC 9000 section 19.4).
+    fn reset_stream(&self, py: Python<'_>, stream_id: u64, error_code: u64) -> PyResult<()> {
+        self.stream_command(
+            py,
+            stream_id,
+            || Command::ResetStream { stream_id, error_code },
+            |connection| connection.reset_stream(stream_id, error_code),
+        )
+    }
+
+    /// Asks the peer to stop sending on a stream (RFC 9000 section 19.5).
+    fn stop_stream(&self, py: Python<'_>, stream_id: u64, error_code: u64) -> PyResult<()> {
+        self.stream_command(
+            py,
+            stream_id,
+            || Command::StopStream { stream_id, error_code },
+            |connection| connection.stop_stream(stream_id, error_code),
+        )
+    }
+
+    /// Sends streams of higher priority first, those of equal priority in turn. The default is 0.
+    fn set_stream_priority(&self, py: Python<'_>, stream_id: u64, priority: i32) -> PyResult<()> {
+        self.stream_command(
+            py,
+            stream_id,
+            || Command::Priority { stream_id, priority },
+            |connection| connection.set_priority(stream_id, priority),
+        )
+    }
+
+    /// Reads nothing more from a stream until `resume_stream`: the peer runs out of credit.
+    fn pause_stream(&self, py: Python<'_>, stream_id: u64) -> PyResult<()> {
+        self.running(py, |connection| connection.pause_stream(stream_id)).map(drop)
+    }
+
+    /// Reads from a paused stream again.
+    fn resume_stream(&self, py: Python<'_>, stream_id: u64) -> PyResult<()> {
+        self.running(py, |connection| connection.resume_stream(stream_id)).map(drop)
+    }
+
+    /// Bytes that wait to be sent on a stream.
+    fn get_send_buffer_size(&self, py: Python<'_>, stream_id: u64) -> PyResult<usize> {
+        let waiting = self.state.with(py, |state| match &state.phase {
+            Phase::Idle(pending) | Phase::Listening(pending, _) => {
+                Some(pending.queued_bytes(stream_id))
+            }
+            _ => None,
+        });
+        match waiting {
+            Some(bytes) => Ok(bytes),
+            None => {
+                Ok(self.running(py, |c| c.send_queue_bytes(stream_id))?.unwrap_or_default())
+            }
+        }
+    }
+
+    // Datagrams, pings, keys ---------------------------------------------------------------------
+
+    /// Queues one DATAGRAM frame (RFC 9221).
+    ///
+    /// Raises `ValueError` when it does not fit in a packet or the peer takes none, and
+    /// `BlockingIOError` when the queue is full.
+    fn send_datagram_frame(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        let data: Bytes = buffer::bytes_like(data)?;
+        let queued = data.clone();
+        match self.find(py, || Command::SendDatagram { data: queued }) {
+            Found::Running(endpoint, key) => {
+                let sent = endpoint.get().with_connection(py, key, |c, _| c.send_datagram(data))?;
+                sent.unwrap_or(Ok(())).or_else(datagram_error)
+            }
+            Found::Queued(_) | Found::Over => Ok(()),
+        }
+    }
+
+    /// The most bytes that `send_datagram_frame` takes now; None when the peer takes none.
+    #[getter]
+    fn max_datagram_size(&self, py: Python<'_>) -> PyResult<Option<usize>> {
+        Ok(self.running(py, |connection| connection.max_datagram_size())?.flatten())
+    }
+
+    /// Sends a PING; `PingAcknowledged(uid)` follows.
+    fn send_ping(&self, py: Python<'_>, uid: u64) -> PyResult<()> {
+        match self.find(py, || Command::Ping { uid }) {
+            Found::Running(endpoint, key) => {
+                endpoint.get().with_connection(py, key, |c, _| c.ping(uid)).map(drop)
+            }
+            Found::Queued(_) | Found::Over => Ok(()),
+        }
+    }
+
+    /// Changes the packet protection keys (RFC 9001 section 6).
+    fn request_key_update(&self, py: Python<'_>) -> PyResult<()> {
+        self.running(py, |connection| connection.request_key_update()).map(drop)
+    }
+
+    /// Uses another of the peer's connection ids, where the state machine can.
+    fn change_connection_id(&self, py: Python<'_>) -> PyResult<()> {
+        self.running(py, |connection| connection.change_connection_id()).map(drop)
+    }
+
+    /// Closes the connection. With `frame_type` the code is the transport's, else the application's.
+    #[pyo3(signature = (error_code = 0, frame_type = None, reason_phrase = ""))]
+    fn close(
+        &self,
+        py: Python<'_>,
+        error_code: u64,
+        frame_type: Option<u64>,
+        reason_phrase: &str,
+    ) -> PyResult<()> {
+        let found = self.state.with(py, |state| match &state.phase {
+            Phase::Running(endpoint, key) => Some((endpoint.clone_ref(py), *key)),
+            _ => None,
+        });
+        let Some((endpoint, key)) = found else {
+            return Ok(());
+        };
+        let reason = reason_phrase.as_bytes();
+        endpoint
+            .get()
+            .with_connection(py, key, |c, now| c.close(now, error_code, frame_type, reason))
+            .map(drop)
+    }
+
+    // What is known ------------------------------------------------------------------------------
+
+    /// The peer's address, or None before the connection began.
+    fn get_peer_address<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let remote = self.state.with(py, |state| match &state.phase {
+            Phase::Over(_, summary) => summary.remote,
+            _ => None,
+        });
+        let remote = match remote {
+            Some(remote) => Some(remote),
+            None => self.running(py, |connection| connection.remote_addr())?,
+        };
+        remote.map(|remote| address::inet_to_python(py, remote)).transpose()
+    }
+
+    /// The application protocol agreed by ALPN, or None.
+    #[getter]
+    fn alpn_protocol<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyString>>> {
+        let kept = self.state.with(py, |state| match &state.phase {
+            Phase::Over(_, summary) => summary.alpn.clone(),
+            _ => None,
+        });
+        let alpn = match kept {
+            Some(alpn) => Some(alpn),
+            None => self.running(py, |c| c.alpn().map(<[u8]>::to_vec))?.flatten(),
+        };
+        Ok(alpn.map(|raw| PyString::new(py, &String::from_utf8_lossy(&raw))))
+    }
+
+    /// The name that the client asked for (server side), or connected to.
+    #[getter]
+    fn server_name(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        Ok(self.running(py, |c| c.server_name().map(str::to_owned))?.flatten())
+    }
+
+    /// The peer's certificate chain in DER, leaf first; empty before the handshake is complete.
+    fn get_peer_certificates<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let chain = self.running(py, |connection| connection.peer_certificates())?.flatten();
+        Ok(chain.unwrap_or_default().iter().map(|der| PyBytes::new(py, der)).collect())
+    }
+
+    /// Counters and estimates. Times in seconds, sizes in bytes. After the end: the last ones.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let kept = self.state.with(py, |state| match &state.phase {
+            Phase::Over(_, summary) => Some(summary.stats),
+            _ => None,
+        });
+        let stats = match kept {
+            Some(stats) => stats,
+            None => self.running(py, |connection| connection.stats())?.unwrap_or_default(),
+        };
+        stats_to_dict(py, &stats)
+    }
+
+    // Without a loop -----------------------------------------------------------------------------
+
+    /// The next event, or None.
+    fn next_event(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        if let Some(event) = self.state.with(py, |state| state.queue.pop_front()) {
+            return Ok(Some(event));
+        }
+        // Commands may have caused some since the last datagram.
+        if let Some(endpoint) = self.own_endpoint(py)
+            && endpoint.get().is_own()
+        {
+            QuicEndpoint::deliver(endpoint.bind(py), None)?;
+        }
+        Ok(self.state.with(py, |state| state.queue.pop_front()))
+    }
+
+    /// Takes one datagram in. Not for connections on a loop, which receives for them.
+    fn receive_datagram(
+        &self,
+        py: Python<'_>,
+        data: &[u8],
+        addr: &Bound<'_, PyAny>,
+        now: f64,
+    ) -> PyResult<()> {
+        match self.own_endpoint(py) {
+            Some(endpoint) => QuicEndpoint::receive_datagram(endpoint.bind(py), data, addr, now),
+            None => Ok(()),
+        }
+    }
+
+    /// What has to go out now, as `(data, address)`. Empty on a loop, which sends by itself.
+    fn datagrams_to_send<'py>(&self, py: Python<'py>, now: f64) -> PyResult<Bound<'py, PyList>> {
+        match self.own_endpoint(py) {
+            Some(endpoint) => endpoint.get().datagrams_to_send(py, now),
+            None => Ok(PyList::empty(py)),
+        }
+    }
+
+    /// When `handle_timer` wants to be called, in the caller's seconds. None on a loop.
+    fn get_timer(&self, py: Python<'_>) -> Option<f64> {
+        self.own_endpoint(py).and_then(|endpoint| endpoint.get().get_timer(py))
+    }
+
+    /// It is `now`: handles what is due.
+    fn handle_timer(&self, py: Python<'_>, now: f64) -> PyResult<()> {
+        match self.own_endpoint(py) {
+            Some(endpoint) => QuicEndpoint::handle_timer(endpoint.bind(py), now),
+            None => Ok(()),
+        }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.state
+            .traverse(|state| {
+                visit.call(&state.receiver)?;
+                state.queue.iter().try_for_each(|event| visit.call(event))?;
+                match &state.phase {
+                    Phase::Listening(_, endpoint) | Phase::Running(endpoint, _) => {
+                        visit.call(endpoint)
+                    }
+                    Phase::Over(endpoint, _) => visit.call(endpoint),
+                    Phase::Idle(_) => Ok(()),
+                }
+            })
+            .unwrap_or(Ok(()))
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        let old = self.state.with(py, |state| {
+            let phase = std::mem::replace(&mut state.phase, Phase::Over(None, Box::default()));
+            (phase, state.receiver.take(), std::mem::take(&mut state.queue))
+        });
+        drop(old);
+    }
+}
+
+fn stats_to_dict<'py>(py: Python<'py>, stats: &ConnectionStats) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for (name, value) in [
+        ("datagrams_sent", stats.datagrams_sent),
+        ("bytes_sent", stats.bytes_sent),
+        ("datagrams_received", stats.datagrams_received),
+        ("bytes_received", stats.bytes_received),
+        ("packets_sent", stats.packets_sent),
+        ("packets_lost", stats.packets_lost),
+        ("bytes_lost", stats.bytes_lost),
+        ("congestion_events", stats.congestion_events),
+        ("congestion_window", stats.congestion_window),
+        ("path_mtu", u64::from(stats.path_mtu)),
+        ("send_queue_bytes", stats.send_queue_bytes as u64),
+        ("stream_frames_sent", stats.stream_frames_sent),
+        ("stream_frames_received", stats.stream_frames_received),
+        ("datagram_frames_sent", stats.datagram_frames_sent),
+        ("datagram_frames_received", stats.datagram_frames_received),
+        ("datagram_frames_dropped", stats.datagram_frames_dropped),
+    ] {
+        dict.set_item(name, value)?;
+    }
+    dict.set_item("rtt", stats.rtt.as_secs_f64())?;
+    dict.set_item("min_rtt", stats.min_rtt.as_secs_f64())?;
+    Ok(dict)
+}
+
+/// A wrong id is the caller's mistake, a finished stream too; a reset one may be the peer's doing.
+fn stream_error(stream_id: u64, error: StreamError) -> PyResult<()> {
+    let message = format!("stream {stream_id}: {error}");
+    match error {
+        StreamError::Closed => Ok(()),
+        StreamError::Reset => Err(PyConnectionResetError::new_err(message)),
+        StreamError::Finished => Err(PyRuntimeError::new_err(message)),
+        StreamError::Unknown | StreamError::WrongDirection | StreamError::OutOfRange => {
+            Err(PyValueError::new_err(message))
+        }
+    }
+}
+
+fn datagram_error(error: DatagramError) -> PyResult<()> {
+    match error {
+        DatagramError::Closed => Ok(()),
+        DatagramError::Full => {
+            Err(PyBlockingIOError::new_err((libc::EAGAIN, error.to_string())))
+        }
+        DatagramError::TooLarge { .. } | DatagramError::Unsupported => {
+            Err(PyValueError::new_err(error.to_string()))
+        }
+    }
+}

@@ -1,0 +1,573 @@
+//! `QuicEndpoint`: one UDP socket's worth of connections, on a loop's engine or on its own.
+//!
+//! Here: connecting, accepting, and the way of events from the state machines to Python, one list a
+//! connection and turn. Not here: the socket's own work (the engine's `quic_endpoint`) and what a
+//! connection can be told (`connection`).
+//!
+//! No Python code runs while the engine or a cell is borrowed: events are taken out first, turned
+//! into objects afterwards.
+
+use std::collections::HashMap;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::BytesMut;
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use pyo3::{PyTraverseError, PyVisit, intern};
+use uringcore_engine::{Key, SocketFd};
+use uringcore_proto::quic::{
+    ConnectError, Connection, ConnectionKey, DatagramMeta, Endpoint, EndpointSettings, Event,
+};
+
+use super::clock::Clock;
+use super::connection::QuicConnectionCore;
+use super::events;
+use super::setup::{KeyLog, QuicClientSetup, QuicServerSetup};
+use crate::context::{self, Entered};
+use crate::loop_core::LoopCore;
+use crate::{address, cell::GilCell, error};
+
+/// Where the state machines live.
+enum Home {
+    /// On a loop's engine, which moves the packets.
+    Loop { owner: Py<LoopCore>, key: Key, context: Py<PyAny> },
+    /// Here: whoever holds this object moves the packets and tells the time.
+    Own(GilCell<Own>),
+}
+
+struct Own {
+    endpoint: Endpoint,
+    clock: Clock,
+    now: Instant,
+}
+
+#[derive(Default)]
+struct State {
+    connections: HashMap<ConnectionKey, Py<QuicConnectionCore>>,
+    /// Called as `on_accept(endpoint, key)`; it makes the connection object.
+    on_accept: Option<Py<PyAny>>,
+    /// Called as `on_closed()` when the socket is released.
+    on_closed: Option<Py<PyAny>>,
+    /// `(high, low)` for accepted connections.
+    watermarks: Option<(usize, usize)>,
+    key_logs: Vec<Arc<KeyLog>>,
+}
+
+/// One UDP socket with its QUIC connections.
+#[pyclass(frozen, weakref, module = "uringcore._uringcore")]
+pub struct QuicEndpoint {
+    home: Home,
+    state: GilCell<State>,
+}
+
+impl QuicEndpoint {
+    /// Runs `run` on the state machines. Fails when the loop or the endpoint is gone.
+    pub fn with_protocol<R>(
+        &self,
+        py: Python<'_>,
+        run: impl FnOnce(&mut Endpoint, Instant) -> R,
+    ) -> PyResult<R> {
+        match &self.home {
+            Home::Own(cell) => Ok(cell.with(py, |own| run(&mut own.endpoint, own.now))),
+            Home::Loop { owner, key, .. } => {
+                let result = owner.get().with_engine(py, |engine| {
+                    engine.quic(*key).map(|endpoint| run(endpoint.protocol(), Instant::now()))
+                })?;
+                result.ok_or_else(|| PyRuntimeError::new_err("the QUIC endpoint is closed"))
+            }
+        }
+    }
+
+    /// Runs `run` on one connection; `None` when it is over, or the loop is.
+    pub fn with_connection<R>(
+        &self,
+        py: Python<'_>,
+        key: ConnectionKey,
+        run: impl FnOnce(&mut Connection, Instant) -> R,
+    ) -> PyResult<Option<R>> {
+        match &self.home {
+            Home::Own(cell) => Ok(cell.with(py, |own| {
+                own.endpoint.connection(key).map(|connection| run(connection, own.now))
+            })),
+            Home::Loop { owner, key: at, .. } => {
+                let owner = owner.get();
+                if owner.flags.with(py, |flags| flags.closed) {
+                    return Ok(None);
+                }
+                owner.with_engine(py, |engine| {
+                    let connection = engine.quic(*at)?.protocol().connection(key)?;
+                    Some(run(connection, Instant::now()))
+                })
+            }
+        }
+    }
+
+    pub fn is_own(&self) -> bool {
+        matches!(self.home, Home::Own(_))
+    }
+
+    /// An endpoint without a loop.
+    pub fn new_own(
+        py: Python<'_>,
+        connection_id_length: usize,
+        max_connections: Option<usize>,
+        server: Option<&QuicServerSetup>,
+    ) -> PyResult<Self> {
+        let settings = endpoint_settings(py, connection_id_length, max_connections)?;
+        let endpoint = Endpoint::new(settings, server.map(|server| server.setup.clone()));
+        let own = Own { endpoint, clock: Clock::new(), now: Instant::now() };
+        let state = State {
+            watermarks: server.map(|server| server.shared.watermarks),
+            key_logs: server.and_then(|server| server.shared.key_log.clone()).into_iter().collect(),
+            ..State::default()
+        };
+        Ok(Self { home: Home::Own(GilCell::new(own)), state: GilCell::new(state) })
+    }
+
+    /// Begins a client's connection; its events go to `connection` from now on.
+    pub fn open(
+        &self,
+        py: Python<'_>,
+        connection: Py<QuicConnectionCore>,
+        setup: &QuicClientSetup,
+        remote: std::net::SocketAddr,
+        server_name: &str,
+        now: Option<f64>,
+    ) -> PyResult<ConnectionKey> {
+        self.set_time(py, now);
+        let watermarks = setup.shared.watermarks;
+        let key = self
+            .with_protocol(py, |endpoint, now| {
+                let key = endpoint.connect(now, &setup.setup, remote, server_name)?;
+                if let Some(connection) = endpoint.connection(key) {
+                    connection.set_watermarks(watermarks.0, watermarks.1);
+                }
+                Ok(key)
+            })?
+            .map_err(|error| connect_error(&error))?;
+        self.state.with(py, |state| {
+            state.connections.insert(key, connection);
+            if let Some(log) = &setup.shared.key_log
+                && !state.key_logs.iter().any(|known| Arc::ptr_eq(known, log))
+            {
+                state.key_logs.push(log.clone());
+            }
+        });
+        Ok(key)
+    }
+
+    /// Takes charge of an accepted connection's events.
+    pub fn adopt(&self, py: Python<'_>, key: ConnectionKey, connection: Py<QuicConnectionCore>) {
+        let old = self.state.with(py, |state| state.connections.insert(key, connection));
+        drop(old);
+    }
+
+    /// `on_accept(endpoint, key)` makes the objects of accepted connections.
+    pub fn set_on_accept(&self, py: Python<'_>, on_accept: Py<PyAny>) {
+        let old = self.state.with(py, |state| state.on_accept.replace(on_accept));
+        drop(old);
+    }
+
+    /// From now on it is `now`, on an endpoint without a loop.
+    pub fn set_time(&self, py: Python<'_>, now: Option<f64>) {
+        if let (Home::Own(cell), Some(now)) = (&self.home, now) {
+            cell.with(py, |own| own.now = own.now.max(own.clock.instant(now)));
+        }
+    }
+
+    /// Hands every waiting event to its connection's receiver or queue. On a loop only what has to
+    /// leave the loop is returned; without one, the first error that a receiver raised.
+    pub fn deliver(slf: &Bound<'_, Self>, mut entered: Option<&mut Entered>) -> PyResult<()> {
+        let py = slf.py();
+        let mut waiting = slf.get().take_events(py)?.into_iter().peekable();
+        let mut first_error = None;
+        while let Some((key, first)) = waiting.next() {
+            let mut group = vec![first];
+            while let Some((_, event)) = waiting.next_if(|(next, _)| *next == key) {
+                group.push(event);
+            }
+            let delivered = Self::deliver_to(slf, key, group, entered.as_deref_mut())
+                .or_else(|error| Self::report(slf, RECEIVER_RAISED, error, entered.as_deref_mut()));
+            // One connection's program cannot keep the others from their events.
+            first_error = first_error.or(delivered.err());
+        }
+        let flushed = slf.get().flush_key_logs(py);
+        first_error.map_or(flushed, Err)
+    }
+
+    /// The engine has let go of the socket.
+    pub fn ended(slf: &Bound<'_, Self>, entered: &mut Entered) -> PyResult<()> {
+        let py = slf.py();
+        let state = slf.get().state.take(py);
+        if let (Home::Loop { context, .. }, Some(on_closed)) = (&slf.get().home, &state.on_closed) {
+            entered.switch(py, context)?;
+            if let Err(error) = on_closed.bind(py).call0() {
+                return Self::report(slf, "Exception in a QUIC endpoint's end", error, Some(entered));
+            }
+        }
+        Ok(())
+    }
+
+    fn take_events(&self, py: Python<'_>) -> PyResult<Vec<(ConnectionKey, Event)>> {
+        let mut events = Vec::new();
+        match &self.home {
+            Home::Own(cell) => cell.with(py, |own| {
+                events.extend(std::iter::from_fn(|| own.endpoint.poll_event()));
+            }),
+            Home::Loop { owner, key, .. } => owner.get().with_engine(py, |engine| {
+                if let Some(endpoint) = engine.quic(*key) {
+                    events.extend(std::iter::from_fn(|| endpoint.poll_event()));
+                }
+            })?,
+        }
+        Ok(events)
+    }
+
+    fn deliver_to(
+        slf: &Bound<'_, Self>,
+        key: ConnectionKey,
+        group: Vec<Event>,
+        mut entered: Option<&mut Entered>,
+    ) -> PyResult<()> {
+        let py = slf.py();
+        let this = slf.get();
+        if let (Home::Loop { context, .. }, Some(entered)) = (&this.home, entered.as_deref_mut()) {
+            entered.switch(py, context)?;
+        }
+        if matches!(group.first(), Some(Event::Accepted)) {
+            Self::accept(slf, key)?;
+        }
+        let closes = matches!(group.last(), Some(Event::Closed { .. }));
+        let connection = this.state.with(py, |state| match closes {
+            true => state.connections.remove(&key),
+            false => state.connections.get(&key).map(|connection| connection.clone_ref(py)),
+        });
+        // Nobody wanted it: the program refused it while accepting.
+        let Some(connection) = connection else {
+            return Ok(());
+        };
+        let list = PyList::empty(py);
+        let connection = connection.bind(py).get();
+        let wants_finished = connection.wants_finished(py);
+        for event in group {
+            if matches!(event, Event::StreamFinished { .. }) && !wants_finished {
+                continue;
+            }
+            if let Some(object) = events::from_protocol(py, event)? {
+                list.append(object)?;
+            }
+        }
+        if closes {
+            connection.finish(py, this, key);
+        }
+        if list.is_empty() {
+            return Ok(());
+        }
+        connection.receive(py, &list)
+    }
+
+    /// Lets the program make the object of an accepted connection. One that raises refuses it.
+    fn accept(slf: &Bound<'_, Self>, key: ConnectionKey) -> PyResult<()> {
+        let py = slf.py();
+        let this = slf.get();
+        let (on_accept, watermarks) = this.state.with(py, |state| {
+            (state.on_accept.as_ref().map(|call| call.clone_ref(py)), state.watermarks)
+        });
+        if let Some((high, low)) = watermarks {
+            this.with_connection(py, key, |connection, _| connection.set_watermarks(high, low))?;
+        }
+        let Some(on_accept) = on_accept else {
+            return Ok(());
+        };
+        on_accept.bind(py).call1((slf, key.as_u64())).map(drop).inspect_err(|_| {
+            // The program's error is reported by the caller; the peer learns that it was ours.
+            let refused = this.with_connection(py, key, |connection, now| {
+                connection.close(now, INTERNAL_ERROR, Some(0), b"the server failed to accept");
+            });
+            if let Err(error) = refused {
+                error.write_unraisable(py, Some(slf));
+            }
+        })
+    }
+
+    fn report(
+        slf: &Bound<'_, Self>,
+        message: &str,
+        error: PyErr,
+        entered: Option<&mut Entered>,
+    ) -> PyResult<()> {
+        let py = slf.py();
+        let Home::Loop { owner, .. } = &slf.get().home else {
+            return Err(error);
+        };
+        if error::is_exit(py, &error) {
+            return Err(error);
+        }
+        if let Some(entered) = entered {
+            entered.leave(py);
+        }
+        owner.bind(py).call_method1(intern!(py, "_report"), (message, error.into_value(py)))?;
+        Ok(())
+    }
+
+    fn flush_key_logs(&self, py: Python<'_>) -> PyResult<()> {
+        let logs = self.state.with(py, |state| match state.key_logs.is_empty() {
+            true => Vec::new(),
+            false => state.key_logs.clone(),
+        });
+        for log in logs {
+            if let Err(error) = log.flush(py) {
+                if error::is_exit(py, &error) {
+                    return Err(error);
+                }
+                error.write_unraisable(py, None);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl QuicEndpoint {
+    /// Joins a bound UDP socket, which stays the caller's to close once `on_closed` was called.
+    #[staticmethod]
+    #[pyo3(signature = (owner, fd, *, connection_id_length, server = None, on_accept = None, on_closed = None))]
+    fn on_loop(
+        py: Python<'_>,
+        owner: &Bound<'_, LoopCore>,
+        fd: RawFd,
+        connection_id_length: usize,
+        server: Option<&Bound<'_, QuicServerSetup>>,
+        on_accept: Option<Py<PyAny>>,
+        on_closed: Option<Py<PyAny>>,
+    ) -> PyResult<Py<Self>> {
+        let settings = endpoint_settings(py, connection_id_length, None)?;
+        let server = server.map(|server| server.get());
+        let endpoint = Endpoint::new(settings, server.map(|server| server.setup.clone()));
+        let context = context::copy_current(py)?;
+        let opened = owner.get().with_engine(py, |engine| {
+            engine.open_quic(|_, token| {
+                uringcore_engine::QuicEndpoint::new(SocketFd::Lent(fd), endpoint, token)
+            })
+        })?;
+        let key = opened.map_err(|error| error::io_error(&error))?;
+        let state = State {
+            on_accept,
+            on_closed,
+            watermarks: server.map(|server| server.shared.watermarks),
+            key_logs: server.and_then(|server| server.shared.key_log.clone()).into_iter().collect(),
+            ..State::default()
+        };
+        let home = Home::Loop { owner: owner.clone().unbind(), key, context };
+        let object = Py::new(py, Self { home, state: GilCell::new(state) })?;
+        let held = object.clone_ref(py).into_any();
+        owner.get().hosts.with(py, |hosts| hosts.quic.insert(key, held));
+        Ok(object)
+    }
+
+    /// An endpoint without a loop: the caller moves the datagrams and tells the time.
+    #[staticmethod]
+    #[pyo3(signature = (*, connection_id_length, server = None, on_accept = None))]
+    fn sans_io(
+        py: Python<'_>,
+        connection_id_length: usize,
+        server: Option<&Bound<'_, QuicServerSetup>>,
+        on_accept: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        let server = server.map(|server| server.get());
+        let endpoint = Self::new_own(py, connection_id_length, None, server)?;
+        endpoint.state.with(py, |state| state.on_accept = on_accept);
+        Ok(endpoint)
+    }
+
+    /// Connections that are not yet forgotten.
+    #[getter]
+    fn connections(&self, py: Python<'_>) -> PyResult<usize> {
+        self.with_protocol(py, |endpoint, _| endpoint.len())
+    }
+
+    /// Accepts no further connections; those that are open go on.
+    fn stop_accepting(&self, py: Python<'_>) -> PyResult<()> {
+        self.with_protocol(py, |endpoint, _| endpoint.set_server(None))
+    }
+
+    /// Closes all connections with an application error code, and the socket after that is sent.
+    #[pyo3(signature = (error_code = 0, reason_phrase = ""))]
+    fn close(&self, py: Python<'_>, error_code: u64, reason_phrase: &str) -> PyResult<()> {
+        let reason = reason_phrase.as_bytes();
+        match &self.home {
+            Home::Own(cell) => cell.with(py, |own| {
+                own.endpoint.set_server(None);
+                own.endpoint.close_all(own.now, error_code, reason);
+            }),
+            Home::Loop { owner, key, .. } => {
+                if owner.get().flags.with(py, |flags| flags.closed) {
+                    return Ok(());
+                }
+                owner.get().with_engine(py, |engine| {
+                    if let Some(endpoint) = engine.quic(*key) {
+                        endpoint.close(Instant::now(), error_code, reason);
+                    }
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Counters: of the protocol, and on a loop of the socket.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (stats, connections) =
+            self.with_protocol(py, |endpoint, _| (endpoint.stats(), endpoint.len()))?;
+        let dict = PyDict::new(py);
+        for (name, value) in [
+            ("connections", connections as u64),
+            ("datagrams_received", stats.datagrams_received),
+            ("bytes_received", stats.bytes_received),
+            ("datagrams_sent", stats.datagrams_sent),
+            ("bytes_sent", stats.bytes_sent),
+            ("transmits", stats.transmits),
+            ("connections_opened", stats.connections_opened),
+            ("connections_accepted", stats.connections_accepted),
+            ("connections_closed", stats.connections_closed),
+            ("incoming_refused", stats.incoming_refused),
+            ("incoming_retried", stats.incoming_retried),
+            ("incoming_ignored", stats.incoming_ignored),
+            ("responses_dropped", stats.responses_dropped),
+        ] {
+            dict.set_item(name, value)?;
+        }
+        if let Home::Loop { owner, key, .. } = &self.home {
+            let socket = owner
+                .get()
+                .with_engine(py, |engine| engine.quic(*key).map(|endpoint| endpoint.stats()))?;
+            if let Some(socket) = socket {
+                dict.set_item("socket_receives", socket.receives)?;
+                dict.set_item("socket_sends", socket.sends)?;
+                dict.set_item("socket_send_errors", socket.send_errors)?;
+                dict.set_item("socket_receive_errors", socket.receive_errors)?;
+                dict.set_item("socket_truncated", socket.truncated)?;
+            }
+        }
+        Ok(dict)
+    }
+
+    // Without a loop -----------------------------------------------------------------------------
+
+    /// Takes one datagram in and delivers what it causes.
+    pub fn receive_datagram(
+        slf: &Bound<'_, Self>,
+        data: &[u8],
+        addr: &Bound<'_, PyAny>,
+        now: f64,
+    ) -> PyResult<()> {
+        let py = slf.py();
+        let this = slf.get();
+        let Home::Own(cell) = &this.home else {
+            return Err(PyRuntimeError::new_err("the loop receives for this connection"));
+        };
+        let meta =
+            DatagramMeta { remote: address::inet_from_python(addr)?, local_ip: None, ecn: None };
+        this.set_time(py, Some(now));
+        if !data.is_empty() {
+            let data = BytesMut::from(data);
+            cell.with(py, |own| own.endpoint.handle_datagram(own.now, meta, data));
+        }
+        Self::deliver(slf, None)
+    }
+
+    /// What has to go out now, as `(data, address)`. Empty on a loop, which sends by itself.
+    pub fn datagrams_to_send<'py>(&self, py: Python<'py>, now: f64) -> PyResult<Bound<'py, PyList>> {
+        let list = PyList::empty(py);
+        let Home::Own(cell) = &self.home else {
+            return Ok(list);
+        };
+        self.set_time(py, Some(now));
+        let mut buffer = Vec::new();
+        let mut last: Option<(std::net::SocketAddr, Bound<'py, PyTuple>)> = None;
+        while let Some(sent) =
+            cell.with(py, |own| own.endpoint.poll_transmit(own.now, &mut buffer))
+        {
+            let remote = match &last {
+                Some((addr, tuple)) if *addr == sent.remote => tuple.clone(),
+                _ => address::inet_to_python(py, sent.remote)?,
+            };
+            let size = sent.segment_size.unwrap_or(sent.size).max(1);
+            for datagram in buffer[..sent.size].chunks(size) {
+                list.append((PyBytes::new(py, datagram), &remote))?;
+            }
+            last = Some((sent.remote, remote));
+        }
+        Ok(list)
+    }
+
+    /// When `handle_timer` wants to be called, in the caller's seconds.
+    pub fn get_timer(&self, py: Python<'_>) -> Option<f64> {
+        let Home::Own(cell) = &self.home else {
+            return None;
+        };
+        cell.with(py, |own| own.endpoint.next_timeout().map(|at| own.clock.seconds(at)))
+    }
+
+    /// It is `now`: handles what is due and delivers what that causes.
+    pub fn handle_timer(slf: &Bound<'_, Self>, now: f64) -> PyResult<()> {
+        let py = slf.py();
+        let this = slf.get();
+        if let Home::Own(cell) = &this.home {
+            this.set_time(py, Some(now));
+            cell.with(py, |own| own.endpoint.handle_timeout(own.now));
+        }
+        Self::deliver(slf, None)
+    }
+
+    /// Delivers what commands have caused, e.g. the end of a connection that was closed.
+    pub fn deliver_events(slf: &Bound<'_, Self>) -> PyResult<()> {
+        Self::deliver(slf, None)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        if let Home::Loop { owner, context, .. } = &self.home {
+            visit.call(owner)?;
+            visit.call(context)?;
+        }
+        self.state
+            .traverse(|state| {
+                visit.call(&state.on_accept)?;
+                visit.call(&state.on_closed)?;
+                state.connections.values().try_for_each(|connection| visit.call(connection))
+            })
+            .unwrap_or(Ok(()))
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        drop(self.state.take(py));
+    }
+}
+
+fn endpoint_settings(
+    py: Python<'_>,
+    connection_id_length: usize,
+    max_connections: Option<usize>,
+) -> PyResult<EndpointSettings> {
+    let defaults = EndpointSettings::default();
+    let settings = EndpointSettings {
+        connection_id_length,
+        max_connections: max_connections.unwrap_or(defaults.max_connections),
+        ..defaults
+    };
+    settings.check().map_err(|error| super::setup::config_error(py, &error))?;
+    Ok(settings)
+}
+
+fn connect_error(error: &ConnectError) -> PyErr {
+    match error {
+        ConnectError::TooManyConnections { .. } => PyOSError::new_err(error.to_string()),
+        _ => PyValueError::new_err(error.to_string()),
+    }
+}
+
+const RECEIVER_RAISED: &str = "Exception in a QUIC event receiver";
+/// RFC 9000 section 20.1.
+const INTERNAL_ERROR: u64 = 0x1;

@@ -1,0 +1,363 @@
+//! The events of a QUIC connection as Python classes, with aioquic's names and attributes.
+//!
+//! They are values: immutable, compared and shown by their fields. Not here: when one is made
+//! (`deliver`) and who gets it.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+use uringcore_proto::quic::{Chunks, CloseKind, Event};
+
+/// What a QUIC connection tells its user: the base class of all events.
+#[pyclass(module = "uringcore.quic.events", subclass, frozen)]
+pub struct QuicEvent;
+
+#[pymethods]
+impl QuicEvent {
+    #[new]
+    fn new() -> Self {
+        Self
+    }
+}
+
+/// Declares one event class: constructor by position or keyword, `==`, `repr`, `match`.
+macro_rules! event_class {
+    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident : $kind:ty),+ $(,)? }) => {
+        $(#[$doc])*
+        #[pyclass(module = "uringcore.quic.events", extends = QuicEvent, frozen, get_all)]
+        pub struct $name { $($(#[$field_doc])* pub $field: $kind),+ }
+
+        #[pymethods]
+        impl $name {
+            #[new]
+            fn new($($field: $kind),+) -> PyClassInitializer<Self> {
+                PyClassInitializer::from(QuicEvent).add_subclass(Self { $($field),+ })
+            }
+
+            #[classattr]
+            fn __match_args__() -> Vec<&'static str> {
+                vec![$(stringify!($field)),+]
+            }
+
+            fn __eq__(&self, py: Python<'_>, other: &Self) -> bool {
+                $(self.$field.same(&other.$field, py))&&+
+            }
+
+            fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+                let fields = [$(format!("{}={}", stringify!($field), self.$field.show(py)?)),+];
+                Ok(format!("{}({})", stringify!($name), fields.join(", ")))
+            }
+        }
+
+        impl $name {
+            pub fn object(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+                let event = PyClassInitializer::from(QuicEvent).add_subclass(self);
+                Ok(Py::new(py, event)?.into_any())
+            }
+        }
+    };
+}
+
+event_class! {
+    /// We announced a connection id to the peer.
+    ConnectionIdIssued {
+        /// The connection id.
+        connection_id: Py<PyBytes>,
+    }
+}
+
+event_class! {
+    /// The peer retired one of our connection ids.
+    ConnectionIdRetired {
+        /// The connection id.
+        connection_id: Py<PyBytes>,
+    }
+}
+
+event_class! {
+    /// A DATAGRAM frame arrived (RFC 9221).
+    DatagramFrameReceived {
+        /// Its contents.
+        data: Py<PyBytes>,
+    }
+}
+
+event_class! {
+    /// The TLS handshake is complete: the peer is authenticated and streams may be used.
+    HandshakeCompleted {
+        /// The protocol agreed by ALPN, or `None`.
+        alpn_protocol: Option<Py<PyString>>,
+        /// Whether 0-RTT data was accepted by the peer.
+        early_data_accepted: bool,
+        /// Whether an earlier session was resumed.
+        session_resumed: bool,
+    }
+}
+
+event_class! {
+    /// The peer acknowledged a PING.
+    PingAcknowledged {
+        /// The number given to `send_ping`.
+        uid: u64,
+    }
+}
+
+event_class! {
+    /// The application protocol is agreed.
+    ProtocolNegotiated {
+        /// The protocol agreed by ALPN, or `None`.
+        alpn_protocol: Option<Py<PyString>>,
+    }
+}
+
+event_class! {
+    /// The peer wants no more data on a stream (RFC 9000 section 19.5). Our side is already reset.
+    StopSendingReceived {
+        /// The application's error code.
+        error_code: u64,
+        /// The stream.
+        stream_id: u64,
+    }
+}
+
+event_class! {
+    /// Data arrived on a stream, in order.
+    StreamDataReceived {
+        /// The data; empty when only the end arrived.
+        data: Py<PyBytes>,
+        /// Whether the peer has finished sending on this stream.
+        end_stream: bool,
+        /// The stream.
+        stream_id: u64,
+    }
+}
+
+event_class! {
+    /// The peer abandoned its side of a stream (RFC 9000 section 19.4).
+    StreamReset {
+        /// The application's error code.
+        error_code: u64,
+        /// The stream.
+        stream_id: u64,
+    }
+}
+
+event_class! {
+    /// The peer acknowledged our FIN and all data before it. Told to programs that use readers and
+    /// writers; aioquic has no such event.
+    StreamFinished {
+        /// The stream.
+        stream_id: u64,
+    }
+}
+
+event_class! {
+    /// A stream's send queue fell below `send_buffer_low` after it had been above `send_buffer_high`.
+    /// aioquic has no such event.
+    StreamWritable {
+        /// The stream.
+        stream_id: u64,
+    }
+}
+
+/// The connection ended. The last event of a connection.
+#[pyclass(module = "uringcore.quic.events", extends = QuicEvent, frozen, get_all)]
+pub struct ConnectionTerminated {
+    /// The error code: the application's when `frame_type` is `None`, else RFC 9000 section 20.1's.
+    pub error_code: u64,
+    /// The type of the frame that was at fault, or `None` for an application's close.
+    pub frame_type: Option<u64>,
+    /// The text that came with the code.
+    pub reason_phrase: String,
+    /// Who or what ended it: `"local"`, `"peer_application"`, `"peer_transport"`, `"tls"`,
+    /// `"idle_timeout"`, `"stateless_reset"`, `"version_negotiation"` or `"unreachable"`.
+    pub kind: &'static str,
+    /// The TLS alert (RFC 8446 section 6) when the handshake failed.
+    pub alert: Option<u8>,
+    /// The system's error number when the network said that nobody is there.
+    pub errno: Option<i32>,
+}
+
+#[pymethods]
+impl ConnectionTerminated {
+    #[new]
+    fn new(
+        error_code: u64,
+        frame_type: Option<u64>,
+        reason_phrase: String,
+    ) -> PyClassInitializer<Self> {
+        let alert = frame_type.and_then(|_| u8::try_from(error_code.checked_sub(0x100)?).ok());
+        let kind = match (frame_type, alert) {
+            (None, _) => "peer_application",
+            (Some(_), Some(_)) => "tls",
+            (Some(_), None) => "peer_transport",
+        };
+        let event = Self { error_code, frame_type, reason_phrase, kind, alert, errno: None };
+        PyClassInitializer::from(QuicEvent).add_subclass(event)
+    }
+
+    #[classattr]
+    fn __match_args__() -> (&'static str, &'static str, &'static str) {
+        ("error_code", "frame_type", "reason_phrase")
+    }
+
+    fn __eq__(&self, other: &Self) -> bool {
+        self.error_code == other.error_code
+            && self.frame_type == other.frame_type
+            && self.reason_phrase == other.reason_phrase
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!(
+            "ConnectionTerminated(error_code={}, frame_type={}, reason_phrase={})",
+            self.error_code,
+            self.frame_type.show(py)?,
+            PyString::new(py, &self.reason_phrase).repr()?,
+        ))
+    }
+}
+
+impl ConnectionTerminated {
+    pub fn from_close(
+        error_code: u64,
+        frame_type: Option<u64>,
+        reason_phrase: String,
+        kind: CloseKind,
+    ) -> Self {
+        let (name, alert, errno) = match kind {
+            CloseKind::Local => ("local", None, None),
+            CloseKind::PeerApplication => ("peer_application", None, None),
+            CloseKind::PeerTransport => ("peer_transport", None, None),
+            CloseKind::Tls { alert } => ("tls", Some(alert), None),
+            CloseKind::IdleTimeout => ("idle_timeout", None, None),
+            CloseKind::StatelessReset => ("stateless_reset", None, None),
+            CloseKind::VersionNegotiation => ("version_negotiation", None, None),
+            CloseKind::Unreachable { errno } => ("unreachable", None, Some(errno)),
+        };
+        Self { error_code, frame_type, reason_phrase, kind: name, alert, errno }
+    }
+}
+
+/// The Python object for `event`, or `None` for one that Python is not told of.
+pub fn from_protocol(py: Python<'_>, event: Event) -> PyResult<Option<Py<PyAny>>> {
+    let object = match event {
+        Event::StreamData { stream_id, data, fin } => {
+            StreamDataReceived { data: chunks_to_bytes(py, &data)?, end_stream: fin, stream_id }
+                .object(py)?
+        }
+        Event::Datagram { data } => {
+            DatagramFrameReceived { data: PyBytes::new(py, &data).unbind() }.object(py)?
+        }
+        Event::StreamReset { stream_id, error_code } => {
+            StreamReset { error_code, stream_id }.object(py)?
+        }
+        Event::StopSending { stream_id, error_code } => {
+            StopSendingReceived { error_code, stream_id }.object(py)?
+        }
+        Event::StreamWritable { stream_id } => StreamWritable { stream_id }.object(py)?,
+        Event::PingAcknowledged { uid } => PingAcknowledged { uid }.object(py)?,
+        Event::ProtocolNegotiated { alpn } => {
+            ProtocolNegotiated { alpn_protocol: alpn_name(py, alpn) }.object(py)?
+        }
+        Event::HandshakeCompleted { alpn, early_data_accepted, session_resumed } => {
+            let alpn_protocol = alpn_name(py, alpn);
+            HandshakeCompleted { alpn_protocol, early_data_accepted, session_resumed }.object(py)?
+        }
+        Event::Closed { error_code, frame_type, reason, kind } => {
+            let event = ConnectionTerminated::from_close(error_code, frame_type, reason, kind);
+            let event = PyClassInitializer::from(QuicEvent).add_subclass(event);
+            Py::new(py, event)?.into_any()
+        }
+        Event::StreamFinished { stream_id } => StreamFinished { stream_id }.object(py)?,
+        Event::Accepted => return Ok(None),
+    };
+    Ok(Some(object))
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<QuicEvent>()?;
+    m.add_class::<ConnectionIdIssued>()?;
+    m.add_class::<ConnectionIdRetired>()?;
+    m.add_class::<ConnectionTerminated>()?;
+    m.add_class::<DatagramFrameReceived>()?;
+    m.add_class::<HandshakeCompleted>()?;
+    m.add_class::<PingAcknowledged>()?;
+    m.add_class::<ProtocolNegotiated>()?;
+    m.add_class::<StopSendingReceived>()?;
+    m.add_class::<StreamDataReceived>()?;
+    m.add_class::<StreamFinished>()?;
+    m.add_class::<StreamReset>()?;
+    m.add_class::<StreamWritable>()
+}
+
+/// One copy, whatever the number of pieces.
+fn chunks_to_bytes(py: Python<'_>, data: &Chunks) -> PyResult<Py<PyBytes>> {
+    let bytes = match data.pieces() {
+        [] => PyBytes::new(py, b""),
+        [one] => PyBytes::new(py, one),
+        pieces => PyBytes::new_with_writer(py, data.len(), |writer| {
+            pieces.iter().try_for_each(|piece| std::io::Write::write_all(writer, piece))?;
+            Ok(())
+        })?,
+    };
+    Ok(bytes.unbind())
+}
+
+/// ALPN names are bytes on the wire; aioquic shows them as text, and so do we.
+fn alpn_name(py: Python<'_>, alpn: Option<Vec<u8>>) -> Option<Py<PyString>> {
+    alpn.map(|raw| PyString::new(py, &String::from_utf8_lossy(&raw)).unbind())
+}
+
+/// What a field of an event can do beside being stored.
+trait Field {
+    fn same(&self, other: &Self, py: Python<'_>) -> bool;
+    fn show(&self, py: Python<'_>) -> PyResult<String>;
+}
+
+impl Field for u64 {
+    fn same(&self, other: &Self, _py: Python<'_>) -> bool {
+        self == other
+    }
+    fn show(&self, _py: Python<'_>) -> PyResult<String> {
+        Ok(self.to_string())
+    }
+}
+
+impl Field for bool {
+    fn same(&self, other: &Self, _py: Python<'_>) -> bool {
+        self == other
+    }
+    fn show(&self, _py: Python<'_>) -> PyResult<String> {
+        Ok(if *self { "True" } else { "False" }.to_owned())
+    }
+}
+
+impl Field for Py<PyBytes> {
+    fn same(&self, other: &Self, py: Python<'_>) -> bool {
+        self.as_bytes(py) == other.as_bytes(py)
+    }
+    fn show(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.bind(py).repr()?.to_string())
+    }
+}
+
+impl Field for Py<PyString> {
+    fn same(&self, other: &Self, py: Python<'_>) -> bool {
+        self.bind(py).to_string_lossy() == other.bind(py).to_string_lossy()
+    }
+    fn show(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.bind(py).repr()?.to_string())
+    }
+}
+
+impl<T: Field> Field for Option<T> {
+    fn same(&self, other: &Self, py: Python<'_>) -> bool {
+        match (self, other) {
+            (Some(one), Some(two)) => one.same(two, py),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+    fn show(&self, py: Python<'_>) -> PyResult<String> {
+        self.as_ref().map_or_else(|| Ok("None".to_owned()), |value| value.show(py))
+    }
+}

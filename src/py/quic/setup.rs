@@ -1,0 +1,297 @@
+//! A checked configuration, ready for any number of connections: `QuicClientSetup`, `QuicServerSetup`.
+//!
+//! Python's `QuicConfiguration` makes them. The key log is here too, because the TLS library writes
+//! to it while no Python code may run: lines are kept until `KeyLog::flush`.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use pyo3::{PyTraverseError, PyVisit, intern};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use uringcore_proto::quic::{
+    ClientSettings, ClientSetup, Congestion, ServerSettings, ServerSetup, TransportSettings,
+};
+use uringcore_proto::tls::{CipherSuite, ClientAuth, ConfigError, Identity, Roots};
+
+/// What both sides have in common, straight from the Python fields.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Common {
+    alpn: Vec<Vec<u8>>,
+    cipher_suites: Option<Vec<u16>>,
+    congestion: String,
+    connection_id_length: usize,
+    idle_timeout: f64,
+    initial_rtt: f64,
+    keep_alive: Option<f64>,
+    key_log: Option<Py<PyAny>>,
+    max_data: u64,
+    max_datagram_frame_size: Option<usize>,
+    max_datagram_size: u16,
+    max_stream_data: u64,
+    max_streams_bidi: u64,
+    max_streams_uni: u64,
+    mtu_discovery: bool,
+    send_buffer_high: usize,
+    send_buffer_low: usize,
+}
+
+/// What an endpoint needs of a setup beside the protocol's own.
+pub struct Shared {
+    pub connection_id_length: usize,
+    /// Send queue bytes of a stream: `(high, low)`.
+    pub watermarks: (usize, usize),
+    pub key_log: Option<Arc<KeyLog>>,
+}
+
+/// A client's checked configuration.
+#[pyclass(frozen, module = "uringcore._uringcore")]
+pub struct QuicClientSetup {
+    pub setup: ClientSetup,
+    pub shared: Shared,
+}
+
+/// A server's checked configuration.
+#[pyclass(frozen, module = "uringcore._uringcore")]
+pub struct QuicServerSetup {
+    pub setup: ServerSetup,
+    pub shared: Shared,
+}
+
+#[pymethods]
+impl QuicClientSetup {
+    #[new]
+    #[pyo3(signature = (*, verify, roots, certificate_chain, private_key, **common))]
+    fn new(
+        py: Python<'_>,
+        verify: bool,
+        roots: Option<Vec<u8>>,
+        certificate_chain: Option<Vec<Vec<u8>>>,
+        private_key: Option<Vec<u8>>,
+        common: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let common = extract_common(common)?;
+        let client_cert = match (certificate_chain, private_key) {
+            (Some(chain), Some(key)) => {
+                let identity = identity(py, chain, key)?;
+                Some((identity.cert_chain, Arc::new(identity.key)))
+            }
+            _ => None,
+        };
+        let shared = common.shared();
+        let settings = ClientSettings {
+            transport: common.transport(py)?,
+            cipher_suites: common.suites(py)?,
+            alpn: common.alpn,
+            roots: roots.map_or(Roots::System, Roots::Pem),
+            verify,
+            client_cert,
+            key_log: shared.key_log.clone().map(|log| log as Arc<dyn rustls::KeyLog>),
+            ..ClientSettings::default()
+        };
+        let setup = ClientSetup::new(&settings).map_err(|error| config_error(py, &error))?;
+        Ok(Self { setup, shared })
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.shared.traverse(&visit)
+    }
+}
+
+#[pymethods]
+impl QuicServerSetup {
+    #[new]
+    #[pyo3(signature = (*, certificate_chain, private_key, client_roots, client_required, retry, **common))]
+    fn new(
+        py: Python<'_>,
+        certificate_chain: Vec<Vec<u8>>,
+        private_key: Vec<u8>,
+        client_roots: Option<Vec<u8>>,
+        client_required: bool,
+        retry: bool,
+        common: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let common = extract_common(common)?;
+        let shared = common.shared();
+        let client_auth = match client_roots {
+            Some(pem) if client_required => ClientAuth::Required(Roots::Pem(pem)),
+            Some(pem) => ClientAuth::Optional(Roots::Pem(pem)),
+            None => ClientAuth::Off,
+        };
+        let settings = ServerSettings {
+            transport: common.transport(py)?,
+            cipher_suites: common.suites(py)?,
+            alpn: common.alpn,
+            client_auth,
+            key_log: shared.key_log.clone().map(|log| log as Arc<dyn rustls::KeyLog>),
+            retry,
+            ..ServerSettings::new(identity(py, certificate_chain, private_key)?)
+        };
+        let setup = ServerSetup::new(&settings).map_err(|error| config_error(py, &error))?;
+        Ok(Self { setup, shared })
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.shared.traverse(&visit)
+    }
+}
+
+impl Shared {
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match &self.key_log {
+            Some(log) => visit.call(&log.file),
+            None => Ok(()),
+        }
+    }
+}
+
+fn extract_common(common: Option<&Bound<'_, PyDict>>) -> PyResult<Common> {
+    match common {
+        Some(common) => common.extract(),
+        None => Err(pyo3::exceptions::PyTypeError::new_err("the common settings are missing")),
+    }
+}
+
+impl Common {
+    fn shared(&self) -> Shared {
+        Shared {
+            connection_id_length: self.connection_id_length,
+            watermarks: (self.send_buffer_high, self.send_buffer_low),
+            key_log: self.key_log.as_ref().map(|file| Arc::new(KeyLog::new(file))),
+        }
+    }
+
+    fn transport(&self, py: Python<'_>) -> PyResult<TransportSettings> {
+        let keep_alive =
+            self.keep_alive.map(|value| seconds(py, "keep_alive", value)).transpose()?;
+        Ok(TransportSettings {
+            idle_timeout: seconds(py, "idle_timeout", self.idle_timeout)?,
+            max_data: self.max_data,
+            max_stream_data: self.max_stream_data,
+            max_streams_bidi: self.max_streams_bidi,
+            max_streams_uni: self.max_streams_uni,
+            max_datagram_size: self.max_datagram_size,
+            mtu_discovery: self.mtu_discovery,
+            initial_rtt: seconds(py, "initial_rtt", self.initial_rtt)?,
+            congestion: congestion(py, &self.congestion)?,
+            datagram_recv_bytes: self
+                .max_datagram_frame_size
+                .map(|size| size.max(DATAGRAM_RECEIVE_BYTES)),
+            keep_alive,
+            ..TransportSettings::default()
+        })
+    }
+
+    fn suites(&self, py: Python<'_>) -> PyResult<Option<Vec<CipherSuite>>> {
+        let Some(numbers) = &self.cipher_suites else {
+            return Ok(None);
+        };
+        let known = |number: &u16| {
+            CipherSuite::from_u16(*number).ok_or_else(|| {
+                let message = format!("{number:#06x} is not a TLS 1.3 cipher suite");
+                config_error(py, &ConfigError::new("cipher_suites", message))
+            })
+        };
+        numbers.iter().map(known).collect::<PyResult<Vec<_>>>().map(Some)
+    }
+}
+
+fn congestion(py: Python<'_>, name: &str) -> PyResult<Congestion> {
+    match name {
+        "reno" => Ok(Congestion::NewReno),
+        "cubic" => Ok(Congestion::Cubic),
+        "bbr" => Ok(Congestion::Bbr),
+        other => {
+            let message = format!("must be 'reno', 'cubic' or 'bbr', not {other:?}");
+            Err(config_error(py, &ConfigError::new("congestion_control_algorithm", message)))
+        }
+    }
+}
+
+fn seconds(py: Python<'_>, field: &'static str, value: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(value).ok().filter(|duration| !duration.is_zero()).ok_or_else(|| {
+        let message = format!("must be a positive number of seconds, not {value}");
+        config_error(py, &ConfigError::new(field, message))
+    })
+}
+
+fn identity(py: Python<'_>, chain: Vec<Vec<u8>>, key: Vec<u8>) -> PyResult<Identity> {
+    let key = PrivateKeyDer::try_from(key).map_err(|_| {
+        let message = "is not a PKCS #8, SEC 1 or PKCS #1 private key";
+        config_error(py, &ConfigError::new("key", message))
+    })?;
+    Ok(Identity::new(chain.into_iter().map(CertificateDer::from).collect(), key))
+}
+
+/// `QuicConfigurationError` with the field's name as Python knows it.
+pub fn config_error(py: Python<'_>, error: &ConfigError) -> PyErr {
+    let field = match error.field {
+        "cert_chain" | "client_cert" => "certificate",
+        "key" => "private_key",
+        "roots" | "client_auth" => "cafile",
+        "alpn" => "alpn_protocols",
+        "version" => "supported_versions",
+        "congestion" => "congestion_control_algorithm",
+        other => other,
+    };
+    let made = py
+        .import(intern!(py, "uringcore.quic.errors"))
+        .and_then(|module| module.getattr(intern!(py, "QuicConfigurationError")))
+        .and_then(|class| class.call1((field, error.message.as_str())));
+    match made {
+        Ok(exception) => PyErr::from_value(exception),
+        Err(error) => error,
+    }
+}
+
+/// TLS secrets in NSS key log format, on their way to a Python text file.
+#[derive(Debug)]
+pub struct KeyLog {
+    file: Py<PyAny>,
+    lines: Mutex<String>,
+    waiting: AtomicBool,
+}
+
+impl KeyLog {
+    fn new(file: &Py<PyAny>) -> Self {
+        let file = Python::attach(|py| file.clone_ref(py));
+        Self { file, lines: Mutex::default(), waiting: AtomicBool::new(false) }
+    }
+
+    /// Writes what has gathered. No lock is held while Python runs.
+    pub fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.waiting.swap(false, Ordering::Acquire) {
+            return Ok(());
+        }
+        let lines = std::mem::take(&mut *self.lines.lock().unwrap_or_else(PoisonError::into_inner));
+        let file = self.file.bind(py);
+        file.call_method1(intern!(py, "write"), (lines,))?;
+        file.call_method0(intern!(py, "flush"))?;
+        Ok(())
+    }
+}
+
+impl rustls::KeyLog for KeyLog {
+    fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.push_str(label);
+        for part in [client_random, secret] {
+            lines.push(' ');
+            part.iter().for_each(|byte| lines.push_str(&format!("{byte:02x}")));
+        }
+        lines.push('\n');
+        drop(lines);
+        self.waiting.store(true, Ordering::Release);
+    }
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<QuicClientSetup>()?;
+    m.add_class::<QuicServerSetup>()
+}
+
+/// Received DATAGRAM frames that may wait for the turn's end, whatever the size of one.
+const DATAGRAM_RECEIVE_BYTES: usize = 1 << 20;

@@ -1,0 +1,179 @@
+//! `Buffer`: a cursor over bytes with QUIC's integers (RFC 9000 section 16), in aioquic's shape.
+//!
+//! Programs use it for their own framing on top of streams. Our own parsers do not: they are in
+//! `proto`.
+
+use pyo3::create_exception;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+create_exception!(
+    uringcore.buffer,
+    BufferReadError,
+    PyValueError,
+    "There are fewer bytes in the buffer than asked for."
+);
+create_exception!(
+    uringcore.buffer,
+    BufferWriteError,
+    PyValueError,
+    "There is less room in the buffer than needed."
+);
+
+/// Bytes with a position, to read and write integers and byte strings.
+///
+/// `Buffer(capacity=n)` is empty with room for `n` bytes, `Buffer(data=b"...")` is for reading.
+#[pyclass(module = "uringcore.buffer", subclass)]
+pub struct Buffer {
+    bytes: Vec<u8>,
+    position: usize,
+}
+
+#[pymethods]
+impl Buffer {
+    #[new]
+    #[pyo3(signature = (capacity = 0, data = None))]
+    fn new(capacity: Option<usize>, data: Option<&[u8]>) -> Self {
+        let bytes = match data {
+            Some(data) => data.to_vec(),
+            None => vec![0; capacity.unwrap_or(0)],
+        };
+        Self { bytes, position: 0 }
+    }
+
+    /// The number of bytes that fit.
+    #[getter]
+    fn capacity(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// What was written so far: the bytes before the position.
+    #[getter]
+    fn data<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.bytes[..self.position])
+    }
+
+    /// The bytes from `start` to `end`, wherever the position is.
+    fn data_slice<'py>(&self, py: Python<'py>, start: usize, end: usize) -> PyResult<Bound<'py, PyBytes>> {
+        match self.bytes.get(start..end) {
+            Some(slice) => Ok(PyBytes::new(py, slice)),
+            None => Err(BufferReadError::new_err("Read out of bounds")),
+        }
+    }
+
+    /// Whether the position is at the end.
+    fn eof(&self) -> bool {
+        self.position == self.bytes.len()
+    }
+
+    /// Moves the position.
+    fn seek(&mut self, pos: usize) -> PyResult<()> {
+        if pos > self.bytes.len() {
+            return Err(BufferReadError::new_err("Seek out of bounds"));
+        }
+        self.position = pos;
+        Ok(())
+    }
+
+    /// The position.
+    fn tell(&self) -> usize {
+        self.position
+    }
+
+    fn pull_bytes<'py>(&mut self, py: Python<'py>, length: usize) -> PyResult<Bound<'py, PyBytes>> {
+        self.pull(length).map(|slice| PyBytes::new(py, slice))
+    }
+
+    fn pull_uint8(&mut self) -> PyResult<u64> {
+        self.pull_int(1)
+    }
+
+    fn pull_uint16(&mut self) -> PyResult<u64> {
+        self.pull_int(2)
+    }
+
+    fn pull_uint32(&mut self) -> PyResult<u64> {
+        self.pull_int(4)
+    }
+
+    fn pull_uint64(&mut self) -> PyResult<u64> {
+        self.pull_int(8)
+    }
+
+    /// Reads a variable-length integer.
+    fn pull_uint_var(&mut self) -> PyResult<u64> {
+        let Some(first) = self.bytes.get(self.position) else {
+            return Err(BufferReadError::new_err("Read out of bounds"));
+        };
+        let size = 1 << (first >> 6);
+        let value = self.pull_int(size)?;
+        // The two high bits of the first byte say the size.
+        Ok(value & (u64::MAX >> (66 - 8 * size)))
+    }
+
+    fn push_bytes(&mut self, value: &[u8]) -> PyResult<()> {
+        self.push(value)
+    }
+
+    fn push_uint8(&mut self, value: u8) -> PyResult<()> {
+        self.push(&value.to_be_bytes())
+    }
+
+    fn push_uint16(&mut self, value: u16) -> PyResult<()> {
+        self.push(&value.to_be_bytes())
+    }
+
+    fn push_uint32(&mut self, v: u32) -> PyResult<()> {
+        self.push(&v.to_be_bytes())
+    }
+
+    fn push_uint64(&mut self, v: u64) -> PyResult<()> {
+        self.push(&v.to_be_bytes())
+    }
+
+    /// Writes a variable-length integer in its shortest form.
+    fn push_uint_var(&mut self, value: u64) -> PyResult<()> {
+        match value {
+            0..=0x3f => self.push(&[value as u8]),
+            0x40..=0x3fff => self.push(&(value as u16 | 0x4000).to_be_bytes()),
+            0x4000..=0x3fff_ffff => self.push(&(value as u32 | 0x8000_0000).to_be_bytes()),
+            0x4000_0000..=0x3fff_ffff_ffff_ffff => {
+                self.push(&(value | 0xc000_0000_0000_0000).to_be_bytes())
+            }
+            _ => Err(PyValueError::new_err("Integer is too big for a variable-length integer")),
+        }
+    }
+}
+
+impl Buffer {
+    fn pull(&mut self, length: usize) -> PyResult<&[u8]> {
+        let end = self.position.checked_add(length).filter(|end| *end <= self.bytes.len());
+        let Some(end) = end else {
+            return Err(BufferReadError::new_err("Read out of bounds"));
+        };
+        let slice = &self.bytes[self.position..end];
+        self.position = end;
+        Ok(slice)
+    }
+
+    fn pull_int(&mut self, size: usize) -> PyResult<u64> {
+        Ok(self.pull(size)?.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+    }
+
+    fn push(&mut self, value: &[u8]) -> PyResult<()> {
+        let end = self.position + value.len();
+        let Some(room) = self.bytes.get_mut(self.position..end) else {
+            return Err(BufferWriteError::new_err("Write out of bounds"));
+        };
+        room.copy_from_slice(value);
+        self.position = end;
+        Ok(())
+    }
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<Buffer>()?;
+    m.add("BufferReadError", m.py().get_type::<BufferReadError>())?;
+    m.add("BufferWriteError", m.py().get_type::<BufferWriteError>())
+}

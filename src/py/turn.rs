@@ -1,0 +1,176 @@
+//! The loop's turn: when to wait, what to run, in asyncio's exact order.
+//!
+//! One turn is: flush what was commanded, enter the kernel at most once, then run just the callbacks
+//! that were ready by then (those scheduled before, then I/O, then due timers). What they schedule
+//! waits for the next turn, so that a callback that reschedules itself starves nobody.
+
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::{ffi, intern};
+use uringcore_engine::Engine;
+use uringcore_io::Entered as KernelEntered;
+
+use crate::clock;
+use crate::context::Entered;
+use crate::dispatch;
+use crate::error;
+use crate::handle::{AnyHandle, Ran};
+use crate::loop_core::{LoopCore, Ready};
+
+pub fn run_until_stopped(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
+    let py = slf.py();
+    let this = slf.get();
+    let mut entered = Entered::default();
+    loop {
+        wait(slf)?;
+        let ready_now = this.ready.with(py, |ready| ready.len());
+        let result = run_ready(slf, ready_now, &mut entered);
+        entered.leave(py);
+        result?;
+        if this.flags.with(py, |flags| flags.stopping) {
+            return Ok(());
+        }
+    }
+}
+
+/// Everything up to the point where the turn's callbacks are known.
+fn wait(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
+    let py = slf.py();
+    let this = slf.get();
+    let pruned = this.timers.with(py, |timers| timers.prune(py));
+    drop(pruned);
+    let Some(mut engine) = this.engine.with(py, Option::take) else {
+        return Err(PyRuntimeError::new_err("this event loop is already inside its own turn"));
+    };
+    engine.flush(Instant::now());
+    let has_work = engine.events_ready() > 0
+        || this.ready.with(py, |ready| !ready.is_empty())
+        || this.flags.with(py, |flags| flags.stopping);
+    let timeout = if has_work { Some(Duration::ZERO) } else { idle_time(this, py, &engine) };
+
+    let outcome = if timeout == Some(Duration::ZERO) {
+        if engine.needs_enter() { engine.enter(timeout) } else { Ok(KernelEntered::Ready) }
+    } else {
+        let mut lent = WithoutLock(&mut engine);
+        py.detach(move || lent.enter(timeout))
+    };
+    engine.process(Instant::now());
+    let events = engine.events_ready();
+    this.engine.with(py, |slot| *slot = Some(engine));
+
+    this.ready.with(py, |ready| ready.extend((0..events).map(|_| Ready::Io)));
+    take_due_timers(this, py);
+
+    match outcome {
+        Ok(KernelEntered::Interrupted) => check_signals(py),
+        Ok(_) => Ok(()),
+        Err(error) => Err(error::io_error(&error)),
+    }
+}
+
+/// How long nothing is due. `None`: until an operation completes or somebody wakes the loop.
+fn idle_time(this: &LoopCore, py: Python<'_>, engine: &Engine) -> Option<Duration> {
+    let timer = this.timers.with(py, |timers| timers.next_due()).map(|due| {
+        let seconds = (due - clock::monotonic()).clamp(0.0, WAIT_SECONDS_MAX);
+        Duration::from_secs_f64(seconds)
+    });
+    let endpoint =
+        engine.next_deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    match (timer, endpoint) {
+        (Some(timer), Some(endpoint)) => Some(timer.min(endpoint)),
+        (timer, endpoint) => timer.or(endpoint),
+    }
+}
+
+fn take_due_timers(this: &LoopCore, py: Python<'_>) {
+    let end = clock::monotonic() + clock::RESOLUTION;
+    while let Some(handle) = this.timers.with(py, |timers| timers.pop_due(end)) {
+        handle.leave_heap(py);
+        if handle.is_cancelled(py) {
+            // It was counted when it was cancelled, and it is no longer in the heap.
+            this.timers.with(py, |timers| timers.uncount_cancelled());
+        } else {
+            this.push_ready(py, Ready::Handle(handle));
+        }
+    }
+}
+
+fn run_ready(slf: &Bound<'_, LoopCore>, count: usize, entered: &mut Entered) -> PyResult<()> {
+    let py = slf.py();
+    let this = slf.get();
+    for _ in 0..count {
+        match this.ready.with(py, |ready| ready.pop_front()) {
+            Some(Ready::Handle(handle)) => run_handle(slf, &handle, entered)?,
+            Some(Ready::Io) => {
+                let event = this.with_engine(py, Engine::next_event)?;
+                if let Some(event) = event {
+                    dispatch::event(slf, event, entered)?;
+                }
+            }
+            Some(Ready::Start(transport, waiter)) => {
+                dispatch::start_stream(slf, &transport, waiter, entered)?;
+            }
+            Some(Ready::StartDatagram(transport, waiter)) => {
+                dispatch::start_datagram(slf, &transport, waiter, entered)?;
+            }
+            None => break,
+        }
+    }
+    Ok(())
+}
+
+/// Runs one handle. Only what asyncio lets out of the loop comes back as an error.
+pub fn run_handle(
+    slf: &Bound<'_, LoopCore>,
+    handle: &AnyHandle,
+    entered: &mut Entered,
+) -> PyResult<()> {
+    let py = slf.py();
+    match handle {
+        AnyHandle::Ours(ours) => match ours.get().run(py, entered) {
+            Ran::Done => Ok(()),
+            Ran::Raised(error) => {
+                entered.leave(py);
+                if error::is_exit(py, &error) {
+                    return Err(error);
+                }
+                slf.call_method1(intern!(py, "_handle_raised"), (ours, error.into_value(py)))?;
+                Ok(())
+            }
+        },
+        AnyHandle::Foreign(foreign) => {
+            entered.leave(py);
+            if !handle.is_cancelled(py) {
+                slf.call_method1(intern!(py, "_run_debug_handle"), (foreign,))?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// The engine, lent to `detach`.
+struct WithoutLock<'a>(&'a mut Engine);
+
+// SAFETY: the closure given to `detach` runs on this very thread; it is only the bound that asks for
+// `Send`. `enter` submits and waits, and anything it may drop that belongs to Python is a `Py`, whose
+// drop PyO3 defers while the lock is released.
+unsafe impl Send for WithoutLock<'_> {}
+
+impl WithoutLock<'_> {
+    fn enter(&mut self, timeout: Option<Duration>) -> std::io::Result<KernelEntered> {
+        self.0.enter(timeout)
+    }
+}
+
+fn check_signals(py: Python<'_>) -> PyResult<()> {
+    // SAFETY: the interpreter lock is held; outside the main thread the call does nothing.
+    if unsafe { ffi::PyErr_CheckSignals() } != 0 {
+        return Err(PyErr::fetch(py));
+    }
+    Ok(())
+}
+
+/// asyncio's MAXIMUM_SELECT_TIMEOUT: a day.
+const WAIT_SECONDS_MAX: f64 = 24.0 * 3600.0;

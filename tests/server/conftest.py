@@ -1,0 +1,51 @@
+"""Fixtures of the server's tests: certificates, and a server on each backend."""
+
+import pytest
+
+import uringcore
+from tests.server.harness import Server
+from uringcore.devcert import DevelopmentCertificate
+
+
+def backends():
+    """io_uring where this machine allows it, and epoll."""
+    try:
+        uringcore.new_event_loop(backend="uring").close()
+    except OSError as exc:
+        reason = f"io_uring is not to be had here: {exc}"
+        return [pytest.param("uring", marks=pytest.mark.skip(reason=reason)), "epoll"]
+    return ["uring", "epoll"]
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory):
+    """Paths of a certificate for localhost and of its key."""
+    return DevelopmentCertificate.make().write(tmp_path_factory.mktemp("certificate"))
+
+
+@pytest.fixture(scope="module", params=backends())
+def backend(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def server(backend, certificate, tmp_path_factory):
+    """One server for a module's tests; a test that stops it starts its own."""
+    running = Server(tmp_path_factory.mktemp("server"), certificate, backend=backend)
+    yield running
+    running.kill()
+
+
+@pytest.fixture
+def start(certificate, tmp_path):
+    """Starts servers that end with the test."""
+    started = []
+
+    def start_server(*arguments, **options):
+        given = options.pop("certificate", certificate)
+        started.append(Server(tmp_path, given, *arguments, **options))
+        return started[-1]
+
+    yield start_server
+    for running in started:
+        running.kill()

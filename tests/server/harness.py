@@ -1,0 +1,116 @@
+"""A server in a process of its own, and the ways to talk to it."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import re
+import signal
+import ssl
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import uringcore
+import uringcore.http3
+
+ROOT = Path(__file__).resolve().parents[2]
+APPLICATION = "tests.server.application:app"
+STARTED = re.compile(r"HTTP/3 running on UDP port (\d+)")
+STARTED_TCP = re.compile(r"Uvicorn running on \w+://[^ ]*:(\d+)")
+
+
+class Server:
+    """`uringcore APP ...` as a user would start it; its output is kept in a file."""
+
+    def __init__(self, folder, certificate, *arguments, backend=None, app=APPLICATION, http3=True):
+        self.certificate, key = certificate
+        self._log = Path(folder) / "server.log"
+        command = [sys.executable, "-m", "uringcore", app, "--port", "0", *arguments]
+        if "--dev-cert" not in arguments and key is not None:
+            command += ["--ssl-certfile", self.certificate, "--ssl-keyfile", key]
+        if backend is not None:
+            command += ["--backend", backend]
+        with self._log.open("wb") as output:
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, env=environment()
+            )
+        self.port = int(self.wait_log(STARTED if http3 else STARTED_TCP).group(1))
+        self.url = f"https://localhost:{self.port}"
+
+    def wait_log(self, pattern, seconds=20):
+        """The first match of a pattern in what the server has written."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            match = re.search(pattern, self.log())
+            if match:
+                return match
+            if self.process.poll() is not None and not re.search(pattern, self.log()):
+                raise AssertionError(f"server ended with {self.process.returncode}:\n{self.log()}")
+            time.sleep(0.02)
+        raise AssertionError(f"no {pattern!r} within {seconds} s in:\n{self.log()}")
+
+    def log(self):
+        return self._log.read_text(errors="replace")
+
+    def stop(self, sig=signal.SIGTERM, seconds=20):
+        """Sends a signal and returns the exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(sig)
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"did not stop within {seconds} s:\n{self.log()}") from None
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def resident_bytes(self):
+        fields = Path(f"/proc/{self.process.pid}/statm").read_text().split()
+        return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    # Clients
+
+    def connect(self):
+        """Our own HTTP/3 client."""
+        return uringcore.http3.connect(self.url, cafile=self.certificate)
+
+    def get(self, path, method="GET", headers=(), content=None):
+        """One request over HTTP/3 with our own client."""
+
+        async def fetch():
+            async with self.connect() as client:
+                return await client.request(method, path, headers=headers, content=content)
+
+        return uringcore.run(fetch())
+
+    @contextlib.contextmanager
+    def http1(self):
+        """The standard library's HTTP/1.1 client."""
+        trust = ssl.create_default_context(cafile=self.certificate)
+        connection = http.client.HTTPSConnection("localhost", self.port, context=trust, timeout=20)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+
+def environment():
+    """Ours, less what would choose a backend behind the test's back."""
+    return {key: value for key, value in os.environ.items() if key != "URINGCORE_BACKEND"}
+
+
+def command(*arguments, **options):
+    """Runs `uringcore ...` to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "uringcore", *arguments],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=options.pop("text", True),
+        timeout=60,
+        **options,
+    )

@@ -1,0 +1,211 @@
+"""The server's life: start, both protocols on one port, lifespan, and how it stops."""
+
+import asyncio
+import signal
+import time
+
+import pytest
+from websockets.sync.client import connect as websocket_connect
+
+import uringcore
+from tests.server.conftest import backends
+from tests.server.harness import STARTED_TCP
+
+
+def test_http1_announces_http3(server):
+    with server.http1() as connection:
+        connection.request("GET", "/")
+        response = connection.getresponse()
+        assert response.read() == b"hello"
+        assert response.version == 11
+        assert f'h3=":{server.port}"' in response.getheader("alt-svc")
+        assert response.getheader("server") == "uringcore"
+    assert server.get("/").header("alt-svc") is None
+
+
+def test_http1_streams_both_ways(server):
+    with server.http1() as connection:
+        connection.request("POST", "/echo", body=iter([b"abc" * 50000] * 20))
+        assert connection.getresponse().read() == b"abc" * 1000000
+
+
+def test_websocket(server):
+    import ssl
+
+    trust = ssl.create_default_context(cafile=server.certificate)
+    with websocket_connect(f"wss://localhost:{server.port}/ws", ssl=trust) as connection:
+        for message in ("one", "two", "x" * 100000):
+            connection.send(message)
+            assert connection.recv(timeout=10) == message
+
+
+def test_only_http1_is_offered_over_tls(server):
+    import socket
+    import ssl
+
+    trust = ssl.create_default_context(cafile=server.certificate)
+    trust.set_alpn_protocols(["h2", "http/1.1"])
+    with socket.create_connection(("127.0.0.1", server.port)) as sock:
+        with trust.wrap_socket(sock, server_hostname="localhost") as secure:
+            assert secure.selected_alpn_protocol() == "http/1.1"
+
+
+def test_access_log_of_both_protocols(server):
+    server.get("/scope/logged?x=1")
+    with server.http1() as connection:
+        connection.request("GET", "/scope/logged?x=1")
+        connection.getresponse().read()
+    server.wait_log(r'127\.0\.0\.1:\d+ - "GET /scope/logged\?x=1 HTTP/3" 200')
+    server.wait_log(r'127\.0\.0\.1:\d+ - "GET /scope/logged\?x=1 HTTP/1.1" 200')
+
+
+@pytest.mark.parametrize("backend", backends())
+@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
+def test_stops_on_signal(start, backend, sig):
+    server = start(backend=backend)
+    assert server.get("/").status == 200
+    assert server.stop(sig) == 0
+    log = server.log()
+    assert log.count("LIFESPAN lifespan.startup") == 1
+    assert log.count("LIFESPAN lifespan.shutdown") == 1
+    assert "Traceback" not in log
+
+
+@pytest.mark.parametrize("backend", backends())
+def test_open_request_is_finished_before_the_stop(start, backend):
+    server = start(backend=backend)
+
+    async def main():
+        async with server.connect() as client:
+            async with client.stream("GET", "/sleep/1.5") as response:
+                server.process.send_signal(signal.SIGTERM)
+                body = await response.read()
+            return body
+
+    assert uringcore.run(main()) == b"first last"
+    assert server.stop() == 0
+    assert "LIFESPAN lifespan.shutdown" in server.log()
+
+
+def test_queued_response_is_delivered_before_the_stop(start):
+    """A response that the application has finished, but that is still on its way."""
+    server = start()
+    size = 900_000
+
+    async def main():
+        async with server.connect() as client:
+            async with client.stream("GET", f"/flood/{size}") as response:
+                server.process.send_signal(signal.SIGTERM)
+                return len(await response.read())
+
+    assert uringcore.run(main()) == size
+    assert server.stop() == 0
+
+
+def test_no_new_requests_while_stopping(start):
+    server = start()
+
+    async def main():
+        async with server.connect() as client:
+            async with client.stream("GET", "/sleep/1") as response:
+                server.process.send_signal(signal.SIGTERM)
+                await asyncio.sleep(0.5)
+                with pytest.raises(Exception) as raised:
+                    await client.get("/")
+                # H3_REQUEST_REJECTED from the server, or a client that honours GOAWAY.
+                assert not isinstance(raised.value, asyncio.TimeoutError)
+                assert await response.read() == b"first last"
+
+    uringcore.run(main())
+    assert server.stop() == 0
+
+
+def test_stop_has_a_time_limit(start):
+    server = start("--timeout-graceful-shutdown", "1")
+
+    async def main():
+        async with server.connect() as client:
+            async with client.stream("GET", "/sleep/60") as response:
+                server.process.send_signal(signal.SIGTERM)
+                with pytest.raises(Exception, match=r".+"):
+                    await asyncio.wait_for(response.read(), 10)
+
+    started = time.monotonic()
+    uringcore.run(main())
+    assert server.stop() == 0
+    assert time.monotonic() - started < 10
+    assert "LIFESPAN lifespan.shutdown" in server.log()
+
+
+def test_idle_connection_does_not_delay_the_stop(start):
+    server = start()
+
+    async def main():
+        async with server.connect() as client:
+            assert (await client.get("/")).status == 200
+            started = time.monotonic()
+            server.process.send_signal(signal.SIGTERM)
+            await asyncio.get_running_loop().run_in_executor(None, server.process.wait, 20)
+            return time.monotonic() - started
+
+    assert uringcore.run(main()) < 5
+    assert server.stop() == 0
+
+
+def test_slow_application_keeps_the_connection(start):
+    """No idle time-out while a request is being worked on."""
+    server = start("--http3-idle-timeout", "1")
+    assert server.get("/sleep/4").content == b"first last"
+
+
+def test_request_limit_per_connection(start):
+    server = start("--http3-max-requests", "4")
+
+    async def main():
+        async with server.connect() as client:
+            responses = await asyncio.gather(*(client.get("/sleep/0.05") for _ in range(40)))
+            return {response.content for response in responses}
+
+    assert uringcore.run(main()) == {b"first last"}
+
+
+def test_concurrency_limit_is_503(start):
+    server = start("--limit-concurrency", "3")
+
+    async def main():
+        async with server.connect() as client:
+            responses = await asyncio.gather(*(client.get("/sleep/0.5") for _ in range(10)))
+            return {response.status for response in responses}
+
+    assert uringcore.run(main()) == {200, 503}
+
+
+def test_without_http3(start):
+    server = start("--no-http3", http3=False)
+    with server.http1() as connection:
+        connection.request("GET", "/")
+        response = connection.getresponse()
+        assert response.read() == b"hello"
+        assert response.getheader("alt-svc") is None
+    assert "HTTP/3" not in server.log()
+    assert server.stop() == 0
+
+
+def test_without_certificate_serves_plain_http1_and_says_so(start):
+    server = start(certificate=(None, None), http3=False)
+    assert "HTTP/3 is off: it needs a certificate" in server.log()
+    import urllib.request
+
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/", timeout=10) as response:
+        assert response.read() == b"hello"
+
+
+def test_workers_serve_http1_and_say_so(start):
+    server = start("--workers", "2", http3=False)
+    server.wait_log(r"(?s)(Application startup complete.*){2}")
+    assert "HTTP/3 is off: --workers" in server.log()
+    assert STARTED_TCP.search(server.log())
+    with server.http1() as connection:
+        connection.request("GET", "/")
+        assert connection.getresponse().read() == b"hello"
+    server.stop(seconds=30)
