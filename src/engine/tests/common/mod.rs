@@ -1,0 +1,61 @@
+//! A host without Python: it turns the engine and keeps the events.
+
+// Each test crate uses its own part of this.
+#![allow(dead_code)]
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use uringcore_engine::{Engine, Event, Key, SocketFd, StreamBytes};
+use uringcore_io::{Backend, DriverConfig};
+
+pub const BACKENDS: [Backend; 2] = [Backend::Uring, Backend::Epoll];
+
+pub fn engine(backend: Backend) -> Engine {
+    let config = DriverConfig { backend: Some(backend), ..DriverConfig::default() };
+    Engine::new(&config).unwrap_or_else(|error| panic!("{}: {error}", backend.as_str()))
+}
+
+/// One turn that waits for at most `limit`; its events go to `handle`.
+pub fn turn(engine: &mut Engine, limit: Duration, mut handle: impl FnMut(&mut Engine, Event)) {
+    engine.flush(Instant::now());
+    let wait = if engine.events_ready() > 0 { Duration::ZERO } else { limit };
+    engine.enter(Some(wait)).expect("enter");
+    engine.process(Instant::now());
+    while let Some(event) = engine.next_event() {
+        handle(engine, event);
+    }
+}
+
+/// Turns until `done` answers true, or panics after ten seconds.
+pub fn turn_until(
+    engine: &mut Engine,
+    mut handle: impl FnMut(&mut Engine, Event),
+    mut done: impl FnMut(&Engine) -> bool,
+) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !done(engine) {
+        assert!(Instant::now() < end, "nothing happened for ten seconds");
+        turn(engine, Duration::from_millis(20), &mut handle);
+    }
+}
+
+/// A connected pair of TCP sockets: one for the engine, one for the test.
+pub fn tcp_pair() -> (OwnedFd, std::net::TcpStream) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+    let peer =
+        std::net::TcpStream::connect(listener.local_addr().expect("address")).expect("connect");
+    let (ours, _) = listener.accept().expect("accept");
+    ours.set_nonblocking(true).expect("nonblocking");
+    (ours.into(), peer)
+}
+
+pub fn open(engine: &mut Engine, fd: OwnedFd) -> Key {
+    let key = engine.open_stream(SocketFd::Owned(fd));
+    engine.resume_reading(key);
+    key
+}
+
+pub fn bytes(data: &StreamBytes) -> Vec<u8> {
+    data.to_vec()
+}

@@ -1,0 +1,170 @@
+//! Listeners, datagram sockets and watchers on the engine, both backends.
+
+mod common;
+
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use bytes::Bytes;
+use common::{BACKENDS, engine, turn, turn_until};
+use uringcore_engine::{Direction, Event, SendOutcome, SocketFd};
+use uringcore_io::{SendMsg, SockAddr};
+
+fn message(data: &'static [u8], to: std::net::SocketAddr) -> SendMsg {
+    SendMsg {
+        data: Bytes::from_static(data),
+        to: Some(SockAddr::from(to)),
+        segment_size: None,
+        ecn: None,
+        src_ip: None,
+    }
+}
+
+#[test]
+fn a_stopped_listener_frees_its_address_at_once() {
+    for backend in BACKENDS {
+        let mut engine = engine(backend);
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+        listener.set_nonblocking(true).expect("nonblocking");
+        let addr = listener.local_addr().expect("address");
+        let key = engine.listen(listener.as_raw_fd());
+        let _client = TcpStream::connect(addr).expect("connect");
+        let mut accepted: Vec<OwnedFd> = Vec::new();
+        let end = std::time::Instant::now() + Duration::from_secs(10);
+        while accepted.is_empty() {
+            assert!(std::time::Instant::now() < end);
+            turn(&mut engine, Duration::from_millis(20), |_, event| {
+                if let Event::Accepted { fd, .. } = event {
+                    accepted.push(fd);
+                }
+            });
+        }
+        engine.stop_listener(key).expect("stop");
+        drop(listener);
+        assert!(TcpStream::connect(addr).is_err(), "{}: still listening", backend.as_str());
+        turn_until(&mut engine, |_, _| {}, |engine| engine.stats().listeners == 0);
+        assert_eq!(engine.stats().driver.in_flight, 0);
+    }
+}
+
+#[test]
+fn datagrams_go_both_ways_and_the_socket_ends() {
+    for backend in BACKENDS {
+        let mut engine = engine(backend);
+        let ours = UdpSocket::bind("127.0.0.1:0").expect("bind");
+        ours.set_nonblocking(true).expect("nonblocking");
+        let addr = ours.local_addr().expect("address");
+        let peer = UdpSocket::bind("127.0.0.1:0").expect("bind");
+        peer.set_read_timeout(Some(Duration::from_secs(5))).expect("timeout");
+        let key = engine.open_datagram(SocketFd::Owned(ours.into()));
+        engine.start_datagram_reading(key);
+        peer.send_to(b"ping", addr).expect("send");
+        let mut senders = Vec::new();
+        let end = std::time::Instant::now() + Duration::from_secs(10);
+        while senders.is_empty() {
+            assert!(std::time::Instant::now() < end);
+            turn(&mut engine, Duration::from_millis(20), |engine, event| {
+                if let Event::DatagramReceived { datagram, .. } = event {
+                    assert_eq!(datagram.payload(), b"ping");
+                    let sender = datagram.remote().expect("an internet address");
+                    senders.push(sender);
+                    assert_eq!(
+                        engine.send_datagram(key, message(b"pong", sender)),
+                        SendOutcome::Queued
+                    );
+                }
+            });
+        }
+        engine.close_datagram(key);
+        let mut closed = false;
+        turn_until(
+            &mut engine,
+            |_, event| closed |= matches!(event, Event::DatagramClosed { .. }),
+            |engine| engine.stats().datagrams == 0,
+        );
+        assert!(closed);
+        let mut buf = [0; 16];
+        let (count, from) = peer.recv_from(&mut buf).expect("the answer");
+        assert_eq!((&buf[..count], from), (&b"pong"[..], addr));
+        assert_eq!(engine.stats().driver.in_flight, 0);
+    }
+}
+
+#[test]
+fn a_datagram_queue_is_bounded_by_its_watermark() {
+    for backend in BACKENDS {
+        let mut engine = engine(backend);
+        let ours = UdpSocket::bind("127.0.0.1:0").expect("bind");
+        let to = ours.local_addr().expect("address");
+        let key = engine.open_datagram(SocketFd::Owned(ours.into()));
+        let mut queued = 0;
+        while engine.send_datagram(key, message(&[7; 1000], to)) == SendOutcome::Queued {
+            queued += 1;
+        }
+        assert_eq!(queued, 64 * 1024 / 1008);
+        let mut resumed = false;
+        turn_until(
+            &mut engine,
+            |_, event| resumed |= matches!(event, Event::DatagramResumeWriting { .. }),
+            |engine| engine.datagram(key).is_some_and(|d| d.write_queue_bytes() == 0),
+        );
+        assert!(resumed, "{}", backend.as_str());
+    }
+}
+
+#[test]
+fn a_watcher_is_level_triggered_until_it_is_removed() {
+    for backend in BACKENDS {
+        let mut engine = engine(backend);
+        let ours = UdpSocket::bind("127.0.0.1:0").expect("bind");
+        let peer = UdpSocket::bind("127.0.0.1:0").expect("bind");
+        let fd = ours.as_raw_fd();
+        engine.watch(fd, Direction::Read);
+        peer.send_to(b"x", ours.local_addr().expect("address")).expect("send");
+        let mut fired = 0;
+        let end = std::time::Instant::now() + Duration::from_secs(10);
+        while fired < 5 {
+            assert!(std::time::Instant::now() < end);
+            turn(&mut engine, Duration::from_millis(20), |_, event| {
+                if let Event::PollReady { fd: ready, direction } = event {
+                    assert_eq!((ready, direction), (fd, Direction::Read));
+                    fired += 1; // the datagram is never read
+                }
+            });
+        }
+        assert!(engine.unwatch(fd, Direction::Read));
+        assert!(!engine.unwatch(fd, Direction::Read));
+        for _ in 0..5 {
+            turn(&mut engine, Duration::from_millis(1), |_, event| {
+                assert!(!matches!(event, Event::PollReady { .. }), "{}", backend.as_str());
+            });
+        }
+        assert_eq!(engine.stats().driver.in_flight, 0);
+    }
+}
+
+#[test]
+fn a_watcher_registered_again_does_not_hear_its_predecessor() {
+    for backend in BACKENDS {
+        let mut engine = engine(backend);
+        let ours = UdpSocket::bind("127.0.0.1:0").expect("bind");
+        let peer = UdpSocket::bind("127.0.0.1:0").expect("bind");
+        let fd = ours.as_raw_fd();
+        for _ in 0..100 {
+            engine.watch(fd, Direction::Read);
+            turn(&mut engine, Duration::ZERO, |_, _| panic!("nothing is readable"));
+            assert!(engine.unwatch(fd, Direction::Read));
+        }
+        engine.watch(fd, Direction::Read);
+        peer.send_to(b"x", ours.local_addr().expect("address")).expect("send");
+        let mut fired = false;
+        let end = std::time::Instant::now() + Duration::from_secs(10);
+        while !fired {
+            assert!(std::time::Instant::now() < end, "{}", backend.as_str());
+            turn(&mut engine, Duration::from_millis(20), |_, event| {
+                fired |= matches!(event, Event::PollReady { .. });
+            });
+        }
+    }
+}
