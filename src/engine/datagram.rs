@@ -141,7 +141,8 @@ impl DatagramSocket {
             };
             let bytes = message.data.len() + HEADER_BYTES;
             let token = Route::new(Kind::Datagram, SUB_SEND, self.key).token();
-            self.in_flight.push_back((driver.send_msg(self.raw_fd, message, token), bytes));
+            self.in_flight
+                .push_back((driver.send_msg(self.raw_fd, message, token), bytes));
         }
         if self.closing && !self.ending && self.queue.is_empty() && self.in_flight.is_empty() {
             self.ending = true;
@@ -152,7 +153,10 @@ impl DatagramSocket {
         }
         if self.ending && !self.ended && self.recv_op.is_none() && !self.closing_op {
             self.ended = true;
-            events.push_back(Event::DatagramClosed { socket: self.key, error: self.error });
+            events.push_back(Event::DatagramClosed {
+                socket: self.key,
+                error: self.error,
+            });
         }
     }
 
@@ -170,16 +174,27 @@ impl DatagramSocket {
                 }
                 match outcome {
                     Outcome::Datagram(Ok(datagram)) if !self.closing => {
-                        events.push_back(Event::DatagramReceived { socket: self.key, datagram });
+                        events.push_back(Event::DatagramReceived {
+                            socket: self.key,
+                            datagram,
+                        });
                     }
-                    Outcome::Datagram(Err(error)) if error.0 != libc::ECANCELED && !self.closing => {
-                        events.push_back(Event::DatagramError { socket: self.key, error });
+                    Outcome::Datagram(Err(error))
+                        if error.0 != libc::ECANCELED && !self.closing =>
+                    {
+                        events.push_back(Event::DatagramError {
+                            socket: self.key,
+                            error,
+                        });
                     }
                     _ => {}
                 }
             }
             (SUB_SEND, Outcome::Done(result)) => {
-                if let Some(at) = self.in_flight.iter().position(|(op, _)| *op == completion.op)
+                if let Some(at) = self
+                    .in_flight
+                    .iter()
+                    .position(|(op, _)| *op == completion.op)
                     && let Some((_, bytes)) = self.in_flight.remove(at)
                 {
                     self.queued_bytes -= bytes;
@@ -187,7 +202,10 @@ impl DatagramSocket {
                 if let Err(error) = result
                     && !self.closing
                 {
-                    events.push_back(Event::DatagramError { socket: self.key, error });
+                    events.push_back(Event::DatagramError {
+                        socket: self.key,
+                        error,
+                    });
                 }
                 if self.above_high && self.queued_bytes <= self.low_water {
                     self.above_high = false;
@@ -195,7 +213,10 @@ impl DatagramSocket {
                 }
             }
             (SUB_CLOSE, _) => self.closing_op = false,
-            _ => debug_assert!(false, "a completion of a kind that no datagram socket starts"),
+            _ => debug_assert!(
+                false,
+                "a completion of a kind that no datagram socket starts"
+            ),
         }
         // Re-arms, refills the window, or ends.
         self.flush(driver, events);

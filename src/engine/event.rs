@@ -26,28 +26,67 @@ impl std::ops::Deref for StreamBytes {
 
 pub enum Event {
     /// A listener accepted a connection.
-    Accepted { listener: Key, fd: OwnedFd },
+    Accepted {
+        listener: Key,
+        fd: OwnedFd,
+    },
     /// Accepting failed and stopped; the host re-arms with `resume_listener` when it sees fit.
-    AcceptFailed { listener: Key, error: Errno },
-    StreamData { stream: Key, data: StreamBytes },
+    AcceptFailed {
+        listener: Key,
+        error: Errno,
+    },
+    StreamData {
+        stream: Key,
+        data: StreamBytes,
+    },
     /// The peer finished sending. Reading is over.
-    StreamEof { stream: Key },
+    StreamEof {
+        stream: Key,
+    },
     /// The write queue fell to the low-water mark after having been above the high one.
-    StreamResumeWriting { stream: Key },
+    StreamResumeWriting {
+        stream: Key,
+    },
     /// The write queue is empty (told only while asked for with `notify_when_drained`).
-    StreamDrained { stream: Key },
+    StreamDrained {
+        stream: Key,
+    },
     /// The last event of a stream: no operation of it is in flight any more.
-    StreamClosed { stream: Key, error: Option<Errno> },
-    DatagramReceived { socket: Key, datagram: Datagram },
-    DatagramError { socket: Key, error: Errno },
-    DatagramResumeWriting { socket: Key },
-    DatagramClosed { socket: Key, error: Option<Errno> },
+    StreamClosed {
+        stream: Key,
+        error: Option<Errno>,
+    },
+    DatagramReceived {
+        socket: Key,
+        datagram: Datagram,
+    },
+    DatagramError {
+        socket: Key,
+        error: Errno,
+    },
+    DatagramResumeWriting {
+        socket: Key,
+    },
+    DatagramClosed {
+        socket: Key,
+        error: Option<Errno>,
+    },
     /// A watched descriptor is ready. The watcher re-arms itself at the next flush.
-    PollReady { fd: RawFd, direction: Direction },
+    PollReady {
+        fd: RawFd,
+        direction: Direction,
+    },
     /// A one-shot operation that the host started with its own key.
-    OpDone { op: Key, outcome: Outcome },
+    OpDone {
+        op: Key,
+        outcome: Outcome,
+    },
     /// The endpoint has connection events to be polled.
-    QuicReady { endpoint: Key },
+    QuicReady {
+        endpoint: Key,
+    },
     /// The last event of an endpoint.
-    QuicClosed { endpoint: Key },
+    QuicClosed {
+        endpoint: Key,
+    },
 }

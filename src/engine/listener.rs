@@ -18,7 +18,12 @@ pub struct Listener {
 
 impl Listener {
     pub(crate) fn new(fd: RawFd, key: Key) -> Self {
-        Self { fd, key, op: None, stopping: false }
+        Self {
+            fd,
+            key,
+            op: None,
+            stopping: false,
+        }
     }
 
     pub fn raw_fd(&self) -> RawFd {
@@ -56,7 +61,10 @@ impl Listener {
         match completion.outcome {
             // An orphan of a stopped listener: dropping the descriptor closes it.
             Outcome::Accepted(Ok(fd)) if !self.stopping => {
-                events.push_back(Event::Accepted { listener: self.key, fd });
+                events.push_back(Event::Accepted {
+                    listener: self.key,
+                    fd,
+                });
                 self.arm(driver);
             }
             // The client gave up between SYN and accept: nothing to tell, more may come.
@@ -66,7 +74,10 @@ impl Listener {
                 self.arm(driver);
             }
             Outcome::Accepted(Err(error)) | Outcome::Done(Err(error)) if !self.stopping => {
-                events.push_back(Event::AcceptFailed { listener: self.key, error });
+                events.push_back(Event::AcceptFailed {
+                    listener: self.key,
+                    error,
+                });
             }
             _ => {}
         }

@@ -23,7 +23,11 @@ impl Direction {
     }
 
     pub(crate) fn of_sub(sub: u8) -> Self {
-        if sub == Self::Read.sub() { Self::Read } else { Self::Write }
+        if sub == Self::Read.sub() {
+            Self::Read
+        } else {
+            Self::Write
+        }
     }
 
     fn interest(self) -> Interest {
@@ -80,7 +84,10 @@ impl Watchers {
                 continue;
             };
             if watch.wanted && watch.op.is_none() {
-                let key = Key { index: fd as u32, generation: watch.serial };
+                let key = Key {
+                    index: fd as u32,
+                    generation: watch.serial,
+                };
                 let token = Route::new(Kind::Poll, direction.sub(), key).token();
                 watch.op = Some(driver.poll(fd, direction.interest(), token));
             }

@@ -287,7 +287,10 @@ impl Stream {
             Ok(buf) => {
                 if self.reading {
                     let data = StreamBytes::Buffer(buf);
-                    events.push_back(Event::StreamData { stream: self.key, data });
+                    events.push_back(Event::StreamData {
+                        stream: self.key,
+                        data,
+                    });
                 } else {
                     self.held.push_back(buf.to_vec());
                 }
@@ -396,7 +399,10 @@ impl Stream {
     fn deliver_held(&mut self, events: &mut VecDeque<Event>) {
         for bytes in self.held.drain(..) {
             let data = StreamBytes::Copied(bytes);
-            events.push_back(Event::StreamData { stream: self.key, data });
+            events.push_back(Event::StreamData {
+                stream: self.key,
+                data,
+            });
         }
         if std::mem::take(&mut self.held_eof) {
             events.push_back(Event::StreamEof { stream: self.key });
@@ -431,7 +437,10 @@ impl Stream {
     fn check_ended(&mut self, events: &mut VecDeque<Event>) {
         if self.recv_op.is_none() && self.send_op.is_none() && !self.closing_op {
             self.phase = Phase::Ended;
-            events.push_back(Event::StreamClosed { stream: self.key, error: self.error });
+            events.push_back(Event::StreamClosed {
+                stream: self.key,
+                error: self.error,
+            });
         }
     }
 }

@@ -15,7 +15,10 @@ impl Key {
     }
 
     pub fn from_u64(raw: u64) -> Self {
-        Self { index: raw as u32, generation: (raw >> 32) as u16 }
+        Self {
+            index: raw as u32,
+            generation: (raw >> 32) as u16,
+        }
     }
 }
 
@@ -32,7 +35,10 @@ pub struct Table<T> {
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self { slots: Vec::new(), free: Vec::new() }
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+        }
     }
 }
 
@@ -46,16 +52,19 @@ impl<T> Table<T> {
     }
 
     /// The same where building may fail; then nothing is stored.
-    pub fn try_insert_with<E>(
-        &mut self,
-        make: impl FnOnce(Key) -> Result<T, E>,
-    ) -> Result<Key, E> {
+    pub fn try_insert_with<E>(&mut self, make: impl FnOnce(Key) -> Result<T, E>) -> Result<Key, E> {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { generation: 0, value: None });
+            self.slots.push(Slot {
+                generation: 0,
+                value: None,
+            });
             (self.slots.len() - 1) as u32
         });
         let slot = &mut self.slots[index as usize];
-        let key = Key { index, generation: slot.generation };
+        let key = Key {
+            index,
+            generation: slot.generation,
+        };
         match make(key) {
             Ok(value) => {
                 slot.value = Some(value);
@@ -70,12 +79,20 @@ impl<T> Table<T> {
 
     pub fn get(&self, key: Key) -> Option<&T> {
         let slot = self.slots.get(key.index as usize)?;
-        if slot.generation == key.generation { slot.value.as_ref() } else { None }
+        if slot.generation == key.generation {
+            slot.value.as_ref()
+        } else {
+            None
+        }
     }
 
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         let slot = self.slots.get_mut(key.index as usize)?;
-        if slot.generation == key.generation { slot.value.as_mut() } else { None }
+        if slot.generation == key.generation {
+            slot.value.as_mut()
+        } else {
+            None
+        }
     }
 
     pub fn remove(&mut self, key: Key) -> Option<T> {
@@ -98,16 +115,35 @@ impl<T> Table<T> {
     }
 
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut T)> {
-        self.slots.iter_mut().enumerate().filter_map(|(index, slot)| {
-            let generation = slot.generation;
-            slot.value.as_mut().map(|v| (Key { index: index as u32, generation }, v))
-        })
+        self.slots
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(index, slot)| {
+                let generation = slot.generation;
+                slot.value.as_mut().map(|v| {
+                    (
+                        Key {
+                            index: index as u32,
+                            generation,
+                        },
+                        v,
+                    )
+                })
+            })
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| {
             let generation = slot.generation;
-            slot.value.as_ref().map(|v| (Key { index: index as u32, generation }, v))
+            slot.value.as_ref().map(|v| {
+                (
+                    Key {
+                        index: index as u32,
+                        generation,
+                    },
+                    v,
+                )
+            })
         })
     }
 }
@@ -131,7 +167,10 @@ mod tests {
 
     #[test]
     fn a_key_survives_its_integer_form() {
-        let key = Key { index: 77, generation: 513 };
+        let key = Key {
+            index: 77,
+            generation: 513,
+        };
         assert_eq!(Key::from_u64(key.as_u64()), key);
     }
 }

@@ -46,7 +46,11 @@ impl Route {
             6 => Kind::Quic,
             _ => return None,
         };
-        Some(Self { kind, sub: (token >> 48) as u8, key: Key::from_u64(token & 0xffff_ffff_ffff) })
+        Some(Self {
+            kind,
+            sub: (token >> 48) as u8,
+            key: Key::from_u64(token & 0xffff_ffff_ffff),
+        })
     }
 }
 
@@ -56,7 +60,14 @@ mod tests {
 
     #[test]
     fn a_route_survives_its_token() {
-        let route = Route::new(Kind::Quic, 9, Key { index: u32::MAX, generation: u16::MAX });
+        let route = Route::new(
+            Kind::Quic,
+            9,
+            Key {
+                index: u32::MAX,
+                generation: u16::MAX,
+            },
+        );
         assert_eq!(Route::parse(route.token()), Some(route));
         assert_eq!(Route::parse(0), None);
     }

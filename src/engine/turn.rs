@@ -159,7 +159,10 @@ impl Engine {
 
     /// The earliest timer of an endpoint.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.quic.iter().filter_map(|(_, endpoint)| endpoint.next_deadline()).min()
+        self.quic
+            .iter()
+            .filter_map(|(_, endpoint)| endpoint.next_deadline())
+            .min()
     }
 
     /// Routes all ready completions and due timers. What the host is to hear is in `next_event`.
@@ -179,12 +182,14 @@ impl Engine {
     pub fn next_event(&mut self) -> Option<Event> {
         while let Some(event) = self.events.pop_front() {
             let held = match &event {
-                Event::StreamData { stream, data } => {
-                    self.streams.get_mut(*stream).is_some_and(|s| s.hold_if_paused(data))
-                }
-                Event::StreamEof { stream } => {
-                    self.streams.get_mut(*stream).is_some_and(Stream::hold_eof_if_paused)
-                }
+                Event::StreamData { stream, data } => self
+                    .streams
+                    .get_mut(*stream)
+                    .is_some_and(|s| s.hold_if_paused(data)),
+                Event::StreamEof { stream } => self
+                    .streams
+                    .get_mut(*stream)
+                    .is_some_and(Stream::hold_eof_if_paused),
                 _ => false,
             };
             if !held {
@@ -237,7 +242,10 @@ impl Engine {
                     events.push_back(Event::PollReady { fd, direction });
                 }
             }
-            Kind::Op => events.push_back(Event::OpDone { op: key, outcome: completion.outcome }),
+            Kind::Op => events.push_back(Event::OpDone {
+                op: key,
+                outcome: completion.outcome,
+            }),
             Kind::Quic => {
                 if let Some(endpoint) = self.quic.get_mut(key) {
                     endpoint.handle_completion(driver, completion, now);
@@ -263,7 +271,8 @@ impl Engine {
 
     /// Accepts bytes for sending at the next flush.
     pub fn write(&mut self, key: Key, data: Bytes) -> WriteOutcome {
-        self.command(key, |stream, _| stream.write(data)).unwrap_or(WriteOutcome::Lost)
+        self.command(key, |stream, _| stream.write(data))
+            .unwrap_or(WriteOutcome::Lost)
     }
 
     pub fn finish_writing(&mut self, key: Key) {
@@ -279,7 +288,8 @@ impl Engine {
     }
 
     pub fn set_stream_watermarks(&mut self, key: Key, low: usize, high: usize) -> WriteOutcome {
-        self.command(key, |s, _| s.set_watermarks(low, high)).unwrap_or(WriteOutcome::Lost)
+        self.command(key, |s, _| s.set_watermarks(low, high))
+            .unwrap_or(WriteOutcome::Lost)
     }
 
     pub fn notify_when_drained(&mut self, key: Key) {
@@ -294,7 +304,11 @@ impl Engine {
         self.command(key, |stream, driver| stream.abort(driver, error));
     }
 
-    fn command<T>(&mut self, key: Key, run: impl FnOnce(&mut Stream, &mut Driver) -> T) -> Option<T> {
+    fn command<T>(
+        &mut self,
+        key: Key,
+        run: impl FnOnce(&mut Stream, &mut Driver) -> T,
+    ) -> Option<T> {
         let stream = self.streams.get_mut(key)?;
         let value = run(stream, &mut self.driver);
         if stream.mark_dirty() {
@@ -352,7 +366,9 @@ impl Engine {
 
     pub fn open_datagram(&mut self, fd: SocketFd) -> Key {
         let raw_fd = fd.raw();
-        let key = self.datagrams.insert_with(|key| DatagramSocket::new(fd, key));
+        let key = self
+            .datagrams
+            .insert_with(|key| DatagramSocket::new(fd, key));
         self.transport_fds.insert(raw_fd, key);
         key
     }
@@ -366,11 +382,13 @@ impl Engine {
     }
 
     pub fn send_datagram(&mut self, key: Key, message: SendMsg) -> SendOutcome {
-        self.datagram_command(key, |s, _| s.send(message)).unwrap_or(SendOutcome::Lost)
+        self.datagram_command(key, |s, _| s.send(message))
+            .unwrap_or(SendOutcome::Lost)
     }
 
     pub fn set_datagram_watermarks(&mut self, key: Key, low: usize, high: usize) -> SendOutcome {
-        self.datagram_command(key, |s, _| s.set_watermarks(low, high)).unwrap_or(SendOutcome::Lost)
+        self.datagram_command(key, |s, _| s.set_watermarks(low, high))
+            .unwrap_or(SendOutcome::Lost)
     }
 
     pub fn close_datagram(&mut self, key: Key) {
@@ -395,7 +413,10 @@ impl Engine {
     }
 
     fn forget_ended_datagram(&mut self, key: Key) {
-        if self.datagrams.get(key).is_some_and(DatagramSocket::has_ended)
+        if self
+            .datagrams
+            .get(key)
+            .is_some_and(DatagramSocket::has_ended)
             && let Some(socket) = self.datagrams.remove(key)
         {
             self.forget_transport_fd(socket.raw_fd(), key);
@@ -464,7 +485,10 @@ impl Engine {
 
     fn run_quic_timers(&mut self, now: Instant) {
         for (key, endpoint) in self.quic.iter_mut() {
-            if endpoint.next_deadline().is_some_and(|deadline| deadline <= now) {
+            if endpoint
+                .next_deadline()
+                .is_some_and(|deadline| deadline <= now)
+            {
                 endpoint.handle_timeout(now);
                 self.quic_to_flush = true;
                 if !self.dirty_quic.contains(&key) {

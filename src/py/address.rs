@@ -42,14 +42,20 @@ pub fn inet_from_python(addr: &Bound<'_, PyAny>) -> PyResult<SocketAddr> {
         PyTypeError::new_err(format!("address must be a (host, port) tuple, not {addr}"))
     })?;
     if !(2..=4).contains(&tuple.len()) {
-        return Err(PyTypeError::new_err("address must be a (host, port[, flowinfo[, scope_id]]) tuple"));
+        return Err(PyTypeError::new_err(
+            "address must be a (host, port[, flowinfo[, scope_id]]) tuple",
+        ));
     }
     let host: String = tuple.get_item(0)?.extract()?;
     let port: i64 = tuple.get_item(1)?.extract()?;
     let port = u16::try_from(port)
         .map_err(|_| pyo3::exceptions::PyOverflowError::new_err("port must be 0-65535."))?;
     let item = |index: usize| -> PyResult<u32> {
-        if tuple.len() > index { tuple.get_item(index)?.extract() } else { Ok(0) }
+        if tuple.len() > index {
+            tuple.get_item(index)?.extract()
+        } else {
+            Ok(0)
+        }
     };
     let (flowinfo, scope_id) = (item(2)?, item(3)?);
     let ip = match host.as_str() {

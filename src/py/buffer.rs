@@ -62,7 +62,9 @@ pub fn bytes_like(data: &Bound<'_, PyAny>) -> PyResult<Bytes> {
 pub fn copy_into(target: &Bound<'_, PyAny>, data: &[u8]) -> PyResult<usize> {
     let view = PyBuffer::<u8>::get(target)?;
     if view.readonly() || !view.is_c_contiguous() {
-        return Err(PyTypeError::new_err("get_buffer() must return a writable, contiguous buffer"));
+        return Err(PyTypeError::new_err(
+            "get_buffer() must return a writable, contiguous buffer",
+        ));
     }
     let count = view.len_bytes().min(data.len());
     // SAFETY: the view is held, writable and contiguous, and `count` is within its length; the

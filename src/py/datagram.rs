@@ -14,7 +14,8 @@ use uringcore_io::{Datagram, Errno, SendMsg, SockAddr, net};
 use crate::cell::GilCell;
 use crate::context::Entered;
 use crate::dispatch::{command, report};
-use crate::loop_core::{LoopCore, Ready, host_at, host_take};
+use crate::hosts::{host_at, host_take};
+use crate::loop_core::{LoopCore, Ready};
 use crate::stream::watermarks;
 use crate::{address, buffer, error};
 
@@ -45,7 +46,8 @@ pub struct DatagramTransport {
 
 impl DatagramTransport {
     fn protocol(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.state.with(py, |state| state.protocol.as_ref().map(|p| p.clone_ref(py)))
+        self.state
+            .with(py, |state| state.protocol.as_ref().map(|p| p.clone_ref(py)))
     }
 
     fn key(&self, py: Python<'_>) -> Option<Key> {
@@ -53,7 +55,9 @@ impl DatagramTransport {
     }
 
     fn enter_context(&self, py: Python<'_>, entered: &mut Entered) -> PyResult<()> {
-        let context = self.state.with(py, |state| state.context.as_ref().map(|c| c.clone_ref(py)));
+        let context = self
+            .state
+            .with(py, |state| state.context.as_ref().map(|c| c.clone_ref(py)));
         match context {
             Some(context) => entered.switch(py, &context),
             None => Ok(()),
@@ -77,7 +81,15 @@ impl DatagramTransport {
             Ok(_) => Ok(()),
             Err(error) => {
                 let message = format!("Exception in protocol.{method}()");
-                report(py, &this.owner, &message, error, slf, &protocol, Some(entered))
+                report(
+                    py,
+                    &this.owner,
+                    &message,
+                    error,
+                    slf,
+                    &protocol,
+                    Some(entered),
+                )
             }
         }
     }
@@ -94,7 +106,11 @@ impl DatagramTransport {
         }
     }
 
-    pub fn received(slf: &Bound<'_, Self>, datagram: Datagram, entered: &mut Entered) -> PyResult<()> {
+    pub fn received(
+        slf: &Bound<'_, Self>,
+        datagram: Datagram,
+        entered: &mut Entered,
+    ) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
         if this.state.with(py, |state| state.closing) {
@@ -106,7 +122,11 @@ impl DatagramTransport {
         Self::call_protocol(slf, "datagram_received", (bytes, sender), entered)
     }
 
-    pub fn error_received(slf: &Bound<'_, Self>, errno: Errno, entered: &mut Entered) -> PyResult<()> {
+    pub fn error_received(
+        slf: &Bound<'_, Self>,
+        errno: Errno,
+        entered: &mut Entered,
+    ) -> PyResult<()> {
         let py = slf.py();
         let error = error::os_error(errno).into_value(py);
         Self::call_protocol(slf, "error_received", (error,), entered)
@@ -114,9 +134,15 @@ impl DatagramTransport {
 
     pub fn resume_writing(slf: &Bound<'_, Self>, entered: &mut Entered) -> PyResult<()> {
         let py = slf.py();
-        let paused =
-            slf.get().state.with(py, |state| std::mem::take(&mut state.protocol_paused));
-        if paused { Self::call_protocol(slf, "resume_writing", (), entered) } else { Ok(()) }
+        let paused = slf
+            .get()
+            .state
+            .with(py, |state| std::mem::take(&mut state.protocol_paused));
+        if paused {
+            Self::call_protocol(slf, "resume_writing", (), entered)
+        } else {
+            Ok(())
+        }
     }
 
     pub fn closed(
@@ -174,15 +200,24 @@ impl DatagramTransport {
         }
         let tuple = address::inet_to_python(py, addr)?;
         let kept = tuple.clone().unbind();
-        let old = self.state.with(py, |state| state.last_sender.replace((addr, kept)));
+        let old = self
+            .state
+            .with(py, |state| state.last_sender.replace((addr, kept)));
         drop(old);
         Ok(tuple.into_any())
     }
 
     /// Where a datagram for the Python address `addr` goes; `None` is the connected peer.
-    fn target(&self, py: Python<'_>, addr: Option<&Bound<'_, PyAny>>) -> PyResult<Option<SockAddr>> {
+    fn target(
+        &self,
+        py: Python<'_>,
+        addr: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Option<SockAddr>> {
         let remote = self.state.with(py, |state| {
-            state.remote.as_ref().map(|(_, python)| python.clone_ref(py))
+            state
+                .remote
+                .as_ref()
+                .map(|(_, python)| python.clone_ref(py))
         });
         if let Some(remote) = remote {
             if let Some(addr) = addr
@@ -207,7 +242,9 @@ impl DatagramTransport {
         }
         let target = SockAddr::from(address::inet_from_python(addr)?);
         let entry = (addr.clone().unbind(), target.clone());
-        let old = self.state.with(py, |state| state.last_target.replace(entry));
+        let old = self
+            .state
+            .with(py, |state| state.last_target.replace(entry));
         drop(old);
         Ok(Some(target))
     }
@@ -236,7 +273,15 @@ impl DatagramTransport {
         if let Some(protocol) = this.protocol(py)
             && let Err(error) = protocol.bind(py).call_method0(intern!(py, "pause_writing"))
         {
-            report(py, &this.owner, "protocol.pause_writing() failed", error, slf, &protocol, None)?;
+            report(
+                py,
+                &this.owner,
+                "protocol.pause_writing() failed",
+                error,
+                slf,
+                &protocol,
+                None,
+            )?;
         }
         Ok(())
     }
@@ -288,7 +333,8 @@ impl DatagramTransport {
             },
         )?;
         let hosted = transport.clone_ref(py);
-        this.hosts.with(py, |hosts| host_at(&mut hosts.datagrams, key, hosted));
+        this.hosts
+            .with(py, |hosts| host_at(&mut hosts.datagrams, key, hosted));
         this.push_ready(py, Ready::StartDatagram(transport.clone_ref(py), waiter));
         Ok(transport)
     }
@@ -311,7 +357,9 @@ impl DatagramTransport {
     }
 
     fn set_protocol(&self, py: Python<'_>, protocol: Py<PyAny>) {
-        let old = self.state.with(py, |state| state.protocol.replace(protocol));
+        let old = self
+            .state
+            .with(py, |state| state.protocol.replace(protocol));
         drop(old);
     }
 
@@ -324,8 +372,9 @@ impl DatagramTransport {
     ) -> PyResult<Option<Py<PyAny>>> {
         let found = match name {
             "socket" => {
-                let socket =
-                    self.state.with(py, |state| state.socket.as_ref().map(|s| s.clone_ref(py)));
+                let socket = self
+                    .state
+                    .with(py, |state| state.socket.as_ref().map(|s| s.clone_ref(py)));
                 match socket {
                     Some(socket) => Some(
                         py.import(intern!(py, "asyncio.trsock"))?
@@ -339,15 +388,20 @@ impl DatagramTransport {
                 Some(addr) => Some(address::to_python(py, &addr)?),
                 None => None,
             },
-            "peername" => self
-                .state
-                .with(py, |state| state.remote.as_ref().map(|(_, python)| python.clone_ref(py))),
+            "peername" => self.state.with(py, |state| {
+                state
+                    .remote
+                    .as_ref()
+                    .map(|(_, python)| python.clone_ref(py))
+            }),
             _ => None,
         };
         if found.is_some() {
             return Ok(found);
         }
-        let extra = self.state.with(py, |state| state.extra.as_ref().map(|e| e.clone_ref(py)));
+        let extra = self
+            .state
+            .with(py, |state| state.extra.as_ref().map(|e| e.clone_ref(py)));
         if let Some(extra) = extra
             && let Some(value) = extra.bind(py).get_item(name)?
         {
@@ -374,17 +428,33 @@ impl DatagramTransport {
         let Some(key) = this.key(py) else {
             return Ok(());
         };
-        if bytes.is_empty() && !this.owner.bind(py).getattr("_sends_empty_datagrams")?.is_truthy()? {
+        if bytes.is_empty()
+            && !this
+                .owner
+                .bind(py)
+                .getattr("_sends_empty_datagrams")?
+                .is_truthy()?
+        {
             return Ok(());
         }
-        let message = SendMsg { data: bytes, to, segment_size: None, ecn: None, src_ip: None };
+        let message = SendMsg {
+            data: bytes,
+            to,
+            segment_size: None,
+            ecn: None,
+            src_ip: None,
+        };
         let outcome = command(py, &this.owner, |engine| engine.send_datagram(key, message))?;
         Self::after_send(slf, outcome)
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let key = self.state.with(py, |state| {
-            if std::mem::replace(&mut state.closing, true) { None } else { state.key }
+            if std::mem::replace(&mut state.closing, true) {
+                None
+            } else {
+                state.key
+            }
         });
         match key {
             Some(key) => command(py, &self.owner, |engine| engine.close_datagram(key)),
@@ -433,9 +503,9 @@ impl DatagramTransport {
 
     fn get_write_buffer_limits(&self, py: Python<'_>) -> PyResult<(usize, usize)> {
         let found = match self.key(py) {
-            Some(key) => {
-                command(py, &self.owner, |engine| engine.datagram(key).map(|d| d.watermarks()))?
-            }
+            Some(key) => command(py, &self.owner, |engine| {
+                engine.datagram(key).map(|d| d.watermarks())
+            })?,
             None => None,
         };
         Ok(found.unwrap_or((0, 0)))
@@ -444,7 +514,9 @@ impl DatagramTransport {
     fn get_write_buffer_size(&self, py: Python<'_>) -> PyResult<usize> {
         let found = match self.key(py) {
             Some(key) => command(py, &self.owner, |engine| {
-                engine.datagram(key).map(|socket| socket.write_queue_bytes())
+                engine
+                    .datagram(key)
+                    .map(|socket| socket.write_queue_bytes())
             })?,
             None => None,
         };
@@ -455,7 +527,11 @@ impl DatagramTransport {
         let this = slf.get();
         let closed = this.key(slf.py()).is_none();
         let state = if closed { " closed" } else { "" };
-        Ok(format!("<{}{state} fd={}>", slf.get_type().name()?, this.fd))
+        Ok(format!(
+            "<{}{state} fd={}>",
+            slf.get_type().name()?,
+            this.fd
+        ))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -41,12 +41,17 @@ pub fn event(slf: &Bound<'_, LoopCore>, event: Event, entered: &mut Entered) -> 
             Some(transport) => StreamTransport::closed(transport.bind(py), error, entered),
             None => Ok(()),
         },
-        Event::DatagramReceived { socket: key, datagram: received } => match datagram(key) {
+        Event::DatagramReceived {
+            socket: key,
+            datagram: received,
+        } => match datagram(key) {
             Some(transport) => DatagramTransport::received(transport.bind(py), received, entered),
             None => Ok(()),
         },
         Event::DatagramError { socket: key, error } => match datagram(key) {
-            Some(transport) => DatagramTransport::error_received(transport.bind(py), error, entered),
+            Some(transport) => {
+                DatagramTransport::error_received(transport.bind(py), error, entered)
+            }
             None => Ok(()),
         },
         Event::DatagramResumeWriting { socket: key } => match datagram(key) {
@@ -59,9 +64,9 @@ pub fn event(slf: &Bound<'_, LoopCore>, event: Event, entered: &mut Entered) -> 
         },
         Event::PollReady { fd, direction } => {
             let write = direction == Direction::Write;
-            let handle = this
-                .hosts
-                .with(py, |hosts| hosts.watchers.get(&(fd, write)).map(|h| h.clone_ref(py)));
+            let handle = this.hosts.with(py, |hosts| {
+                hosts.watchers.get(&(fd, write)).map(|h| h.clone_ref(py))
+            });
             match handle {
                 Some(handle) => turn::run_handle(slf, &handle, entered),
                 None => Ok(()),
@@ -124,14 +129,18 @@ fn accepted(
     let py = slf.py();
     let this = slf.get();
     let host = this.hosts.with(py, |hosts| {
-        hosts.listeners.values().find(|host| host.key == key).map(|host| {
-            (
-                host.protocol_factory.clone_ref(py),
-                host.tls.as_ref().map(|tls| tls.clone_ref(py)),
-                host.server.clone_ref(py),
-                host.context.clone_ref(py),
-            )
-        })
+        hosts
+            .listeners
+            .values()
+            .find(|host| host.key == key)
+            .map(|host| {
+                (
+                    host.protocol_factory.clone_ref(py),
+                    host.tls.as_ref().map(|tls| tls.clone_ref(py)),
+                    host.server.clone_ref(py),
+                    host.context.clone_ref(py),
+                )
+            })
     });
     // The listener was closed between the accept and now: dropping the descriptor resets the peer.
     let Some((factory, tls, server, listener_context)) = host else {
@@ -167,7 +176,10 @@ fn accepted(
             entered.leave(py);
             slf.call_method1(
                 intern!(py, "_report"),
-                ("Error on transport creation for incoming connection", error.into_value(py)),
+                (
+                    "Error on transport creation for incoming connection",
+                    error.into_value(py),
+                ),
             )?;
             Ok(())
         }
@@ -182,7 +194,11 @@ fn accept_failed(
 ) -> PyResult<()> {
     let py = slf.py();
     let fd = slf.get().hosts.with(py, |hosts| {
-        hosts.listeners.iter().find(|(_, host)| host.key == key).map(|(fd, _)| *fd)
+        hosts
+            .listeners
+            .iter()
+            .find(|(_, host)| host.key == key)
+            .map(|(fd, _)| *fd)
     });
     if let Some(fd) = fd {
         entered.leave(py);

@@ -8,7 +8,11 @@ use uringcore_io::{Errno, SetupError};
 pub fn os_error(errno: Errno) -> PyErr {
     let text = std::io::Error::from_raw_os_error(errno.0).to_string();
     // Rust appends " (os error N)", which Python shows as "[Errno N]" already.
-    let text = text.split(" (os error").next().unwrap_or_default().to_owned();
+    let text = text
+        .split(" (os error")
+        .next()
+        .unwrap_or_default()
+        .to_owned();
     PyOSError::new_err((errno.0, text))
 }
 

@@ -24,7 +24,13 @@ struct State {
 }
 
 /// A callback wrapper with asyncio.Handle's public methods.
-#[pyclass(frozen, subclass, weakref, freelist = 512, module = "uringcore._uringcore")]
+#[pyclass(
+    frozen,
+    subclass,
+    weakref,
+    freelist = 512,
+    module = "uringcore._uringcore"
+)]
 pub struct Handle {
     state: GilCell<State>,
 }
@@ -62,8 +68,13 @@ impl Handle {
         when: f64,
         cancelled: &Arc<AtomicUsize>,
     ) -> PyResult<Py<TimerHandle>> {
-        handle.state.with(py, |state| state.timer_count = Some(Arc::clone(cancelled)));
-        Py::new(py, PyClassInitializer::from(handle).add_subclass(TimerHandle { when }))
+        handle
+            .state
+            .with(py, |state| state.timer_count = Some(Arc::clone(cancelled)));
+        Py::new(
+            py,
+            PyClassInitializer::from(handle).add_subclass(TimerHandle { when }),
+        )
     }
 
     pub fn is_cancelled(&self, py: Python<'_>) -> bool {
@@ -77,11 +88,15 @@ impl Handle {
 
     /// Calls the callback in its context, unless it was cancelled.
     pub fn run(&self, py: Python<'_>, entered: &mut Entered) -> Ran {
-        let parts = self.state.with(py, |state| match (&state.callback, &state.args, &state.context) {
-            (Some(callback), Some(args), Some(context)) => {
-                Some((callback.clone_ref(py), args.clone_ref(py), context.clone_ref(py)))
+        let parts = self.state.with(py, |state| {
+            match (&state.callback, &state.args, &state.context) {
+                (Some(callback), Some(args), Some(context)) => Some((
+                    callback.clone_ref(py),
+                    args.clone_ref(py),
+                    context.clone_ref(py),
+                )),
+                _ => None,
             }
-            _ => None,
         });
         let Some((callback, args, context)) = parts else {
             return Ran::Done;
@@ -122,12 +137,8 @@ fn call_with_tuple<'py>(
     // alive for the call; the lock is held; the result is a new reference or NULL with an exception.
     unsafe {
         let items = (*tuple).ob_item.as_ptr();
-        let result = ffi::PyObject_Vectorcall(
-            callback.as_ptr(),
-            items,
-            args.len(),
-            std::ptr::null_mut(),
-        );
+        let result =
+            ffi::PyObject_Vectorcall(callback.as_ptr(), items, args.len(), std::ptr::null_mut());
         Bound::from_owned_ptr_or_err(py, result)
     }
 }
@@ -146,17 +157,20 @@ impl Handle {
 
     /// The contextvars.Context that the callback runs in.
     fn get_context(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.state.with(py, |state| state.context.as_ref().map(|c| c.clone_ref(py)))
+        self.state
+            .with(py, |state| state.context.as_ref().map(|c| c.clone_ref(py)))
     }
 
     #[getter(_callback)]
     fn callback(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.state.with(py, |state| state.callback.as_ref().map(|c| c.clone_ref(py)))
+        self.state
+            .with(py, |state| state.callback.as_ref().map(|c| c.clone_ref(py)))
     }
 
     #[getter(_args)]
     fn args(&self, py: Python<'_>) -> Option<Py<PyTuple>> {
-        self.state.with(py, |state| state.args.as_ref().map(|a| a.clone_ref(py)))
+        self.state
+            .with(py, |state| state.args.as_ref().map(|a| a.clone_ref(py)))
     }
 
     #[getter(_cancelled)]

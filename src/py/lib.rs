@@ -6,6 +6,7 @@
 //! | `turn` | the loop's turn: when to wait, what to run |
 //! | `dispatch` | from an engine event to the Python callback that waits for it |
 //! | `handle` | `Handle` and `TimerHandle` |
+//! | `hosts` | what the engine's keys stand for in Python |
 //! | `timers` | the heap of scheduled handles |
 //! | `stream` | the stream transport |
 //! | `datagram` | the datagram transport |
@@ -29,6 +30,7 @@ mod datagram;
 mod dispatch;
 mod error;
 mod handle;
+mod hosts;
 mod loop_core;
 mod stream;
 mod timers;

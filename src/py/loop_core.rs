@@ -5,7 +5,7 @@
 //! `_thread_id` are descriptors here, so that both sides always see one value); everything else is
 //! CPython's own code. The turn itself is in `turn`, events go out in `dispatch`.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
@@ -13,13 +13,14 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyTraverseError, PyVisit, intern};
-use uringcore_engine::{Direction, Engine, Key};
+use uringcore_engine::{Direction, Engine};
 use uringcore_io::{Backend, DriverConfig, Waker};
 
 use crate::cell::GilCell;
 use crate::datagram::DatagramTransport;
 use crate::error;
 use crate::handle::{AnyHandle, Handle};
+use crate::hosts::{Hosts, ListenerHost};
 use crate::stream::StreamTransport;
 use crate::timers::Timers;
 
@@ -32,27 +33,6 @@ pub enum Ready {
     /// `connection_made`, then the first read, then the waiter of whoever asked for the transport.
     Start(Py<StreamTransport>, Option<Py<PyAny>>),
     StartDatagram(Py<DatagramTransport>, Option<Py<PyAny>>),
-}
-
-/// What a listening socket makes of its connections.
-pub struct ListenerHost {
-    pub key: Key,
-    pub protocol_factory: Py<PyAny>,
-    /// `None`, or what the Python side wants back for a connection that starts with TLS.
-    pub tls: Option<Py<PyAny>>,
-    pub server: Py<PyAny>,
-    pub context: Py<PyAny>,
-}
-
-/// Everything that the engine's keys stand for in Python.
-#[derive(Default)]
-pub struct Hosts {
-    pub streams: Vec<Option<(Key, Py<StreamTransport>)>>,
-    pub datagrams: Vec<Option<(Key, Py<DatagramTransport>)>>,
-    pub listeners: HashMap<RawFd, ListenerHost>,
-    pub watchers: HashMap<(RawFd, bool), AnyHandle>,
-    pub watchable_fds: HashSet<RawFd>,
-    pub quic: HashMap<Key, Py<PyAny>>,
 }
 
 #[derive(Default)]
@@ -79,8 +59,14 @@ pub struct LoopCore {
 
 impl LoopCore {
     /// Runs `run` on the engine. Fails when the loop is closed, or in the kernel on another thread.
-    pub fn with_engine<R>(&self, py: Python<'_>, run: impl FnOnce(&mut Engine) -> R) -> PyResult<R> {
-        let result = self.engine.with(py, |engine| engine.as_deref_mut().map(run));
+    pub fn with_engine<R>(
+        &self,
+        py: Python<'_>,
+        run: impl FnOnce(&mut Engine) -> R,
+    ) -> PyResult<R> {
+        let result = self
+            .engine
+            .with(py, |engine| engine.as_deref_mut().map(run));
         result.ok_or_else(|| {
             if self.flags.with(py, |flags| flags.closed) {
                 error::loop_closed()
@@ -99,7 +85,11 @@ impl LoopCore {
     }
 
     pub fn check_closed(&self, py: Python<'_>) -> PyResult<()> {
-        if self.flags.with(py, |flags| flags.closed) { Err(error::loop_closed()) } else { Ok(()) }
+        if self.flags.with(py, |flags| flags.closed) {
+            Err(error::loop_closed())
+        } else {
+            Ok(())
+        }
     }
 
     pub fn now(&self) -> f64 {
@@ -117,8 +107,10 @@ impl LoopCore {
         let this = slf.get();
         this.check_closed(py)?;
         if this.is_debug(py) {
-            let handle =
-                slf.call_method1(intern!(py, "_debug_handle"), (method, callback, args, context))?;
+            let handle = slf.call_method1(
+                intern!(py, "_debug_handle"),
+                (method, callback, args, context),
+            )?;
             return Ok(AnyHandle::Foreign(handle.unbind()));
         }
         let handle = Handle::new(
@@ -148,7 +140,9 @@ impl LoopCore {
         let this = slf.get();
         let handle = Self::make_handle(slf, "add_reader", callback, args, None)?;
         let returned = handle.as_any().clone_ref(py);
-        let old = this.hosts.with(py, |hosts| hosts.watchers.insert((fd, write), handle));
+        let old = this
+            .hosts
+            .with(py, |hosts| hosts.watchers.insert((fd, write), handle));
         match old {
             Some(old) => old.cancel(py)?,
             None => this.with_engine(py, |engine| engine.watch(fd, direction(write)))?,
@@ -160,7 +154,10 @@ impl LoopCore {
         if self.flags.with(py, |flags| flags.closed) {
             return Ok(false);
         }
-        let Some(handle) = self.hosts.with(py, |hosts| hosts.watchers.remove(&(fd, write))) else {
+        let Some(handle) = self
+            .hosts
+            .with(py, |hosts| hosts.watchers.remove(&(fd, write)))
+        else {
             return Ok(false);
         };
         handle.cancel(py)?;
@@ -170,7 +167,11 @@ impl LoopCore {
 }
 
 fn direction(write: bool) -> Direction {
-    if write { Direction::Write } else { Direction::Read }
+    if write {
+        Direction::Write
+    } else {
+        Direction::Read
+    }
 }
 
 fn context_or_copy(py: Python<'_>, context: Option<Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
@@ -195,7 +196,10 @@ impl LoopCore {
                 )));
             }
         };
-        let config = DriverConfig { backend, ..DriverConfig::default() };
+        let config = DriverConfig {
+            backend,
+            ..DriverConfig::default()
+        };
         let engine = Engine::new(&config).map_err(|error| error::setup_error(&error))?;
         Ok(Self {
             backend: engine.backend(),
@@ -338,7 +342,9 @@ impl LoopCore {
     /// asyncio's TimerHandle (debug mode) tells its loop that it was cancelled.
     fn _timer_handle_cancelled(&self, py: Python<'_>, _handle: &Bound<'_, PyAny>) {
         self.timers.with(py, |timers| {
-            timers.cancelled.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            timers
+                .cancelled
+                .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         });
     }
 
@@ -398,7 +404,9 @@ impl LoopCore {
 
     fn _ensure_fd_no_transport(&self, py: Python<'_>, fd: &Bound<'_, PyAny>) -> PyResult<()> {
         let number = file_descriptor(fd)?;
-        let watchable = self.hosts.with(py, |hosts| hosts.watchable_fds.contains(&number));
+        let watchable = self
+            .hosts
+            .with(py, |hosts| hosts.watchable_fds.contains(&number));
         if watchable || self.flags.with(py, |flags| flags.closed) {
             return Ok(());
         }
@@ -436,8 +444,16 @@ impl LoopCore {
         let context = crate::context::copy_current(py)?;
         let this = slf.get();
         let key = this.with_engine(py, |engine| engine.listen(fd))?;
-        let host = ListenerHost { key, protocol_factory, tls, server, context };
-        let old = this.hosts.with(py, |hosts| hosts.listeners.insert(fd, host));
+        let host = ListenerHost {
+            key,
+            protocol_factory,
+            tls,
+            server,
+            context,
+        };
+        let old = this
+            .hosts
+            .with(py, |hosts| hosts.listeners.insert(fd, host));
         drop(old);
         Ok(())
     }
@@ -454,7 +470,10 @@ impl LoopCore {
 
     /// Accepts again after a failure (out of descriptors, for instance).
     fn _relisten(&self, py: Python<'_>, fd: RawFd) -> PyResult<()> {
-        if let Some(key) = self.hosts.with(py, |hosts| hosts.listeners.get(&fd).map(|host| host.key)) {
+        if let Some(key) = self
+            .hosts
+            .with(py, |hosts| hosts.listeners.get(&fd).map(|host| host.key))
+        {
             self.with_engine(py, |engine| engine.resume_listener(key))?;
         }
         Ok(())
@@ -516,28 +535,40 @@ impl LoopCore {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.ready.traverse(|ready| {
-            ready.iter().try_for_each(|item| match item {
-                Ready::Handle(handle) => handle.traverse(&visit),
-                Ready::Start(transport, waiter) => {
-                    visit.call(transport)?;
-                    visit.call(waiter)
-                }
-                Ready::StartDatagram(transport, waiter) => {
-                    visit.call(transport)?;
-                    visit.call(waiter)
-                }
-                Ready::Io => Ok(()),
+        self.ready
+            .traverse(|ready| {
+                ready.iter().try_for_each(|item| match item {
+                    Ready::Handle(handle) => handle.traverse(&visit),
+                    Ready::Start(transport, waiter) => {
+                        visit.call(transport)?;
+                        visit.call(waiter)
+                    }
+                    Ready::StartDatagram(transport, waiter) => {
+                        visit.call(transport)?;
+                        visit.call(waiter)
+                    }
+                    Ready::Io => Ok(()),
+                })
             })
-        }).unwrap_or(Ok(()))?;
-        self.timers
-            .traverse(|timers| timers.iter().try_for_each(|timer| timer.handle.traverse(&visit)))
             .unwrap_or(Ok(()))?;
-        self.hosts.traverse(|hosts| hosts.traverse(&visit)).unwrap_or(Ok(()))
+        self.timers
+            .traverse(|timers| {
+                timers
+                    .iter()
+                    .try_for_each(|timer| timer.handle.traverse(&visit))
+            })
+            .unwrap_or(Ok(()))?;
+        self.hosts
+            .traverse(|hosts| hosts.traverse(&visit))
+            .unwrap_or(Ok(()))
     }
 
     fn __clear__(&self, py: Python<'_>) {
-        drop((self.ready.take(py), self.timers.take(py), self.hosts.take(py)));
+        drop((
+            self.ready.take(py),
+            self.timers.take(py),
+            self.hosts.take(py),
+        ));
     }
 }
 
@@ -573,52 +604,9 @@ impl LoopCore {
         let count = this.timers.with(py, |timers| timers.cancelled.clone());
         let timer = Handle::new_timer(py, handle, when, &count)?;
         let base = timer.bind(py).as_super().clone().unbind();
-        this.timers.with(py, |timers| timers.push(when, AnyHandle::Ours(base)));
+        this.timers
+            .with(py, |timers| timers.push(when, AnyHandle::Ours(base)));
         Ok(timer.into_any())
-    }
-}
-
-impl Hosts {
-    pub fn stream(&self, py: Python<'_>, key: Key) -> Option<Py<StreamTransport>> {
-        let (at, transport) = self.streams.get(key.index as usize)?.as_ref()?;
-        (*at == key).then(|| transport.clone_ref(py))
-    }
-
-    pub fn datagram(&self, py: Python<'_>, key: Key) -> Option<Py<DatagramTransport>> {
-        let (at, transport) = self.datagrams.get(key.index as usize)?.as_ref()?;
-        (*at == key).then(|| transport.clone_ref(py))
-    }
-
-    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.streams.iter().flatten().try_for_each(|(_, transport)| visit.call(transport))?;
-        self.datagrams.iter().flatten().try_for_each(|(_, transport)| visit.call(transport))?;
-        self.watchers.values().try_for_each(|handle| handle.traverse(visit))?;
-        self.quic.values().try_for_each(|endpoint| visit.call(endpoint))?;
-        self.listeners.values().try_for_each(|host| {
-            visit.call(&host.protocol_factory)?;
-            visit.call(&host.tls)?;
-            visit.call(&host.server)?;
-            visit.call(&host.context)
-        })
-    }
-}
-
-/// Puts `value` at `key`'s place in a host list.
-pub fn host_at<T>(list: &mut Vec<Option<(Key, T)>>, key: Key, value: T) {
-    let index = key.index as usize;
-    if list.len() <= index {
-        list.resize_with(index + 1, || None);
-    }
-    list[index] = Some((key, value));
-}
-
-/// Takes `key`'s entry out of a host list.
-pub fn host_take<T>(list: &mut [Option<(Key, T)>], key: Key) -> Option<T> {
-    let entry = list.get_mut(key.index as usize)?;
-    if entry.as_ref().is_some_and(|(at, _)| *at == key) {
-        entry.take().map(|(_, value)| value)
-    } else {
-        None
     }
 }
 
@@ -632,7 +620,9 @@ fn file_descriptor(fd: &Bound<'_, PyAny>) -> PyResult<RawFd> {
             .map_err(|_| PyValueError::new_err(format!("Invalid file object: {fd}")))?,
     };
     if number < 0 {
-        return Err(PyValueError::new_err(format!("Invalid file descriptor: {number}")));
+        return Err(PyValueError::new_err(format!(
+            "Invalid file descriptor: {number}"
+        )));
     }
     Ok(number)
 }

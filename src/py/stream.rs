@@ -1,23 +1,26 @@
 //! The stream transport: asyncio.Transport's behaviour over one stream of the engine.
 //!
 //! Rules about bytes are in the engine's `stream`; here are those about Python: what raises, what is
-//! logged, and which protocol method is called when. Callbacks run in the context that was current
-//! when the transport was made.
+//! logged, what the transport's methods do. Which protocol method is called when is in `events`;
+//! callbacks run in the context that was current when the transport was made.
+
+mod events;
 
 use std::os::fd::RawFd;
 
-use pyo3::exceptions::{PyConnectionAbortedError, PyOSError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyConnectionAbortedError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::PyDict;
 use pyo3::{PyTraverseError, PyVisit, intern};
-use uringcore_engine::{Key, SocketFd, StreamBytes, WriteOutcome};
-use uringcore_io::{Errno, SockAddr, net};
+use uringcore_engine::{Key, SocketFd, WriteOutcome};
+use uringcore_io::{SockAddr, net};
 
-use crate::context::Entered;
 use crate::cell::GilCell;
+use crate::context::Entered;
 use crate::dispatch::{command, report};
-use crate::loop_core::{LoopCore, Ready, host_at, host_take};
-use crate::{address, buffer, error};
+use crate::hosts::{host_at};
+use crate::loop_core::{LoopCore, Ready};
+use crate::{address, buffer};
 
 struct State {
     protocol: Option<Py<PyAny>>,
@@ -101,7 +104,8 @@ impl StreamTransport {
             },
         )?;
         let hosted = transport.clone_ref(py);
-        this.hosts.with(py, |hosts| host_at(&mut hosts.streams, key, hosted));
+        this.hosts
+            .with(py, |hosts| host_at(&mut hosts.streams, key, hosted));
         if let Some(server) = server {
             owner.call_method1(intern!(py, "_server_attach"), (server, &transport))?;
         }
@@ -113,266 +117,18 @@ impl StreamTransport {
     }
 
     fn protocol(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.state.with(py, |state| state.protocol.as_ref().map(|p| p.clone_ref(py)))
+        self.state
+            .with(py, |state| state.protocol.as_ref().map(|p| p.clone_ref(py)))
     }
 
     fn enter_context(&self, py: Python<'_>, entered: &mut Entered) -> PyResult<()> {
-        let context = self.state.with(py, |state| state.context.as_ref().map(|c| c.clone_ref(py)));
+        let context = self
+            .state
+            .with(py, |state| state.context.as_ref().map(|c| c.clone_ref(py)));
         match context {
             Some(context) => entered.switch(py, &context),
             None => Ok(()),
         }
-    }
-
-    // Events, called by dispatch -----------------------------------------------------------------
-
-    pub fn connection_made(slf: &Bound<'_, Self>, entered: &mut Entered) -> PyResult<()> {
-        let py = slf.py();
-        let this = slf.get();
-        let Some(protocol) = this.protocol(py) else {
-            return Ok(());
-        };
-        this.enter_context(py, entered)?;
-        if let Err(error) = protocol.bind(py).call_method1(intern!(py, "connection_made"), (slf,)) {
-            report(
-                py,
-                &this.owner,
-                "Exception in protocol.connection_made()",
-                error,
-                slf,
-                &protocol,
-                Some(entered),
-            )?;
-        }
-        let read = this.state.with(py, |state| {
-            state.started = true;
-            !state.paused && !state.closing
-        });
-        if let (true, Some(key)) = (read, this.key(py)) {
-            command(py, &this.owner, |engine| engine.resume_reading(key))?;
-        }
-        Ok(())
-    }
-
-    pub fn data_received(
-        slf: &Bound<'_, Self>,
-        data: StreamBytes,
-        entered: &mut Entered,
-    ) -> PyResult<()> {
-        let py = slf.py();
-        let this = slf.get();
-        let (protocol, buffered) = this.state.with(py, |state| {
-            (state.protocol.as_ref().map(|p| p.clone_ref(py)), state.buffered)
-        });
-        let Some(protocol) = protocol else {
-            return Ok(());
-        };
-        this.enter_context(py, entered)?;
-        if buffered {
-            return Self::buffer_updated(slf, &protocol, &data, entered);
-        }
-        let bytes = PyBytes::new(py, &data);
-        // The kernel's buffer goes back before Python code runs.
-        drop(data);
-        match protocol.bind(py).call_method1(intern!(py, "data_received"), (bytes,)) {
-            Ok(_) => Ok(()),
-            Err(error) => Self::fatal(
-                slf,
-                error,
-                "Fatal error: protocol.data_received() call failed.",
-                Some(entered),
-            ),
-        }
-    }
-
-    fn buffer_updated(
-        slf: &Bound<'_, Self>,
-        protocol: &Py<PyAny>,
-        data: &[u8],
-        entered: &mut Entered,
-    ) -> PyResult<()> {
-        let py = slf.py();
-        let protocol = protocol.bind(py);
-        let mut left = data;
-        while !left.is_empty() {
-            let copied = protocol
-                .call_method1(intern!(py, "get_buffer"), (-1,))
-                .and_then(|target| {
-                    if target.len()? == 0 {
-                        return Err(PyRuntimeError::new_err("get_buffer() returned an empty buffer"));
-                    }
-                    buffer::copy_into(&target, left)
-                });
-            let count = match copied {
-                Ok(count) => count,
-                Err(error) => {
-                    let message = "Fatal error: protocol.get_buffer() call failed.";
-                    return Self::fatal(slf, error, message, Some(entered));
-                }
-            };
-            left = &left[count..];
-            if let Err(error) = protocol.call_method1(intern!(py, "buffer_updated"), (count,)) {
-                let message = "Fatal error: protocol.buffer_updated() call failed.";
-                return Self::fatal(slf, error, message, Some(entered));
-            }
-            if slf.get().state.with(py, |state| state.closing) {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    pub fn eof_received(slf: &Bound<'_, Self>, entered: &mut Entered) -> PyResult<()> {
-        let py = slf.py();
-        let this = slf.get();
-        let Some(protocol) = this.protocol(py) else {
-            return Ok(());
-        };
-        this.enter_context(py, entered)?;
-        let keep_open = protocol
-            .bind(py)
-            .call_method0(intern!(py, "eof_received"))
-            .and_then(|keep_open| keep_open.is_truthy());
-        match keep_open {
-            Ok(true) => Ok(()),
-            Ok(false) => this.close(py),
-            Err(error) => Self::fatal(
-                slf,
-                error,
-                "Fatal error: protocol.eof_received() call failed.",
-                Some(entered),
-            ),
-        }
-    }
-
-    pub fn resume_writing(slf: &Bound<'_, Self>, entered: &mut Entered) -> PyResult<()> {
-        let py = slf.py();
-        let this = slf.get();
-        let protocol = this.state.with(py, |state| {
-            if std::mem::take(&mut state.protocol_paused) {
-                state.protocol.as_ref().map(|p| p.clone_ref(py))
-            } else {
-                None
-            }
-        });
-        let Some(protocol) = protocol else {
-            return Ok(());
-        };
-        this.enter_context(py, entered)?;
-        if let Err(error) = protocol.bind(py).call_method0(intern!(py, "resume_writing")) {
-            let message = "protocol.resume_writing() failed";
-            report(py, &this.owner, message, error, slf, &protocol, Some(entered))?;
-        }
-        Ok(())
-    }
-
-    pub fn drained(slf: &Bound<'_, Self>) -> PyResult<()> {
-        let py = slf.py();
-        let waiter = slf.get().state.with(py, |state| {
-            state.drain_waiter.as_ref().map(|waiter| waiter.clone_ref(py))
-        });
-        if let Some(waiter) = waiter {
-            let waiter = waiter.bind(py);
-            if !waiter.call_method0(intern!(py, "done"))?.is_truthy()? {
-                waiter.call_method1(intern!(py, "set_result"), (py.None(),))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The last event: `connection_lost`, then everything is let go.
-    pub fn closed(
-        slf: &Bound<'_, Self>,
-        errno: Option<Errno>,
-        entered: &mut Entered,
-    ) -> PyResult<()> {
-        let py = slf.py();
-        let this = slf.get();
-        let (key, protocol, lost_error, drain_waiter) = this.state.with(py, |state| {
-            state.closing = true;
-            (
-                state.key.take(),
-                state.protocol.as_ref().map(|p| p.clone_ref(py)),
-                state.lost_error.take(),
-                state.drain_waiter.take(),
-            )
-        });
-        if let Some(key) = key {
-            let hosted = this
-                .owner
-                .get()
-                .hosts
-                .with(py, |hosts| host_take(&mut hosts.streams, key));
-            drop(hosted);
-        }
-        let reason = match (lost_error, errno) {
-            (Some(error), _) => error,
-            (None, Some(errno)) => error::os_error(errno).into_value(py).into_any(),
-            (None, None) => py.None(),
-        };
-        if let Some(waiter) = drain_waiter {
-            fail_waiter(waiter.bind(py))?;
-        }
-        let mut outcome = Ok(());
-        if let Some(protocol) = protocol {
-            this.enter_context(py, entered)?;
-            let called = protocol.bind(py).call_method1(intern!(py, "connection_lost"), (reason,));
-            if let Err(error) = called {
-                let message = "Exception in protocol.connection_lost()";
-                outcome = report(py, &this.owner, message, error, slf, &protocol, Some(entered));
-            }
-        }
-        let (protocol, socket, server, extra, context) = this.state.with(py, |state| {
-            (
-                state.protocol.take(),
-                state.socket.take(),
-                state.server.take(),
-                state.extra.take(),
-                state.context.take(),
-            )
-        });
-        if let Some(socket) = socket {
-            // A lent socket is closed here; one made for get_extra_info lost its descriptor already.
-            let end = if this.state.with(py, |state| state.lent) { "close" } else { "detach" };
-            socket.bind(py).call_method0(end)?;
-        }
-        if let Some(server) = server {
-            this.owner.bind(py).call_method1(intern!(py, "_server_detach"), (server, slf))?;
-        }
-        entered.leave(py);
-        drop((protocol, extra, context));
-        outcome
-    }
-
-    /// asyncio's `_fatal_error`: report unless it is the network's fault, then end the connection.
-    fn fatal(
-        slf: &Bound<'_, Self>,
-        error: PyErr,
-        message: &str,
-        entered: Option<&mut Entered>,
-    ) -> PyResult<()> {
-        let py = slf.py();
-        let this = slf.get();
-        if error::is_exit(py, &error) {
-            return Err(error);
-        }
-        if let Some(entered) = entered {
-            entered.leave(py);
-        }
-        let value = error.into_value(py);
-        if value.bind(py).is_instance_of::<PyOSError>() {
-            if this.owner.get().is_debug(py) {
-                this.owner
-                    .bind(py)
-                    .call_method1(intern!(py, "_log_transport_error"), (slf, message, &value))?;
-            }
-        } else {
-            let protocol = this.protocol(py);
-            this.owner
-                .bind(py)
-                .call_method1(intern!(py, "_report"), (message, &value, slf, protocol))?;
-        }
-        this.end_with(py, Some(value.into_any()))
     }
 
     fn end_with(&self, py: Python<'_>, error: Option<Py<PyAny>>) -> PyResult<()> {
@@ -402,7 +158,15 @@ impl StreamTransport {
         if let Some(protocol) = protocol
             && let Err(error) = protocol.bind(py).call_method0(intern!(py, "pause_writing"))
         {
-            report(py, &this.owner, "protocol.pause_writing() failed", error, slf, &protocol, None)?;
+            report(
+                py,
+                &this.owner,
+                "protocol.pause_writing() failed",
+                error,
+                slf,
+                &protocol,
+                None,
+            )?;
         }
         Ok(())
     }
@@ -411,13 +175,23 @@ impl StreamTransport {
     fn writable_key(&self, py: Python<'_>) -> PyResult<Option<Key>> {
         let (key, closing, eof_written, draining, lost) = self.state.with(py, |state| {
             let lost = state.key.is_none() || state.lost_error.is_some();
-            (state.key, state.closing, state.eof_written, state.drain_waiter.is_some(), lost)
+            (
+                state.key,
+                state.closing,
+                state.eof_written,
+                state.drain_waiter.is_some(),
+                lost,
+            )
         });
         if eof_written {
-            return Err(PyRuntimeError::new_err("Cannot call write() after write_eof()"));
+            return Err(PyRuntimeError::new_err(
+                "Cannot call write() after write_eof()",
+            ));
         }
         if draining {
-            return Err(PyRuntimeError::new_err("unable to write; sendfile is in progress"));
+            return Err(PyRuntimeError::new_err(
+                "unable to write; sendfile is in progress",
+            ));
         }
         if !closing && !lost {
             return Ok(key);
@@ -549,7 +323,11 @@ impl StreamTransport {
             },
             "peername" | "sockname" => {
                 let addr = this.state.with(py, |state| {
-                    if name == "peername" { state.peer.clone() } else { state.local.clone() }
+                    if name == "peername" {
+                        state.peer.clone()
+                    } else {
+                        state.local.clone()
+                    }
                 });
                 match addr {
                     Some(addr) => Some(address::to_python(py, &addr)?),
@@ -561,7 +339,9 @@ impl StreamTransport {
         if found.is_some() {
             return Ok(found);
         }
-        let extra = this.state.with(py, |state| state.extra.as_ref().map(|e| e.clone_ref(py)));
+        let extra = this
+            .state
+            .with(py, |state| state.extra.as_ref().map(|e| e.clone_ref(py)));
         if let Some(extra) = extra
             && let Some(value) = extra.bind(py).get_item(name)?
         {
@@ -654,7 +434,11 @@ impl StreamTransport {
     /// Closes after everything written is sent; connection_lost(None) follows.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let key = self.state.with(py, |state| {
-            if std::mem::replace(&mut state.closing, true) { None } else { state.key }
+            if std::mem::replace(&mut state.closing, true) {
+                None
+            } else {
+                state.key
+            }
         });
         match key {
             Some(key) => command(py, &self.owner, |engine| engine.close_stream(key)),
@@ -697,7 +481,9 @@ impl StreamTransport {
     fn get_write_buffer_limits(&self, py: Python<'_>) -> PyResult<(usize, usize)> {
         let key = self.key(py);
         let found = match key {
-            Some(key) => command(py, &self.owner, |engine| engine.stream(key).map(|s| s.watermarks()))?,
+            Some(key) => command(py, &self.owner, |engine| {
+                engine.stream(key).map(|s| s.watermarks())
+            })?,
             None => None,
         };
         Ok(found.unwrap_or((0, 0)))
@@ -706,9 +492,9 @@ impl StreamTransport {
     fn get_write_buffer_size(&self, py: Python<'_>) -> PyResult<usize> {
         let key = self.key(py);
         let found = match key {
-            Some(key) => {
-                command(py, &self.owner, |engine| engine.stream(key).map(|s| s.write_queue_bytes()))?
-            }
+            Some(key) => command(py, &self.owner, |engine| {
+                engine.stream(key).map(|s| s.write_queue_bytes())
+            })?,
             None => None,
         };
         Ok(found.unwrap_or(0))
@@ -721,7 +507,10 @@ impl StreamTransport {
         if this.state.with(py, |state| state.drain_waiter.is_some()) {
             return Err(PyRuntimeError::new_err("Empty waiter is already set"));
         }
-        let waiter = this.owner.bind(py).call_method0(intern!(py, "create_future"))?;
+        let waiter = this
+            .owner
+            .bind(py)
+            .call_method0(intern!(py, "create_future"))?;
         let kept = waiter.clone().unbind();
         this.state.with(py, |state| state.drain_waiter = Some(kept));
         match this.key(py) {
@@ -739,8 +528,9 @@ impl StreamTransport {
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
         let py = slf.py();
         let this = slf.get();
-        let (closed, closing, paused) =
-            this.state.with(py, |state| (state.key.is_none(), state.closing, state.paused));
+        let (closed, closing, paused) = this.state.with(py, |state| {
+            (state.key.is_none(), state.closing, state.paused)
+        });
         let mut text = format!("<{}", slf.get_type().name()?);
         if closed {
             text.push_str(" closed");
@@ -749,8 +539,15 @@ impl StreamTransport {
         }
         text.push_str(&format!(" fd={}", this.fd));
         if !closed {
-            text.push_str(if paused { " read=idle" } else { " read=polling" });
-            text.push_str(&format!(" write=<bufsize={}>", this.get_write_buffer_size(py)?));
+            text.push_str(if paused {
+                " read=idle"
+            } else {
+                " read=polling"
+            });
+            text.push_str(&format!(
+                " write=<bufsize={}>",
+                this.get_write_buffer_size(py)?
+            ));
         }
         text.push('>');
         Ok(text)
@@ -793,12 +590,18 @@ impl StreamTransport {
         let this = slf.get();
         let (socket, open) = this.state.with(py, |state| {
             let open = state.key.is_some() && !state.closing;
-            (state.socket.as_ref().map(|socket| socket.clone_ref(py)), open)
+            (
+                state.socket.as_ref().map(|socket| socket.clone_ref(py)),
+                open,
+            )
         });
         if socket.is_some() || !open {
             return Ok(socket);
         }
-        let made = this.owner.bind(py).call_method1(intern!(py, "_borrow_socket"), (this.fd,))?;
+        let made = this
+            .owner
+            .bind(py)
+            .call_method1(intern!(py, "_borrow_socket"), (this.fd,))?;
         let kept = made.clone().unbind();
         this.state.with(py, |state| state.socket = Some(kept));
         Ok(Some(made.unbind()))
@@ -831,11 +634,15 @@ pub fn watermarks(high: Option<i64>, low: Option<i64>) -> PyResult<(usize, usize
         (Some(high), Some(low)) => (high, low),
     };
     if high < low || low < 0 {
-        return Err(PyValueError::new_err(format!("high ({high}) must be >= low ({low}) must be >= 0")));
+        return Err(PyValueError::new_err(format!(
+            "high ({high}) must be >= low ({low}) must be >= 0"
+        )));
     }
     match (usize::try_from(low), usize::try_from(high)) {
         (Ok(low), Ok(high)) => Ok((low, high)),
-        _ => Err(PyTypeError::new_err("the limits must be non-negative integers")),
+        _ => Err(PyTypeError::new_err(
+            "the limits must be non-negative integers",
+        )),
     }
 }
 

@@ -33,7 +33,10 @@ impl PartialOrd for Timer {
 impl Ord for Timer {
     /// Reversed: `BinaryHeap` gives its greatest first, and the earliest timer has to come first.
     fn cmp(&self, other: &Self) -> Ordering {
-        other.when.total_cmp(&self.when).then_with(|| other.sequence.cmp(&self.sequence))
+        other
+            .when
+            .total_cmp(&self.when)
+            .then_with(|| other.sequence.cmp(&self.sequence))
     }
 }
 
@@ -48,7 +51,11 @@ pub struct Timers {
 impl Timers {
     pub fn push(&mut self, when: f64, handle: AnyHandle) {
         self.sequence += 1;
-        self.heap.push(Timer { when, sequence: self.sequence, handle });
+        self.heap.push(Timer {
+            when,
+            sequence: self.sequence,
+            handle,
+        });
     }
 
     pub fn len(&self) -> usize {
@@ -66,7 +73,11 @@ impl Timers {
 
     /// The next handle that is due before `end`.
     pub fn pop_due(&mut self, end: f64) -> Option<AnyHandle> {
-        if self.heap.peek()?.when < end { self.heap.pop().map(|timer| timer.handle) } else { None }
+        if self.heap.peek()?.when < end {
+            self.heap.pop().map(|timer| timer.handle)
+        } else {
+            None
+        }
     }
 
     /// A handle that left the heap through `pop_due` had been counted as cancelled.
@@ -91,11 +102,16 @@ impl Timers {
             self.heap = live.into();
             pruned.extend(dead.into_iter().map(|timer| timer.handle));
         } else {
-            while self.heap.peek().is_some_and(|timer| timer.handle.is_cancelled(py)) {
+            while self
+                .heap
+                .peek()
+                .is_some_and(|timer| timer.handle.is_cancelled(py))
+            {
                 pruned.extend(self.heap.pop().map(|timer| timer.handle));
             }
         }
-        self.cancelled.fetch_sub(pruned.len().min(cancelled), Relaxed);
+        self.cancelled
+            .fetch_sub(pruned.len().min(cancelled), Relaxed);
         pruned
     }
 }

@@ -42,16 +42,26 @@ fn wait(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     let pruned = this.timers.with(py, |timers| timers.prune(py));
     drop(pruned);
     let Some(mut engine) = this.engine.with(py, Option::take) else {
-        return Err(PyRuntimeError::new_err("this event loop is already inside its own turn"));
+        return Err(PyRuntimeError::new_err(
+            "this event loop is already inside its own turn",
+        ));
     };
     engine.flush(Instant::now());
     let has_work = engine.events_ready() > 0
         || this.ready.with(py, |ready| !ready.is_empty())
         || this.flags.with(py, |flags| flags.stopping);
-    let timeout = if has_work { Some(Duration::ZERO) } else { idle_time(this, py, &engine) };
+    let timeout = if has_work {
+        Some(Duration::ZERO)
+    } else {
+        idle_time(this, py, &engine)
+    };
 
     let outcome = if timeout == Some(Duration::ZERO) {
-        if engine.needs_enter() { engine.enter(timeout) } else { Ok(KernelEntered::Ready) }
+        if engine.needs_enter() {
+            engine.enter(timeout)
+        } else {
+            Ok(KernelEntered::Ready)
+        }
     } else {
         let mut lent = WithoutLock(&mut engine);
         py.detach(move || lent.enter(timeout))
@@ -60,7 +70,8 @@ fn wait(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     let events = engine.events_ready();
     this.engine.with(py, |slot| *slot = Some(engine));
 
-    this.ready.with(py, |ready| ready.extend((0..events).map(|_| Ready::Io)));
+    this.ready
+        .with(py, |ready| ready.extend((0..events).map(|_| Ready::Io)));
     take_due_timers(this, py);
 
     match outcome {
@@ -76,8 +87,9 @@ fn idle_time(this: &LoopCore, py: Python<'_>, engine: &Engine) -> Option<Duratio
         let seconds = (due - clock::monotonic()).clamp(0.0, WAIT_SECONDS_MAX);
         Duration::from_secs_f64(seconds)
     });
-    let endpoint =
-        engine.next_deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    let endpoint = engine
+        .next_deadline()
+        .map(|deadline| deadline.saturating_duration_since(Instant::now()));
     match (timer, endpoint) {
         (Some(timer), Some(endpoint)) => Some(timer.min(endpoint)),
         (timer, endpoint) => timer.or(endpoint),

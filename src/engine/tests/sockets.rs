@@ -42,8 +42,16 @@ fn a_stopped_listener_frees_its_address_at_once() {
         }
         engine.stop_listener(key).expect("stop");
         drop(listener);
-        assert!(TcpStream::connect(addr).is_err(), "{}: still listening", backend.as_str());
-        turn_until(&mut engine, |_, _| {}, |engine| engine.stats().listeners == 0);
+        assert!(
+            TcpStream::connect(addr).is_err(),
+            "{}: still listening",
+            backend.as_str()
+        );
+        turn_until(
+            &mut engine,
+            |_, _| {},
+            |engine| engine.stats().listeners == 0,
+        );
         assert_eq!(engine.stats().driver.in_flight, 0);
     }
 }
@@ -56,7 +64,8 @@ fn datagrams_go_both_ways_and_the_socket_ends() {
         ours.set_nonblocking(true).expect("nonblocking");
         let addr = ours.local_addr().expect("address");
         let peer = UdpSocket::bind("127.0.0.1:0").expect("bind");
-        peer.set_read_timeout(Some(Duration::from_secs(5))).expect("timeout");
+        peer.set_read_timeout(Some(Duration::from_secs(5)))
+            .expect("timeout");
         let key = engine.open_datagram(SocketFd::Owned(ours.into()));
         engine.start_datagram_reading(key);
         peer.send_to(b"ping", addr).expect("send");
@@ -107,7 +116,11 @@ fn a_datagram_queue_is_bounded_by_its_watermark() {
         turn_until(
             &mut engine,
             |_, event| resumed |= matches!(event, Event::DatagramResumeWriting { .. }),
-            |engine| engine.datagram(key).is_some_and(|d| d.write_queue_bytes() == 0),
+            |engine| {
+                engine
+                    .datagram(key)
+                    .is_some_and(|d| d.write_queue_bytes() == 0)
+            },
         );
         assert!(resumed, "{}", backend.as_str());
     }
@@ -121,13 +134,18 @@ fn a_watcher_is_level_triggered_until_it_is_removed() {
         let peer = UdpSocket::bind("127.0.0.1:0").expect("bind");
         let fd = ours.as_raw_fd();
         engine.watch(fd, Direction::Read);
-        peer.send_to(b"x", ours.local_addr().expect("address")).expect("send");
+        peer.send_to(b"x", ours.local_addr().expect("address"))
+            .expect("send");
         let mut fired = 0;
         let end = std::time::Instant::now() + Duration::from_secs(10);
         while fired < 5 {
             assert!(std::time::Instant::now() < end);
             turn(&mut engine, Duration::from_millis(20), |_, event| {
-                if let Event::PollReady { fd: ready, direction } = event {
+                if let Event::PollReady {
+                    fd: ready,
+                    direction,
+                } = event
+                {
                     assert_eq!((ready, direction), (fd, Direction::Read));
                     fired += 1; // the datagram is never read
                 }
@@ -137,7 +155,11 @@ fn a_watcher_is_level_triggered_until_it_is_removed() {
         assert!(!engine.unwatch(fd, Direction::Read));
         for _ in 0..5 {
             turn(&mut engine, Duration::from_millis(1), |_, event| {
-                assert!(!matches!(event, Event::PollReady { .. }), "{}", backend.as_str());
+                assert!(
+                    !matches!(event, Event::PollReady { .. }),
+                    "{}",
+                    backend.as_str()
+                );
             });
         }
         assert_eq!(engine.stats().driver.in_flight, 0);
@@ -153,11 +175,14 @@ fn a_watcher_registered_again_does_not_hear_its_predecessor() {
         let fd = ours.as_raw_fd();
         for _ in 0..100 {
             engine.watch(fd, Direction::Read);
-            turn(&mut engine, Duration::ZERO, |_, _| panic!("nothing is readable"));
+            turn(&mut engine, Duration::ZERO, |_, _| {
+                panic!("nothing is readable")
+            });
             assert!(engine.unwatch(fd, Direction::Read));
         }
         engine.watch(fd, Direction::Read);
-        peer.send_to(b"x", ours.local_addr().expect("address")).expect("send");
+        peer.send_to(b"x", ours.local_addr().expect("address"))
+            .expect("send");
         let mut fired = false;
         let end = std::time::Instant::now() + Duration::from_secs(10);
         while !fired {

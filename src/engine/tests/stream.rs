@@ -35,7 +35,11 @@ fn what_is_written_arrives_whole_and_in_order() {
             |engine| engine.stats().streams == 0,
         );
         assert_eq!(closed, Some(None));
-        assert!(reader.join().expect("reader").expect("read") == expected, "{}", backend.as_str());
+        assert!(
+            reader.join().expect("reader").expect("read") == expected,
+            "{}",
+            backend.as_str()
+        );
         assert_eq!(engine.stats().driver.in_flight, 0);
     }
 }
@@ -47,20 +51,34 @@ fn the_queue_rises_above_high_water_once_and_falls_once() {
         let (fd, mut peer) = tcp_pair();
         let key = open(&mut engine, fd);
         engine.set_stream_watermarks(key, 1000, 4000);
-        assert_eq!(engine.write(key, Bytes::from(vec![1; 4000])), WriteOutcome::Queued);
-        assert_eq!(engine.write(key, Bytes::from(vec![1; 1])), WriteOutcome::PauseWriting);
-        assert_eq!(engine.write(key, Bytes::from(vec![1; 999])), WriteOutcome::Queued);
+        assert_eq!(
+            engine.write(key, Bytes::from(vec![1; 4000])),
+            WriteOutcome::Queued
+        );
+        assert_eq!(
+            engine.write(key, Bytes::from(vec![1; 1])),
+            WriteOutcome::PauseWriting
+        );
+        assert_eq!(
+            engine.write(key, Bytes::from(vec![1; 999])),
+            WriteOutcome::Queued
+        );
         let mut resumed = 0;
         turn_until(
             &mut engine,
             |_, event| resumed += usize::from(matches!(event, Event::StreamResumeWriting { .. })),
-            |engine| engine.stream(key).is_some_and(|s| s.write_queue_bytes() == 0),
+            |engine| {
+                engine
+                    .stream(key)
+                    .is_some_and(|s| s.write_queue_bytes() == 0)
+            },
         );
         turn(&mut engine, Duration::ZERO, |_, event| {
             resumed += usize::from(matches!(event, Event::StreamResumeWriting { .. }));
         });
         assert_eq!(resumed, 1);
-        peer.read_exact(&mut vec![0; 5000]).expect("all of it arrived");
+        peer.read_exact(&mut vec![0; 5000])
+            .expect("all of it arrived");
     }
 }
 
@@ -78,16 +96,20 @@ fn a_paused_reader_gets_every_byte_after_it_resumes() {
         let mut writer = Some(writer);
         while !eof {
             assert!(std::time::Instant::now() < end, "{}", backend.as_str());
-            turn(&mut engine, Duration::from_millis(20), |engine, event| match event {
-                Event::StreamData { data, .. } => {
-                    got.extend(bytes(&data));
-                    pieces += 1;
-                    // Every piece pauses: what the kernel delivers meanwhile must be kept.
-                    engine.pause_reading(key);
-                }
-                Event::StreamEof { .. } => eof = true,
-                _ => {}
-            });
+            turn(
+                &mut engine,
+                Duration::from_millis(20),
+                |engine, event| match event {
+                    Event::StreamData { data, .. } => {
+                        got.extend(bytes(&data));
+                        pieces += 1;
+                        // Every piece pauses: what the kernel delivers meanwhile must be kept.
+                        engine.pause_reading(key);
+                    }
+                    Event::StreamEof { .. } => eof = true,
+                    _ => {}
+                },
+            );
             engine.resume_reading(key);
             if got.len() == expected.len()
                 && let Some(writer) = writer.take()
@@ -118,15 +140,22 @@ fn half_close_sends_the_queue_then_fin_and_still_reads() {
         let end = std::time::Instant::now() + Duration::from_secs(10);
         while !eof {
             assert!(std::time::Instant::now() < end, "{}", backend.as_str());
-            turn(&mut engine, Duration::from_millis(20), |_, event| match event {
-                Event::StreamData { data, .. } => got.extend(bytes(&data)),
-                Event::StreamEof { .. } => eof = true,
-                _ => {}
-            });
+            turn(
+                &mut engine,
+                Duration::from_millis(20),
+                |_, event| match event {
+                    Event::StreamData { data, .. } => got.extend(bytes(&data)),
+                    Event::StreamEof { .. } => eof = true,
+                    _ => {}
+                },
+            );
         }
         assert_eq!(answerer.join().expect("answerer"), b"question");
         assert_eq!(got, b"answer");
-        assert_eq!(engine.write(key, Bytes::from_static(b"more")), WriteOutcome::Lost);
+        assert_eq!(
+            engine.write(key, Bytes::from_static(b"more")),
+            WriteOutcome::Lost
+        );
     }
 }
 
@@ -149,7 +178,12 @@ fn a_reset_by_the_peer_ends_the_stream_with_the_error() {
             },
             |engine| engine.stream(key).is_none(),
         );
-        assert_eq!(ended.map(|errno| errno.0), Some(libc::ECONNRESET), "{}", backend.as_str());
+        assert_eq!(
+            ended.map(|errno| errno.0),
+            Some(libc::ECONNRESET),
+            "{}",
+            backend.as_str()
+        );
         assert_eq!(engine.stats().driver.in_flight, 0);
     }
 }
@@ -163,7 +197,11 @@ fn abort_drops_the_queue() {
         engine.write(key, Bytes::from(vec![0; 64 << 20]));
         turn(&mut engine, Duration::ZERO, |_, _| {});
         engine.abort_stream(key, None);
-        turn_until(&mut engine, |_, _| {}, |engine| engine.stream(key).is_none());
+        turn_until(
+            &mut engine,
+            |_, _| {},
+            |engine| engine.stream(key).is_none(),
+        );
         let mut got = Vec::new();
         // A reset (unsent data was dropped) or an early end: either way not everything.
         let _ = peer.read_to_end(&mut got);

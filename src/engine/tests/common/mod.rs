@@ -12,14 +12,21 @@ use uringcore_io::{Backend, DriverConfig};
 pub const BACKENDS: [Backend; 2] = [Backend::Uring, Backend::Epoll];
 
 pub fn engine(backend: Backend) -> Engine {
-    let config = DriverConfig { backend: Some(backend), ..DriverConfig::default() };
+    let config = DriverConfig {
+        backend: Some(backend),
+        ..DriverConfig::default()
+    };
     Engine::new(&config).unwrap_or_else(|error| panic!("{}: {error}", backend.as_str()))
 }
 
 /// One turn that waits for at most `limit`; its events go to `handle`.
 pub fn turn(engine: &mut Engine, limit: Duration, mut handle: impl FnMut(&mut Engine, Event)) {
     engine.flush(Instant::now());
-    let wait = if engine.events_ready() > 0 { Duration::ZERO } else { limit };
+    let wait = if engine.events_ready() > 0 {
+        Duration::ZERO
+    } else {
+        limit
+    };
     engine.enter(Some(wait)).expect("enter");
     engine.process(Instant::now());
     while let Some(event) = engine.next_event() {

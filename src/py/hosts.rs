@@ -1,0 +1,89 @@
+//! What the engine's keys stand for in Python: transports, watchers, listeners, endpoints.
+//!
+//! The loop keeps these alive while the engine knows them; a transport leaves with its last event.
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::RawFd;
+
+use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit};
+use uringcore_engine::Key;
+
+use crate::datagram::DatagramTransport;
+use crate::handle::AnyHandle;
+use crate::stream::StreamTransport;
+
+/// What a listening socket makes of its connections.
+pub struct ListenerHost {
+    pub key: Key,
+    pub protocol_factory: Py<PyAny>,
+    /// `None`, or what the Python side wants back for a connection that starts with TLS.
+    pub tls: Option<Py<PyAny>>,
+    pub server: Py<PyAny>,
+    pub context: Py<PyAny>,
+}
+
+/// Everything that the engine's keys stand for in Python.
+#[derive(Default)]
+pub struct Hosts {
+    pub streams: Vec<Option<(Key, Py<StreamTransport>)>>,
+    pub datagrams: Vec<Option<(Key, Py<DatagramTransport>)>>,
+    pub listeners: HashMap<RawFd, ListenerHost>,
+    pub watchers: HashMap<(RawFd, bool), AnyHandle>,
+    pub watchable_fds: HashSet<RawFd>,
+    pub quic: HashMap<Key, Py<PyAny>>,
+}
+
+impl Hosts {
+    pub fn stream(&self, py: Python<'_>, key: Key) -> Option<Py<StreamTransport>> {
+        let (at, transport) = self.streams.get(key.index as usize)?.as_ref()?;
+        (*at == key).then(|| transport.clone_ref(py))
+    }
+
+    pub fn datagram(&self, py: Python<'_>, key: Key) -> Option<Py<DatagramTransport>> {
+        let (at, transport) = self.datagrams.get(key.index as usize)?.as_ref()?;
+        (*at == key).then(|| transport.clone_ref(py))
+    }
+
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.streams
+            .iter()
+            .flatten()
+            .try_for_each(|(_, transport)| visit.call(transport))?;
+        self.datagrams
+            .iter()
+            .flatten()
+            .try_for_each(|(_, transport)| visit.call(transport))?;
+        self.watchers
+            .values()
+            .try_for_each(|handle| handle.traverse(visit))?;
+        self.quic
+            .values()
+            .try_for_each(|endpoint| visit.call(endpoint))?;
+        self.listeners.values().try_for_each(|host| {
+            visit.call(&host.protocol_factory)?;
+            visit.call(&host.tls)?;
+            visit.call(&host.server)?;
+            visit.call(&host.context)
+        })
+    }
+}
+
+/// Puts `value` at `key`'s place in a host list.
+pub fn host_at<T>(list: &mut Vec<Option<(Key, T)>>, key: Key, value: T) {
+    let index = key.index as usize;
+    if list.len() <= index {
+        list.resize_with(index + 1, || None);
+    }
+    list[index] = Some((key, value));
+}
+
+/// Takes `key`'s entry out of a host list.
+pub fn host_take<T>(list: &mut [Option<(Key, T)>], key: Key) -> Option<T> {
+    let entry = list.get_mut(key.index as usize)?;
+    if entry.as_ref().is_some_and(|(at, _)| *at == key) {
+        entry.take().map(|(_, value)| value)
+    } else {
+        None
+    }
+}
