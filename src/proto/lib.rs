@@ -1,3 +1,15 @@
+//! The protocols: TLS, QUIC and HTTP/3 as sans-IO state machines.
+//!
+//! | module | noun |
+//! | --- | --- |
+//! | [`tls`] | certificates, verification, the crypto session under QUIC |
+//! | [`quic`] | endpoints and connections: datagrams and a clock in, datagrams and events out |
+//! | [`h3`] | one HTTP/3 connection over QUIC streams, with QPACK |
+//!
+//! `h3` knows nothing of `quic`, and neither knows a socket, a clock or Python: time is an argument,
+//! bytes come and go through methods. Bad input from a peer ends in an event or in a connection that
+//! is closed with the RFC's code, never in a panic.
+
 #![forbid(unsafe_code)]
 
 pub mod h3;

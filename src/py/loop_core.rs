@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyTraverseError, PyVisit, intern};
 use uringcore_engine::{Direction, Engine};
-use uringcore_io::{Backend, DriverConfig, Waker};
+use uringcore_io::{Backend, DriverConfig, Waker, net};
 
 use crate::cell::GilCell;
 use crate::datagram::DatagramTransport;
@@ -138,6 +138,10 @@ impl LoopCore {
     ) -> PyResult<Py<PyAny>> {
         let py = slf.py();
         let this = slf.get();
+        let known = this.hosts.with(py, |hosts| hosts.watchers.contains_key(&(fd, write)));
+        if !known {
+            net::check_watchable(fd).map_err(|error| error::io_error(&error))?;
+        }
         let handle = Self::make_handle(slf, "add_reader", callback, args, None)?;
         let returned = handle.as_any().clone_ref(py);
         let old = this

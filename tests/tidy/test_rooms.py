@@ -1,0 +1,126 @@
+"""The rules of ARCHITECTURE.md that no compiler checks: who may import whom, and what a file may be."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "python" / "uringcore"
+
+# room: the rooms of the package that it must not import at module level, directly or not.
+FORBIDDEN = {
+    "loop": {"quic", "asyncio", "h3", "h0", "http3", "server", "cli"},
+    "quic": {"h3", "h0", "http3", "server", "cli"},
+    "asyncio": {"h3", "h0", "http3", "server", "cli"},
+    "h3": {"http3", "server", "cli"},
+    "http3": {"server", "cli"},
+}
+LINES_MAX = 700
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def is_type_checking(node: ast.If) -> bool:
+    return "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def run_time_imports(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
+    """The imports that run when the module is imported: not those of functions or type checkers."""
+    for node in body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif isinstance(node, ast.If) and not is_type_checking(node):
+            yield from run_time_imports(node.body + node.orelse)
+        elif isinstance(node, ast.Try):
+            yield from run_time_imports(node.body + node.orelse + node.finalbody)
+        elif isinstance(node, ast.ClassDef):
+            yield from run_time_imports(node.body)
+
+
+def imported_modules(path: Path) -> set[str]:
+    """Full names of the package's own modules that `path` imports when it is imported."""
+    name = module_name(path)
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    found: set[str] = set()
+    for node in run_time_imports(ast.parse(path.read_text()).body):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+            continue
+        base = node.module or ""
+        if node.level:
+            above = package.split(".")[: len(package.split(".")) - node.level + 1]
+            base = ".".join([*above, *([base] if base else [])])
+        found.add(base)
+        found.update(f"{base}.{alias.name}" for alias in node.names)
+    return {name for name in found if name.split(".")[0] == "uringcore"}
+
+
+def import_graph() -> dict[str, set[str]]:
+    paths = {module_name(path): path for path in PACKAGE.rglob("*.py")}
+    return {name: imported_modules(path) & paths.keys() for name, path in paths.items()}
+
+
+def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
+    seen: set[str] = set()
+    todo = [start]
+    while todo:
+        for name in graph.get(todo.pop(), set()) - seen:
+            seen.add(name)
+            todo.append(name)
+    return seen
+
+
+@pytest.mark.parametrize("room", FORBIDDEN)
+def test_a_room_imports_only_what_is_below_it(room: str) -> None:
+    graph = import_graph()
+    modules = [name for name in graph if (name + ".").startswith(f"uringcore.{room}.")]
+    assert modules, f"the room {room} is gone: mend this table"
+    for module in modules:
+        rooms = {name.split(".")[1] for name in reachable(graph, module) if "." in name}
+        assert not rooms & FORBIDDEN[room], f"{module} reaches {rooms & FORBIDDEN[room]}"
+
+
+def test_the_checker_sees_a_forbidden_import(tmp_path: Path) -> None:
+    source = "from __future__ import annotations\nif True:\n    from uringcore.server import x\n"
+    nodes = list(run_time_imports(ast.parse(source).body))
+    assert [node.module for node in nodes if isinstance(node, ast.ImportFrom)] == [
+        "__future__",
+        "uringcore.server",
+    ]
+
+
+@pytest.mark.parametrize("room", ["io", "proto", "engine"])
+def test_no_rust_room_but_the_bindings_knows_python(room: str) -> None:
+    assert "pyo3" not in (ROOT / "src" / room / "Cargo.toml").read_text()
+
+
+@pytest.mark.parametrize("room", ["proto", "engine"])
+def test_rooms_without_unsafe_say_so_to_the_compiler(room: str) -> None:
+    assert "#![forbid(unsafe_code)]" in (ROOT / "src" / room / "lib.rs").read_text()
+
+
+def source_files() -> list[Path]:
+    return [
+        path
+        for folder, pattern in (("src", "*.rs"), ("python", "*.py"))
+        for path in sorted((ROOT / folder).rglob(pattern))
+        if path.read_text().strip() and "tests" not in path.relative_to(ROOT).parts
+    ]
+
+
+@pytest.mark.parametrize("path", source_files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_file_says_what_lives_in_it_and_is_one_noun(path: Path) -> None:
+    text = path.read_text()
+    opening = text.lstrip()
+    if path.suffix == ".rs":
+        opening = re.sub(r"^(#!?\[[^\]]*\]\s*)+", "", opening)
+    assert opening.startswith(("//!", '"""', 'r"""')), "the file does not open with what lives here"
+    assert text.count("\n") <= LINES_MAX, "look for the second noun"
