@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-rust test-python check develop clean
+.PHONY: help demo test test-rust test-python check bench develop clean
 
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TERM_COLOR ?= auto
@@ -24,6 +24,7 @@ help:
 	@echo 'make demo     set up, serve the FastAPI example, fetch it over HTTP/1.1 and HTTP/3, print a table'
 	@echo 'make test     cargo test, then pytest on the oldest, default and newest CPython >= 3.10'
 	@echo 'make check    rustfmt, clippy, ruff, mypy and stubtest'
+	@echo 'make bench    measure against the peers, write BENCHMARK.md'
 	@echo 'make develop  an environment in $(DEV_VENV) to work on the tree with'
 	@echo 'make clean    remove the environments and everything built'
 
@@ -52,6 +53,11 @@ check: $(DEV_VENV)
 	@$(DEV_VENV)/bin/ruff format --quiet --check $(PACKAGES)
 	@$(DEV_VENV)/bin/mypy
 	@$(DEV_VENV)/bin/python -m mypy.stubtest uringcore._uringcore
+
+# `make bench BENCH=--quick` takes less than five minutes.
+BENCH ?=
+bench:
+	@$(PYTHON) benchmarks/run.py $(BENCH)
 
 develop: $(DEV_VENV)
 	@echo 'source $(DEV_VENV)/bin/activate; after a change of Rust code: maturin develop --profile dev-opt'

@@ -94,7 +94,10 @@ def sources_digest():
     """Changes with everything that ends up in the wheel."""
     digest = hashlib.sha256()
     files = [ROOT / name for name in ("Cargo.toml", "Cargo.lock", "pyproject.toml")]
-    for folder, patterns in (("src", ("*.rs", "*.toml")), ("python", ("*.py", "*.pyi", "py.typed"))):
+    for folder, patterns in (
+        ("src", ("*.rs", "*.toml")),
+        ("python", ("*.py", "*.pyi", "py.typed")),
+    ):
         for pattern in patterns:
             files += (ROOT / folder).rglob(pattern)
     for path in sorted(files):
@@ -119,11 +122,9 @@ def build_wheel(venv, profile):
     shutil.rmtree(wheels, ignore_errors=True)
     say(f"building the wheel for {venv.name} (profile {profile})")
     started = time.monotonic()
-    run(
-        [str(venv / "bin" / "maturin"), "build", "--locked", "--profile", profile]
-        + ["--interpreter", str(python), "--out", str(wheels), "--auditwheel", "skip"],
-        "maturin build",
-    )
+    command = [str(venv / "bin" / "maturin"), "build", "--locked", "--profile", profile]
+    command += ["--interpreter", str(python), "--out", str(wheels), "--auditwheel", "skip"]
+    run(command, "maturin build")
     say(f"built in {time.monotonic() - started:.0f} s")
     return next(wheels.glob("*.whl"))
 
@@ -146,7 +147,12 @@ def run(command, what):
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME"):
         environment.pop(name, None)
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        command,
+        cwd=ROOT,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     )
     if done.returncode:
         raise Failed(f"{what} failed ({' '.join(command)}):\n{done.stdout.rstrip()}")

@@ -8,7 +8,7 @@ import ssl
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from aioquic.asyncio.client import connect
@@ -53,9 +53,10 @@ class Peer(QuicConnectionProtocol):
             self.answers[event.stream_id].error = f"stream reset: {event.error_code:#x}"
             self.answers[event.stream_id].done.set()
         for http_event in self.http.handle_event(event):
-            answer = self.answers.get(getattr(http_event, "stream_id", -1))
-            if answer is None:
+            stream_id = getattr(http_event, "stream_id", -1)
+            if stream_id not in self.answers:
                 continue
+            answer = self.answers[stream_id]
             if isinstance(http_event, HeadersReceived):
                 fields = {name.decode(): value.decode() for name, value in http_event.headers}
                 status = fields.pop(":status", None)
@@ -126,6 +127,7 @@ async def connect_peer(url: str, *, cafile: str | None = None) -> AsyncIterator[
         configuration.load_verify_locations(cafile=cafile)
     async with connect(
         parts.hostname, parts.port or 443, configuration=configuration, create_protocol=Peer
-    ) as peer:
+    ) as protocol:
+        peer = cast(Peer, protocol)
         peer.authority = parts.netloc
         yield peer

@@ -11,7 +11,6 @@ import asyncio
 import hashlib
 import http.client
 import json
-import os
 import re
 import signal
 import ssl
@@ -19,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -189,9 +188,7 @@ class HTTP1:
     """HTTP/1.1 over TLS with the standard library's client."""
 
     def __init__(self, port: int, trust: ssl.SSLContext) -> None:
-        self._connection = http.client.HTTPSConnection(
-            "localhost", port, context=trust, timeout=60
-        )
+        self._connection = http.client.HTTPSConnection("localhost", port, context=trust, timeout=60)
 
     def hello(self, version: str) -> tuple[int, int, int]:
         size = 0
@@ -371,7 +368,9 @@ def show(rows: list[Row], backend: str) -> None:
         )
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     for number, line in enumerate(lines):
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        )
         if number == 0:
             print("  ".join("-" * width for width in widths))
     print(

@@ -1,6 +1,6 @@
 """The event loop alone: a TCP echo server and a client, in plain asyncio.
 
-    python examples/echo_loop.py
+python examples/echo_loop.py
 """
 
 import asyncio
@@ -31,7 +31,9 @@ async def main() -> None:
         writer.close()
         await writer.wait_closed()
     stats = loop.stats()
-    print(f"1000 echoes on {loop.backend}: {stats['turns']} turns, {stats['syscalls']} system calls")
+    print(
+        f"1000 echoes on {loop.backend}: {stats['turns']} turns, {stats['syscalls']} system calls"
+    )
 
 
 if __name__ == "__main__":

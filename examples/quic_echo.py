@@ -34,11 +34,11 @@ async def main() -> None:
         certificate, key = DevelopmentCertificate.make().write(folder)
         server_side = QuicConfiguration(is_client=False, alpn_protocols=ALPN)
         server_side.load_cert_chain(certificate, key)
-        client_side = QuicConfiguration(is_client=True, alpn_protocols=ALPN, server_name="localhost")
-        client_side.load_verify_locations(certificate)
-        server = await serve(
-            HOST, PORT, configuration=server_side, create_protocol=EchoProtocol
+        client_side = QuicConfiguration(
+            is_client=True, alpn_protocols=ALPN, server_name="localhost"
         )
+        client_side.load_verify_locations(certificate)
+        server = await serve(HOST, PORT, configuration=server_side, create_protocol=EchoProtocol)
         async with connect(HOST, PORT, configuration=client_side) as client:
             answers = await asyncio.gather(*(ask(client, number) for number in range(10)))
         server.close()

@@ -47,6 +47,15 @@ from importlib import metadata
 found = {(d.metadata["Name"] or "").lower(): d.version for d in metadata.distributions()}
 print(json.dumps({"python": sys.version.split()[0], "packages": found}))
 """
+# The engine is a package of its own, so that the others build where it does not.
+PROGRAMS = {
+    "tcp_load": "uringcore-bench",
+    "quic_load": "uringcore-bench",
+    "quinn_server": "uringcore-bench",
+    "h3_load": "uringcore-bench",
+    "h3_server": "uringcore-bench",
+    "engine_server": "uringcore-bench-engine",
+}
 WITHOUT_TLS = frozenset({"tcp_echo", "tcp_load"})
 
 
@@ -155,14 +164,16 @@ def _install_peers(environment: Environment) -> None:
 
 def _build_native(environment: Environment, target: Path) -> None:
     cargo = shutil.which("cargo")
-    programs = ["tcp_load", "quic_load", "quinn_server", "h3_load", "engine_server"]
     if cargo is None:
-        environment.refused.update(dict.fromkeys(programs, "cargo is not installed"))
+        environment.refused.update(dict.fromkeys(PROGRAMS, "cargo is not installed"))
         return
-    for program in programs:
+    for program, package in PROGRAMS.items():
         print(f"building {program}", flush=True)
         done = subprocess.run(
-            [cargo, "build", "--release", "--locked", "--quiet", "--bin", program],
+            [
+                *(cargo, "build", "--release", "--locked", "--quiet"),
+                *("--package", package, "--bin", program),
+            ],
             cwd=HERE / "native",
             env={**os.environ, "CARGO_TARGET_DIR": str(target)},
             capture_output=True,

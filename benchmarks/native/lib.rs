@@ -7,6 +7,7 @@ pub mod args;
 pub mod cpu;
 pub mod latency;
 pub mod pattern;
+pub mod quic;
 pub mod report;
 
 /// Every load generator ends in one of two ways: a JSON line on stdout and status 0, or a message on

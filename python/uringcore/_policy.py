@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .loop import UringEventLoop
 
 if TYPE_CHECKING:
-    _PolicyBase = asyncio.AbstractEventLoopPolicy
+
+    class EventLoopPolicy(asyncio.DefaultEventLoopPolicy):
+        """What :func:`_policy_class` makes, for type checkers."""
+
 
 _T = TypeVar("_T")
 

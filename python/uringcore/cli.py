@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 __all__ = ["main"]
 
@@ -32,18 +33,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return serve(given)
 
 
-def serve(arguments: list[str]) -> int:
+def serve(arguments: list[str]) -> NoReturn:
     from uringcore.server import StartupError, require_uvicorn
 
     try:
         require_uvicorn()
     except StartupError as exc:
         print(f"uringcore: {exc}", file=sys.stderr)
-        return 1
+        sys.exit(1)
     from uringcore.server.command import command
 
-    command.main(arguments, prog_name="uringcore", standalone_mode=True)
-    return 0
+    # Never returns: click ends the process with the status.
+    command.main(arguments, prog_name="uringcore")
 
 
 if __name__ == "__main__":

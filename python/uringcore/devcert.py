@@ -41,9 +41,7 @@ class DevelopmentCertificate:
     days: int
 
     @classmethod
-    def make(
-        cls, names: Sequence[str] = LOCALHOST, days: int = MAX_DAYS
-    ) -> DevelopmentCertificate:
+    def make(cls, names: Sequence[str] = LOCALHOST, days: int = MAX_DAYS) -> DevelopmentCertificate:
         """A new certificate for ``names``, DNS names or IP addresses, valid from now.
 
         Raises ``ValueError`` for a bad name or when ``days`` is not 1 to 14.

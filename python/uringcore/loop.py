@@ -76,7 +76,15 @@ class UringEventLoop(_uringcore.LoopCore, asyncio.SelectorEventLoop):  # type: i
         ValueError: ``backend`` (or the environment variable) is something else.
     """
 
-    # asyncio sends empty datagrams since 3.12.? only; older versions drop them silently.
+    if TYPE_CHECKING:
+        # What asyncio's classes have and typeshed leaves out.
+        _csock: socket.socket
+        _signal_handlers: dict[int, events.Handle]
+        _accept_connection2: Callable[..., Any]
+        _check_thread: Callable[[], None]
+        _check_callback: Callable[[Any, str], None]
+
+    # asyncio sends empty datagrams since 3.13; older versions drop them silently.
     _sends_empty_datagrams = sys.version_info >= (3, 13)
 
     def __new__(cls, backend: str | None = None) -> UringEventLoop:
@@ -161,7 +169,7 @@ class UringEventLoop(_uringcore.LoopCore, asyncio.SelectorEventLoop):  # type: i
     ) -> Any:
         self._ensure_fd_no_transport(rawsock)
         ssl_protocol = sslproto.SSLProtocol(
-            self,  # type: ignore[arg-type]
+            self,
             protocol,
             sslcontext,
             waiter,  # type: ignore[arg-type]
@@ -181,7 +189,8 @@ class UringEventLoop(_uringcore.LoopCore, asyncio.SelectorEventLoop):  # type: i
         extra: dict[str, Any] | None = None,
     ) -> Any:
         if sock.family not in (socket.AF_INET, socket.AF_INET6):
-            return super()._make_datagram_transport(sock, protocol, address, waiter, extra)
+            base: Any = super()
+            return base._make_datagram_transport(sock, protocol, address, waiter, extra)
         self._ensure_fd_no_transport(sock)
         return _uringcore.DatagramTransport(self, sock, protocol, address, waiter, extra)
 
@@ -208,8 +217,7 @@ class UringEventLoop(_uringcore.LoopCore, asyncio.SelectorEventLoop):  # type: i
         await transp._make_empty_waiter()
         self._set_watchable(transp._sock_fd, True)
         try:
-            sent = await self.sock_sendfile(transp._sock, file, offset, count, fallback=False)
-            return cast(int, sent)
+            return await self.sock_sendfile(transp._sock, file, offset, count, fallback=False)
         finally:
             self._set_watchable(transp._sock_fd, False)
             transp._reset_empty_waiter()
@@ -259,9 +267,7 @@ class UringEventLoop(_uringcore.LoopCore, asyncio.SelectorEventLoop):  # type: i
         return sock
 
     def _handle_raised(self, handle: Any, exc: BaseException) -> None:
-        source = format_helpers._format_callback_source(  # type: ignore[attr-defined]
-            handle._callback, handle._args or ()
-        )
+        source = format_helpers._format_callback_source(handle._callback, handle._args or ())
         self.call_exception_handler(
             {"message": f"Exception in callback {source}", "exception": exc, "handle": handle}
         )
@@ -294,10 +300,10 @@ class UringEventLoop(_uringcore.LoopCore, asyncio.SelectorEventLoop):  # type: i
         if method == "call_soon":
             self._check_thread()
         self._check_callback(callback, method)
-        handle = events.Handle(callback, args, self, context)
+        handle: Any = events.Handle(callback, args, self, context)
         if handle._source_traceback:
             del handle._source_traceback[-1]
-        return handle
+        return cast(events.Handle, handle)
 
     def _debug_timer(
         self,
@@ -309,14 +315,14 @@ class UringEventLoop(_uringcore.LoopCore, asyncio.SelectorEventLoop):  # type: i
     ) -> events.TimerHandle:
         self._check_thread()
         self._check_callback(callback, method)
-        timer = events.TimerHandle(when, callback, args, self, context)
+        timer: Any = events.TimerHandle(when, callback, args, self, context)
         if timer._source_traceback:
             del timer._source_traceback[-1]
         timer._scheduled = True
-        return timer
+        return cast(events.TimerHandle, timer)
 
     def _run_debug_handle(self, handle: Any) -> None:
-        if isinstance(handle, events.TimerHandle):
+        if hasattr(handle, "_scheduled"):  # asyncio's TimerHandle
             handle._scheduled = False
         self._current_handle = handle
         started = time.monotonic()
@@ -380,9 +386,7 @@ def _format_handle(handle: Any) -> str:
 def _backend_from_environment() -> str | None:
     name = os.environ.get("URINGCORE_BACKEND") or None
     if name not in (None, "auto", *BACKENDS):
-        raise ValueError(
-            f"URINGCORE_BACKEND must be 'uring', 'epoll' or 'auto', not {name!r}"
-        )
+        raise ValueError(f"URINGCORE_BACKEND must be 'uring', 'epoll' or 'auto', not {name!r}")
     return name
 
 

@@ -96,9 +96,7 @@ class SessionTicket:
 SessionTicketFetcher = Callable[[bytes], "SessionTicket | None"]
 SessionTicketHandler = Callable[[SessionTicket], None]
 
-_PEM_BLOCK = re.compile(
-    rb"-----BEGIN ([A-Z0-9 ]+)-----\s*?\r?\n(.*?)-----END \1-----", re.DOTALL
-)
+_PEM_BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----\s*?\r?\n(.*?)-----END \1-----", re.DOTALL)
 _KEY_LABELS = frozenset({b"PRIVATE KEY", b"RSA PRIVATE KEY", b"EC PRIVATE KEY"})
 
 

@@ -12,7 +12,9 @@ use std::os::fd::RawFd;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
-use uringcore_io::{Completion, Datagram, Driver, Errno, OpId, Outcome, SendMsg, SockAddr, Token, net};
+use uringcore_io::{
+    Completion, Datagram, Driver, Errno, OpId, Outcome, SendMsg, SockAddr, Token, net,
+};
 use uringcore_proto::quic::{ConnectionKey, DatagramMeta, Endpoint, Event, Transmit};
 
 use crate::socket::SocketFd;
@@ -195,7 +197,12 @@ impl QuicEndpoint {
         self.protocol.handle_timeout(now);
     }
 
-    pub fn handle_completion(&mut self, _driver: &mut Driver, completion: Completion, now: Instant) {
+    pub fn handle_completion(
+        &mut self,
+        _driver: &mut Driver,
+        completion: Completion,
+        now: Instant,
+    ) {
         match ((completion.token >> 48) as u8, completion.outcome) {
             (SUB_RECV, outcome) => {
                 if !completion.more {
@@ -258,8 +265,15 @@ impl QuicEndpoint {
         let (Some(remote), false) = (datagram.remote(), payload.is_empty()) else {
             return;
         };
-        let meta = DatagramMeta { remote, local_ip: datagram.local_ip(), ecn: datagram.ecn() };
-        let segment = datagram.segment_size().filter(|size| *size > 0).unwrap_or(payload.len());
+        let meta = DatagramMeta {
+            remote,
+            local_ip: datagram.local_ip(),
+            ecn: datagram.ecn(),
+        };
+        let segment = datagram
+            .segment_size()
+            .filter(|size| *size > 0)
+            .unwrap_or(payload.len());
         self.counters.receives += 1;
         let mut rest = BytesMut::from(payload);
         while !rest.is_empty() {
@@ -284,8 +298,12 @@ impl QuicEndpoint {
     fn read_error_queue(&mut self, now: Instant) {
         match net::read_error_queue(self.raw_fd) {
             Ok(reports) => {
-                for report in reports.into_iter().filter(|report| is_unreachable(report.errno)) {
-                    self.protocol.handle_unreachable(now, report.remote, report.errno.0);
+                for report in reports
+                    .into_iter()
+                    .filter(|report| is_unreachable(report.errno))
+                {
+                    self.protocol
+                        .handle_unreachable(now, report.remote, report.errno.0);
                 }
             }
             Err(error) => log::debug!("reading the error queue of a QUIC socket: {error}"),
@@ -351,7 +369,10 @@ impl QuicEndpoint {
                 if !batch.retried =>
             {
                 self.read_error_queue(now);
-                self.again.push_back(Batch { retried: true, ..batch });
+                self.again.push_back(Batch {
+                    retried: true,
+                    ..batch
+                });
             }
             // No route, or a firewall: told at once instead of after the handshake's time-out.
             libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EACCES | libc::EPERM => {
@@ -417,13 +438,19 @@ impl Batch {
     }
 
     fn copy_header(&self) -> Batch {
-        Batch { data: Bytes::new(), ..*self }
+        Batch {
+            data: Bytes::new(),
+            ..*self
+        }
     }
 }
 
 /// Errors that a socket reports and survives.
 fn is_transient(error: Errno) -> bool {
-    !matches!(error.0, libc::EBADF | libc::ENOTSOCK | libc::EINVAL | libc::EOPNOTSUPP | libc::EFAULT)
+    !matches!(
+        error.0,
+        libc::EBADF | libc::ENOTSOCK | libc::EINVAL | libc::EOPNOTSUPP | libc::EFAULT
+    )
 }
 
 /// Reports that say that nobody is there (RFC 1122 section 3.2.2.1), as against "packet too big".

@@ -52,7 +52,11 @@ impl Errno {
 
     /// The calling thread's `errno`.
     pub(crate) fn last() -> Errno {
-        Errno(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
+        Errno(
+            io::Error::last_os_error()
+                .raw_os_error()
+                .unwrap_or(libc::EIO),
+        )
     }
 }
 
@@ -100,6 +104,8 @@ pub enum Entered {
     TimedOut,
     /// Another thread called [`Waker::wake`](crate::Waker::wake).
     Woken,
-    /// A signal arrived: run the signal handlers, then enter again.
+    /// A signal arrived: run the signal handlers, then enter again. A signal that comes together
+    /// with a completion or a wake is not told: a host with signal handlers of its own looks for
+    /// pending ones after every blocking call.
     Interrupted,
 }

@@ -74,7 +74,9 @@ impl Datagram {
     /// The two ECN bits of the IP header, if the socket reports them.
     pub fn ecn(&self) -> Option<u8> {
         // Received IP_TOS is one byte, IPV6_TCLASS an int.
-        let v4 = self.control(libc::SOL_IP, libc::IP_TOS).and_then(|data| data.first().copied());
+        let v4 = self
+            .control(libc::SOL_IP, libc::IP_TOS)
+            .and_then(|data| data.first().copied());
         let bits = v4.or_else(|| {
             let data = self.control(libc::SOL_IPV6, libc::IPV6_TCLASS)?;
             Some(i32::from_ne_bytes(*data.first_chunk()?) as u8)
@@ -86,7 +88,9 @@ impl Datagram {
     pub fn local_ip(&self) -> Option<IpAddr> {
         if let Some(data) = self.control(libc::SOL_IP, libc::IP_PKTINFO) {
             // in_pktinfo: interface index, local address, header destination.
-            return Some(IpAddr::V4(Ipv4Addr::from(*data.get(8..)?.first_chunk::<4>()?)));
+            return Some(IpAddr::V4(Ipv4Addr::from(
+                *data.get(8..)?.first_chunk::<4>()?,
+            )));
         }
         let data = self.control(libc::SOL_IPV6, libc::IPV6_PKTINFO)?;
         Some(IpAddr::V6(Ipv6Addr::from(*data.first_chunk::<16>()?)))
@@ -156,7 +160,12 @@ pub(crate) fn parse_inet(name: &[u8]) -> Option<SocketAddr> {
             let flow = u32::from_be_bytes(*name.get(4..)?.first_chunk()?);
             let ip: [u8; 16] = *name.get(8..)?.first_chunk()?;
             let scope = u32::from_ne_bytes(*name.get(24..)?.first_chunk()?);
-            Some(SocketAddr::V6(SocketAddrV6::new(ip.into(), port, flow, scope)))
+            Some(SocketAddr::V6(SocketAddrV6::new(
+                ip.into(),
+                port,
+                flow,
+                scope,
+            )))
         }
         _ => None,
     }
@@ -189,7 +198,10 @@ mod tests {
             let mut area = [0u8; 32];
             area[..8].copy_from_slice(&(length as u64).to_ne_bytes());
             let found = find_control(&area, 0, 0);
-            assert_eq!(found.map(<[u8]>::len), (16..=32).contains(&length).then(|| length - 16));
+            assert_eq!(
+                found.map(<[u8]>::len),
+                (16..=32).contains(&length).then(|| length - 16)
+            );
         }
     }
 
@@ -197,7 +209,9 @@ mod tests {
     fn addresses_shorter_than_their_family_are_refused() {
         let address = SockAddr::from("[fe80::1%7]:443".parse::<SocketAddr>().unwrap());
         // SAFETY: a SockAddr has `len` readable bytes.
-        let bytes = unsafe { std::slice::from_raw_parts(address.as_ptr().cast::<u8>(), address.len() as usize) };
+        let bytes = unsafe {
+            std::slice::from_raw_parts(address.as_ptr().cast::<u8>(), address.len() as usize)
+        };
         assert_eq!(parse_inet(bytes), address.as_socket());
         for length in 0..bytes.len() {
             assert_eq!(parse_inet(&bytes[..length]), None, "{length} bytes");

@@ -1,27 +1,24 @@
 //! The public face: one driver, two backends.
 //!
 //! Every operation is queued here, gets a slot in the slab and is passed to the backend; results
-//! come back from [`Driver::reap`]. What both backends share lives in [`Common`]: the slab, the
-//! buffer pools, the finished completions, the order in which a close comes after the operations it
-//! ended.
+//! come back from [`Driver::reap`]. What both backends share lives in `common`.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
-use std::rc::Rc;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use bytes::Bytes;
 use socket2::SockAddr;
 
-use crate::completion::{Completion, Entered, Errno, Interest, Outcome};
+use crate::common::Common;
+use crate::completion::{Completion, Entered, Errno, Interest};
 use crate::config::{Backend, DriverConfig, DriverStats};
 use crate::epoll::Epoll;
 use crate::fork::Birthplace;
-use crate::message::{GatherPayload, MessagePayload, SendMsg};
-use crate::op::{Kind, OpId, OpTable, Payload, Token};
-use crate::pool::{Pool, RecvBuf};
+use crate::message::{GatherPayload, SendMsg};
+use crate::op::{Kind, OpId, Payload, Token};
 use crate::setup_error::SetupError;
 use crate::uring::Uring;
 use crate::waker::Waker;
@@ -36,7 +33,8 @@ use crate::waker::Waker;
 /// A turn is: queue operations, [`enter`](Driver::enter), [`reap`](Driver::reap). Sockets must be
 /// non-blocking; the epoll backend relies on it.
 ///
-/// The thread of the first `enter` owns the driver from then on; another thread's `enter` fails.
+/// The thread that enters owns the driver. With io_uring another thread can take over only while no
+/// operation is in flight; its `enter` fails otherwise.
 /// After `fork` the child's copy is dead, detected on every call.
 pub struct Driver {
     common: Common,
@@ -64,6 +62,12 @@ impl Driver {
     /// Sets a backend up. `config.backend` of `None` tries io_uring first and falls back to epoll;
     /// `Some` is strict.
     pub fn new(config: &DriverConfig) -> Result<Driver, SetupError> {
+        if let Some(problem) = config.problem() {
+            return Err(SetupError::config(
+                config.backend.unwrap_or(Backend::Uring),
+                problem,
+            ));
+        }
         let (backend, (common, inner), fallback_reason) = match config.backend {
             Some(Backend::Uring) => (Backend::Uring, new_uring(config)?, None),
             Some(Backend::Epoll) => (Backend::Epoll, new_epoll(config)?, None),
@@ -72,8 +76,15 @@ impl Driver {
                 Err(error) => (Backend::Epoll, new_epoll(config)?, Some(error.to_string())),
             },
         };
-        let birthplace = Birthplace::here().map_err(|error| SetupError::epoll("madvise", &error))?;
-        Ok(Driver { common, inner, birthplace, backend, fallback_reason })
+        let birthplace =
+            Birthplace::here().map_err(|error| SetupError::epoll("madvise", &error))?;
+        Ok(Driver {
+            common,
+            inner,
+            birthplace,
+            backend,
+            fallback_reason,
+        })
     }
 
     /// The backend in use.
@@ -93,7 +104,13 @@ impl Driver {
 
     /// Counters.
     pub fn stats(&self) -> DriverStats {
-        let Common { table, stream, datagram, stats, .. } = &self.common;
+        let Common {
+            table,
+            stream,
+            datagram,
+            stats,
+            ..
+        } = &self.common;
         DriverStats {
             in_flight: table.len() as u64,
             slots_capacity: table.capacity() as u64,
@@ -129,20 +146,32 @@ impl Driver {
 
     /// [`send`](Driver::send) of several pieces, at most `IOV_MAX` (1,024).
     pub fn send_vectored(&mut self, fd: RawFd, data: Vec<Bytes>, token: Token) -> OpId {
-        debug_assert!(data.len() <= libc::UIO_MAXIOV as usize, "the kernel takes 1,024 pieces");
-        self.start(Kind::SendVectored, fd, token, Payload::Gather(GatherPayload::new(data)))
+        debug_assert!(
+            data.len() <= libc::UIO_MAXIOV as usize,
+            "the kernel takes 1,024 pieces"
+        );
+        self.start(
+            Kind::SendVectored,
+            fd,
+            token,
+            Payload::Gather(GatherPayload::new(data)),
+        )
     }
 
     /// Sends one datagram or a GSO batch.
     pub fn send_msg(&mut self, fd: RawFd, message: SendMsg, token: Token) -> OpId {
-        let mut payload = self.common.spare_messages.pop().unwrap_or_else(MessagePayload::empty);
-        payload.fill(message);
+        let payload = self.common.message(message);
         self.start(Kind::SendMsg, fd, token, Payload::Message(payload))
     }
 
     /// Connects a socket.
     pub fn connect(&mut self, fd: RawFd, address: SockAddr, token: Token) -> OpId {
-        self.start(Kind::Connect, fd, token, Payload::Address(Box::new(address)))
+        self.start(
+            Kind::Connect,
+            fd,
+            token,
+            Payload::Address(Box::new(address)),
+        )
     }
 
     /// Waits once for readiness, level-triggered: what is ready already completes at once. An
@@ -165,7 +194,9 @@ impl Driver {
     /// result that was faster. Unknown and finished operations are ignored.
     pub fn cancel(&mut self, op: OpId) {
         self.leave_if_forked();
-        let Some(slot) = self.common.table.get(op) else { return };
+        let Some(slot) = self.common.table.get(op) else {
+            return;
+        };
         // A close has no way back.
         if slot.kind == Kind::Close || std::mem::replace(&mut slot.cancelled, true) {
             return;
@@ -200,7 +231,9 @@ impl Driver {
     /// released: an accepted connection is closed, a buffer returned.
     pub fn discard(&mut self, op: OpId) {
         self.leave_if_forked();
-        self.common.ready.retain(|completion| completion.op != op || op == OpId::NONE);
+        self.common
+            .ready
+            .retain(|completion| completion.op != op || op == OpId::NONE);
         if let Some(slot) = self.common.table.get(op) {
             slot.discarded = true;
             self.cancel(op);
@@ -221,18 +254,25 @@ impl Driver {
     }
 
     /// Submits what is queued and waits for a completion, a wake, a signal or the time-out, in one
-    /// system call. `Some(ZERO)` does not block, `None` waits for ever. After every return look
-    /// at what other threads queued (wakes collapse) and [`reap`](Driver::reap).
+    /// system call. `Some(ZERO)` does not block, `None` waits for ever. Afterwards
+    /// [`reap`](Driver::reap), whatever it returned. A wake is used up by returning
+    /// [`Entered::Woken`], never by a call that does not block.
     ///
-    /// Fails if the driver is dead or belongs to another thread.
+    /// Fails if the driver is dead, or busy on another thread.
     pub fn enter(&mut self, timeout: Option<Duration>) -> io::Result<Entered> {
         self.leave_if_forked();
         // Finished completions must not wait behind a sleep.
-        let timeout = if self.common.ready.is_empty() { timeout } else { Some(Duration::ZERO) };
+        let timeout = if self.common.ready.is_empty() {
+            timeout.map(|timeout| timeout.min(TIMEOUT_MAX))
+        } else {
+            Some(Duration::ZERO)
+        };
         let entered = match &mut self.inner {
             Inner::Uring(uring) => uring.enter(&mut self.common, timeout),
             Inner::Epoll(epoll) => epoll.enter(&mut self.common, timeout),
-            Inner::Dead => Err(io::Error::other("the driver was shut down, or this is a forked child")),
+            Inner::Dead => Err(io::Error::other(
+                "the driver was shut down, or this is a forked child",
+            )),
         };
         if matches!(entered, Ok(Entered::Woken)) {
             self.common.stats.wakes += 1;
@@ -264,6 +304,9 @@ impl Driver {
     /// Cancels everything, waits up to `limit` for the kernel to let go, and drops the completions.
     /// Memory that the kernel still holds after `limit` is leaked, the only safe answer. The
     /// driver is dead afterwards. Also runs on drop, with a limit of one second.
+    ///
+    /// Belongs on the thread that entered the driver: from another one nothing can be cancelled, and
+    /// what is in flight is leaked at once.
     pub fn shutdown(&mut self, limit: Duration) {
         self.leave_if_forked();
         match std::mem::replace(&mut self.inner, Inner::Dead) {
@@ -319,168 +362,32 @@ impl Drop for Driver {
 
 impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Driver").field("backend", &self.backend).field("stats", &self.stats()).finish()
+        f.debug_struct("Driver")
+            .field("backend", &self.backend)
+            .field("stats", &self.stats())
+            .finish()
     }
 }
 
 fn new_uring(config: &DriverConfig) -> Result<(Common, Inner), SetupError> {
     let waker = Waker::new().map_err(|error| SetupError::uring("eventfd", &error))?;
     let (uring, stream, datagram) = Uring::new(config, &waker)?;
-    Ok((Common::new(config, waker, stream, datagram), Inner::Uring(Box::new(uring))))
+    Ok((
+        Common::new(config, waker, stream, datagram),
+        Inner::Uring(Box::new(uring)),
+    ))
 }
 
 fn new_epoll(config: &DriverConfig) -> Result<(Common, Inner), SetupError> {
     let waker = Waker::new().map_err(|error| SetupError::epoll("eventfd", &error))?;
     let (epoll, stream, datagram) = Epoll::new(config, &waker)?;
-    Ok((Common::new(config, waker, stream, datagram), Inner::Epoll(Box::new(epoll))))
-}
-
-/// What both backends share.
-pub(crate) struct Common {
-    pub(crate) table: OpTable,
-    pub(crate) stream: Rc<Pool>,
-    pub(crate) datagram: Rc<Pool>,
-    /// Completions that exist before the next reap.
-    pub(crate) ready: VecDeque<Completion>,
-    pub(crate) stats: DriverStats,
-    pub(crate) waker: Waker,
-    /// Boxes of finished messages, for the next ones. Boxed because a payload points into itself.
-    #[expect(clippy::vec_box)]
-    spare_messages: Vec<Box<MessagePayload>>,
-    pub(crate) scratch: Vec<u32>,
-}
-
-impl Common {
-    fn new(config: &DriverConfig, waker: Waker, stream: Rc<Pool>, datagram: Rc<Pool>) -> Common {
-        Common {
-            table: OpTable::new(config.operations_max as usize),
-            stream,
-            datagram,
-            ready: VecDeque::new(),
-            stats: DriverStats::default(),
-            waker,
-            spare_messages: Vec::new(),
-            scratch: Vec::new(),
-        }
-    }
-
-    /// Reports one of several results; the operation stays armed.
-    #[inline]
-    pub(crate) fn report(&mut self, index: u32, outcome: Outcome, out: &mut VecDeque<Completion>) {
-        let op = self.table.id_at(index);
-        let slot = self.table.at(index);
-        // A discarded operation's outcome is dropped here, which closes or returns what it carries.
-        if !slot.discarded {
-            self.stats.completions += 1;
-            out.push_back(Completion { op, token: slot.token, outcome, more: true });
-        }
-    }
-
-    /// Ends an operation with data in hand.
-    pub(crate) fn finish_with(&mut self, index: u32, outcome: Outcome, out: &mut VecDeque<Completion>) {
-        let (payload, close) = self.end(index, |_| outcome, out);
-        self.recycle(payload);
-        self.finish_close(close, out);
-    }
-
-    /// Ends an operation with the kernel's result: a count or a negative errno. A close ends only
-    /// when nothing that it waits for is left.
-    pub(crate) fn finish(&mut self, index: u32, result: i32, out: &mut VecDeque<Completion>) {
-        let slot = self.table.at(index);
-        let kind = slot.kind;
-        if kind == Kind::Close {
-            slot.close_result = Some(result);
-            if slot.waiting_for > 0 {
-                return;
-            }
-        }
-        let (payload, close) = self.end(index, |payload| outcome(kind, result, payload), out);
-        self.recycle(payload);
-        self.finish_close(close, out);
-    }
-
-    /// [`finish`](Self::finish) outside of a reap.
-    pub(crate) fn finish_later(&mut self, index: u32, result: i32) {
-        let mut ready = std::mem::take(&mut self.ready);
-        self.finish(index, result, &mut ready);
-        self.ready = ready;
-    }
-
-    fn end(
-        &mut self,
-        index: u32,
-        outcome: impl FnOnce(&mut Payload) -> Outcome,
-        out: &mut VecDeque<Completion>,
-    ) -> (Payload, Option<u32>) {
-        let op = self.table.id_at(index);
-        let slot = self.table.at(index);
-        let (token, discarded) = (slot.token, slot.discarded);
-        let (mut payload, close) = self.table.remove(index);
-        let outcome = outcome(&mut payload);
-        if !discarded {
-            self.stats.completions += 1;
-            out.push_back(Completion { op, token, outcome, more: false });
-        }
-        (payload, close)
-    }
-
-    fn finish_close(&mut self, close: Option<u32>, out: &mut VecDeque<Completion>) {
-        if let Some(close) = close
-            && let Some(result) = self.table.at(close).close_result
-        {
-            self.finish(close, result, out);
-        }
-    }
-
-    fn refuse(&mut self, kind: Kind, token: Token, mut payload: Payload, errno: Errno) -> OpId {
-        let outcome = outcome(kind, -errno.0, &mut payload);
-        self.recycle(payload);
-        self.stats.completions += 1;
-        self.ready.push_back(Completion { op: OpId::NONE, token, outcome, more: false });
-        OpId::NONE
-    }
-
-    fn recycle(&mut self, payload: Payload) {
-        if let Payload::Message(mut message) = payload
-            && self.spare_messages.len() < SPARE_MESSAGES_MAX
-        {
-            message.clear();
-            self.spare_messages.push(message);
-        }
-    }
-}
-
-/// The outcome of an operation's last result. Successful receives come with their data and don't
-/// pass through here, except the empty one.
-fn outcome(kind: Kind, result: i32, payload: &mut Payload) -> Outcome {
-    let result = if result < 0 { Err(Errno(-result)) } else { Ok(result as u32) };
-    match kind {
-        Kind::Accept => Outcome::Accepted(result.map(|fd| {
-            // SAFETY: the kernel has just created this descriptor for us.
-            unsafe { OwnedFd::from_raw_fd(fd as RawFd) }
-        })),
-        Kind::Recv => Outcome::Received(result.map(|_| RecvBuf::empty())),
-        Kind::RecvMsg => Outcome::Datagram(Err(result.err().unwrap_or(Errno(libc::EIO)))),
-        Kind::Read => match std::mem::replace(payload, Payload::None) {
-            Payload::Buffer(buffer, _) => Outcome::Read(result, buffer),
-            _ => Outcome::Read(result, Vec::new()),
-        },
-        Kind::Close => {
-            // The descriptor's number is gone whatever close(2) answered; only a close that was
-            // never executed leaves it open, and then dropping the OwnedFd closes it.
-            if let Payload::Descriptor(fd) = std::mem::replace(payload, Payload::None)
-                && result != Err(Errno::CANCELED)
-            {
-                let _ = fd.into_raw_fd();
-            }
-            Outcome::Done(result)
-        }
-        Kind::Send | Kind::SendVectored | Kind::SendMsg | Kind::Connect | Kind::Poll | Kind::Write => {
-            Outcome::Done(result)
-        }
-    }
+    Ok((
+        Common::new(config, waker, stream, datagram),
+        Inner::Epoll(Box::new(epoll)),
+    ))
 }
 
 /// Above any sensible RLIMIT_NOFILE; bounds the per-descriptor table against garbage numbers.
 const DESCRIPTORS_MAX: RawFd = 1 << 24;
-const SPARE_MESSAGES_MAX: usize = 256;
+/// Longer ones overflow the kernel's arithmetic; the caller enters again.
+const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);

@@ -20,7 +20,9 @@ pub(crate) struct Birthplace {
 impl Birthplace {
     pub(crate) fn here() -> io::Result<Birthplace> {
         static PAGE: OnceLock<Option<&'static AtomicU32>> = OnceLock::new();
-        let page = PAGE.get_or_init(wiped_page).ok_or_else(io::Error::last_os_error)?;
+        let page = PAGE
+            .get_or_init(wiped_page)
+            .ok_or_else(io::Error::last_os_error)?;
         let pid = std::process::id();
         // Several threads may store, all of them the same value.
         page.store(pid, Ordering::Relaxed);

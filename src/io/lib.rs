@@ -11,11 +11,13 @@
 //! | `completion` | what comes back |
 //! | `waker`, `fork` | wake from another thread; notice that we are a forked child |
 //! | `uring/`, `epoll/` | the two backends |
+//! | `common` | what they share: how operations end |
 //! | `driver` | the public face that dispatches to one of them |
 //!
 //! What does not live here: protocols, timers, write queues, anything that knows Python or QUIC.
 //! This is the only room where `unsafe` is normal; every block names the invariant it leans on.
 
+mod common;
 mod completion;
 mod config;
 mod datagram;

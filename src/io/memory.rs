@@ -19,7 +19,10 @@ impl Mapping {
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Mapping { base: base.cast(), length })
+        Ok(Mapping {
+            base: base.cast(),
+            length,
+        })
     }
 
     pub(crate) fn base(&self) -> *mut u8 {
@@ -29,9 +32,12 @@ impl Mapping {
     /// A child process sees zeroes here.
     pub(crate) fn wipe_on_fork(&self) -> io::Result<()> {
         // SAFETY: exactly the range that we mapped.
-        let result =
-            unsafe { libc::madvise(self.base.cast(), self.length, libc::MADV_WIPEONFORK) };
-        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        let result = unsafe { libc::madvise(self.base.cast(), self.length, libc::MADV_WIPEONFORK) };
+        if result < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(())
+        }
     }
 
     /// Gives the memory up for the rest of the process: the answer when the kernel may still write.

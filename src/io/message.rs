@@ -39,7 +39,10 @@ impl MessagePayload {
     pub(crate) fn empty() -> Box<MessagePayload> {
         Box::new(MessagePayload {
             header: empty_header(),
-            iovec: libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 },
+            iovec: libc::iovec {
+                iov_base: ptr::null_mut(),
+                iov_len: 0,
+            },
             control: ControlBuffer([0; CONTROL_SIZE]),
             to: None,
             data: Bytes::new(),
@@ -48,7 +51,13 @@ impl MessagePayload {
 
     /// Takes the message in and points the header at it. The box must not be opened afterwards.
     pub(crate) fn fill(&mut self, message: SendMsg) {
-        let SendMsg { data, to, segment_size, ecn, src_ip } = message;
+        let SendMsg {
+            data,
+            to,
+            segment_size,
+            ecn,
+            src_ip,
+        } = message;
         self.data = data;
         self.to = to;
         self.iovec.iov_base = self.data.as_ptr().cast_mut().cast();
@@ -77,11 +86,19 @@ impl MessagePayload {
         &raw const self.header
     }
 
-    fn write_control(&mut self, segment_size: Option<u16>, ecn: Option<u8>, src_ip: Option<IpAddr>) -> usize {
+    fn write_control(
+        &mut self,
+        segment_size: Option<u16>,
+        ecn: Option<u8>,
+        src_ip: Option<IpAddr>,
+    ) -> usize {
         if segment_size.is_none() && ecn.is_none() && src_ip.is_none() {
             return 0;
         }
-        let mut writer = ControlWriter { buffer: &mut self.control.0, used: 0 };
+        let mut writer = ControlWriter {
+            buffer: &mut self.control.0,
+            used: 0,
+        };
         if let Some(size) = segment_size {
             writer.put(libc::SOL_UDP, libc::UDP_SEGMENT, &size.to_ne_bytes());
         }
@@ -104,7 +121,9 @@ impl MessagePayload {
             }
             Some(IpAddr::V6(ip)) => {
                 let info = libc::in6_pktinfo {
-                    ipi6_addr: libc::in6_addr { s6_addr: ip.octets() },
+                    ipi6_addr: libc::in6_addr {
+                        s6_addr: ip.octets(),
+                    },
                     ipi6_ifindex: 0,
                 };
                 writer.put(libc::SOL_IPV6, libc::IPV6_PKTINFO, as_bytes(&info));
@@ -128,9 +147,17 @@ impl GatherPayload {
     pub(crate) fn new(data: Vec<Bytes>) -> Box<GatherPayload> {
         let iovecs = data
             .iter()
-            .map(|piece| libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() })
+            .map(|piece| libc::iovec {
+                iov_base: piece.as_ptr().cast_mut().cast(),
+                iov_len: piece.len(),
+            })
             .collect();
-        let mut payload = Box::new(GatherPayload { header: empty_header(), iovecs, data, first: 0 });
+        let mut payload = Box::new(GatherPayload {
+            header: empty_header(),
+            iovecs,
+            data,
+            first: 0,
+        });
         payload.point();
         payload
     }
@@ -176,7 +203,10 @@ impl ControlWriter<'_> {
         let header_size = mem::size_of::<libc::cmsghdr>();
         // SAFETY: the two macros are plain arithmetic.
         let (length, space) = unsafe {
-            (libc::CMSG_LEN(data.len() as u32) as usize, libc::CMSG_SPACE(data.len() as u32) as usize)
+            (
+                libc::CMSG_LEN(data.len() as u32) as usize,
+                libc::CMSG_SPACE(data.len() as u32) as usize,
+            )
         };
         // SAFETY: all-zero is a valid cmsghdr (musl's has padding fields that a literal can't name).
         let mut header: libc::cmsghdr = unsafe { mem::zeroed() };
@@ -195,7 +225,9 @@ impl ControlWriter<'_> {
 struct ControlBuffer([u8; CONTROL_SIZE]);
 
 fn in_addr(ip: Ipv4Addr) -> libc::in_addr {
-    libc::in_addr { s_addr: u32::from_ne_bytes(ip.octets()) }
+    libc::in_addr {
+        s_addr: u32::from_ne_bytes(ip.octets()),
+    }
 }
 
 /// The bytes of one of libc's plain structures without padding.

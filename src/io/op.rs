@@ -137,7 +137,13 @@ pub(crate) struct OpTable {
 
 impl OpTable {
     pub(crate) fn new(max: usize) -> OpTable {
-        OpTable { slots: Vec::new(), free: NIL, live: 0, max: max.min(NIL as usize), heads: Vec::new() }
+        OpTable {
+            slots: Vec::new(),
+            free: NIL,
+            live: 0,
+            max: max.min(NIL as usize),
+            heads: Vec::new(),
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -148,7 +154,13 @@ impl OpTable {
         self.slots.len()
     }
 
-    pub(crate) fn insert(&mut self, kind: Kind, fd: RawFd, token: Token, payload: Payload) -> Result<OpId, Payload> {
+    pub(crate) fn insert(
+        &mut self,
+        kind: Kind,
+        fd: RawFd,
+        token: Token,
+        payload: Payload,
+    ) -> Result<OpId, Payload> {
         // A close frees more than it takes, and refusing it would leak the descriptor.
         if self.live >= self.max && kind != Kind::Close {
             return Err(payload);
@@ -156,7 +168,14 @@ impl OpTable {
         let index = self.allocate();
         let slot = &mut self.slots[index as usize];
         let generation = slot.generation;
-        *slot = Slot { generation, live: true, fd, token, payload, ..Slot::vacant(kind) };
+        *slot = Slot {
+            generation,
+            live: true,
+            fd,
+            token,
+            payload,
+            ..Slot::vacant(kind)
+        };
         self.live += 1;
         self.link(index);
         Ok(OpId::new(kind, generation, index))
@@ -166,7 +185,8 @@ impl OpTable {
     #[inline]
     pub(crate) fn get(&mut self, id: OpId) -> Option<&mut Slot> {
         let slot = self.slots.get_mut(id.index() as usize)?;
-        (slot.live && slot.generation == id.generation() && id.0 >> 56 == slot.kind as u64).then_some(slot)
+        (slot.live && slot.generation == id.generation() && id.0 >> 56 == slot.kind as u64)
+            .then_some(slot)
     }
 
     #[inline]
@@ -219,7 +239,9 @@ impl OpTable {
 
     /// All live operations.
     pub(crate) fn indexes(&self) -> Vec<u32> {
-        (0..self.slots.len() as u32).filter(|&index| self.slots[index as usize].live).collect()
+        (0..self.slots.len() as u32)
+            .filter(|&index| self.slots[index as usize].live)
+            .collect()
     }
 
     /// Makes `close` the owner of all other operations of its descriptor, and takes the close
@@ -257,11 +279,17 @@ impl OpTable {
     }
 
     fn head(&self, fd: RawFd) -> u32 {
-        usize::try_from(fd).ok().and_then(|fd| self.heads.get(fd)).copied().unwrap_or(NIL)
+        usize::try_from(fd)
+            .ok()
+            .and_then(|fd| self.heads.get(fd))
+            .copied()
+            .unwrap_or(NIL)
     }
 
     fn link(&mut self, index: u32) {
-        let Ok(fd) = usize::try_from(self.slots[index as usize].fd) else { return };
+        let Ok(fd) = usize::try_from(self.slots[index as usize].fd) else {
+            return;
+        };
         if fd >= self.heads.len() {
             self.heads.resize(fd + 1, NIL);
         }
@@ -273,7 +301,9 @@ impl OpTable {
     }
 
     fn unlink(&mut self, index: u32) {
-        let Slot { fd, next, previous, .. } = self.slots[index as usize];
+        let Slot {
+            fd, next, previous, ..
+        } = self.slots[index as usize];
         if fd < 0 {
             return;
         }

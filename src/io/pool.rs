@@ -30,7 +30,12 @@ pub struct RecvBuf {
 impl RecvBuf {
     /// The end of a stream.
     pub(crate) fn empty() -> RecvBuf {
-        RecvBuf { pool: None, start: std::ptr::NonNull::dangling().as_ptr(), length: 0, id: 0 }
+        RecvBuf {
+            pool: None,
+            start: std::ptr::NonNull::dangling().as_ptr(),
+            length: 0,
+            id: 0,
+        }
     }
 }
 
@@ -63,7 +68,9 @@ impl Drop for RecvBuf {
 
 impl fmt::Debug for RecvBuf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RecvBuf").field("length", &self.length).finish_non_exhaustive()
+        f.debug_struct("RecvBuf")
+            .field("length", &self.length)
+            .finish_non_exhaustive()
     }
 }
 
@@ -84,21 +91,24 @@ pub(crate) struct Pool {
     lent: Box<[Cell<Lent>]>,
     ring: RefCell<Option<BufferRing>>,
     free: RefCell<Vec<u16>>,
+    /// The buffer off the stack that the next receives share.
+    open: Cell<Option<u16>>,
     available: Cell<u32>,
     out: Cell<u32>,
     leaked: Cell<bool>,
 }
 
 impl Pool {
-    /// `count` buffers of `buffer_size` bytes. With a ring they all go to the kernel at once.
-    pub(crate) fn new(count: u16, buffer_size: u32, ring: Option<BufferRing>) -> io::Result<Rc<Pool>> {
+    /// `count` buffers of `buffer_size` bytes, on the stack.
+    pub(crate) fn new(count: u16, buffer_size: u32) -> io::Result<Rc<Pool>> {
         let memory = Mapping::new(count as usize * buffer_size as usize)?;
         let pool = Pool {
             memory: ManuallyDrop::new(memory),
             buffer_size,
             lent: vec![Cell::new(Lent::default()); count as usize].into_boxed_slice(),
-            ring: RefCell::new(ring),
+            ring: RefCell::new(None),
             free: RefCell::new(Vec::with_capacity(count as usize)),
+            open: Cell::new(None),
             available: Cell::new(0),
             out: Cell::new(0),
             leaked: Cell::new(false),
@@ -134,7 +144,10 @@ impl Pool {
         let cell = &self.lent[id as usize];
         let mut lent = cell.get();
         let offset = lent.filled;
-        assert!(offset + length <= self.buffer_size, "the kernel overran a receive buffer");
+        assert!(
+            offset + length <= self.buffer_size,
+            "the kernel overran a receive buffer"
+        );
         lent.filled += length;
         if lent.references == 0 {
             self.out.set(self.out.get() + 1);
@@ -147,7 +160,12 @@ impl Pool {
         cell.set(lent);
         // SAFETY: `id` and `offset` are inside the mapping, checked by the index and the assertion.
         let start = unsafe { self.address(id).add(offset as usize) };
-        RecvBuf { pool: Some(Rc::clone(self)), start, length, id }
+        RecvBuf {
+            pool: Some(Rc::clone(self)),
+            start,
+            length,
+            id,
+        }
     }
 
     /// The kernel took buffer `id` but reported nothing worth handing out.
@@ -158,6 +176,36 @@ impl Pool {
                 self.give_back(id);
             }
         }
+    }
+
+    /// Room for a receive without a ring: the rest of the open buffer, or a fresh one. What was
+    /// received is told to [`received`](Self::received).
+    pub(crate) fn room(&self) -> Option<(*mut u8, usize)> {
+        let id = self.open.get().or_else(|| self.take())?;
+        self.open.set(Some(id));
+        let cell = &self.lent[id as usize];
+        let mut lent = cell.get();
+        if lent.references == 0 {
+            // Nobody looks at what was there: the cache still holds it, use it again.
+            lent.filled = 0;
+            cell.set(lent);
+        }
+        // SAFETY: `filled` is never more than the buffer's size.
+        let start = unsafe { self.address(id).add(lent.filled as usize) };
+        Some((start, (self.buffer_size - lent.filled) as usize))
+    }
+
+    /// `length` bytes were received into the room; a buffer with little room left is closed.
+    pub(crate) fn received(self: &Rc<Pool>, length: u32) -> RecvBuf {
+        let Some(id) = self.open.get() else {
+            return RecvBuf::empty();
+        };
+        let rest = self.buffer_size - self.lent[id as usize].get().filled - length;
+        let keep = rest >= self.buffer_size / 4;
+        if !keep {
+            self.open.set(None);
+        }
+        self.filled(id, length, keep)
     }
 
     /// Takes a buffer off the free stack (epoll). It is passed on with [`filled`](Self::filled)
@@ -175,7 +223,31 @@ impl Pool {
     pub(crate) fn address(&self, id: u16) -> *mut u8 {
         assert!((id as usize) < self.lent.len());
         // SAFETY: inside the mapping by the assertion and the mapping's size.
-        unsafe { self.memory.base().add(id as usize * self.buffer_size as usize) }
+        unsafe {
+            self.memory
+                .base()
+                .add(id as usize * self.buffer_size as usize)
+        }
+    }
+
+    /// Feeds a ring from now on, with every buffer that nobody holds. A ring that was fed before
+    /// must have no receive in flight.
+    pub(crate) fn attach(&self, ring: BufferRing) {
+        *self.ring.borrow_mut() = Some(ring);
+        self.free.borrow_mut().clear();
+        for (id, cell) in self.lent.iter().enumerate() {
+            let mut lent = cell.get();
+            if !lent.available {
+                continue;
+            }
+            lent.available = false;
+            cell.set(lent);
+            self.available.set(self.available.get() - 1);
+            // One that is shared and still looked at comes back with its last `RecvBuf`.
+            if lent.references == 0 {
+                self.give_back(id as u16);
+            }
+        }
     }
 
     /// The kernel side is gone: buffers that come back from now on go nowhere.
@@ -215,7 +287,11 @@ impl Pool {
 
     #[inline]
     fn give_back(&self, id: u16) {
-        self.lent[id as usize].set(Lent { references: 0, filled: 0, available: true });
+        self.lent[id as usize].set(Lent {
+            references: 0,
+            filled: 0,
+            available: true,
+        });
         self.available.set(self.available.get() + 1);
         match &*self.ring.borrow() {
             Some(ring) => ring.publish(id, self.address(id), self.buffer_size),

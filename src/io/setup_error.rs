@@ -27,18 +27,38 @@ impl SetupError {
         self.errno
     }
 
+    pub(crate) fn config(backend: Backend, problem: &'static str) -> SetupError {
+        let errno = Errno(libc::EINVAL);
+        SetupError {
+            backend,
+            step: "checking the settings",
+            errno,
+            explanation: problem.to_owned(),
+        }
+    }
+
     pub(crate) fn epoll(step: &'static str, error: &io::Error) -> SetupError {
         let errno = errno_of(error);
         let explanation = match errno.0 {
             libc::EMFILE | libc::ENFILE => "too many open files: raise RLIMIT_NOFILE".to_owned(),
             _ => String::new(),
         };
-        SetupError { backend: Backend::Epoll, step, errno, explanation }
+        SetupError {
+            backend: Backend::Epoll,
+            step,
+            errno,
+            explanation,
+        }
     }
 
     pub(crate) fn uring(step: &'static str, error: &io::Error) -> SetupError {
         let errno = errno_of(error);
-        SetupError { backend: Backend::Uring, step, errno, explanation: explain(errno, &Host::read()) }
+        SetupError {
+            backend: Backend::Uring,
+            step,
+            errno,
+            explanation: explain(errno, &Host::read()),
+        }
     }
 }
 
@@ -48,7 +68,11 @@ impl fmt::Display for SetupError {
             Backend::Uring => "io_uring",
             Backend::Epoll => "epoll",
         };
-        write!(f, "{backend} is not available: {} failed: {}", self.step, self.errno)?;
+        write!(
+            f,
+            "{backend} is not available: {} failed: {}",
+            self.step, self.errno
+        )?;
         if !self.explanation.is_empty() {
             write!(f, "; {}", self.explanation)?;
         }
@@ -70,13 +94,20 @@ impl Host {
     fn read() -> Host {
         let read = |path| std::fs::read_to_string(path).ok();
         Host {
-            release: read("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
-            disabled: read("/proc/sys/kernel/io_uring_disabled").and_then(|text| text.trim().parse().ok()),
+            release: read("/proc/sys/kernel/osrelease")
+                .unwrap_or_default()
+                .trim()
+                .to_owned(),
+            disabled: read("/proc/sys/kernel/io_uring_disabled")
+                .and_then(|text| text.trim().parse().ok()),
         }
     }
 
     fn is_old(&self) -> bool {
-        let mut numbers = self.release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+        let mut numbers = self
+            .release
+            .split(['.', '-'])
+            .map_while(|part| part.parse::<u32>().ok());
         match (numbers.next(), numbers.next()) {
             (Some(major), Some(minor)) => (major, minor) < MINIMUM,
             _ => false,
@@ -90,7 +121,9 @@ fn explain(errno: Errno, host: &Host) -> String {
     let Host { release, disabled } = host;
     if host.is_old() {
         let (major, minor) = MINIMUM;
-        return format!("Linux {major}.{minor} or later is needed and this is {release}: use the epoll backend");
+        return format!(
+            "Linux {major}.{minor} or later is needed and this is {release}: use the epoll backend"
+        );
     }
     match (errno.0, disabled) {
         (libc::EPERM, Some(2)) => "kernel.io_uring_disabled=2 forbids it to everybody: \
@@ -126,24 +159,47 @@ mod tests {
     use super::*;
 
     fn host(release: &str, disabled: Option<u32>) -> Host {
-        Host { release: release.to_owned(), disabled }
+        Host {
+            release: release.to_owned(),
+            disabled,
+        }
     }
 
     #[test]
     fn each_cause_is_named() {
         let cases = [
-            (libc::EPERM, host("6.12.0", Some(2)), "kernel.io_uring_disabled=2"),
-            (libc::EPERM, host("6.12.0", Some(1)), "kernel.io_uring_disabled=1"),
+            (
+                libc::EPERM,
+                host("6.12.0", Some(2)),
+                "kernel.io_uring_disabled=2",
+            ),
+            (
+                libc::EPERM,
+                host("6.12.0", Some(1)),
+                "kernel.io_uring_disabled=1",
+            ),
             (libc::EPERM, host("6.12.0", Some(0)), "seccomp"),
-            (libc::ENOSYS, host("6.12.0-generic", None), "container profile"),
-            (libc::EINVAL, host("5.15.0-91-generic", None), "6.1 or later"),
+            (
+                libc::ENOSYS,
+                host("6.12.0-generic", None),
+                "container profile",
+            ),
+            (
+                libc::EINVAL,
+                host("5.15.0-91-generic", None),
+                "6.1 or later",
+            ),
             (libc::ENOSYS, host("6.0.19", None), "6.1 or later"),
             (libc::ENOMEM, host("6.1.0", None), "RLIMIT_MEMLOCK"),
             (libc::EMFILE, host("6.1.0", None), "RLIMIT_NOFILE"),
         ];
         for (errno, host, words) in cases {
             let text = explain(Errno(errno), &host);
-            assert!(text.contains(words), "{errno} on {}: {text:?}", host.release);
+            assert!(
+                text.contains(words),
+                "{errno} on {}: {text:?}",
+                host.release
+            );
         }
     }
 

@@ -28,12 +28,12 @@ struct Shared {
 }
 
 impl Waker {
-    /// Makes the current or the next [`enter`](crate::Driver::enter) return at once. Never lost,
+    /// Makes the current or the next blocking [`enter`](crate::Driver::enter) return at once. Never lost,
     /// never blocks; many wakes may collapse into one.
     pub fn wake(&self) {
         // AcqRel: what the waker wrote before (a queued callback) is visible to the driver after
         // its own swap, and the driver's ASLEEP is visible here.
-        if self.shared.state.swap(NOTIFIED, Ordering::AcqRel) == ASLEEP {
+        if self.shared.state.load(Ordering::Relaxed) == ASLEEP {
             self.write_eventfd();
         }
     }
@@ -46,7 +46,12 @@ impl Waker {
         }
         // SAFETY: a fresh descriptor that nobody else owns.
         let eventfd = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Waker { shared: Arc::new(Shared { state: AtomicU32::new(AWAKE), eventfd }) })
+        Ok(Waker {
+            shared: Arc::new(Shared {
+                state: AtomicU32::new(AWAKE),
+                eventfd,
+            }),
+        })
     }
 
     pub(crate) fn fd(&self) -> RawFd {
@@ -55,13 +60,21 @@ impl Waker {
 
     /// The driver is about to block. False: a wake has arrived, don't.
     pub(crate) fn fall_asleep(&self) -> bool {
-        let change = self.shared.state.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire);
+        let change =
+            self.shared
+                .state
+                .compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire);
         change.is_ok()
     }
 
-    /// The driver is back, or did not sleep. True: a wake arrived since the last call.
+    /// The driver is back. True: a wake arrived, and is used up by this.
     pub(crate) fn get_up(&self) -> bool {
         self.shared.state.swap(AWAKE, Ordering::AcqRel) == NOTIFIED
+    }
+
+    /// The wake that [`get_up`](Self::get_up) told of could not be reported: keep it for later.
+    pub(crate) fn keep(&self) {
+        self.shared.state.store(NOTIFIED, Ordering::Release);
     }
 
     fn write_eventfd(&self) {
@@ -74,7 +87,9 @@ impl Waker {
 
 impl fmt::Debug for Waker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Waker").field("eventfd", &self.fd()).finish()
+        f.debug_struct("Waker")
+            .field("eventfd", &self.fd())
+            .finish()
     }
 }
 

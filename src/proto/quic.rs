@@ -1,14 +1,20 @@
-//! QUIC (RFC 9000, 9001, 9002, 9221) as a state machine without sockets or clocks: datagrams and the time go in,
-//! datagrams and events come out.
+//! QUIC (RFC 9000, 9001, 9002, 9221) as a state machine without sockets or clocks: datagrams and
+//! the time go in, datagrams and events come out.
 //!
 //! - `settings`: what a host may set, checked and built once.
 //! - `endpoint`: one UDP socket's worth of connections: routing, accepting, timers, fairness.
 //! - `connection`: one connection: commands in, [`Event`]s out.
-//! - `event`: what the host gets to see.
+//! - `event`, `lost`: what the host gets to see, and how a connection's end is put into words.
+//! - `streams`, `stream`, `own_streams`, `send_queue`: what is done for streams around the state
+//!   machine.
+//! - `datagrams`: DATAGRAM frames that wait.
+//! - `watch`, `frames`: a look at packets in the clear, for what the state machine does not tell.
+//! - `timers`: which connection is to be woken next.
+//! - `error`: what a host's own calls can raise.
 //! - `stats`: counters.
 //!
-//! The protocol itself is quinn-proto's, unforked. What it lacks is added around it: here, and in the crypto session of
-//! [`tls`](crate::tls).
+//! The protocol itself is quinn-proto's, unforked. What it lacks is added around it: here, and in
+//! the crypto session of [`tls`](crate::tls).
 
 mod connection;
 mod datagrams;
@@ -17,9 +23,11 @@ mod error;
 mod event;
 mod frames;
 mod lost;
+mod own_streams;
 mod send_queue;
 mod settings;
 mod stats;
+mod stream;
 mod streams;
 mod timers;
 mod watch;

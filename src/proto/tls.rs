@@ -1,5 +1,5 @@
-//! TLS 1.3 for QUIC (RFC 9001): certificates and their verification, and the crypto session that the QUIC state machine
-//! drives, over `rustls::quic`.
+//! TLS 1.3 for QUIC (RFC 9001): certificates and their verification, and the crypto session that
+//! the QUIC state machine drives, over `rustls::quic`.
 //!
 //! - `settings`: what a host may set, as plain data, and [`ConfigError`].
 //! - `config`: settings to rustls configurations.

@@ -41,9 +41,9 @@ fn make_dev_cert<'py>(
 }
 
 fn params(names: Vec<String>, days: u32) -> PyResult<CertificateParams> {
-    let Some(first) = names.first().cloned() else {
+    if names.is_empty() {
         return Err(PyValueError::new_err("names: at least one name is needed"));
-    };
+    }
     if let Some(bad) = names.iter().find(|name| !is_plausible_name(name)) {
         return Err(PyValueError::new_err(format!(
             "names: {bad:?} is neither a DNS name nor an IP address"
@@ -54,7 +54,11 @@ fn params(names: Vec<String>, days: u32) -> PyResult<CertificateParams> {
     }
     let mut params = CertificateParams::new(names)
         .map_err(|error| PyValueError::new_err(format!("names: {error}")))?;
-    params.distinguished_name.push(DnType::CommonName, first);
+    // Clients look at the names above only. The subject must differ from that of the many other self-signed
+    // certificates called "localhost": a client that trusts one of those would complain of a bad signature.
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "uringcore development certificate");
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     // Clients whose clock runs a little behind must not see a certificate from the future. The end counts from the

@@ -76,10 +76,8 @@ pub fn event(slf: &Bound<'_, LoopCore>, event: Event, entered: &mut Entered) -> 
         Event::AcceptFailed { listener, error } => accept_failed(slf, listener, error, entered),
         // Operations that Python waits for by key are started by the file layer, which has none yet.
         Event::OpDone { .. } => Ok(()),
-        Event::QuicReady { endpoint } | Event::QuicClosed { endpoint } => {
-            let _ = endpoint;
-            Ok(())
-        }
+        Event::QuicReady { endpoint } => crate::quic::ready(slf, endpoint, entered),
+        Event::QuicClosed { endpoint } => crate::quic::closed(slf, endpoint, entered),
     }
 }
 

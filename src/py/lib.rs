@@ -27,11 +27,14 @@ mod cell;
 mod clock;
 mod context;
 mod datagram;
+mod devcert;
 mod dispatch;
 mod error;
+mod h3;
 mod handle;
 mod hosts;
 mod loop_core;
+mod quic;
 mod stream;
 mod timers;
 mod turn;
@@ -48,5 +51,8 @@ fn _uringcore(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<handle::TimerHandle>()?;
     m.add_class::<stream::StreamTransport>()?;
     m.add_class::<datagram::DatagramTransport>()?;
+    quic::register(m)?;
+    h3::register(m)?;
+    devcert::register(m)?;
     Ok(())
 }

@@ -138,7 +138,9 @@ impl LoopCore {
     ) -> PyResult<Py<PyAny>> {
         let py = slf.py();
         let this = slf.get();
-        let known = this.hosts.with(py, |hosts| hosts.watchers.contains_key(&(fd, write)));
+        let known = this
+            .hosts
+            .with(py, |hosts| hosts.watchers.contains_key(&(fd, write)));
         if !known {
             net::check_watchable(fd).map_err(|error| error::io_error(&error))?;
         }

@@ -59,5 +59,9 @@ fn hosted(slf: &Bound<'_, LoopCore>, key: Key, forget: bool) -> Option<Py<QuicEn
         true => hosts.quic.remove(&key),
         false => hosts.quic.get(&key).map(|object| object.clone_ref(py)),
     })?;
-    object.bind(py).cast::<QuicEndpoint>().ok().map(|endpoint| endpoint.clone().unbind())
+    object
+        .bind(py)
+        .cast::<QuicEndpoint>()
+        .ok()
+        .map(|endpoint| endpoint.clone().unbind())
 }

@@ -18,7 +18,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("groups", nargs="*", help="group names; the essential ones if none")
     parser.add_argument("--all", action="store_true", help="every group")
-    parser.add_argument("--loops", nargs="+", default=[name for name in LOOPS if name != "asyncio"])
+    parser.add_argument("--loops", nargs="*", default=[name for name in LOOPS if name != "asyncio"])
     parser.add_argument("--test-seconds", type=float, default=TEST_SECONDS)
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks of differences")
     options = parser.parse_args()

@@ -77,7 +77,8 @@ def main() -> None:
         print(json.dumps({"start": name}), file=report)
         outcome = Outcome()
         begin = time.monotonic()
-        test.run(outcome)
+        # A suite of one brings the class's and the module's set-up and tear-down with it.
+        unittest.TestSuite([test]).run(outcome)
         line = {
             "test": name,
             "status": outcome.status,

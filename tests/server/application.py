@@ -110,6 +110,16 @@ async def flood(scope, receive, send):
     await send({"type": "http.response.body", "body": b""})
 
 
+async def slow_flood(scope, receive, send):
+    """2 MiB in about two seconds."""
+    headers = [(b"content-length", str(32 * len(PART)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    for _ in range(32):
+        await send({"type": "http.response.body", "body": PART, "more_body": True})
+        await asyncio.sleep(0.06)
+    await send({"type": "http.response.body", "body": b""})
+
+
 async def hold(scope, receive, send):
     """Reads one message of the body, then none until /release."""
     RELEASE.clear()
@@ -168,9 +178,7 @@ async def too_long(scope, receive, send):
 
 
 async def trailers(scope, receive, send):
-    await send(
-        {"type": "http.response.start", "status": 200, "headers": [], "trailers": True}
-    )
+    await send({"type": "http.response.start", "status": 200, "headers": [], "trailers": True})
     await send({"type": "http.response.body", "body": b"body"})
     fields = [(b"x-checksum", b"42")]
     await send({"type": "http.response.trailers", "headers": fields, "more_trailers": False})
@@ -197,6 +205,7 @@ ROUTES = {
     "upload": upload,
     "echo": echo,
     "flood": flood,
+    "slow-flood": slow_flood,
     "hold": hold,
     "release": release,
     "progress": progress,

@@ -55,10 +55,16 @@ class Server:
     def log(self):
         return self._log.read_text(errors="replace")
 
-    def stop(self, sig=signal.SIGTERM, seconds=20):
-        """Sends a signal and returns the exit status."""
-        if self.process.poll() is None:
-            self.process.send_signal(sig)
+    def send_signal(self, sig=signal.SIGTERM):
+        self.process.send_signal(sig)
+
+    def stop(self, sig=signal.SIGTERM):
+        """Asks the server to stop and returns its exit status."""
+        self.send_signal(sig)
+        return self.wait_stopped()
+
+    def wait_stopped(self, seconds=20):
+        """Waits for the end of a server that was signalled before."""
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:

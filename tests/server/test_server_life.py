@@ -78,12 +78,11 @@ def test_open_request_is_finished_before_the_stop(start, backend):
     async def main():
         async with server.connect() as client:
             async with client.stream("GET", "/sleep/1.5") as response:
-                server.process.send_signal(signal.SIGTERM)
-                body = await response.read()
-            return body
+                server.send_signal()
+                return await response.read()
 
     assert uringcore.run(main()) == b"first last"
-    assert server.stop() == 0
+    assert server.wait_stopped() == 0
     assert "LIFESPAN lifespan.shutdown" in server.log()
 
 
@@ -95,11 +94,11 @@ def test_queued_response_is_delivered_before_the_stop(start):
     async def main():
         async with server.connect() as client:
             async with client.stream("GET", f"/flood/{size}") as response:
-                server.process.send_signal(signal.SIGTERM)
+                server.send_signal()
                 return len(await response.read())
 
     assert uringcore.run(main()) == size
-    assert server.stop() == 0
+    assert server.wait_stopped() == 0
 
 
 def test_no_new_requests_while_stopping(start):
@@ -108,7 +107,7 @@ def test_no_new_requests_while_stopping(start):
     async def main():
         async with server.connect() as client:
             async with client.stream("GET", "/sleep/1") as response:
-                server.process.send_signal(signal.SIGTERM)
+                server.send_signal()
                 await asyncio.sleep(0.5)
                 with pytest.raises(Exception) as raised:
                     await client.get("/")
@@ -117,7 +116,7 @@ def test_no_new_requests_while_stopping(start):
                 assert await response.read() == b"first last"
 
     uringcore.run(main())
-    assert server.stop() == 0
+    assert server.wait_stopped() == 0
 
 
 def test_stop_has_a_time_limit(start):
@@ -126,13 +125,13 @@ def test_stop_has_a_time_limit(start):
     async def main():
         async with server.connect() as client:
             async with client.stream("GET", "/sleep/60") as response:
-                server.process.send_signal(signal.SIGTERM)
+                server.send_signal()
                 with pytest.raises(Exception, match=r".+"):
                     await asyncio.wait_for(response.read(), 10)
 
     started = time.monotonic()
     uringcore.run(main())
-    assert server.stop() == 0
+    assert server.wait_stopped() == 0
     assert time.monotonic() - started < 10
     assert "LIFESPAN lifespan.shutdown" in server.log()
 
@@ -144,12 +143,12 @@ def test_idle_connection_does_not_delay_the_stop(start):
         async with server.connect() as client:
             assert (await client.get("/")).status == 200
             started = time.monotonic()
-            server.process.send_signal(signal.SIGTERM)
+            server.send_signal()
             await asyncio.get_running_loop().run_in_executor(None, server.process.wait, 20)
             return time.monotonic() - started
 
     assert uringcore.run(main()) < 5
-    assert server.stop() == 0
+    assert server.wait_stopped() == 0
 
 
 def test_slow_application_keeps_the_connection(start):
@@ -208,4 +207,5 @@ def test_workers_serve_http1_and_say_so(start):
     with server.http1() as connection:
         connection.request("GET", "/")
         assert connection.getresponse().read() == b"hello"
-    server.stop(seconds=30)
+    server.send_signal()
+    server.wait_stopped(30)

@@ -12,7 +12,7 @@ from uringcore.asyncio.protocol import QuicConnectionProtocol, QuicStreamHandler
 from uringcore.asyncio.server import warn_about_tickets
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection
-from uringcore.quic.endpoint import QuicTransport, create_quic_endpoint
+from uringcore.quic.endpoint import QuicTransport, create_quic_endpoint, resolve
 from uringcore.quic.errors import QuicConnectionRefusedError
 
 __all__ = ["connect"]
@@ -62,25 +62,23 @@ async def connect(
     def factory(quic: QuicConnection) -> Any:
         return create_protocol(quic, stream_handler=stream_handler)
 
-    infos = await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
-    if not infos:
-        raise OSError(f"getaddrinfo() returned nothing for {host!r}")
-    for index, info in enumerate(infos):
-        wildcard = "::" if info[0] == socket.AF_INET6 else "0.0.0.0"
+    addresses = await resolve(loop, (host, port))
+    for index, (family, address) in enumerate(addresses):
+        wildcard = "::" if family == socket.AF_INET6 else "0.0.0.0"
         transport, protocol = await create_quic_endpoint(
             loop,
             factory,
             (local_host or wildcard, local_port),
-            info[4][:2],
+            address,
             configuration=configuration,
-            family=info[0],
+            family=family,
         )
         try:
             if wait_connected:
                 await protocol.wait_connected()
         except QuicConnectionRefusedError:
             await _finish(transport, protocol)
-            if index + 1 < len(infos):
+            if index + 1 < len(addresses):
                 continue
             raise
         except BaseException:

@@ -65,9 +65,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         self._quic.change_connection_id()
         self.transmit()
 
-    def close(
-        self, error_code: int = QuicErrorCode.NO_ERROR, reason_phrase: str = ""
-    ) -> None:
+    def close(self, error_code: int = QuicErrorCode.NO_ERROR, reason_phrase: str = "") -> None:
         """Closes the connection with an application's error code and a reason.
 
         What is queued and not yet sent is dropped: await ``writer.wait_closed()`` first, or
@@ -186,13 +184,17 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
     # To be overridden ---------------------------------------------------------------------------
 
     def quic_event_received(self, event: events.QuicEvent) -> None:
-        """Called for each event. This one feeds the streams' readers.
+        """Called for each event. This one feeds the streams' readers, where there are any.
 
         What it raises goes to the loop's exception handler; later events still arrive.
         """
         if isinstance(event, events.StreamDataReceived):
             adapter = self._streams.get(event.stream_id)
             if adapter is None:
+                # Without a handler nobody would hold the writer, and a StreamWriter that is
+                # collected finishes its stream.
+                if self._stream_handler is None:
+                    return
                 reader, writer = self._create_stream(event.stream_id)
                 adapter = self._streams[event.stream_id]
                 self._call_stream_handler(reader, writer)
@@ -223,7 +225,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
                 self.quic_event_received(event)
             except (SystemExit, KeyboardInterrupt):
                 raise
-            except BaseException as exc:
+            except BaseException as exc:  # noqa: BLE001 - the program's code may raise anything
                 self._report("Exception in quic_event_received", exc)
         if self._error is not None:
             # Breaks the cycle between the connection and this object.
@@ -271,7 +273,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         self._ping_waiters.clear()
         for stream_id in list(self._drain_waiters):
             self._wake_drainers(stream_id, ConnectionResetError(str(error)))
-        for adapter in self._streams.values():
+        for adapter in list(self._streams.values()):
             adapter.write_failed(ConnectionResetError(str(error)))
         self._closed.set()
         self._connection_terminated_handler()

@@ -25,7 +25,6 @@ from uringcore.quic.events import (
     ProtocolNegotiated,
     QuicEvent,
     StopSendingReceived,
-    StreamDataReceived,
     StreamReset,
 )
 
@@ -115,28 +114,25 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
                 break
             self._http.send_data(exchange.stream_id, part, False)
             self.transmit()
-            await self.drain(exchange.stream_id)
+            try:
+                await self.drain(exchange.stream_id)
+            except ConnectionResetError:
+                # Stopped by the server, or the connection is lost: the exchange knows which.
+                break
         if exchange.failed or exchange.request_ended:
             return
         exchange.request_ended = True
-        if exchange.request_stopped:
-            # Answers STOP_SENDING (RFC 9000 section 3.5).
-            self._quic.reset_stream(exchange.stream_id, ErrorCode.H3_NO_ERROR)
-        else:
+        if not exchange.request_stopped:
             self._http.send_data(exchange.stream_id, b"", True)
-        self.transmit()
+            self.transmit()
 
     def finish(self, exchange: Exchange) -> None:
         """Lets go of an exchange, complete or not."""
         del self._exchanges[exchange.stream_id]
-        if self._lost is not None:
-            return
-        if not exchange.request_ended:
-            exchange.request_ended = True
-            self._quic.reset_stream(exchange.stream_id, ErrorCode.H3_REQUEST_CANCELLED)
-        if not exchange.ended and not exchange.failed:
-            self._quic.stop_stream(exchange.stream_id, ErrorCode.H3_REQUEST_CANCELLED)
-        self.transmit()
+        complete = exchange.ended and exchange.request_ended
+        if self._http is not None and self._lost is None and not complete:
+            self._http.cancel_request(exchange.stream_id, ErrorCode.H3_REQUEST_CANCELLED)
+            self.transmit()
 
     def pause_stream(self, stream_id: int) -> None:
         """Stops reading a stream."""
@@ -209,9 +205,7 @@ class Client:
         """Closes the connection; requests that are under way fail."""
         self._protocol.close(ErrorCode.H3_NO_ERROR)
 
-    def _fields(
-        self, method: str, url: str, headers: Headers, content: Content | None
-    ) -> Fields:
+    def _fields(self, method: str, url: str, headers: Headers, content: Content | None) -> Fields:
         path = self._target(url)
         fields: Fields = [
             (b":method", method.encode("ascii")),

@@ -139,6 +139,9 @@ def failures_named(options: argparse.Namespace) -> Iterator[None]:
         raise Failure(TIMED_OUT, f"{url}: {exc}") from None
     except (RequestFailed, QuicConnectionError) as exc:
         raise Failure(BODY_CUT_OFF, f"{url}: {exc}") from None
+    except OSError as exc:
+        # No route, no address of that family, no socket to be had.
+        raise Failure(REFUSED, f"{url}: {exc.strerror or exc}") from None
 
 
 class Transfer:
@@ -241,9 +244,7 @@ class Transfer:
             return "POST"
         return "PUT" if options.upload_file is not None else "GET"
 
-    def content(
-        self, files: contextlib.ExitStack
-    ) -> tuple[Content | None, list[tuple[str, str]]]:
+    def content(self, files: contextlib.ExitStack) -> tuple[Content | None, list[tuple[str, str]]]:
         """The request's body and the header fields that go with it."""
         options = self.options
         if options.data is not None:
@@ -258,7 +259,7 @@ class Transfer:
         if name == "-":
             return self.upload(sys.stdin.buffer, name, None), []
         with read_errors(name):
-            file = files.enter_context(open(name, "rb"))
+            file = files.enter_context(open(name, "rb"))  # noqa: SIM115 - the stack closes it
             size = os.fstat(file.fileno()).st_size
         return self.upload(file, name, size), [("content-length", str(size))]
 
@@ -283,9 +284,7 @@ class Transfer:
 
     # --verbose
 
-    def show_request(
-        self, client: Client, method: str, headers: list[tuple[str, str]]
-    ) -> None:
+    def show_request(self, client: Client, method: str, headers: list[tuple[str, str]]) -> None:
         origin = client.origin
         show(f"* connected to {origin.host} port {origin.port} by HTTP/3 (QUIC, TLS 1.3)")
         pairs = [(name.encode(), value.encode("latin-1")) for name, value in headers]

@@ -56,7 +56,9 @@ def progress_line(what: str, amount: int, total: int | None, rate: float, column
         return f"{counted} {what}, {bytes_text(rate)}/s"[: columns - 1]
     share = min(1.0, amount / total)
     left = (total - amount) / rate if rate > 0 else 0.0
-    text = f" {share:4.0%}  {counted} of {bytes_text(total)}  {bytes_text(rate)}/s  {left:.0f} s left"
+    text = (
+        f" {share:4.0%}  {counted} of {bytes_text(total)}  {bytes_text(rate)}/s  {left:.0f} s left"
+    )
     width = columns - len(text) - 3
     if width < 10:
         return text.strip()[: columns - 1]

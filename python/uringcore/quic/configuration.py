@@ -164,7 +164,15 @@ class QuicConfiguration:
         """
         key = self._fingerprint(retry)
         if self._setup is None or self._setup[0] != key:
-            built = self._client_setup() if self.is_client else self._server_setup(retry)
+            built: QuicClientSetup | QuicServerSetup
+            try:
+                built = self._client_setup() if self.is_client else self._server_setup(retry)
+            except QuicConfigurationError as exc:
+                # Below there is only one source of authorities; here there are three.
+                if exc.field == "cafile" and self.cafile is None:
+                    field = "cadata" if self.cadata is not None else "capath"
+                    raise QuicConfigurationError(field, exc.message) from None
+                raise
             self._setup = (key, built)
         return self._setup[1]
 
@@ -278,8 +286,7 @@ class QuicConfiguration:
         """The authorities as PEM, or ``None`` for the system's."""
         pem: list[bytes] = []
         if self.cadata is not None:
-            data = self.cadata.encode() if isinstance(self.cadata, str) else self.cadata
-            pem.append(data)
+            pem.append(self.cadata)
         if self.cafile is not None:
             pem.append(_read("cafile", Path(self.cafile)))
         if self.capath is not None:
@@ -338,8 +345,7 @@ def _bytes_or_file(name: str, value: Any) -> bytes:
         return _read(name, Path(value))
     raise QuicConfigurationError(
         name,
-        "must be a path, PEM or DER bytes, or a cryptography object, "
-        f"not {type(value).__name__}",
+        f"must be a path, PEM or DER bytes, or a cryptography object, not {type(value).__name__}",
     )
 
 

@@ -103,6 +103,11 @@ class QuicConnection(QuicConnectionCore):
         """The configuration given at the start."""
         return self._configuration
 
+    @property
+    def _remote_max_datagram_frame_size(self) -> int | None:
+        """aioquic's name for what HTTP/3 has to check before it believes SETTINGS_H3_DATAGRAM."""
+        return self.max_datagram_size
+
     def connect(self, addr: NetworkAddress, now: float) -> None:
         """Begins the handshake with the server at ``addr``, a ``(host, port)`` tuple. Clients only.
 
@@ -133,7 +138,7 @@ class QuicConnection(QuicConnectionCore):
 
     def next_event(self) -> events.QuicEvent | None:
         """The next event, or ``None``. Without a loop only: a loop hands them to the protocol."""
-        event = super().next_event()
+        event: events.QuicEvent | None = super().next_event()
         if event is not None and self._quic_logger is not None:
             self._log(event)
         return event

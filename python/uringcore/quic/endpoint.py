@@ -16,7 +16,7 @@ from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.foreign import ForeignDriver
 
-__all__ = ["ProtocolFactory", "QuicTransport", "create_quic_endpoint"]
+__all__ = ["ProtocolFactory", "QuicTransport", "create_quic_endpoint", "resolve"]
 
 
 class ConnectionProtocol(Protocol):
@@ -36,7 +36,8 @@ class QuicTransport(asyncio.BaseTransport):
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
-        super().__init__({"socket": sock, "sockname": sock.getsockname()})
+        self._info: dict[str, Any] = {"socket": sock, "sockname": sock.getsockname()}
+        super().__init__(self._info)
         self._loop = loop
         self._sock = sock
         self._closing = False
@@ -131,12 +132,12 @@ class QuicTransport(asyncio.BaseTransport):
                 on_accept=on_accept,
                 on_closed=self._released,
             )
-            self._extra["quic_endpoint"] = self._endpoint
+            self._info["quic_endpoint"] = self._endpoint
             return
         self._endpoint = QuicEndpoint.sans_io(
             connection_id_length=length, server=server, on_accept=on_accept
         )
-        self._extra["quic_endpoint"] = self._endpoint
+        self._info["quic_endpoint"] = self._endpoint
         driver = ForeignDriver(self._loop, self._endpoint, self._released)
         self._datagram_transport, _ = await self._loop.create_datagram_endpoint(
             lambda: driver, sock=self._sock
@@ -153,8 +154,8 @@ class QuicTransport(asyncio.BaseTransport):
 async def create_quic_endpoint(
     loop: asyncio.AbstractEventLoop,
     protocol_factory: ProtocolFactory,
-    local_addr: tuple[str, int] | None = None,
-    remote_addr: tuple[str, int] | None = None,
+    local_addr: tuple[Any, ...] | None = None,
+    remote_addr: tuple[Any, ...] | None = None,
     *,
     configuration: QuicConfiguration,
     sock: socket.socket | None = None,
@@ -184,7 +185,7 @@ async def create_quic_endpoint(
     server = setup if isinstance(setup, QuicServerSetup) else None
     remote = None
     if remote_addr is not None:
-        remote = await _resolve(loop, remote_addr, family)
+        remote = (await resolve(loop, remote_addr, family))[0]
         family = remote[0]
     if sock is None:
         sock = await _bound_socket(loop, local_addr, family, reuse_port)
@@ -220,27 +221,43 @@ def _acceptor(
     return accept
 
 
-async def _resolve(
-    loop: asyncio.AbstractEventLoop, addr: tuple[str, int], family: int
-) -> tuple[int, Any]:
+async def resolve(
+    loop: asyncio.AbstractEventLoop, addr: tuple[Any, ...], family: int = 0
+) -> list[tuple[int, tuple[Any, ...]]]:
+    """The socket addresses of ``(host, port[, flowinfo, scope_id])`` as ``(family, address)`` pairs.
+
+    A numeric host needs no look-up, which would cost a thread.
+    """
+    numeric = _numeric_family(addr[0])
+    if numeric and family in (0, numeric):
+        return [(numeric, tuple(addr))]
     infos = await loop.getaddrinfo(addr[0], addr[1], family=family, type=socket.SOCK_DGRAM)
     if not infos:
         raise OSError(f"getaddrinfo() returned nothing for {addr[0]!r}")
-    return infos[0][0], infos[0][4]
+    return [(info[0], info[4]) for info in infos]
+
+
+def _numeric_family(host: str) -> int:
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, host)
+        except OSError:
+            continue
+        return family
+    return 0
 
 
 async def _bound_socket(
     loop: asyncio.AbstractEventLoop,
-    local_addr: tuple[str, int] | None,
+    local_addr: tuple[Any, ...] | None,
     family: int,
     reuse_port: bool | None,
 ) -> socket.socket:
     if local_addr is None:
-        local: tuple[str, int] = ("::" if family == socket.AF_INET6 else "0.0.0.0", 0)
         family = family or socket.AF_INET
-        address: Any = local
+        address: tuple[Any, ...] = ("::" if family == socket.AF_INET6 else "0.0.0.0", 0)
     else:
-        family, address = await _resolve(loop, local_addr, family)
+        family, address = (await resolve(loop, local_addr, family))[0]
     sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         if family == socket.AF_INET6:

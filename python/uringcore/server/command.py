@@ -11,11 +11,12 @@ import sys
 from typing import Any
 
 import click
+from uvicorn.main import main as uvicorn_command
+
 from uringcore import _uringcore
 from uringcore.server import StartupError
 from uringcore.server.config import LOOP, ServerConfig
 from uringcore.server.server import serve
-from uvicorn.main import main as uvicorn_command
 
 __all__ = ["command"]
 

@@ -16,10 +16,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from uvicorn.config import LOGGING_CONFIG, Config
+
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.server import StartupError
-from uvicorn.config import LOGGING_CONFIG, Config
 
 __all__ = ["LOOP", "ServerConfig"]
 
@@ -134,8 +135,6 @@ class ServerConfig(Config):
             )
         elif self.ssl_context_factory is not None:
             logger.warning("HTTP/3 is off: it takes a certificate file, not an SSL context.")
-        elif self.loop != LOOP:
-            logger.warning("HTTP/3 is off: it needs uringcore's event loop, not --loop %s.", self.loop)
         else:
             return True
         return False

@@ -14,25 +14,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from uvicorn.server import ServerState
+
 from uringcore.asyncio.protocol import QuicConnectionProtocol
 from uringcore.h3.connection import ErrorCode, H3Connection
-from uringcore.h3.events import DataReceived, H3Event, HeadersReceived
+from uringcore.h3.events import DataReceived, H3Event, HeadersReceived, MessageAborted
 from uringcore.quic.events import (
     ConnectionTerminated,
     ProtocolNegotiated,
     QuicEvent,
     StopSendingReceived,
     StreamDataReceived,
+    StreamFinished,
     StreamReset,
 )
 from uringcore.server.request import Application, Request
 from uringcore.server.scope import BadRequest, build_scope
-from uvicorn.server import ServerState
 
 __all__ = ["HTTP3ServerProtocol", "Service"]
-
-# How often, and how often at most, a closing connection is looked at: QUIC has no "all flushed".
-FLUSH_POLL_SECONDS = 0.01
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -56,11 +55,7 @@ class Service:
     max_requests: int
     """Requests whose application runs at once on one connection; more are refused unprocessed."""
 
-    flush_timeout: float
-    """Seconds that a closing connection may take to deliver what its responses have queued."""
-
     reset_contextvars: bool = False
-    accepting: bool = True
     default_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     connections: set[HTTP3ServerProtocol] = field(default_factory=set)
 
@@ -73,13 +68,11 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         self._service = service
         self._http: H3Connection | None = None
         self._requests: dict[int, Request] = {}
-        self._running = 0
-        # Streams whose response is complete here but not yet with the client.
-        self._flushing: set[int] = set()
+        # Streams whose response has been handed to QUIC whole but not been acknowledged whole.
+        # Closing the connection earlier would drop what is queued of them.
+        self._unacknowledged: set[int] = set()
         self._next_request_id = 0
         self._goaway_id: int | None = None
-        self._closing: asyncio.Task[None] | None = None
-        self._loop = asyncio.get_running_loop()
         self._client: tuple[str, int] | None = None
 
     # Events
@@ -90,23 +83,19 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
             if self._http is not None:
                 for http_event in self._http.handle_event(event):
                     self._http_event_received(http_event)
-        elif isinstance(event, StreamReset):
-            self._stream_aborted(event.stream_id, request_lost=True)
-        elif isinstance(event, StopSendingReceived):
-            self._stream_aborted(event.stream_id, request_lost=False)
+        elif isinstance(event, StreamFinished):
+            self._unacknowledged.discard(event.stream_id)
+            self._close_if_done()
+        elif isinstance(event, (StreamReset, StopSendingReceived)):
+            self._stream_aborted(event)
         elif isinstance(event, ProtocolNegotiated):
             self._start()
         elif isinstance(event, ConnectionTerminated):
             self._connection_lost()
-        if self._http is not None and isinstance(event, (StreamReset, StopSendingReceived)):
-            # A critical stream's closure is an error (RFC 9114 section 6.2.1).
-            self._http.handle_event(event)
 
     def _start(self) -> None:
-        if not self._service.accepting:
-            self.close(ErrorCode.H3_NO_ERROR, "the server is shutting down")
-            return
-        self._http = H3Connection(self._quic)
+        self._http = H3Connection(self._quic, close_on_malformed=False)
+        self._quic._notify_finished()
         self._service.connections.add(self)
         # uvicorn's shutdown asks every member to `shutdown()`, then waits for the set to empty.
         connections: set[Any] = self._service.state.connections
@@ -117,7 +106,7 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         self._service.connections.discard(self)
         connections: set[Any] = self._service.state.connections
         connections.discard(self)
-        self._flushing.clear()
+        self._unacknowledged.clear()
         for request in list(self._requests.values()):
             request.handle_disconnect()
 
@@ -133,19 +122,29 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
             elif event.stream_ended:
                 # Trailers; ASGI has no message for a request's.
                 request.handle_body(b"", ended=True)
+        elif isinstance(event, MessageAborted):
+            # A malformed message: its stream has been reset with the RFC's code.
+            request = self._requests.get(event.stream_id)
+            if request is not None:
+                request.handle_disconnect()
 
-    def _stream_aborted(self, stream_id: int, *, request_lost: bool) -> None:
+    def _stream_aborted(self, event: StreamReset | StopSendingReceived) -> None:
         """The client reset its side of a request, or wants no more of the response."""
+        if self._http is None:
+            return
+        # Also sees to critical streams, whose end is an error (RFC 9114 section 6.2.1).
+        self._http.handle_event(event)
+        stream_id = event.stream_id
+        if isinstance(event, StopSendingReceived):
+            self._unacknowledged.discard(stream_id)
         request = self._requests.get(stream_id)
-        if request is None or request.response_complete or request.disconnected:
-            return
-        if request_lost and request.request_ended:
-            return
-        request.handle_disconnect()
-        self._quic.reset_stream(stream_id, ErrorCode.H3_REQUEST_CANCELLED)
-        if not request_lost and not request.request_ended:
-            self._quic.stop_stream(stream_id, ErrorCode.H3_REQUEST_CANCELLED)
-        self.transmit()
+        if request is not None and not request.response_complete:
+            # A request that is complete can be answered though the client has reset it since.
+            if isinstance(event, StopSendingReceived) or not request.request_ended:
+                request.handle_disconnect()
+                self._http.cancel_request(stream_id, ErrorCode.H3_REQUEST_CANCELLED)
+                self.transmit()
+        self._close_if_done()
 
     # Requests
 
@@ -154,16 +153,12 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         stream_id = event.stream_id
         if self._goaway_id is not None and stream_id >= self._goaway_id:
             # RFC 9114 section 5.2: the client knows from this code that it may try elsewhere.
-            self.abort_stream(
-                stream_id, ErrorCode.H3_REQUEST_REJECTED, stop=not event.stream_ended
-            )
+            self.abort_stream(stream_id, ErrorCode.H3_REQUEST_REJECTED, stop=not event.stream_ended)
             return
         self._next_request_id = max(self._next_request_id, stream_id + 4)
-        if self._running >= service.max_requests:
+        if len(self._requests) >= service.max_requests:
             # Reset streams give their place in QUIC's limit back at once, their applications don't.
-            self.abort_stream(
-                stream_id, ErrorCode.H3_REQUEST_REJECTED, stop=not event.stream_ended
-            )
+            self.abort_stream(stream_id, ErrorCode.H3_REQUEST_REJECTED, stop=not event.stream_ended)
             return
         try:
             scope = self._scope(event.headers)
@@ -182,7 +177,6 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         if event.stream_ended:
             request.handle_body(b"", ended=True)
         self._requests[stream_id] = request
-        self._running += 1
         self._spawn(request)
 
     def _scope(self, headers: list[tuple[bytes, bytes]]) -> dict[str, Any]:
@@ -226,19 +220,13 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         )
         self.send_data(event.stream_id, body, end_stream=True)
         if not event.stream_ended:
-            self.stop_stream(event.stream_id, ErrorCode.H3_NO_ERROR)
+            self.cancel(event.stream_id, ErrorCode.H3_NO_ERROR)
 
     def request_done(self, stream_id: int) -> None:
         """The application has returned, and the stream has been ended one way or the other."""
-        request = self._requests.pop(stream_id)
-        self._running -= 1
+        del self._requests[stream_id]
         self._service.state.total_requests += 1
-        if not request.disconnected and self._quic.get_send_buffer_size(stream_id):
-            self._flushing.add(stream_id)
-            if len(self._flushing) > 64:
-                self._prune_flushing()
-        if self._goaway_id is not None and not self._requests:
-            self._close_when_flushed()
+        self._close_if_done()
 
     # What a request writes through. The stream is known to be open for sending: a request that was
     # aborted from the other side never gets here.
@@ -254,12 +242,16 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         """Queues a field section: an interim or final response, or trailers."""
         assert self._http is not None
         self._http.send_headers(stream_id, fields, end_stream)
+        if end_stream:
+            self._unacknowledged.add(stream_id)
         self.transmit()
 
     def send_data(self, stream_id: int, data: bytes, *, end_stream: bool) -> None:
         """Queues a part of a response's body."""
         assert self._http is not None
         self._http.send_data(stream_id, data, end_stream)
+        if end_stream:
+            self._unacknowledged.add(stream_id)
         self.transmit()
 
     def pause_stream(self, stream_id: int) -> None:
@@ -271,16 +263,10 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         self._quic.resume_stream(stream_id)
         self.transmit()
 
-    def stop_stream(self, stream_id: int, code: ErrorCode) -> None:
-        """Asks the client to send no more of the request."""
-        self._quic.stop_stream(stream_id, code)
-        self.transmit()
-
-    def abort_stream(self, stream_id: int, code: ErrorCode, *, stop: bool) -> None:
-        """Resets the response, and with ``stop`` asks the client to end the request too."""
-        self._quic.reset_stream(stream_id, code)
-        if stop:
-            self._quic.stop_stream(stream_id, code)
+    def cancel(self, stream_id: int, code: ErrorCode) -> None:
+        """Resets what is left of the response, and asks the client to end its request too."""
+        assert self._http is not None
+        self._http.cancel_request(stream_id, code)
         self.transmit()
 
     # The end
@@ -294,8 +280,7 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         if self._http is not None:
             self._http.send_goaway(self._goaway_id)
             self.transmit()
-        if not self._requests:
-            self._close_when_flushed()
+        self._close_if_done()
 
     def ping_if_busy(self) -> None:
         """Keeps the connection from idling out while an application is still working."""
@@ -303,22 +288,9 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
             self._quic.send_ping(id(self))
             self.transmit()
 
-    def _close_when_flushed(self) -> None:
-        if self._closing is None:
-            self._closing = self._loop.create_task(self._flush_and_close())
-
-    async def _flush_and_close(self) -> None:
-        # Closing a QUIC connection drops what its streams have queued, so that has to be out first.
-        deadline = self._loop.time() + self._service.flush_timeout
-        self._prune_flushing()
-        while self._flushing and self._loop.time() < deadline:
-            await asyncio.sleep(FLUSH_POLL_SECONDS)
-            self._prune_flushing()
-        self.close(ErrorCode.H3_NO_ERROR)
-
-    def _prune_flushing(self) -> None:
-        size = self._quic.get_send_buffer_size
-        self._flushing = {stream_id for stream_id in self._flushing if size(stream_id)}
+    def _close_if_done(self) -> None:
+        if self._goaway_id is not None and not self._requests and not self._unacknowledged:
+            self.close(ErrorCode.H3_NO_ERROR)
 
 
 def client_address(address: Any) -> tuple[str, int] | None:

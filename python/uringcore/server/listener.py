@@ -11,7 +11,9 @@ import functools
 import socket
 from typing import Any
 
+from uringcore.h3.connection import ErrorCode
 from uringcore.quic.configuration import QuicConfiguration
+from uringcore.quic.endpoint import QuicTransport, create_quic_endpoint
 from uringcore.server.connection import HTTP3ServerProtocol, Service
 
 __all__ = ["HTTP3Listener", "bind_udp"]
@@ -87,30 +89,28 @@ class HTTP3Listener:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self._transports: list[Any] = []
+        self._transports: list[QuicTransport] = []
 
-    async def start(
-        self, sockets: list[socket.socket], configuration: QuicConfiguration
-    ) -> None:
-        """Starts an endpoint on each socket; the loop owns them from here on."""
-        loop: Any = asyncio.get_running_loop()
+    async def start(self, sockets: list[socket.socket], configuration: QuicConfiguration) -> None:
+        """Starts an endpoint on each socket; the endpoints own them from here on."""
+        loop = asyncio.get_running_loop()
         create_protocol = functools.partial(HTTP3ServerProtocol, service=self.service)
         for sock in sockets:
-            transport, _ = await loop.create_quic_endpoint(
-                create_protocol, sock=sock, configuration=configuration
+            transport, _ = await create_quic_endpoint(
+                loop, create_protocol, sock=sock, configuration=configuration
             )
             self._transports.append(transport)
 
     def close(self) -> None:
         """No new connections; the open ones go on."""
-        self.service.accepting = False
+        for transport in self._transports:
+            transport.stop_accepting()
 
     async def wait_closed(self) -> None:
         """Ends the endpoints; whatever connections are left are closed at once."""
         for protocol in list(self.service.connections):
-            protocol.close()
-        # One turn, so that the last packets are handed to the kernel.
-        await asyncio.sleep(0)
-        for transport in self._transports:
+            protocol.close(ErrorCode.H3_NO_ERROR, "the server has stopped")
+        transports, self._transports = self._transports, []
+        for transport in transports:
             transport.close()
-        self._transports.clear()
+            await transport.wait_closed()

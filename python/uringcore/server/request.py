@@ -127,7 +127,7 @@ class Request:
             # The server's limit for a graceful stop: say so to the peer, then let go.
             self._give_up(ErrorCode.H3_REQUEST_CANCELLED)
             raise
-        except BaseException as exc:  # noqa: BLE001 - as uvicorn: one request must not end the server
+        except BaseException as exc:
             logger.error("Exception in ASGI application\n", exc_info=exc)
             self._fail()
         else:
@@ -153,7 +153,7 @@ class Request:
     def _give_up(self, code: ErrorCode) -> None:
         if not self.response_complete and not self.disconnected:
             self.response_complete = True
-            self._connection.abort_stream(self._stream_id, code, stop=self._more_body)
+            self._connection.cancel(self._stream_id, code)
 
     def respond(self, status: int, text: bytes) -> None:
         """A whole response of our own, instead of the application's."""
@@ -291,7 +291,11 @@ class Request:
         if last:
             self._finished()
         elif body:
-            await self._connection.drain(self._stream_id)
+            try:
+                await self._connection.drain(self._stream_id)
+            except ConnectionResetError:
+                # The client went away while we waited; `receive` tells the application.
+                self.handle_disconnect()
 
     def _send_trailers(self, message: Message) -> None:
         fields = [(bytes(name).lower(), bytes(value)) for name, value in message["headers"]]
@@ -310,5 +314,5 @@ class Request:
         if self._more_body:
             # RFC 9114 section 4.1: an early response asks the client to stop, without error.
             self._body.clear()
-            self._connection.stop_stream(self._stream_id, ErrorCode.H3_NO_ERROR)
+            self._connection.cancel(self._stream_id, ErrorCode.H3_NO_ERROR)
         self._wake()

@@ -16,12 +16,13 @@ from types import FrameType
 from typing import Any, cast
 
 import uvicorn
+from uvicorn.config import STARTUP_FAILURE
+from uvicorn.server import Server as UvicornServer
+
 from uringcore.server.config import ServerConfig
 from uringcore.server.connection import Service
 from uringcore.server.listener import HTTP3Listener, bind_udp
 from uringcore.server.scope import EXTENSIONS, tls_extension
-from uvicorn.config import STARTUP_FAILURE
-from uvicorn.server import Server as UvicornServer
 
 __all__ = ["Server", "serve"]
 
@@ -106,7 +107,6 @@ class Server(UvicornServer):
         address = udp[0].getsockname()
         extensions: dict[str, Any] = dict(EXTENSIONS)
         extensions["tls"] = tls_extension(config.server_certificate_pem)
-        graceful = config.timeout_graceful_shutdown
         service = Service(
             application=cast(Any, config.loaded_app),
             state=self.server_state,
@@ -119,7 +119,6 @@ class Server(UvicornServer):
             limit_concurrency=config.limit_concurrency,
             max_header_bytes=config.http3_max_header_bytes,
             max_requests=config.http3_max_requests,
-            flush_timeout=float(graceful) if graceful is not None else 30.0,
             reset_contextvars=getattr(config, "reset_contextvars", False),
         )
         listener = HTTP3Listener(service)

@@ -22,12 +22,19 @@ pub(crate) struct PooledBuffer {
 impl BufferPool {
     /// Keeps at most `kept_max` buffers.
     pub fn new(kept_max: usize) -> Self {
-        Self { free: Arc::default(), kept_max }
+        Self {
+            free: Arc::default(),
+            kept_max,
+        }
     }
 
     pub fn take(&mut self) -> PooledBuffer {
         let vec = lock(&self.free).pop().unwrap_or_default();
-        PooledBuffer { vec, free: self.free.clone(), kept_max: self.kept_max }
+        PooledBuffer {
+            vec,
+            free: self.free.clone(),
+            kept_max: self.kept_max,
+        }
     }
 }
 

@@ -4,8 +4,8 @@ use std::io;
 use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
 
 use super::Epoll;
+use crate::common::Common;
 use crate::completion::Errno;
-use crate::driver::Common;
 use crate::net;
 use crate::op::{Kind, Payload, Phase, Slot};
 
@@ -45,6 +45,8 @@ impl Epoll {
     }
 
     fn close(&mut self, common: &mut Common, index: u32) {
+        let fd = common.table.at(index).fd;
+        self.end_others(common, fd, index);
         let slot = common.table.at(index);
         let Payload::Descriptor(fd) = std::mem::replace(&mut slot.payload, Payload::None) else {
             return self.finish(common, index, -libc::EBADF);
@@ -144,7 +146,11 @@ fn streamed(sent: isize, progress: &mut u32, rest: usize) -> Step {
         };
     }
     *progress += sent as u32;
-    if sent as usize == rest { Step::Done(*progress as i32) } else { Step::Again }
+    if sent as usize == rest {
+        Step::Done(*progress as i32)
+    } else {
+        Step::Again
+    }
 }
 
 fn whole(result: isize) -> Step {

@@ -26,10 +26,10 @@ use std::ptr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use crate::common::Common;
 use crate::completion::{Entered, Errno};
 use crate::config::DriverConfig;
 use crate::datagram::HEADER_ROOM;
-use crate::driver::Common;
 use crate::op::{Kind, OpId, Phase, Slot};
 use crate::pool::Pool;
 use crate::setup_error::SetupError;
@@ -70,8 +70,8 @@ impl Epoll {
     ) -> Result<(Epoll, Rc<Pool>, Rc<Pool>), SetupError> {
         let set = create(waker).map_err(|error| SetupError::epoll("epoll_create1", &error))?;
         let datagram_size = config.datagram_buffer_size + HEADER_ROOM as u32;
-        let pools = Pool::new(config.stream_buffers, config.stream_buffer_size, None)
-            .and_then(|stream| Ok((stream, Pool::new(config.datagram_buffers, datagram_size, None)?)));
+        let pools = Pool::new(config.stream_buffers, config.stream_buffer_size)
+            .and_then(|stream| Ok((stream, Pool::new(config.datagram_buffers, datagram_size)?)));
         let (stream, datagram) = pools.map_err(|error| SetupError::epoll("mmap", &error))?;
         let epoll = Epoll {
             set,
@@ -87,20 +87,16 @@ impl Epoll {
         Ok((epoll, stream, datagram))
     }
 
-    pub(crate) fn queue(&mut self, common: &mut Common, op: OpId) {
-        let slot = common.table.at(op.index());
-        if slot.kind == Kind::Close {
-            let fd = slot.fd;
-            self.end_others(common, fd, op);
-        }
+    pub(crate) fn queue(&mut self, _common: &mut Common, op: OpId) {
         self.queued.push_back(op);
     }
 
-    /// Cancels what else there is on a descriptor that is being closed.
-    fn end_others(&mut self, common: &mut Common, fd: RawFd, close: OpId) {
+    /// Cancels what else there is on a descriptor that is being closed. What was queued before the
+    /// close has had its try by now, as in a ring.
+    fn end_others(&mut self, common: &mut Common, fd: RawFd, close: u32) {
         let mut others = std::mem::take(&mut common.scratch);
         common.table.on_fd(fd, &mut others);
-        for &index in others.iter().rev().filter(|&&index| index != close.index()) {
+        for &index in others.iter().rev().filter(|&&index| index != close) {
             let result = cancelled_result(common.table.at(index));
             common.finish_later(index, result);
         }
@@ -115,24 +111,38 @@ impl Epoll {
         self.change(fd, false);
     }
 
-    pub(crate) fn enter(&mut self, common: &mut Common, timeout: Option<Duration>) -> io::Result<Entered> {
+    pub(crate) fn enter(
+        &mut self,
+        common: &mut Common,
+        timeout: Option<Duration>,
+    ) -> io::Result<Entered> {
         // Only what is queued now: a completion's consequences belong to the next turn.
         for _ in 0..self.queued.len() {
-            let Some(op) = self.queued.pop_front() else { break };
+            let Some(op) = self.queued.pop_front() else {
+                break;
+            };
             if common.table.get(op).is_some() {
                 self.start(common, op.index());
             }
         }
         self.feed_starved(common);
         self.update_set(common);
-        let block = timeout != Some(Duration::ZERO) && common.ready.is_empty() && common.waker.fall_asleep();
+        let wants_block = timeout != Some(Duration::ZERO) && common.ready.is_empty();
+        let block = wants_block && common.waker.fall_asleep();
         common.stats.enters += 1;
         common.stats.syscalls += 1;
         let count = self.wait(if block { timeout } else { Some(Duration::ZERO) });
-        let woken = common.waker.get_up();
+        // Only a wake that is reported is used up: one that comes during an `enter` that does not
+        // block must still end the next sleep.
+        let woken = wants_block && common.waker.get_up();
         let count = match count {
             Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Entered::Interrupted),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                if woken {
+                    common.waker.keep();
+                }
+                return Ok(Entered::Interrupted);
+            }
             Err(error) => return Err(error),
         };
         for index in 0..count {
@@ -181,7 +191,9 @@ impl Epoll {
 
     /// Asks for a look at the descriptor's registration before the next wait.
     fn change(&mut self, fd: RawFd, renew: bool) {
-        let Ok(position) = usize::try_from(fd) else { return };
+        let Ok(position) = usize::try_from(fd) else {
+            return;
+        };
         if position >= self.watches.len() {
             self.watches.resize(position + 1, Watch::default());
         }
@@ -226,7 +238,10 @@ impl Epoll {
     fn wanted(&mut self, common: &mut Common, fd: RawFd) -> u32 {
         let mut indexes = std::mem::take(&mut common.scratch);
         common.table.on_fd(fd, &mut indexes);
-        let wanted = indexes.iter().map(|&index| direction(common.table.at(index))).fold(0, |all, one| all | one);
+        let wanted = indexes
+            .iter()
+            .map(|&index| direction(common.table.at(index)))
+            .fold(0, |all, one| all | one);
         common.scratch = indexes;
         wanted
     }
@@ -266,24 +281,36 @@ impl Epoll {
     /// Lets as many starved receives wait for data again as there are buffers.
     fn feed_starved(&mut self, common: &mut Common) {
         for _ in 0..common.stream.available() {
-            let Some(op) = self.starved_streams.pop_front() else { break };
+            let Some(op) = self.starved_streams.pop_front() else {
+                break;
+            };
             self.feed(common, op);
         }
         for _ in 0..common.datagram.available() {
-            let Some(op) = self.starved_datagrams.pop_front() else { break };
+            let Some(op) = self.starved_datagrams.pop_front() else {
+                break;
+            };
             self.feed(common, op);
         }
     }
 
     fn feed(&mut self, common: &mut Common, op: OpId) {
-        if common.table.get(op).is_some_and(|slot| slot.phase == Phase::Starved) {
+        if common
+            .table
+            .get(op)
+            .is_some_and(|slot| slot.phase == Phase::Starved)
+        {
             common.stats.rearms += 1;
             self.wait_for(common, op.index());
         }
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
-        let (set, events, capacity) = (self.set.as_raw_fd(), self.events.as_mut_ptr(), EVENTS_PER_TURN as i32);
+        let (set, events, capacity) = (
+            self.set.as_raw_fd(),
+            self.events.as_mut_ptr(),
+            EVENTS_PER_TURN as i32,
+        );
         if self.exact_timeouts && timeout.is_some_and(|timeout| timeout.subsec_nanos() != 0) {
             let timeout = timeout.unwrap_or_default();
             let timespec = libc::timespec {
@@ -306,7 +333,11 @@ impl Epoll {
             if count < 0 && matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) {
                 self.exact_timeouts = false;
             } else {
-                return if count < 0 { Err(error) } else { Ok(count as usize) };
+                return if count < 0 {
+                    Err(error)
+                } else {
+                    Ok(count as usize)
+                };
             }
         }
         // Rounded up: waking early would make the caller's timer loop spin.
@@ -315,7 +346,11 @@ impl Epoll {
         });
         // SAFETY: `events` has room for `capacity` entries.
         let count = unsafe { libc::epoll_wait(set, events, capacity, milliseconds) };
-        if count < 0 { Err(io::Error::last_os_error()) } else { Ok(count as usize) }
+        if count < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(count as usize)
+        }
     }
 }
 
@@ -328,16 +363,26 @@ fn create(waker: &Waker) -> io::Result<OwnedFd> {
     // SAFETY: a fresh descriptor that nobody else owns.
     let set = unsafe { OwnedFd::from_raw_fd(fd) };
     // Edge-triggered: every write is an edge, so the eventfd is never read.
-    let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: WAKE };
+    let mut event = libc::epoll_event {
+        events: (libc::EPOLLIN | libc::EPOLLET) as u32,
+        u64: WAKE,
+    };
     // SAFETY: a live event structure.
     let result = unsafe { libc::epoll_ctl(fd, libc::EPOLL_CTL_ADD, waker.fd(), &raw mut event) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(set) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(set)
+    }
 }
 
 /// Brings the set from `was` to `wanted`, whatever happened to the descriptor in between.
 fn control(set: &OwnedFd, fd: RawFd, was: u32, wanted: u32) -> Result<(), Errno> {
     let call = |operation| {
-        let mut event = libc::epoll_event { events: wanted, u64: fd as u64 };
+        let mut event = libc::epoll_event {
+            events: wanted,
+            u64: fd as u64,
+        };
         // SAFETY: a live event structure.
         match unsafe { libc::epoll_ctl(set.as_raw_fd(), operation, fd, &raw mut event) } {
             0 => Ok(()),
@@ -365,15 +410,22 @@ fn direction(slot: &Slot) -> u32 {
     match slot.kind {
         Kind::Accept | Kind::Recv | Kind::RecvMsg | Kind::Read => libc::EPOLLIN as u32,
         Kind::Poll => attempt::poll_events(slot),
-        Kind::Send | Kind::SendVectored | Kind::SendMsg | Kind::Connect | Kind::Write | Kind::Close => {
-            libc::EPOLLOUT as u32
-        }
+        Kind::Send
+        | Kind::SendVectored
+        | Kind::SendMsg
+        | Kind::Connect
+        | Kind::Write
+        | Kind::Close => libc::EPOLLOUT as u32,
     }
 }
 
 /// A send that is cancelled half-way tells how far it got, as the ring's does.
 fn cancelled_result(slot: &Slot) -> i32 {
-    if slot.progress > 0 { slot.progress as i32 } else { -libc::ECANCELED }
+    if slot.progress > 0 {
+        slot.progress as i32
+    } else {
+        -libc::ECANCELED
+    }
 }
 
 const WAKE: u64 = u64::MAX;

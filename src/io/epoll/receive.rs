@@ -5,9 +5,9 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::{mem, ptr};
 
 use super::Epoll;
+use crate::common::Common;
 use crate::completion::{Errno, Outcome};
 use crate::datagram::{CONTROL_ROOM, Datagram, HEADER_ROOM, HEADER_SIZE, Header, NAME_ROOM};
-use crate::driver::Common;
 use crate::message::empty_header;
 use crate::op::{Kind, Phase};
 
@@ -36,21 +36,21 @@ impl Epoll {
 
     pub(super) fn recv(&mut self, common: &mut Common, index: u32) {
         let fd = common.table.at(index).fd;
-        let size = common.stream.buffer_size() as usize;
         for _ in 0..RECEIVES_PER_TURN {
-            let Some(id) = common.stream.take() else { return self.starve(common, index) };
+            let Some((start, room)) = common.stream.room() else {
+                return self.starve(common, index);
+            };
             common.stats.syscalls += 1;
-            // SAFETY: a taken buffer is ours alone, `size` bytes long.
-            let received = unsafe { libc::recv(fd, common.stream.address(id).cast(), size, libc::MSG_DONTWAIT) };
+            // SAFETY: the room is ours alone, `room` bytes long.
+            let received = unsafe { libc::recv(fd, start.cast(), room, libc::MSG_DONTWAIT) };
             if received > 0 {
-                let buffer = common.stream.filled(id, received as u32, false);
+                let buffer = common.stream.received(received as u32);
                 report(common, index, Outcome::Received(Ok(buffer)));
-                if (received as usize) < size {
+                if (received as usize) < room {
                     return;
                 }
                 continue;
             }
-            common.stream.untake(id);
             match if received < 0 { Errno::last().0 } else { 0 } {
                 libc::EAGAIN => return,
                 libc::EINTR => {}
@@ -79,7 +79,8 @@ impl Epoll {
                 )
             };
             let errno = if received < 0 { Errno::last().0 } else { 0 };
-            self.batch.collect(common, index, prepared, received.max(0) as usize);
+            self.batch
+                .collect(common, index, prepared, received.max(0) as usize);
             match errno {
                 0 if received as usize == BATCH => {}
                 0 | libc::EAGAIN => return,
@@ -96,7 +97,12 @@ impl Epoll {
         let slot = common.table.at(index);
         slot.phase = Phase::Starved;
         let (kind, fd) = (slot.kind, slot.fd);
-        if kind == Kind::Recv { &mut self.starved_streams } else { &mut self.starved_datagrams }.push_back(op);
+        if kind == Kind::Recv {
+            &mut self.starved_streams
+        } else {
+            &mut self.starved_datagrams
+        }
+        .push_back(op);
         self.change(fd, false);
     }
 }
@@ -121,9 +127,19 @@ unsafe impl Send for Batch {}
 
 impl Batch {
     pub(super) fn new() -> Batch {
-        let header = libc::mmsghdr { msg_hdr: empty_header(), msg_len: 0 };
-        let iovec = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
-        Batch { headers: Box::new([header; BATCH]), iovecs: Box::new([iovec; BATCH]), ids: [0; BATCH] }
+        let header = libc::mmsghdr {
+            msg_hdr: empty_header(),
+            msg_len: 0,
+        };
+        let iovec = libc::iovec {
+            iov_base: ptr::null_mut(),
+            iov_len: 0,
+        };
+        Batch {
+            headers: Box::new([header; BATCH]),
+            iovecs: Box::new([iovec; BATCH]),
+            ids: [0; BATCH],
+        }
     }
 
     /// Takes up to a batch of buffers and points the headers at them.
@@ -155,7 +171,10 @@ impl Batch {
     fn collect(&mut self, common: &mut Common, index: u32, prepared: usize, received: usize) {
         for position in 0..received {
             let id = self.ids[position];
-            let libc::mmsghdr { msg_hdr: message, msg_len: length } = self.headers[position];
+            let libc::mmsghdr {
+                msg_hdr: message,
+                msg_len: length,
+            } = self.headers[position];
             let header = Header {
                 name_length: message.msg_namelen,
                 control_length: message.msg_controllen as u32,
@@ -163,8 +182,16 @@ impl Batch {
                 flags: message.msg_flags as u32,
             };
             // SAFETY: the buffer is ours until `filled`, and longer than a header.
-            unsafe { common.datagram.address(id).cast::<Header>().write_unaligned(header) };
-            let buffer = common.datagram.filled(id, HEADER_ROOM as u32 + length, false);
+            unsafe {
+                common
+                    .datagram
+                    .address(id)
+                    .cast::<Header>()
+                    .write_unaligned(header)
+            };
+            let buffer = common
+                .datagram
+                .filled(id, HEADER_ROOM as u32 + length, false);
             let datagram = Datagram::new(buffer).ok_or(Errno(libc::EIO));
             report(common, index, Outcome::Datagram(datagram));
         }

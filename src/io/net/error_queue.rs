@@ -39,7 +39,10 @@ fn read_one(fd: RawFd) -> io::Result<Option<SocketError>> {
     let mut control = Area([0; 512]);
     // The failed datagram itself comes as data; a few bytes of it are plenty.
     let mut data = [0u8; 64];
-    let mut iovec = libc::iovec { iov_base: data.as_mut_ptr().cast(), iov_len: data.len() };
+    let mut iovec = libc::iovec {
+        iov_base: data.as_mut_ptr().cast(),
+        iov_len: data.len(),
+    };
     let mut header = empty_header();
     header.msg_name = name.0.as_mut_ptr().cast();
     header.msg_namelen = name.0.len() as libc::socklen_t;
@@ -48,7 +51,8 @@ fn read_one(fd: RawFd) -> io::Result<Option<SocketError>> {
     header.msg_iov = &raw mut iovec;
     header.msg_iovlen = 1;
     // SAFETY: every pointer and length in the header describes one of the arrays above.
-    let result = unsafe { libc::recvmsg(fd, &raw mut header, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT) };
+    let result =
+        unsafe { libc::recvmsg(fd, &raw mut header, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT) };
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -57,9 +61,14 @@ fn read_one(fd: RawFd) -> io::Result<Option<SocketError>> {
     let control = &control.0[..(header.msg_controllen as usize).min(control.0.len())];
     let extended = find_control(control, libc::SOL_IP, libc::IP_RECVERR)
         .or_else(|| find_control(control, libc::SOL_IPV6, libc::IPV6_RECVERR));
-    let errno = extended.and_then(|data| data.first_chunk()).map(|bytes| u32::from_ne_bytes(*bytes));
+    let errno = extended
+        .and_then(|data| data.first_chunk())
+        .map(|bytes| u32::from_ne_bytes(*bytes));
     Ok(match (parse_inet(name), errno) {
-        (Some(remote), Some(errno)) if errno != 0 => Some(SocketError { remote, errno: Errno(errno as i32) }),
+        (Some(remote), Some(errno)) if errno != 0 => Some(SocketError {
+            remote,
+            errno: Errno(errno as i32),
+        }),
         _ => None,
     })
 }

@@ -62,6 +62,21 @@ pub fn send(fd: RawFd, data: &[u8]) -> io::Result<usize> {
     send_to(fd, data, None)
 }
 
+/// Fails for a descriptor that cannot be watched for readiness: EBADF for a closed one, EPERM for a
+/// regular file or a folder, which are always ready (the answers of `epoll_ctl`).
+pub fn check_watchable(fd: RawFd) -> io::Result<()> {
+    let mut status = mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the pointer is to memory of the right size, which the kernel fills on success.
+    if unsafe { libc::fstat(fd, status.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: fstat succeeded, so the structure is filled.
+    match unsafe { status.assume_init() }.st_mode & libc::S_IFMT {
+        libc::S_IFREG | libc::S_IFDIR => Err(io::Error::from_raw_os_error(libc::EPERM)),
+        _ => Ok(()),
+    }
+}
+
 fn with_socket<T>(fd: RawFd, work: impl FnOnce(SockRef<'_>) -> io::Result<T>) -> io::Result<T> {
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(libc::EBADF));
@@ -77,13 +92,22 @@ fn set_option(fd: RawFd, level: i32, name: i32, value: i32) -> io::Result<()> {
     let length = mem::size_of::<i32>() as libc::socklen_t;
     // SAFETY: the value is a live i32 and the length says so.
     let result = unsafe { libc::setsockopt(fd, level, name, (&raw const value).cast(), length) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 fn option(fd: RawFd, level: i32, name: i32) -> io::Result<i32> {
     let mut value: i32 = 0;
     let mut length = mem::size_of::<i32>() as libc::socklen_t;
     // SAFETY: room for an i32 and the length says so.
-    let result = unsafe { libc::getsockopt(fd, level, name, (&raw mut value).cast(), &raw mut length) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+    let result =
+        unsafe { libc::getsockopt(fd, level, name, (&raw mut value).cast(), &raw mut length) };
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(value)
+    }
 }

@@ -33,7 +33,11 @@ pub struct QuicSocketInfo {
 /// Opens and binds a UDP socket for QUIC: non-blocking, close-on-exec, and prepared by
 /// [`prepare_quic_socket`].
 pub fn udp_quic_socket(local: SocketAddr, options: QuicSocketOptions) -> io::Result<OwnedFd> {
-    let socket = Socket::new(Domain::for_address(local), Type::DGRAM.nonblocking().cloexec(), Some(Protocol::UDP))?;
+    let socket = Socket::new(
+        Domain::for_address(local),
+        Type::DGRAM.nonblocking().cloexec(),
+        Some(Protocol::UDP),
+    )?;
     if local.is_ipv6() {
         socket.set_only_v6(!options.dual_stack)?;
     }
@@ -66,7 +70,12 @@ pub fn prepare_quic_socket(fd: RawFd) -> io::Result<QuicSocketInfo> {
         let _ = socket.set_send_buffer_size(BUFFER_WANTED);
         Ok((socket.recv_buffer_size()?, socket.send_buffer_size()?))
     })?;
-    Ok(QuicSocketInfo { gro, gso, recv_buffer, send_buffer })
+    Ok(QuicSocketInfo {
+        gro,
+        gso,
+        recv_buffer,
+        send_buffer,
+    })
 }
 
 fn prepare_v4(fd: RawFd) -> io::Result<()> {
@@ -75,14 +84,24 @@ fn prepare_v4(fd: RawFd) -> io::Result<()> {
     set_option(fd, libc::SOL_IP, libc::IP_PKTINFO, 1)?;
     // Don't fragment, and don't let the kernel's idea of the path MTU stop our probes: QUIC does
     // its own discovery (RFC 9000 section 14.3).
-    set_option(fd, libc::SOL_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)
+    set_option(
+        fd,
+        libc::SOL_IP,
+        libc::IP_MTU_DISCOVER,
+        libc::IP_PMTUDISC_PROBE,
+    )
 }
 
 fn prepare_v6(fd: RawFd) -> io::Result<()> {
     set_option(fd, libc::SOL_IPV6, libc::IPV6_RECVERR, 1)?;
     set_option(fd, libc::SOL_IPV6, libc::IPV6_RECVTCLASS, 1)?;
     set_option(fd, libc::SOL_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
-    set_option(fd, libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)
+    set_option(
+        fd,
+        libc::SOL_IPV6,
+        libc::IPV6_MTU_DISCOVER,
+        libc::IP_PMTUDISC_PROBE,
+    )
 }
 
 const BUFFER_WANTED: usize = 4 * 1024 * 1024;

@@ -47,15 +47,24 @@ fn thousands_of_connections_leave_nothing(backend: Backend) {
         let connection = rig.accepted(accept);
         let recv = rig.driver.recv(connection.as_raw_fd(), 2);
         let data = rig.read_exactly(recv, 4);
-        let send = rig.driver.send(connection.as_raw_fd(), Bytes::from(data), 3);
+        let send = rig
+            .driver
+            .send(connection.as_raw_fd(), Bytes::from(data), 3);
         assert_eq!(rig.result_of(send), Ok(4));
         rig.close(connection);
-        assert!(matches!(rig.next_of(recv).outcome, Outcome::Received(Err(Errno::CANCELED))));
+        assert!(matches!(
+            rig.next_of(recv).outcome,
+            Outcome::Received(Err(Errno::CANCELED))
+        ));
     }
     client.join().unwrap();
     assert_eq!(rig.driver.stats().in_flight, 1);
     assert!(rig.driver.stats().slots_capacity < 10);
-    assert!(open_descriptors() <= before + 2, "{} then {before}", open_descriptors());
+    assert!(
+        open_descriptors() <= before + 2,
+        "{} then {before}",
+        open_descriptors()
+    );
     rig.close(listener);
     rig.assert_idle();
 }
@@ -87,7 +96,6 @@ fn listener_backlog(listener: &std::net::TcpListener) -> Vec<TcpStream> {
     std::iter::from_fn(|| listener.accept().ok().map(|(stream, _)| stream)).collect()
 }
 
-
 fn unreaped_accepts_are_closed_with_the_driver(backend: Backend) {
     let _alone = alone();
     let (listener, address) = listener();
@@ -95,7 +103,9 @@ fn unreaped_accepts_are_closed_with_the_driver(backend: Backend) {
     let mut rig = Rig::new(backend);
     rig.driver.accept(listener.as_raw_fd(), 1);
     rig.turn(Duration::ZERO);
-    let clients: Vec<_> = (0..10).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let clients: Vec<_> = (0..10)
+        .map(|_| TcpStream::connect(address).unwrap())
+        .collect();
     rig.driver.enter(Some(Duration::from_secs(1))).unwrap();
     drop(rig);
     drop(clients);

@@ -102,7 +102,8 @@ fn poll_of_a_reused_descriptor_number(backend: Backend) {
     rig.turn(Duration::ZERO);
     rig.driver.cancel(poll);
     // SAFETY: `first`'s number becomes a second name of `second`; both stay owned.
-    assert_eq!(unsafe { libc::dup3(second.as_raw_fd(), number, libc::O_CLOEXEC) }, number);
+    let renamed = unsafe { libc::dup3(second.as_raw_fd(), number, libc::O_CLOEXEC) };
+    assert_eq!(renamed, number);
     let poll = rig.driver.poll(number, Interest::Read, 2);
     rig.turn(Duration::from_millis(5));
     theirs.write_all(b"x").unwrap();
@@ -127,7 +128,10 @@ fn nonblocking_pipes_wait_instead_of_failing(backend: Backend) {
         writer.write_all(b"through the pipe").unwrap();
         let (result, buffer) = read_of(&mut rig, read);
         assert_eq!(result, Ok(16));
-        assert_eq!((&buffer[..16], buffer.len()), (&b"through the pipe"[..], 100));
+        assert_eq!(
+            (&buffer[..16], buffer.len()),
+            (&b"through the pipe"[..], 100)
+        );
     }
     let read = rig.driver.read(reader.as_raw_fd(), vec![0; 100], None, 1);
     rig.turn(Duration::from_millis(5));
@@ -143,7 +147,8 @@ fn a_full_pipe_is_written_when_it_drains(backend: Backend) {
     let mut rest = Bytes::from(sent.clone());
     let mut got = Vec::new();
     while got.len() < sent.len() {
-        let write = (!rest.is_empty()).then(|| rig.driver.write(writer.as_raw_fd(), rest.clone(), None, 1));
+        let write =
+            (!rest.is_empty()).then(|| rig.driver.write(writer.as_raw_fd(), rest.clone(), None, 1));
         rig.turn(Duration::from_millis(2));
         let mut piece = [0; 30_000];
         let count = reader.read(&mut piece).unwrap();
@@ -156,7 +161,9 @@ fn a_full_pipe_is_written_when_it_drains(backend: Backend) {
     }
     assert!(got == sent);
     drop(reader);
-    let write = rig.driver.write(writer.as_raw_fd(), Bytes::from_static(b"x"), None, 1);
+    let write = rig
+        .driver
+        .write(writer.as_raw_fd(), Bytes::from_static(b"x"), None, 1);
     assert_eq!(rig.result_of(write), Err(libc::EPIPE));
     rig.assert_idle();
 }
@@ -166,8 +173,12 @@ fn files_are_read_and_written_at_offsets(backend: Backend) {
     let file = temporary_file();
     let fd = file.as_raw_fd();
     let data = pattern(100_000);
-    let tail = rig.driver.write(fd, Bytes::copy_from_slice(&data[50_000..]), Some(50_000), 1);
-    let head = rig.driver.write(fd, Bytes::copy_from_slice(&data[..50_000]), Some(0), 2);
+    let tail = rig
+        .driver
+        .write(fd, Bytes::copy_from_slice(&data[50_000..]), Some(50_000), 1);
+    let head = rig
+        .driver
+        .write(fd, Bytes::copy_from_slice(&data[..50_000]), Some(0), 2);
     assert_eq!(rig.result_of(tail), Ok(50_000));
     assert_eq!(rig.result_of(head), Ok(50_000));
     let all = rig.driver.read(fd, vec![0; 200_000], Some(0), 3);
@@ -176,7 +187,10 @@ fn files_are_read_and_written_at_offsets(backend: Backend) {
     let (result, buffer) = read_of(&mut rig, all);
     assert_eq!(result, Ok(100_000));
     assert!(buffer[..100_000] == data);
-    assert_eq!(read_of(&mut rig, middle), (Ok(10), data[70_000..70_010].to_vec()));
+    assert_eq!(
+        read_of(&mut rig, middle),
+        (Ok(10), data[70_000..70_010].to_vec())
+    );
     assert_eq!(read_of(&mut rig, beyond).0, Ok(0));
     rig.close(file);
     rig.assert_idle();
@@ -186,7 +200,9 @@ fn files_have_a_position(backend: Backend) {
     let mut rig = Rig::new(backend);
     let file = temporary_file();
     let fd = file.as_raw_fd();
-    let write = rig.driver.write(fd, Bytes::from_static(b"one two"), None, 1);
+    let write = rig
+        .driver
+        .write(fd, Bytes::from_static(b"one two"), None, 1);
     assert_eq!(rig.result_of(write), Ok(7));
     let read = rig.driver.read(fd, vec![0; 4], Some(0), 1);
     assert_eq!(read_of(&mut rig, read), (Ok(4), b"one ".to_vec()));
@@ -215,7 +231,10 @@ fn a_cancelled_read_gives_its_buffer_back(backend: Backend) {
             rig.turn(Duration::from_millis(1));
         }
         rig.driver.cancel(read);
-        assert_eq!(read_of(&mut rig, read), (Err(libc::ECANCELED), vec![7; 100]));
+        assert_eq!(
+            read_of(&mut rig, read),
+            (Err(libc::ECANCELED), vec![7; 100])
+        );
     }
     // What was written afterwards is still there.
     writer.write_all(b"kept").unwrap();
@@ -228,6 +247,19 @@ fn timeouts_are_kept(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, _theirs) = tcp_pair();
     for armed in [false, true] {
+        // For ever, and longer than the kernel can count.
+        let waker = rig.driver.waker();
+        let thread = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(10));
+            waker.wake();
+        });
+        assert_eq!(
+            rig.driver.enter(Some(Duration::MAX)).unwrap(),
+            Entered::Woken
+        );
+        thread.join().unwrap();
+        // The eventfd's edge may come after the flag was seen; let it pass.
+        rig.turn(Duration::ZERO);
         for micros in [1, 300, 1_000, 20_500] {
             if armed {
                 // A submission in the same call hides the kernel's ETIME.
@@ -238,16 +270,27 @@ fn timeouts_are_kept(backend: Backend) {
             assert_eq!(rig.driver.enter(Some(limit)).unwrap(), Entered::TimedOut);
             let elapsed = start.elapsed();
             assert!(elapsed >= limit, "{elapsed:?} instead of {limit:?}");
-            assert!(elapsed < limit + Duration::from_secs(2), "{elapsed:?} instead of {limit:?}");
+            assert!(
+                elapsed < limit + Duration::from_secs(2),
+                "{elapsed:?} instead of {limit:?}"
+            );
         }
     }
 }
 
 fn an_idle_turn_does_not_block(backend: Backend) {
     let mut rig = Rig::new(backend);
+    rig.driver.waker().wake();
+    assert_eq!(
+        rig.driver.enter(Some(Duration::MAX)).unwrap(),
+        Entered::Woken
+    );
     let start = Instant::now();
     for _ in 0..1000 {
-        assert_eq!(rig.driver.enter(Some(Duration::ZERO)).unwrap(), Entered::Ready);
+        assert_eq!(
+            rig.driver.enter(Some(Duration::ZERO)).unwrap(),
+            Entered::Ready
+        );
     }
     assert!(start.elapsed() < Duration::from_secs(2));
 }
@@ -275,9 +318,17 @@ fn a_wake_before_the_sleep_is_not_lost(backend: Backend) {
     for _ in 0..100 {
         rig.driver.waker().wake();
         rig.driver.waker().wake();
+        // A look that does not block must not use the wake up.
+        assert_eq!(
+            rig.driver.enter(Some(Duration::ZERO)).unwrap(),
+            Entered::Ready
+        );
         assert_eq!(rig.driver.enter(None).unwrap(), Entered::Woken);
     }
-    assert_eq!(rig.driver.enter(Some(Duration::from_millis(1))).unwrap(), Entered::TimedOut);
+    assert_eq!(
+        rig.driver.enter(Some(Duration::from_millis(1))).unwrap(),
+        Entered::TimedOut
+    );
 }
 
 /// Each thread raises its number and wakes; the sleeper, without time-out, must see every number.
@@ -288,7 +339,8 @@ fn wakes_from_many_threads_are_never_lost(backend: Backend) {
     let seen = Arc::new(AtomicU64::new(0));
     let threads: Vec<_> = (0..3)
         .map(|_| {
-            let (waker, raised, seen) = (rig.driver.waker(), Arc::clone(&raised), Arc::clone(&seen));
+            let (waker, raised, seen) =
+                (rig.driver.waker(), Arc::clone(&raised), Arc::clone(&seen));
             thread::spawn(move || {
                 for round in 0..rounds {
                     let mine = raised.fetch_add(1, Ordering::SeqCst) + 1;
@@ -382,7 +434,10 @@ fn a_signal_interrupts(backend: Backend) {
             // SAFETY: the sleeping thread joins us before it ends.
             unsafe { libc::pthread_kill(sleeper, libc::SIGUSR2) };
         });
-        assert_eq!(rig.driver.enter(Some(Duration::from_secs(20))).unwrap(), Entered::Interrupted);
+        assert_eq!(
+            rig.driver.enter(Some(Duration::from_secs(20))).unwrap(),
+            Entered::Interrupted
+        );
         thread.join().unwrap();
     }
 }

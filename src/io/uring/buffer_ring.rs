@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::io;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use io_uring::types::BufRingEntry;
@@ -23,7 +22,11 @@ impl BufferRing {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         let memory = Mapping::new(entries as usize * size_of::<BufRingEntry>())?;
-        Ok(BufferRing { memory, mask: entries - 1, tail: Cell::new(0) })
+        Ok(BufferRing {
+            memory,
+            mask: entries - 1,
+            tail: Cell::new(0),
+        })
     }
 
     pub(crate) fn address(&self) -> u64 {
@@ -59,6 +62,6 @@ impl BufferRing {
 
     /// The kernel may still read it: never unmap.
     pub(crate) fn leak(self) {
-        NonNull::new(self.memory.leak());
+        let _ = self.memory.leak();
     }
 }

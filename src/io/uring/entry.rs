@@ -6,31 +6,35 @@ use io_uring::{cqueue, opcode};
 use std::os::fd::RawFd;
 
 use super::setup::{DATAGRAM_GROUP, STREAM_GROUP};
-use crate::message::empty_header;
 use crate::datagram::{CONTROL_ROOM, NAME_ROOM};
+use crate::message::empty_header;
 use crate::op::{Kind, OpId, Payload, Slot};
 
 /// The entry of an operation. The pointers in it belong to the slot's payload.
 pub(super) fn of(op: OpId, slot: &mut Slot, receive_header: &libc::msghdr) -> Entry {
     let fd = Fd(slot.fd);
     let entry = match (slot.kind, &mut slot.payload) {
-        (Kind::Accept, _) => {
-            opcode::AcceptMulti::new(fd).flags(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC).build()
-        }
+        (Kind::Accept, _) => opcode::AcceptMulti::new(fd)
+            .flags(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC)
+            .build(),
         (Kind::Recv, _) => opcode::RecvMulti::new(fd, STREAM_GROUP).build(),
         (Kind::RecvMsg, _) => opcode::RecvMsgMulti::new(fd, receive_header, DATAGRAM_GROUP).build(),
         (Kind::Send, Payload::Bytes(data, _)) => {
             // WAITALL: the kernel itself waits for room and goes on after a short send.
             let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
-            opcode::Send::new(fd, data.as_ptr(), length(data.len())).flags(flags).build()
+            opcode::Send::new(fd, data.as_ptr(), length(data.len()))
+                .flags(flags)
+                .build()
         }
         (Kind::SendVectored, Payload::Gather(gather)) => {
             let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;
-            opcode::SendMsg::new(fd, gather.header()).flags(flags).build()
+            opcode::SendMsg::new(fd, gather.header())
+                .flags(flags)
+                .build()
         }
-        (Kind::SendMsg, Payload::Message(message)) => {
-            opcode::SendMsg::new(fd, message.header()).flags(libc::MSG_NOSIGNAL as u32).build()
-        }
+        (Kind::SendMsg, Payload::Message(message)) => opcode::SendMsg::new(fd, message.header())
+            .flags(libc::MSG_NOSIGNAL as u32)
+            .build(),
         (Kind::Connect, Payload::Address(address)) => {
             opcode::Connect::new(fd, address.as_ptr().cast(), address.len()).build()
         }
@@ -57,16 +61,23 @@ pub(super) fn readiness(op: OpId, slot: &Slot) -> Entry {
         Kind::Read | Kind::Recv | Kind::RecvMsg | Kind::Accept => libc::POLLIN,
         _ => libc::POLLOUT,
     };
-    opcode::PollAdd::new(Fd(slot.fd), events as u32).build().user_data(op.0)
+    opcode::PollAdd::new(Fd(slot.fd), events as u32)
+        .build()
+        .user_data(op.0)
 }
 
 pub(super) fn cancel(op: OpId) -> Entry {
     // Without ALL exactly one match, and no answer when it worked.
-    opcode::AsyncCancel::new(op.0).build().flags(Flags::SKIP_SUCCESS).user_data(IGNORED)
+    opcode::AsyncCancel::new(op.0)
+        .build()
+        .flags(Flags::SKIP_SUCCESS)
+        .user_data(IGNORED)
 }
 
 pub(super) fn cancel_everything() -> Entry {
-    opcode::AsyncCancel2::new(CancelBuilder::any().all()).build().user_data(IGNORED)
+    opcode::AsyncCancel2::new(CancelBuilder::any().all())
+        .build()
+        .user_data(IGNORED)
 }
 
 /// `close` alone, for a descriptor without operations.
@@ -87,7 +98,10 @@ pub(super) fn cancel_and_close(op: OpId, fd: RawFd) -> [Entry; 2] {
 
 /// Every write to the eventfd is an edge, so a multishot poll needs no read of it.
 pub(super) fn watch_eventfd(fd: RawFd) -> Entry {
-    opcode::PollAdd::new(Fd(fd), libc::POLLIN as u32).multi(true).build().user_data(WAKE)
+    opcode::PollAdd::new(Fd(fd), libc::POLLIN as u32)
+        .multi(true)
+        .build()
+        .user_data(WAKE)
 }
 
 /// What multishot `recvmsg` wants to know: how much room the address and the control messages get.
@@ -109,7 +123,11 @@ pub(super) struct Event {
 impl Event {
     #[inline]
     pub(super) fn new(entry: &cqueue::Entry) -> Event {
-        Event { user_data: entry.user_data(), result: entry.result(), flags: entry.flags() }
+        Event {
+            user_data: entry.user_data(),
+            result: entry.result(),
+            flags: entry.flags(),
+        }
     }
 
     #[inline]

@@ -1,12 +1,14 @@
 //! The io_uring backend: the ring, entering it, reaping it, ending it.
 //!
-//! `setup` builds the ring, `entry` writes submission entries, `reap` reads completions,
-//! `buffer_ring` is the memory that receives use. Here: the submission queue and the life cycle.
+//! `setup` builds the ring and `trial` tries one out, `entry` writes submission entries, `reap`
+//! reads completions, `buffer_ring` is the memory that receives use. Here: the submission queue and
+//! the life cycle.
 //!
 //! Some facts about io_uring that shape this:
 //!
-//! - SINGLE_ISSUER binds the ring to the thread that enables it: `enter` from another one is
-//!   EEXIST. We enable at the first `enter`.
+//! - SINGLE_ISSUER binds the ring to the thread that enables it: `enter` from another one is EEXIST.
+//!   We enable at the first `enter`. When another thread takes an idle driver over it gets a
+//!   second ring; operations can't follow, for they belong to the thread that submitted them.
 //! - With DEFER_TASKRUN completions appear only inside an `enter` with GETEVENTS. The TASKRUN flag
 //!   in shared memory says whether there is any.
 //! - A multishot ends with ENOBUFS when the buffer ring is empty; nothing resumes it. The
@@ -16,12 +18,15 @@ mod buffer_ring;
 mod entry;
 mod reap;
 mod setup;
+mod trial;
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::mem::{self, ManuallyDrop};
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use io_uring::IoUring;
@@ -30,9 +35,9 @@ use io_uring::types::{SubmitArgs, Timespec};
 
 pub(crate) use buffer_ring::BufferRing;
 
+use crate::common::Common;
 use crate::completion::Entered;
 use crate::config::DriverConfig;
-use crate::driver::Common;
 use crate::op::{Kind, OpId, OpTable, Phase};
 use crate::pool::Pool;
 use crate::setup_error::SetupError;
@@ -44,10 +49,11 @@ pub(crate) struct Uring {
     enter_fd: i32,
     enter_flags: u32,
     registered: Option<i32>,
-    /// Enabled and bound to a thread.
-    started: bool,
-    /// Entries that found the submission queue full when it could not be submitted. Bounded by
-    /// the slab: each operation has at most its own entry, a cancel and a re-arm.
+    /// The thread that enabled the ring; 0 before.
+    owner: u64,
+    /// Entries that found the submission queue full when it could not be submitted, and those
+    /// queued on a foreign thread. Bounded by the slab: each operation has at most its own entry,
+    /// a cancel and a re-arm.
     backlog: VecDeque<Entry>,
     /// Receives that wait for a buffer, oldest first.
     starved_streams: VecDeque<OpId>,
@@ -55,6 +61,8 @@ pub(crate) struct Uring {
     /// Multishots to arm again after this reap.
     rearm: Vec<u32>,
     receive_header: Box<libc::msghdr>,
+    config: DriverConfig,
+    stream_flags: u16,
 }
 
 impl Uring {
@@ -62,18 +70,25 @@ impl Uring {
         config: &DriverConfig,
         waker: &Waker,
     ) -> Result<(Uring, Rc<Pool>, Rc<Pool>), SetupError> {
-        let setup::Parts { ring, stream, datagram } = setup::set_up(config)?;
+        let setup::Parts {
+            ring,
+            stream,
+            datagram,
+            stream_flags,
+        } = setup::set_up(config)?;
         let mut uring = Uring {
             enter_fd: ring.as_raw_fd(),
             enter_flags: 0,
             registered: None,
-            started: false,
+            owner: 0,
             ring: ManuallyDrop::new(ring),
             backlog: VecDeque::new(),
             starved_streams: VecDeque::new(),
             starved_datagrams: VecDeque::new(),
             rearm: Vec::new(),
             receive_header: entry::receive_header(),
+            config: config.clone(),
+            stream_flags,
         };
         let mut no_stats = Default::default();
         uring.push(entry::watch_eventfd(waker.fd()), &mut no_stats);
@@ -120,7 +135,9 @@ impl Uring {
         match common.table.at(op.index()).phase {
             // The kernel does not know it at the moment; the queue of the starved skips it later.
             Phase::Starved => common.finish_later(op.index(), -libc::ECANCELED),
-            Phase::Active | Phase::Polling => self.push(entry::cancel(op), &mut common.stats.syscalls),
+            Phase::Active | Phase::Polling => {
+                self.push(entry::cancel(op), &mut common.stats.syscalls)
+            }
         }
     }
 
@@ -142,22 +159,35 @@ impl Uring {
             || !self.starved_datagrams.is_empty() && common.datagram.available() > 0
     }
 
-    pub(crate) fn enter(&mut self, common: &mut Common, timeout: Option<Duration>) -> io::Result<Entered> {
-        if !self.started {
-            self.start()?;
+    pub(crate) fn enter(
+        &mut self,
+        common: &mut Common,
+        timeout: Option<Duration>,
+    ) -> io::Result<Entered> {
+        match self.owner {
+            0 => self.start()?,
+            // Not left to the kernel: a registered index means another ring on another thread.
+            owner if owner != thread_number() => self.change_thread(common)?,
+            _ => {}
         }
         self.feed_starved(common);
         self.flush_backlog(&mut common.stats.syscalls);
         // SAFETY: the queue views are dropped before anything else looks at the queues.
         let (queued, must_run, waiting) = unsafe {
-            let (submission, completion) = (self.ring.submission_shared(), self.ring.completion_shared());
-            (submission.len() as u32, submission.taskrun() || submission.cq_overflow(), !completion.is_empty())
+            let (submission, completion) =
+                (self.ring.submission_shared(), self.ring.completion_shared());
+            (
+                submission.len() as u32,
+                submission.taskrun() || submission.cq_overflow(),
+                !completion.is_empty(),
+            )
         };
         let mut block = timeout != Some(Duration::ZERO) && !waiting;
         if !block && queued == 0 && !must_run {
-            return Ok(if common.waker.get_up() { Entered::Woken } else { Entered::Ready });
+            return Ok(Entered::Ready);
         }
-        block = block && common.waker.fall_asleep();
+        let already_woken = block && !common.waker.fall_asleep();
+        block = block && !already_woken;
         common.stats.enters += 1;
         common.stats.syscalls += 1;
         // The clock is read only when the kernel's answer could be ambiguous, see `why_empty`.
@@ -166,11 +196,25 @@ impl Uring {
             _ => None,
         };
         let result = self.enter_kernel(queued, block, timeout);
-        let woken = common.waker.get_up();
-        if let Err(error) = &result
-            && !matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY))
-        {
-            return Err(explain_enter(result.unwrap_err()));
+        // Only a wake that is reported is used up: one that comes during an `enter` that does not
+        // block must still end the next sleep.
+        let woken = (block || already_woken) && common.waker.get_up();
+        let expected = [libc::ETIME, libc::EINTR, libc::EAGAIN, libc::EBUSY];
+        let result = match result {
+            Err(error)
+                if !error
+                    .raw_os_error()
+                    .is_some_and(|errno| expected.contains(&errno)) =>
+            {
+                return Err(error);
+            }
+            result => result,
+        };
+        if matches!(&result, Err(error) if error.kind() == io::ErrorKind::Interrupted) {
+            if woken {
+                common.waker.keep();
+            }
+            return Ok(Entered::Interrupted);
         }
         if woken {
             return Ok(Entered::Woken);
@@ -206,13 +250,17 @@ impl Uring {
                 mem::size_of::<SubmitArgs<'_, '_>>(),
             )
         };
-        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as u32) }
+        if result < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(result as u32)
+        }
     }
 
     /// Binds the ring to this thread.
     fn start(&mut self) -> io::Result<()> {
         self.ring.submitter().register_enable_rings()?;
-        self.started = true;
+        self.owner = thread_number();
         self.registered = setup::register_ring_fd(self.ring.as_raw_fd());
         if let Some(index) = self.registered {
             self.enter_fd = index;
@@ -221,10 +269,47 @@ impl Uring {
         Ok(())
     }
 
+    /// This thread takes the driver over from the one that owned the ring, if no operation is left
+    /// with the kernel: what was queued here since, and what waits for a buffer, can come along.
+    fn change_thread(&mut self, common: &mut Common) -> io::Result<()> {
+        let mut ready = mem::take(&mut common.ready);
+        self.reap(common, &mut ready);
+        common.ready = ready;
+        let queued = self.backlog.iter().map(|entry| OpId(entry.get_user_data()));
+        let mut movable = queued.filter(|&op| common.table.get(op).is_some()).count();
+        for index in common.table.indexes() {
+            movable += usize::from(common.table.at(index).phase == Phase::Starved);
+        }
+        if common.table.len() != movable {
+            return Err(foreign_thread());
+        }
+        let ring = setup::set_up_again(
+            &self.config,
+            &common.stream,
+            &common.datagram,
+            self.stream_flags,
+        )?;
+        // SAFETY: replaced at once. No operation is in this ring but the watch of the eventfd.
+        unsafe { ManuallyDrop::drop(&mut self.ring) };
+        self.ring = ManuallyDrop::new(ring);
+        self.enter_fd = self.ring.as_raw_fd();
+        self.enter_flags = 0;
+        self.registered = None;
+        self.owner = 0;
+        self.backlog
+            .push_front(entry::watch_eventfd(common.waker.fd()));
+        self.start()
+    }
+
+    /// Whether another thread than the ring's owner is calling.
+    fn is_foreign(&self) -> bool {
+        self.owner != 0 && self.owner != thread_number()
+    }
+
     /// Queues an entry; a full queue is submitted first.
     #[inline]
     fn push(&mut self, entry: Entry, syscalls: &mut u64) {
-        if !self.backlog.is_empty() || !self.make_room(1, syscalls) {
+        if !self.backlog.is_empty() || self.is_foreign() || !self.make_room(1, syscalls) {
             return self.backlog.push_back(entry);
         }
         // SAFETY: what the entry points to is owned by the slab, by `self.receive_header` or by
@@ -234,7 +319,7 @@ impl Uring {
 
     /// Two linked entries, which must go in one submission.
     fn push_pair(&mut self, first: Entry, second: Entry, syscalls: &mut u64) {
-        if !self.backlog.is_empty() || !self.make_room(2, syscalls) {
+        if !self.backlog.is_empty() || self.is_foreign() || !self.make_room(2, syscalls) {
             return self.backlog.extend([first, second]);
         }
         // SAFETY: as in `push`.
@@ -251,8 +336,9 @@ impl Uring {
         if room(&mut self.ring) {
             return true;
         }
-        // A ring that is not enabled yet refuses submissions; the backlog keeps the order.
-        if !self.started {
+        // A ring that is not enabled yet refuses submissions, and only its owner may submit; the
+        // backlog keeps the order.
+        if self.owner != thread_number() {
             return false;
         }
         *syscalls += 1;
@@ -270,7 +356,7 @@ impl Uring {
                 0,
             )
         };
-        // A failure (EAGAIN, EBUSY, another thread) shows as a queue that is still full.
+        // A failure (EAGAIN, EBUSY) shows as a queue that is still full.
         room(&mut self.ring)
     }
 
@@ -293,11 +379,15 @@ impl Uring {
     /// only starve the rest again, at the price of a completion each.
     fn feed_starved(&mut self, common: &mut Common) {
         for _ in 0..common.stream.available() {
-            let Some(op) = next_starved(&mut self.starved_streams, &mut common.table) else { break };
+            let Some(op) = next_starved(&mut self.starved_streams, &mut common.table) else {
+                break;
+            };
             self.arm_again(common, op);
         }
         for _ in 0..common.datagram.available() {
-            let Some(op) = next_starved(&mut self.starved_datagrams, &mut common.table) else { break };
+            let Some(op) = next_starved(&mut self.starved_datagrams, &mut common.table) else {
+                break;
+            };
             self.arm_again(common, op);
         }
     }
@@ -313,8 +403,11 @@ impl Uring {
     /// Ends the ring: cancels everything, waits until the kernel has let go of every operation's
     /// memory or `limit` has passed, and leaks what it still holds then.
     pub(crate) fn shutdown(mut self, common: &mut Common, limit: Duration) {
-        if self.started {
-            self.drain(common, limit);
+        if self.owner != 0 {
+            let ours = self.owner == thread_number();
+            if ours {
+                self.drain(common, limit);
+            }
             if common.table.len() > 0 {
                 // The kernel may write these payloads and buffers at any time.
                 let table = mem::replace(&mut common.table, OpTable::new(0));
@@ -324,13 +417,13 @@ impl Uring {
                 common.stream.leak();
                 common.datagram.leak();
             }
-            for group in [setup::STREAM_GROUP, setup::DATAGRAM_GROUP] {
-                // Fails on a foreign thread; the kernel drops its side with the ring then.
-                let _ = self.ring.submitter().unregister_buf_ring(group);
-            }
-            if let Some(index) = self.registered {
+            if let Some(index) = self.registered.filter(|_| ours) {
                 setup::unregister_ring_fd(self.ring.as_raw_fd(), index);
             }
+        }
+        for group in [setup::STREAM_GROUP, setup::DATAGRAM_GROUP] {
+            // Fails on a foreign thread; the kernel drops its side with the ring then.
+            let _ = self.ring.submitter().unregister_buf_ring(group);
         }
         common.stream.detach();
         common.datagram.detach();
@@ -374,7 +467,10 @@ impl Uring {
 /// The oldest starved receive that is still alive and uncancelled; cancelled ones were finished.
 fn next_starved(queue: &mut VecDeque<OpId>, table: &mut OpTable) -> Option<OpId> {
     while let Some(op) = queue.pop_front() {
-        if table.get(op).is_some_and(|slot| slot.phase == Phase::Starved) {
+        if table
+            .get(op)
+            .is_some_and(|slot| slot.phase == Phase::Starved)
+        {
             return Some(op);
         }
     }
@@ -386,7 +482,6 @@ fn next_starved(queue: &mut VecDeque<OpId>, table: &mut OpTable) -> Option<OpId>
 fn why_empty(result: &io::Result<u32>, deadline: Option<Instant>) -> Entered {
     match result.as_ref().map_err(io::Error::raw_os_error) {
         Err(Some(libc::ETIME)) => Entered::TimedOut,
-        Err(Some(libc::EINTR)) => Entered::Interrupted,
         // No memory for a request or a full overflow list: reap and try again.
         Err(_) => Entered::Ready,
         Ok(_) if deadline.is_some_and(|deadline| Instant::now() >= deadline) => Entered::TimedOut,
@@ -394,13 +489,23 @@ fn why_empty(result: &io::Result<u32>, deadline: Option<Instant>) -> Entered {
     }
 }
 
-fn explain_enter(error: io::Error) -> io::Error {
-    match error.raw_os_error() {
-        Some(libc::EEXIST) => io::Error::other(
-            "the ring belongs to the thread that entered it first; run the loop on one thread only",
-        ),
-        _ => error,
-    }
+fn foreign_thread() -> io::Error {
+    io::Error::other(
+        "operations of the thread that entered the ring before are in flight; another thread can \
+         take an idle driver over only",
+    )
+}
+
+/// A number that no other thread of this process has or will have, never 0.
+fn thread_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local!(static NUMBER: Cell<u64> = const { Cell::new(0) });
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        number.get()
+    })
 }
 
 /// The io-uring crate has setters for an entry's flags but no getter; the layout is the kernel's.

@@ -5,9 +5,9 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use super::Uring;
 use super::entry::{self, Event};
+use crate::common::Common;
 use crate::completion::{Completion, Errno, Outcome};
 use crate::datagram::Datagram;
-use crate::driver::Common;
 use crate::op::{Kind, OpId, Phase};
 
 impl Uring {
@@ -20,7 +20,9 @@ impl Uring {
         drop(queue);
         while events > 0 {
             events -= 1;
-            let Some(entry) = self.ring.completion().next() else { break };
+            let Some(entry) = self.ring.completion().next() else {
+                break;
+            };
             self.handle(common, Event::new(&entry), out);
         }
         for index in std::mem::take(&mut self.rearm) {
@@ -57,10 +59,19 @@ impl Uring {
         }
     }
 
-    fn handle_recv(&mut self, common: &mut Common, index: u32, event: Event, out: &mut VecDeque<Completion>) {
+    fn handle_recv(
+        &mut self,
+        common: &mut Common,
+        index: u32,
+        event: Event,
+        out: &mut VecDeque<Completion>,
+    ) {
         match (event.result, event.buffer()) {
             (1.., Some(id)) => {
-                let buffer = common.stream.filled(id, event.result as u32, event.kernel_keeps_buffer());
+                let buffer =
+                    common
+                        .stream
+                        .filled(id, event.result as u32, event.kernel_keeps_buffer());
                 self.data(common, index, event, Outcome::Received(Ok(buffer)), out);
             }
             (result, buffer) => {
@@ -72,7 +83,13 @@ impl Uring {
         }
     }
 
-    fn handle_recv_msg(&mut self, common: &mut Common, index: u32, event: Event, out: &mut VecDeque<Completion>) {
+    fn handle_recv_msg(
+        &mut self,
+        common: &mut Common,
+        index: u32,
+        event: Event,
+        out: &mut VecDeque<Completion>,
+    ) {
         match (event.result, event.buffer()) {
             (0.., Some(id)) => {
                 let keeps = event.kernel_keeps_buffer();
@@ -89,7 +106,13 @@ impl Uring {
         }
     }
 
-    fn handle_accept(&mut self, common: &mut Common, index: u32, event: Event, out: &mut VecDeque<Completion>) {
+    fn handle_accept(
+        &mut self,
+        common: &mut Common,
+        index: u32,
+        event: Event,
+        out: &mut VecDeque<Completion>,
+    ) {
         if event.result < 0 {
             return self.no_data(common, index, event.result, out);
         }
@@ -120,7 +143,13 @@ impl Uring {
     }
 
     /// A multishot ended without data: for good, or to be armed again.
-    fn no_data(&mut self, common: &mut Common, index: u32, result: i32, out: &mut VecDeque<Completion>) {
+    fn no_data(
+        &mut self,
+        common: &mut Common,
+        index: u32,
+        result: i32,
+        out: &mut VecDeque<Completion>,
+    ) {
         let op = common.table.id_at(index);
         let slot = common.table.at(index);
         let (kind, cancelled) = (slot.kind, slot.cancelled);
@@ -131,24 +160,41 @@ impl Uring {
                     return common.finish(index, -libc::ECANCELED, out);
                 }
                 common.table.at(index).phase = Phase::Starved;
-                if kind == Kind::Recv { &mut self.starved_streams } else { &mut self.starved_datagrams }
-                    .push_back(op);
+                if kind == Kind::Recv {
+                    &mut self.starved_streams
+                } else {
+                    &mut self.starved_datagrams
+                }
+                .push_back(op);
             }
             // The peer gave up before we accepted; the listener is fine.
-            (libc::ECONNABORTED, Kind::Accept) | (libc::EINTR, _) if !cancelled => self.rearm.push(index),
+            (libc::ECONNABORTED, Kind::Accept) | (libc::EINTR, _) if !cancelled => {
+                self.rearm.push(index)
+            }
             (libc::EAGAIN, _) => self.wait_for_readiness(common, index, out),
             _ => common.finish(index, result, out),
         }
     }
 
-    fn handle_transfer(&mut self, common: &mut Common, index: u32, result: i32, out: &mut VecDeque<Completion>) {
+    fn handle_transfer(
+        &mut self,
+        common: &mut Common,
+        index: u32,
+        result: i32,
+        out: &mut VecDeque<Completion>,
+    ) {
         if result == -libc::EAGAIN {
             return self.wait_for_readiness(common, index, out);
         }
         common.finish(index, result, out);
     }
 
-    fn wait_for_readiness(&mut self, common: &mut Common, index: u32, out: &mut VecDeque<Completion>) {
+    fn wait_for_readiness(
+        &mut self,
+        common: &mut Common,
+        index: u32,
+        out: &mut VecDeque<Completion>,
+    ) {
         let op = common.table.id_at(index);
         let slot = common.table.at(index);
         if slot.cancelled {
@@ -159,12 +205,22 @@ impl Uring {
         self.push(entry, &mut common.stats.syscalls);
     }
 
-    fn handle_readiness(&mut self, common: &mut Common, index: u32, result: i32, out: &mut VecDeque<Completion>) {
+    fn handle_readiness(
+        &mut self,
+        common: &mut Common,
+        index: u32,
+        result: i32,
+        out: &mut VecDeque<Completion>,
+    ) {
         let op = common.table.id_at(index);
         let slot = common.table.at(index);
         slot.phase = Phase::Active;
         if slot.cancelled || result < 0 {
-            let result = if slot.cancelled { -libc::ECANCELED } else { result };
+            let result = if slot.cancelled {
+                -libc::ECANCELED
+            } else {
+                result
+            };
             return common.finish(index, result, out);
         }
         let entry = entry::of(op, slot, &self.receive_header);

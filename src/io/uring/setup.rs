@@ -3,9 +3,9 @@
 use std::rc::Rc;
 use std::{io, mem};
 
-use io_uring::{IoUring, Probe, opcode};
+use io_uring::{Builder, IoUring, Probe, opcode};
 
-use super::BufferRing;
+use super::{BufferRing, trial};
 use crate::config::DriverConfig;
 use crate::datagram::HEADER_ROOM;
 use crate::pool::Pool;
@@ -20,38 +20,64 @@ pub(super) struct Parts {
     pub(super) ring: IoUring,
     pub(super) stream: Rc<Pool>,
     pub(super) datagram: Rc<Pool>,
+    /// How the stream buffers are registered.
+    pub(super) stream_flags: u16,
 }
 
 /// Creates a disabled ring with its buffers. Disabled, because the thread that enables it becomes
 /// its only submitter (SINGLE_ISSUER), and that must be the thread that runs the loop, not the
 /// one that created it.
 pub(super) fn set_up(config: &DriverConfig) -> Result<Parts, SetupError> {
-    let ring = build(config).map_err(|error| SetupError::uring("io_uring_setup", &error))?;
+    let (ring, step) =
+        build(config).map_err(|error| SetupError::uring("io_uring_setup", &error))?;
     probe(&ring).map_err(|error| SetupError::uring("the feature probe", &error))?;
-    let (stream, datagram) = (config.stream_buffers, config.datagram_buffers);
-    let datagram_size = config.datagram_buffer_size + HEADER_ROOM as u32;
-    let pools = buffers(&ring, STREAM_GROUP, stream, config.stream_buffer_size).and_then(|stream| {
-        Ok((stream, buffers(&ring, DATAGRAM_GROUP, datagram, datagram_size)?))
+    trial::run(step).map_err(|error| SetupError::uring("a trial receive", &error))?;
+    let pools = stream_buffers(&ring, config).and_then(|(stream, flags)| {
+        let size = config.datagram_buffer_size + HEADER_ROOM as u32;
+        // Never shared: multishot `recvmsg` would cut a datagram at the buffer's end.
+        let datagram = buffers(&ring, DATAGRAM_GROUP, config.datagram_buffers, size, 0)?;
+        Ok((stream, datagram, flags))
     });
-    let (stream, datagram) =
+    let (stream, datagram, stream_flags) =
         pools.map_err(|error| SetupError::uring("registering a buffer ring", &error))?;
-    Ok(Parts { ring, stream, datagram })
+    Ok(Parts {
+        ring,
+        stream,
+        datagram,
+        stream_flags,
+    })
 }
 
-fn build(config: &DriverConfig) -> io::Result<IoUring> {
-    let mut refused = None;
-    for step in [Step::All, Step::WithSqArray, Step::CoopOnly] {
+/// A second ring for the same buffers, when another thread takes an idle driver over.
+pub(super) fn set_up_again(
+    config: &DriverConfig,
+    stream: &Pool,
+    datagram: &Pool,
+    stream_flags: u16,
+) -> io::Result<IoUring> {
+    let (ring, _) = build(config)?;
+    let stream_ring = register(&ring, STREAM_GROUP, stream.len() as u16, stream_flags)?;
+    let datagram_ring = register(&ring, DATAGRAM_GROUP, datagram.len() as u16, 0)?;
+    stream.attach(stream_ring);
+    datagram.attach(datagram_ring);
+    Ok(ring)
+}
+
+fn build(config: &DriverConfig) -> io::Result<(IoUring, Step)> {
+    for step in [Step::All, Step::WithSqArray] {
         match build_step(config, step) {
+            Ok(ring) => return Ok((ring, step)),
             // An unknown flag; anything else is the final answer.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => refused = Some(error),
-            result => return result,
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+            Err(error) => return Err(error),
         }
     }
-    Err(refused.unwrap_or_else(|| io::Error::from_raw_os_error(libc::EINVAL)))
+    Ok((build_step(config, Step::CoopOnly)?, Step::CoopOnly))
 }
 
+/// Which flags a kernel knows.
 #[derive(Copy, Clone, PartialEq)]
-enum Step {
+pub(super) enum Step {
     /// Linux 6.6.
     All,
     /// Linux 6.1: no NO_SQARRAY.
@@ -61,25 +87,32 @@ enum Step {
 }
 
 fn build_step(config: &DriverConfig, step: Step) -> io::Result<IoUring> {
-    let mut builder = IoUring::builder();
+    let mut builder = builder(step);
     builder
         .setup_cqsize(config.cq_entries.max(config.ring_entries))
+        .setup_r_disabled();
+    builder.build(config.ring_entries)
+}
+
+/// The flags of a step, without sizes.
+pub(super) fn builder(step: Step) -> Builder {
+    let mut builder = IoUring::builder();
+    builder
         .setup_clamp()
         .setup_submit_all()
         .setup_coop_taskrun()
-        .setup_taskrun_flag()
-        .setup_r_disabled();
+        .setup_taskrun_flag();
     if step != Step::CoopOnly {
         builder.setup_single_issuer().setup_defer_taskrun();
     }
     if step == Step::All {
         builder.setup_no_sqarray();
     }
-    builder.build(config.ring_entries)
+    builder
 }
 
-/// Multishot receive (6.0) and what the driver relies on have no feature bit of their own;
-/// SENDMSG_ZC came with Linux 6.1, the oldest kernel we run on.
+/// Multishot receive (6.0) and DEFER_TASKRUN (6.1) have no feature bit of their own; SENDMSG_ZC came
+/// with Linux 6.1, the oldest kernel we run on.
 fn probe(ring: &IoUring) -> io::Result<()> {
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
@@ -89,40 +122,93 @@ fn probe(ring: &IoUring) -> io::Result<()> {
         && parameters.is_feature_nodrop()
         && parameters.is_feature_submit_stable()
         && parameters.is_feature_skip_cqe_on_success();
-    if complete { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) }
+    if complete {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(libc::EINVAL))
+    }
 }
 
-fn buffers(ring: &IoUring, group: u16, count: u16, size: u32) -> io::Result<Rc<Pool>> {
+/// Shared buffers where the kernel can do it (INC, Linux 6.12), else more and smaller ones.
+fn stream_buffers(ring: &IoUring, config: &DriverConfig) -> io::Result<(Rc<Pool>, u16)> {
+    let (count, size) = (config.stream_buffers, config.stream_buffer_size);
+    if config.share_stream_buffers {
+        match buffers(ring, STREAM_GROUP, count, size, PBUF_RING_INC) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+            result => return result.map(|pool| (pool, PBUF_RING_INC)),
+        }
+    }
+    let split = count <= SPLIT_COUNT_MAX && size >= SPLIT_SIZE_MIN;
+    let (count, size) = if split {
+        (count * 4, size / 4)
+    } else {
+        (count, size)
+    };
+    buffers(ring, STREAM_GROUP, count, size, 0).map(|pool| (pool, 0))
+}
+
+pub(super) fn buffers(
+    ring: &IoUring,
+    group: u16,
+    count: u16,
+    size: u32,
+    flags: u16,
+) -> io::Result<Rc<Pool>> {
+    let pool = Pool::new(count, size)?;
+    pool.attach(register(ring, group, count, flags)?);
+    Ok(pool)
+}
+
+fn register(ring: &IoUring, group: u16, count: u16, flags: u16) -> io::Result<BufferRing> {
     let buffer_ring = BufferRing::new(count)?;
-    // SAFETY: the address covers `entries` entries and stays mapped until `Uring` has unregistered
-    // the group or leaked the memory.
+    let (address, entries) = (buffer_ring.address(), buffer_ring.entries());
+    // SAFETY: the address covers `entries` entries. The kernel pins the pages, so even a ring that
+    // outlives this memory on its side reads no foreign page.
     unsafe {
-        ring.submitter().register_buf_ring_with_flags(
-            buffer_ring.address(),
-            buffer_ring.entries(),
-            group,
-            0,
-        )
+        ring.submitter()
+            .register_buf_ring_with_flags(address, entries, group, flags)
     }?;
-    Pool::new(count, size, Some(buffer_ring))
+    Ok(buffer_ring)
 }
 
 /// Registers the ring's own descriptor with the calling thread, which spares `enter` a lookup.
 /// `None` if the table is full (about 16 rings a thread, then EBUSY) or the kernel can't.
 pub(super) fn register_ring_fd(fd: i32) -> Option<i32> {
-    let mut update = ResourceUpdate { offset: u32::MAX, reserved: 0, data: fd as u64 };
+    let mut update = ResourceUpdate {
+        offset: u32::MAX,
+        reserved: 0,
+        data: fd as u64,
+    };
     // SAFETY: one valid update structure; the kernel writes the index to `offset`.
     let result = unsafe {
-        libc::syscall(libc::SYS_io_uring_register, fd, REGISTER_RING_FDS, &raw mut update, 1)
+        libc::syscall(
+            libc::SYS_io_uring_register,
+            fd,
+            REGISTER_RING_FDS,
+            &raw mut update,
+            1,
+        )
     };
     (result == 1).then_some(update.offset as i32)
 }
 
 /// The reverse; must run on the same thread.
 pub(super) fn unregister_ring_fd(fd: i32, index: i32) {
-    let update = ResourceUpdate { offset: index as u32, reserved: 0, data: 0 };
+    let update = ResourceUpdate {
+        offset: index as u32,
+        reserved: 0,
+        data: 0,
+    };
     // SAFETY: one valid update structure. A failure costs a table entry until the thread ends.
-    unsafe { libc::syscall(libc::SYS_io_uring_register, fd, UNREGISTER_RING_FDS, &raw const update, 1) };
+    unsafe {
+        libc::syscall(
+            libc::SYS_io_uring_register,
+            fd,
+            UNREGISTER_RING_FDS,
+            &raw const update,
+            1,
+        )
+    };
 }
 
 /// `struct io_uring_rsrc_update`, which the io-uring crate keeps private.
@@ -134,5 +220,10 @@ struct ResourceUpdate {
 }
 
 const _: () = assert!(mem::size_of::<ResourceUpdate>() == 16);
+/// Buffer counts and sizes that are worth and able to be split in four.
+const SPLIT_COUNT_MAX: u16 = 1 << 13;
+const SPLIT_SIZE_MIN: u32 = 16 * 1024;
+/// `IOU_PBUF_RING_INC`.
+const PBUF_RING_INC: u16 = 2;
 const REGISTER_RING_FDS: u32 = 20;
 const UNREGISTER_RING_FDS: u32 = 21;

@@ -1,10 +1,9 @@
 //! The connection: what comes in is sent to its stream, what goes out waits in queues for the host.
 //!
-//! Here: both queues, the life of streams, the critical streams, GOAWAY, datagrams in, and how a fault of the peer is
-//! answered. Commands are in `send.rs`, one stream's receiving half in `request.rs`.
+//! Here: both queues, the life of requests, datagrams in, and how a fault of the peer is answered.
+//! Commands are in `send.rs`, one stream's receiving half in `request.rs`.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::VecDeque;
 
 use bytes::{Buf, Bytes};
 
@@ -12,9 +11,10 @@ use super::error::{Code, ConnectionError, RemoteError};
 use super::event::{Event, Output, Role};
 use super::frame::{self, stream_type};
 use super::qpack::{Decoder, DecoderSettings, Encoder, EncoderSettings};
-use super::request::{Half, Receiver, RequestStream, check_session_id};
-use super::settings::{PeerSettings, Settings, id as setting};
-use super::uni::{ControlFrame, UniKind, UniStream};
+use super::request::{Half, Receiver, RequestStream};
+use super::settings::{PeerSettings, Settings};
+use super::stream_map::StreamMap;
+use super::uni::{UniKind, UniStream};
 use super::varint;
 
 /// An HTTP/3 connection without its transport (RFC 9114), client or server.
@@ -22,34 +22,36 @@ use super::varint;
 /// - Input: `handle_*`. The host gives what QUIC received, in each stream's order.
 /// - Commands: `send_*`, [`cancel_request`](Self::cancel_request) and
 ///   [`create_webtransport_stream`](Self::create_webtransport_stream).
-/// - Output: after any of these, [`poll_output`](Self::poll_output) until it is empty and do what it says, then
-///   [`poll_event`](Self::poll_event) until it is empty.
+/// - Output: after any of these, [`poll_output`](Self::poll_output) until it is empty and do what
+///   it says, then [`poll_event`](Self::poll_event) until it is empty.
 ///
-/// A fault of the peer is answered here: the connection queues [`Output::CloseConnection`] and ignores all further input,
-/// or it gives up the one request (see [`set_strict`](Self::set_strict)).
+/// A fault of the peer is answered here: the connection queues [`Output::CloseConnection`] and
+/// ignores all further input, or it gives up the one request (see
+/// [`set_strict`](Self::set_strict)).
 ///
-/// Bounds: what a peer can make us keep is the QPACK table, [`Settings::max_field_section_size`] for each stream that
-/// QUIC lets it open, and 2 MiB for streams that wait for QPACK. The two queues are as long as one call made them, if the
-/// host polls after each.
+/// Bounds: what a peer can make us keep is the QPACK table, [`Settings::max_field_section_size`]
+/// for each stream that QUIC lets it open, and 2 MiB for streams that wait for QPACK. The two
+/// queues are as long as one call made them, if the host polls after each.
 #[derive(Debug)]
 pub struct Connection {
     pub(super) role: Role,
     pub(super) settings: Settings,
     pub(super) peer_settings: Option<PeerSettings>,
     /// Whether the peer's transport parameters allow DATAGRAM frames, if the host knows.
-    peer_quic_datagrams: Option<bool>,
+    pub(super) peer_quic_datagrams: Option<bool>,
     strict: bool,
 
     pub(super) control_id: u64,
     encoder_id: u64,
     decoder_id: u64,
-    peer_control_id: Option<u64>,
-    peer_encoder_id: Option<u64>,
-    peer_decoder_id: Option<u64>,
+    pub(super) peer_control_id: Option<u64>,
+    pub(super) peer_encoder_id: Option<u64>,
+    pub(super) peer_decoder_id: Option<u64>,
 
     pub(super) requests: StreamMap<RequestStream>,
-    uni: StreamMap<UniStream>,
-    /// Streams that we gave up and of which more may arrive; at most [`ABANDONED_MAX`], the oldest forgotten first.
+    pub(super) uni: StreamMap<UniStream>,
+    /// Streams that we gave up and of which more may arrive; at most [`ABANDONED_MAX`], the oldest
+    /// forgotten first.
     abandoned: VecDeque<u64>,
     /// Streams that wait for the peer's QPACK encoder stream, in order; as many as we announced.
     blocked: VecDeque<u64>,
@@ -58,11 +60,11 @@ pub struct Connection {
     pub(super) next_request_id: u64,
     pub(super) goaway_sent: Option<u64>,
     pub(super) goaway_received: Option<u64>,
-    peer_max_push_id: Option<u64>,
+    pub(super) peer_max_push_id: Option<u64>,
 
     pub(super) encoder: Encoder,
-    decoder: Decoder,
-    events: VecDeque<Event>,
+    pub(super) decoder: Decoder,
+    pub(super) events: VecDeque<Event>,
     pub(super) outputs: VecDeque<Output>,
     pub(super) closed: bool,
     /// The field section at hand; kept for its allocation.
@@ -72,8 +74,9 @@ pub struct Connection {
 impl Connection {
     /// A new connection, whose SETTINGS are queued at once.
     ///
-    /// `uni_streams` are the identifiers of three unidirectional streams of ours, for control, the QPACK encoder and the
-    /// QPACK decoder; the host opens them by doing the first outputs in order.
+    /// `uni_streams` are the identifiers of three unidirectional streams of ours, for control, the
+    /// QPACK encoder and the QPACK decoder; the host opens them by doing the first outputs in
+    /// order.
     pub fn new(role: Role, settings: Settings, uni_streams: [u64; 3]) -> Self {
         let [control_id, encoder_id, decoder_id] = uni_streams;
         let bounded = |value: u64| usize::try_from(value).unwrap_or(usize::MAX / 8);
@@ -117,20 +120,22 @@ impl Connection {
         connection
     }
 
-    /// Treats every stream error of the peer's as a connection error, which RFC 9114 section 8 leaves to us. For hosts
-    /// that have no way to tell their application about a single failed request. Off by default.
+    /// Treats every stream error of the peer's as a connection error, which RFC 9114 section 8
+    /// leaves to us. For hosts that have no way to tell their application about a single failed
+    /// request. Off by default.
     pub fn set_strict(&mut self, strict: bool) {
         self.strict = strict;
     }
 
-    /// Lets QPACK refer to table entries that the peer may not have yet, within its limit. Off by default: it saves a
-    /// few bytes and lets requests wait for each other's lost packets.
+    /// Lets QPACK refer to table entries that the peer may not have yet, within its limit. Off by
+    /// default: it saves a few bytes and lets requests wait for each other's lost packets.
     pub fn set_qpack_may_block(&mut self, may_block: bool) {
         self.encoder.set_may_block(may_block);
     }
 
-    /// Says whether the peer's transport parameters allow DATAGRAM frames. If they do not, SETTINGS that announce HTTP
-    /// datagrams are an error (RFC 9297 section 2.1.1); while this is not known, they are taken as they come.
+    /// Says whether the peer's transport parameters allow DATAGRAM frames. If they do not, SETTINGS
+    /// that announce HTTP datagrams are an error (RFC 9297 section 2.1.1); while this is not known,
+    /// they are taken as they come.
     pub fn set_peer_quic_datagrams(&mut self, enabled: bool) {
         self.peer_quic_datagrams = Some(enabled);
     }
@@ -162,8 +167,16 @@ impl Connection {
                 return;
             }
             // RFC 9114 section 6.2: a stream may be reset before its type is known.
-            if let Some(UniStream { kind: UniKind::WebTransport { .. }, .. }) = self.uni.remove(&stream_id) {
-                self.events.push_back(Event::Reset { stream_id, code, local: false });
+            if let Some(UniStream {
+                kind: UniKind::WebTransport { .. },
+                ..
+            }) = self.uni.remove(&stream_id)
+            {
+                self.events.push_back(Event::Reset {
+                    stream_id,
+                    code,
+                    local: false,
+                });
             }
             return;
         }
@@ -172,7 +185,8 @@ impl Connection {
         self.flush_decoder();
     }
 
-    /// The peer does not want what we send on a stream (RFC 9000 section 19.5). QUIC resets it on its own.
+    /// The peer does not want what we send on a stream (RFC 9000 section 19.5). QUIC resets it on
+    /// its own.
     pub fn handle_stop_sending(&mut self, stream_id: u64, code: u64) {
         if self.closed {
             return;
@@ -184,7 +198,8 @@ impl Connection {
         if let Some(stream) = self.requests.get_mut(&stream_id) {
             stream.send = Half::Done;
             if stream.announced || self.role == Role::Client {
-                self.events.push_back(Event::StopSending { stream_id, code });
+                self.events
+                    .push_back(Event::StopSending { stream_id, code });
             }
             self.remove_if_done(stream_id);
         }
@@ -203,7 +218,10 @@ impl Connection {
             }
             Some((quarter, used)) => {
                 data.advance(used);
-                self.events.push_back(Event::Datagram { stream_id: quarter * 4, data });
+                self.events.push_back(Event::Datagram {
+                    stream_id: quarter * 4,
+                    data,
+                });
             }
         }
     }
@@ -232,7 +250,8 @@ impl Connection {
         self.role
     }
 
-    /// Whether a fault of the peer has ended the connection: all input is ignored and every command refused.
+    /// Whether a fault of the peer has ended the connection: all input is ignored and every command
+    /// refused.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
@@ -252,12 +271,22 @@ impl Connection {
         let mut control = vec![stream_type::CONTROL as u8];
         control.extend_from_slice(&self.settings.to_frame());
         self.write(self.control_id, control.into());
-        self.write(self.encoder_id, Bytes::from_static(&[stream_type::QPACK_ENCODER as u8]));
-        self.write(self.decoder_id, Bytes::from_static(&[stream_type::QPACK_DECODER as u8]));
+        self.write(
+            self.encoder_id,
+            Bytes::from_static(&[stream_type::QPACK_ENCODER as u8]),
+        );
+        self.write(
+            self.decoder_id,
+            Bytes::from_static(&[stream_type::QPACK_DECODER as u8]),
+        );
     }
 
     pub(super) fn write(&mut self, stream_id: u64, data: Bytes) {
-        self.outputs.push_back(Output::Write { stream_id, data, fin: false });
+        self.outputs.push_back(Output::Write {
+            stream_id,
+            data,
+            fin: false,
+        });
     }
 
     /// Writes what the encoder has for its stream; before the field section that may refer to it.
@@ -268,7 +297,7 @@ impl Connection {
     }
 
     pub(super) fn flush_decoder(&mut self) {
-        if self.closed {
+        if self.closed || !self.decoder.wants_flush() {
             return;
         }
         if let Some(data) = self.decoder.take_instructions() {
@@ -276,16 +305,27 @@ impl Connection {
         }
     }
 
-    fn receive_request(&mut self, stream_id: u64, data: Bytes, fin: bool) -> Result<(), ConnectionError> {
+    fn receive_request(
+        &mut self,
+        stream_id: u64,
+        data: Bytes,
+        fin: bool,
+    ) -> Result<(), ConnectionError> {
         if !self.requests.contains_key(&stream_id) && !self.open_request(stream_id, fin)? {
             return Ok(());
         }
-        self.with_stream(stream_id, |stream, receiver| stream.receive(receiver, data, fin))
+        self.with_stream(stream_id, |stream, receiver| {
+            stream.receive(receiver, data, fin)
+        })
     }
 
     /// State for a stream of which this is the first data; false if the stream is not to be read.
     fn open_request(&mut self, stream_id: u64, fin: bool) -> Result<bool, ConnectionError> {
-        if let Some(position) = self.abandoned.iter().position(|&abandoned| abandoned == stream_id) {
+        if let Some(position) = self
+            .abandoned
+            .iter()
+            .position(|&abandoned| abandoned == stream_id)
+        {
             if fin {
                 self.abandoned.remove(position);
             }
@@ -303,7 +343,8 @@ impl Connection {
                     "a server opened a bidirectional stream",
                 ));
             }
-            self.requests.insert(stream_id, RequestStream::new_server_initiated(stream_id));
+            self.requests
+                .insert(stream_id, RequestStream::new_server_initiated(stream_id));
             return Ok(true);
         }
         if self.role == Role::Server {
@@ -314,7 +355,8 @@ impl Connection {
             }
             self.next_request_id = self.next_request_id.max(stream_id + 4);
         }
-        self.requests.insert(stream_id, RequestStream::new(stream_id));
+        self.requests
+            .insert(stream_id, RequestStream::new(stream_id));
         Ok(true)
     }
 
@@ -344,7 +386,9 @@ impl Connection {
                 self.remove_if_done(stream_id);
                 Ok(())
             }
-            Err(RemoteError::Stream(error)) if !self.strict || error.code == Code::H3_REQUEST_INCOMPLETE => {
+            Err(RemoteError::Stream(error))
+                if !self.strict || error.code == Code::H3_REQUEST_INCOMPLETE =>
+            {
                 self.give_up(stream_id, &error);
                 Ok(())
             }
@@ -352,19 +396,28 @@ impl Connection {
         }
     }
 
-    /// The peer's part of a stream is malformed: both directions end, the host learns of it if it knows the stream.
+    /// The peer's part of a stream is malformed: both directions end, the host learns of it if it
+    /// knows the stream.
     fn give_up(&mut self, stream_id: u64, error: &ConnectionError) {
-        let Some(stream) = self.requests.get(&stream_id) else { return };
+        let Some(stream) = self.requests.get(&stream_id) else {
+            return;
+        };
         log::debug!("request on stream {stream_id} is given up: {error}");
         if stream.announced || self.role == Role::Client {
-            self.events.push_back(Event::Reset { stream_id, code: error.code.0, local: true });
+            self.events.push_back(Event::Reset {
+                stream_id,
+                code: error.code.0,
+                local: true,
+            });
         }
         self.drop_request(stream_id, error.code);
     }
 
     /// Ends both directions of a request as far as they are open, and forgets it.
     pub(super) fn drop_request(&mut self, stream_id: u64, code: Code) {
-        let Some(mut stream) = self.requests.remove(&stream_id) else { return };
+        let Some(mut stream) = self.requests.remove(&stream_id) else {
+            return;
+        };
         let receiving = stream.recv != Half::Done;
         if receiving {
             self.stop_decoding(&mut stream, stream_id);
@@ -376,10 +429,12 @@ impl Connection {
     /// Resets what we send and refuses what we receive, each where it is still open.
     fn abort(&mut self, stream_id: u64, code: Code, reset: bool, stop: bool) {
         if reset {
-            self.outputs.push_back(Output::ResetStream { stream_id, code });
+            self.outputs
+                .push_back(Output::ResetStream { stream_id, code });
         }
         if stop {
-            self.outputs.push_back(Output::StopSending { stream_id, code });
+            self.outputs
+                .push_back(Output::StopSending { stream_id, code });
             if self.abandoned.len() == ABANDONED_MAX {
                 self.abandoned.pop_front();
             }
@@ -390,14 +445,20 @@ impl Connection {
     fn stop_decoding(&mut self, stream: &mut RequestStream, stream_id: u64) {
         self.blocked_bytes -= stream.stop_receiving();
         self.blocked.retain(|&blocked| blocked != stream_id);
-        // RFC 9204 section 2.2.2.2.
-        self.decoder.cancel_stream(stream_id);
+        if !stream.is_webtransport() {
+            // RFC 9204 section 2.2.2.2.
+            self.decoder.cancel_stream(stream_id);
+        }
     }
 
     fn receive_reset(&mut self, stream_id: u64, code: u64) {
         let Some(mut stream) = self.requests.remove(&stream_id) else {
-            if self.role == Role::Server && frame::is_client_bidi(stream_id) && stream_id >= self.next_request_id {
-                // A request of which nothing arrived: nothing will be answered (RFC 9114 section 4.1).
+            if self.role == Role::Server
+                && frame::is_client_bidi(stream_id)
+                && stream_id >= self.next_request_id
+            {
+                // A request of which nothing arrived: nothing will be answered (RFC 9114 section
+                // 4.1).
                 self.next_request_id = stream_id + 4;
                 self.abort(stream_id, Code::H3_REQUEST_INCOMPLETE, true, false);
             }
@@ -409,147 +470,43 @@ impl Connection {
         }
         self.stop_decoding(&mut stream, stream_id);
         if stream.announced || self.role == Role::Client {
-            self.events.push_back(Event::Reset { stream_id, code, local: false });
+            self.events.push_back(Event::Reset {
+                stream_id,
+                code,
+                local: false,
+            });
             if !stream.is_done() {
                 self.requests.insert(stream_id, stream);
             }
         } else {
             // The application never saw the request, so nobody would end our side.
-            self.abort(stream_id, Code::H3_REQUEST_INCOMPLETE, stream.send != Half::Done, false);
+            self.abort(
+                stream_id,
+                Code::H3_REQUEST_INCOMPLETE,
+                stream.send != Half::Done,
+                false,
+            );
         }
     }
 
     pub(super) fn remove_if_done(&mut self, stream_id: u64) {
-        if self.requests.get(&stream_id).is_some_and(RequestStream::is_done) {
+        if self
+            .requests
+            .get(&stream_id)
+            .is_some_and(RequestStream::is_done)
+        {
             self.requests.remove(&stream_id);
         }
     }
 
-    fn receive_uni(&mut self, stream_id: u64, mut data: Bytes, fin: bool) -> Result<(), ConnectionError> {
-        if frame::is_server_initiated(stream_id) == (self.role == Role::Server) {
-            // Nothing can arrive on a unidirectional stream of ours.
-            return Ok(());
-        }
-        let mut stream = self.uni.remove(&stream_id).unwrap_or_else(UniStream::new);
-        if matches!(stream.kind, UniKind::Unknown) {
-            if let Some(stream_type) = stream.header.read_one(&mut data) {
-                stream.kind = UniStream::kind_for(stream_type, self.role, self.settings.webtransport)?;
-                self.claim_critical(stream_id, &stream.kind)?;
-            }
-        }
-        match &mut stream.kind {
-            UniKind::Unknown | UniKind::Ignored => {}
-            UniKind::Control(control) => {
-                while let Some(frame) = control.next_frame(self.role, &mut data)? {
-                    self.handle_control_frame(frame)?;
-                }
-            }
-            UniKind::QpackEncoder => {
-                self.decoder.handle_encoder_stream(&data)?;
-                self.resume_blocked()?;
-            }
-            UniKind::QpackDecoder => self.encoder.handle_decoder_stream(&data)?,
-            UniKind::WebTransport { session_id } => {
-                if session_id.is_none()
-                    && let Some(id) = stream.header.read_one(&mut data)
-                {
-                    check_session_id(id)?;
-                    *session_id = Some(id);
-                }
-                if let Some(session_id) = *session_id
-                    && (fin || !data.is_empty())
-                {
-                    self.events.push_back(Event::WebTransportData { session_id, stream_id, data, fin });
-                }
-            }
-        }
-        if fin {
-            if self.is_peer_critical(stream_id) {
-                return Err(closed_critical_stream());
-            }
-        } else {
-            self.uni.insert(stream_id, stream);
-        }
-        Ok(())
-    }
-
-    /// There is one control stream and one of each QPACK stream (RFC 9114 section 6.2.1, RFC 9204 section 4.2).
-    fn claim_critical(&mut self, stream_id: u64, kind: &UniKind) -> Result<(), ConnectionError> {
-        let slot = match kind {
-            UniKind::Control(_) => &mut self.peer_control_id,
-            UniKind::QpackEncoder => &mut self.peer_encoder_id,
-            UniKind::QpackDecoder => &mut self.peer_decoder_id,
-            _ => return Ok(()),
-        };
-        if slot.replace(stream_id).is_some() {
-            return Err(ConnectionError::new(
-                Code::H3_STREAM_CREATION_ERROR,
-                "a second control or QPACK stream of one type",
-            ));
-        }
-        Ok(())
-    }
-
-    fn is_peer_critical(&self, stream_id: u64) -> bool {
-        [self.peer_control_id, self.peer_encoder_id, self.peer_decoder_id].contains(&Some(stream_id))
-    }
-
-    fn handle_control_frame(&mut self, frame: ControlFrame) -> Result<(), ConnectionError> {
-        match frame {
-            ControlFrame::Settings(payload) => self.handle_settings(&payload),
-            ControlFrame::GoAway(id) => self.handle_goaway(id),
-            ControlFrame::MaxPushId(id) => {
-                // RFC 9114 section 7.2.7. We never push, but the rule is the client's to keep.
-                if self.peer_max_push_id.is_some_and(|previous| id < previous) {
-                    return Err(ConnectionError::new(Code::H3_ID_ERROR, "MAX_PUSH_ID went down"));
-                }
-                self.peer_max_push_id = Some(id);
-                Ok(())
-            }
-            // RFC 9114 section 7.2.3: nothing was ever promised, by either side.
-            ControlFrame::CancelPush(_) => {
-                Err(ConnectionError::new(Code::H3_ID_ERROR, "CANCEL_PUSH for a push that was not promised"))
-            }
-        }
-    }
-
-    fn handle_settings(&mut self, payload: &[u8]) -> Result<(), ConnectionError> {
-        let settings = PeerSettings::parse(payload)?;
-        if settings.is_enabled(setting::H3_DATAGRAM) && self.peer_quic_datagrams == Some(false) {
-            // RFC 9297 section 2.1.1.
-            return Err(ConnectionError::new(
-                Code::H3_SETTINGS_ERROR,
-                "H3_DATAGRAM requires the max_datagram_frame_size transport parameter",
-            ));
-        }
-        self.encoder.handle_settings(
-            settings.get(setting::QPACK_MAX_TABLE_CAPACITY).unwrap_or(0),
-            settings.get(setting::QPACK_BLOCKED_STREAMS).unwrap_or(0),
-        );
-        self.flush_encoder();
-        self.peer_settings = Some(settings);
-        self.events.push_back(Event::SettingsReceived);
-        Ok(())
-    }
-
-    /// RFC 9114 section 5.2.
-    fn handle_goaway(&mut self, id: u64) -> Result<(), ConnectionError> {
-        if self.role == Role::Client && !frame::is_client_bidi(id) {
-            return Err(ConnectionError::new(Code::H3_ID_ERROR, "GOAWAY with an ID that is not a request stream"));
-        }
-        if self.goaway_received.is_some_and(|previous| id > previous) {
-            return Err(ConnectionError::new(Code::H3_ID_ERROR, "GOAWAY with an ID above the previous one"));
-        }
-        self.goaway_received = Some(id);
-        self.events.push_back(Event::GoAway { id });
-        Ok(())
-    }
-
-    /// Goes on with the streams whose field sections can be decoded now, in the order in which they stopped.
-    fn resume_blocked(&mut self) -> Result<(), ConnectionError> {
+    /// Goes on with the streams whose field sections can be decoded now, in the order in which they
+    /// stopped.
+    pub(super) fn resume_blocked(&mut self) -> Result<(), ConnectionError> {
         let inserted = self.decoder.insert_count();
         for _ in 0..self.blocked.len() {
-            let Some(stream_id) = self.blocked.pop_front() else { break };
+            let Some(stream_id) = self.blocked.pop_front() else {
+                break;
+            };
             let ready = self
                 .requests
                 .get(&stream_id)
@@ -582,7 +539,10 @@ impl Connection {
     fn close(&mut self, error: ConnectionError) {
         log::debug!("HTTP/3 connection is closed: {error}");
         self.closed = true;
-        self.outputs.push_back(Output::CloseConnection { code: error.code, reason: error.reason });
+        self.outputs.push_back(Output::CloseConnection {
+            code: error.code,
+            reason: error.reason,
+        });
         // Nothing of the streams will be used again.
         self.requests = StreamMap::default();
         self.uni = StreamMap::default();
@@ -591,35 +551,17 @@ impl Connection {
     }
 }
 
-fn closed_critical_stream() -> ConnectionError {
+pub(super) fn closed_critical_stream() -> ConnectionError {
     // RFC 9114 section 6.2.1, RFC 9204 section 4.2.
-    ConnectionError::new(Code::H3_CLOSED_CRITICAL_STREAM, "a control or QPACK stream was closed")
-}
-
-/// Streams by identifier. The keys are small and regular and their number is bounded by QUIC, so they need no keyed hash.
-pub(super) type StreamMap<T> = HashMap<u64, T, BuildHasherDefault<StreamHasher>>;
-
-#[derive(Default)]
-pub(super) struct StreamHasher(u64);
-
-impl Hasher for StreamHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(u64::from(byte) ^ self.0);
-        }
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        self.0 = value.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(26);
-    }
+    ConnectionError::new(
+        Code::H3_CLOSED_CRITICAL_STREAM,
+        "a control or QPACK stream was closed",
+    )
 }
 
 /// Room for our QPACK encoder's table, if the peer allows as much.
 const ENCODER_TABLE_CAPACITY: usize = 4096;
 
-/// How many given-up streams are remembered. It matters only for a QUIC layer that delivers data after STOP_SENDING.
+/// How many given-up streams are remembered. It matters only for a QUIC layer that delivers data
+/// after STOP_SENDING.
 const ABANDONED_MAX: usize = 256;

@@ -1,12 +1,14 @@
-//! What can go wrong, sorted by whose fault it is: the peer's (with the RFC's code, on the connection or on one
-//! stream) or the caller's.
+//! What can go wrong, sorted by whose fault it is: the peer's (with the RFC's code, on the
+//! connection or on one stream) or the caller's.
 //!
-//! Not here: how a fault is answered; that is the connection's business (`connection.rs`, `request.rs`).
+//! Not here: how a fault is answered; that is the connection's business (`connection.rs`,
+//! `request.rs`).
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// An HTTP/3, QPACK or HTTP datagram error code (RFC 9114 section 8.1, RFC 9204 section 6, RFC 9297 section 5.2).
+/// An HTTP/3, QPACK or HTTP datagram error code (RFC 9114 section 8.1, RFC 9204 section 6, RFC 9297
+/// section 5.2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Code(pub u64);
 
@@ -75,7 +77,10 @@ pub struct ConnectionError {
 
 impl ConnectionError {
     pub fn new(code: Code, reason: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, reason: reason.into() }
+        Self {
+            code,
+            reason: reason.into(),
+        }
     }
 }
 
@@ -117,7 +122,8 @@ pub enum LocalError {
     InvalidStream(&'static str),
     /// A field that would make the message malformed (RFC 9114 section 4.2).
     InvalidField(String),
-    /// The encoded field section is larger than the peer is willing to take (RFC 9114 section 4.2.2).
+    /// The encoded field section is larger than the peer is willing to take (RFC 9114 section
+    /// 4.2.2).
     FieldSectionTooLarge { size: u64, max: u64 },
     /// The peer announced with GOAWAY that it will not process this request (RFC 9114 section 5.2).
     GoingAway,
@@ -132,15 +138,22 @@ pub enum LocalError {
 impl fmt::Display for LocalError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::FrameUnexpected(reason) | Self::InvalidStream(reason) | Self::InvalidId(reason) => {
-                f.write_str(reason)
-            }
+            Self::FrameUnexpected(reason)
+            | Self::InvalidStream(reason)
+            | Self::InvalidId(reason) => f.write_str(reason),
             Self::InvalidField(reason) => f.write_str(reason),
             Self::FieldSectionTooLarge { size, max } => {
-                write!(f, "the field section takes {size} bytes, the peer accepts {max}")
+                write!(
+                    f,
+                    "the field section takes {size} bytes, the peer accepts {max}"
+                )
             }
-            Self::GoingAway => f.write_str("the peer is going away and will not process this request"),
-            Self::DatagramsNotNegotiated => f.write_str("HTTP datagrams were not negotiated with the peer"),
+            Self::GoingAway => {
+                f.write_str("the peer is going away and will not process this request")
+            }
+            Self::DatagramsNotNegotiated => {
+                f.write_str("HTTP datagrams were not negotiated with the peer")
+            }
             Self::Closed => f.write_str("the HTTP/3 connection is closed"),
         }
     }

@@ -1,4 +1,5 @@
-//! What a connection tells its host ([`Event`]) and what it wants done on the QUIC connection ([`Output`]).
+//! What a connection tells its host ([`Event`]) and what it wants done on the QUIC connection
+//! ([`Output`]).
 
 use std::borrow::Cow;
 
@@ -44,10 +45,7 @@ pub enum Event {
         fin: bool,
     },
     /// An HTTP datagram (RFC 9297 section 2.1).
-    Datagram {
-        stream_id: u64,
-        data: Bytes,
-    },
+    Datagram { stream_id: u64, data: Bytes },
     /// A piece of a WebTransport stream. Empty only to say `fin`.
     WebTransportData {
         session_id: u64,
@@ -55,30 +53,41 @@ pub enum Event {
         data: Bytes,
         fin: bool,
     },
-    /// No more will come on this stream: the peer reset it, or what it sent was malformed and we gave it up (`local`).
+    /// No more will come on this stream: the peer reset it, or what it sent was malformed and we
+    /// gave it up (`local`).
     Reset {
         stream_id: u64,
         code: u64,
         local: bool,
     },
     /// The peer does not want what we send on this stream.
-    StopSending {
-        stream_id: u64,
-        code: u64,
-    },
+    StopSending { stream_id: u64, code: u64 },
     /// GOAWAY (RFC 9114 section 5.2): requests from this identifier on are not processed.
-    GoAway {
-        id: u64,
-    },
+    GoAway { id: u64 },
 }
 
 /// Something to be done on the QUIC connection, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
-    Write { stream_id: u64, data: Bytes, fin: bool },
-    Datagram { data: Bytes },
-    ResetStream { stream_id: u64, code: Code },
-    StopSending { stream_id: u64, code: Code },
+    Write {
+        stream_id: u64,
+        data: Bytes,
+        fin: bool,
+    },
+    Datagram {
+        data: Bytes,
+    },
+    ResetStream {
+        stream_id: u64,
+        code: Code,
+    },
+    StopSending {
+        stream_id: u64,
+        code: Code,
+    },
     /// The last output: close the QUIC connection with this application error.
-    CloseConnection { code: Code, reason: Cow<'static, str> },
+    CloseConnection {
+        code: Code,
+        reason: Cow<'static, str>,
+    },
 }

@@ -1,7 +1,8 @@
-//! Field validation: what makes a message malformed (RFC 9114 sections 4.1.2, 4.2 and 4.3), for what is received and for
-//! what is sent.
+//! Field validation: what makes a message malformed (RFC 9114 sections 4.1.2, 4.2 and 4.3), for
+//! what is received and for what is sent.
 //!
-//! Not here: the order of frames and the count of content, which need a stream's state (`request.rs`).
+//! Not here: the order of frames and the count of content, which need a stream's state
+//! (`request.rs`).
 
 use std::borrow::Cow;
 
@@ -66,7 +67,10 @@ where
         }
         section.validate_target()?;
     }
-    Ok(RequestHead { method, content_length: section.content_length })
+    Ok(RequestHead {
+        method,
+        content_length: section.content_length,
+    })
 }
 
 /// Validates a response header section (RFC 9114 section 4.3.2), interim or final.
@@ -88,7 +92,10 @@ where
     if status == 101 {
         return Err("HTTP/3 has no status 101".into());
     }
-    Ok(ResponseHead { status, content_length: section.content_length })
+    Ok(ResponseHead {
+        status,
+        content_length: section.content_length,
+    })
 }
 
 /// Validates a trailer section: no pseudo-header fields at all (RFC 9114 section 4.3).
@@ -146,7 +153,12 @@ impl<'a> Section<'a> {
         Ok(section)
     }
 
-    fn read_pseudo_header(&mut self, name: &[u8], value: &'a [u8], kind: Kind) -> Result<(), Reason> {
+    fn read_pseudo_header(
+        &mut self,
+        name: &[u8],
+        value: &'a [u8],
+        kind: Kind,
+    ) -> Result<(), Reason> {
         let slot = match (kind, name) {
             (Kind::Request, b":method") => &mut self.method,
             (Kind::Request, b":scheme") => &mut self.scheme,
@@ -168,18 +180,22 @@ impl<'a> Section<'a> {
                 let length = parse_content_length(value)
                     .ok_or("content-length is not a non-negative integer")?;
                 // RFC 9110 section 8.6: two different lengths are an attack or a fault.
-                if self.content_length.replace(length).is_some_and(|previous| previous != length) {
+                if self
+                    .content_length
+                    .replace(length)
+                    .is_some_and(|previous| previous != length)
+                {
                     return Err("content-length is included twice with different values".into());
                 }
             }
             b"host" => self.host = Some(value),
             // RFC 9114 section 4.2: TE may say "trailers" in a request, and nothing else.
+            b"te" if kind == Kind::Request && value.eq_ignore_ascii_case(b"trailers") => {}
             b"te" if kind == Kind::Request => {
-                if !value.eq_ignore_ascii_case(b"trailers") {
-                    return Err("field te may only be \"trailers\"".into());
-                }
+                return Err("field te may only be \"trailers\"".into());
             }
-            b"connection" | b"keep-alive" | b"proxy-connection" | b"te" | b"transfer-encoding" | b"upgrade" => {
+            b"connection" | b"keep-alive" | b"proxy-connection" | b"te" | b"transfer-encoding"
+            | b"upgrade" => {
                 return Err(named("field", name, "is connection-specific"));
             }
             _ => {}
@@ -195,7 +211,10 @@ impl<'a> Section<'a> {
             return Err("an extended CONNECT request needs :authority".into());
         }
         if scheme == b"http" || scheme == b"https" {
-            let authority = self.authority.or(self.host).ok_or("neither :authority nor host is present")?;
+            let authority = self
+                .authority
+                .or(self.host)
+                .ok_or("neither :authority nor host is present")?;
             if authority.is_empty() {
                 return Err("pseudo-header :authority is empty".into());
             }
@@ -218,7 +237,11 @@ fn validate_name(name: &[u8]) -> Result<(), Reason> {
         return Err("a field name is empty".into());
     }
     if !name.iter().all(|&byte| NAME_BYTES[usize::from(byte)]) {
-        let reason = if name.iter().any(u8::is_ascii_uppercase) { "is not in lower case" } else { "has invalid characters" };
+        let reason = if name.iter().any(u8::is_ascii_uppercase) {
+            "is not in lower case"
+        } else {
+            "has invalid characters"
+        };
         return Err(named("field name", name, reason));
     }
     Ok(())
@@ -227,11 +250,19 @@ fn validate_name(name: &[u8]) -> Result<(), Reason> {
 /// No NUL, CR or LF, and no white space around it (RFC 9110 section 5.5, RFC 9114 section 10.3).
 fn validate_value(name: &[u8], value: &[u8]) -> Result<(), Reason> {
     if value.iter().any(|&byte| matches!(byte, 0 | b'\r' | b'\n')) {
-        return Err(named("the value of field", name, "has forbidden characters"));
+        return Err(named(
+            "the value of field",
+            name,
+            "has forbidden characters",
+        ));
     }
     let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
     if is_space(value.first()) || is_space(value.last()) {
-        return Err(named("the value of field", name, "begins or ends with white space"));
+        return Err(named(
+            "the value of field",
+            name,
+            "begins or ends with white space",
+        ));
     }
     Ok(())
 }
@@ -246,7 +277,8 @@ fn parse_content_length(value: &[u8]) -> Option<u64> {
     })
 }
 
-/// Names are shown escaped and cut: they come from the other side and end up in logs and CONNECTION_CLOSE.
+/// Names are shown escaped and cut: they come from the other side and end up in logs and
+/// CONNECTION_CLOSE.
 #[cold]
 fn named(what: &str, name: &[u8], reason: &str) -> Reason {
     let shown = &name[..name.len().min(64)];

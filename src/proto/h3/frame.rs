@@ -17,7 +17,8 @@ pub mod frame_type {
     pub const MAX_PUSH_ID: u64 = 0xd;
     pub const WEBTRANSPORT_STREAM: u64 = 0x41;
 
-    /// Frame types of HTTP/2 without an equivalent: receiving one is an error (RFC 9114 section 7.2.8).
+    /// Frame types of HTTP/2 without an equivalent: receiving one is an error (RFC 9114 section
+    /// 7.2.8).
     pub const fn is_reserved(frame_type: u64) -> bool {
         matches!(frame_type, 0x2 | 0x6 | 0x8 | 0x9)
     }
@@ -45,7 +46,8 @@ pub const fn is_server_initiated(stream_id: u64) -> bool {
     stream_id & 0x1 != 0
 }
 
-/// Two variable-length integers that arrive in pieces: a frame's header, or a stream's type and what follows it.
+/// Two variable-length integers that arrive in pieces: a frame's header, or a stream's type and
+/// what follows it.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct HeaderBuffer {
     bytes: [u8; 2 * varint::SIZE_MAX],
@@ -57,8 +59,8 @@ impl HeaderBuffer {
         self.length == 0
     }
 
-    /// Reads both integers from what is kept and the front of `data`, and takes from `data` what was used. While they
-    /// are incomplete all of `data` is kept.
+    /// Reads both integers from what is kept and the front of `data`, and takes from `data` what
+    /// was used. While they are incomplete all of `data` is kept.
     pub fn read_pair(&mut self, data: &mut Bytes) -> Option<(u64, u64)> {
         self.read(data, |bytes| {
             let (first, used) = varint::get(bytes)?;
@@ -72,7 +74,11 @@ impl HeaderBuffer {
         self.read(data, varint::get)
     }
 
-    fn read<T>(&mut self, data: &mut Bytes, parse: impl Fn(&[u8]) -> Option<(T, usize)>) -> Option<T> {
+    fn read<T>(
+        &mut self,
+        data: &mut Bytes,
+        parse: impl Fn(&[u8]) -> Option<(T, usize)>,
+    ) -> Option<T> {
         if self.length == 0 {
             // The usual case: all of it is here.
             if let Some((value, used)) = parse(data) {
@@ -147,7 +153,10 @@ mod tests {
         for (frame_type, length) in [(0, 0), (1, 63), (0x41, 16_384), (varint::MAX, varint::MAX)] {
             let header = FrameHeader::new(frame_type, length);
             let mut whole = Bytes::from([&header[..], b"rest"].concat());
-            assert_eq!(HeaderBuffer::default().read_pair(&mut whole), Some((frame_type, length)));
+            assert_eq!(
+                HeaderBuffer::default().read_pair(&mut whole),
+                Some((frame_type, length))
+            );
             assert_eq!(&whole[..], b"rest");
 
             let mut buffer = HeaderBuffer::default();

@@ -1,15 +1,17 @@
 //! HTTP/3 as a sans-IO state machine: both roles, QPACK included (RFC 9114, 9204, 9220, 9297).
 //!
 //! - `connection`: [`Connection`], its queues and streams. Start here.
-//! - `send`: its commands. `request`, `uni`: what arrives on one stream.
+//! - `send`: its commands. `control`: what the peer's unidirectional streams do to it.
+//! - `request`, `uni`: what arrives on one stream.
 //! - `field`: what makes a message malformed. `settings`, `frame`, `varint`: what is on the wire.
 //! - `qpack`: field compression.
 //! - `event`, `error`: what comes out, and what can go wrong.
 //!
-//! It knows stream identifiers and bytes; of QUIC only what RFC 9000 says about identifiers. It never pushes and accepts
-//! no pushes: no MAX_PUSH_ID is sent, so a push is the peer's error.
+//! It knows stream identifiers and bytes; of QUIC only what RFC 9000 says about identifiers. It
+//! never pushes and accepts no pushes: no MAX_PUSH_ID is sent, so a push is the peer's error.
 
 pub mod connection;
+mod control;
 pub mod error;
 pub mod event;
 pub mod field;
@@ -18,6 +20,7 @@ pub mod qpack;
 mod request;
 mod send;
 pub mod settings;
+mod stream_map;
 mod uni;
 pub mod varint;
 

@@ -1,8 +1,9 @@
-//! One bidirectional stream: a request and its response, or a WebTransport stream that begins with 0x41.
+//! One bidirectional stream: a request and its response, or a WebTransport stream that begins with
+//! 0x41.
 //!
-//! The receiving half lives here whole: frames in their order (RFC 9114 section 4.1), field sections that wait for QPACK,
-//! the count of content. Of the sending half only its state is kept; `send.rs` uses it. What a fault means for the stream
-//! or the connection is decided by the caller.
+//! The receiving half lives here whole: frames in their order (RFC 9114 section 4.1), field
+//! sections that wait for QPACK, the count of content. Of the sending half only its state is kept;
+//! `send.rs` uses it. What a fault means for the stream or the connection is decided by the caller.
 
 use std::collections::VecDeque;
 
@@ -64,12 +65,20 @@ pub(super) enum Half {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Frame {
     Header,
-    Data { remaining: u64 },
-    Headers { length: usize },
+    Data {
+        remaining: u64,
+    },
+    Headers {
+        length: usize,
+    },
     /// An unknown frame, discarded as it arrives (RFC 9114 section 9).
-    Skip { remaining: u64 },
+    Skip {
+        remaining: u64,
+    },
     /// To the end of the stream.
-    WebTransport { session_id: u64 },
+    WebTransport {
+        session_id: u64,
+    },
 }
 
 /// A field section that waits for the dynamic table, and what came after it.
@@ -108,7 +117,11 @@ impl RequestStream {
 
     /// A bidirectional stream that the server opened and we, the client, received.
     pub fn new_server_initiated(id: u64) -> Self {
-        Self { webtransport_only: true, send: Half::Done, ..Self::new(id) }
+        Self {
+            webtransport_only: true,
+            send: Half::Done,
+            ..Self::new(id)
+        }
     }
 
     /// A WebTransport stream that we opened: the peer's side carries no header.
@@ -126,17 +139,28 @@ impl RequestStream {
         self.recv == Half::Done && self.send == Half::Done
     }
 
+    pub fn is_webtransport(&self) -> bool {
+        matches!(self.frame, Frame::WebTransport { .. })
+    }
+
     pub fn fin_received(&self) -> bool {
         self.fin
     }
 
     /// The insert count that the stream waits for.
     pub fn blocked_on(&self) -> Option<u64> {
-        self.blocked.as_ref().map(|blocked| blocked.required_insert_count)
+        self.blocked
+            .as_ref()
+            .map(|blocked| blocked.required_insert_count)
     }
 
     /// Takes the next piece of the stream.
-    pub fn receive(&mut self, cx: &mut Receiver<'_>, data: Bytes, fin: bool) -> Result<(), RemoteError> {
+    pub fn receive(
+        &mut self,
+        cx: &mut Receiver<'_>,
+        data: Bytes,
+        fin: bool,
+    ) -> Result<(), RemoteError> {
         if self.recv == Half::Done {
             return Ok(());
         }
@@ -168,18 +192,25 @@ impl RequestStream {
     }
 
     /// A complete field section, now or after waiting, and what follows it.
-    fn read_section(&mut self, cx: &mut Receiver<'_>, section: Bytes, rest: Bytes) -> Result<(), RemoteError> {
+    fn read_section(
+        &mut self,
+        cx: &mut Receiver<'_>,
+        section: Bytes,
+        rest: Bytes,
+    ) -> Result<(), RemoteError> {
         match cx.decoder.decode(self.id, &section)? {
             Decoded::Fields(fields) => {
                 let event = self.handle_fields(cx.role, fields)?;
                 self.read_frames(cx, rest, Some(event))
             }
-            Decoded::Blocked { required_insert_count } => self.block(cx, section, required_insert_count, rest),
+            Decoded::Blocked {
+                required_insert_count,
+            } => self.block(cx, section, required_insert_count, rest),
         }
     }
 
-    /// Reads frames until the data ends. The last event waits in `last`, because whether it ends the stream, and
-    /// whether the message is whole, shows only after it.
+    /// Reads frames until the data ends. The last event waits in `last`, because whether it ends
+    /// the stream, and whether the message is whole, shows only after it.
     fn read_frames(
         &mut self,
         cx: &mut Receiver<'_>,
@@ -189,7 +220,9 @@ impl RequestStream {
         loop {
             let event = match self.frame {
                 Frame::Header => {
-                    let Some((frame_type, length)) = self.header.read_pair(&mut data) else { break };
+                    let Some((frame_type, length)) = self.header.read_pair(&mut data) else {
+                        break;
+                    };
                     self.frame = self.begin_frame(cx, frame_type, length)?;
                     self.first = false;
                     continue;
@@ -209,16 +242,22 @@ impl RequestStream {
                     self.frame = if remaining == skipped {
                         Frame::Header
                     } else {
-                        Frame::Skip { remaining: remaining - skipped }
+                        Frame::Skip {
+                            remaining: remaining - skipped,
+                        }
                     };
                     continue;
                 }
                 Frame::Headers { length } => {
-                    let Some(section) = self.collect_payload(&mut data, length) else { break };
+                    let Some(section) = self.collect_payload(&mut data, length) else {
+                        break;
+                    };
                     self.frame = Frame::Header;
                     match cx.decoder.decode(self.id, &section)? {
                         Decoded::Fields(fields) => self.handle_fields(cx.role, fields)?,
-                        Decoded::Blocked { required_insert_count } => {
+                        Decoded::Blocked {
+                            required_insert_count,
+                        } => {
                             self.emit(cx, last);
                             return self.block(cx, section, required_insert_count, data);
                         }
@@ -247,8 +286,14 @@ impl RequestStream {
         Ok(())
     }
 
-    /// Checks a frame's type as soon as it is known, so that nothing is buffered of what is not allowed.
-    fn begin_frame(&self, cx: &Receiver<'_>, frame_type: u64, length: u64) -> Result<Frame, RemoteError> {
+    /// Checks a frame's type as soon as it is known, so that nothing is buffered of what is not
+    /// allowed.
+    fn begin_frame(
+        &mut self,
+        cx: &Receiver<'_>,
+        frame_type: u64,
+        length: u64,
+    ) -> Result<Frame, RemoteError> {
         if cx.webtransport && frame_type == frame_type::WEBTRANSPORT_STREAM {
             return self.begin_webtransport(length);
         }
@@ -262,10 +307,13 @@ impl RequestStream {
         match frame_type {
             frame_type::DATA => self.begin_data(length),
             frame_type::HEADERS => self.begin_headers(cx, length),
-            // RFC 9114 section 7.2.5. A client's limit is what it sent in MAX_PUSH_ID, and we send none.
+            // RFC 9114 section 7.2.5. A client's limit is what it sent in MAX_PUSH_ID, and we send
+            // none.
             frame_type::PUSH_PROMISE => Err(match cx.role {
                 Role::Server => unexpected("a client sent PUSH_PROMISE"),
-                Role::Client => connection_error(Code::H3_ID_ERROR, "PUSH_PROMISE without MAX_PUSH_ID"),
+                Role::Client => {
+                    connection_error(Code::H3_ID_ERROR, "PUSH_PROMISE without MAX_PUSH_ID")
+                }
             }),
             // RFC 9114 sections 7.2.3, 7.2.4, 7.2.6, 7.2.7 and 7.2.8.
             frame_type::CANCEL_PUSH
@@ -283,16 +331,27 @@ impl RequestStream {
             // RFC 9114 section 4.1.
             return Err(unexpected("DATA frame outside of content"));
         }
-        if self.content_expected.is_some_and(|expected| self.content_received.saturating_add(length) > expected) {
+        if self
+            .content_expected
+            .is_some_and(|expected| self.content_received.saturating_add(length) > expected)
+        {
             // RFC 9114 section 4.1.2; known before the content is here.
-            return Err(RemoteError::malformed("more content than content-length says"));
+            return Err(RemoteError::malformed(
+                "more content than content-length says",
+            ));
         }
-        Ok(if length == 0 { Frame::Header } else { Frame::Data { remaining: length } })
+        Ok(if length == 0 {
+            Frame::Header
+        } else {
+            Frame::Data { remaining: length }
+        })
     }
 
     fn begin_headers(&self, cx: &Receiver<'_>, length: u64) -> Result<Frame, RemoteError> {
         // RFC 9114 section 4.1; section 4.4: on a CONNECT stream only DATA frames follow.
-        if !matches!(self.recv, Half::Head | Half::Body) || (self.recv == Half::Body && self.is_tunnel()) {
+        if !matches!(self.recv, Half::Head | Half::Body)
+            || (self.recv == Half::Body && self.is_tunnel())
+        {
             return Err(unexpected("HEADERS frame after the end of the message"));
         }
         if length > cx.headers_frame_max {
@@ -301,15 +360,23 @@ impl RequestStream {
                 "HEADERS frame larger than SETTINGS_MAX_FIELD_SECTION_SIZE",
             )));
         }
-        Ok(Frame::Headers { length: length as usize })
+        Ok(Frame::Headers {
+            length: length as usize,
+        })
     }
 
-    fn begin_webtransport(&self, session_id: u64) -> Result<Frame, RemoteError> {
+    fn begin_webtransport(&mut self, session_id: u64) -> Result<Frame, RemoteError> {
         // draft-ietf-webtrans-http3 section 4.3: only as the very first bytes of a stream.
         if !self.first {
-            return Err(connection_error(Code::H3_FRAME_ERROR, "WEBTRANSPORT_STREAM is not the first frame"));
+            return Err(connection_error(
+                Code::H3_FRAME_ERROR,
+                "WEBTRANSPORT_STREAM is not the first frame",
+            ));
         }
         check_session_id(session_id)?;
+        self.recv = Half::Body;
+        // The host writes to the stream past us, so our side of it is not ours to follow.
+        self.send = Half::Done;
         Ok(Frame::WebTransport { session_id })
     }
 
@@ -318,9 +385,18 @@ impl RequestStream {
         let length = remaining.min(data.len() as u64);
         let content = data.split_to(length as usize);
         self.content_received += length;
-        self.frame =
-            if remaining == length { Frame::Header } else { Frame::Data { remaining: remaining - length } };
-        Event::Data { stream_id: self.id, data: content, fin: false }
+        self.frame = if remaining == length {
+            Frame::Header
+        } else {
+            Frame::Data {
+                remaining: remaining - length,
+            }
+        };
+        Event::Data {
+            stream_id: self.id,
+            data: content,
+            fin: false,
+        }
     }
 
     /// The whole payload once it is here. Copied only if it came in pieces.
@@ -362,14 +438,24 @@ impl RequestStream {
             }),
         }
         .map_err(RemoteError::malformed)?;
-        Ok(Event::Headers { stream_id: self.id, fields, kind, fin: false })
+        Ok(Event::Headers {
+            stream_id: self.id,
+            fields,
+            kind,
+            fin: false,
+        })
     }
 
     fn handle_request(&mut self, fields: &[Field]) -> Result<HeadersKind, field::Reason> {
         let head = field::validate_request(fields)?;
         self.method = head.method;
-        // RFC 9110 section 9.3.6: a CONNECT request has no content, its DATA frames are the tunnel's.
-        self.content_expected = if self.is_tunnel() { None } else { head.content_length };
+        // RFC 9110 section 9.3.6: a CONNECT request has no content, its DATA frames are the
+        // tunnel's.
+        self.content_expected = if self.is_tunnel() {
+            None
+        } else {
+            head.content_length
+        };
         self.recv = Half::Body;
         Ok(HeadersKind::Request)
     }
@@ -381,7 +467,8 @@ impl RequestStream {
             return Ok(HeadersKind::Informational);
         }
         self.content_expected = match (self.method, head.status) {
-            // RFC 9110 section 6.4.1: never any content, whatever content-length says it would have been.
+            // RFC 9110 section 6.4.1: never any content, whatever content-length says it would have
+            // been.
             (Method::Head, _) | (_, 204 | 304) => Some(0),
             (Method::Connect, 200..=299) => None,
             _ => head.content_length,
@@ -398,7 +485,8 @@ impl RequestStream {
         self.method == Method::Connect
     }
 
-    /// FIN: the message must be whole (RFC 9114 section 4.1.2), and the last event says that it is the last.
+    /// FIN: the message must be whole (RFC 9114 section 4.1.2), and the last event says that it is
+    /// the last.
     fn end(&mut self, role: Role, last: Option<Event>) -> Result<Event, RemoteError> {
         if let Frame::WebTransport { session_id } = self.frame {
             self.recv = Half::Done;
@@ -406,11 +494,19 @@ impl RequestStream {
                 Some(Event::WebTransportData { data, .. }) => data,
                 _ => Bytes::new(),
             };
-            return Ok(Event::WebTransportData { session_id, stream_id: self.id, data, fin: true });
+            return Ok(Event::WebTransportData {
+                session_id,
+                stream_id: self.id,
+                data,
+                fin: true,
+            });
         }
         if self.frame != Frame::Header || !self.header.is_empty() {
             // RFC 9114 section 7.1.
-            return Err(connection_error(Code::H3_FRAME_ERROR, "the stream ends inside a frame"));
+            return Err(connection_error(
+                Code::H3_FRAME_ERROR,
+                "the stream ends inside a frame",
+            ));
         }
         if self.recv == Half::Head {
             return Err(match role {
@@ -422,16 +518,39 @@ impl RequestStream {
                 Role::Client => RemoteError::malformed("the stream ends before a final response"),
             });
         }
-        if self.content_expected.is_some_and(|expected| expected != self.content_received) {
-            return Err(RemoteError::malformed("less content than content-length says"));
+        if self
+            .content_expected
+            .is_some_and(|expected| expected != self.content_received)
+        {
+            return Err(RemoteError::malformed(
+                "less content than content-length says",
+            ));
         }
         self.recv = Half::Done;
         Ok(match last {
-            Some(Event::Headers { stream_id, fields, kind, .. }) => {
-                Event::Headers { stream_id, fields, kind, fin: true }
-            }
-            Some(Event::Data { stream_id, data, .. }) => Event::Data { stream_id, data, fin: true },
-            _ => Event::Data { stream_id: self.id, data: Bytes::new(), fin: true },
+            Some(Event::Headers {
+                stream_id,
+                fields,
+                kind,
+                ..
+            }) => Event::Headers {
+                stream_id,
+                fields,
+                kind,
+                fin: true,
+            },
+            Some(Event::Data {
+                stream_id, data, ..
+            }) => Event::Data {
+                stream_id,
+                data,
+                fin: true,
+            },
+            _ => Event::Data {
+                stream_id: self.id,
+                data: Bytes::new(),
+                fin: true,
+            },
         })
     }
 
@@ -448,7 +567,10 @@ pub(super) fn check_session_id(session_id: u64) -> Result<(), ConnectionError> {
     if frame::is_client_bidi(session_id) {
         Ok(())
     } else {
-        Err(ConnectionError::new(Code::H3_ID_ERROR, "a WebTransport session ID is not a request stream"))
+        Err(ConnectionError::new(
+            Code::H3_ID_ERROR,
+            "a WebTransport session ID is not a request stream",
+        ))
     }
 }
 
@@ -470,6 +592,6 @@ fn connection_error(code: Code, reason: &'static str) -> RemoteError {
     ConnectionError::new(code, reason).into()
 }
 
-/// What all streams of a connection together may hold while they wait for the peer's encoder stream. A stream that goes
-/// beyond is given up with H3_EXCESSIVE_LOAD.
+/// What all streams of a connection together may hold while they wait for the peer's encoder
+/// stream. A stream that goes beyond is given up with H3_EXCESSIVE_LOAD.
 const BLOCKED_BYTES_MAX: usize = 2 * 1024 * 1024;

@@ -13,7 +13,8 @@ use super::settings::id as setting;
 use super::varint;
 
 impl Connection {
-    /// Sends a header section: a request, an interim or final response, or trailers, whichever is next on the stream.
+    /// Sends a header section: a request, an interim or final response, or trailers, whichever is
+    /// next on the stream.
     ///
     /// # Errors
     ///
@@ -21,33 +22,52 @@ impl Connection {
     /// [`LocalError::FrameUnexpected`] if no header section may follow what was sent,
     /// [`LocalError::FieldSectionTooLarge`] beyond the peer's SETTINGS_MAX_FIELD_SECTION_SIZE,
     /// [`LocalError::GoingAway`] for a new request after the peer's GOAWAY.
-    pub fn send_headers<N, V>(&mut self, stream_id: u64, fields: &[(N, V)], fin: bool) -> Result<(), LocalError>
+    pub fn send_headers<N, V>(
+        &mut self,
+        stream_id: u64,
+        fields: &[(N, V)],
+        fin: bool,
+    ) -> Result<(), LocalError>
     where
         N: AsRef<[u8]>,
         V: AsRef<[u8]>,
     {
         self.check_open(stream_id)?;
-        let known = self.requests.get(&stream_id).map(|stream| (stream.send, stream.method));
+        let known = self
+            .requests
+            .get(&stream_id)
+            .map(|stream| (stream.send, stream.method));
         let (next, method) = match known {
             Some((Half::Head, method)) => self.check_head(fields, method, fin)?,
             Some((Half::Body, method)) => {
                 if method == Method::Connect {
                     // RFC 9114 section 4.4.
-                    return Err(LocalError::FrameUnexpected("a CONNECT stream has no trailers"));
+                    return Err(LocalError::FrameUnexpected(
+                        "a CONNECT stream has no trailers",
+                    ));
                 }
                 field::validate_trailers(fields).map_err(invalid_field)?;
                 (Half::Trailers, method)
             }
             Some((Half::Trailers | Half::Done, _)) => {
-                return Err(LocalError::FrameUnexpected("HEADERS frame is not allowed in this state"));
+                return Err(LocalError::FrameUnexpected(
+                    "HEADERS frame is not allowed in this state",
+                ));
             }
             None => self.check_new_request(stream_id, fields)?,
         };
         self.check_field_section_size(fields)?;
         let frame = self.encode_headers(stream_id, fields);
         self.flush_encoder();
-        self.outputs.push_back(Output::Write { stream_id, data: frame, fin });
-        let stream = self.requests.entry(stream_id).or_insert_with(|| RequestStream::new(stream_id));
+        self.outputs.push_back(Output::Write {
+            stream_id,
+            data: frame,
+            fin,
+        });
+        let stream = self
+            .requests
+            .entry(stream_id)
+            .or_insert_with(|| RequestStream::new(stream_id));
         stream.send = if fin { Half::Done } else { next };
         stream.method = method;
         self.remove_if_done(stream_id);
@@ -58,12 +78,17 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`LocalError::FrameUnexpected`] unless a header section was sent and the message is not over.
+    /// [`LocalError::FrameUnexpected`] unless a header section was sent and the message is not
+    /// over.
     pub fn send_data(&mut self, stream_id: u64, data: Bytes, fin: bool) -> Result<(), LocalError> {
         let header = self.send_data_header(stream_id, data.len() as u64, fin)?;
         let Some(header) = header else {
             if fin {
-                self.outputs.push_back(Output::Write { stream_id, data: Bytes::new(), fin });
+                self.outputs.push_back(Output::Write {
+                    stream_id,
+                    data: Bytes::new(),
+                    fin,
+                });
             }
             return Ok(());
         };
@@ -71,16 +96,25 @@ impl Connection {
             let mut frame = BytesMut::with_capacity(header.len() + data.len());
             frame.put_slice(&header);
             frame.put_slice(&data);
-            self.outputs.push_back(Output::Write { stream_id, data: frame.freeze(), fin });
+            self.outputs.push_back(Output::Write {
+                stream_id,
+                data: frame.freeze(),
+                fin,
+            });
         } else {
             self.write(stream_id, Bytes::copy_from_slice(&header));
-            self.outputs.push_back(Output::Write { stream_id, data, fin });
+            self.outputs.push_back(Output::Write {
+                stream_id,
+                data,
+                fin,
+            });
         }
         Ok(())
     }
 
-    /// Does what [`send_data`](Self::send_data) does but for the writing: the host writes the returned header, if there
-    /// is one, and after it `length` bytes of content, and FIN if it said so. For hosts whose content is not in `Bytes`.
+    /// Does what [`send_data`](Self::send_data) does but for the writing: the host writes the
+    /// returned header, if there is one, and after it `length` bytes of content, and FIN if it said
+    /// so. For hosts whose content is not in `Bytes`.
     pub fn send_data_header(
         &mut self,
         stream_id: u64,
@@ -88,9 +122,14 @@ impl Connection {
         fin: bool,
     ) -> Result<Option<FrameHeader>, LocalError> {
         self.check_open(stream_id)?;
-        let stream = self.requests.get_mut(&stream_id).filter(|stream| stream.send == Half::Body);
+        let stream = self
+            .requests
+            .get_mut(&stream_id)
+            .filter(|stream| stream.send == Half::Body);
         let Some(stream) = stream else {
-            return Err(LocalError::FrameUnexpected("DATA frame is not allowed in this state"));
+            return Err(LocalError::FrameUnexpected(
+                "DATA frame is not allowed in this state",
+            ));
         };
         if fin {
             stream.send = Half::Done;
@@ -109,14 +148,19 @@ impl Connection {
             return Err(LocalError::Closed);
         }
         let prefix = Self::datagram_prefix(stream_id)?;
-        let peer_enabled = self.peer_settings.as_ref().is_some_and(|peer| peer.is_enabled(setting::H3_DATAGRAM));
+        let peer_enabled = self
+            .peer_settings
+            .as_ref()
+            .is_some_and(|peer| peer.is_enabled(setting::H3_DATAGRAM));
         if !self.settings.h3_datagram || !peer_enabled {
             return Err(LocalError::DatagramsNotNegotiated);
         }
         let mut datagram = BytesMut::with_capacity(prefix.len() + data.len());
         datagram.put_slice(&prefix);
         datagram.put_slice(data);
-        self.outputs.push_back(Output::Datagram { data: datagram.freeze() });
+        self.outputs.push_back(Output::Datagram {
+            data: datagram.freeze(),
+        });
         Ok(())
     }
 
@@ -128,30 +172,39 @@ impl Connection {
         Ok(prefix)
     }
 
-    /// Announces the end of the connection (RFC 9114 section 5.2): a server refuses request streams from `id` on, for a
-    /// client `id` is a push ID and says nothing.
+    /// Announces the end of the connection (RFC 9114 section 5.2): a server refuses request streams
+    /// from `id` on, for a client `id` is a push ID and says nothing.
     ///
     /// # Errors
     ///
-    /// [`LocalError::InvalidId`] if `id` is above that of an earlier GOAWAY, or is no request stream.
+    /// [`LocalError::InvalidId`] if `id` is above that of an earlier GOAWAY, or is no request
+    /// stream.
     pub fn send_goaway(&mut self, id: u64) -> Result<(), LocalError> {
         if self.closed {
             return Err(LocalError::Closed);
         }
         if id > varint::MAX || (self.role == Role::Server && !frame::is_client_bidi(id)) {
-            return Err(LocalError::InvalidId("GOAWAY needs the ID of a request stream"));
+            return Err(LocalError::InvalidId(
+                "GOAWAY needs the ID of a request stream",
+            ));
         }
         if self.goaway_sent.is_some_and(|previous| id > previous) {
-            return Err(LocalError::InvalidId("a later GOAWAY cannot have a higher ID"));
+            return Err(LocalError::InvalidId(
+                "a later GOAWAY cannot have a higher ID",
+            ));
         }
         self.goaway_sent = Some(id);
         let mut payload = Vec::with_capacity(varint::SIZE_MAX);
         varint::put(&mut payload, id);
-        self.write(self.control_id, frame::frame(frame_type::GOAWAY, &[&payload]));
+        self.write(
+            self.control_id,
+            frame::frame(frame_type::GOAWAY, &[&payload]),
+        );
         Ok(())
     }
 
-    /// The identifier with which [`send_goaway`](Self::send_goaway) lets everything finish that has begun.
+    /// The identifier with which [`send_goaway`](Self::send_goaway) lets everything finish that has
+    /// begun.
     pub fn next_goaway_id(&self) -> u64 {
         match self.role {
             Role::Server => self.next_request_id,
@@ -159,7 +212,8 @@ impl Connection {
         }
     }
 
-    /// Gives a request up: resets what we still send and refuses what we still receive. Nothing if it is over already.
+    /// Gives a request up: resets what we still send and refuses what we still receive. Nothing if
+    /// it is over already.
     pub fn cancel_request(&mut self, stream_id: u64, code: u64) {
         if !self.closed {
             self.drop_request(stream_id, Code(code));
@@ -167,28 +221,41 @@ impl Connection {
         }
     }
 
-    /// Begins a WebTransport stream of ours, on the QUIC stream `stream_id`, in the session of a CONNECT request. What
-    /// is sent on it after its header goes to QUIC directly; what the peer sends comes as `Event::WebTransportData`.
+    /// Begins a WebTransport stream of ours, on the QUIC stream `stream_id`, in the session of a
+    /// CONNECT request. What is sent on it after its header goes to QUIC directly; what the peer
+    /// sends comes as `Event::WebTransportData`.
     ///
     /// # Errors
     ///
-    /// [`LocalError::InvalidStream`] if WebTransport is not enabled or the session is not a request stream.
-    pub fn create_webtransport_stream(&mut self, session_id: u64, stream_id: u64) -> Result<(), LocalError> {
+    /// [`LocalError::InvalidStream`] if WebTransport is not enabled or the session is not a request
+    /// stream.
+    pub fn create_webtransport_stream(
+        &mut self,
+        session_id: u64,
+        stream_id: u64,
+    ) -> Result<(), LocalError> {
         if self.closed {
             return Err(LocalError::Closed);
         }
         if !self.settings.webtransport {
-            return Err(LocalError::InvalidStream("WebTransport is not enabled on this connection"));
+            return Err(LocalError::InvalidStream(
+                "WebTransport is not enabled on this connection",
+            ));
         }
         if !frame::is_client_bidi(session_id) {
-            return Err(LocalError::InvalidStream("a WebTransport session is a client-initiated bidirectional stream"));
+            return Err(LocalError::InvalidStream(
+                "a WebTransport session is a client-initiated bidirectional stream",
+            ));
         }
         let mut header = Vec::with_capacity(2 * varint::SIZE_MAX);
         if frame::is_unidirectional(stream_id) {
             varint::put(&mut header, stream_type::WEBTRANSPORT);
         } else {
             varint::put(&mut header, frame_type::WEBTRANSPORT_STREAM);
-            self.requests.insert(stream_id, RequestStream::new_webtransport(stream_id, session_id));
+            self.requests.insert(
+                stream_id,
+                RequestStream::new_webtransport(stream_id, session_id),
+            );
         }
         varint::put(&mut header, session_id);
         self.write(stream_id, header.into());
@@ -203,7 +270,12 @@ impl Connection {
     }
 
     /// The first header section of our side of a stream: what state it leads to.
-    fn check_head<N, V>(&self, fields: &[(N, V)], method: Method, fin: bool) -> Result<(Half, Method), LocalError>
+    fn check_head<N, V>(
+        &self,
+        fields: &[(N, V)],
+        method: Method,
+        fin: bool,
+    ) -> Result<(Half, Method), LocalError>
     where
         N: AsRef<[u8]>,
         V: AsRef<[u8]>,
@@ -214,23 +286,32 @@ impl Connection {
         }
         let head = field::validate_response(fields).map_err(invalid_field)?;
         if !head.is_interim() {
-            // A CONNECT that is refused has an ordinary response, but its request stays without content.
+            // A CONNECT that is refused has an ordinary response, but its request stays without
+            // content.
             return Ok((Half::Body, method));
         }
         if fin {
             // RFC 9114 section 4.1.
-            return Err(LocalError::FrameUnexpected("an interim response cannot end the stream"));
+            return Err(LocalError::FrameUnexpected(
+                "an interim response cannot end the stream",
+            ));
         }
         Ok((Half::Head, method))
     }
 
-    fn check_new_request<N, V>(&mut self, stream_id: u64, fields: &[(N, V)]) -> Result<(Half, Method), LocalError>
+    fn check_new_request<N, V>(
+        &mut self,
+        stream_id: u64,
+        fields: &[(N, V)],
+    ) -> Result<(Half, Method), LocalError>
     where
         N: AsRef<[u8]>,
         V: AsRef<[u8]>,
     {
         if self.role == Role::Server {
-            return Err(LocalError::FrameUnexpected("there is no request to respond to on this stream"));
+            return Err(LocalError::FrameUnexpected(
+                "there is no request to respond to on this stream",
+            ));
         }
         if self.goaway_received.is_some_and(|limit| stream_id >= limit) {
             return Err(LocalError::GoingAway);
@@ -244,12 +325,20 @@ impl Connection {
         N: AsRef<[u8]>,
         V: AsRef<[u8]>,
     {
-        let max = self.peer_settings.as_ref().and_then(|peer| peer.get(setting::MAX_FIELD_SECTION_SIZE));
+        let max = self
+            .peer_settings
+            .as_ref()
+            .and_then(|peer| peer.get(setting::MAX_FIELD_SECTION_SIZE));
         let Some(max) = max else { return Ok(()) };
-        let size: usize =
-            fields.iter().map(|(name, value)| name.as_ref().len() + value.as_ref().len() + FIELD_OVERHEAD).sum();
+        let size: usize = fields
+            .iter()
+            .map(|(name, value)| name.as_ref().len() + value.as_ref().len() + FIELD_OVERHEAD)
+            .sum();
         if size as u64 > max {
-            return Err(LocalError::FieldSectionTooLarge { size: size as u64, max });
+            return Err(LocalError::FieldSectionTooLarge {
+                size: size as u64,
+                max,
+            });
         }
         Ok(())
     }
@@ -274,7 +363,9 @@ fn check_request_stream(stream_id: u64) -> Result<(), LocalError> {
     if frame::is_client_bidi(stream_id) {
         Ok(())
     } else {
-        Err(LocalError::InvalidStream("HTTP messages and datagrams belong to client-initiated bidirectional streams"))
+        Err(LocalError::InvalidStream(
+            "HTTP messages and datagrams belong to client-initiated bidirectional streams",
+        ))
     }
 }
 
@@ -282,5 +373,6 @@ fn invalid_field(reason: field::Reason) -> LocalError {
     LocalError::InvalidField(reason.into_owned())
 }
 
-/// Content up to this size is copied behind its frame header: one write, one small copy. About a packet's payload.
+/// Content up to this size is copied behind its frame header: one write, one small copy. About a
+/// packet's payload.
 const JOINED_CONTENT_MAX: usize = 1200;

@@ -3,8 +3,8 @@
 use super::error::{Code, ConnectionError};
 use super::{frame, varint};
 
-/// Setting identifiers (RFC 9114 section 7.2.4.1, RFC 9204 section 5, RFC 9220 section 5, RFC 9297 section 5.1,
-/// draft-ietf-webtrans-http3-02).
+/// Setting identifiers (RFC 9114 section 7.2.4.1, RFC 9204 section 5, RFC 9220 section 5, RFC 9297
+/// section 5.1, draft-ietf-webtrans-http3-02).
 pub mod id {
     pub const QPACK_MAX_TABLE_CAPACITY: u64 = 0x1;
     pub const MAX_FIELD_SECTION_SIZE: u64 = 0x6;
@@ -17,8 +17,9 @@ pub mod id {
 /// Our side of an HTTP/3 connection.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The largest field section that we accept, in bytes as RFC 9114 section 4.2.2 counts them, uncompressed. It also
-    /// bounds a HEADERS frame. A larger one ends its request with H3_EXCESSIVE_LOAD.
+    /// The largest field section that we accept, in bytes as RFC 9114 section 4.2.2 counts them,
+    /// uncompressed. It also bounds a HEADERS frame. A larger one ends its request with
+    /// H3_EXCESSIVE_LOAD.
     pub max_field_section_size: u64,
     /// How much memory the peer may use in our QPACK decoder, in bytes.
     pub qpack_max_table_capacity: u64,
@@ -26,10 +27,11 @@ pub struct Settings {
     pub qpack_blocked_streams: u64,
     /// Extended CONNECT is understood (RFC 9220). Sent by servers; harmless from clients.
     pub enable_connect_protocol: bool,
-    /// HTTP datagrams are understood (RFC 9297). The QUIC connection must have DATAGRAM frames enabled then.
+    /// HTTP datagrams are understood (RFC 9297). The QUIC connection must have DATAGRAM frames
+    /// enabled then.
     pub h3_datagram: bool,
-    /// WebTransport streams are understood: 0x41 and 0x54 begin them. Which of the drafts' settings announce it is
-    /// said in `extra`.
+    /// WebTransport streams are understood: 0x41 and 0x54 begin them. Which of the drafts' settings
+    /// announce it is said in `extra`.
     pub webtransport: bool,
     /// Further settings to send, in this order: identifier and value.
     pub extra: Vec<(u64, u64)>,
@@ -50,8 +52,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// As identifiers and values, in the order in which they are sent. Values of zero where that is the default are
-    /// left out.
+    /// As identifiers and values, in the order in which they are sent. Values of zero where that is
+    /// the default are left out.
     pub fn pairs(&self) -> Vec<(u64, u64)> {
         let mut pairs = vec![
             (id::QPACK_MAX_TABLE_CAPACITY, self.qpack_max_table_capacity),
@@ -90,8 +92,9 @@ impl PeerSettings {
     pub fn parse(mut payload: &[u8]) -> Result<Self, ConnectionError> {
         let mut pairs = Vec::new();
         while !payload.is_empty() {
-            let (identifier, value, used) = read_pair(payload)
-                .ok_or_else(|| ConnectionError::new(Code::H3_FRAME_ERROR, "SETTINGS frame ends inside a setting"))?;
+            let (identifier, value, used) = read_pair(payload).ok_or_else(|| {
+                ConnectionError::new(Code::H3_FRAME_ERROR, "SETTINGS frame ends inside a setting")
+            })?;
             payload = &payload[used..];
             pairs.push((identifier, value));
         }
@@ -106,7 +109,10 @@ impl PeerSettings {
 
     /// The value of a setting that the peer sent.
     pub fn get(&self, identifier: u64) -> Option<u64> {
-        self.pairs.iter().find(|(candidate, _)| *candidate == identifier).map(|&(_, value)| value)
+        self.pairs
+            .iter()
+            .find(|(candidate, _)| *candidate == identifier)
+            .map(|&(_, value)| value)
     }
 
     /// A setting that is 0 unless it was sent.
@@ -115,7 +121,11 @@ impl PeerSettings {
     }
 
     fn validate(&self) -> Result<(), ConnectionError> {
-        let mut identifiers: Vec<u64> = self.pairs.iter().map(|&(identifier, _)| identifier).collect();
+        let mut identifiers: Vec<u64> = self
+            .pairs
+            .iter()
+            .map(|&(identifier, _)| identifier)
+            .collect();
         identifiers.sort_unstable();
         if let Some(twice) = identifiers.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(error(format!("setting 0x{:x} is included twice", twice[0])));
@@ -131,7 +141,9 @@ impl PeerSettings {
                 id::ENABLE_CONNECT_PROTOCOL | id::H3_DATAGRAM | id::ENABLE_WEBTRANSPORT
             );
             if is_flag && value > 1 {
-                return Err(error(format!("setting 0x{identifier:x} must be 0 or 1, not {value}")));
+                return Err(error(format!(
+                    "setting 0x{identifier:x} must be 0 or 1, not {value}"
+                )));
             }
         }
         // draft-ietf-webtrans-http3-02 section 3.1: WebTransport needs HTTP datagrams.

@@ -1,6 +1,8 @@
-//! Unidirectional streams that the peer opened (RFC 9114 section 6.2): their types, and the control stream's frames.
+//! Unidirectional streams that the peer opened (RFC 9114 section 6.2): their types, and the control
+//! stream's frames.
 //!
-//! The QPACK streams' contents are the encoder's and decoder's; which streams are critical is the connection's.
+//! The QPACK streams' contents are the encoder's and decoder's; which streams are critical is the
+//! connection's.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -9,8 +11,8 @@ use super::event::Role;
 use super::frame::{HeaderBuffer, frame_type, stream_type};
 use super::varint;
 
-/// One such stream. Its state is small and lasts until the peer ends it; how many there are is bounded by QUIC's limit
-/// on the peer's streams.
+/// One such stream. Its state is small and lasts until the peer ends it; how many there are is
+/// bounded by QUIC's limit on the peer's streams.
 #[derive(Debug)]
 pub(super) struct UniStream {
     pub kind: UniKind,
@@ -25,18 +27,27 @@ pub(super) enum UniKind {
     QpackEncoder,
     QpackDecoder,
     /// 0x54, and the session's identifier once it is here.
-    WebTransport { session_id: Option<u64> },
+    WebTransport {
+        session_id: Option<u64>,
+    },
     /// A type that we do not know: its data is discarded (RFC 9114 section 6.2).
     Ignored,
 }
 
 impl UniStream {
     pub fn new() -> Self {
-        Self { kind: UniKind::Unknown, header: HeaderBuffer::default() }
+        Self {
+            kind: UniKind::Unknown,
+            header: HeaderBuffer::default(),
+        }
     }
 
     /// The type of the stream, read from its first bytes.
-    pub fn kind_for(stream_type: u64, role: Role, webtransport: bool) -> Result<UniKind, ConnectionError> {
+    pub fn kind_for(
+        stream_type: u64,
+        role: Role,
+        webtransport: bool,
+    ) -> Result<UniKind, ConnectionError> {
         Ok(match stream_type {
             stream_type::CONTROL => UniKind::Control(ControlStream::default()),
             stream_type::QPACK_ENCODER => UniKind::QpackEncoder,
@@ -44,11 +55,15 @@ impl UniStream {
             stream_type::PUSH => {
                 return Err(match role {
                     // RFC 9114 section 6.2.2.
-                    Role::Server => {
-                        ConnectionError::new(Code::H3_STREAM_CREATION_ERROR, "a client opened a push stream")
+                    Role::Server => ConnectionError::new(
+                        Code::H3_STREAM_CREATION_ERROR,
+                        "a client opened a push stream",
+                    ),
+                    // RFC 9114 section 4.6: no push ID was allowed, since we never send
+                    // MAX_PUSH_ID.
+                    Role::Client => {
+                        ConnectionError::new(Code::H3_ID_ERROR, "push stream without MAX_PUSH_ID")
                     }
-                    // RFC 9114 section 4.6: no push ID was allowed, since we never send MAX_PUSH_ID.
-                    Role::Client => ConnectionError::new(Code::H3_ID_ERROR, "push stream without MAX_PUSH_ID"),
                 });
             }
             stream_type::WEBTRANSPORT if webtransport => UniKind::WebTransport { session_id: None },
@@ -81,7 +96,11 @@ pub(super) struct ControlStream {
 
 impl ControlStream {
     /// The next frame in `data`, which loses what was read; `None` once it is empty.
-    pub fn next_frame(&mut self, role: Role, data: &mut Bytes) -> Result<Option<ControlFrame>, ConnectionError> {
+    pub fn next_frame(
+        &mut self,
+        role: Role,
+        data: &mut Bytes,
+    ) -> Result<Option<ControlFrame>, ConnectionError> {
         loop {
             if let Some((frame_type, missing)) = self.frame {
                 let piece = data.split_to(missing.min(data.len()));
@@ -106,8 +125,14 @@ impl ControlStream {
         }
     }
 
-    /// Checks the frame's type and length as soon as they are known, so that nothing is buffered of what is not allowed.
-    fn begin_frame(&mut self, role: Role, frame_type: u64, length: u64) -> Result<(), ConnectionError> {
+    /// Checks the frame's type and length as soon as they are known, so that nothing is buffered of
+    /// what is not allowed.
+    fn begin_frame(
+        &mut self,
+        role: Role,
+        frame_type: u64,
+        length: u64,
+    ) -> Result<(), ConnectionError> {
         if !self.settings_received && frame_type != frame_type::SETTINGS {
             // RFC 9114 section 6.2.1; an unknown frame does not count either (section 9).
             return Err(ConnectionError::new(
@@ -128,10 +153,14 @@ impl ControlStream {
                 // RFC 9114 section 7.2.7.
                 return Err(unexpected("a server sent MAX_PUSH_ID"));
             }
-            frame_type::GOAWAY | frame_type::MAX_PUSH_ID | frame_type::CANCEL_PUSH => varint::SIZE_MAX as u64,
+            frame_type::GOAWAY | frame_type::MAX_PUSH_ID | frame_type::CANCEL_PUSH => {
+                varint::SIZE_MAX as u64
+            }
             frame_type::DATA | frame_type::HEADERS | frame_type::PUSH_PROMISE => {
                 // RFC 9114 sections 7.2.1, 7.2.2 and 7.2.5.
-                return Err(unexpected("a frame of request streams on the control stream"));
+                return Err(unexpected(
+                    "a frame of request streams on the control stream",
+                ));
             }
             reserved if frame_type::is_reserved(reserved) => {
                 // RFC 9114 section 7.2.8.
@@ -144,7 +173,9 @@ impl ControlStream {
         };
         if length > length_max {
             return Err(match frame_type {
-                frame_type::SETTINGS => ConnectionError::new(Code::H3_EXCESSIVE_LOAD, "SETTINGS frame too large"),
+                frame_type::SETTINGS => {
+                    ConnectionError::new(Code::H3_EXCESSIVE_LOAD, "SETTINGS frame too large")
+                }
                 _ => trailing(),
             });
         }
@@ -158,8 +189,9 @@ fn parse(frame_type: u64, payload: Bytes) -> Result<ControlFrame, ConnectionErro
         return Ok(ControlFrame::Settings(payload));
     }
     // The others hold one integer and nothing else (RFC 9114 sections 7.1, 7.2.3, 7.2.6 and 7.2.7).
-    let (id, used) = varint::get(&payload)
-        .ok_or_else(|| ConnectionError::new(Code::H3_FRAME_ERROR, "the frame ends inside its identifier"))?;
+    let (id, used) = varint::get(&payload).ok_or_else(|| {
+        ConnectionError::new(Code::H3_FRAME_ERROR, "the frame ends inside its identifier")
+    })?;
     if used != payload.len() {
         return Err(trailing());
     }
@@ -171,7 +203,10 @@ fn parse(frame_type: u64, payload: Bytes) -> Result<ControlFrame, ConnectionErro
 }
 
 fn trailing() -> ConnectionError {
-    ConnectionError::new(Code::H3_FRAME_ERROR, "the frame has more than its identifier")
+    ConnectionError::new(
+        Code::H3_FRAME_ERROR,
+        "the frame has more than its identifier",
+    )
 }
 
 fn unexpected(reason: &'static str) -> ConnectionError {

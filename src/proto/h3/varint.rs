@@ -1,4 +1,5 @@
-//! QUIC variable-length integers (RFC 9000 section 16), as every HTTP/3 frame, setting and stream type uses them.
+//! QUIC variable-length integers (RFC 9000 section 16), as every HTTP/3 frame, setting and stream
+//! type uses them.
 //!
 //! Not here: the prefixed integers of QPACK, which are another encoding (`qpack::integer`).
 
@@ -12,7 +13,8 @@ pub const SIZE_MAX: usize = 8;
 
 /// How many bytes `value` takes in its shortest form.
 ///
-/// Values above [`MAX`] have no encoding; callers hold values that were checked or that came from a varint.
+/// Values above [`MAX`] have no encoding; callers hold values that were checked or that came from a
+/// varint.
 pub const fn size(value: u64) -> usize {
     match value {
         0..=0x3f => 1,
@@ -33,7 +35,8 @@ pub fn put(out: &mut impl BufMut, value: u64) {
     }
 }
 
-/// Reads one integer from the front of `data`: the value and how many bytes it took, or `None` while it is incomplete.
+/// Reads one integer from the front of `data`: the value and how many bytes it took, or `None`
+/// while it is incomplete.
 pub fn get(data: &[u8]) -> Option<(u64, usize)> {
     let first = *data.first()?;
     let length = 1usize << (first >> 6);
@@ -43,7 +46,9 @@ pub fn get(data: &[u8]) -> Option<(u64, usize)> {
     let bytes = data.get(..length)?;
     let value = bytes[1..]
         .iter()
-        .fold(u64::from(first & 0x3f), |value, &byte| (value << 8) | u64::from(byte));
+        .fold(u64::from(first & 0x3f), |value, &byte| {
+            (value << 8) | u64::from(byte)
+        });
     Some((value, length))
 }
 
@@ -54,7 +59,10 @@ mod tests {
     #[test]
     fn rfc_9000_appendix_a_1_examples() {
         let examples: [(&[u8], u64); 5] = [
-            (&[0xc2, 0x19, 0x7c, 0x5e, 0xff, 0x14, 0xe8, 0x8c], 151_288_809_941_952_652),
+            (
+                &[0xc2, 0x19, 0x7c, 0x5e, 0xff, 0x14, 0xe8, 0x8c],
+                151_288_809_941_952_652,
+            ),
             (&[0x9d, 0x7f, 0x3e, 0x7d], 494_878_333),
             (&[0x7b, 0xbd], 15_293),
             (&[0x25], 37),

@@ -8,7 +8,6 @@
 use std::{
     collections::VecDeque,
     net::{IpAddr, SocketAddr},
-    sync::Arc,
     time::Instant,
 };
 
@@ -20,7 +19,8 @@ use super::{
     CloseKind, ConnectionStats, DatagramError, Event, StreamError, TransportSettings,
     datagrams::DatagramQueue,
     lost::{closed_event, internal},
-    streams::{Read, Streams},
+    stream::Read,
+    streams::Streams,
     watch::{Watch, close_filler},
 };
 use crate::tls::SessionDetails;
@@ -61,7 +61,8 @@ enum Pending {
 impl Connection {
     /// The ID that the next stream of ours would have. Does not open it: sending does.
     pub fn next_stream_id(&self, unidirectional: bool) -> u64 {
-        self.streams.next_id(if unidirectional { Dir::Uni } else { Dir::Bi })
+        self.streams
+            .next_id(if unidirectional { Dir::Uni } else { Dir::Bi })
     }
 
     /// Bytes of the stream that wait for the peer's limits or the send window. What the state
@@ -117,7 +118,12 @@ impl Connection {
     pub fn peer_certificates(&self) -> Option<Vec<Vec<u8>>> {
         let identity = self.quinn.crypto_session().peer_identity()?;
         let certificates = identity.downcast::<Vec<CertificateDer<'static>>>().ok()?;
-        Some(certificates.iter().map(|certificate| certificate.to_vec()).collect())
+        Some(
+            certificates
+                .iter()
+                .map(|certificate| certificate.to_vec())
+                .collect(),
+        )
     }
 
     pub fn stats(&self) -> ConnectionStats {
@@ -131,9 +137,9 @@ impl Connection {
 
 /// Commands.
 impl Connection {
-    /// Queues `data` on a stream, and a FIN behind it if `fin`. The first use of an ID of ours opens
-    /// the stream, as soon as the peer's limit allows; until then, and while the peer's window or
-    /// the send window are full, data waits here without bound: see
+    /// Queues `data` on a stream, and a FIN behind it if `fin`. The first use of an ID of ours
+    /// opens the stream, as soon as the peer's limit allows; until then, and while the peer's
+    /// window or the send window are full, data waits here without bound: see
     /// [`set_watermarks`](Self::set_watermarks).
     pub fn send_stream(
         &mut self,
@@ -161,11 +167,13 @@ impl Connection {
     /// collects here. When the peer closes the connection all pauses end, and what had arrived is
     /// delivered before `Closed`.
     pub fn pause_stream(&mut self, stream_id: u64) {
-        self.streams.pause(stream_id);
+        if self.phase != Phase::Closed {
+            self.streams.pause(stream_id);
+        }
     }
 
     pub fn resume_stream(&mut self, stream_id: u64) {
-        if self.streams.resume(stream_id) {
+        if self.phase != Phase::Closed && self.streams.resume(stream_id) {
             self.events.push_back(Pending::Readable(stream_id));
         }
     }
@@ -179,7 +187,8 @@ impl Connection {
     /// Streams with a higher priority are sent first, those of equal priority in turn. 0 is normal.
     pub fn set_priority(&mut self, stream_id: u64, priority: i32) -> Result<(), StreamError> {
         self.check_open()?;
-        self.streams.set_priority(&mut self.quinn, stream_id, priority)
+        self.streams
+            .set_priority(&mut self.quinn, stream_id, priority)
     }
 
     /// Queues an unreliable datagram (RFC 9221).
@@ -188,7 +197,8 @@ impl Connection {
             return Err(DatagramError::Closed);
         }
         let size_max = self.max_datagram_size();
-        self.datagrams.push(data, self.phase == Phase::Established, size_max)
+        self.datagrams
+            .push(data, self.phase == Phase::Established, size_max)
     }
 
     /// Sends a PING and reports its acknowledgement with `uid`. Before the handshake is complete it
@@ -224,13 +234,7 @@ impl Connection {
     ///
     /// Before the handshake is complete the peer sees APPLICATION_ERROR instead of the code (RFC
     /// 9000 section 10.2.3).
-    pub fn close(
-        &mut self,
-        now: Instant,
-        error_code: u64,
-        frame_type: Option<u64>,
-        reason: &[u8],
-    ) {
+    pub fn close(&mut self, now: Instant, error_code: u64, frame_type: Option<u64>, reason: &[u8]) {
         self.pump();
         if self.phase == Phase::Closed {
             return;
@@ -246,7 +250,8 @@ impl Connection {
         wire_reason.extend_from_slice(reason);
         self.quinn.close(now, code, wire_reason.into());
         // The host is done with the data: what it has not read by now it does not want.
-        self.events.retain(|event| matches!(event, Pending::Ready(_)));
+        self.events
+            .retain(|event| matches!(event, Pending::Ready(_)));
         self.closed(Event::Closed {
             error_code: code.into_inner(),
             frame_type,
@@ -270,7 +275,9 @@ impl Connection {
         settings: &TransportSettings,
         server_name: Option<String>,
     ) -> Self {
-        let tap = session_details(&quinn).map(|details| details.tap).unwrap_or_else(Arc::default);
+        let tap = session_details(&quinn)
+            .map(|details| details.tap)
+            .unwrap_or_default();
         let side = quinn.side();
         let mut events = VecDeque::new();
         if side.is_server() {
@@ -317,7 +324,10 @@ impl Connection {
             if news.send_again {
                 self.quinn.ping();
             }
-            let answered = news.answered.into_iter().map(|uid| Event::PingAcknowledged { uid });
+            let answered = news
+                .answered
+                .into_iter()
+                .map(|uid| Event::PingAcknowledged { uid });
             if self.phase != Phase::Closed {
                 self.events.extend(answered.map(Pending::Ready));
             }
@@ -333,10 +343,17 @@ impl Connection {
                     match self.streams.read(&mut self.quinn, stream_id) {
                         Read::Nothing => {}
                         Read::Data { data, fin } => {
-                            return Some(Event::StreamData { stream_id, data, fin });
+                            return Some(Event::StreamData {
+                                stream_id,
+                                data,
+                                fin,
+                            });
                         }
                         Read::Reset { error_code } => {
-                            return Some(Event::StreamReset { stream_id, error_code });
+                            return Some(Event::StreamReset {
+                                stream_id,
+                                error_code,
+                            });
                         }
                     }
                 }
@@ -358,7 +375,8 @@ impl Connection {
             return;
         }
         for stream_id in self.streams.flush(&mut self.quinn) {
-            self.events.push_back(Pending::Ready(Event::StreamWritable { stream_id }));
+            self.events
+                .push_back(Pending::Ready(Event::StreamWritable { stream_id }));
         }
         let share = match self.quinn.streams().send_streams() {
             0 => batch_size,
@@ -378,12 +396,16 @@ impl Connection {
     fn take_over(&mut self, event: quinn::Event) {
         match event {
             quinn::Event::HandshakeDataReady => {
-                let Some(details) = session_details(&self.quinn) else { return };
+                let Some(details) = session_details(&self.quinn) else {
+                    return;
+                };
                 self.alpn = details.alpn;
                 if details.server_name.is_some() {
                     self.server_name = details.server_name;
                 }
-                self.push(Event::ProtocolNegotiated { alpn: self.alpn.clone() });
+                self.push(Event::ProtocolNegotiated {
+                    alpn: self.alpn.clone(),
+                });
             }
             quinn::Event::Connected => self.established(),
             quinn::Event::Stream(event) => self.take_over_stream(event),
@@ -392,7 +414,8 @@ impl Connection {
             quinn::Event::DatagramsUnblocked => {}
             quinn::Event::ConnectionLost { reason } => {
                 let held_back = self.streams.end_pauses();
-                self.events.extend(held_back.into_iter().map(Pending::Readable));
+                self.events
+                    .extend(held_back.into_iter().map(Pending::Readable));
                 self.closed(closed_event(reason));
             }
         }
@@ -410,13 +433,18 @@ impl Connection {
             StreamEvent::Writable { id } => self.streams.writable(id.into()),
             StreamEvent::Finished { id } => {
                 if self.streams.finished(id.into()) {
-                    self.push(Event::StreamFinished { stream_id: id.into() });
+                    self.push(Event::StreamFinished {
+                        stream_id: id.into(),
+                    });
                 }
             }
             StreamEvent::Stopped { id, error_code } => {
                 if self.streams.stopped(&mut self.quinn, id.into(), error_code) {
                     let error_code = error_code.into_inner();
-                    self.push(Event::StopSending { stream_id: id.into(), error_code });
+                    self.push(Event::StopSending {
+                        stream_id: id.into(),
+                        error_code,
+                    });
                 }
             }
             // Waiting streams are opened before every transmission.
@@ -460,10 +488,15 @@ fn session_details(quinn: &quinn::Connection) -> Option<Box<SessionDetails>> {
 
 /// A close must fit into one packet next to an ACK. Cut between characters.
 fn truncated(reason: &[u8]) -> &[u8] {
-    let Some(rest) = reason.get(REASON_MAX..) else { return reason };
+    let Some(rest) = reason.get(REASON_MAX..) else {
+        return reason;
+    };
     let is_inside_character = |byte: &u8| byte & 0xc0 == 0x80;
     let cut = match rest.first().is_some_and(is_inside_character) {
-        true => reason[..REASON_MAX].iter().rposition(|b| !is_inside_character(b)).unwrap_or(0),
+        true => reason[..REASON_MAX]
+            .iter()
+            .rposition(|b| !is_inside_character(b))
+            .unwrap_or(0),
         false => REASON_MAX,
     };
     &reason[..cut]

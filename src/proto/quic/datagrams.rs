@@ -21,7 +21,13 @@ pub(super) struct DatagramQueue {
 
 impl DatagramQueue {
     pub fn new(enabled: bool, bytes_max: usize) -> Self {
-        Self { enabled, queue: VecDeque::new(), bytes: 0, bytes_max, dropped: 0 }
+        Self {
+            enabled,
+            queue: VecDeque::new(),
+            bytes: 0,
+            bytes_max,
+            dropped: 0,
+        }
     }
 
     pub fn is_enabled(&self) -> bool {
@@ -64,7 +70,9 @@ impl DatagramQueue {
         let waiting = SEND_BUFFER.saturating_sub(conn.datagrams().send_buffer_space());
         let mut room = budget.saturating_sub(waiting);
         while room > 0 {
-            let Some(data) = self.queue.pop_front() else { return };
+            let Some(data) = self.queue.pop_front() else {
+                return;
+            };
             let length = data.len();
             match conn.datagrams().send(data, false) {
                 Ok(()) => {}

@@ -69,7 +69,8 @@ pub struct Transmit {
     pub ecn: Option<u8>,
     /// How many bytes were written.
     pub size: usize,
-    /// Cut the bytes into datagrams of this size, the last one may be shorter. `None`: one datagram.
+    /// Cut the bytes into datagrams of this size, the last one may be shorter. `None`: one
+    /// datagram.
     pub segment_size: Option<usize>,
     /// The address to send from, where that matters.
     pub src_ip: Option<IpAddr>,
@@ -100,7 +101,8 @@ pub struct Endpoint {
 }
 
 struct Entry {
-    connection: Connection,
+    /// Boxed, because the table moves when it grows and a connection has some kilobytes.
+    connection: Box<Connection>,
     generation: u32,
     handle: ConnectionHandle,
     /// The state machine no longer knows it. It only waits for its events to be polled.
@@ -111,13 +113,17 @@ struct Entry {
     timer: Option<Instant>,
     is_sending: bool,
     is_eventful: bool,
+    /// Whether nothing happened since [`Endpoint::settle`].
+    is_settled: bool,
 }
 
 impl Endpoint {
     /// # Panics
     /// When [`EndpointSettings::check`] would fail.
     pub fn new(settings: EndpointSettings, server: Option<ServerSetup>) -> Self {
-        settings.check().expect("the endpoint's settings were checked");
+        settings
+            .check()
+            .expect("the endpoint's settings were checked");
         let mut config = quinn::EndpointConfig::new(tls::reset_key(settings.reset_key));
         let length = settings.connection_id_length;
         config
@@ -149,7 +155,8 @@ impl Endpoint {
 
     /// What new connections are accepted with. `None` accepts no more; those that exist live on.
     pub fn set_server(&mut self, server: Option<ServerSetup>) {
-        self.quinn.set_server_config(server.as_ref().map(|setup| setup.config.clone()));
+        self.quinn
+            .set_server_config(server.as_ref().map(|setup| setup.config.clone()));
         self.server = server;
     }
 
@@ -168,13 +175,17 @@ impl Endpoint {
         server_name: &str,
     ) -> Result<ConnectionKey, ConnectError> {
         if self.connections.len() >= self.settings.max_connections {
-            return Err(ConnectError::TooManyConnections { limit: self.settings.max_connections });
+            return Err(ConnectError::TooManyConnections {
+                limit: self.settings.max_connections,
+            });
         }
         let name = match server_name {
             "" => remote.ip().to_canonical().to_string(),
             name => name.to_owned(),
         };
-        let (handle, conn) = self.quinn.connect(now, setup.config.clone(), remote, &name)?;
+        let (handle, conn) = self
+            .quinn
+            .connect(now, setup.config.clone(), remote, &name)?;
         self.stats.connections_opened += 1;
         let deadline = match setup.transport.idle_timeout.is_zero() {
             // Nothing else would ever end a handshake with nobody.
@@ -191,11 +202,17 @@ impl Endpoint {
         let ecn = meta.ecn.and_then(EcnCodepoint::from_bits);
         let (remote, local_ip) = (meta.remote, meta.local_ip);
         self.scratch.clear();
-        match self.quinn.handle(now, remote, local_ip, ecn, data, &mut self.scratch) {
+        match self
+            .quinn
+            .handle(now, remote, local_ip, ecn, data, &mut self.scratch)
+        {
             None => {}
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some(index) = self.index_of(handle) {
-                    self.connections[index].connection.quinn().handle_event(event);
+                    self.connections[index]
+                        .connection
+                        .quinn()
+                        .handle_event(event);
                     self.touch(index);
                 }
             }
@@ -225,11 +242,14 @@ impl Endpoint {
         self.timers.next()
     }
 
+    /// Fires what is due, once per connection: after a long sleep a retransmission timer may be due
+    /// again at once, and should not be before the first probe was sent.
     pub fn handle_timeout(&mut self, now: Instant) {
-        while let Some(index) = self.timers.pop_due(now) {
+        for index in self.timers.take_due(now) {
             let entry = &mut self.connections[index];
             entry.timer = None;
-            if entry.connection.is_handshaking() && entry.handshake_deadline.is_some_and(|at| at <= now)
+            if entry.connection.is_handshaking()
+                && entry.handshake_deadline.is_some_and(|at| at <= now)
             {
                 let reason = "the handshake did not complete in time".into();
                 self.abandon(index, reason, CloseKind::IdleTimeout);
@@ -278,15 +298,19 @@ impl Endpoint {
     /// The next event, all of one connection before those of the next.
     pub fn poll_event(&mut self) -> Option<(ConnectionKey, Event)> {
         while let Some(&index) = self.eventful.front() {
-            self.settle(index);
+            if !self.connections[index].is_settled {
+                self.settle(index);
+            }
             let entry = &mut self.connections[index];
             if let Some(event) = entry.connection.poll_event() {
                 if matches!(event, Event::Closed { .. }) {
                     self.stats.connections_closed += 1;
                 }
                 let key = ConnectionKey::new(index, entry.generation);
-                // Reading gives the peer credit, which has to be told.
-                self.mark_sending(index);
+                if matches!(event, Event::StreamData { .. } | Event::StreamReset { .. }) {
+                    // Reading gives the peer credit, which has to be told.
+                    self.mark_sending(index);
+                }
                 return Some((key, event));
             }
             entry.is_eventful = false;
@@ -312,19 +336,23 @@ impl Endpoint {
     pub fn peek(&self, key: ConnectionKey) -> Option<&Connection> {
         let entry = self.connections.get(key.index())?;
         let found = ConnectionKey::new(key.index(), entry.generation);
-        (found == key).then_some(&entry.connection)
+        (found == key).then_some(&*entry.connection)
     }
 
     /// All connections there are, closed ones that linger included.
     pub fn keys(&self) -> impl Iterator<Item = ConnectionKey> + '_ {
-        self.connections.iter().map(|(index, entry)| ConnectionKey::new(index, entry.generation))
+        self.connections
+            .iter()
+            .map(|(index, entry)| ConnectionKey::new(index, entry.generation))
     }
 
     /// Closes every connection with an application's code.
     pub fn close_all(&mut self, now: Instant, error_code: u64, reason: &[u8]) {
         let indices: Vec<usize> = self.connections.iter().map(|(index, _)| index).collect();
         for index in indices {
-            self.connections[index].connection.close(now, error_code, None, reason);
+            self.connections[index]
+                .connection
+                .close(now, error_code, None, reason);
             self.touch(index);
         }
     }
@@ -354,8 +382,10 @@ impl Endpoint {
     /// An `Incoming` is accepted, refused, retried or ignored on every way through here: dropping
     /// one would leave its buffer in the state machine for ever.
     fn handle_incoming(&mut self, now: Instant, incoming: Incoming) {
-        let Some((retry, transport)) =
-            self.server.as_ref().map(|setup| (setup.retry, setup.transport.clone()))
+        let Some((retry, transport)) = self
+            .server
+            .as_ref()
+            .map(|setup| (setup.retry, setup.transport.clone()))
         else {
             self.quinn.ignore(incoming);
             return;
@@ -407,7 +437,7 @@ impl Endpoint {
         let generation = self.generation;
         self.generation = self.generation.wrapping_add(1);
         let index = self.connections.insert(Entry {
-            connection: Connection::new(conn, transport, server_name),
+            connection: Box::new(Connection::new(conn, transport, server_name)),
             generation,
             handle,
             drained: false,
@@ -416,6 +446,7 @@ impl Endpoint {
             timer: None,
             is_sending: false,
             is_eventful: false,
+            is_settled: false,
         });
         if self.by_handle.len() <= handle.0 {
             self.by_handle.resize(handle.0 + 1, None);
@@ -435,6 +466,7 @@ impl Endpoint {
 
     /// Something happened to the connection: it may have events and something to send.
     fn touch(&mut self, index: usize) {
+        self.connections[index].is_settled = false;
         self.mark_sending(index);
         self.mark_eventful(index);
     }
@@ -455,6 +487,7 @@ impl Endpoint {
     /// the endpoint, its deadline, and whether its handshake is over.
     fn settle(&mut self, index: usize) {
         let entry = &mut self.connections[index];
+        entry.is_settled = true;
         entry.connection.pump();
         while let Some(event) = entry.connection.quinn().poll_endpoint_events() {
             // The state machine may have given the handle to another connection by now.
@@ -496,7 +529,8 @@ impl Endpoint {
         entry.connection.abandon(reason, kind);
         if !std::mem::replace(&mut entry.drained, true) {
             self.by_handle[entry.handle.0] = None;
-            self.quinn.handle_event(entry.handle, EndpointEvent::drained());
+            self.quinn
+                .handle_event(entry.handle, EndpointEvent::drained());
         }
         self.touch(index);
         self.settle(index);
@@ -520,7 +554,9 @@ impl Endpoint {
     }
 
     fn sent(&mut self, transmit: quinn::Transmit) -> Transmit {
-        let segments = transmit.segment_size.map_or(1, |size| transmit.size.div_ceil(size));
+        let segments = transmit
+            .segment_size
+            .map_or(1, |size| transmit.size.div_ceil(size));
         self.stats.datagrams_sent += segments as u64;
         self.stats.bytes_sent += transmit.size as u64;
         self.stats.transmits += 1;

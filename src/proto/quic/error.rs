@@ -19,7 +19,10 @@ impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InvalidServerName(name) => {
-                write!(f, "server name {name:?} is neither a DNS name nor an IP address")
+                write!(
+                    f,
+                    "server name {name:?} is neither a DNS name nor an IP address"
+                )
             }
             Self::InvalidRemoteAddress(addr) => write!(f, "cannot connect to {addr}"),
             Self::TooManyConnections { limit } => {
@@ -37,7 +40,8 @@ impl std::error::Error for ConnectError {}
 pub enum StreamError {
     /// The peer has not opened this stream, or it is over and forgotten.
     Unknown,
-    /// The stream has no such direction for us: sending on the peer's unidirectional stream, or receiving on our own.
+    /// The stream has no such direction for us: sending on the peer's unidirectional stream, or
+    /// receiving on our own.
     WrongDirection,
     /// The stream was already finished with a FIN.
     Finished,

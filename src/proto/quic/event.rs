@@ -1,7 +1,8 @@
-//! What a connection tells its host: the [`Event`]s, the reason a connection ended, and the pieces of received stream
-//! data.
+//! What a connection tells its host: the [`Event`]s, the reason a connection ended, and the pieces
+//! of received stream data.
 //!
-//! Not here: when an event is produced (`connection`), and what happens to it afterwards (the host's business).
+//! Not here: when an event is produced (`connection`), and what happens to it afterwards (the
+//! host's business).
 
 use bytes::Bytes;
 
@@ -12,13 +13,24 @@ pub enum Event {
     Accepted,
     /// The application protocol is agreed (RFC 7301); `None` when neither side offered any.
     ProtocolNegotiated { alpn: Option<Vec<u8>> },
-    /// The handshake is complete (RFC 9001 section 4.1.1): the peer is authenticated and streams may be used.
-    HandshakeCompleted { alpn: Option<Vec<u8>>, early_data_accepted: bool, session_resumed: bool },
-    /// All data that could be read in order when the event was polled. `fin` is said once, with the last data.
-    StreamData { stream_id: u64, data: Chunks, fin: bool },
+    /// The handshake is complete (RFC 9001 section 4.1.1): the peer is authenticated and streams
+    /// may be used.
+    HandshakeCompleted {
+        alpn: Option<Vec<u8>>,
+        early_data_accepted: bool,
+        session_resumed: bool,
+    },
+    /// All data that could be read in order when the event was polled. `fin` is said once, with the
+    /// last data.
+    StreamData {
+        stream_id: u64,
+        data: Chunks,
+        fin: bool,
+    },
     /// The peer abandoned its side of the stream (RFC 9000 section 19.4).
     StreamReset { stream_id: u64, error_code: u64 },
-    /// The peer wants no more data (RFC 9000 section 19.5). Our side has already been reset with the same code.
+    /// The peer wants no more data (RFC 9000 section 19.5). Our side has already been reset with
+    /// the same code.
     StopSending { stream_id: u64, error_code: u64 },
     /// The send queue fell to the low watermark after it had been above the high one.
     StreamWritable { stream_id: u64 },
@@ -29,13 +41,19 @@ pub enum Event {
     /// A packet that carried the PING asked for with `uid` was acknowledged.
     PingAcknowledged { uid: u64 },
     /// The connection ended. Exactly once, and the last event of the connection.
-    Closed { error_code: u64, frame_type: Option<u64>, reason: String, kind: CloseKind },
+    Closed {
+        error_code: u64,
+        frame_type: Option<u64>,
+        reason: String,
+        kind: CloseKind,
+    },
 }
 
 /// Who or what ended a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseKind {
-    /// This side: the host called `close`, or the peer broke the protocol (then the frame type is known).
+    /// This side: the host called `close`, or the peer broke the protocol (then the frame type is
+    /// known).
     Local,
     /// The peer's application, with its own error code.
     PeerApplication,
@@ -86,7 +104,11 @@ impl Chunks {
     /// # Panics
     /// When `target` is not exactly [`len`](Self::len) bytes long.
     pub fn copy_into(&self, target: &mut [u8]) {
-        assert_eq!(target.len(), self.len, "the target must have the length of the data");
+        assert_eq!(
+            target.len(),
+            self.len,
+            "the target must have the length of the data"
+        );
         let mut rest = target;
         for piece in &self.pieces {
             let (head, tail) = rest.split_at_mut(piece.len());
@@ -97,7 +119,9 @@ impl Chunks {
 
     pub fn to_vec(&self) -> Vec<u8> {
         let mut all = Vec::with_capacity(self.len);
-        self.pieces.iter().for_each(|piece| all.extend_from_slice(piece));
+        self.pieces
+            .iter()
+            .for_each(|piece| all.extend_from_slice(piece));
         all
     }
 
@@ -113,7 +137,11 @@ impl Chunks {
 impl PartialEq for Chunks {
     fn eq(&self, other: &Self) -> bool {
         self.len == other.len
-            && self.pieces.iter().flat_map(|p| p.iter()).eq(other.pieces.iter().flat_map(|p| p.iter()))
+            && self
+                .pieces
+                .iter()
+                .flat_map(|p| p.iter())
+                .eq(other.pieces.iter().flat_map(|p| p.iter()))
     }
 }
 

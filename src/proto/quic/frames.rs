@@ -28,16 +28,20 @@ impl Ack<'_> {
     pub fn covers(&self, number: u64) -> bool {
         let mut rest = self.ranges;
         let mut end = self.largest;
-        let Some(mut start) = end.checked_sub(self.first_range) else { return false };
+        let Some(mut start) = end.checked_sub(self.first_range) else {
+            return false;
+        };
         for _ in 0..self.range_count {
             if number >= start {
                 break;
             }
             // RFC 9000 section 19.3.1: the next range ends at the last one's start - gap - 2.
-            let next = varint(&mut rest).zip(varint(&mut rest)).and_then(|(gap, length)| {
-                let end = start.checked_sub(gap)?.checked_sub(2)?;
-                Some((end.checked_sub(length)?, end))
-            });
+            let next = varint(&mut rest)
+                .zip(varint(&mut rest))
+                .and_then(|(gap, length)| {
+                    let end = start.checked_sub(gap)?.checked_sub(2)?;
+                    Some((end.checked_sub(length)?, end))
+                });
             let Some(next) = next else { return false };
             (start, end) = next;
         }
@@ -53,7 +57,10 @@ pub(super) struct Frames<'a> {
 
 impl<'a> Frames<'a> {
     pub fn new(payload: &'a [u8]) -> Self {
-        Self { payload, rest: payload }
+        Self {
+            payload,
+            rest: payload,
+        }
     }
 
     fn frame(&mut self) -> Option<Frame<'a>> {
@@ -72,7 +79,12 @@ impl<'a> Frames<'a> {
                 if kind == 0x03 {
                     skip_varints(rest, 3)?;
                 }
-                Frame::Ack(Ack { largest, first_range, range_count, ranges })
+                Frame::Ack(Ack {
+                    largest,
+                    first_range,
+                    range_count,
+                    ranges,
+                })
             }
             0x1c => {
                 skip_varints(rest, 2)?;
@@ -160,7 +172,11 @@ pub(super) fn varint(rest: &mut &[u8]) -> Option<u64> {
     let (bytes, after) = rest.split_at_checked(length)?;
     *rest = after;
     let first = u64::from(bytes[0] & 0x3f);
-    Some(bytes[1..].iter().fold(first, |value, &byte| value << 8 | u64::from(byte)))
+    Some(
+        bytes[1..]
+            .iter()
+            .fold(first, |value, &byte| value << 8 | u64::from(byte)),
+    )
 }
 
 /// How many bytes the variable-length integer at the start of `bytes` takes.
@@ -206,7 +222,14 @@ mod tests {
 
     #[test]
     fn varints_of_every_length_survive_the_round_trip() {
-        for (value, length) in [(0, 1), (63, 1), (64, 2), (16_383, 2), (16_384, 4), (1 << 40, 8)] {
+        for (value, length) in [
+            (0, 1),
+            (63, 1),
+            (64, 2),
+            (16_383, 2),
+            (16_384, 4),
+            (1 << 40, 8),
+        ] {
             assert_eq!(varint_len(value), length);
             for wide in [1, 2, 4, 8].into_iter().filter(|wide| *wide >= length) {
                 let mut bytes = vec![0; wide];
@@ -223,7 +246,9 @@ mod tests {
         // Largest 100, first range 2 (98..=100), gap 3, range 4 (89..=93), gap 0, range 0 (87).
         let payload = [0x02, 0x40, 100, 0, 2, 2, 3, 4, 0, 0, 0x01];
         let frames: Vec<_> = Frames::new(&payload).map(|(_, _, frame)| frame).collect();
-        let [Frame::Ack(ack), Frame::Ping] = frames[..] else { panic!("{frames:?}") };
+        let [Frame::Ack(ack), Frame::Ping] = frames[..] else {
+            panic!("{frames:?}")
+        };
         let covered: Vec<u64> = (0..200).filter(|&n| ack.covers(n)).collect();
         assert_eq!(covered, [87, 89, 90, 91, 92, 93, 98, 99, 100]);
     }

@@ -17,7 +17,11 @@ pub(super) fn closed_event(error: ConnectionError) -> Event {
             let frame_type = Some(close.frame_type.map_or(0, frame_type_number));
             match tls_alert(code) {
                 Some(alert) => {
-                    let reason = if reason.is_empty() { describe_alert(alert) } else { reason };
+                    let reason = if reason.is_empty() {
+                        describe_alert(alert)
+                    } else {
+                        reason
+                    };
                     closed(code, frame_type, reason, CloseKind::Tls { alert })
                 }
                 None => closed(code, frame_type, reason, CloseKind::PeerTransport),
@@ -25,20 +29,24 @@ pub(super) fn closed_event(error: ConnectionError) -> Event {
         }
         ConnectionError::ApplicationClosed(close) => {
             let reason = String::from_utf8_lossy(&close.reason).into_owned();
-            closed(close.error_code.into_inner(), None, reason, CloseKind::PeerApplication)
+            closed(
+                close.error_code.into_inner(),
+                None,
+                reason,
+                CloseKind::PeerApplication,
+            )
         }
-        ConnectionError::Reset => {
-            internal("the peer no longer knows the connection", CloseKind::StatelessReset)
-        }
+        ConnectionError::Reset => internal(
+            "the peer no longer knows the connection",
+            CloseKind::StatelessReset,
+        ),
         ConnectionError::TimedOut => internal("Idle timeout", CloseKind::IdleTimeout),
         ConnectionError::VersionMismatch => internal(
             "Could not find a common protocol version",
             CloseKind::VersionNegotiation,
         ),
         ConnectionError::LocallyClosed => closed(0, None, String::new(), CloseKind::Local),
-        ConnectionError::CidsExhausted => {
-            internal("no connection IDs are left", CloseKind::Local)
-        }
+        ConnectionError::CidsExhausted => internal("no connection IDs are left", CloseKind::Local),
     }
 }
 
@@ -57,11 +65,21 @@ fn local_error(error: TransportError) -> Event {
         true => error.code.to_string(),
         false => error.reason,
     };
-    closed(code, Some(error.frame.map_or(0, frame_type_number)), reason, kind)
+    closed(
+        code,
+        Some(error.frame.map_or(0, frame_type_number)),
+        reason,
+        kind,
+    )
 }
 
 fn closed(error_code: u64, frame_type: Option<u64>, reason: String, kind: CloseKind) -> Event {
-    Event::Closed { error_code, frame_type, reason, kind }
+    Event::Closed {
+        error_code,
+        frame_type,
+        reason,
+        kind,
+    }
 }
 
 /// RFC 9001 section 4.8: CRYPTO_ERROR is 0x0100 to 0x01ff, the alert in the low byte.

@@ -1,8 +1,9 @@
 //! Data of one stream that waits in front of the state machine.
 //!
-//! quinn-proto keeps what it was given until it is acknowledged, in a list that it searches from the
-//! front for every packet: many small pieces make it slow (10.4 Gbit/s with 64 KiB pieces, 1.6 with
-//! 1,000 bytes, 16 MB outstanding). So small writes are joined here. Large ones are never copied.
+//! quinn-proto keeps what it was given until it is acknowledged, in a list that it searches from
+//! the front for every packet: many small pieces make it slow (10.4 Gbit/s with 64 KiB pieces, 1.6
+//! with 1,000 bytes, 16 MB outstanding). So small writes are joined here. Large ones are never
+//! copied.
 
 use std::collections::VecDeque;
 
@@ -38,7 +39,11 @@ impl SendQueue {
             self.pieces.push_back(data);
         } else if !self.tail.is_empty() {
             self.tail.extend_from_slice(&data);
-        } else if self.pieces.back().is_some_and(|last| last.len() < PIECE_MIN) {
+        } else if self
+            .pieces
+            .back()
+            .is_some_and(|last| last.len() < PIECE_MIN)
+        {
             let last = self.pieces.pop_back().unwrap_or_default();
             self.tail.reserve((last.len() + data.len()) * 2);
             self.tail.extend_from_slice(&last);
@@ -67,7 +72,8 @@ impl SendQueue {
 
     fn complete_tail(&mut self) {
         if !self.tail.is_empty() {
-            self.pieces.push_back(std::mem::take(&mut self.tail).freeze());
+            self.pieces
+                .push_back(std::mem::take(&mut self.tail).freeze());
         }
     }
 }
@@ -97,7 +103,10 @@ mod tests {
         queue.push(Bytes::new());
         assert_eq!(queue.len(), 300_010);
         let sizes = piece_sizes(&mut queue);
-        assert!(sizes.len() <= 7 && sizes.iter().all(|&size| size <= 100_000), "{sizes:?}");
+        assert!(
+            sizes.len() <= 7 && sizes.iter().all(|&size| size <= 100_000),
+            "{sizes:?}"
+        );
         assert_eq!(sizes.iter().sum::<usize>(), 300_010);
         let at = sizes.iter().position(|&size| size == 100_000).unwrap();
         assert_eq!(queue.pieces()[at].as_ptr(), large.as_ptr());

@@ -33,7 +33,8 @@ pub struct TransportSettings {
     /// How many streams the peer may have open at a time.
     pub max_streams_bidi: u64,
     pub max_streams_uni: u64,
-    /// What may be sent and not yet acknowledged, or handed to the state machine and not yet sent.
+    /// What may be sent and not yet acknowledged, at most. Less is used while the congestion window
+    /// is small.
     pub send_window: u64,
     /// The UDP payload size that sending starts with.
     pub max_datagram_size: u16,
@@ -41,8 +42,8 @@ pub struct TransportSettings {
     pub mtu_discovery: bool,
     pub initial_rtt: Duration,
     pub congestion: Congestion,
-    /// How many bytes of received DATAGRAM frames wait for the host, the oldest dropped first; `None` refuses them
-    /// altogether (RFC 9221 section 3).
+    /// How many bytes of received DATAGRAM frames wait for the host, the oldest dropped first;
+    /// `None` refuses them altogether (RFC 9221 section 3).
     pub datagram_recv_bytes: Option<usize>,
     /// How many bytes of DATAGRAM frames may wait to be sent.
     pub datagram_send_bytes: usize,
@@ -95,8 +96,8 @@ impl TransportSettings {
         Ok(config)
     }
 
-    /// RFC 9000 section 14: a path must carry 1,200 bytes. The state machine asserts on long-header packets of 16 KiB,
-    /// and the first flight is made of those.
+    /// RFC 9000 section 14: a path must carry 1,200 bytes. The state machine asserts on long-header
+    /// packets of 16 KiB, and the first flight is made of those.
     fn udp_payload_size(&self) -> Result<u16, ConfigError> {
         match self.max_datagram_size {
             1_200..=16_000 => Ok(self.max_datagram_size),
@@ -107,8 +108,8 @@ impl TransportSettings {
         }
     }
 
-    /// RFC 9002 section 7.2: ten datagrams, at most 14,720 bytes, and never less than two datagrams: a window below
-    /// one datagram would never send anything.
+    /// RFC 9002 section 7.2: ten datagrams, at most 14,720 bytes, and never less than two
+    /// datagrams: a window below one datagram would never send anything.
     fn congestion_factory(&self) -> Arc<dyn quinn::congestion::ControllerFactory + Send + Sync> {
         use quinn::congestion::{BbrConfig, CubicConfig, NewRenoConfig};
         let size = u64::from(self.max_datagram_size);
@@ -179,8 +180,8 @@ pub struct ServerSettings {
     /// Only these, in this order. `None`: all, AES-128-GCM first.
     pub cipher_suites: Option<Vec<CipherSuite>>,
     pub key_log: Option<Arc<dyn rustls::KeyLog>>,
-    /// Whether every client must prove its address by a Retry first (RFC 9000 section 8.1.2). Without it that is asked
-    /// only when many handshakes are under way.
+    /// Whether every client must prove its address by a Retry first (RFC 9000 section 8.1.2).
+    /// Without it that is asked only when many handshakes are under way.
     pub retry: bool,
 }
 
@@ -199,7 +200,8 @@ impl ServerSettings {
     }
 }
 
-/// A client's settings, checked and built. Cheap to clone; connections made with clones share resumption tickets.
+/// A client's settings, checked and built. Cheap to clone; connections made with clones share
+/// resumption tickets.
 #[derive(Clone)]
 pub struct ClientSetup {
     pub(super) config: quinn::ClientConfig,
@@ -217,19 +219,29 @@ impl ClientSetup {
             roots: &settings.roots,
             verify: settings.verify,
             check_hostname: settings.check_hostname,
-            identity: settings.client_cert.as_ref().map(|(chain, key)| (chain, &**key)),
+            identity: settings
+                .client_cert
+                .as_ref()
+                .map(|(chain, key)| (chain, &**key)),
             cipher_suites: settings.cipher_suites.as_deref(),
             key_log: settings.key_log.clone(),
         })?;
         let mut config = quinn::ClientConfig::new(Arc::new(crypto));
-        config.version(settings.version).transport_config(Arc::new(settings.transport.build()?));
-        Ok(Self { config, transport: Arc::new(settings.transport.clone()) })
+        config
+            .version(settings.version)
+            .transport_config(Arc::new(settings.transport.build()?));
+        Ok(Self {
+            config,
+            transport: Arc::new(settings.transport.clone()),
+        })
     }
 }
 
 impl fmt::Debug for ClientSetup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientSetup").field("transport", &self.transport).finish_non_exhaustive()
+        f.debug_struct("ClientSetup")
+            .field("transport", &self.transport)
+            .finish_non_exhaustive()
     }
 }
 
@@ -272,13 +284,16 @@ impl fmt::Debug for ServerSetup {
 /// Limits of an endpoint, whatever its connections are configured to.
 #[derive(Debug, Clone)]
 pub struct EndpointSettings {
-    /// Length of the connection IDs that we issue, 0 to 20 bytes. With 0, packets are told apart by address.
+    /// Length of the connection IDs that we issue, 0 to 20 bytes. With 0, packets are told apart by
+    /// address.
     pub connection_id_length: usize,
-    /// Connections at a time, clients' and servers' together. A server refuses more with CONNECTION_REFUSED, `connect`
-    /// raises [`ConnectError::TooManyConnections`](super::ConnectError::TooManyConnections).
+    /// Connections at a time, clients' and servers' together. A server refuses more with
+    /// CONNECTION_REFUSED, `connect` raises
+    /// [`ConnectError::TooManyConnections`](super::ConnectError::TooManyConnections).
     pub max_connections: usize,
-    /// Incoming handshakes under way at a time. From half of it on, clients must prove their address by a Retry; beyond
-    /// it their first packets are dropped, to be repeated by an honest client.
+    /// Incoming handshakes under way at a time. From half of it on, clients must prove their
+    /// address by a Retry; beyond it their first packets are dropped, to be repeated by an honest
+    /// client.
     pub max_incoming: usize,
     /// How long an incoming handshake may take before its state is dropped.
     pub handshake_timeout: Duration,
@@ -286,7 +301,8 @@ pub struct EndpointSettings {
     pub max_udp_payload_size: u16,
     /// Whether the socket forbids fragmentation, without which path MTU discovery would lie.
     pub dont_fragment: bool,
-    /// The key of stateless reset tokens; `None` makes a random one. Endpoints that share a port share it.
+    /// The key of stateless reset tokens; `None` makes a random one. Endpoints that share a port
+    /// share it.
     pub reset_key: Option<[u8; 32]>,
     /// Makes the endpoint's random choices repeatable, for tests.
     pub rng_seed: Option<[u8; 32]>,
@@ -315,7 +331,10 @@ impl EndpointSettings {
             return Err(ConfigError::new("connection_id_length", message));
         }
         if !(1_200..=65_527).contains(&self.max_udp_payload_size) {
-            let message = format!("must be from 1200 to 65527, not {}", self.max_udp_payload_size);
+            let message = format!(
+                "must be from 1200 to 65527, not {}",
+                self.max_udp_payload_size
+            );
             return Err(ConfigError::new("max_udp_payload_size", message));
         }
         if self.max_connections == 0 {
@@ -333,7 +352,10 @@ fn varint(field: &'static str, value: u64) -> Result<quinn::VarInt, ConfigError>
 fn stream_count(field: &'static str, value: u64) -> Result<quinn::VarInt, ConfigError> {
     match value {
         0..=1_000_000 => varint(field, value),
-        _ => Err(ConfigError::new(field, format!("must be at most 1000000, not {value}"))),
+        _ => Err(ConfigError::new(
+            field,
+            format!("must be at most 1000000, not {value}"),
+        )),
     }
 }
 

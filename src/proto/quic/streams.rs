@@ -1,16 +1,22 @@
 //! The streams of a connection as the host sees them (RFC 9000 sections 2 and 3).
 //!
 //! Added to the state machine's streams: IDs that exist before the stream may be opened, data that
-//! waits for the peer's limits, watermarks, and a pause of reading. Not here: what the state machine
-//! does with bytes, and events, which `connection` makes of the outcomes.
+//! waits for the peer's limits, watermarks, and a pause of reading. Not here: what the state
+//! machine does with bytes, and events, which `connection` makes of the outcomes.
 
-use std::{collections::BTreeSet, ops::Range};
+use std::cmp::Reverse;
 
 use bytes::Bytes;
 use quinn_proto::{self as quinn, Dir, Side, StreamId, VarInt};
 use rustc_hash::FxHashMap;
 
-use super::{Chunks, StreamError, send_queue::SendQueue};
+use super::{
+    StreamError,
+    own_streams::OwnStreams,
+    stream::{
+        Flushed, Read, Receive, Send, SendState, Stream, dir, index, read_stream, stream_id, varint,
+    },
+};
 
 /// All streams of a connection that are not over.
 pub(super) struct Streams {
@@ -28,67 +34,13 @@ pub(super) struct Streams {
     queued_bytes: usize,
 }
 
-/// Our streams of one direction.
+/// What came of handing data over.
 #[derive(Default)]
-struct OwnStreams {
-    /// The index that comes after the highest one used.
-    next: u64,
-    /// How many the state machine has opened.
-    opened: u64,
-    /// Used, and not yet opened because the peer's limit forbids.
-    waiting: BTreeSet<u64>,
-    /// Indices below `next` that were jumped over and may still be used.
-    skipped: Vec<Range<u64>>,
-}
-
-struct Stream {
-    send: Send,
-    receive: Receive,
-}
-
-struct Send {
-    state: SendState,
-    queue: SendQueue,
-    /// A FIN follows the queue.
-    fin: bool,
-    /// Once opened, reset with this code.
-    reset_when_opened: Option<u64>,
-    /// In `Streams::ready`.
-    ready: bool,
-    served_at: u64,
-    above_high_water: bool,
-    priority: i32,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SendState {
-    /// The stream has no such direction, or this one is over.
-    Absent,
-    /// Waits for the peer's stream limit.
-    Waiting,
-    Open,
-    /// The FIN was handed over and is not yet acknowledged.
-    Finished,
-    Reset,
-}
-
-struct Receive {
-    open: bool,
-    paused: bool,
-    /// Something can be read, but the host paused.
-    held_back: bool,
-    /// An event that leads to a read is on its way.
-    announced: bool,
-    /// Once opened, stop with this code.
-    stop_when_opened: Option<u64>,
-}
-
-/// What a read gave.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Read {
-    Nothing,
-    Data { data: Chunks, fin: bool },
-    Reset { error_code: u64 },
+struct Outcome {
+    /// Streams whose queue fell to the low watermark.
+    drained: Vec<u64>,
+    /// Whether anything had to stay behind.
+    blocked: bool,
 }
 
 impl Streams {
@@ -116,7 +68,9 @@ impl Streams {
     }
 
     pub fn queued_bytes_of(&self, id: u64) -> usize {
-        self.table.get(&id).map_or(0, |stream| stream.send.queue.len())
+        self.table
+            .get(&id)
+            .map_or(0, |stream| stream.send.queue.len())
     }
 
     pub fn next_id(&self, dir: Dir) -> u64 {
@@ -216,7 +170,9 @@ impl Streams {
 
     /// Returns whether something had been held back and should be read now.
     pub fn resume(&mut self, id: u64) -> bool {
-        let Some(stream) = self.table.get_mut(&id) else { return false };
+        let Some(stream) = self.table.get_mut(&id) else {
+            return false;
+        };
         stream.receive.paused = false;
         std::mem::take(&mut stream.receive.held_back) && stream.receive.announce()
     }
@@ -224,13 +180,25 @@ impl Streams {
     /// The peer opened this stream.
     pub fn accepted(&mut self, id: u64) {
         let sends = dir(id) == Dir::Bi;
-        let state = if sends { SendState::Open } else { SendState::Absent };
-        self.table.insert(id, Stream { send: Send::new(state), receive: Receive::new(true) });
+        let state = if sends {
+            SendState::Open
+        } else {
+            SendState::Absent
+        };
+        self.table.insert(
+            id,
+            Stream {
+                send: Send::new(state),
+                receive: Receive::new(true),
+            },
+        );
     }
 
     /// Something can be read. Returns whether the host is to hear of it.
     pub fn readable(&mut self, id: u64) -> bool {
-        let Some(stream) = self.table.get_mut(&id) else { return false };
+        let Some(stream) = self.table.get_mut(&id) else {
+            return false;
+        };
         match stream.receive.paused {
             true => {
                 stream.receive.held_back = true;
@@ -255,7 +223,9 @@ impl Streams {
 
     /// Reads what can be read in order.
     pub fn read(&mut self, conn: &mut quinn::Connection, id: u64) -> Read {
-        let Some(stream) = self.table.get_mut(&id) else { return Read::Nothing };
+        let Some(stream) = self.table.get_mut(&id) else {
+            return Read::Nothing;
+        };
         stream.receive.announced = false;
         if !stream.receive.open {
             return Read::Nothing;
@@ -276,7 +246,9 @@ impl Streams {
     /// code should be the peer's. Returns whether the host is to hear of it.
     pub fn stopped(&mut self, conn: &mut quinn::Connection, id: u64, error_code: VarInt) -> bool {
         let _ = conn.send_stream(stream_id(id)).reset(error_code);
-        let Some(stream) = self.table.get(&id) else { return false };
+        let Some(stream) = self.table.get(&id) else {
+            return false;
+        };
         let was_sending = matches!(stream.send.state, SendState::Open | SendState::Finished);
         if was_sending {
             self.abandon_sending(id);
@@ -286,7 +258,9 @@ impl Streams {
 
     /// Everything up to our FIN was acknowledged. Returns whether the host is to hear of it.
     pub fn finished(&mut self, id: u64) -> bool {
-        let Some(stream) = self.table.get_mut(&id) else { return false };
+        let Some(stream) = self.table.get_mut(&id) else {
+            return false;
+        };
         let was_finished = stream.send.state == SendState::Finished;
         stream.send.state = SendState::Absent;
         self.forget_if_over(id);
@@ -298,50 +272,70 @@ impl Streams {
         self.make_ready(id);
     }
 
-    /// Hands as much as possible to the state machine. Returns the streams whose queue fell to the
+    /// Hands as much as is sensible to the state machine. Returns the streams whose queue fell to the
     /// low watermark.
     pub fn flush(&mut self, conn: &mut quinn::Connection) -> Vec<u64> {
         self.open_waiting(conn);
         if self.ready.is_empty() {
             return Vec::new();
         }
-        conn.set_send_window(self.send_window);
-        let mut drained = Vec::new();
-        let mut blocked = false;
-        let mut ready = std::mem::take(&mut self.ready);
-        ready.sort_unstable_by_key(|id| self.table.get(id).map_or(0, |s| s.send.served_at));
-        while !ready.is_empty() {
-            ready.retain(|&id| {
-                let Some(stream) = self.table.get_mut(&id) else { return false };
-                let before = stream.send.queue.len();
-                let outcome = stream.send.flush(conn, id);
-                let taken = before - stream.send.queue.len();
-                self.queued_bytes -= taken;
-                if taken > 0 {
-                    self.clock += 1;
-                    stream.send.served_at = self.clock;
-                }
-                if stream.send.above_high_water && stream.send.queue.len() <= self.low_water {
-                    stream.send.above_high_water = false;
-                    drained.push(id);
-                }
-                blocked |= outcome == Flushed::Blocked;
-                stream.send.ready = outcome == Flushed::Share;
-                stream.send.ready
-            });
+        let congestion_window = conn.congestion_state().window();
+        let window = self.send_window.min(WINDOW_MIN.max(congestion_window * 2));
+        conn.set_send_window(window);
+        let mut outcome = Outcome::default();
+        for mut group in self.take_ready() {
+            while !group.is_empty() {
+                group.retain(|&id| self.serve(conn, id, &mut outcome) == Flushed::Share);
+            }
         }
-        if blocked {
+        if outcome.blocked {
             // Otherwise every acknowledged packet would let in one packet's worth, and the state
             // machine would end up with a list of such crumbs. See `send_queue`.
-            let step = WINDOW_STEP.min(self.send_window / 4);
-            conn.set_send_window(self.send_window - step);
+            let step = (congestion_window / 4).clamp(WINDOW_STEP_MIN, WINDOW_STEP_MAX);
+            conn.set_send_window(window - step.min(window / 4));
         }
-        drained
+        outcome.drained
+    }
+
+    /// The streams that are ready, the most urgent first, together with those of the same priority.
+    /// Of those, who has waited longest comes first.
+    fn take_ready(&mut self) -> Vec<Vec<u64>> {
+        let mut ready = std::mem::take(&mut self.ready);
+        let send = |id: &u64| self.table.get(id).map(|stream| &stream.send);
+        let priority = |id: &u64| send(id).map_or(0, |send| send.priority);
+        let served_at = |id: &u64| send(id).map_or(0, |send| send.served_at);
+        ready.sort_unstable_by_key(|id| (Reverse(priority(id)), served_at(id)));
+        ready
+            .chunk_by(|a, b| priority(a) == priority(b))
+            .map(<[u64]>::to_vec)
+            .collect()
+    }
+
+    /// Hands over one share of a stream.
+    fn serve(&mut self, conn: &mut quinn::Connection, id: u64, outcome: &mut Outcome) -> Flushed {
+        let Some(Stream { send, .. }) = self.table.get_mut(&id) else {
+            return Flushed::Done;
+        };
+        let before = send.queue.len();
+        let flushed = send.flush(conn, id);
+        let taken = before - send.queue.len();
+        self.queued_bytes -= taken;
+        if taken > 0 {
+            self.clock += 1;
+            send.served_at = self.clock;
+        }
+        if send.above_high_water && send.queue.len() <= self.low_water {
+            send.above_high_water = false;
+            outcome.drained.push(id);
+        }
+        outcome.blocked |= flushed == Flushed::Blocked;
+        send.ready = flushed == Flushed::Share;
+        flushed
     }
 
     /// Opens what waits for it, as far as the peer's limit allows. The state machine opens streams
-    /// only in order, so IDs that were jumped over are opened too: RFC 9000 section 2.1 has the peer
-    /// do the same.
+    /// only in order, so IDs that were jumped over are opened too: RFC 9000 section 2.1 has the
+    /// peer do the same.
     fn open_waiting(&mut self, conn: &mut quinn::Connection) {
         for dir in [Dir::Bi, Dir::Uni] {
             while let Some(&index) = self.own[dir as usize].waiting.first() {
@@ -361,7 +355,9 @@ impl Streams {
     }
 
     fn opened(&mut self, conn: &mut quinn::Connection, id: u64) {
-        let Some(stream) = self.table.get_mut(&id) else { return };
+        let Some(stream) = self.table.get_mut(&id) else {
+            return;
+        };
         let sid = stream_id(id);
         if let Some(code) = stream.receive.stop_when_opened.take() {
             let _ = conn.recv_stream(sid).stop(varint(code));
@@ -408,12 +404,20 @@ impl Streams {
             }
         };
         let receive = Receive::new(dir == Dir::Bi);
-        self.table.insert(id, Stream { send: Send::new(state), receive });
+        self.table.insert(
+            id,
+            Stream {
+                send: Send::new(state),
+                receive,
+            },
+        );
         Ok(())
     }
 
     fn make_ready(&mut self, id: u64) {
-        let Some(stream) = self.table.get_mut(&id) else { return };
+        let Some(stream) = self.table.get_mut(&id) else {
+            return;
+        };
         let send = &mut stream.send;
         let wants = send.state == SendState::Open && (send.fin || !send.queue.is_empty());
         if wants && !send.ready {
@@ -423,7 +427,9 @@ impl Streams {
     }
 
     fn abandon_sending(&mut self, id: u64) {
-        let Some(stream) = self.table.get_mut(&id) else { return };
+        let Some(stream) = self.table.get_mut(&id) else {
+            return;
+        };
         self.queued_bytes -= stream.send.queue.len();
         stream.send.queue.clear();
         stream.send.above_high_water = false;
@@ -432,7 +438,9 @@ impl Streams {
     }
 
     fn forget_if_over(&mut self, id: u64) {
-        let Some(stream) = self.table.get(&id) else { return };
+        let Some(stream) = self.table.get(&id) else {
+            return;
+        };
         let sending_over = matches!(stream.send.state, SendState::Absent | SendState::Reset);
         // A stream that waits to be opened only to be reset still has to be.
         let waits = self.is_own(id) && self.own[dir(id) as usize].waiting.contains(&index(id));
@@ -446,146 +454,13 @@ impl Streams {
     }
 }
 
-impl OwnStreams {
-    /// Takes `index` into use. False when it had been used before.
-    fn claim(&mut self, index: u64) -> bool {
-        if index >= self.next {
-            if index > self.next {
-                self.skipped.push(self.next..index);
-            }
-            self.next = index + 1;
-            return true;
-        }
-        let Some(at) = self.skipped.iter().position(|range| range.contains(&index)) else {
-            return false;
-        };
-        let range = self.skipped.swap_remove(at);
-        let parts = [range.start..index, index + 1..range.end];
-        self.skipped.extend(parts.into_iter().filter(|part| !part.is_empty()));
-        true
-    }
-}
-
-impl Send {
-    fn new(state: SendState) -> Self {
-        Self {
-            state,
-            queue: SendQueue::default(),
-            fin: false,
-            reset_when_opened: None,
-            ready: false,
-            served_at: 0,
-            above_high_water: false,
-            priority: 0,
-        }
-    }
-
-    /// Hands over one share of the queue, and the FIN when nothing is left in front of it.
-    fn flush(&mut self, conn: &mut quinn::Connection, id: u64) -> Flushed {
-        if self.state != SendState::Open {
-            return Flushed::Done;
-        }
-        let mut stream = conn.send_stream(stream_id(id));
-        let mut share = SHARE;
-        while !self.queue.is_empty() {
-            let pieces = self.queue.pieces();
-            let count = pieces_within(pieces, share);
-            match stream.write_chunks(&mut pieces[..count]) {
-                Ok(written) => {
-                    self.queue.taken(written.chunks, written.bytes);
-                    share = share.saturating_sub(written.bytes);
-                }
-                Err(quinn::WriteError::Blocked) => return Flushed::Blocked,
-                // The event that says why is on its way.
-                Err(quinn::WriteError::Stopped(_) | quinn::WriteError::ClosedStream) => {
-                    return Flushed::Done;
-                }
-            }
-            if share == 0 && !self.queue.is_empty() {
-                return Flushed::Share;
-            }
-        }
-        if self.fin {
-            self.state = SendState::Finished;
-            let _ = stream.finish();
-        }
-        Flushed::Done
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Flushed {
-    Done,
-    /// The peer's limits or the send window hold the rest back.
-    Blocked,
-    /// More could go, but others are to have a turn.
-    Share,
-}
-
-impl Receive {
-    fn new(open: bool) -> Self {
-        Self { open, paused: false, held_back: false, announced: false, stop_when_opened: None }
-    }
-
-    /// True the first time until the next read.
-    fn announce(&mut self) -> bool {
-        !std::mem::replace(&mut self.announced, true)
-    }
-}
-
-fn read_stream(conn: &mut quinn::Connection, id: u64) -> Read {
-    let mut data = Chunks::default();
-    let mut stream = conn.recv_stream(stream_id(id));
-    let Ok(mut chunks) = stream.read(true) else { return Read::Nothing };
-    let read = loop {
-        match chunks.next(usize::MAX) {
-            Ok(Some(chunk)) => data.push(chunk.bytes),
-            Ok(None) => break Read::Data { data, fin: true },
-            Err(quinn::ReadError::Blocked) if data.is_empty() => break Read::Nothing,
-            Err(quinn::ReadError::Blocked) => break Read::Data { data, fin: false },
-            Err(quinn::ReadError::Reset(code)) => {
-                break Read::Reset { error_code: code.into_inner() };
-            }
-        }
-    };
-    // Whether credit is due is seen at the next `poll_transmit`, which always follows.
-    let _ = chunks.finalize();
-    read
-}
-
-/// How many pieces make up a share: whole ones, and at least one.
-fn pieces_within(pieces: &[Bytes], share: usize) -> usize {
-    let mut sum = 0;
-    let fits = |piece: &&Bytes| {
-        let fits = sum < share;
-        sum += piece.len();
-        fits
-    };
-    pieces.iter().take_while(fits).count()
-}
-
-fn stream_id(id: u64) -> StreamId {
-    varint(id).into()
-}
-
-fn dir(id: u64) -> Dir {
-    stream_id(id).dir()
-}
-
-fn index(id: u64) -> u64 {
-    id >> 2
-}
-
-/// Numbers that are checked where they come in.
-fn varint(value: u64) -> VarInt {
-    VarInt::from_u64(value).unwrap_or(VarInt::MAX)
-}
-
 /// asyncio's default watermarks are 64 and 16 KiB, for one kernel socket with a buffer of its own
 /// behind it. The state machine's window is that buffer here.
 const HIGH_WATER: usize = 256 << 10;
 const LOW_WATER: usize = 64 << 10;
-/// What one stream hands over before the next one has its turn.
-const SHARE: usize = 64 << 10;
+/// The state machine holds what is in flight and as much again to be sent next, more would only make
+/// `StreamWritable` come too early. It is never less than this.
+const WINDOW_MIN: u64 = 256 << 10;
 /// How much room there must be before a full window is filled up again.
-const WINDOW_STEP: u64 = 128 << 10;
+const WINDOW_STEP_MIN: u64 = 16 << 10;
+const WINDOW_STEP_MAX: u64 = 128 << 10;

@@ -118,10 +118,19 @@ impl PacketObserver for Inner {
         }
         for (_, _, frame) in Frames::new(payload) {
             let Frame::Ack(ack) = frame else { continue };
-            let covered = state.sealed.iter().rev().copied().find(|&number| ack.covers(number));
+            let covered = state
+                .sealed
+                .iter()
+                .rev()
+                .copied()
+                .find(|&number| ack.covers(number));
             match covered {
                 Some(number) => state.acknowledged(number),
-                None if state.sealed.back().is_some_and(|&newest| ack.largest > newest) => {
+                None if state
+                    .sealed
+                    .back()
+                    .is_some_and(|&newest| ack.largest > newest) =>
+                {
                     state.send_again = !state.pings.is_empty();
                 }
                 None => continue,
@@ -178,7 +187,10 @@ fn rewrite_close_frame(frame: &mut [u8], frame_type: u64) -> Option<()> {
     let reason_len = length.checked_sub(filler as u64)?;
     frame[0] = 0x1c;
     put_varint(&mut frame[length_at..length_at + filler], frame_type);
-    put_varint(&mut frame[length_at + filler..length_at + filler + length_len], reason_len);
+    put_varint(
+        &mut frame[length_at + filler..length_at + filler + length_len],
+        reason_len,
+    );
     Some(())
 }
 
@@ -223,7 +235,13 @@ mod tests {
         inner.sealing(Space::Data, 10, &mut [0x01]);
         watch.expect_ping(2);
         inner.opened(Space::Data, &ack(11, 0));
-        assert_eq!(watch.poll_pings().unwrap(), PingNews { answered: vec![], send_again: true });
+        assert_eq!(
+            watch.poll_pings().unwrap(),
+            PingNews {
+                answered: vec![],
+                send_again: true
+            }
+        );
         inner.sealing(Space::Data, 12, &mut [0x01]);
         inner.opened(Space::Data, &ack(10, 0));
         assert_eq!(watch.poll_pings().unwrap().answered, [1]);

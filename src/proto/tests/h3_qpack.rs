@@ -1,5 +1,6 @@
-//! QPACK: the RFC's examples byte for byte, every symbol of the Huffman code, both halves against each other, and the
-//! limits. (Against another implementation it is tested from Python, with pylsqpack.)
+//! QPACK: the RFC's examples byte for byte, every symbol of the Huffman code, both halves against
+//! each other, and the limits. (Against another implementation it is tested from Python, with
+//! pylsqpack.)
 
 mod h3_common;
 
@@ -11,11 +12,23 @@ use uringcore_proto::h3::qpack::{
 use uringcore_proto::h3::{Code, ConnectionError};
 
 fn decoder(max_table_capacity: usize, blocked_streams: usize) -> Decoder {
-    Decoder::new(DecoderSettings { max_table_capacity, blocked_streams, max_field_section_size: 65_536 })
+    Decoder::new(DecoderSettings {
+        max_table_capacity,
+        blocked_streams,
+        max_field_section_size: 65_536,
+    })
 }
 
-fn encoder(table_capacity: usize, may_block: bool, peer_capacity: u64, peer_blocked: u64) -> Encoder {
-    let mut encoder = Encoder::new(EncoderSettings { table_capacity, may_block });
+fn encoder(
+    table_capacity: usize,
+    may_block: bool,
+    peer_capacity: u64,
+    peer_blocked: u64,
+) -> Encoder {
+    let mut encoder = Encoder::new(EncoderSettings {
+        table_capacity,
+        may_block,
+    });
     encoder.handle_settings(peer_capacity, peer_blocked);
     encoder
 }
@@ -52,12 +65,24 @@ fn rfc_9204_appendix_b() {
 
     // B.1: literal field line with name reference.
     let section = b"\x00\x00\x51\x0b/index.html";
-    assert_eq!(decoded(&mut decoder, 0, section), fields(&[(":path", "/index.html")]));
-    assert_eq!(decoder.take_instructions(), None, "no dynamic reference, nothing to acknowledge");
+    assert_eq!(
+        decoded(&mut decoder, 0, section),
+        fields(&[(":path", "/index.html")])
+    );
+    assert_eq!(
+        decoder.take_instructions(),
+        None,
+        "no dynamic reference, nothing to acknowledge"
+    );
 
     // B.2: capacity 220, two insertions; a section that is blocked until they arrive.
     let section = b"\x03\x81\x10\x11";
-    assert_eq!(decoder.decode(4, section), Ok(Decoded::Blocked { required_insert_count: 2 }));
+    assert_eq!(
+        decoder.decode(4, section),
+        Ok(Decoded::Blocked {
+            required_insert_count: 2
+        })
+    );
     decoder
         .handle_encoder_stream(b"\x3f\xbd\x01\xc0\x0fwww.example.com\xc1\x0c/sample/path")
         .unwrap();
@@ -69,7 +94,9 @@ fn rfc_9204_appendix_b() {
     assert_eq!(decoder.take_instructions().as_deref(), Some(&b"\x84"[..]));
 
     // B.3: speculative insertion with a literal name.
-    decoder.handle_encoder_stream(b"\x4acustom-key\x0ccustom-value").unwrap();
+    decoder
+        .handle_encoder_stream(b"\x4acustom-key\x0ccustom-value")
+        .unwrap();
     assert_eq!(decoder.take_instructions().as_deref(), Some(&b"\x01"[..]));
 
     // B.4: duplicate, then a section with relative references; the stream is cancelled afterwards.
@@ -77,7 +104,11 @@ fn rfc_9204_appendix_b() {
     let section = b"\x05\x00\x80\xc1\x81";
     assert_eq!(
         decoded(&mut decoder, 8, section),
-        fields(&[(":authority", "www.example.com"), (":path", "/"), ("custom-key", "custom-value")])
+        fields(&[
+            (":authority", "www.example.com"),
+            (":path", "/"),
+            ("custom-key", "custom-value")
+        ])
     );
     // (The RFC cancels stream 8 instead of decoding it.)
     assert_eq!(decoder.take_instructions().as_deref(), Some(&b"\x88"[..]));
@@ -85,17 +116,25 @@ fn rfc_9204_appendix_b() {
     assert_eq!(decoder.take_instructions().as_deref(), Some(&b"\x48"[..]));
 
     // B.5: insertion with a dynamic name reference that evicts the oldest entry.
-    decoder.handle_encoder_stream(b"\x81\x0dcustom-value2").unwrap();
+    decoder
+        .handle_encoder_stream(b"\x81\x0dcustom-value2")
+        .unwrap();
     assert_eq!(decoder.insert_count(), 5);
     // The evicted entry, absolute index 0, with base 5.
     let evicted = decoder.decode(12, b"\x06\x00\x84");
-    assert_eq!(connection_code(evicted.unwrap_err()), Code::QPACK_DECOMPRESSION_FAILED);
+    assert_eq!(
+        connection_code(evicted.unwrap_err()),
+        Code::QPACK_DECOMPRESSION_FAILED
+    );
 }
 
 #[test]
 fn rfc_7541_appendix_c_4_huffman_examples() {
     let examples: [(&str, &[u8]); 4] = [
-        ("www.example.com", b"\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff"),
+        (
+            "www.example.com",
+            b"\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff",
+        ),
         ("no-cache", b"\xa8\xeb\x10\x64\x9c\xbf"),
         ("custom-key", b"\x25\xa8\x49\xe9\x5b\xa9\x7d\x7f"),
         ("custom-value", b"\x25\xa8\x49\xe9\x5b\xb8\xe8\xb4\xbf"),
@@ -114,7 +153,11 @@ fn rfc_7541_appendix_c_4_huffman_examples() {
 #[test]
 fn every_huffman_symbol_survives_alone_and_among_others() {
     for symbol in 0..=255u8 {
-        for text in [vec![symbol], vec![symbol; 9], vec![b'a', symbol, b'0', symbol, 0xff, symbol]] {
+        for text in [
+            vec![symbol],
+            vec![symbol; 9],
+            vec![b'a', symbol, b'0', symbol, 0xff, symbol],
+        ] {
             let mut code = Vec::new();
             huffman::encode(&text, &mut code);
             let mut back = Vec::new();
@@ -129,7 +172,11 @@ fn bad_huffman_padding_and_eos_are_refused() {
     let mut out = Vec::new();
     // EOS itself, padding of a whole byte, padding that is not all ones, an unfinished long code.
     for bad in [&b"\xff\xff\xff\xff"[..], b"\x1f\xff", b"\x18", b"\xff\xfe"] {
-        assert_eq!(huffman::decode(bad, &mut out), Err(huffman::Invalid), "{bad:x?}");
+        assert_eq!(
+            huffman::decode(bad, &mut out),
+            Err(huffman::Invalid),
+            "{bad:x?}"
+        );
     }
     out.clear();
     // "a" is 00011; its padding is 111.
@@ -137,7 +184,8 @@ fn bad_huffman_padding_and_eos_are_refused() {
     assert_eq!(out, b"a");
 }
 
-/// Runs the same list of header lists through an encoder and a decoder that exchange their instruction streams.
+/// Runs the same list of header lists through an encoder and a decoder that exchange their
+/// instruction streams.
 fn exchange(may_block: bool, feed_byte_by_byte: bool) -> (usize, usize) {
     let mut encoder = encoder(4096, may_block, 4096, 16);
     let mut decoder = decoder(4096, 16);
@@ -185,7 +233,10 @@ fn repeated_fields_shrink_to_references() {
     for may_block in [false, true] {
         for byte_by_byte in [false, true] {
             let (first, last) = exchange(may_block, byte_by_byte);
-            assert!(last * 2 < first, "{last} of {first} bytes (may_block {may_block})");
+            assert!(
+                last * 2 < first,
+                "{last} of {first} bytes (may_block {may_block})"
+            );
         }
     }
 }
@@ -196,11 +247,17 @@ fn without_may_block_nothing_unacknowledged_is_referenced() {
     let mut decoder = decoder(4096, 0);
     let list = [("x-repeated", "value"), ("x-more", "of it")];
     for stream in 0..10 {
-        // The encoder stream never arrives: a decoder that allows no blocking must still decode everything.
+        // The encoder stream never arrives: a decoder that allows no blocking must still decode
+        // everything.
         let section = encode(&mut encoder, stream * 4, &list);
         assert_eq!(decoded(&mut decoder, stream * 4, &section), fields(&list));
     }
-    assert!(encoder.take_instructions().is_some_and(|bytes| bytes.len() > 3), "it did insert");
+    assert!(
+        encoder
+            .take_instructions()
+            .is_some_and(|bytes| bytes.len() > 3),
+        "it did insert"
+    );
 }
 
 #[test]
@@ -216,18 +273,23 @@ fn may_block_stays_within_the_peers_limit() {
         }
     }
     assert_eq!(blocked.len(), 2);
-    decoder.handle_encoder_stream(&encoder.take_instructions().unwrap()).unwrap();
+    decoder
+        .handle_encoder_stream(&encoder.take_instructions().unwrap())
+        .unwrap();
     for (stream_id, section) in blocked {
         assert_eq!(decoded(&mut decoder, stream_id, &section), fields(&list));
     }
-    encoder.handle_decoder_stream(&decoder.take_instructions().unwrap()).unwrap();
+    encoder
+        .handle_decoder_stream(&decoder.take_instructions().unwrap())
+        .unwrap();
 }
 
 #[test]
 fn a_full_table_evicts_only_what_nobody_needs() {
     let mut encoder = encoder(256, true, 256, 100);
     let mut decoder = decoder(256, 100);
-    // Twice each, so that each is inserted; acknowledgments are withheld, so that nothing may be evicted.
+    // Twice each, so that each is inserted; acknowledgments are withheld, so that nothing may be
+    // evicted.
     let mut sections = Vec::new();
     for round in 0..40u64 {
         let value = format!("value-{:03}", round / 2);
@@ -235,13 +297,20 @@ fn a_full_table_evicts_only_what_nobody_needs() {
         let section = encode(&mut encoder, round * 4, &list);
         sections.push((round * 4, section, fields(&list)));
     }
-    decoder.handle_encoder_stream(&encoder.take_instructions().unwrap()).unwrap();
+    decoder
+        .handle_encoder_stream(&encoder.take_instructions().unwrap())
+        .unwrap();
     let inserted = decoder.insert_count();
-    assert!(inserted > 0 && inserted <= 256 / 33, "{inserted} insertions");
+    assert!(
+        inserted > 0 && inserted <= 256 / 33,
+        "{inserted} insertions"
+    );
     for (stream_id, section, expected) in sections {
         assert_eq!(decoded(&mut decoder, stream_id, &section), expected);
     }
-    encoder.handle_decoder_stream(&decoder.take_instructions().unwrap()).unwrap();
+    encoder
+        .handle_decoder_stream(&decoder.take_instructions().unwrap())
+        .unwrap();
     // Now that all is acknowledged, new entries push the old out.
     for round in 0..6u64 {
         let value = format!("later-{:03}", round / 2);
@@ -250,10 +319,39 @@ fn a_full_table_evicts_only_what_nobody_needs() {
         if let Some(instructions) = encoder.take_instructions() {
             decoder.handle_encoder_stream(&instructions).unwrap();
         }
-        assert_eq!(decoded(&mut decoder, 1000 + round * 4, &section), fields(&list));
-        encoder.handle_decoder_stream(&decoder.take_instructions().unwrap_or_default()).unwrap();
+        assert_eq!(
+            decoded(&mut decoder, 1000 + round * 4, &section),
+            fields(&list)
+        );
+        encoder
+            .handle_decoder_stream(&decoder.take_instructions().unwrap_or_default())
+            .unwrap();
     }
     assert!(decoder.insert_count() > inserted);
+}
+
+#[test]
+fn acknowledgments_wait_for_company_but_insertions_and_cancellations_do_not() {
+    let mut decoder = decoder(220, 16);
+    assert!(!decoder.wants_flush());
+    decoder
+        .handle_encoder_stream(b"\x3f\xbd\x01\xc0\x0fwww.example.com")
+        .unwrap();
+    assert!(decoder.wants_flush(), "an insertion");
+    decoder.take_instructions();
+    let mut sections = 0;
+    while !decoder.wants_flush() {
+        decoded(&mut decoder, 4, b"\x02\x00\x80");
+        sections += 1;
+        assert!(sections < 100, "acknowledgments have to be sent some time");
+    }
+    assert!(sections > 1);
+    assert_eq!(
+        decoder.take_instructions().map(|bytes| bytes.len()),
+        Some(sections)
+    );
+    decoder.cancel_stream(8);
+    assert!(decoder.wants_flush(), "a cancellation");
 }
 
 #[test]
@@ -261,7 +359,11 @@ fn secrets_are_never_indexed() {
     let mut encoder = encoder(4096, false, 4096, 16);
     encoder.take_instructions();
     for stream in 0..4 {
-        let section = encode(&mut encoder, stream * 4, &[("authorization", "Basic c2VjcmV0"), ("cookie", "k=1")]);
+        let section = encode(
+            &mut encoder,
+            stream * 4,
+            &[("authorization", "Basic c2VjcmV0"), ("cookie", "k=1")],
+        );
         // Literal with name reference, N and T set: static 84 and 5.
         assert_eq!(&section[..4], b"\x00\x00\x7f\x45");
     }
@@ -276,16 +378,30 @@ fn faults_on_the_encoder_stream() {
         ("static name that does not exist", b"\x3f\x45\xff\x24\x01a"),
         ("dynamic name that does not exist", b"\x3f\x45\x80\x01a"),
         ("duplicate of nothing", b"\x3f\x45\x00"),
-        ("entry larger than the table", b"\x3f\x02\xc0\x0fwww.example.com"),
+        (
+            "entry larger than the table",
+            b"\x3f\x02\xc0\x0fwww.example.com",
+        ),
         ("invalid Huffman code", b"\x3f\x45\xc0\x84\xff\xff\xff\xff"),
-        ("integer overflow", b"\x3f\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"),
+        (
+            "integer overflow",
+            b"\x3f\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+        ),
     ];
     for (what, bytes) in cases {
-        let error = decoder(4096, 16).handle_encoder_stream(bytes).expect_err(what);
+        let error = decoder(4096, 16)
+            .handle_encoder_stream(bytes)
+            .expect_err(what);
         assert_eq!(error.code, Code::QPACK_ENCODER_STREAM_ERROR, "{what}");
         let mut decoder = decoder(4096, 16);
-        let result = bytes.iter().try_for_each(|byte| decoder.handle_encoder_stream(&[*byte]));
-        assert_eq!(result.expect_err(what).code, Code::QPACK_ENCODER_STREAM_ERROR, "{what}, byte by byte");
+        let result = bytes
+            .iter()
+            .try_for_each(|byte| decoder.handle_encoder_stream(&[*byte]));
+        assert_eq!(
+            result.expect_err(what).code,
+            Code::QPACK_ENCODER_STREAM_ERROR,
+            "{what}, byte by byte"
+        );
     }
 }
 
@@ -305,13 +421,20 @@ fn faults_on_the_decoder_stream() {
         ("acknowledgment of nothing", &b"\x84"[..]),
         ("increment of zero", b"\x00"),
         ("increment beyond what was sent", b"\x01"),
-        ("integer overflow", b"\x3f\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"),
+        (
+            "integer overflow",
+            b"\x3f\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+        ),
     ] {
-        let error = encoder(4096, false, 4096, 16).handle_decoder_stream(bytes).expect_err(what);
+        let error = encoder(4096, false, 4096, 16)
+            .handle_decoder_stream(bytes)
+            .expect_err(what);
         assert_eq!(error.code, Code::QPACK_DECODER_STREAM_ERROR, "{what}");
     }
     // A cancellation of a stream without sections is no error (RFC 9204 section 2.2.2.2).
-    encoder(4096, false, 4096, 16).handle_decoder_stream(b"\x48").unwrap();
+    encoder(4096, false, 4096, 16)
+        .handle_decoder_stream(b"\x48")
+        .unwrap();
 }
 
 #[test]
@@ -325,7 +448,10 @@ fn faults_in_field_sections() {
         ("no such static entry", b"\x00\x00\xff\x24"),
         ("dynamic reference without insert count", b"\x00\x00\x80"),
         ("post-base reference without insert count", b"\x00\x00\x10"),
-        ("post-base name reference without insert count", b"\x00\x00\x00\x01a"),
+        (
+            "post-base name reference without insert count",
+            b"\x00\x00\x00\x01a",
+        ),
         ("string longer than the section", b"\x00\x00\x51\x0b/index"),
         ("section ends inside an integer", b"\x00\x00\xff"),
         ("invalid Huffman code", b"\x00\x00\x51\x84\xff\xff\xff\xff"),
@@ -336,7 +462,11 @@ fn faults_in_field_sections() {
             Err(error) => error,
             Ok(other) => panic!("{what}: {other:?}"),
         };
-        assert_eq!(connection_code(error), Code::QPACK_DECOMPRESSION_FAILED, "{what}");
+        assert_eq!(
+            connection_code(error),
+            Code::QPACK_DECOMPRESSION_FAILED,
+            "{what}"
+        );
     }
 }
 
@@ -345,7 +475,10 @@ fn too_many_blocked_streams_are_an_error() {
     let mut decoder = decoder(220, 2);
     let section = b"\x03\x81\x10\x11";
     for stream_id in [0, 4, 0] {
-        assert!(matches!(decoder.decode(stream_id, section), Ok(Decoded::Blocked { .. })));
+        assert!(matches!(
+            decoder.decode(stream_id, section),
+            Ok(Decoded::Blocked { .. })
+        ));
     }
     let error = decoder.decode(8, section).unwrap_err();
     assert_eq!(connection_code(error), Code::QPACK_DECOMPRESSION_FAILED);

@@ -41,14 +41,21 @@ fn twenty_streams(mut pair: Pair) -> Pair {
         }
         (0..20).all(|n| pair.server.finished(server, n * 4))
     });
-    pair.run_until("20 MiB back", |pair| (0..20).all(|n| pair.client.finished(client, n * 4)));
+    pair.run_until("20 MiB back", |pair| {
+        (0..20).all(|n| pair.client.finished(client, n * 4))
+    });
     for n in 0..20 {
-        assert!(pair.client.received(client, n * 4) == pattern(n * 4, length), "stream {}", n * 4);
+        assert!(
+            pair.client.received(client, n * 4) == pattern(n * 4, length),
+            "stream {}",
+            n * 4
+        );
     }
     let is_finished = |id| move |event: &Event| *event == Event::StreamFinished { stream_id: id };
     pair.run_until("all FINs being acknowledged", |pair| {
         (0..20).all(|n| {
-            pair.client.has(client, is_finished(n * 4)) && pair.server.has(server, is_finished(n * 4))
+            pair.client.has(client, is_finished(n * 4))
+                && pair.server.has(server, is_finished(n * 4))
         })
     });
     pair
@@ -57,12 +64,22 @@ fn twenty_streams(mut pair: Pair) -> Pair {
 #[test]
 fn twenty_streams_of_a_mebibyte_both_ways() {
     let pair = twenty_streams(Pair::default_pair());
-    assert!(pair.elapsed() < Duration::from_secs(20), "took {:?}", pair.elapsed());
+    assert!(
+        pair.elapsed() < Duration::from_secs(20),
+        "took {:?}",
+        pair.elapsed()
+    );
 }
 
 #[test]
 fn twenty_streams_survive_loss_reordering_duplication_and_corruption() {
-    let link = Link { loss: 5, reorder: 5, duplicate: 2, corrupt: 1, ..Link::default() };
+    let link = Link {
+        loss: 5,
+        reorder: 5,
+        duplicate: 2,
+        corrupt: 1,
+        ..Link::default()
+    };
     let mut pair = twenty_streams(Pair::default_pair().link(link));
     let key = pair.client.endpoint.keys().next().unwrap();
     let stats = pair.client.endpoint.connection(key).unwrap().stats();
@@ -83,9 +100,12 @@ fn data_of_a_turn_comes_in_one_event() {
     let (client, server) = pair.establish();
     let conn = pair.client.endpoint.connection(client).unwrap();
     for _ in 0..50 {
-        conn.send_stream(0, Bytes::from_static(&[7; 100]), false).unwrap();
+        conn.send_stream(0, Bytes::from_static(&[7; 100]), false)
+            .unwrap();
     }
-    pair.run_until("5,000 bytes", |pair| pair.server.received(server, 0).len() == 5_000);
+    pair.run_until("5,000 bytes", |pair| {
+        pair.server.received(server, 0).len() == 5_000
+    });
     assert_eq!(pair.server.streams[&(server, 0)].events, 1);
 }
 
@@ -94,14 +114,20 @@ fn stream_ids_are_those_of_the_rfc_and_are_not_taken_by_asking() {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
     let conn = pair.client.endpoint.connection(client).unwrap();
-    assert_eq!((conn.next_stream_id(false), conn.next_stream_id(true)), (0, 2));
+    assert_eq!(
+        (conn.next_stream_id(false), conn.next_stream_id(true)),
+        (0, 2)
+    );
     assert_eq!(conn.next_stream_id(false), 0);
     conn.send_stream(0, Bytes::new(), false).unwrap();
     assert_eq!(conn.next_stream_id(false), 4);
     conn.send_stream(2, Bytes::new(), true).unwrap();
     assert_eq!(conn.next_stream_id(true), 6);
     let conn = pair.server.endpoint.connection(server).unwrap();
-    assert_eq!((conn.next_stream_id(false), conn.next_stream_id(true)), (1, 3));
+    assert_eq!(
+        (conn.next_stream_id(false), conn.next_stream_id(true)),
+        (1, 3)
+    );
 }
 
 #[test]
@@ -110,14 +136,26 @@ fn wrong_stream_uses_are_refused() {
     let (client, server) = pair.establish();
     let conn = pair.client.endpoint.connection(client).unwrap();
     let data = || Bytes::from_static(b"x");
-    assert_eq!(conn.send_stream(1, data(), false), Err(StreamError::Unknown));
-    assert_eq!(conn.send_stream(3, data(), false), Err(StreamError::WrongDirection));
-    assert_eq!(conn.send_stream(1 << 62, data(), false), Err(StreamError::OutOfRange));
+    assert_eq!(
+        conn.send_stream(1, data(), false),
+        Err(StreamError::Unknown)
+    );
+    assert_eq!(
+        conn.send_stream(3, data(), false),
+        Err(StreamError::WrongDirection)
+    );
+    assert_eq!(
+        conn.send_stream(1 << 62, data(), false),
+        Err(StreamError::OutOfRange)
+    );
     assert_eq!(conn.stop_stream(2, 0), Err(StreamError::WrongDirection));
     assert_eq!(conn.stop_stream(5, 0), Err(StreamError::Unknown));
     assert_eq!(conn.reset_stream(0, 1 << 62), Err(StreamError::OutOfRange));
     conn.send_stream(0, data(), true).unwrap();
-    assert_eq!(conn.send_stream(0, data(), false), Err(StreamError::Finished));
+    assert_eq!(
+        conn.send_stream(0, data(), false),
+        Err(StreamError::Finished)
+    );
     conn.send_stream(4, data(), false).unwrap();
     conn.reset_stream(4, 9).unwrap();
     assert_eq!(conn.send_stream(4, data(), false), Err(StreamError::Reset));
@@ -128,9 +166,17 @@ fn wrong_stream_uses_are_refused() {
     pair.run_until("the answer", |pair| pair.client.finished(client, 0));
     pair.run_for(Duration::from_secs(1));
     let conn = pair.server.endpoint.connection(server).unwrap();
-    assert_eq!(conn.send_stream(0, data(), false), Err(StreamError::Unknown), "over, forgotten");
+    assert_eq!(
+        conn.send_stream(0, data(), false),
+        Err(StreamError::Unknown),
+        "over, forgotten"
+    );
     let conn = pair.client.endpoint.connection(client).unwrap();
-    assert_eq!(conn.send_stream(0, data(), false), Err(StreamError::Finished), "over");
+    assert_eq!(
+        conn.send_stream(0, data(), false),
+        Err(StreamError::Finished),
+        "over"
+    );
 }
 
 #[test]
@@ -139,10 +185,15 @@ fn skipped_stream_ids_can_be_used_later() {
     let (client, server) = pair.establish();
     let conn = pair.client.endpoint.connection(client).unwrap();
     for id in [12, 0, 8, 4] {
-        conn.send_stream(id, Bytes::copy_from_slice(&[id as u8]), true).unwrap();
+        conn.send_stream(id, Bytes::copy_from_slice(&[id as u8]), true)
+            .unwrap();
         assert_eq!(conn.next_stream_id(false), 16);
     }
-    pair.run_until("four streams", |p| [0, 4, 8, 12].iter().all(|&id| p.server.finished(server, id)));
+    pair.run_until("four streams", |p| {
+        [0, 4, 8, 12]
+            .iter()
+            .all(|&id| p.server.finished(server, id))
+    });
     for id in [0, 4, 8, 12] {
         assert_eq!(pair.server.received(server, id), [id as u8]);
     }
@@ -154,19 +205,29 @@ fn reset_carries_its_code_and_drops_what_is_queued() {
     let (client, server) = pair.establish();
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.send_stream(0, pattern(1, 4 << 20), false).unwrap();
-    pair.run_until("some data", |pair| !pair.server.received(server, 0).is_empty());
+    pair.run_until("some data", |pair| {
+        !pair.server.received(server, 0).is_empty()
+    });
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.reset_stream(0, 0x1234).unwrap();
     assert_eq!(conn.send_queue_bytes(0), 0);
     assert_eq!(conn.stats().send_queue_bytes, 0);
-    let is_reset =
-        |event: &Event| *event == Event::StreamReset { stream_id: 0, error_code: 0x1234 };
+    let is_reset = |event: &Event| {
+        *event
+            == Event::StreamReset {
+                stream_id: 0,
+                error_code: 0x1234,
+            }
+    };
     pair.run_until("the reset", |pair| pair.server.has(server, is_reset));
     assert!(!pair.server.finished(server, 0));
     // The other direction lives.
     let conn = pair.server.endpoint.connection(server).unwrap();
-    conn.send_stream(0, Bytes::from_static(b"still here"), true).unwrap();
-    pair.run_until("the other direction", |pair| pair.client.finished(client, 0));
+    conn.send_stream(0, Bytes::from_static(b"still here"), true)
+        .unwrap();
+    pair.run_until("the other direction", |pair| {
+        pair.client.finished(client, 0)
+    });
 }
 
 #[test]
@@ -175,16 +236,36 @@ fn stop_sending_carries_its_code_and_is_answered_by_a_reset() {
     let (client, server) = pair.establish();
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.send_stream(0, pattern(1, 4 << 20), false).unwrap();
-    pair.run_until("some data", |pair| !pair.server.received(server, 0).is_empty());
+    pair.run_until("some data", |pair| {
+        !pair.server.received(server, 0).is_empty()
+    });
     let before = pair.server.received(server, 0).len();
-    pair.server.endpoint.connection(server).unwrap().stop_stream(0, 77).unwrap();
-    let is_stop = |event: &Event| *event == Event::StopSending { stream_id: 0, error_code: 77 };
+    pair.server
+        .endpoint
+        .connection(server)
+        .unwrap()
+        .stop_stream(0, 77)
+        .unwrap();
+    let is_stop = |event: &Event| {
+        *event
+            == Event::StopSending {
+                stream_id: 0,
+                error_code: 77,
+            }
+    };
     pair.run_until("the stop", |pair| pair.client.has(client, is_stop));
     let conn = pair.client.endpoint.connection(client).unwrap();
-    assert_eq!(conn.send_stream(0, Bytes::new(), true), Err(StreamError::Reset));
+    assert_eq!(
+        conn.send_stream(0, Bytes::new(), true),
+        Err(StreamError::Reset)
+    );
     assert_eq!(conn.send_queue_bytes(0), 0);
     pair.run_for(Duration::from_secs(2));
-    assert_eq!(pair.server.received(server, 0).len(), before, "nothing is delivered any more");
+    assert_eq!(
+        pair.server.received(server, 0).len(),
+        before,
+        "nothing is delivered any more"
+    );
     let conn = pair.server.endpoint.connection(server).unwrap();
     assert_eq!(conn.stop_stream(0, 77), Err(StreamError::Unknown));
 }
@@ -208,11 +289,23 @@ fn streams_beyond_the_peers_limit_wait_their_turn() {
     // One is given up while it waits: the peer must see it all the same, or it would wait for ever.
     conn.reset_stream(80, 5).unwrap();
     pair.run_until("the first streams", |pair| {
-        pair.server.streams.values().filter(|received| received.fin).count() >= 5
+        pair.server
+            .streams
+            .values()
+            .filter(|received| received.fin)
+            .count()
+            >= 5
     });
     let server = pair.server.streams.keys().next().unwrap().0;
     assert!(pair.server.streams.len() <= 5);
-    assert!(pair.client.endpoint.connection(key).unwrap().send_queue_bytes(156) == 3_000);
+    assert!(
+        pair.client
+            .endpoint
+            .connection(key)
+            .unwrap()
+            .send_queue_bytes(156)
+            == 3_000
+    );
     pair.run_until("all streams", |pair| {
         let unanswered: Vec<u64> = (pair.server.streams.iter())
             .filter(|((_, id), received)| received.fin && id % 4 == 0 && received.events > 0)
@@ -221,18 +314,36 @@ fn streams_beyond_the_peers_limit_wait_their_turn() {
         for id in unanswered {
             pair.server.streams.get_mut(&(server, id)).unwrap().events = 0;
             let conn = pair.server.endpoint.connection(server).unwrap();
-            conn.send_stream(id, Bytes::from_static(b"ok"), true).unwrap();
+            conn.send_stream(id, Bytes::from_static(b"ok"), true)
+                .unwrap();
         }
-        let is_reset = |event: &Event| *event == Event::StreamReset { stream_id: 80, error_code: 5 };
-        if pair.server.has(server, is_reset) && pair.server.streams.get(&(server, 80)).is_none() {
+        let is_reset = |event: &Event| {
+            *event
+                == Event::StreamReset {
+                    stream_id: 80,
+                    error_code: 5,
+                }
+        };
+        if pair.server.has(server, is_reset) && !pair.server.streams.contains_key(&(server, 80)) {
             pair.server.streams.entry((server, 80)).or_default().fin = true;
             let conn = pair.server.endpoint.connection(server).unwrap();
             conn.send_stream(80, Bytes::new(), true).unwrap();
         }
-        pair.server.streams.values().filter(|received| received.fin).count() == 80
+        pair.server
+            .streams
+            .values()
+            .filter(|received| received.fin)
+            .count()
+            == 80
     });
-    for id in (0..40).flat_map(|n| [n * 4, n * 4 + 2]).filter(|&id| id != 80) {
-        assert!(pair.server.received(server, id) == pattern(id, 3_000), "stream {id}");
+    for id in (0..40)
+        .flat_map(|n| [n * 4, n * 4 + 2])
+        .filter(|&id| id != 80)
+    {
+        assert!(
+            pair.server.received(server, id) == pattern(id, 3_000),
+            "stream {id}"
+        );
     }
 }
 
@@ -248,15 +359,30 @@ fn watermarks_are_crossed_once_each_way() {
     assert_eq!(conn.send_queue_bytes(0), 500_000);
     let writable = |pair: &Pair, id| {
         let wanted = Event::StreamWritable { stream_id: id };
-        pair.client.events.iter().filter(|(_, event)| *event == wanted).count()
+        pair.client
+            .events
+            .iter()
+            .filter(|(_, event)| *event == wanted)
+            .count()
     };
     pair.exchange();
     assert_eq!(writable(&pair, 0), 0, "still above");
     pair.run_until("the low watermark", |pair| writable(pair, 0) == 1);
-    let left = pair.client.endpoint.connection(client).unwrap().send_queue_bytes(0);
+    let left = pair
+        .client
+        .endpoint
+        .connection(client)
+        .unwrap()
+        .send_queue_bytes(0);
     assert!(left <= 20_000, "{left} bytes");
-    pair.run_until("all data", |pair| pair.server.received(server, 0).len() == 500_000);
-    assert_eq!((writable(&pair, 0), writable(&pair, 4)), (1, 0), "once, and only who was above");
+    pair.run_until("all data", |pair| {
+        pair.server.received(server, 0).len() == 500_000
+    });
+    assert_eq!(
+        (writable(&pair, 0), writable(&pair, 4)),
+        (1, 0),
+        "once, and only who was above"
+    );
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.send_stream(0, pattern(1, 200_000), true).unwrap();
     pair.run_until("the low watermark again", |pair| writable(pair, 0) == 2);
@@ -268,20 +394,42 @@ fn a_paused_stream_gives_no_credit_and_the_others_flow() {
     let mut pair = Pair::new(client, server);
     let (client, server) = pair.establish();
     let conn = pair.client.endpoint.connection(client).unwrap();
-    conn.send_stream(0, Bytes::from_static(b"x"), false).unwrap();
-    pair.run_until("the stream", |pair| !pair.server.received(server, 0).is_empty());
-    pair.server.endpoint.connection(server).unwrap().pause_stream(0);
+    conn.send_stream(0, Bytes::from_static(b"x"), false)
+        .unwrap();
+    pair.run_until("the stream", |pair| {
+        !pair.server.received(server, 0).is_empty()
+    });
+    pair.server
+        .endpoint
+        .connection(server)
+        .unwrap()
+        .pause_stream(0);
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.send_stream(0, pattern(1, 1_000_000), true).unwrap();
     conn.send_stream(4, pattern(2, 1_000_000), true).unwrap();
     pair.run_until("the other stream", |pair| pair.server.finished(server, 4));
     pair.run_for(Duration::from_secs(5));
     assert_eq!(pair.server.received(server, 0).len(), 1, "nothing is read");
-    let left = pair.client.endpoint.connection(client).unwrap().send_queue_bytes(0);
-    assert!(left >= 900_000, "at most one window left the sender, {left} bytes did not");
-    pair.server.endpoint.connection(server).unwrap().resume_stream(0);
+    let left = pair
+        .client
+        .endpoint
+        .connection(client)
+        .unwrap()
+        .send_queue_bytes(0);
+    assert!(
+        left >= 900_000,
+        "at most one window left the sender, {left} bytes did not"
+    );
+    pair.server
+        .endpoint
+        .connection(server)
+        .unwrap()
+        .resume_stream(0);
     pair.exchange();
-    assert!(pair.server.received(server, 0).len() >= 90_000, "the window is read at once");
+    assert!(
+        pair.server.received(server, 0).len() >= 90_000,
+        "the window is read at once"
+    );
     pair.run_until("all of it", |pair| pair.server.finished(server, 0));
     assert!(pair.server.received(server, 0)[1..] == pattern(1, 1_000_000));
 }
@@ -291,19 +439,34 @@ fn what_arrived_on_a_paused_stream_is_delivered_when_the_peer_closes() {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
     let conn = pair.client.endpoint.connection(client).unwrap();
-    conn.send_stream(0, Bytes::from_static(b"a"), false).unwrap();
-    pair.run_until("the stream", |pair| !pair.server.received(server, 0).is_empty());
-    pair.server.endpoint.connection(server).unwrap().pause_stream(0);
+    conn.send_stream(0, Bytes::from_static(b"a"), false)
+        .unwrap();
+    pair.run_until("the stream", |pair| {
+        !pair.server.received(server, 0).is_empty()
+    });
+    pair.server
+        .endpoint
+        .connection(server)
+        .unwrap()
+        .pause_stream(0);
     let conn = pair.client.endpoint.connection(client).unwrap();
-    conn.send_stream(0, Bytes::from_static(b"bc"), true).unwrap();
+    conn.send_stream(0, Bytes::from_static(b"bc"), true)
+        .unwrap();
     pair.run_for(Duration::from_secs(1));
     assert_eq!(pair.server.received(server, 0), b"a");
     let now = pair.now;
-    pair.client.endpoint.connection(client).unwrap().close(now, 0, None, b"");
+    pair.client
+        .endpoint
+        .connection(client)
+        .unwrap()
+        .close(now, 0, None, b"");
     pair.run_until("the close", |pair| pair.server.closed(server).is_some());
     assert_eq!(pair.server.received(server, 0), b"abc");
     assert!(pair.server.finished(server, 0));
-    assert_eq!(pair.server.closed(server).unwrap().3, CloseKind::PeerApplication);
+    assert_eq!(
+        pair.server.closed(server).unwrap().3,
+        CloseKind::PeerApplication
+    );
 }
 
 #[test]
@@ -320,11 +483,18 @@ fn streams_share_the_send_window_fairly() {
         conn.send_stream(n * 4, pattern(n, 4 << 20), true).unwrap();
     }
     pair.run_until("half of it", |pair| {
-        (0..7).map(|n| pair.server.received(server, n * 4).len()).sum::<usize>() > 14 << 20
+        (0..7)
+            .map(|n| pair.server.received(server, n * 4).len())
+            .sum::<usize>()
+            > 14 << 20
     });
     for n in 0..7 {
         let share = pair.server.received(server, n * 4).len();
-        assert!((1_500_000..2_700_000).contains(&share), "stream {} got {share} bytes", n * 4);
+        assert!(
+            (1_500_000..2_700_000).contains(&share),
+            "stream {} got {share} bytes",
+            n * 4
+        );
     }
 }
 
@@ -350,14 +520,20 @@ fn a_server_opens_streams_too() {
     let (client, server) = pair.establish();
     let conn = pair.server.endpoint.connection(server).unwrap();
     let (bidi, uni) = (conn.next_stream_id(false), conn.next_stream_id(true));
-    conn.send_stream(bidi, Bytes::from_static(b"hello"), false).unwrap();
-    conn.send_stream(uni, Bytes::from_static(b"one way"), true).unwrap();
+    conn.send_stream(bidi, Bytes::from_static(b"hello"), false)
+        .unwrap();
+    conn.send_stream(uni, Bytes::from_static(b"one way"), true)
+        .unwrap();
     pair.run_until("both", |pair| {
         pair.client.received(client, bidi) == b"hello" && pair.client.finished(client, uni)
     });
     let conn = pair.client.endpoint.connection(client).unwrap();
-    conn.send_stream(bidi, Bytes::from_static(b"hi"), true).unwrap();
-    assert_eq!(conn.send_stream(uni, Bytes::new(), true), Err(StreamError::WrongDirection));
+    conn.send_stream(bidi, Bytes::from_static(b"hi"), true)
+        .unwrap();
+    assert_eq!(
+        conn.send_stream(uni, Bytes::new(), true),
+        Err(StreamError::WrongDirection)
+    );
     pair.run_until("the answer", |pair| pair.server.finished(server, bidi));
 }
 
@@ -365,7 +541,12 @@ fn a_server_opens_streams_too() {
 fn an_empty_stream_is_a_fin_alone() {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
-    pair.client.endpoint.connection(client).unwrap().send_stream(0, Bytes::new(), true).unwrap();
+    pair.client
+        .endpoint
+        .connection(client)
+        .unwrap()
+        .send_stream(0, Bytes::new(), true)
+        .unwrap();
     pair.run_until("the FIN", |pair| pair.server.finished(server, 0));
     assert!(pair.server.received(server, 0).is_empty());
     assert_eq!(pair.server.streams[&(server, 0)].events, 1);

@@ -47,7 +47,11 @@ pub(crate) fn client_config(tls: &ClientTls<'_>) -> Result<ClientCrypto, ConfigE
     let provider = provider_with(tls.cipher_suites)?;
     let verifier = match tls.verify {
         false => ServerVerifier::accept_all(&provider),
-        true => ServerVerifier::new(&provider, load_roots("roots", tls.roots)?, tls.check_hostname)?,
+        true => ServerVerifier::new(
+            &provider,
+            load_roots("roots", tls.roots)?,
+            tls.check_hostname,
+        )?,
     };
     let builder = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])
@@ -81,8 +85,9 @@ pub(crate) fn server_config(tls: &ServerTls<'_>) -> Result<ServerCrypto, ConfigE
                 ClientAuth::Optional(_) => verifier.allow_unauthenticated(),
                 _ => verifier,
             };
-            let verifier =
-                verifier.build().map_err(|e| ConfigError::new("client_auth", e.to_string()))?;
+            let verifier = verifier
+                .build()
+                .map_err(|e| ConfigError::new("client_auth", e.to_string()))?;
             builder.with_client_cert_verifier(verifier)
         }
     };
@@ -91,7 +96,8 @@ pub(crate) fn server_config(tls: &ServerTls<'_>) -> Result<ServerCrypto, ConfigE
         .with_single_cert(non_empty("cert_chain", chain)?, key.clone_key())
         .map_err(|e| identity_error("cert_chain", "key", &e))?;
     config.alpn_protocols = checked_alpn(tls.alpn)?;
-    // A client that lists AES-256 first would cost a fifth of a handshake more: SHA-384 has no hardware path.
+    // A client that lists AES-256 first would cost a fifth of a handshake more: SHA-384 has no
+    // hardware path.
     config.ignore_client_order = true;
     if let Some(key_log) = &tls.key_log {
         config.key_log = key_log.clone();
@@ -107,7 +113,10 @@ pub(crate) fn token_key() -> Arc<dyn HandshakeTokenKey> {
 
 /// The key of stateless reset tokens (RFC 9000 section 10.3.2), random when none is given.
 pub(crate) fn reset_key(key: Option<[u8; 32]>) -> Arc<dyn HmacKey> {
-    Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &key.unwrap_or_else(random_bytes)))
+    Arc::new(hmac::Key::new(
+        hmac::HMAC_SHA256,
+        &key.unwrap_or_else(random_bytes),
+    ))
 }
 
 fn random_bytes<const N: usize>() -> [u8; N] {
@@ -116,7 +125,8 @@ fn random_bytes<const N: usize>() -> [u8; N] {
     bytes
 }
 
-/// The provider with these suites in this order. AES-128-GCM first by default, which rustls does not do.
+/// The provider with these suites in this order. AES-128-GCM first by default, which rustls does
+/// not do.
 fn provider_with(suites: Option<&[CipherSuite]>) -> Result<Arc<CryptoProvider>, ConfigError> {
     const DEFAULT: &[CipherSuite] = &[
         CipherSuite::Aes128GcmSha256,
@@ -164,13 +174,17 @@ fn load_roots(field: &'static str, roots: &Roots) -> Result<LoadedRoots, ConfigE
     }
     for (index, certificate) in given.iter().enumerate() {
         store.add(certificate.clone()).map_err(|e| {
-            ConfigError::new(field, format!("certificate {} cannot be used: {e}", index + 1))
+            ConfigError::new(
+                field,
+                format!("certificate {} cannot be used: {e}", index + 1),
+            )
         })?;
     }
     Ok(LoadedRoots { store, given })
 }
 
-/// Reading and parsing the system's store takes milliseconds, and hosts make a setup per connection.
+/// Reading and parsing the system's store takes milliseconds, and hosts make a setup per
+/// connection.
 fn system_roots(field: &'static str) -> Result<RootCertStore, ConfigError> {
     type Source = [Option<OsString>; 2];
     static CACHE: Mutex<Option<(Source, RootCertStore)>> = Mutex::new(None);
@@ -184,7 +198,10 @@ fn system_roots(field: &'static str) -> Result<RootCertStore, ConfigError> {
     let (added, _) = store.add_parsable_certificates(loaded.certs);
     if added == 0 {
         let errors: Vec<_> = loaded.errors.iter().map(ToString::to_string).collect();
-        let message = format!("the system's certificate store is empty: {}", errors.join(", "));
+        let message = format!(
+            "the system's certificate store is empty: {}",
+            errors.join(", ")
+        );
         return Err(ConfigError::new(field, message));
     }
     *cache = Some((source, store.clone()));
@@ -193,7 +210,10 @@ fn system_roots(field: &'static str) -> Result<RootCertStore, ConfigError> {
 
 /// RFC 7301 section 3.1: names are 1 to 255 bytes long.
 fn checked_alpn(names: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, ConfigError> {
-    match names.iter().find(|name| name.is_empty() || name.len() > 255) {
+    match names
+        .iter()
+        .find(|name| name.is_empty() || name.len() > 255)
+    {
         Some(name) => {
             let message = format!("a protocol name has {} bytes, must be 1 to 255", name.len());
             Err(ConfigError::new("alpn", message))
@@ -212,11 +232,7 @@ fn non_empty(
     }
 }
 
-fn identity_error(
-    chain: &'static str,
-    key: &'static str,
-    error: &rustls::Error,
-) -> ConfigError {
+fn identity_error(chain: &'static str, key: &'static str, error: &rustls::Error) -> ConfigError {
     match error {
         rustls::Error::InconsistentKeys(_) => {
             ConfigError::new(key, "the private key does not belong to the certificate")

@@ -1,4 +1,5 @@
-//! Packet and header keys: rustls' own, behind the state machine's traits, with a [`Tap`] on the clear text.
+//! Packet and header keys: rustls' own, behind the state machine's traits, with a [`Tap`] on the
+//! clear text.
 //!
 //! Not here: where keys come from (`session`), and Retry, which has no keys (`retry`).
 
@@ -40,7 +41,10 @@ pub(super) fn wrap_early(
     keys: quic::DirectionalKeys,
     tap: &Arc<Tap>,
 ) -> (Box<dyn crypto::HeaderKey>, Box<dyn crypto::PacketKey>) {
-    (Box::new(HeaderKey(keys.header)), packet_key(keys.packet, Space::Data, tap))
+    (
+        Box::new(HeaderKey(keys.header)),
+        packet_key(keys.packet, Space::Data, tap),
+    )
 }
 
 fn packet_key(
@@ -48,7 +52,11 @@ fn packet_key(
     space: Space,
     tap: &Arc<Tap>,
 ) -> Box<dyn crypto::PacketKey> {
-    Box::new(PacketKey { key, space, tap: tap.clone() })
+    Box::new(PacketKey {
+        key,
+        space,
+        tap: tap.clone(),
+    })
 }
 
 struct PacketKey {
@@ -105,7 +113,8 @@ impl crypto::PacketKey for PacketKey {
 struct HeaderKey(Box<dyn quic::HeaderProtectionKey>);
 
 impl HeaderKey {
-    /// The first byte, the bytes that may hold the packet number, and the sample (RFC 9001 section 5.4.2).
+    /// The first byte, the bytes that may hold the packet number, and the sample (RFC 9001 section
+    /// 5.4.2).
     fn parts<'a>(
         &self,
         pn_offset: usize,
@@ -121,12 +130,16 @@ impl HeaderKey {
 impl crypto::HeaderKey for HeaderKey {
     fn decrypt(&self, pn_offset: usize, packet: &mut [u8]) {
         let (first, number, sample) = self.parts(pn_offset, packet);
-        self.0.decrypt_in_place(sample, first, number).expect("the sample has the key's length");
+        self.0
+            .decrypt_in_place(sample, first, number)
+            .expect("the sample has the key's length");
     }
 
     fn encrypt(&self, pn_offset: usize, packet: &mut [u8]) {
         let (first, number, sample) = self.parts(pn_offset, packet);
-        self.0.encrypt_in_place(sample, first, number).expect("the sample has the key's length");
+        self.0
+            .encrypt_in_place(sample, first, number)
+            .expect("the sample has the key's length");
     }
 
     fn sample_size(&self) -> usize {

@@ -3,7 +3,8 @@
 use quinn_proto::{TransportError, TransportErrorCode, coding::Codec};
 use rustls::{AlertDescription, CertificateError, Error};
 
-/// The transport error for a failed handshake (RFC 9001 section 4.8): 0x0100 plus the alert, in a CRYPTO frame.
+/// The transport error for a failed handshake (RFC 9001 section 4.8): 0x0100 plus the alert, in a
+/// CRYPTO frame.
 pub(super) fn transport_error(error: &Error, alert: Option<AlertDescription>) -> TransportError {
     let alert = alert.unwrap_or(AlertDescription::InternalError);
     TransportError {
@@ -23,7 +24,9 @@ fn describe(error: &Error) -> String {
             | CertificateError::NotValidForNameContext { .. }),
         ) => format!("certificate verification failed: hostname mismatch: {error}"),
         Error::InvalidCertificate(error) => format!("certificate verification failed: {error}"),
-        Error::NoCertificatesPresented => "the peer sent no certificate, and one is required".into(),
+        Error::NoCertificatesPresented => {
+            "the peer sent no certificate, and one is required".into()
+        }
         Error::NoApplicationProtocol => "no common application protocol (ALPN)".into(),
         other => format!("TLS handshake failed: {other}"),
     }
@@ -33,7 +36,9 @@ fn describe(error: &Error) -> String {
 pub(crate) fn describe_alert(alert: u8) -> String {
     let meaning = match AlertDescription::from(alert) {
         AlertDescription::HandshakeFailure => "the peer found no common security parameters",
-        AlertDescription::BadCertificate => "the peer found our certificate corrupt or for another name",
+        AlertDescription::BadCertificate => {
+            "the peer found our certificate corrupt or for another name"
+        }
         AlertDescription::UnsupportedCertificate => "the peer does not support our certificate",
         AlertDescription::CertificateRevoked => "the peer says that our certificate is revoked",
         AlertDescription::CertificateExpired => {
@@ -46,7 +51,9 @@ pub(crate) fn describe_alert(alert: u8) -> String {
         AlertDescription::ProtocolVersion => "the peer does not support TLS 1.3",
         AlertDescription::UnrecognisedName => "the peer does not know the server name",
         AlertDescription::CertificateRequired => "the peer requires a certificate of us",
-        AlertDescription::NoApplicationProtocol => "the peer knows none of our application protocols (ALPN)",
+        AlertDescription::NoApplicationProtocol => {
+            "the peer knows none of our application protocols (ALPN)"
+        }
         _ => "the peer raised a TLS alert",
     };
     format!("{meaning} (alert {alert})")

@@ -19,8 +19,8 @@ pub(super) fn tag(original_dst_cid: &[u8], packet: &[&[u8]]) -> [u8; TAG_LEN] {
     tag
 }
 
-/// Whether `payload` ends with the right tag. The tag authenticates nobody, so comparing it takes no care: its key is
-/// public.
+/// Whether `payload` ends with the right tag. The tag authenticates nobody, so comparing it takes
+/// no care: its key is public.
 pub(super) fn is_valid(original_dst_cid: &[u8], header: &[u8], payload: &[u8]) -> bool {
     match payload.split_last_chunk::<TAG_LEN>() {
         Some((payload, received)) => tag(original_dst_cid, &[header, payload]) == *received,
@@ -29,18 +29,22 @@ pub(super) fn is_valid(original_dst_cid: &[u8], header: &[u8], payload: &[u8]) -
 }
 
 fn pseudo_packet(original_dst_cid: &[u8], packet: &[&[u8]]) -> Vec<u8> {
-    let length = u8::try_from(original_dst_cid.len()).expect("a connection ID has 20 bytes at most");
+    let length =
+        u8::try_from(original_dst_cid.len()).expect("a connection ID has 20 bytes at most");
     let mut result = vec![length];
     result.extend_from_slice(original_dst_cid);
-    packet.iter().for_each(|part| result.extend_from_slice(part));
+    packet
+        .iter()
+        .for_each(|part| result.extend_from_slice(part));
     result
 }
 
 const KEY_V1: [u8; 16] = [
     0xbe, 0x0c, 0x69, 0x0b, 0x9f, 0x66, 0x57, 0x5a, 0x1d, 0x76, 0x6b, 0x54, 0xe3, 0x68, 0xc8, 0x4e,
 ];
-const NONCE_V1: [u8; 12] =
-    [0x46, 0x15, 0x99, 0xd3, 0x5d, 0x63, 0x2b, 0xf2, 0x23, 0x98, 0x25, 0xbb];
+const NONCE_V1: [u8; 12] = [
+    0x46, 0x15, 0x99, 0xd3, 0x5d, 0x63, 0x2b, 0xf2, 0x23, 0x98, 0x25, 0xbb,
+];
 
 #[cfg(test)]
 mod tests {
@@ -51,12 +55,13 @@ mod tests {
     fn tag_of_the_rfc_example() {
         let original = [0x83, 0x94, 0xc8, 0xf0, 0x3e, 0x51, 0x57, 0x08];
         let header = [
-            0xff, 0x00, 0x00, 0x00, 0x01, 0x00, 0x08, 0xf0, 0x67, 0xa5, 0x50, 0x2a, 0x42, 0x62, 0xb5,
+            0xff, 0x00, 0x00, 0x00, 0x01, 0x00, 0x08, 0xf0, 0x67, 0xa5, 0x50, 0x2a, 0x42, 0x62,
+            0xb5,
         ];
         let mut payload = b"token".to_vec();
         payload.extend([
-            0x04, 0xa2, 0x65, 0xba, 0x2e, 0xff, 0x4d, 0x82, 0x90, 0x58, 0xfb, 0x3f, 0x0f, 0x24, 0x96,
-            0xba,
+            0x04, 0xa2, 0x65, 0xba, 0x2e, 0xff, 0x4d, 0x82, 0x90, 0x58, 0xfb, 0x3f, 0x0f, 0x24,
+            0x96, 0xba,
         ]);
         assert!(is_valid(&original, &header, &payload));
         payload[2] ^= 1;

@@ -1,7 +1,8 @@
 //! The crypto session that the QUIC state machine drives (RFC 9001), over `rustls::quic`.
 //!
-//! Ours rather than quinn-proto's own adapter, because this is where what quinn-proto lacks gets in: transport parameters
-//! pass through as bytes, keys are wrapped, versions are chosen. Not here: the keys themselves (`keys`).
+//! Ours rather than quinn-proto's own adapter, because this is where what quinn-proto lacks gets
+//! in: transport parameters pass through as bytes, keys are wrapped, versions are chosen. Not here:
+//! the keys themselves (`keys`).
 
 use std::{any::Any, io::Cursor, sync::Arc};
 
@@ -24,7 +25,8 @@ use super::{
     tap::{Space, Tap},
 };
 
-/// What the QUIC layer wants to know of a session. Handed out as the state machine's `handshake_data`.
+/// What the QUIC layer wants to know of a session. Handed out as the state machine's
+/// `handshake_data`.
 pub(crate) struct SessionDetails {
     pub tap: Arc<Tap>,
     /// The application protocol, once the server has chosen it.
@@ -82,7 +84,12 @@ impl crypto::ServerConfig for ServerCrypto {
         dst_cid: &ConnectionId,
     ) -> Result<Keys, UnsupportedVersion> {
         let version = known_version(version)?;
-        Ok(initial_keys(version, dst_cid, Side::Server, &Arc::default()))
+        Ok(initial_keys(
+            version,
+            dst_cid,
+            Side::Server,
+            &Arc::default(),
+        ))
     }
 
     fn retry_tag(&self, _version: u32, orig_dst_cid: &ConnectionId, packet: &[u8]) -> [u8; 16] {
@@ -159,13 +166,17 @@ impl crypto::Session for Session {
     /// A `Vec<CertificateDer<'static>>`, leaf first.
     fn peer_identity(&self) -> Option<Box<dyn Any>> {
         let certificates = self.inner.peer_certificates()?;
-        let owned: Vec<CertificateDer<'static>> =
-            certificates.iter().map(|c| c.clone().into_owned()).collect();
+        let owned: Vec<CertificateDer<'static>> = certificates
+            .iter()
+            .map(|c| c.clone().into_owned())
+            .collect();
         Some(Box::new(owned))
     }
 
     fn early_crypto(&self) -> Option<(Box<dyn crypto::HeaderKey>, Box<dyn crypto::PacketKey>)> {
-        self.inner.zero_rtt_keys().map(|early| keys::wrap_early(early, &self.tap))
+        self.inner
+            .zero_rtt_keys()
+            .map(|early| keys::wrap_early(early, &self.tap))
     }
 
     fn early_data_accepted(&self) -> Option<bool> {
@@ -180,7 +191,9 @@ impl crypto::Session for Session {
     }
 
     fn read_handshake(&mut self, buf: &[u8]) -> Result<bool, TransportError> {
-        self.inner.read_hs(buf).map_err(|e| transport_error(&e, self.inner.alert()))?;
+        self.inner
+            .read_hs(buf)
+            .map_err(|e| transport_error(&e, self.inner.alert()))?;
         let first_time = !self.told_handshake_data && self.has_handshake_data();
         self.told_handshake_data |= first_time;
         Ok(first_time)
@@ -189,7 +202,10 @@ impl crypto::Session for Session {
     fn transport_parameters(&self) -> Result<Option<TransportParameters>, TransportError> {
         match self.inner.quic_transport_parameters() {
             None => Ok(None),
-            Some(bytes) => Ok(Some(TransportParameters::read(self.side(), &mut Cursor::new(bytes))?)),
+            Some(bytes) => Ok(Some(TransportParameters::read(
+                self.side(),
+                &mut Cursor::new(bytes),
+            )?)),
         }
     }
 
@@ -219,7 +235,10 @@ impl crypto::Session for Session {
         label: &[u8],
         context: &[u8],
     ) -> Result<(), ExportKeyingMaterialError> {
-        match self.inner.export_keying_material(output, label, Some(context)) {
+        match self
+            .inner
+            .export_keying_material(output, label, Some(context))
+        {
             Ok(_) => Ok(()),
             Err(_) => Err(ExportKeyingMaterialError),
         }
@@ -232,7 +251,11 @@ fn initial_keys(version: Version, dst_cid: &ConnectionId, side: Side, tap: &Arc<
         Side::Client => rustls::Side::Client,
         Side::Server => rustls::Side::Server,
     };
-    keys::wrap(initial_suite().keys(dst_cid, side, version), Space::Initial, tap)
+    keys::wrap(
+        initial_suite().keys(dst_cid, side, version),
+        Space::Initial,
+        tap,
+    )
 }
 
 fn initial_suite() -> Suite {

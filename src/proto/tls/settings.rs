@@ -17,7 +17,10 @@ pub struct ConfigError {
 
 impl ConfigError {
     pub fn new(field: &'static str, message: impl Into<String>) -> Self {
-        Self { field, message: message.into() }
+        Self {
+            field,
+            message: message.into(),
+        }
     }
 }
 
@@ -29,13 +32,15 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// The certificate authorities that a client trusts, or that a server accepts client certificates from.
+/// The certificate authorities that a client trusts, or that a server accepts client certificates
+/// from.
 #[derive(Debug, Clone)]
 pub enum Roots {
-    /// The operating system's store (`SSL_CERT_FILE` and `SSL_CERT_DIR` are honoured). Read once a process.
+    /// The operating system's store (`SSL_CERT_FILE` and `SSL_CERT_DIR` are honoured). Read once a
+    /// process.
     System,
-    /// Exactly these certificates, PEM. A certificate that the peer presents itself may be among them: it is then
-    /// trusted as it stands, authority or not.
+    /// Exactly these certificates, PEM. A certificate that the peer presents itself may be among
+    /// them: it is then trusted as it stands, authority or not.
     Pem(Vec<u8>),
     /// The system's and these.
     SystemAndPem(Vec<u8>),
@@ -74,7 +79,10 @@ impl Identity {
 
 impl Clone for Identity {
     fn clone(&self) -> Self {
-        Self { cert_chain: self.cert_chain.clone(), key: self.key.clone_key() }
+        Self {
+            cert_chain: self.cert_chain.clone(),
+            key: self.key.clone_key(),
+        }
     }
 }
 

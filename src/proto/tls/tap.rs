@@ -1,7 +1,8 @@
 //! A tap on a connection's packets where they are still, or again, in the clear.
 //!
-//! The QUIC state machine keeps packet numbers and acknowledgements to itself. Its packet keys are ours though, and they
-//! see every payload before it is sealed and after it is opened. Nothing here knows what is in a payload.
+//! The QUIC state machine keeps packet numbers and acknowledgements to itself. Its packet keys are
+//! ours though, and they see every payload before it is sealed and after it is opened. Nothing here
+//! knows what is in a payload.
 
 use std::sync::{
     Arc, OnceLock,

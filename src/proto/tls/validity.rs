@@ -1,6 +1,8 @@
-//! The two dates of a certificate (RFC 5280 section 4.1.2.5), for the one case in which webpki does not get that far.
+//! The two dates of a certificate (RFC 5280 section 4.1.2.5), for the one case in which webpki does
+//! not get that far.
 //!
-//! Not a certificate parser: it walks over the fields before the dates and reads nothing behind them.
+//! Not a certificate parser: it walks over the fields before the dates and reads nothing behind
+//! them.
 
 use std::time::Duration;
 
@@ -20,11 +22,19 @@ impl Validity {
     pub fn check(&self, now: UnixTime) -> Result<(), Error> {
         if now.as_secs() < self.not_before.as_secs() {
             let not_before = self.not_before;
-            return Err(CertificateError::NotValidYetContext { time: now, not_before }.into());
+            return Err(CertificateError::NotValidYetContext {
+                time: now,
+                not_before,
+            }
+            .into());
         }
         if now.as_secs() > self.not_after.as_secs() {
             let not_after = self.not_after;
-            return Err(CertificateError::ExpiredContext { time: now, not_after }.into());
+            return Err(CertificateError::ExpiredContext {
+                time: now,
+                not_after,
+            }
+            .into());
         }
         Ok(())
     }
@@ -41,7 +51,10 @@ impl Validity {
         let (validity, _) = element(rest, SEQUENCE)?;
         let (not_before, rest) = time(validity)?;
         let (not_after, _) = time(rest)?;
-        Some(Self { not_before, not_after })
+        Some(Self {
+            not_before,
+            not_after,
+        })
     }
 }
 
@@ -56,7 +69,12 @@ fn element(input: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
         0..=0x7f => (usize::from(length), rest),
         0x81..=0x84 => {
             let (bytes, rest) = rest.split_at_checked(usize::from(length & 0x7f))?;
-            (bytes.iter().fold(0, |sum, &byte| sum << 8 | usize::from(byte)), rest)
+            (
+                bytes
+                    .iter()
+                    .fold(0, |sum, &byte| sum << 8 | usize::from(byte)),
+                rest,
+            )
         }
         _ => return None,
     };
@@ -84,16 +102,22 @@ fn time(input: &[u8]) -> Option<(UnixTime, &[u8])> {
     let seconds = days * 86_400 + field(6)? * 3_600 + field(8)? * 60 + field(10)?;
     // A time before 1970 counts as 1970.
     let seconds = u64::try_from(seconds).unwrap_or(0);
-    Some((UnixTime::since_unix_epoch(Duration::from_secs(seconds)), rest))
+    Some((
+        UnixTime::since_unix_epoch(Duration::from_secs(seconds)),
+        rest,
+    ))
 }
 
 fn number(digits: &[u8]) -> Option<i64> {
     digits.iter().try_fold(0, |sum, digit| {
-        digit.is_ascii_digit().then(|| sum * 10 + i64::from(digit - b'0'))
+        digit
+            .is_ascii_digit()
+            .then(|| sum * 10 + i64::from(digit - b'0'))
     })
 }
 
-/// Days in the proleptic Gregorian calendar. Years begin in March here, so that a leap day comes last.
+/// Days in the proleptic Gregorian calendar. Years begin in March here, so that a leap day comes
+/// last.
 fn days_since_1970(year: i64, month: i64, day: i64) -> Option<i64> {
     if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
@@ -129,7 +153,8 @@ mod tests {
     #[test]
     fn both_forms_of_time_are_read() {
         let utc = |text: &str| [&[UTC_TIME, text.len() as u8], text.as_bytes()].concat();
-        let general = |text: &str| [&[GENERALIZED_TIME, text.len() as u8], text.as_bytes()].concat();
+        let general =
+            |text: &str| [&[GENERALIZED_TIME, text.len() as u8], text.as_bytes()].concat();
         let seconds = |der: &[u8]| time(der).map(|(at, _)| at.as_secs());
         assert_eq!(seconds(&utc("700101000001Z")), Some(1));
         assert_eq!(seconds(&utc("491231235959Z")), Some(2_524_607_999));

@@ -1,7 +1,8 @@
 //! How a client judges a server's certificate.
 //!
-//! The chain, the dates and the name are rustls-webpki's work. Added here: verification switched off, names not looked
-//! at, and a certificate that the host itself named as trusted although it is no authority.
+//! The chain, the dates and the name are rustls-webpki's work. Added here: verification switched
+//! off, names not looked at, and a certificate that the host itself named as trusted although it is
+//! no authority.
 
 use std::{fmt, sync::Arc};
 
@@ -21,8 +22,8 @@ use rustls::{
 
 use super::{ConfigError, config::LoadedRoots, validity::Validity};
 
-/// The judge of server certificates. A handshake's signature is always checked, whatever else is not: without that a
-/// peer would not even have to own the key of the certificate that it shows.
+/// The judge of server certificates. A handshake's signature is always checked, whatever else is
+/// not: without that a peer would not even have to own the key of the certificate that it shows.
 pub(super) struct ServerVerifier {
     policy: Policy,
     algorithms: WebPkiSupportedAlgorithms,
@@ -41,7 +42,10 @@ enum Policy {
 
 impl ServerVerifier {
     pub fn accept_all(provider: &CryptoProvider) -> Self {
-        Self { policy: Policy::AcceptAll, algorithms: provider.signature_verification_algorithms }
+        Self {
+            policy: Policy::AcceptAll,
+            algorithms: provider.signature_verification_algorithms,
+        }
     }
 
     pub fn new(
@@ -51,13 +55,20 @@ impl ServerVerifier {
     ) -> Result<Self, ConfigError> {
         let algorithms = provider.signature_verification_algorithms;
         if roots.store.is_empty() {
-            return Ok(Self { policy: Policy::RefuseAll, algorithms });
+            return Ok(Self {
+                policy: Policy::RefuseAll,
+                algorithms,
+            });
         }
         let verifier =
             WebPkiServerVerifier::builder_with_provider(Arc::new(roots.store), provider.clone())
                 .build()
                 .map_err(|e| ConfigError::new("roots", e.to_string()))?;
-        let policy = Policy::Chain { verifier, pinned: roots.given, check_hostname };
+        let policy = Policy::Chain {
+            verifier,
+            pinned: roots.given,
+            check_hostname,
+        };
         Ok(Self { policy, algorithms })
     }
 }
@@ -74,7 +85,11 @@ impl ServerCertVerifier for ServerVerifier {
         let (verifier, pinned, check_hostname) = match &self.policy {
             Policy::AcceptAll => return Ok(ServerCertVerified::assertion()),
             Policy::RefuseAll => return Err(CertificateError::UnknownIssuer.into()),
-            Policy::Chain { verifier, pinned, check_hostname } => (verifier, pinned, check_hostname),
+            Policy::Chain {
+                verifier,
+                pinned,
+                check_hostname,
+            } => (verifier, pinned, check_hostname),
         };
         let error = match verifier.verify_server_cert(
             end_entity,
@@ -94,8 +109,9 @@ impl ServerCertVerifier for ServerVerifier {
                 true => Err(error),
                 false => Ok(ServerCertVerified::assertion()),
             },
-            // A self-signed certificate made by `openssl req -x509` says that it is an authority, and webpki refuses
-            // authorities as servers. Who names this very certificate as trusted means it.
+            // A self-signed certificate made by `openssl req -x509` says that it is an authority,
+            // and webpki refuses authorities as servers. Who names this very certificate as trusted
+            // means it.
             _ if pinned.contains(end_entity) => {
                 Validity::of(end_entity)?.check(now)?;
                 if *check_hostname {

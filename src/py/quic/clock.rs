@@ -10,7 +10,10 @@ pub struct Clock {
 
 impl Clock {
     pub fn new() -> Self {
-        Self { base: Instant::now(), origin: None }
+        Self {
+            base: Instant::now(),
+            origin: None,
+        }
     }
 
     /// `now` as an instant. A time before the first one named counts as that one.

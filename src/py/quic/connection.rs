@@ -64,8 +64,9 @@ enum Found {
 impl QuicConnectionCore {
     /// Hands over one turn's events.
     pub fn receive(&self, py: Python<'_>, list: &Bound<'_, PyList>) -> PyResult<()> {
-        let receiver =
-            self.state.with(py, |state| state.receiver.as_ref().map(|call| call.clone_ref(py)));
+        let receiver = self.state.with(py, |state| {
+            state.receiver.as_ref().map(|call| call.clone_ref(py))
+        });
         match receiver {
             Some(receiver) => receiver.bind(py).call1((list,)).map(drop),
             None => {
@@ -126,9 +127,10 @@ impl QuicConnectionCore {
     ) -> PyResult<()> {
         let result = match self.find(py, waiting) {
             Found::Queued(result) => result,
-            Found::Running(endpoint, key) => {
-                endpoint.get().with_connection(py, key, |c, _| run(c))?.unwrap_or(Ok(()))
-            }
+            Found::Running(endpoint, key) => endpoint
+                .get()
+                .with_connection(py, key, |c, _| run(c))?
+                .unwrap_or(Ok(())),
             Found::Over => Ok(()),
         };
         result.or_else(|error| stream_error(stream_id, error))
@@ -180,10 +182,15 @@ impl QuicConnectionCore {
         pending: Pending,
     ) -> PyResult<()> {
         let old = self.state.with(py, |state| {
-            std::mem::replace(&mut state.phase, Phase::Running(endpoint.clone_ref(py), key))
+            std::mem::replace(
+                &mut state.phase,
+                Phase::Running(endpoint.clone_ref(py), key),
+            )
         });
         drop(old);
-        endpoint.get().with_connection(py, key, |connection, _| pending.replay(connection))?;
+        endpoint
+            .get()
+            .with_connection(py, key, |connection, _| pending.replay(connection))?;
         Ok(())
     }
 }
@@ -198,7 +205,14 @@ impl QuicConnectionCore {
         _kwargs: Option<&Bound<'_, PyDict>>,
     ) -> Self {
         let phase = Phase::Idle(Pending::new(is_client));
-        Self { state: GilCell::new(State { phase, receiver: None, queue: VecDeque::new(), notify_finished: false }) }
+        Self {
+            state: GilCell::new(State {
+                phase,
+                receiver: None,
+                queue: VecDeque::new(),
+                notify_finished: false,
+            }),
+        }
     }
 
     // Beginning ----------------------------------------------------------------------------------
@@ -206,9 +220,10 @@ impl QuicConnectionCore {
     /// Says which side this is, before anything else is done.
     fn _set_side(&self, py: Python<'_>, is_client: bool) {
         let old = self.state.with(py, |state| match state.phase {
-            Phase::Idle(_) => {
-                Some(std::mem::replace(&mut state.phase, Phase::Idle(Pending::new(is_client))))
-            }
+            Phase::Idle(_) => Some(std::mem::replace(
+                &mut state.phase,
+                Phase::Idle(Pending::new(is_client)),
+            )),
             _ => None,
         });
         drop(old);
@@ -238,7 +253,9 @@ impl QuicConnectionCore {
             return Err(PyRuntimeError::new_err("connect() may be called once"));
         }
         let held = slf.clone().unbind();
-        let key = endpoint.get().open(py, held, setup, remote, server_name, Some(now))?;
+        let key = endpoint
+            .get()
+            .open(py, held, setup, remote, server_name, Some(now))?;
         let pending = slf.get().take_pending(py)?;
         slf.get().begin(py, endpoint, key, pending)
     }
@@ -247,8 +264,13 @@ impl QuicConnectionCore {
     fn _start_server(slf: &Bound<'_, Self>, setup: &Bound<'_, QuicServerSetup>) -> PyResult<()> {
         let py = slf.py();
         let length = setup.get().shared.connection_id_length;
-        let endpoint = Py::new(py, QuicEndpoint::new_own(py, length, Some(1), Some(setup.get()))?)?;
-        endpoint.get().set_on_accept(py, slf.getattr("_accepted")?.unbind());
+        let endpoint = Py::new(
+            py,
+            QuicEndpoint::new_own(py, length, Some(1), Some(setup.get()))?,
+        )?;
+        endpoint
+            .get()
+            .set_on_accept(py, slf.getattr("_accepted")?.unbind());
         let pending = slf.get().take_pending(py)?;
         let old = slf.get().state.with(py, |state| {
             std::mem::replace(&mut state.phase, Phase::Listening(pending, endpoint))
@@ -268,7 +290,9 @@ impl QuicConnectionCore {
 
     /// Events go to `receiver(list)` from now on; None lets them wait for `next_event`.
     fn _set_receiver(&self, py: Python<'_>, receiver: Option<Py<PyAny>>) {
-        let old = self.state.with(py, |state| std::mem::replace(&mut state.receiver, receiver));
+        let old = self
+            .state
+            .with(py, |state| std::mem::replace(&mut state.receiver, receiver));
         drop(old);
     }
 
@@ -286,26 +310,35 @@ impl QuicConnectionCore {
     /// Whether packets have begun to move (and may have stopped again).
     #[getter]
     fn _is_started(&self, py: Python<'_>) -> bool {
-        self.state.with(py, |state| matches!(state.phase, Phase::Running(..) | Phase::Over(..)))
+        self.state.with(py, |state| {
+            matches!(state.phase, Phase::Running(..) | Phase::Over(..))
+        })
     }
 
     /// Whether the connection is over.
     #[getter]
     fn is_closed(&self, py: Python<'_>) -> bool {
-        self.state.with(py, |state| matches!(state.phase, Phase::Over(..)))
+        self.state
+            .with(py, |state| matches!(state.phase, Phase::Over(..)))
     }
 
     /// Whether the handshake is complete and the connection is open.
     #[getter]
     fn is_established(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(self.running(py, |connection| connection.is_established())?.unwrap_or(false))
+        Ok(self
+            .running(py, |connection| connection.is_established())?
+            .unwrap_or(false))
     }
 
     // Streams ------------------------------------------------------------------------------------
 
     /// The id that the next stream of ours will have. It is taken when something is sent on it.
     #[pyo3(signature = (is_unidirectional = false))]
-    fn get_next_available_stream_id(&self, py: Python<'_>, is_unidirectional: bool) -> PyResult<u64> {
+    fn get_next_available_stream_id(
+        &self,
+        py: Python<'_>,
+        is_unidirectional: bool,
+    ) -> PyResult<u64> {
         let waiting = self.state.with(py, |state| match &state.phase {
             Phase::Idle(pending) | Phase::Listening(pending, _) => {
                 Some(pending.next_stream_id(is_unidirectional))
@@ -315,8 +348,10 @@ impl QuicConnectionCore {
         if let Some(stream_id) = waiting {
             return Ok(stream_id);
         }
-        self.running(py, |connection| connection.next_stream_id(is_unidirectional))?
-            .ok_or_else(|| PyConnectionResetError::new_err("the connection is closed"))
+        self.running(py, |connection| {
+            connection.next_stream_id(is_unidirectional)
+        })?
+        .ok_or_else(|| PyConnectionResetError::new_err("the connection is closed"))
     }
 
     /// Queues data on a stream, which is opened if it is ours and new; `end_stream` finishes it.
@@ -344,7 +379,11 @@ impl QuicConnectionCore {
                 .with_connection(py, key, |c, _| c.send_stream(stream_id, data, end_stream))?
                 .unwrap_or(Ok(())),
             None => {
-                let command = || Command::SendStream { stream_id, data, fin: end_stream };
+                let command = || Command::SendStream {
+                    stream_id,
+                    data,
+                    fin: end_stream,
+                };
                 match self.find(py, command) {
                     Found::Queued(result) => result,
                     _ => Ok(()),
@@ -359,7 +398,10 @@ impl QuicConnectionCore {
         self.stream_command(
             py,
             stream_id,
-            || Command::ResetStream { stream_id, error_code },
+            || Command::ResetStream {
+                stream_id,
+                error_code,
+            },
             |connection| connection.reset_stream(stream_id, error_code),
         )
     }
@@ -369,7 +411,10 @@ impl QuicConnectionCore {
         self.stream_command(
             py,
             stream_id,
-            || Command::StopStream { stream_id, error_code },
+            || Command::StopStream {
+                stream_id,
+                error_code,
+            },
             |connection| connection.stop_stream(stream_id, error_code),
         )
     }
@@ -379,19 +424,24 @@ impl QuicConnectionCore {
         self.stream_command(
             py,
             stream_id,
-            || Command::Priority { stream_id, priority },
+            || Command::Priority {
+                stream_id,
+                priority,
+            },
             |connection| connection.set_priority(stream_id, priority),
         )
     }
 
     /// Reads nothing more from a stream until `resume_stream`: the peer runs out of credit.
     fn pause_stream(&self, py: Python<'_>, stream_id: u64) -> PyResult<()> {
-        self.running(py, |connection| connection.pause_stream(stream_id)).map(drop)
+        self.running(py, |connection| connection.pause_stream(stream_id))
+            .map(drop)
     }
 
     /// Reads from a paused stream again.
     fn resume_stream(&self, py: Python<'_>, stream_id: u64) -> PyResult<()> {
-        self.running(py, |connection| connection.resume_stream(stream_id)).map(drop)
+        self.running(py, |connection| connection.resume_stream(stream_id))
+            .map(drop)
     }
 
     /// Bytes that wait to be sent on a stream.
@@ -404,9 +454,9 @@ impl QuicConnectionCore {
         });
         match waiting {
             Some(bytes) => Ok(bytes),
-            None => {
-                Ok(self.running(py, |c| c.send_queue_bytes(stream_id))?.unwrap_or_default())
-            }
+            None => Ok(self
+                .running(py, |c| c.send_queue_bytes(stream_id))?
+                .unwrap_or_default()),
         }
     }
 
@@ -421,7 +471,9 @@ impl QuicConnectionCore {
         let queued = data.clone();
         match self.find(py, || Command::SendDatagram { data: queued }) {
             Found::Running(endpoint, key) => {
-                let sent = endpoint.get().with_connection(py, key, |c, _| c.send_datagram(data))?;
+                let sent = endpoint
+                    .get()
+                    .with_connection(py, key, |c, _| c.send_datagram(data))?;
                 sent.unwrap_or(Ok(())).or_else(datagram_error)
             }
             Found::Queued(_) | Found::Over => Ok(()),
@@ -431,27 +483,32 @@ impl QuicConnectionCore {
     /// The most bytes that `send_datagram_frame` takes now; None when the peer takes none.
     #[getter]
     fn max_datagram_size(&self, py: Python<'_>) -> PyResult<Option<usize>> {
-        Ok(self.running(py, |connection| connection.max_datagram_size())?.flatten())
+        Ok(self
+            .running(py, |connection| connection.max_datagram_size())?
+            .flatten())
     }
 
     /// Sends a PING; `PingAcknowledged(uid)` follows.
     fn send_ping(&self, py: Python<'_>, uid: u64) -> PyResult<()> {
         match self.find(py, || Command::Ping { uid }) {
-            Found::Running(endpoint, key) => {
-                endpoint.get().with_connection(py, key, |c, _| c.ping(uid)).map(drop)
-            }
+            Found::Running(endpoint, key) => endpoint
+                .get()
+                .with_connection(py, key, |c, _| c.ping(uid))
+                .map(drop),
             Found::Queued(_) | Found::Over => Ok(()),
         }
     }
 
     /// Changes the packet protection keys (RFC 9001 section 6).
     fn request_key_update(&self, py: Python<'_>) -> PyResult<()> {
-        self.running(py, |connection| connection.request_key_update()).map(drop)
+        self.running(py, |connection| connection.request_key_update())
+            .map(drop)
     }
 
     /// Uses another of the peer's connection ids, where the state machine can.
     fn change_connection_id(&self, py: Python<'_>) -> PyResult<()> {
-        self.running(py, |connection| connection.change_connection_id()).map(drop)
+        self.running(py, |connection| connection.change_connection_id())
+            .map(drop)
     }
 
     /// Closes the connection. With `frame_type` the code is the transport's, else the application's.
@@ -473,7 +530,9 @@ impl QuicConnectionCore {
         let reason = reason_phrase.as_bytes();
         endpoint
             .get()
-            .with_connection(py, key, |c, now| c.close(now, error_code, frame_type, reason))
+            .with_connection(py, key, |c, now| {
+                c.close(now, error_code, frame_type, reason)
+            })
             .map(drop)
     }
 
@@ -489,7 +548,9 @@ impl QuicConnectionCore {
             Some(remote) => Some(remote),
             None => self.running(py, |connection| connection.remote_addr())?,
         };
-        remote.map(|remote| address::inet_to_python(py, remote)).transpose()
+        remote
+            .map(|remote| address::inet_to_python(py, remote))
+            .transpose()
     }
 
     /// The application protocol agreed by ALPN, or None.
@@ -501,7 +562,9 @@ impl QuicConnectionCore {
         });
         let alpn = match kept {
             Some(alpn) => Some(alpn),
-            None => self.running(py, |c| c.alpn().map(<[u8]>::to_vec))?.flatten(),
+            None => self
+                .running(py, |c| c.alpn().map(<[u8]>::to_vec))?
+                .flatten(),
         };
         Ok(alpn.map(|raw| PyString::new(py, &String::from_utf8_lossy(&raw))))
     }
@@ -509,13 +572,21 @@ impl QuicConnectionCore {
     /// The name that the client asked for (server side), or connected to.
     #[getter]
     fn server_name(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        Ok(self.running(py, |c| c.server_name().map(str::to_owned))?.flatten())
+        Ok(self
+            .running(py, |c| c.server_name().map(str::to_owned))?
+            .flatten())
     }
 
     /// The peer's certificate chain in DER, leaf first; empty before the handshake is complete.
     fn get_peer_certificates<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let chain = self.running(py, |connection| connection.peer_certificates())?.flatten();
-        Ok(chain.unwrap_or_default().iter().map(|der| PyBytes::new(py, der)).collect())
+        let chain = self
+            .running(py, |connection| connection.peer_certificates())?
+            .flatten();
+        Ok(chain
+            .unwrap_or_default()
+            .iter()
+            .map(|der| PyBytes::new(py, der))
+            .collect())
     }
 
     /// Counters and estimates. Times in seconds, sizes in bytes. After the end: the last ones.
@@ -526,7 +597,9 @@ impl QuicConnectionCore {
         });
         let stats = match kept {
             Some(stats) => stats,
-            None => self.running(py, |connection| connection.stats())?.unwrap_or_default(),
+            None => self
+                .running(py, |connection| connection.stats())?
+                .unwrap_or_default(),
         };
         stats_to_dict(py, &stats)
     }
@@ -571,7 +644,8 @@ impl QuicConnectionCore {
 
     /// When `handle_timer` wants to be called, in the caller's seconds. None on a loop.
     fn get_timer(&self, py: Python<'_>) -> Option<f64> {
-        self.own_endpoint(py).and_then(|endpoint| endpoint.get().get_timer(py))
+        self.own_endpoint(py)
+            .and_then(|endpoint| endpoint.get().get_timer(py))
     }
 
     /// It is `now`: handles what is due.
@@ -601,7 +675,11 @@ impl QuicConnectionCore {
     fn __clear__(&self, py: Python<'_>) {
         let old = self.state.with(py, |state| {
             let phase = std::mem::replace(&mut state.phase, Phase::Over(None, Box::default()));
-            (phase, state.receiver.take(), std::mem::take(&mut state.queue))
+            (
+                phase,
+                state.receiver.take(),
+                std::mem::take(&mut state.queue),
+            )
         });
         drop(old);
     }
@@ -650,9 +728,10 @@ fn stream_error(stream_id: u64, error: StreamError) -> PyResult<()> {
 fn datagram_error(error: DatagramError) -> PyResult<()> {
     match error {
         DatagramError::Closed => Ok(()),
-        DatagramError::Full => {
-            Err(PyBlockingIOError::new_err((libc::EAGAIN, error.to_string())))
-        }
+        DatagramError::Full => Err(PyBlockingIOError::new_err((
+            libc::EAGAIN,
+            error.to_string(),
+        ))),
         DatagramError::TooLarge { .. } | DatagramError::Unsupported => {
             Err(PyValueError::new_err(error.to_string()))
         }

@@ -33,9 +33,13 @@ use crate::{address, cell::GilCell, error};
 /// Where the state machines live.
 enum Home {
     /// On a loop's engine, which moves the packets.
-    Loop { owner: Py<LoopCore>, key: Key, context: Py<PyAny> },
+    Loop {
+        owner: Py<LoopCore>,
+        key: Key,
+        context: Py<PyAny>,
+    },
     /// Here: whoever holds this object moves the packets and tells the time.
-    Own(GilCell<Own>),
+    Own(Box<GilCell<Own>>),
 }
 
 struct Own {
@@ -74,7 +78,9 @@ impl QuicEndpoint {
             Home::Own(cell) => Ok(cell.with(py, |own| run(&mut own.endpoint, own.now))),
             Home::Loop { owner, key, .. } => {
                 let result = owner.get().with_engine(py, |engine| {
-                    engine.quic(*key).map(|endpoint| run(endpoint.protocol(), Instant::now()))
+                    engine
+                        .quic(*key)
+                        .map(|endpoint| run(endpoint.protocol(), Instant::now()))
                 })?;
                 result.ok_or_else(|| PyRuntimeError::new_err("the QUIC endpoint is closed"))
             }
@@ -90,7 +96,9 @@ impl QuicEndpoint {
     ) -> PyResult<Option<R>> {
         match &self.home {
             Home::Own(cell) => Ok(cell.with(py, |own| {
-                own.endpoint.connection(key).map(|connection| run(connection, own.now))
+                own.endpoint
+                    .connection(key)
+                    .map(|connection| run(connection, own.now))
             })),
             Home::Loop { owner, key: at, .. } => {
                 let owner = owner.get();
@@ -118,13 +126,23 @@ impl QuicEndpoint {
     ) -> PyResult<Self> {
         let settings = endpoint_settings(py, connection_id_length, max_connections)?;
         let endpoint = Endpoint::new(settings, server.map(|server| server.setup.clone()));
-        let own = Own { endpoint, clock: Clock::new(), now: Instant::now() };
+        let own = Own {
+            endpoint,
+            clock: Clock::new(),
+            now: Instant::now(),
+        };
         let state = State {
             watermarks: server.map(|server| server.shared.watermarks),
-            key_logs: server.and_then(|server| server.shared.key_log.clone()).into_iter().collect(),
+            key_logs: server
+                .and_then(|server| server.shared.key_log.clone())
+                .into_iter()
+                .collect(),
             ..State::default()
         };
-        Ok(Self { home: Home::Own(GilCell::new(own)), state: GilCell::new(state) })
+        Ok(Self {
+            home: Home::Own(Box::new(GilCell::new(own))),
+            state: GilCell::new(state),
+        })
     }
 
     /// Begins a client's connection; its events go to `connection` from now on.
@@ -161,13 +179,17 @@ impl QuicEndpoint {
 
     /// Takes charge of an accepted connection's events.
     pub fn adopt(&self, py: Python<'_>, key: ConnectionKey, connection: Py<QuicConnectionCore>) {
-        let old = self.state.with(py, |state| state.connections.insert(key, connection));
+        let old = self
+            .state
+            .with(py, |state| state.connections.insert(key, connection));
         drop(old);
     }
 
     /// `on_accept(endpoint, key)` makes the objects of accepted connections.
     pub fn set_on_accept(&self, py: Python<'_>, on_accept: Py<PyAny>) {
-        let old = self.state.with(py, |state| state.on_accept.replace(on_accept));
+        let old = self
+            .state
+            .with(py, |state| state.on_accept.replace(on_accept));
         drop(old);
     }
 
@@ -205,7 +227,12 @@ impl QuicEndpoint {
         if let (Home::Loop { context, .. }, Some(on_closed)) = (&slf.get().home, &state.on_closed) {
             entered.switch(py, context)?;
             if let Err(error) = on_closed.bind(py).call0() {
-                return Self::report(slf, "Exception in a QUIC endpoint's end", error, Some(entered));
+                return Self::report(
+                    slf,
+                    "Exception in a QUIC endpoint's end",
+                    error,
+                    Some(entered),
+                );
             }
         }
         Ok(())
@@ -230,11 +257,11 @@ impl QuicEndpoint {
         slf: &Bound<'_, Self>,
         key: ConnectionKey,
         group: Vec<Event>,
-        mut entered: Option<&mut Entered>,
+        entered: Option<&mut Entered>,
     ) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
-        if let (Home::Loop { context, .. }, Some(entered)) = (&this.home, entered.as_deref_mut()) {
+        if let (Home::Loop { context, .. }, Some(entered)) = (&this.home, entered) {
             entered.switch(py, context)?;
         }
         if matches!(group.first(), Some(Event::Accepted)) {
@@ -243,7 +270,10 @@ impl QuicEndpoint {
         let closes = matches!(group.last(), Some(Event::Closed { .. }));
         let connection = this.state.with(py, |state| match closes {
             true => state.connections.remove(&key),
-            false => state.connections.get(&key).map(|connection| connection.clone_ref(py)),
+            false => state
+                .connections
+                .get(&key)
+                .map(|connection| connection.clone_ref(py)),
         });
         // Nobody wanted it: the program refused it while accepting.
         let Some(connection) = connection else {
@@ -274,23 +304,32 @@ impl QuicEndpoint {
         let py = slf.py();
         let this = slf.get();
         let (on_accept, watermarks) = this.state.with(py, |state| {
-            (state.on_accept.as_ref().map(|call| call.clone_ref(py)), state.watermarks)
+            (
+                state.on_accept.as_ref().map(|call| call.clone_ref(py)),
+                state.watermarks,
+            )
         });
         if let Some((high, low)) = watermarks {
-            this.with_connection(py, key, |connection, _| connection.set_watermarks(high, low))?;
+            this.with_connection(py, key, |connection, _| {
+                connection.set_watermarks(high, low)
+            })?;
         }
         let Some(on_accept) = on_accept else {
             return Ok(());
         };
-        on_accept.bind(py).call1((slf, key.as_u64())).map(drop).inspect_err(|_| {
-            // The program's error is reported by the caller; the peer learns that it was ours.
-            let refused = this.with_connection(py, key, |connection, now| {
-                connection.close(now, INTERNAL_ERROR, Some(0), b"the server failed to accept");
-            });
-            if let Err(error) = refused {
-                error.write_unraisable(py, Some(slf));
-            }
-        })
+        on_accept
+            .bind(py)
+            .call1((slf, key.as_u64()))
+            .map(drop)
+            .inspect_err(|_| {
+                // The program's error is reported by the caller; the peer learns that it was ours.
+                let refused = this.with_connection(py, key, |connection, now| {
+                    connection.close(now, INTERNAL_ERROR, Some(0), b"the server failed to accept");
+                });
+                if let Err(error) = refused {
+                    error.write_unraisable(py, Some(slf));
+                }
+            })
     }
 
     fn report(
@@ -309,15 +348,19 @@ impl QuicEndpoint {
         if let Some(entered) = entered {
             entered.leave(py);
         }
-        owner.bind(py).call_method1(intern!(py, "_report"), (message, error.into_value(py)))?;
+        owner
+            .bind(py)
+            .call_method1(intern!(py, "_report"), (message, error.into_value(py)))?;
         Ok(())
     }
 
     fn flush_key_logs(&self, py: Python<'_>) -> PyResult<()> {
-        let logs = self.state.with(py, |state| match state.key_logs.is_empty() {
-            true => Vec::new(),
-            false => state.key_logs.clone(),
-        });
+        let logs = self
+            .state
+            .with(py, |state| match state.key_logs.is_empty() {
+                true => Vec::new(),
+                false => state.key_logs.clone(),
+            });
         for log in logs {
             if let Err(error) = log.flush(py) {
                 if error::is_exit(py, &error) {
@@ -358,13 +401,29 @@ impl QuicEndpoint {
             on_accept,
             on_closed,
             watermarks: server.map(|server| server.shared.watermarks),
-            key_logs: server.and_then(|server| server.shared.key_log.clone()).into_iter().collect(),
+            key_logs: server
+                .and_then(|server| server.shared.key_log.clone())
+                .into_iter()
+                .collect(),
             ..State::default()
         };
-        let home = Home::Loop { owner: owner.clone().unbind(), key, context };
-        let object = Py::new(py, Self { home, state: GilCell::new(state) })?;
+        let home = Home::Loop {
+            owner: owner.clone().unbind(),
+            key,
+            context,
+        };
+        let object = Py::new(
+            py,
+            Self {
+                home,
+                state: GilCell::new(state),
+            },
+        )?;
         let held = object.clone_ref(py).into_any();
-        owner.get().hosts.with(py, |hosts| hosts.quic.insert(key, held));
+        owner
+            .get()
+            .hosts
+            .with(py, |hosts| hosts.quic.insert(key, held));
         Ok(object)
     }
 
@@ -440,9 +499,9 @@ impl QuicEndpoint {
             dict.set_item(name, value)?;
         }
         if let Home::Loop { owner, key, .. } = &self.home {
-            let socket = owner
-                .get()
-                .with_engine(py, |engine| engine.quic(*key).map(|endpoint| endpoint.stats()))?;
+            let socket = owner.get().with_engine(py, |engine| {
+                engine.quic(*key).map(|endpoint| endpoint.stats())
+            })?;
             if let Some(socket) = socket {
                 dict.set_item("socket_receives", socket.receives)?;
                 dict.set_item("socket_sends", socket.sends)?;
@@ -466,10 +525,15 @@ impl QuicEndpoint {
         let py = slf.py();
         let this = slf.get();
         let Home::Own(cell) = &this.home else {
-            return Err(PyRuntimeError::new_err("the loop receives for this connection"));
+            return Err(PyRuntimeError::new_err(
+                "the loop receives for this connection",
+            ));
         };
-        let meta =
-            DatagramMeta { remote: address::inet_from_python(addr)?, local_ip: None, ecn: None };
+        let meta = DatagramMeta {
+            remote: address::inet_from_python(addr)?,
+            local_ip: None,
+            ecn: None,
+        };
         this.set_time(py, Some(now));
         if !data.is_empty() {
             let data = BytesMut::from(data);
@@ -479,7 +543,11 @@ impl QuicEndpoint {
     }
 
     /// What has to go out now, as `(data, address)`. Empty on a loop, which sends by itself.
-    pub fn datagrams_to_send<'py>(&self, py: Python<'py>, now: f64) -> PyResult<Bound<'py, PyList>> {
+    pub fn datagrams_to_send<'py>(
+        &self,
+        py: Python<'py>,
+        now: f64,
+    ) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
         let Home::Own(cell) = &self.home else {
             return Ok(list);
@@ -487,8 +555,7 @@ impl QuicEndpoint {
         self.set_time(py, Some(now));
         let mut buffer = Vec::new();
         let mut last: Option<(std::net::SocketAddr, Bound<'py, PyTuple>)> = None;
-        while let Some(sent) =
-            cell.with(py, |own| own.endpoint.poll_transmit(own.now, &mut buffer))
+        while let Some(sent) = cell.with(py, |own| own.endpoint.poll_transmit(own.now, &mut buffer))
         {
             let remote = match &last {
                 Some((addr, tuple)) if *addr == sent.remote => tuple.clone(),
@@ -508,7 +575,9 @@ impl QuicEndpoint {
         let Home::Own(cell) = &self.home else {
             return None;
         };
-        cell.with(py, |own| own.endpoint.next_timeout().map(|at| own.clock.seconds(at)))
+        cell.with(py, |own| {
+            own.endpoint.next_timeout().map(|at| own.clock.seconds(at))
+        })
     }
 
     /// It is `now`: handles what is due and delivers what that causes.
@@ -536,7 +605,10 @@ impl QuicEndpoint {
             .traverse(|state| {
                 visit.call(&state.on_accept)?;
                 visit.call(&state.on_closed)?;
-                state.connections.values().try_for_each(|connection| visit.call(connection))
+                state
+                    .connections
+                    .values()
+                    .try_for_each(|connection| visit.call(connection))
             })
             .unwrap_or(Ok(()))
     }
@@ -557,7 +629,9 @@ fn endpoint_settings(
         max_connections: max_connections.unwrap_or(defaults.max_connections),
         ..defaults
     };
-    settings.check().map_err(|error| super::setup::config_error(py, &error))?;
+    settings
+        .check()
+        .map_err(|error| super::setup::config_error(py, &error))?;
     Ok(settings)
 }
 

@@ -191,7 +191,14 @@ impl ConnectionTerminated {
             (Some(_), Some(_)) => "tls",
             (Some(_), None) => "peer_transport",
         };
-        let event = Self { error_code, frame_type, reason_phrase, kind, alert, errno: None };
+        let event = Self {
+            error_code,
+            frame_type,
+            reason_phrase,
+            kind,
+            alert,
+            errno: None,
+        };
         PyClassInitializer::from(QuicEvent).add_subclass(event)
     }
 
@@ -233,36 +240,75 @@ impl ConnectionTerminated {
             CloseKind::VersionNegotiation => ("version_negotiation", None, None),
             CloseKind::Unreachable { errno } => ("unreachable", None, Some(errno)),
         };
-        Self { error_code, frame_type, reason_phrase, kind: name, alert, errno }
+        Self {
+            error_code,
+            frame_type,
+            reason_phrase,
+            kind: name,
+            alert,
+            errno,
+        }
     }
 }
 
 /// The Python object for `event`, or `None` for one that Python is not told of.
 pub fn from_protocol(py: Python<'_>, event: Event) -> PyResult<Option<Py<PyAny>>> {
     let object = match event {
-        Event::StreamData { stream_id, data, fin } => {
-            StreamDataReceived { data: chunks_to_bytes(py, &data)?, end_stream: fin, stream_id }
-                .object(py)?
+        Event::StreamData {
+            stream_id,
+            data,
+            fin,
+        } => StreamDataReceived {
+            data: chunks_to_bytes(py, &data)?,
+            end_stream: fin,
+            stream_id,
         }
-        Event::Datagram { data } => {
-            DatagramFrameReceived { data: PyBytes::new(py, &data).unbind() }.object(py)?
+        .object(py)?,
+        Event::Datagram { data } => DatagramFrameReceived {
+            data: PyBytes::new(py, &data).unbind(),
         }
-        Event::StreamReset { stream_id, error_code } => {
-            StreamReset { error_code, stream_id }.object(py)?
+        .object(py)?,
+        Event::StreamReset {
+            stream_id,
+            error_code,
+        } => StreamReset {
+            error_code,
+            stream_id,
         }
-        Event::StopSending { stream_id, error_code } => {
-            StopSendingReceived { error_code, stream_id }.object(py)?
+        .object(py)?,
+        Event::StopSending {
+            stream_id,
+            error_code,
+        } => StopSendingReceived {
+            error_code,
+            stream_id,
         }
+        .object(py)?,
         Event::StreamWritable { stream_id } => StreamWritable { stream_id }.object(py)?,
         Event::PingAcknowledged { uid } => PingAcknowledged { uid }.object(py)?,
-        Event::ProtocolNegotiated { alpn } => {
-            ProtocolNegotiated { alpn_protocol: alpn_name(py, alpn) }.object(py)?
+        Event::ProtocolNegotiated { alpn } => ProtocolNegotiated {
+            alpn_protocol: alpn_name(py, alpn),
         }
-        Event::HandshakeCompleted { alpn, early_data_accepted, session_resumed } => {
+        .object(py)?,
+        Event::HandshakeCompleted {
+            alpn,
+            early_data_accepted,
+            session_resumed,
+        } => {
             let alpn_protocol = alpn_name(py, alpn);
-            HandshakeCompleted { alpn_protocol, early_data_accepted, session_resumed }.object(py)?
+            HandshakeCompleted {
+                alpn_protocol,
+                early_data_accepted,
+                session_resumed,
+            }
+            .object(py)?
         }
-        Event::Closed { error_code, frame_type, reason, kind } => {
+        Event::Closed {
+            error_code,
+            frame_type,
+            reason,
+            kind,
+        } => {
             let event = ConnectionTerminated::from_close(error_code, frame_type, reason, kind);
             let event = PyClassInitializer::from(QuicEvent).add_subclass(event);
             Py::new(py, event)?.into_any()
@@ -295,7 +341,9 @@ fn chunks_to_bytes(py: Python<'_>, data: &Chunks) -> PyResult<Py<PyBytes>> {
         [] => PyBytes::new(py, b""),
         [one] => PyBytes::new(py, one),
         pieces => PyBytes::new_with_writer(py, data.len(), |writer| {
-            pieces.iter().try_for_each(|piece| std::io::Write::write_all(writer, piece))?;
+            pieces
+                .iter()
+                .try_for_each(|piece| std::io::Write::write_all(writer, piece))?;
             Ok(())
         })?,
     };
@@ -358,6 +406,7 @@ impl<T: Field> Field for Option<T> {
         }
     }
     fn show(&self, py: Python<'_>) -> PyResult<String> {
-        self.as_ref().map_or_else(|| Ok("None".to_owned()), |value| value.show(py))
+        self.as_ref()
+            .map_or_else(|| Ok("None".to_owned()), |value| value.show(py))
     }
 }

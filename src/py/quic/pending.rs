@@ -14,19 +14,41 @@ pub struct Pending {
 }
 
 pub enum Command {
-    SendStream { stream_id: u64, data: Bytes, fin: bool },
-    ResetStream { stream_id: u64, error_code: u64 },
-    StopStream { stream_id: u64, error_code: u64 },
-    SendDatagram { data: Bytes },
-    Ping { uid: u64 },
-    Priority { stream_id: u64, priority: i32 },
+    SendStream {
+        stream_id: u64,
+        data: Bytes,
+        fin: bool,
+    },
+    ResetStream {
+        stream_id: u64,
+        error_code: u64,
+    },
+    StopStream {
+        stream_id: u64,
+        error_code: u64,
+    },
+    SendDatagram {
+        data: Bytes,
+    },
+    Ping {
+        uid: u64,
+    },
+    Priority {
+        stream_id: u64,
+        priority: i32,
+    },
 }
 
 impl Pending {
     /// Stream ids: RFC 9000 section 2.1.
     pub fn new(is_client: bool) -> Self {
         let side = u64::from(!is_client);
-        Self { is_client, commands: Vec::new(), next_bidi: side, next_uni: side | 2 }
+        Self {
+            is_client,
+            commands: Vec::new(),
+            next_bidi: side,
+            next_uni: side | 2,
+        }
     }
 
     pub fn is_client(&self) -> bool {
@@ -34,7 +56,11 @@ impl Pending {
     }
 
     pub fn next_stream_id(&self, unidirectional: bool) -> u64 {
-        if unidirectional { self.next_uni } else { self.next_bidi }
+        if unidirectional {
+            self.next_uni
+        } else {
+            self.next_bidi
+        }
     }
 
     /// Only streams of our own can exist now.
@@ -43,7 +69,11 @@ impl Pending {
             if *stream_id & 1 != u64::from(!self.is_client) {
                 return Err(StreamError::Unknown);
             }
-            let next = if stream_id & 2 != 0 { &mut self.next_uni } else { &mut self.next_bidi };
+            let next = if stream_id & 2 != 0 {
+                &mut self.next_uni
+            } else {
+                &mut self.next_bidi
+            };
             *next = (*next).max(stream_id + 4);
         }
         self.commands.push(command);
@@ -52,7 +82,11 @@ impl Pending {
 
     pub fn queued_bytes(&self, stream_id: u64) -> usize {
         let bytes = |command: &Command| match command {
-            Command::SendStream { stream_id: id, data, .. } if *id == stream_id => data.len(),
+            Command::SendStream {
+                stream_id: id,
+                data,
+                ..
+            } if *id == stream_id => data.len(),
             _ => 0,
         };
         self.commands.iter().map(bytes).sum()
@@ -62,7 +96,9 @@ impl Pending {
     pub fn replay(self, connection: &mut Connection) {
         for command in self.commands {
             if let Err(message) = run(command, connection) {
-                log::warn!("a command given before the connection began was not possible: {message}");
+                log::warn!(
+                    "a command given before the connection began was not possible: {message}"
+                );
             }
         }
     }
@@ -71,24 +107,29 @@ impl Pending {
 fn run(command: Command, connection: &mut Connection) -> Result<(), String> {
     let stream = |result: Result<(), StreamError>| result.map_err(|error| error.to_string());
     match command {
-        Command::SendStream { stream_id, data, fin } => {
-            stream(connection.send_stream(stream_id, data, fin))
-        }
-        Command::ResetStream { stream_id, error_code } => {
-            stream(connection.reset_stream(stream_id, error_code))
-        }
-        Command::StopStream { stream_id, error_code } => {
-            stream(connection.stop_stream(stream_id, error_code))
-        }
-        Command::SendDatagram { data } => {
-            connection.send_datagram(data).map_err(|error: DatagramError| error.to_string())
-        }
+        Command::SendStream {
+            stream_id,
+            data,
+            fin,
+        } => stream(connection.send_stream(stream_id, data, fin)),
+        Command::ResetStream {
+            stream_id,
+            error_code,
+        } => stream(connection.reset_stream(stream_id, error_code)),
+        Command::StopStream {
+            stream_id,
+            error_code,
+        } => stream(connection.stop_stream(stream_id, error_code)),
+        Command::SendDatagram { data } => connection
+            .send_datagram(data)
+            .map_err(|error: DatagramError| error.to_string()),
         Command::Ping { uid } => {
             connection.ping(uid);
             Ok(())
         }
-        Command::Priority { stream_id, priority } => {
-            stream(connection.set_priority(stream_id, priority))
-        }
+        Command::Priority {
+            stream_id,
+            priority,
+        } => stream(connection.set_priority(stream_id, priority)),
     }
 }

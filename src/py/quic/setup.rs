@@ -89,7 +89,10 @@ impl QuicClientSetup {
             roots: roots.map_or(Roots::System, Roots::Pem),
             verify,
             client_cert,
-            key_log: shared.key_log.clone().map(|log| log as Arc<dyn rustls::KeyLog>),
+            key_log: shared
+                .key_log
+                .clone()
+                .map(|log| log as Arc<dyn rustls::KeyLog>),
             ..ClientSettings::default()
         };
         let setup = ClientSetup::new(&settings).map_err(|error| config_error(py, &error))?;
@@ -126,7 +129,10 @@ impl QuicServerSetup {
             cipher_suites: common.suites(py)?,
             alpn: common.alpn,
             client_auth,
-            key_log: shared.key_log.clone().map(|log| log as Arc<dyn rustls::KeyLog>),
+            key_log: shared
+                .key_log
+                .clone()
+                .map(|log| log as Arc<dyn rustls::KeyLog>),
             retry,
             ..ServerSettings::new(identity(py, certificate_chain, private_key)?)
         };
@@ -151,7 +157,9 @@ impl Shared {
 fn extract_common(common: Option<&Bound<'_, PyDict>>) -> PyResult<Common> {
     match common {
         Some(common) => common.extract(),
-        None => Err(pyo3::exceptions::PyTypeError::new_err("the common settings are missing")),
+        None => Err(pyo3::exceptions::PyTypeError::new_err(
+            "the common settings are missing",
+        )),
     }
 }
 
@@ -160,13 +168,18 @@ impl Common {
         Shared {
             connection_id_length: self.connection_id_length,
             watermarks: (self.send_buffer_high, self.send_buffer_low),
-            key_log: self.key_log.as_ref().map(|file| Arc::new(KeyLog::new(file))),
+            key_log: self
+                .key_log
+                .as_ref()
+                .map(|file| Arc::new(KeyLog::new(file))),
         }
     }
 
     fn transport(&self, py: Python<'_>) -> PyResult<TransportSettings> {
-        let keep_alive =
-            self.keep_alive.map(|value| seconds(py, "keep_alive", value)).transpose()?;
+        let keep_alive = self
+            .keep_alive
+            .map(|value| seconds(py, "keep_alive", value))
+            .transpose()?;
         Ok(TransportSettings {
             idle_timeout: seconds(py, "idle_timeout", self.idle_timeout)?,
             max_data: self.max_data,
@@ -195,7 +208,11 @@ impl Common {
                 config_error(py, &ConfigError::new("cipher_suites", message))
             })
         };
-        numbers.iter().map(known).collect::<PyResult<Vec<_>>>().map(Some)
+        numbers
+            .iter()
+            .map(known)
+            .collect::<PyResult<Vec<_>>>()
+            .map(Some)
     }
 }
 
@@ -206,16 +223,22 @@ fn congestion(py: Python<'_>, name: &str) -> PyResult<Congestion> {
         "bbr" => Ok(Congestion::Bbr),
         other => {
             let message = format!("must be 'reno', 'cubic' or 'bbr', not {other:?}");
-            Err(config_error(py, &ConfigError::new("congestion_control_algorithm", message)))
+            Err(config_error(
+                py,
+                &ConfigError::new("congestion_control_algorithm", message),
+            ))
         }
     }
 }
 
 fn seconds(py: Python<'_>, field: &'static str, value: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(value).ok().filter(|duration| !duration.is_zero()).ok_or_else(|| {
-        let message = format!("must be a positive number of seconds, not {value}");
-        config_error(py, &ConfigError::new(field, message))
-    })
+    Duration::try_from_secs_f64(value)
+        .ok()
+        .filter(|duration| !duration.is_zero())
+        .ok_or_else(|| {
+            let message = format!("must be a positive number of seconds, not {value}");
+            config_error(py, &ConfigError::new(field, message))
+        })
 }
 
 fn identity(py: Python<'_>, chain: Vec<Vec<u8>>, key: Vec<u8>) -> PyResult<Identity> {
@@ -223,7 +246,10 @@ fn identity(py: Python<'_>, chain: Vec<Vec<u8>>, key: Vec<u8>) -> PyResult<Ident
         let message = "is not a PKCS #8, SEC 1 or PKCS #1 private key";
         config_error(py, &ConfigError::new("key", message))
     })?;
-    Ok(Identity::new(chain.into_iter().map(CertificateDer::from).collect(), key))
+    Ok(Identity::new(
+        chain.into_iter().map(CertificateDer::from).collect(),
+        key,
+    ))
 }
 
 /// `QuicConfigurationError` with the field's name as Python knows it.
@@ -258,7 +284,11 @@ pub struct KeyLog {
 impl KeyLog {
     fn new(file: &Py<PyAny>) -> Self {
         let file = Python::attach(|py| file.clone_ref(py));
-        Self { file, lines: Mutex::default(), waiting: AtomicBool::new(false) }
+        Self {
+            file,
+            lines: Mutex::default(),
+            waiting: AtomicBool::new(false),
+        }
     }
 
     /// Writes what has gathered. No lock is held while Python runs.
@@ -280,7 +310,8 @@ impl rustls::KeyLog for KeyLog {
         lines.push_str(label);
         for part in [client_random, secret] {
             lines.push(' ');
-            part.iter().for_each(|byte| lines.push_str(&format!("{byte:02x}")));
+            part.iter()
+                .for_each(|byte| lines.push_str(&format!("{byte:02x}")));
         }
         lines.push('\n');
         drop(lines);

@@ -55,7 +55,12 @@ impl Buffer {
     }
 
     /// The bytes from `start` to `end`, wherever the position is.
-    fn data_slice<'py>(&self, py: Python<'py>, start: usize, end: usize) -> PyResult<Bound<'py, PyBytes>> {
+    fn data_slice<'py>(
+        &self,
+        py: Python<'py>,
+        start: usize,
+        end: usize,
+    ) -> PyResult<Bound<'py, PyBytes>> {
         match self.bytes.get(start..end) {
             Some(slice) => Ok(PyBytes::new(py, slice)),
             None => Err(BufferReadError::new_err("Read out of bounds")),
@@ -141,14 +146,19 @@ impl Buffer {
             0x4000_0000..=0x3fff_ffff_ffff_ffff => {
                 self.push(&(value | 0xc000_0000_0000_0000).to_be_bytes())
             }
-            _ => Err(PyValueError::new_err("Integer is too big for a variable-length integer")),
+            _ => Err(PyValueError::new_err(
+                "Integer is too big for a variable-length integer",
+            )),
         }
     }
 }
 
 impl Buffer {
     fn pull(&mut self, length: usize) -> PyResult<&[u8]> {
-        let end = self.position.checked_add(length).filter(|end| *end <= self.bytes.len());
+        let end = self
+            .position
+            .checked_add(length)
+            .filter(|end| *end <= self.bytes.len());
         let Some(end) = end else {
             return Err(BufferReadError::new_err("Read out of bounds"));
         };
@@ -158,7 +168,10 @@ impl Buffer {
     }
 
     fn pull_int(&mut self, size: usize) -> PyResult<u64> {
-        Ok(self.pull(size)?.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+        Ok(self
+            .pull(size)?
+            .iter()
+            .fold(0, |value, byte| value << 8 | u64::from(*byte)))
     }
 
     fn push(&mut self, value: &[u8]) -> PyResult<()> {

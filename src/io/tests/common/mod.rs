@@ -38,12 +38,18 @@ pub struct Rig {
 
 impl Rig {
     pub fn new(backend: Backend) -> Rig {
-        Rig::with(DriverConfig { backend: Some(backend), ..DriverConfig::default() })
+        Rig::with(DriverConfig {
+            backend: Some(backend),
+            ..DriverConfig::default()
+        })
     }
 
     pub fn with(config: DriverConfig) -> Rig {
         let driver = Driver::new(&config).unwrap_or_else(|error| panic!("{error}"));
-        Rig { driver, done: VecDeque::new() }
+        Rig {
+            driver,
+            done: VecDeque::new(),
+        }
     }
 
     /// One turn that waits at most `limit`.
@@ -56,7 +62,12 @@ impl Rig {
     pub fn until(&mut self, what: &str, mut condition: impl FnMut(&mut Rig) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(20);
         while !condition(self) {
-            assert!(Instant::now() < deadline, "{what} did not happen; {:?}, {:?}", self.done, self.driver.stats());
+            assert!(
+                Instant::now() < deadline,
+                "{what} did not happen; {:?}, {:?}",
+                self.done,
+                self.driver.stats()
+            );
             self.turn(Duration::from_millis(200));
         }
     }
@@ -72,7 +83,10 @@ impl Rig {
     }
 
     pub fn take(&mut self, op: OpId) -> Option<Completion> {
-        let position = self.done.iter().position(|completion| completion.op == op)?;
+        let position = self
+            .done
+            .iter()
+            .position(|completion| completion.op == op)?;
         self.done.remove(position)
     }
 
@@ -155,14 +169,18 @@ pub fn tcp_pair() -> (TcpStream, TcpStream) {
     let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (theirs, _) = listener.accept().unwrap();
     ours.set_nonblocking(true).unwrap();
-    theirs.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    theirs
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
     (ours, theirs)
 }
 
 pub fn unix_pair() -> (UnixStream, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
-    theirs.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    theirs
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
     (ours, theirs)
 }
 

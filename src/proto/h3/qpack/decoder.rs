@@ -1,7 +1,9 @@
-//! The decoder: the peer's encoder stream and field sections in, field lines and our decoder stream out.
+//! The decoder: the peer's encoder stream and field sections in, field lines and our decoder stream
+//! out.
 //!
-//! It does not keep blocked field sections; it says that a section is blocked and on which insert count, and the
-//! owner comes back with it. It does count the blocked streams, because the limit on them is ours to enforce.
+//! It does not keep blocked field sections; it says that a section is blocked and on which insert
+//! count, and the owner comes back with it. It does count the blocked streams, because the limit on
+//! them is ours to enforce.
 
 use std::collections::BTreeSet;
 
@@ -18,8 +20,8 @@ pub struct DecoderSettings {
     pub max_table_capacity: usize,
     /// SETTINGS_QPACK_BLOCKED_STREAMS.
     pub blocked_streams: usize,
-    /// SETTINGS_MAX_FIELD_SECTION_SIZE, in bytes as RFC 9114 section 4.2.2 counts them. A section that is larger is
-    /// given up, whatever it is compressed to.
+    /// SETTINGS_MAX_FIELD_SECTION_SIZE, in bytes as RFC 9114 section 4.2.2 counts them. A section
+    /// that is larger is given up, whatever it is compressed to.
     pub max_field_section_size: usize,
 }
 
@@ -28,20 +30,25 @@ pub struct DecoderSettings {
 pub enum Decoded {
     Fields(Vec<Field>),
     /// The section needs the table to have had `required_insert_count` insertions.
-    Blocked { required_insert_count: u64 },
+    Blocked {
+        required_insert_count: u64,
+    },
 }
 
 #[derive(Debug)]
 pub struct Decoder {
     settings: DecoderSettings,
     table: Table,
-    /// The start of an instruction whose end has not arrived. Bounded: see [`Decoder::string_length_max`].
+    /// The start of an instruction whose end has not arrived. Bounded: see
+    /// [`Decoder::string_length_max`].
     partial: Vec<u8>,
     /// The insert count that the peer's encoder can infer from our instructions.
     acknowledged: u64,
     blocked: BTreeSet<u64>,
     /// Our decoder stream's bytes that nobody has taken yet.
     instructions: Vec<u8>,
+    /// They hold a cancellation.
+    urgent: bool,
     /// Decoded literals of the section at hand; kept for its allocation.
     arena: Vec<u8>,
 }
@@ -55,6 +62,7 @@ impl Decoder {
             acknowledged: 0,
             blocked: BTreeSet::new(),
             instructions: Vec::new(),
+            urgent: false,
             arena: Vec::new(),
         }
     }
@@ -83,17 +91,21 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// A connection error where RFC 9204 section 6 wants one; a stream error with H3_EXCESSIVE_LOAD for a section that is
-    /// larger than we accept, of which the peer's encoder is told.
+    /// A connection error where RFC 9204 section 6 wants one; a stream error with H3_EXCESSIVE_LOAD
+    /// for a section that is larger than we accept, of which the peer's encoder is told.
     pub fn decode(&mut self, stream_id: u64, section: &[u8]) -> Result<Decoded, RemoteError> {
         let (required_insert_count, base, used) = self.read_prefix(section)?;
         if required_insert_count > self.table.insert_count() {
-            if !self.blocked.contains(&stream_id) && self.blocked.len() >= self.settings.blocked_streams {
+            if !self.blocked.contains(&stream_id)
+                && self.blocked.len() >= self.settings.blocked_streams
+            {
                 // RFC 9204 section 2.1.2: more blocked streams than we allowed.
                 return Err(failed("too many blocked streams").into());
             }
             self.blocked.insert(stream_id);
-            return Ok(Decoded::Blocked { required_insert_count });
+            return Ok(Decoded::Blocked {
+                required_insert_count,
+            });
         }
         self.blocked.remove(&stream_id);
         let mut arena = std::mem::take(&mut self.arena);
@@ -117,17 +129,28 @@ impl Decoder {
         }
     }
 
-    /// Reading of the stream is given up: its sections will not be acknowledged (RFC 9204 section 4.4.2).
+    /// Reading of the stream is given up: its sections will not be acknowledged (RFC 9204 section
+    /// 4.4.2).
     pub fn cancel_stream(&mut self, stream_id: u64) {
         self.blocked.remove(&stream_id);
         // A decoder without a table may omit it: no encoder can hold references then.
         if self.settings.max_table_capacity > 0 {
             integer::put(&mut self.instructions, 0x40, 6, stream_id);
+            self.urgent = true;
         }
     }
 
-    /// The bytes for our decoder stream since the last call, among them an Insert Count Increment (RFC 9204 section 4.4.3)
-    /// if insertions arrived that no acknowledgment covers.
+    /// Whether the peer's encoder should hear of it now: insertions that it may refer to without
+    /// risk, a cancellation, or many acknowledgments. A few acknowledgments can wait for company:
+    /// until they arrive the encoder merely keeps the entries that those sections refer to.
+    pub fn wants_flush(&self) -> bool {
+        self.urgent
+            || self.table.insert_count() > self.acknowledged
+            || self.instructions.len() >= DEFERRED_BYTES_MAX
+    }
+
+    /// The bytes for our decoder stream since the last call, among them an Insert Count Increment
+    /// (RFC 9204 section 4.4.3) if insertions arrived that no acknowledgment covers.
     pub fn take_instructions(&mut self) -> Option<Bytes> {
         let increment = self.table.insert_count() - self.acknowledged;
         if increment > 0 {
@@ -137,6 +160,7 @@ impl Decoder {
         if self.instructions.is_empty() {
             return None;
         }
+        self.urgent = false;
         let bytes = Bytes::copy_from_slice(&self.instructions);
         self.instructions.clear();
         Some(bytes)
@@ -166,7 +190,9 @@ impl Decoder {
                 return Ok(None);
             };
             if capacity > self.settings.max_table_capacity as u64 {
-                return Err(encoder_stream_error("dynamic table capacity above the limit"));
+                return Err(encoder_stream_error(
+                    "dynamic table capacity above the limit",
+                ));
             }
             self.table.set_capacity(capacity as usize);
             Ok(Some(used))
@@ -182,13 +208,16 @@ impl Decoder {
     }
 
     /// RFC 9204 section 4.3.2.
-    fn read_insert_with_name_reference(&mut self, data: &[u8]) -> Result<Option<usize>, ConnectionError> {
+    fn read_insert_with_name_reference(
+        &mut self,
+        data: &[u8],
+    ) -> Result<Option<usize>, ConnectionError> {
         let Some((index, used)) = integer::get(data, 6).map_err(|_| overflow())? else {
             return Ok(None);
         };
         let name = if data[0] & 0x40 != 0 {
-            let (name, _) =
-                static_table::get(index).ok_or_else(|| encoder_stream_error("no such static table entry"))?;
+            let (name, _) = static_table::get(index)
+                .ok_or_else(|| encoder_stream_error("no such static table entry"))?;
             Bytes::from_static(name)
         } else {
             self.relative_to_end(index)?.0.clone()
@@ -202,7 +231,10 @@ impl Decoder {
     }
 
     /// RFC 9204 section 4.3.3.
-    fn read_insert_with_literal_name(&mut self, data: &[u8]) -> Result<Option<usize>, ConnectionError> {
+    fn read_insert_with_literal_name(
+        &mut self,
+        data: &[u8],
+    ) -> Result<Option<usize>, ConnectionError> {
         let mut text = Vec::new();
         let Some(name_length) = self.read_string(data, 5, &mut text)? else {
             return Ok(None);
@@ -226,8 +258,9 @@ impl Decoder {
             .map_err(|_| encoder_stream_error("invalid string literal"))
     }
 
-    /// A string that does not fit the table makes an entry that does not fit; no code is longer than 30 bits, so an
-    /// encoded string has at most four times the bytes of the string. This bounds `partial`.
+    /// A string that does not fit the table makes an entry that does not fit; no code is longer
+    /// than 30 bits, so an encoded string has at most four times the bytes of the string. This
+    /// bounds `partial`.
     fn string_length_max(&self) -> usize {
         self.table.capacity().saturating_mul(4)
     }
@@ -236,7 +269,8 @@ impl Decoder {
         if self.table.insert(name, value) {
             Ok(())
         } else {
-            // RFC 9204 section 3.2.2: an entry larger than the table is an error, it does not empty the table.
+            // RFC 9204 section 3.2.2: an entry larger than the table is an error, it does not empty
+            // the table.
             Err(encoder_stream_error("entry larger than the dynamic table"))
         }
     }
@@ -251,7 +285,8 @@ impl Decoder {
             .ok_or_else(|| encoder_stream_error("no such dynamic table entry"))
     }
 
-    /// Encoded Field Section Prefix (RFC 9204 section 4.5.1): required insert count, base and the prefix's length.
+    /// Encoded Field Section Prefix (RFC 9204 section 4.5.1): required insert count, base and the
+    /// prefix's length.
     fn read_prefix(&self, section: &[u8]) -> Result<(u64, u64, usize), ConnectionError> {
         let (encoded, used) = section_integer(section, 8)?;
         let required = self.required_insert_count(encoded)?;
@@ -260,13 +295,16 @@ impl Decoder {
             required.checked_add(delta)
         } else {
             // RFC 9204 section 4.5.1.2: a negative base is an error.
-            required.checked_sub(delta).and_then(|base| base.checked_sub(1))
+            required
+                .checked_sub(delta)
+                .and_then(|base| base.checked_sub(1))
         };
         let base = base.ok_or_else(|| failed("base out of range"))?;
         Ok((required, base, used + delta_used))
     }
 
-    /// RFC 9204 section 4.5.1.1: the count travels modulo twice the number of entries that the table can hold.
+    /// RFC 9204 section 4.5.1.1: the count travels modulo twice the number of entries that the
+    /// table can hold.
     fn required_insert_count(&self, encoded: u64) -> Result<u64, ConnectionError> {
         if encoded == 0 {
             return Ok(0);
@@ -284,7 +322,11 @@ impl Decoder {
                 .checked_sub(full_range)
                 .ok_or_else(|| failed("required insert count out of range"))?;
         }
-        if required == 0 { Err(failed("required insert count out of range")) } else { Ok(required) }
+        if required == 0 {
+            Err(failed("required insert count out of range"))
+        } else {
+            Ok(required)
+        }
     }
 
     fn read_section(
@@ -296,13 +338,18 @@ impl Decoder {
     ) -> Result<Vec<Field>, RemoteError> {
         let mut lines: Vec<(Text, Text)> = Vec::with_capacity(16);
         let mut size = 0usize;
-        let section = Section { table: &self.table, required_insert_count, base };
+        let section = Section {
+            table: &self.table,
+            required_insert_count,
+            base,
+        };
         while !data.is_empty() {
             let (name, value, used) = section.read_line(data, arena)?;
             data = &data[used..];
             size += name.len() + value.len() + FIELD_OVERHEAD;
             if size > self.settings.max_field_section_size {
-                // RFC 9114 section 4.2.2 leaves the answer to us; one request is given up, the others go on.
+                // RFC 9114 section 4.2.2 leaves the answer to us; one request is given up, the
+                // others go on.
                 return Err(RemoteError::Stream(ConnectionError::new(
                     Code::H3_EXCESSIVE_LOAD,
                     "field section larger than SETTINGS_MAX_FIELD_SECTION_SIZE",
@@ -352,19 +399,29 @@ struct Section<'a> {
 
 impl Section<'_> {
     /// One field line representation (RFC 9204 sections 4.5.2 to 4.5.6) and how many bytes it took.
-    fn read_line(&self, data: &[u8], arena: &mut Vec<u8>) -> Result<(Text, Text, usize), ConnectionError> {
+    fn read_line(
+        &self,
+        data: &[u8],
+        arena: &mut Vec<u8>,
+    ) -> Result<(Text, Text, usize), ConnectionError> {
         let first = data[0];
         if first & 0x80 != 0 {
             // Indexed Field Line.
             let (index, used) = section_integer(data, 6)?;
-            let (name, value) =
-                if first & 0x40 != 0 { static_field(index)? } else { self.dynamic_field(self.relative(index)?)? };
+            let (name, value) = if first & 0x40 != 0 {
+                static_field(index)?
+            } else {
+                self.dynamic_field(self.relative(index)?)?
+            };
             Ok((name, value, used))
         } else if first & 0x40 != 0 {
             // Literal Field Line with Name Reference.
             let (index, used) = section_integer(data, 4)?;
-            let (name, _) =
-                if first & 0x10 != 0 { static_field(index)? } else { self.dynamic_field(self.relative(index)?)? };
+            let (name, _) = if first & 0x10 != 0 {
+                static_field(index)?
+            } else {
+                self.dynamic_field(self.relative(index)?)?
+            };
             let (value, value_used) = section_string(&data[used..], 7, arena)?;
             Ok((name, value, used + value_used))
         } else if first & 0x20 != 0 {
@@ -394,21 +451,28 @@ impl Section<'_> {
     }
 
     fn post_base(&self, index: u64) -> Result<u64, ConnectionError> {
-        self.base.checked_add(index).ok_or_else(|| failed("post-base index out of range"))
+        self.base
+            .checked_add(index)
+            .ok_or_else(|| failed("post-base index out of range"))
     }
 
-    /// RFC 9204 section 2.2.1: neither an evicted entry nor one beyond the declared insert count may be referenced.
+    /// RFC 9204 section 2.2.1: neither an evicted entry nor one beyond the declared insert count
+    /// may be referenced.
     fn dynamic_field(&self, absolute: u64) -> Result<(Text, Text), ConnectionError> {
         if absolute >= self.required_insert_count {
             return Err(failed("reference beyond the required insert count"));
         }
-        let (name, value) = self.table.get(absolute).ok_or_else(|| failed("reference to an evicted entry"))?;
+        let (name, value) = self
+            .table
+            .get(absolute)
+            .ok_or_else(|| failed("reference to an evicted entry"))?;
         Ok((Text::Dynamic(name.clone()), Text::Dynamic(value.clone())))
     }
 }
 
 fn static_field(index: u64) -> Result<(Text, Text), ConnectionError> {
-    let (name, value) = static_table::get(index).ok_or_else(|| failed("no such static table entry"))?;
+    let (name, value) =
+        static_table::get(index).ok_or_else(|| failed("no such static table entry"))?;
     Ok((Text::Static(name), Text::Static(value)))
 }
 
@@ -420,7 +484,11 @@ fn section_integer(data: &[u8], prefix_bits: u32) -> Result<(u64, usize), Connec
     }
 }
 
-fn section_string(data: &[u8], prefix_bits: u32, arena: &mut Vec<u8>) -> Result<(Text, usize), ConnectionError> {
+fn section_string(
+    data: &[u8],
+    prefix_bits: u32,
+    arena: &mut Vec<u8>,
+) -> Result<(Text, usize), ConnectionError> {
     let start = arena.len();
     match string::get(data, prefix_bits, data.len(), arena) {
         Ok(Some(used)) => Ok((Text::Literal(start..arena.len()), used)),
@@ -439,3 +507,6 @@ fn encoder_stream_error(reason: &'static str) -> ConnectionError {
 fn overflow() -> ConnectionError {
     encoder_stream_error("integer above 62 bits")
 }
+
+/// So many bytes of acknowledgments are sent without waiting for more: one to three bytes each.
+const DEFERRED_BYTES_MAX: usize = 32;

@@ -1,9 +1,11 @@
-//! The encoder: field lines in, field sections and our encoder stream out, the peer's decoder stream back in.
+//! The encoder: field lines in, field sections and our encoder stream out, the peer's decoder
+//! stream back in.
 //!
-//! Policy. A field line enters the dynamic table the second time it is seen, so that one-off values cost no room and a
-//! short connection costs no insertion. Unless `may_block` is set, a section refers only to entries whose arrival the
-//! peer has acknowledged: such a section is never blocked by a lost packet of the encoder stream. What is secret by its
-//! name is never indexed, here or by an intermediary (RFC 9204 section 7.1).
+//! Policy. A field line enters the dynamic table the second time it is seen, so that one-off values
+//! cost no room and a short connection costs no insertion. Unless `may_block` is set, a section
+//! refers only to entries whose arrival the peer has acknowledged: such a section is never blocked
+//! by a lost packet of the encoder stream. What is secret by its name is never indexed, here or by
+//! an intermediary (RFC 9204 section 7.1).
 
 use std::collections::{HashMap, VecDeque};
 
@@ -19,8 +21,9 @@ use crate::h3::error::{Code, ConnectionError};
 pub struct EncoderSettings {
     /// The most memory that we spend on the table, in bytes as RFC 9204 section 3.2.1 counts them.
     pub table_capacity: usize,
-    /// Whether a section may refer to entries that the peer may not have yet, within the peer's limit on blocked
-    /// streams. It saves bytes and risks that a request waits for a lost packet of another stream.
+    /// Whether a section may refer to entries that the peer may not have yet, within the peer's
+    /// limit on blocked streams. It saves bytes and risks that a request waits for a lost packet of
+    /// another stream.
     pub may_block: bool,
 }
 
@@ -97,7 +100,8 @@ impl Encoder {
         self.settings.may_block = may_block;
     }
 
-    /// Begins a section; its lines go to the end of `body`, and [`SectionEncoder::finish`] gives the prefix.
+    /// Begins a section; its lines go to the end of `body`, and [`SectionEncoder::finish`] gives
+    /// the prefix.
     pub fn section<'a>(&'a mut self, stream_id: u64, body: &'a mut Vec<u8>) -> SectionEncoder<'a> {
         let may_block = self.settings.may_block && self.may_block_stream(stream_id);
         let base = self.table.insert_count();
@@ -162,10 +166,16 @@ impl Encoder {
     fn handle_section_acknowledgment(&mut self, stream_id: u64) -> Result<(), ConnectionError> {
         let sections = self.outstanding.get_mut(&stream_id);
         let Some(section) = sections.and_then(VecDeque::pop_front) else {
-            return Err(decoder_stream_error("acknowledgment of a section that was not sent"));
+            return Err(decoder_stream_error(
+                "acknowledgment of a section that was not sent",
+            ));
         };
         self.outstanding_count -= 1;
-        if self.outstanding.get(&stream_id).is_some_and(VecDeque::is_empty) {
+        if self
+            .outstanding
+            .get(&stream_id)
+            .is_some_and(VecDeque::is_empty)
+        {
             self.outstanding.remove(&stream_id);
         }
         self.known_received = self.known_received.max(section.required_insert_count);
@@ -185,7 +195,9 @@ impl Encoder {
             return Err(decoder_stream_error("insert count increment of zero"));
         }
         if increment > self.table.insert_count() - self.known_received {
-            return Err(decoder_stream_error("insert count increment beyond what was sent"));
+            return Err(decoder_stream_error(
+                "insert count increment beyond what was sent",
+            ));
         }
         self.known_received += increment;
         Ok(())
@@ -194,23 +206,37 @@ impl Encoder {
     /// Whether a section on this stream may be one that blocks (RFC 9204 section 2.1.2).
     fn may_block_stream(&self, stream_id: u64) -> bool {
         let at_risk = |sections: &VecDeque<Section>| {
-            sections.iter().any(|section| section.required_insert_count > self.known_received)
+            sections
+                .iter()
+                .any(|section| section.required_insert_count > self.known_received)
         };
         if self.outstanding.get(&stream_id).is_some_and(at_risk) {
             return true;
         }
-        self.outstanding.values().filter(|sections| at_risk(sections)).count() < self.peer_blocked_streams
+        self.outstanding
+            .values()
+            .filter(|sections| at_risk(sections))
+            .count()
+            < self.peer_blocked_streams
     }
 
-    /// Inserts a field line if that evicts nothing that is referenced or unacknowledged, and returns its absolute index.
-    fn insert(&mut self, name: &[u8], value: &[u8], named: Match, lowest_reference: u64) -> Option<u64> {
+    /// Inserts a field line if that evicts nothing that is referenced or unacknowledged, and
+    /// returns its absolute index.
+    fn insert(
+        &mut self,
+        name: &[u8],
+        value: &[u8],
+        named: Match,
+        lowest_reference: u64,
+    ) -> Option<u64> {
         let size = name.len() + value.len() + FIELD_OVERHEAD;
         // One line shall not take most of the table.
         if size > self.table.capacity() / 4 * 3 {
             return None;
         }
         let first_kept = self.table.first_kept_after(size)?;
-        // RFC 9204 section 2.1.1: an entry is evictable once its insertion and all references to it are acknowledged.
+        // RFC 9204 section 2.1.1: an entry is evictable once its insertion and all references to it
+        // are acknowledged.
         if first_kept > self.lowest_pinned().min(lowest_reference) {
             return None;
         }
@@ -230,7 +256,12 @@ impl Encoder {
     }
 
     fn lowest_pinned(&self) -> u64 {
-        let referenced = self.outstanding.values().flatten().map(|section| section.lowest_reference).min();
+        let referenced = self
+            .outstanding
+            .values()
+            .flatten()
+            .map(|section| section.lowest_reference)
+            .min();
         referenced.unwrap_or(u64::MAX).min(self.known_received)
     }
 }
@@ -261,7 +292,12 @@ impl SectionEncoder<'_> {
             return;
         }
         let max_entries = (self.encoder.peer_max_capacity / FIELD_OVERHEAD) as u64;
-        integer::put(prefix, 0, 8, self.required_insert_count % (2 * max_entries) + 1);
+        integer::put(
+            prefix,
+            0,
+            8,
+            self.required_insert_count % (2 * max_entries) + 1,
+        );
         if self.base >= self.required_insert_count {
             integer::put(prefix, 0, 7, self.base - self.required_insert_count);
         } else {
@@ -271,27 +307,42 @@ impl SectionEncoder<'_> {
             required_insert_count: self.required_insert_count,
             lowest_reference: self.lowest_reference,
         };
-        self.encoder.outstanding.entry(self.stream_id).or_default().push_back(section);
+        self.encoder
+            .outstanding
+            .entry(self.stream_id)
+            .or_default()
+            .push_back(section);
         self.encoder.outstanding_count += 1;
     }
 
     /// An entry that this section may refer to, inserting one if policy and room allow it.
     fn dynamic_reference(&mut self, name: &[u8], value: &[u8], named: Match) -> Option<u64> {
-        if self.encoder.table.capacity() == 0 || self.encoder.outstanding_count >= OUTSTANDING_SECTIONS_MAX {
+        if self.encoder.table.capacity() == 0
+            || self.encoder.outstanding_count >= OUTSTANDING_SECTIONS_MAX
+        {
             return None;
         }
         let hash = hash(name, value);
         let absolute = match self.encoder.index.find(hash) {
-            Some(absolute) if self.encoder.table.get(absolute).is_some_and(|entry| entry.0 == name && entry.1 == value) => {
+            Some(absolute)
+                if self
+                    .encoder
+                    .table
+                    .get(absolute)
+                    .is_some_and(|entry| entry.0 == name && entry.1 == value) =>
+            {
                 absolute
             }
             _ => {
                 if !self.encoder.index.seen_before(hash) {
                     return None;
                 }
-                let inserted = self.encoder.insert(name, value, named, self.lowest_reference);
+                let inserted = self
+                    .encoder
+                    .insert(name, value, named, self.lowest_reference);
                 let Some(absolute) = inserted else {
-                    // There is no room now. Looking for it at every sight would cost more than it brings.
+                    // There is no room now. Looking for it at every sight would cost more than it
+                    // brings.
                     self.encoder.index.forget(hash);
                     return None;
                 };
@@ -327,18 +378,22 @@ impl SectionEncoder<'_> {
     }
 }
 
-/// Where the newest entry with some hash is, and which hashes were seen lately. Direct-mapped and lossy: a collision
-/// costs compression, never correctness, since an entry is compared before it is used.
+/// Where the newest entry with some hash is, and which hashes were seen lately. Direct-mapped and
+/// lossy: a collision costs compression, never correctness, since an entry is compared before it is
+/// used.
 #[derive(Debug, Default)]
 struct Index {
-    /// Absolute indices plus one, truncated; zero is empty. Allocated with the first use of the table.
+    /// Absolute indices plus one, truncated; zero is empty. Allocated with the first use of the
+    /// table.
     entries: Vec<u64>,
     seen: Vec<u32>,
 }
 
 impl Index {
     fn find(&self, hash: u64) -> Option<u64> {
-        self.entries.get(hash as usize % INDEX_SLOTS)?.checked_sub(1)
+        self.entries
+            .get(hash as usize % INDEX_SLOTS)?
+            .checked_sub(1)
     }
 
     fn insert(&mut self, hash: u64, absolute: u64) {
@@ -363,8 +418,9 @@ impl Index {
     }
 }
 
-/// What must not end up in a table that someone else's guesses can be compared with (RFC 9204 section 7.1.3). A long
-/// cookie cannot be guessed piece by piece, but the names of these say enough to leave them out altogether.
+/// What must not end up in a table that someone else's guesses can be compared with (RFC 9204
+/// section 7.1.3). A long cookie cannot be guessed piece by piece, but the names of these say
+/// enough to leave them out altogether.
 fn is_secret(name: &[u8], value: &[u8]) -> bool {
     match name {
         b"authorization" | b"proxy-authorization" | b"set-cookie" => true,
@@ -394,8 +450,8 @@ fn decoder_stream_error(reason: &'static str) -> ConnectionError {
     ConnectionError::new(Code::QPACK_DECODER_STREAM_ERROR, reason)
 }
 
-/// Beyond this many unacknowledged sections with references the table is left alone: a peer that never acknowledges
-/// costs no more memory than this.
+/// Beyond this many unacknowledged sections with references the table is left alone: a peer that
+/// never acknowledges costs no more memory than this.
 const OUTSTANDING_SECTIONS_MAX: usize = 256;
 
 const INDEX_SLOTS: usize = 256;

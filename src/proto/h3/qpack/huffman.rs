@@ -1,16 +1,21 @@
 //! The Huffman code of QPACK strings (RFC 9204 section 4.1.2, RFC 7541 section 5.2 and appendix B).
 //!
-//! The code is canonical: codes of one length follow each other in the order of their symbols, and shorter codes come
-//! before longer ones. So the lengths alone give the codes, and a code longer than a byte is found by its length's
-//! first code. `tests/h3_qpack.rs` holds the derived codes against the RFC's by its examples.
+//! The code is canonical: codes of one length follow each other in the order of their symbols, and
+//! shorter codes come before longer ones. So the lengths alone give the codes, and a code longer
+//! than a byte is found by its length's first code. `tests/h3_qpack.rs` holds the derived codes
+//! against the RFC's by its examples.
 
-/// The string is not a Huffman encoding: it holds EOS, or its padding is longer than seven bits or not all ones.
+/// The string is not a Huffman encoding: it holds EOS, or its padding is longer than seven bits or
+/// not all ones.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Invalid;
 
 /// How many bytes `data` takes in Huffman code.
 pub fn encoded_len(data: &[u8]) -> usize {
-    let bits: usize = data.iter().map(|&byte| usize::from(LENGTHS[usize::from(byte)])).sum();
+    let bits: usize = data
+        .iter()
+        .map(|&byte| usize::from(LENGTHS[usize::from(byte)]))
+        .sum();
     bits.div_ceil(8)
 }
 
@@ -52,10 +57,19 @@ pub fn decode(data: &[u8], out: &mut Vec<u8>) -> Result<(), Invalid> {
             count += 8;
         }
         let short = SHORT[(bits >> 56) as usize];
-        let (symbol, length) = if short.length != 0 { (short.symbol, u32::from(short.length)) } else { long_code(bits) };
+        let (symbol, length) = if short.length != 0 {
+            (short.symbol, u32::from(short.length))
+        } else {
+            long_code(bits)
+        };
         if length > count {
-            // What is left is no whole code: padding, at most seven bits, all ones (RFC 7541 section 5.2).
-            return if count < 8 && bits == !(u64::MAX.checked_shr(count).unwrap_or(0)) { Ok(()) } else { Err(Invalid) };
+            // What is left is no whole code: padding, at most seven bits, all ones (RFC 7541
+            // section 5.2).
+            return if count < 8 && bits == !(u64::MAX.checked_shr(count).unwrap_or(0)) {
+                Ok(())
+            } else {
+                Err(Invalid)
+            };
         }
         if symbol == EOS {
             return Err(Invalid);
@@ -72,7 +86,10 @@ fn long_code(bits: u64) -> (u16, u32) {
     for range in &LONG {
         if head < range.end {
             let index = (head - range.start) >> (32 - range.length);
-            return (ORDER[usize::from(range.first) + index as usize], u32::from(range.length));
+            return (
+                ORDER[usize::from(range.first) + index as usize],
+                u32::from(range.length),
+            );
         }
     }
     // The ranges cover everything: EOS is the last code, thirty ones.
@@ -85,7 +102,8 @@ struct Short {
     length: u8,
 }
 
-/// All codes of one length: `start..end` of the left-aligned code, and where their symbols begin in [`ORDER`].
+/// All codes of one length: `start..end` of the left-aligned code, and where their symbols begin in
+/// [`ORDER`].
 #[derive(Clone, Copy)]
 struct Range {
     start: u32,
@@ -134,9 +152,13 @@ const CODE_TABLE: [u32; SYMBOLS] = {
     codes
 };
 
-/// What the next eight bits begin with, where that is a code of at most eight bits; length 0 elsewhere.
+/// What the next eight bits begin with, where that is a code of at most eight bits; length 0
+/// elsewhere.
 static SHORT: [Short; 256] = {
-    let mut table = [Short { symbol: 0, length: 0 }; 256];
+    let mut table = [Short {
+        symbol: 0,
+        length: 0,
+    }; 256];
     let mut symbol = 0;
     while symbol < SYMBOLS {
         let length = LENGTHS[symbol];
@@ -144,7 +166,10 @@ static SHORT: [Short; 256] = {
             let first = (CODE_TABLE[symbol] << (8 - length)) as usize;
             let mut index = 0;
             while index < 1 << (8 - length) {
-                table[first + index] = Short { symbol: symbol as u16, length };
+                table[first + index] = Short {
+                    symbol: symbol as u16,
+                    length,
+                };
                 index += 1;
             }
         }
@@ -153,11 +178,18 @@ static SHORT: [Short; 256] = {
     table
 };
 
-const LONG_LENGTHS: [u8; 17] = [10, 11, 12, 13, 14, 15, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 30];
+const LONG_LENGTHS: [u8; 17] = [
+    10, 11, 12, 13, 14, 15, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 30,
+];
 
 /// The ranges of the codes longer than eight bits, in ascending order.
 static LONG: [Range; LONG_LENGTHS.len()] = {
-    let mut ranges = [Range { start: 0, end: 0, first: 0, length: 0 }; LONG_LENGTHS.len()];
+    let mut ranges = [Range {
+        start: 0,
+        end: 0,
+        first: 0,
+        length: 0,
+    }; LONG_LENGTHS.len()];
     let mut slot = 0;
     while slot < LONG_LENGTHS.len() {
         let length = LONG_LENGTHS[slot];
@@ -174,8 +206,13 @@ static LONG: [Range; LONG_LENGTHS.len()] = {
                     found = true;
                 }
                 let end = ((code as u64) + 1) << (32 - length);
-                // The very last code ends at 2^32; `head` never equals u32::MAX there but by being all ones.
-                ranges[slot].end = if end > u32::MAX as u64 { u32::MAX } else { end as u32 };
+                // The very last code ends at 2^32; `head` never equals u32::MAX there but by being
+                // all ones.
+                ranges[slot].end = if end > u32::MAX as u64 {
+                    u32::MAX
+                } else {
+                    end as u32
+                };
             }
             index += 1;
         }
@@ -186,21 +223,14 @@ static LONG: [Range; LONG_LENGTHS.len()] = {
 
 /// The length in bits of each symbol's code; the last is EOS (RFC 7541 appendix B).
 const LENGTHS: [u8; SYMBOLS] = [
-    13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28,
-    28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 28,
-    6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6,
-    5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 7, 8, 15, 6, 12, 10,
-    13, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7,
-    7, 7, 7, 7, 7, 7, 7, 7, 8, 7, 8, 13, 19, 13, 14, 6,
-    15, 5, 6, 5, 6, 5, 6, 6, 6, 5, 7, 7, 6, 6, 6, 5,
-    6, 7, 6, 5, 5, 6, 7, 7, 7, 7, 7, 15, 11, 14, 13, 28,
-    20, 22, 20, 20, 22, 22, 22, 23, 22, 23, 23, 23, 23, 23, 24, 23,
-    24, 24, 22, 23, 24, 23, 23, 23, 23, 21, 22, 23, 22, 23, 23, 24,
-    22, 21, 20, 22, 22, 23, 23, 21, 23, 22, 22, 24, 21, 22, 23, 23,
-    21, 21, 22, 21, 23, 22, 23, 23, 20, 22, 22, 22, 23, 22, 22, 23,
-    26, 26, 20, 19, 22, 23, 22, 25, 26, 26, 26, 27, 27, 26, 24, 25,
-    19, 21, 26, 27, 27, 26, 27, 24, 21, 21, 26, 26, 28, 27, 27, 27,
-    20, 24, 20, 21, 22, 21, 21, 23, 22, 22, 25, 25, 24, 24, 26, 23,
-    26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27, 27, 26,
-    30,
+    13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28,
+    28, 28, 28, 28, 28, 28, 28, 28, 6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6, 5, 5,
+    5, 6, 6, 6, 6, 6, 6, 6, 7, 8, 15, 6, 12, 10, 13, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7,
+    7, 7, 7, 7, 7, 7, 7, 7, 8, 7, 8, 13, 19, 13, 14, 6, 15, 5, 6, 5, 6, 5, 6, 6, 6, 5, 7, 7, 6, 6,
+    6, 5, 6, 7, 6, 5, 5, 6, 7, 7, 7, 7, 7, 15, 11, 14, 13, 28, 20, 22, 20, 20, 22, 22, 22, 23, 22,
+    23, 23, 23, 23, 23, 24, 23, 24, 24, 22, 23, 24, 23, 23, 23, 23, 21, 22, 23, 22, 23, 23, 24, 22,
+    21, 20, 22, 22, 23, 23, 21, 23, 22, 22, 24, 21, 22, 23, 23, 21, 21, 22, 21, 23, 22, 23, 23, 20,
+    22, 22, 22, 23, 22, 22, 23, 26, 26, 20, 19, 22, 23, 22, 25, 26, 26, 26, 27, 27, 26, 24, 25, 19,
+    21, 26, 27, 27, 26, 27, 24, 21, 21, 26, 26, 28, 27, 27, 27, 20, 24, 20, 21, 22, 21, 21, 23, 22,
+    22, 25, 25, 24, 24, 26, 23, 26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27, 27, 26, 30,
 ];

@@ -1,10 +1,12 @@
 //! Prefixed integers (RFC 9204 section 4.1.1, RFC 7541 section 5.1).
 
-/// An integer that takes more than 62 bits, which no field of QPACK can hold (RFC 9204 section 4.1.1).
+/// An integer that takes more than 62 bits, which no field of QPACK can hold (RFC 9204 section
+/// 4.1.1).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Overflow;
 
-/// Appends `value` with `prefix_bits` bits of the first byte; the other bits of it come from `flags`.
+/// Appends `value` with `prefix_bits` bits of the first byte; the other bits of it come from
+/// `flags`.
 pub fn put(out: &mut Vec<u8>, flags: u8, prefix_bits: u32, value: u64) {
     let prefix_max = (1u64 << prefix_bits) - 1;
     if value < prefix_max {
@@ -20,8 +22,8 @@ pub fn put(out: &mut Vec<u8>, flags: u8, prefix_bits: u32, value: u64) {
     out.push(rest as u8);
 }
 
-/// Reads an integer with a prefix of `prefix_bits` bits from the front of `data`: the value and how many bytes it took,
-/// or `None` while it is incomplete.
+/// Reads an integer with a prefix of `prefix_bits` bits from the front of `data`: the value and how
+/// many bytes it took, or `None` while it is incomplete.
 pub fn get(data: &[u8], prefix_bits: u32) -> Result<Option<(u64, usize)>, Overflow> {
     let prefix_max = (1u64 << prefix_bits) - 1;
     let Some(&first) = data.first() else {
@@ -33,7 +35,8 @@ pub fn get(data: &[u8], prefix_bits: u32) -> Result<Option<(u64, usize)>, Overfl
     }
     for (index, &byte) in data[1..].iter().enumerate() {
         let shift = 7 * index as u32;
-        // Nine continuation bytes carry 63 bits: more is either too large or padding with zeros, which nobody sends.
+        // Nine continuation bytes carry 63 bits: more is either too large or padding with zeros,
+        // which nobody sends.
         if shift > 56 {
             return Err(Overflow);
         }
@@ -54,8 +57,11 @@ mod tests {
 
     #[test]
     fn rfc_7541_appendix_c_1_examples() {
-        let examples: [(u64, u32, &[u8]); 3] =
-            [(10, 5, &[0b01010]), (1337, 5, &[0b11111, 0b1001_1010, 0b0000_1010]), (42, 8, &[0b0010_1010])];
+        let examples: [(u64, u32, &[u8]); 3] = [
+            (10, 5, &[0b01010]),
+            (1337, 5, &[0b11111, 0b1001_1010, 0b0000_1010]),
+            (42, 8, &[0b0010_1010]),
+        ];
         for (value, bits, bytes) in examples {
             let mut out = Vec::new();
             put(&mut out, 0, bits, value);

@@ -1,7 +1,8 @@
-//! QPACK, field compression for HTTP/3 (RFC 9204): the encoder of our field sections and the decoder of the peer's.
+//! QPACK, field compression for HTTP/3 (RFC 9204): the encoder of our field sections and the
+//! decoder of the peer's.
 //!
-//! Each half is sans-IO: it takes and gives the bytes of field sections and of the two instruction streams. Which
-//! streams those are, and what a field means, is none of its business.
+//! Each half is sans-IO: it takes and gives the bytes of field sections and of the two instruction
+//! streams. Which streams those are, and what a field means, is none of its business.
 
 pub mod decoder;
 pub mod encoder;
@@ -19,5 +20,6 @@ use bytes::Bytes;
 /// A field line: name and value.
 pub type Field = (Bytes, Bytes);
 
-/// What an entry or a field line counts beyond its name and value (RFC 9204 section 3.2.1, RFC 9114 section 4.2.2).
+/// What an entry or a field line counts beyond its name and value (RFC 9204 section 3.2.1, RFC 9114
+/// section 4.2.2).
 pub const FIELD_OVERHEAD: usize = 32;

@@ -6,7 +6,8 @@ use super::{huffman, integer};
 #[derive(Debug, PartialEq, Eq)]
 pub struct Invalid;
 
-/// Appends `data`, in Huffman code where that is shorter. The flag takes the bit above the length's prefix.
+/// Appends `data`, in Huffman code where that is shorter. The flag takes the bit above the length's
+/// prefix.
 pub fn put(out: &mut Vec<u8>, flags: u8, prefix_bits: u32, data: &[u8]) {
     let length = huffman::encoded_len(data);
     if length < data.len() {
@@ -18,10 +19,15 @@ pub fn put(out: &mut Vec<u8>, flags: u8, prefix_bits: u32, data: &[u8]) {
     }
 }
 
-/// Reads one string from the front of `data`, appends it to `out` and returns how many bytes it took, or `None` while
-/// it is incomplete. `length_max` bounds the encoded length, so that a caller who waits for the rest waits for a
-/// bounded number of bytes.
-pub fn get(data: &[u8], prefix_bits: u32, length_max: usize, out: &mut Vec<u8>) -> Result<Option<usize>, Invalid> {
+/// Reads one string from the front of `data`, appends it to `out` and returns how many bytes it
+/// took, or `None` while it is incomplete. `length_max` bounds the encoded length, so that a caller
+/// who waits for the rest waits for a bounded number of bytes.
+pub fn get(
+    data: &[u8],
+    prefix_bits: u32,
+    length_max: usize,
+    out: &mut Vec<u8>,
+) -> Result<Option<usize>, Invalid> {
     let Some((length, used)) = integer::get(data, prefix_bits).map_err(|_| Invalid)? else {
         return Ok(None);
     };

@@ -1,7 +1,7 @@
 //! The dynamic table (RFC 9204 section 3.2), the same on both sides.
 //!
-//! Entries have absolute indices that count from the first insertion ever; the translation from relative and post-base
-//! indices is with those who read and write them.
+//! Entries have absolute indices that count from the first insertion ever; the translation from
+//! relative and post-base indices is with those who read and write them.
 
 use std::collections::VecDeque;
 
@@ -40,7 +40,8 @@ impl Table {
         self.evict_to(capacity);
     }
 
-    /// Inserts an entry and evicts for it. Returns false, and changes nothing, if it is larger than the capacity.
+    /// Inserts an entry and evicts for it. Returns false, and changes nothing, if it is larger than
+    /// the capacity.
     pub fn insert(&mut self, name: Bytes, value: Bytes) -> bool {
         let size = name.len() + value.len() + FIELD_OVERHEAD;
         let Some(room) = self.capacity.checked_sub(size) else {
@@ -52,8 +53,8 @@ impl Table {
         true
     }
 
-    /// The lowest absolute index that would remain if an entry of `size` bytes were inserted, or `None` if it can never
-    /// fit.
+    /// The lowest absolute index that would remain if an entry of `size` bytes were inserted, or
+    /// `None` if it can never fit.
     pub fn first_kept_after(&self, size: usize) -> Option<u64> {
         let room = self.capacity.checked_sub(size)?;
         let mut kept = self.size;
@@ -70,7 +71,9 @@ impl Table {
 
     fn evict_to(&mut self, size: usize) {
         while self.size > size {
-            let Some((name, value)) = self.entries.pop_front() else { break };
+            let Some((name, value)) = self.entries.pop_front() else {
+                break;
+            };
             self.size -= name.len() + value.len() + FIELD_OVERHEAD;
             self.dropped += 1;
         }
@@ -110,7 +113,11 @@ mod tests {
         assert_eq!(table.get(2).map(|field| &field.0[..]), Some(&b"c"[..]));
         assert_eq!(table.get(3), None);
         assert!(!table.insert(Bytes::from(vec![b'x'; 40]), Bytes::new()));
-        assert_eq!(table.insert_count(), 3, "an entry larger than the table changes nothing on our side");
+        assert_eq!(
+            table.insert_count(),
+            3,
+            "an entry larger than the table changes nothing on our side"
+        );
         table.set_capacity(0);
         assert_eq!((table.size(), table.get(2)), (0, None));
     }

@@ -89,7 +89,11 @@ fn stream_of(output: &Output) -> Option<u64> {
 
 pub fn deliver(to: &mut Connection, output: Output, feed: Feed) {
     match output {
-        Output::Write { stream_id, data, fin } => feed_stream(to, stream_id, &data, fin, feed),
+        Output::Write {
+            stream_id,
+            data,
+            fin,
+        } => feed_stream(to, stream_id, &data, fin, feed),
         Output::Datagram { data } => to.handle_datagram(data),
         Output::ResetStream { stream_id, code } => to.handle_stream_reset(stream_id, code.0),
         Output::StopSending { stream_id, code } => to.handle_stop_sending(stream_id, code.0),
@@ -118,22 +122,45 @@ pub fn events(connection: &mut Connection) -> Vec<Event> {
     while let Some(event) = connection.poll_event() {
         match (joined.last_mut(), event) {
             (
-                Some(Event::Data { stream_id, data, fin }),
-                Event::Data { stream_id: next_id, data: next, fin: next_fin },
+                Some(Event::Data {
+                    stream_id,
+                    data,
+                    fin,
+                }),
+                Event::Data {
+                    stream_id: next_id,
+                    data: next,
+                    fin: next_fin,
+                },
             ) if *stream_id == next_id && !*fin => {
                 *data = [&data[..], &next[..]].concat().into();
                 *fin = next_fin;
             }
             (
-                Some(Event::WebTransportData { stream_id, data, fin, .. }),
-                Event::WebTransportData { stream_id: next_id, data: next, fin: next_fin, .. },
+                Some(Event::WebTransportData {
+                    stream_id,
+                    data,
+                    fin,
+                    ..
+                }),
+                Event::WebTransportData {
+                    stream_id: next_id,
+                    data: next,
+                    fin: next_fin,
+                    ..
+                },
             ) if *stream_id == next_id && !*fin => {
                 *data = [&data[..], &next[..]].concat().into();
                 *fin = next_fin;
             }
-            (Some(Event::Headers { stream_id, fin, .. }), Event::Data { stream_id: next_id, data, fin: true })
-                if *stream_id == next_id && data.is_empty() =>
-            {
+            (
+                Some(Event::Headers { stream_id, fin, .. }),
+                Event::Data {
+                    stream_id: next_id,
+                    data,
+                    fin: true,
+                },
+            ) if *stream_id == next_id && data.is_empty() => {
                 *fin = true;
             }
             (_, event) => joined.push(event),
@@ -148,14 +175,20 @@ pub fn outputs(connection: &mut Connection) -> Vec<Output> {
 
 /// The code with which the connection asked to be closed.
 pub fn close_code(connection: &mut Connection) -> Option<Code> {
-    outputs(connection).into_iter().find_map(|output| match output {
-        Output::CloseConnection { code, .. } => Some(code),
-        _ => None,
-    })
+    outputs(connection)
+        .into_iter()
+        .find_map(|output| match output {
+            Output::CloseConnection { code, .. } => Some(code),
+            _ => None,
+        })
 }
 
 pub fn frame(frame_type: u64, payload: &[u8]) -> Vec<u8> {
-    [&FrameHeader::new(frame_type, payload.len() as u64)[..], payload].concat()
+    [
+        &FrameHeader::new(frame_type, payload.len() as u64)[..],
+        payload,
+    ]
+    .concat()
 }
 
 pub fn varints(values: &[u64]) -> Vec<u8> {
@@ -182,11 +215,20 @@ pub fn headers_frame(fields: &[(&str, &str)]) -> Vec<u8> {
     frame(0x1, &literal_section(fields))
 }
 
-pub const GET: [(&str, &str); 4] =
-    [(":method", "GET"), (":scheme", "https"), (":authority", "example.com"), (":path", "/")];
+pub const GET: [(&str, &str); 4] = [
+    (":method", "GET"),
+    (":scheme", "https"),
+    (":authority", "example.com"),
+    (":path", "/"),
+];
 
 pub fn fields(list: &[(&str, &str)]) -> Vec<(Bytes, Bytes)> {
     list.iter()
-        .map(|(name, value)| (Bytes::copy_from_slice(name.as_bytes()), Bytes::copy_from_slice(value.as_bytes())))
+        .map(|(name, value)| {
+            (
+                Bytes::copy_from_slice(name.as_bytes()),
+                Bytes::copy_from_slice(value.as_bytes()),
+            )
+        })
         .collect()
 }

@@ -1,0 +1,84 @@
+//! quinn as the benchmarks configure it: the same certificate, windows and suites for every peer.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn::{ClientConfig, Connection, Endpoint, ServerConfig, TransportConfig, VarInt};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::Failure;
+use crate::args::Args;
+
+/// What a receiver lets its peer send ahead; the Python peers are given the same.
+pub const WINDOW: u32 = 16 << 20;
+/// The name in the test certificate.
+pub const SERVER_NAME: &str = "localhost";
+
+/// A client that trusts only the certificate of `--ca`, on a free port.
+pub fn client(args: &Args, alpn: &[u8]) -> Result<Endpoint, Failure> {
+    let path: String = args.required("ca")?;
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(&path)? {
+        roots.add(certificate?)?;
+    }
+    let mut tls = rustls::ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    tls.alpn_protocols = vec![alpn.to_vec()];
+    let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?));
+    config.transport_config(transport());
+    let mut endpoint = Endpoint::client(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+    endpoint.set_default_client_config(config);
+    Ok(endpoint)
+}
+
+pub async fn connect(endpoint: &Endpoint, address: SocketAddr) -> Result<Connection, Failure> {
+    Ok(endpoint.connect(address, SERVER_NAME)?.await?)
+}
+
+/// A server with `--cert` and `--key` on a free port, which it announces on stdout.
+pub fn server(args: &Args, alpn: &[u8]) -> Result<Endpoint, Failure> {
+    let certificate: String = args.required("cert")?;
+    let key: String = args.required("key")?;
+    let chain = CertificateDer::pem_file_iter(&certificate)?.collect::<Result<Vec<_>, _>>()?;
+    let mut tls = rustls::ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_no_client_auth()
+        .with_single_cert(chain, PrivateKeyDer::from_pem_file(&key)?)?;
+    tls.alpn_protocols = vec![alpn.to_vec()];
+    let mut config = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls)?));
+    config.transport_config(transport());
+    let endpoint = Endpoint::server(config, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+    println!("READY {}", endpoint.local_addr()?.port());
+    Ok(endpoint)
+}
+
+/// One thread, as every process of a benchmark has one core.
+pub fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    Ok(tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?)
+}
+
+fn transport() -> Arc<TransportConfig> {
+    let mut transport = TransportConfig::default();
+    transport
+        .stream_receive_window(VarInt::from_u32(WINDOW))
+        .receive_window(VarInt::from_u32(2 * WINDOW))
+        .send_window(u64::from(WINDOW))
+        .max_concurrent_bidi_streams(VarInt::from_u32(1024));
+    Arc::new(transport)
+}
+
+/// AES-128-GCM first: what uringcore prefers, so that no peer is handed a cheaper or a dearer cipher.
+fn provider() -> Arc<CryptoProvider> {
+    let mut provider = aws_lc_rs::default_provider();
+    provider
+        .cipher_suites
+        .sort_by_key(|suite| suite.suite() != rustls::CipherSuite::TLS13_AES_128_GCM_SHA256);
+    Arc::new(provider)
+}

@@ -1,0 +1,182 @@
+//! QUIC bulk load: one connection, one stream at a time, 64 KiB writes, every byte checked.
+//!
+//! The protocol of the bulk servers, on a bidirectional stream that the client opens with one byte:
+//!
+//! - `V`: upload until FIN; the server answers with the count (8 bytes, big-endian) and the SHA-256.
+//! - `U`: upload until FIN; the server answers with the count alone, so that hashing is not measured.
+//! - `D`: the server sends the repeated block until the client's FIN, then ends its side.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use bytes::Bytes;
+use quinn::{Connection, SendStream, VarInt};
+
+use uringcore_bench::args::Args;
+use uringcore_bench::report::Report;
+use uringcore_bench::{Failure, cpu, exit_with, pattern, quic};
+
+/// Blocks of the verified upload: 8 MiB.
+const VERIFIED_BLOCKS: usize = 128;
+/// A server that neither sends nor takes a byte for this long has failed.
+const STALL: Duration = Duration::from_secs(20);
+
+fn main() -> ExitCode {
+    exit_with(
+        "quic_load",
+        quic::runtime().and_then(|rt| rt.block_on(run())),
+    )
+}
+
+async fn run() -> Result<(), Failure> {
+    let args = Args::from_env()?;
+    let address: SocketAddr = args.required("addr")?;
+    let server: u32 = args.required("pid")?;
+    let mode: String = args.required("mode")?;
+    let warmup = Duration::from_secs_f64(args.required("warmup")?);
+    let window = Duration::from_secs_f64(args.required("seconds")?);
+
+    let endpoint = quic::client(&args, b"bulk")?;
+    let connection = quic::connect(&endpoint, address).await?;
+    let load = Load {
+        connection,
+        block: Bytes::from(pattern::block()),
+        server,
+    };
+    let measured = match mode.as_str() {
+        "upload" => {
+            load.verified_upload().await?;
+            load.upload(warmup).await?;
+            load.upload(window).await?
+        }
+        "download" => load.download(warmup, window).await?,
+        _ => return Err(format!("--mode: {mode:?} is neither upload nor download").into()),
+    };
+    load.connection.close(VarInt::from_u32(0), b"done");
+    endpoint.wait_idle().await;
+
+    Report::default()
+        .field("bytes", measured.bytes as f64)
+        .field("seconds", measured.seconds)
+        .field("server_cpu_ns", measured.cpu_ns as f64)
+        .field("server_rss_bytes", cpu::resident_bytes(server)? as f64)
+        .print();
+    Ok(())
+}
+
+struct Measured {
+    bytes: u64,
+    seconds: f64,
+    cpu_ns: u64,
+}
+
+struct Load {
+    connection: Connection,
+    block: Bytes,
+    server: u32,
+}
+
+impl Load {
+    async fn verified_upload(&self) -> Result<(), Failure> {
+        let (mut send, mut receive) = self.connection.open_bi().await?;
+        send.write_all(b"V").await?;
+        for _ in 0..VERIFIED_BLOCKS {
+            within(self.write_block(&mut send)).await?;
+        }
+        send.finish()?;
+        let answer = within(async { Ok(receive.read_to_end(64).await?) }).await?;
+        let expected = self.block.repeat(VERIFIED_BLOCKS);
+        check_count(&answer, expected.len() as u64)?;
+        if &answer[8..] != digest(&SHA256, &expected).as_ref() {
+            return Err("the server's SHA-256 of the upload is wrong".into());
+        }
+        Ok(())
+    }
+
+    /// Uploads for `window` and waits until the server has counted the last byte.
+    async fn upload(&self, window: Duration) -> Result<Measured, Failure> {
+        let (mut send, mut receive) = self.connection.open_bi().await?;
+        send.write_all(b"U").await?;
+        let cpu_before = cpu::cpu_ns(self.server)?;
+        let begin = Instant::now();
+        let mut bytes = 0;
+        while begin.elapsed() < window {
+            within(self.write_block(&mut send)).await?;
+            bytes += self.block.len() as u64;
+        }
+        send.finish()?;
+        let answer = within(async { Ok(receive.read_to_end(64).await?) }).await?;
+        let seconds = begin.elapsed().as_secs_f64();
+        check_count(&answer, bytes)?;
+        Ok(Measured {
+            bytes,
+            seconds,
+            cpu_ns: cpu::cpu_ns(self.server)? - cpu_before,
+        })
+    }
+
+    /// Downloads for `warmup` and then for `window`; gives what arrived within the latter.
+    async fn download(&self, warmup: Duration, window: Duration) -> Result<Measured, Failure> {
+        let (mut send, mut receive) = self.connection.open_bi().await?;
+        send.write_all(b"D").await?;
+        let mut offset = 0;
+        let begin = Instant::now();
+        let mut opened = None;
+        loop {
+            let chunk = within(async { Ok(receive.read_chunk(1 << 20, true).await?) }).await?;
+            let chunk = chunk.ok_or("the server ended the download by itself")?;
+            self.check(offset, &chunk.bytes)?;
+            offset += chunk.bytes.len() as u64;
+            let now = begin.elapsed();
+            match opened {
+                None if now >= warmup => {
+                    opened = Some((Instant::now(), offset, cpu::cpu_ns(self.server)?));
+                }
+                Some((since, from, cpu_before)) if now >= warmup + window => {
+                    let measured = Measured {
+                        bytes: offset - from,
+                        seconds: since.elapsed().as_secs_f64(),
+                        cpu_ns: cpu::cpu_ns(self.server)? - cpu_before,
+                    };
+                    send.finish()?;
+                    while let Some(rest) =
+                        within(async { Ok(receive.read_chunk(1 << 20, true).await?) }).await?
+                    {
+                        self.check(offset, &rest.bytes)?;
+                        offset += rest.bytes.len() as u64;
+                    }
+                    return Ok(measured);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn check(&self, offset: u64, data: &[u8]) -> Result<(), Failure> {
+        pattern::check(&self.block, offset, data)
+            .map_err(|at| format!("a wrong byte at {at} of the download").into())
+    }
+
+    async fn write_block(&self, send: &mut SendStream) -> Result<(), Failure> {
+        Ok(send.write_chunk(self.block.clone()).await?)
+    }
+}
+
+fn check_count(answer: &[u8], expected: u64) -> Result<(), Failure> {
+    let count = answer
+        .first_chunk::<8>()
+        .map(|bytes| u64::from_be_bytes(*bytes))
+        .ok_or_else(|| format!("the server answered {} bytes, not a count", answer.len()))?;
+    if count != expected {
+        return Err(format!("the server counted {count} bytes of {expected}").into());
+    }
+    Ok(())
+}
+
+async fn within<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    tokio::time::timeout(STALL, work)
+        .await
+        .map_err(|_| format!("nothing moved for {STALL:?}"))?
+}

@@ -1,0 +1,1 @@
+"""HTTP/0.9 over QUIC (``hq-interop``), what QUIC's interoperability tests speak."""

@@ -1,0 +1,92 @@
+"""HTTP/0.9 over a QUIC connection: a line with the method and path, then raw content.
+
+It exists for QUIC's interoperability tests, which agree on it as ``hq-interop``. The interface is
+that of :class:`uringcore.h3.connection.H3Connection`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from uringcore.h3.events import DataReceived, H3Event, Headers, HeadersReceived
+
+__all__ = ["H0_ALPN", "REQUEST_SIZE_MAX", "H0Connection"]
+
+H0_ALPN = ["hq-interop"]
+
+REQUEST_SIZE_MAX = 8192
+"The longest request that a server takes, in bytes. A longer one closes the connection."
+
+# RFC 9114 section 8.1; hq-interop defines no codes of its own.
+_GENERAL_PROTOCOL_ERROR = 0x101
+
+
+class H0Connection:
+    """An HTTP/0.9 connection.
+
+    :param quic: A QUIC connection object, uringcore's or one of the same shape.
+    """
+
+    def __init__(self, quic: Any) -> None:
+        self._quic = quic
+        self._is_client: bool = quic.configuration.is_client
+        # Requests whose end has not arrived; each is at most REQUEST_SIZE_MAX long, and QUIC bounds
+        # how many streams there are.
+        self._incomplete: dict[int, bytes] = {}
+        self._headers_received: set[int] = set()
+
+    def handle_event(self, event: Any) -> list[H3Event]:
+        """Handles a QUIC event and returns the HTTP events that follow from it."""
+        # By name, so that events of any library of aioquic's shape will do.
+        if type(event).__name__ != "StreamDataReceived" or event.stream_id % 4 != 0:
+            return []
+        stream_id: int = event.stream_id
+        data: bytes = event.data
+        events: list[H3Event] = []
+        if stream_id not in self._headers_received:
+            if self._is_client:
+                events.append(HeadersReceived([], stream_id, False))
+            else:
+                headers = self._read_request(stream_id, data, event.end_stream)
+                if headers is None:
+                    return []
+                events.append(HeadersReceived(headers, stream_id, False))
+                data = b""
+            self._headers_received.add(stream_id)
+        if event.end_stream:
+            self._headers_received.discard(stream_id)
+        events.append(DataReceived(data, stream_id, event.end_stream))
+        return events
+
+    def send_data(self, stream_id: int, data: bytes, end_stream: bool) -> None:
+        """Sends content."""
+        self._quic.send_stream_data(stream_id, data, end_stream)
+
+    def send_headers(self, stream_id: int, headers: Headers, end_stream: bool = False) -> None:
+        """Sends a client's request line. A server's response has none, so this sends nothing.
+
+        :raises ValueError: if a client's headers lack ``:method`` or ``:path``.
+        """
+        line = b""
+        if self._is_client:
+            fields = dict(headers)
+            if b":method" not in fields or b":path" not in fields:
+                raise ValueError("headers: an HTTP/0.9 request needs :method and :path")
+            line = fields[b":method"] + b" " + fields[b":path"] + b"\r\n"
+        if line or end_stream:
+            self._quic.send_stream_data(stream_id, line, end_stream)
+
+    def _read_request(self, stream_id: int, data: bytes, ended: bool) -> Headers | None:
+        """The request as fields, or None while it is incomplete or when it is not one."""
+        line = self._incomplete.pop(stream_id, b"") + data
+        if len(line) > REQUEST_SIZE_MAX:
+            self._quic.close(_GENERAL_PROTOCOL_ERROR, None, "the HTTP/0.9 request is too long")
+            return None
+        if not ended and not line.endswith(b"\r\n"):
+            self._incomplete[stream_id] = line
+            return None
+        method, space, path = line.rstrip().partition(b" ")
+        if not method or not space or not path:
+            self._quic.close(_GENERAL_PROTOCOL_ERROR, None, "the HTTP/0.9 request has no path")
+            return None
+        return [(b":method", method), (b":path", path)]

@@ -1,0 +1,25 @@
+"""Misuse of an HTTP/3 connection by its user. A peer's faults close the connection instead."""
+
+from __future__ import annotations
+
+__all__ = ["GoingAwayError", "H3Error", "InvalidStreamTypeError", "NoAvailablePushIDError"]
+
+
+class H3Error(Exception):
+    """Base class of the exceptions in this module."""
+
+
+class InvalidStreamTypeError(H3Error):
+    """The stream is of a kind on which this cannot be sent."""
+
+
+class NoAvailablePushIDError(H3Error):
+    """The peer takes no push; or, with uringcore, none is ever sent."""
+
+
+class GoingAwayError(H3Error):
+    """The peer announced with GOAWAY that it will not process this request (RFC 9114 section 5.2).
+
+    Nothing was sent. The request can be repeated on a new connection. aioquic ignores GOAWAY and
+    has no such exception.
+    """

@@ -1,0 +1,211 @@
+//! What both backends share: the slab, the buffer pools, the finished completions, and how an
+//! operation ends: its outcome, the release of what a discarded one brings, and the order in which
+//! a close comes after the operations that it ended.
+
+use std::collections::VecDeque;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
+
+use crate::completion::{Completion, Errno, Outcome};
+use crate::config::{DriverConfig, DriverStats};
+use crate::message::{MessagePayload, SendMsg};
+use crate::op::{Kind, OpId, OpTable, Payload, Token};
+use crate::pool::{Pool, RecvBuf};
+use crate::waker::Waker;
+
+/// What both backends share.
+pub(crate) struct Common {
+    pub(crate) table: OpTable,
+    pub(crate) stream: Rc<Pool>,
+    pub(crate) datagram: Rc<Pool>,
+    /// Completions that exist before the next reap.
+    pub(crate) ready: VecDeque<Completion>,
+    pub(crate) stats: DriverStats,
+    pub(crate) waker: Waker,
+    /// Boxes of finished messages, for the next ones. Boxed because a payload points into itself.
+    #[expect(clippy::vec_box)]
+    spare_messages: Vec<Box<MessagePayload>>,
+    pub(crate) scratch: Vec<u32>,
+}
+
+impl Common {
+    pub(crate) fn new(
+        config: &DriverConfig,
+        waker: Waker,
+        stream: Rc<Pool>,
+        datagram: Rc<Pool>,
+    ) -> Common {
+        Common {
+            table: OpTable::new(config.operations_max as usize),
+            stream,
+            datagram,
+            ready: VecDeque::new(),
+            stats: DriverStats::default(),
+            waker,
+            spare_messages: Vec::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// A message in the kernel's words, in a used box if there is one.
+    pub(crate) fn message(&mut self, message: SendMsg) -> Box<MessagePayload> {
+        let mut payload = self
+            .spare_messages
+            .pop()
+            .unwrap_or_else(MessagePayload::empty);
+        payload.fill(message);
+        payload
+    }
+
+    /// Reports one of several results; the operation stays armed.
+    #[inline]
+    pub(crate) fn report(&mut self, index: u32, outcome: Outcome, out: &mut VecDeque<Completion>) {
+        let op = self.table.id_at(index);
+        let slot = self.table.at(index);
+        // A discarded operation's outcome is dropped here, which closes or returns what it carries.
+        if !slot.discarded {
+            self.stats.completions += 1;
+            out.push_back(Completion {
+                op,
+                token: slot.token,
+                outcome,
+                more: true,
+            });
+        }
+    }
+
+    /// Ends an operation with data in hand.
+    pub(crate) fn finish_with(
+        &mut self,
+        index: u32,
+        outcome: Outcome,
+        out: &mut VecDeque<Completion>,
+    ) {
+        let (payload, close) = self.end(index, |_| outcome, out);
+        self.recycle(payload);
+        self.finish_close(close, out);
+    }
+
+    /// Ends an operation with the kernel's result: a count or a negative errno. A close ends only
+    /// when nothing that it waits for is left.
+    pub(crate) fn finish(&mut self, index: u32, result: i32, out: &mut VecDeque<Completion>) {
+        let slot = self.table.at(index);
+        let kind = slot.kind;
+        if kind == Kind::Close {
+            slot.close_result = Some(result);
+            if slot.waiting_for > 0 {
+                return;
+            }
+        }
+        let (payload, close) = self.end(index, |payload| outcome(kind, result, payload), out);
+        self.recycle(payload);
+        self.finish_close(close, out);
+    }
+
+    /// [`finish`](Self::finish) outside of a reap.
+    pub(crate) fn finish_later(&mut self, index: u32, result: i32) {
+        let mut ready = std::mem::take(&mut self.ready);
+        self.finish(index, result, &mut ready);
+        self.ready = ready;
+    }
+
+    fn end(
+        &mut self,
+        index: u32,
+        outcome: impl FnOnce(&mut Payload) -> Outcome,
+        out: &mut VecDeque<Completion>,
+    ) -> (Payload, Option<u32>) {
+        let op = self.table.id_at(index);
+        let slot = self.table.at(index);
+        let (token, discarded) = (slot.token, slot.discarded);
+        let (mut payload, close) = self.table.remove(index);
+        let outcome = outcome(&mut payload);
+        if !discarded {
+            self.stats.completions += 1;
+            out.push_back(Completion {
+                op,
+                token,
+                outcome,
+                more: false,
+            });
+        }
+        (payload, close)
+    }
+
+    fn finish_close(&mut self, close: Option<u32>, out: &mut VecDeque<Completion>) {
+        if let Some(close) = close
+            && let Some(result) = self.table.at(close).close_result
+        {
+            self.finish(close, result, out);
+        }
+    }
+
+    /// Ends an operation that never got a slot.
+    pub(crate) fn refuse(
+        &mut self,
+        kind: Kind,
+        token: Token,
+        mut payload: Payload,
+        errno: Errno,
+    ) -> OpId {
+        let outcome = outcome(kind, -errno.0, &mut payload);
+        self.recycle(payload);
+        self.stats.completions += 1;
+        self.ready.push_back(Completion {
+            op: OpId::NONE,
+            token,
+            outcome,
+            more: false,
+        });
+        OpId::NONE
+    }
+
+    fn recycle(&mut self, payload: Payload) {
+        if let Payload::Message(mut message) = payload
+            && self.spare_messages.len() < SPARE_MESSAGES_MAX
+        {
+            message.clear();
+            self.spare_messages.push(message);
+        }
+    }
+}
+
+/// The outcome of an operation's last result. Successful receives come with their data and don't
+/// pass through here, except the empty one.
+fn outcome(kind: Kind, result: i32, payload: &mut Payload) -> Outcome {
+    let result = if result < 0 {
+        Err(Errno(-result))
+    } else {
+        Ok(result as u32)
+    };
+    match kind {
+        Kind::Accept => Outcome::Accepted(result.map(|fd| {
+            // SAFETY: the kernel has just created this descriptor for us.
+            unsafe { OwnedFd::from_raw_fd(fd as RawFd) }
+        })),
+        Kind::Recv => Outcome::Received(result.map(|_| RecvBuf::empty())),
+        Kind::RecvMsg => Outcome::Datagram(Err(result.err().unwrap_or(Errno(libc::EIO)))),
+        Kind::Read => match std::mem::replace(payload, Payload::None) {
+            Payload::Buffer(buffer, _) => Outcome::Read(result, buffer),
+            _ => Outcome::Read(result, Vec::new()),
+        },
+        Kind::Close => {
+            // The descriptor's number is gone whatever close(2) answered; only a close that was
+            // never executed leaves it open, and then dropping the OwnedFd closes it.
+            if let Payload::Descriptor(fd) = std::mem::replace(payload, Payload::None)
+                && result != Err(Errno::CANCELED)
+            {
+                let _ = fd.into_raw_fd();
+            }
+            Outcome::Done(result)
+        }
+        Kind::Send
+        | Kind::SendVectored
+        | Kind::SendMsg
+        | Kind::Connect
+        | Kind::Poll
+        | Kind::Write => Outcome::Done(result),
+    }
+}
+
+const SPARE_MESSAGES_MAX: usize = 256;

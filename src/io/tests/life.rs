@@ -1,0 +1,449 @@
+//! The driver's own life: set-up and its failures, threads, forks, the end.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use common::*;
+use uringcore_io::{Backend, Driver, DriverConfig, Entered, Errno, Outcome, SetupError};
+
+both_backends!(
+    the_backend_is_what_was_asked_for,
+    queued_on_one_thread_run_on_another,
+    an_idle_driver_changes_threads,
+    the_forked_child_is_dead_and_the_parent_lives,
+    dropping_with_file_reads_in_flight_frees_nothing_early,
+    dropping_on_a_foreign_thread_is_safe,
+    buffers_outlive_the_driver,
+    after_shutdown_everything_is_cancelled,
+    shutdown_is_prompt,
+);
+
+fn the_backend_is_what_was_asked_for(backend: Backend) {
+    let rig = Rig::new(backend);
+    assert_eq!(rig.driver.backend(), backend);
+    assert_eq!(rig.driver.fallback_reason(), None);
+    assert_eq!(
+        backend.as_str(),
+        if backend == Backend::Uring {
+            "uring"
+        } else {
+            "epoll"
+        }
+    );
+}
+
+#[test]
+fn the_automatic_choice_is_uring_here() {
+    let driver = Driver::new(&DriverConfig::default()).unwrap();
+    assert_eq!(
+        driver.backend(),
+        Backend::Uring,
+        "{:?}",
+        driver.fallback_reason()
+    );
+}
+
+/// What `Driver::new` says in a thread where these system calls fail with `errno`. A seccomp filter
+/// binds only the thread that installs it.
+fn with_blocked(
+    calls: &'static [i64],
+    errno: i32,
+    backend: Option<Backend>,
+) -> Result<(Backend, Option<String>), SetupError> {
+    let work = move || {
+        block_calls(calls, errno);
+        let mut driver = Driver::new(&DriverConfig {
+            backend,
+            ..DriverConfig::default()
+        })?;
+        assert_eq!(
+            driver.enter(Some(Duration::from_millis(1))).unwrap(),
+            Entered::TimedOut
+        );
+        Ok((
+            driver.backend(),
+            driver.fallback_reason().map(str::to_owned),
+        ))
+    };
+    thread::spawn(work).join().unwrap()
+}
+
+fn block_calls(calls: &[i64], errno: i32) {
+    let statement = |code: u32, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: 0,
+        k,
+    };
+    let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0)];
+    for &call in calls {
+        let mut jump = statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, call as u32);
+        jump.jf = 1;
+        program.push(jump);
+        program.push(statement(
+            libc::BPF_RET | libc::BPF_K,
+            libc::SECCOMP_RET_ERRNO | errno as u32,
+        ));
+    }
+    program.push(statement(
+        libc::BPF_RET | libc::BPF_K,
+        libc::SECCOMP_RET_ALLOW,
+    ));
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: a valid program; it restricts this thread only.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let mode = libc::SECCOMP_MODE_FILTER;
+        assert_eq!(
+            libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const filter),
+            0,
+            "{}",
+            std::io::Error::last_os_error()
+        );
+    }
+}
+
+const SETUP: i64 = libc::SYS_io_uring_setup;
+const ENTER: i64 = libc::SYS_io_uring_enter;
+const REGISTER: i64 = libc::SYS_io_uring_register;
+
+#[test]
+fn a_forbidden_ring_is_explained_and_strict() {
+    for errno in [libc::EPERM, libc::ENOSYS] {
+        for calls in [&[SETUP, ENTER, REGISTER][..], &[REGISTER], &[ENTER]] {
+            let error = with_blocked(calls, errno, Some(Backend::Uring)).unwrap_err();
+            assert_eq!(
+                (error.backend(), error.errno()),
+                (Backend::Uring, Errno(errno))
+            );
+            let text = error.to_string();
+            for words in [
+                "io_uring is not available",
+                "seccomp",
+                "container profile",
+                "epoll",
+            ] {
+                assert!(text.contains(words), "{words:?} is not in {text:?}");
+            }
+        }
+    }
+    let text = with_blocked(&[SETUP], libc::ENOMEM, Some(Backend::Uring))
+        .unwrap_err()
+        .to_string();
+    assert!(text.contains("RLIMIT_MEMLOCK"), "{text}");
+}
+
+#[test]
+fn a_forbidden_ring_falls_back_to_epoll_with_a_reason() {
+    for calls in [&[SETUP][..], &[ENTER]] {
+        let (backend, reason) = with_blocked(calls, libc::EPERM, None).unwrap();
+        assert_eq!(backend, Backend::Epoll);
+        assert!(reason.unwrap().contains("seccomp"));
+    }
+    // Epoll itself never needs io_uring, and says nothing when it was asked for.
+    let asked = with_blocked(&[SETUP, ENTER, REGISTER], libc::EPERM, Some(Backend::Epoll)).unwrap();
+    assert_eq!(asked, (Backend::Epoll, None));
+}
+
+#[test]
+fn without_epoll_pwait2_timeouts_still_work() {
+    let (backend, _) = with_blocked(
+        &[libc::SYS_epoll_pwait2],
+        libc::ENOSYS,
+        Some(Backend::Epoll),
+    )
+    .unwrap();
+    assert_eq!(backend, Backend::Epoll);
+}
+
+#[test]
+fn nonsense_settings_are_errors() {
+    for config in [
+        DriverConfig {
+            ring_entries: 0,
+            ..DriverConfig::default()
+        },
+        DriverConfig {
+            stream_buffers: 3,
+            ..DriverConfig::default()
+        },
+        DriverConfig {
+            stream_buffers: 0,
+            ..DriverConfig::default()
+        },
+        DriverConfig {
+            datagram_buffers: 40_000,
+            ..DriverConfig::default()
+        },
+        DriverConfig {
+            stream_buffer_size: 0,
+            ..DriverConfig::default()
+        },
+    ] {
+        for backend in [Backend::Uring, Backend::Epoll] {
+            let error = Driver::new(&DriverConfig {
+                backend: Some(backend),
+                ..config.clone()
+            })
+            .unwrap_err();
+            assert!(error.to_string().contains("DriverConfig"), "{error}");
+        }
+    }
+}
+
+fn queued_on_one_thread_run_on_another(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (ours, mut theirs) = tcp_pair();
+    let recv = rig.driver.recv(ours.as_raw_fd(), 1);
+    let send = rig
+        .driver
+        .send(ours.as_raw_fd(), Bytes::from_static(b"hello"), 2);
+    let mover = Mover(rig);
+    thread::spawn(move || {
+        let mut rig = { mover }.0;
+        assert_eq!(rig.result_of(send), Ok(5));
+        theirs.write_all(b"world").unwrap();
+        assert_eq!(rig.read_exactly(recv, 5), b"world");
+    })
+    .join()
+    .unwrap();
+}
+
+/// The queue of completions makes a rig !Send; an empty one holds no buffer.
+struct Mover(Rig);
+// SAFETY: the tests move only rigs with an empty queue, whose driver is Send.
+unsafe impl Send for Mover {}
+
+#[test]
+fn a_second_thread_is_turned_away_while_the_ring_is_busy() {
+    let mut rig = Rig::new(Backend::Uring);
+    let (ours, mut theirs) = tcp_pair();
+    let recv = rig.driver.recv(ours.as_raw_fd(), 1);
+    rig.turn(Duration::ZERO);
+    let mover = Mover(rig);
+    let mover = thread::spawn(move || {
+        let mut rig = { mover }.0;
+        for _ in 0..2 {
+            let error = rig
+                .driver
+                .enter(Some(Duration::from_millis(1)))
+                .unwrap_err();
+            assert!(error.to_string().contains("thread"), "{error}");
+        }
+        Mover(rig)
+    })
+    .join()
+    .unwrap();
+    // The owner is unharmed.
+    let mut rig = { mover }.0;
+    theirs.write_all(b"x").unwrap();
+    assert_eq!(rig.read_exactly(recv, 1), b"x");
+    rig.close(ours);
+    rig.next_of(recv);
+    rig.assert_idle();
+}
+
+/// A loop that ran in a background thread is often ended from the main thread.
+fn an_idle_driver_changes_threads(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    for _ in 0..20 {
+        let mover = Mover(rig);
+        let round = move || {
+            let mut rig = { mover }.0;
+            let (ours, mut theirs) = tcp_pair();
+            let recv = rig.driver.recv(ours.as_raw_fd(), 1);
+            theirs.write_all(b"ping").unwrap();
+            assert_eq!(rig.read_exactly(recv, 4), b"ping");
+            rig.driver.waker().wake();
+            assert_eq!(rig.driver.enter(None).unwrap(), Entered::Woken);
+            rig.close(ours);
+            rig.next_of(recv);
+            rig.assert_idle();
+            Mover(rig)
+        };
+        rig = { thread::spawn(round).join().unwrap() }.0;
+    }
+    assert_eq!(
+        rig.driver.enter(Some(Duration::from_millis(1))).unwrap(),
+        Entered::TimedOut
+    );
+}
+
+fn the_forked_child_is_dead_and_the_parent_lives(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (ours, mut theirs) = tcp_pair();
+    let recv = rig.driver.recv(ours.as_raw_fd(), 1);
+    rig.turn(Duration::ZERO);
+    // Queued but not submitted: the child must not do it.
+    let send = rig
+        .driver
+        .send(ours.as_raw_fd(), Bytes::from_static(b"once"), 2);
+    // SAFETY: the child touches the driver and its own memory only, and leaves with `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let well = child_finds_it_dead(&mut rig.driver, ours.as_raw_fd());
+        let fresh = child_can_have_its_own(backend);
+        drop(rig);
+        // SAFETY: ends the child without running the test harness's exit code.
+        unsafe { libc::_exit(if well && fresh { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: our own child and a live integer.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child saw a living driver");
+    assert_eq!(rig.result_of(send), Ok(4));
+    let mut once = [0; 10];
+    assert_eq!(theirs.read(&mut once).unwrap(), 4);
+    theirs.write_all(b"still here").unwrap();
+    assert_eq!(rig.read_exactly(recv, 10), b"still here");
+    rig.driver.waker().wake();
+    assert_eq!(rig.driver.enter(None).unwrap(), Entered::Woken);
+    rig.close(ours);
+    assert_eq!(theirs.read(&mut once).unwrap(), 0);
+    rig.next_of(recv);
+    rig.assert_idle();
+}
+
+fn child_finds_it_dead(driver: &mut Driver, fd: i32) -> bool {
+    let refused = driver.enter(Some(Duration::from_millis(1))).is_err();
+    let late = driver.send(fd, Bytes::from_static(b"from the child"), 3);
+    driver.after_fork_in_child();
+    let mut done = Default::default();
+    driver.reap(&mut done);
+    let cancelled = done.iter().any(|completion| {
+        completion.op == late && matches!(completion.outcome, Outcome::Done(Err(Errno::CANCELED)))
+    });
+    refused && cancelled && driver.stats().in_flight == 0
+}
+
+fn child_can_have_its_own(backend: Backend) -> bool {
+    let mut rig = Rig::new(backend);
+    let (ours, mut theirs) = unix_pair();
+    let recv = rig.driver.recv(ours.as_raw_fd(), 1);
+    theirs.write_all(b"child").is_ok() && rig.read_exactly(recv, 5) == b"child"
+}
+
+/// The kernel wrote freed buffers when a ring was simply dropped: what is allocated afterwards in
+/// the same place must stay as it is.
+fn dropping_with_file_reads_in_flight_frees_nothing_early(backend: Backend) {
+    let path = format!(
+        "{}/cold-{}-{backend:?}",
+        env!("CARGO_TARGET_TMPDIR"),
+        std::process::id()
+    );
+    let mut file = std::fs::File::options()
+        .create(true)
+        .truncate(true)
+        .read(true)
+        .write(true)
+        .open(&path)
+        .unwrap();
+    let piece = 256 * 1024;
+    for _ in 0..64 {
+        file.write_all(&vec![0xff; piece]).unwrap();
+    }
+    file.sync_all().unwrap();
+    for _ in 0..5 {
+        // SAFETY: no pointers. Out of the page cache, so that reads go to worker threads.
+        unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        let mut rig = Rig::new(backend);
+        for number in 0..64u64 {
+            let offset = Some(number * piece as u64);
+            rig.driver
+                .read(file.as_raw_fd(), vec![0; piece], offset, number);
+        }
+        rig.driver.enter(Some(Duration::ZERO)).unwrap();
+        drop(rig);
+        let fresh: Vec<Vec<u8>> = (0..64).map(|_| vec![0xaa; piece]).collect();
+        thread::sleep(Duration::from_millis(20));
+        assert!(
+            fresh.iter().flatten().all(|&byte| byte == 0xaa),
+            "freed memory was written"
+        );
+    }
+    std::fs::remove_file(path).unwrap();
+}
+
+fn dropping_on_a_foreign_thread_is_safe(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (ours, mut theirs) = tcp_pair();
+    rig.driver.recv(ours.as_raw_fd(), 1);
+    rig.driver.read(ours.as_raw_fd(), vec![0; 100], None, 1);
+    rig.turn(Duration::ZERO);
+    let mover = Mover(rig);
+    thread::spawn(move || drop({ mover }.0)).join().unwrap();
+    let _ = theirs.write_all(b"into the void");
+    thread::sleep(Duration::from_millis(10));
+}
+
+fn buffers_outlive_the_driver(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (ours, mut theirs) = tcp_pair();
+    let recv = rig.driver.recv(ours.as_raw_fd(), 1);
+    theirs.write_all(b"keepsake").unwrap();
+    let Outcome::Received(Ok(buffer)) = rig.next_of(recv).outcome else {
+        panic!()
+    };
+    assert_eq!(rig.driver.stats().buffers_out, 1);
+    drop(rig);
+    theirs.write_all(&pattern(100_000)).unwrap();
+    assert_eq!(&*buffer, b"keepsake");
+}
+
+fn after_shutdown_everything_is_cancelled(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (ours, mut theirs) = tcp_pair();
+    let fd = ours.as_raw_fd();
+    rig.driver.recv(fd, 1);
+    rig.turn(Duration::ZERO);
+    rig.driver.shutdown(Duration::from_secs(1));
+    assert_eq!(rig.driver.stats().in_flight, 0);
+    assert!(rig.driver.enter(None).is_err());
+    let late = rig.driver.recv(fd, 2);
+    let close = rig.driver.close(ours.into(), 3);
+    rig.driver.reap(&mut rig.done);
+    assert!(matches!(
+        rig.take(late).unwrap().outcome,
+        Outcome::Received(Err(Errno::CANCELED))
+    ));
+    assert!(matches!(
+        rig.take(close).unwrap().outcome,
+        Outcome::Done(Err(Errno::CANCELED))
+    ));
+    assert!(rig.done.is_empty());
+    assert!(!rig.driver.needs_enter());
+    // Closed all the same.
+    assert_eq!(theirs.read(&mut [0; 1]).unwrap(), 0);
+    rig.driver.shutdown(Duration::from_secs(1));
+}
+
+fn shutdown_is_prompt(backend: Backend) {
+    let pairs: Vec<_> = (0..200).map(|_| tcp_pair()).collect();
+    let (listener, _) = listener();
+    let mut rig = Rig::new(backend);
+    rig.driver.accept(listener.as_raw_fd(), 0);
+    for (ours, _) in &pairs {
+        rig.driver.recv(ours.as_raw_fd(), 1);
+        rig.driver
+            .send(ours.as_raw_fd(), Bytes::from(vec![0; 1 << 20]), 2);
+        rig.driver
+            .poll(ours.as_raw_fd(), uringcore_io::Interest::Read, 3);
+    }
+    rig.turn(Duration::ZERO);
+    let start = Instant::now();
+    rig.driver.shutdown(Duration::from_secs(10));
+    assert!(
+        start.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        start.elapsed()
+    );
+    assert_eq!(rig.driver.stats().in_flight, 0);
+}

@@ -1,0 +1,163 @@
+//! What the peer's unidirectional streams do to the connection: critical streams, SETTINGS, GOAWAY,
+//! the QPACK streams.
+//!
+//! How such a stream is cut into frames is in `uni.rs`.
+
+use bytes::Bytes;
+
+use super::connection::{Connection, closed_critical_stream};
+use super::error::{Code, ConnectionError};
+use super::event::{Event, Role};
+use super::frame;
+use super::request::check_session_id;
+use super::settings::{PeerSettings, id as setting};
+use super::uni::{ControlFrame, UniKind, UniStream};
+
+impl Connection {
+    pub(super) fn receive_uni(
+        &mut self,
+        stream_id: u64,
+        mut data: Bytes,
+        fin: bool,
+    ) -> Result<(), ConnectionError> {
+        if frame::is_server_initiated(stream_id) == (self.role == Role::Server) {
+            // Nothing can arrive on a unidirectional stream of ours.
+            return Ok(());
+        }
+        let mut stream = self.uni.remove(&stream_id).unwrap_or_else(UniStream::new);
+        if matches!(stream.kind, UniKind::Unknown)
+            && let Some(stream_type) = stream.header.read_one(&mut data)
+        {
+            let webtransport = self.settings.webtransport;
+            stream.kind = UniStream::kind_for(stream_type, self.role, webtransport)?;
+            self.claim_critical(stream_id, &stream.kind)?;
+        }
+        match &mut stream.kind {
+            UniKind::Unknown | UniKind::Ignored => {}
+            UniKind::Control(control) => {
+                while let Some(frame) = control.next_frame(self.role, &mut data)? {
+                    self.handle_control_frame(frame)?;
+                }
+            }
+            UniKind::QpackEncoder => {
+                self.decoder.handle_encoder_stream(&data)?;
+                self.resume_blocked()?;
+            }
+            UniKind::QpackDecoder => self.encoder.handle_decoder_stream(&data)?,
+            UniKind::WebTransport { session_id } => {
+                if session_id.is_none()
+                    && let Some(id) = stream.header.read_one(&mut data)
+                {
+                    check_session_id(id)?;
+                    *session_id = Some(id);
+                }
+                if let Some(session_id) = *session_id
+                    && (fin || !data.is_empty())
+                {
+                    self.events.push_back(Event::WebTransportData {
+                        session_id,
+                        stream_id,
+                        data,
+                        fin,
+                    });
+                }
+            }
+        }
+        if fin {
+            if self.is_peer_critical(stream_id) {
+                return Err(closed_critical_stream());
+            }
+        } else {
+            self.uni.insert(stream_id, stream);
+        }
+        Ok(())
+    }
+
+    /// There is one control stream and one of each QPACK stream (RFC 9114 section 6.2.1, RFC 9204
+    /// section 4.2).
+    fn claim_critical(&mut self, stream_id: u64, kind: &UniKind) -> Result<(), ConnectionError> {
+        let slot = match kind {
+            UniKind::Control(_) => &mut self.peer_control_id,
+            UniKind::QpackEncoder => &mut self.peer_encoder_id,
+            UniKind::QpackDecoder => &mut self.peer_decoder_id,
+            _ => return Ok(()),
+        };
+        if slot.replace(stream_id).is_some() {
+            return Err(ConnectionError::new(
+                Code::H3_STREAM_CREATION_ERROR,
+                "a second control or QPACK stream of one type",
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_peer_critical(&self, stream_id: u64) -> bool {
+        [
+            self.peer_control_id,
+            self.peer_encoder_id,
+            self.peer_decoder_id,
+        ]
+        .contains(&Some(stream_id))
+    }
+
+    fn handle_control_frame(&mut self, frame: ControlFrame) -> Result<(), ConnectionError> {
+        match frame {
+            ControlFrame::Settings(payload) => self.handle_settings(&payload),
+            ControlFrame::GoAway(id) => self.handle_goaway(id),
+            ControlFrame::MaxPushId(id) => {
+                // RFC 9114 section 7.2.7. We never push, but the rule is the client's to keep.
+                if self.peer_max_push_id.is_some_and(|previous| id < previous) {
+                    return Err(ConnectionError::new(
+                        Code::H3_ID_ERROR,
+                        "MAX_PUSH_ID went down",
+                    ));
+                }
+                self.peer_max_push_id = Some(id);
+                Ok(())
+            }
+            // RFC 9114 section 7.2.3: nothing was ever promised, by either side.
+            ControlFrame::CancelPush(_) => Err(ConnectionError::new(
+                Code::H3_ID_ERROR,
+                "CANCEL_PUSH for a push that was not promised",
+            )),
+        }
+    }
+
+    fn handle_settings(&mut self, payload: &[u8]) -> Result<(), ConnectionError> {
+        let settings = PeerSettings::parse(payload)?;
+        if settings.is_enabled(setting::H3_DATAGRAM) && self.peer_quic_datagrams == Some(false) {
+            // RFC 9297 section 2.1.1.
+            return Err(ConnectionError::new(
+                Code::H3_SETTINGS_ERROR,
+                "H3_DATAGRAM requires the max_datagram_frame_size transport parameter",
+            ));
+        }
+        self.encoder.handle_settings(
+            settings.get(setting::QPACK_MAX_TABLE_CAPACITY).unwrap_or(0),
+            settings.get(setting::QPACK_BLOCKED_STREAMS).unwrap_or(0),
+        );
+        self.flush_encoder();
+        self.peer_settings = Some(settings);
+        self.events.push_back(Event::SettingsReceived);
+        Ok(())
+    }
+
+    /// RFC 9114 section 5.2.
+    fn handle_goaway(&mut self, id: u64) -> Result<(), ConnectionError> {
+        if self.role == Role::Client && !frame::is_client_bidi(id) {
+            return Err(ConnectionError::new(
+                Code::H3_ID_ERROR,
+                "GOAWAY with an ID that is not a request stream",
+            ));
+        }
+        if self.goaway_received.is_some_and(|previous| id > previous) {
+            return Err(ConnectionError::new(
+                Code::H3_ID_ERROR,
+                "GOAWAY with an ID above the previous one",
+            ));
+        }
+        self.goaway_received = Some(id);
+        self.events.push_back(Event::GoAway { id });
+        Ok(())
+    }
+}

@@ -1,0 +1,195 @@
+//! DATAGRAM frames and pings.
+
+mod support;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use support::{Link, Pair, Random, with_transport};
+use uringcore_proto::quic::{DatagramError, Event};
+
+fn datagram_pair(change: impl Fn(&mut uringcore_proto::quic::TransportSettings)) -> Pair {
+    let (client, server) = with_transport(|t| {
+        t.datagram_recv_bytes = Some(1 << 20);
+        change(t);
+    });
+    Pair::new(client, server)
+}
+
+fn datagrams(peer: &support::Peer) -> Vec<Bytes> {
+    let data = |(_, event): &(_, Event)| match event {
+        Event::Datagram { data } => Some(data.clone()),
+        _ => None,
+    };
+    peer.events.iter().filter_map(data).collect()
+}
+
+#[test]
+fn datagrams_arrive_whole_and_in_both_directions() {
+    let mut pair = datagram_pair(|_| {});
+    let (client, server) = pair.establish();
+    for n in 0..200_u32 {
+        let length = 1 + n as usize * 5;
+        let conn = pair.client.endpoint.connection(client).unwrap();
+        conn.send_datagram(Random::new(n.into()).bytes(length).into())
+            .unwrap();
+    }
+    pair.server
+        .endpoint
+        .connection(server)
+        .unwrap()
+        .send_datagram(Bytes::new())
+        .unwrap();
+    pair.run_until("all of them", |pair| {
+        datagrams(&pair.server).len() == 200 && datagrams(&pair.client).len() == 1
+    });
+    for (n, data) in datagrams(&pair.server).iter().enumerate() {
+        assert!(
+            *data == Random::new(n as u64).bytes(1 + n * 5),
+            "datagram {n}"
+        );
+    }
+}
+
+#[test]
+fn datagrams_have_their_limits() {
+    let mut pair = datagram_pair(|t| t.datagram_send_bytes = 10_000);
+    let key = pair.connect();
+    let conn = pair.client.endpoint.connection(key).unwrap();
+    assert_eq!(conn.max_datagram_size(), None, "not known yet");
+    conn.send_datagram(Bytes::from_static(b"early")).unwrap();
+    let too_large = conn.send_datagram(vec![0; 1_200].into());
+    assert!(matches!(too_large, Err(DatagramError::TooLarge { .. })));
+    pair.run_until("the early one", |pair| datagrams(&pair.server).len() == 1);
+    let conn = pair.client.endpoint.connection(key).unwrap();
+    let max = conn.max_datagram_size().unwrap();
+    assert!((1_150..1_500).contains(&max), "{max}");
+    assert_eq!(
+        conn.send_datagram(vec![0; max + 1].into()),
+        Err(DatagramError::TooLarge { max })
+    );
+    conn.send_datagram(vec![0; max].into()).unwrap();
+    let mut accepted = 1;
+    while conn.send_datagram(vec![0; 1_000].into()).is_ok() {
+        accepted += 1;
+    }
+    assert_eq!(
+        conn.send_datagram(vec![0; 1_000].into()),
+        Err(DatagramError::Full)
+    );
+    assert!((8..11).contains(&accepted), "{accepted}");
+    pair.run_until("what was accepted", |pair| {
+        datagrams(&pair.server).len() == accepted + 1
+    });
+    pair.client
+        .endpoint
+        .connection(key)
+        .unwrap()
+        .send_datagram(Bytes::new())
+        .unwrap();
+}
+
+#[test]
+fn datagrams_are_unsupported_when_one_side_says_so() {
+    let (mut client, server) = with_transport(|_| {});
+    client.transport.datagram_recv_bytes = Some(65_536);
+    let mut pair = Pair::new(client, server);
+    let key = pair.connect();
+    let conn = pair.client.endpoint.connection(key).unwrap();
+    conn.send_datagram(Bytes::from_static(b"never arrives"))
+        .unwrap();
+    let completed = |event: &Event| matches!(event, Event::HandshakeCompleted { .. });
+    pair.run_until("the handshake", |pair| pair.client.has(key, completed));
+    pair.run_for(Duration::from_secs(1));
+    let conn = pair.client.endpoint.connection(key).unwrap();
+    assert_eq!(
+        conn.send_datagram(Bytes::new()),
+        Err(DatagramError::Unsupported)
+    );
+    assert_eq!(conn.stats().datagram_frames_dropped, 1);
+    let server = pair.server.events[0].0;
+    let conn = pair.server.endpoint.connection(server).unwrap();
+    assert_eq!(
+        conn.send_datagram(Bytes::new()),
+        Err(DatagramError::Unsupported)
+    );
+}
+
+#[test]
+fn datagrams_without_end_do_not_starve_streams() {
+    let mut pair = datagram_pair(|t| t.datagram_send_bytes = 8 << 20);
+    let (client, server) = pair.establish();
+    let conn = pair.client.endpoint.connection(client).unwrap();
+    conn.send_stream(0, vec![1; 1 << 20].into(), true).unwrap();
+    while conn.send_datagram(vec![0; 1_000].into()).is_ok() {}
+    pair.run_until("the stream", |pair| pair.server.finished(server, 0));
+    let arrived = datagrams(&pair.server).len();
+    assert!(
+        (500..6_000).contains(&arrived),
+        "both flow: {arrived} datagrams by then"
+    );
+}
+
+#[test]
+fn pings_are_acknowledged_once_even_when_lost() {
+    let mut pair = Pair::default_pair();
+    let key = pair.connect();
+    pair.client.endpoint.connection(key).unwrap().ping(1);
+    let is_answer = |uid| move |event: &Event| *event == Event::PingAcknowledged { uid };
+    pair.run_until("the first answer", |pair| {
+        pair.client.has(key, is_answer(1))
+    });
+    pair.run_for(Duration::from_secs(1));
+    let begin = pair.now;
+    pair.client.endpoint.connection(key).unwrap().ping(2);
+    pair.run_until("the second answer", |pair| {
+        pair.client.has(key, is_answer(2))
+    });
+    let time = pair.now - begin;
+    assert!(
+        time >= Duration::from_millis(10),
+        "a round trip at least: {time:?}"
+    );
+    assert!(time <= Duration::from_millis(50), "{time:?}");
+    pair.link = Link {
+        loss: 40,
+        ..Link::default()
+    };
+    for uid in 10..60 {
+        pair.client.endpoint.connection(key).unwrap().ping(uid);
+        pair.run_until("an answer over a bad link", |pair| {
+            pair.client.has(key, is_answer(uid))
+        });
+    }
+    pair.link = Link::default();
+    pair.run_for(Duration::from_secs(5));
+    let count = |uid| {
+        pair.client
+            .events
+            .iter()
+            .filter(|(_, e)| is_answer(uid)(e))
+            .count()
+    };
+    assert!(
+        (1..60)
+            .filter(|uid| !(3..10).contains(uid))
+            .all(|uid| count(uid) == 1)
+    );
+}
+
+#[test]
+fn lost_ping_is_answered_although_later_data_gets_through() {
+    let mut pair = Pair::default_pair();
+    let (client, server) = pair.establish();
+    pair.run_for(Duration::from_secs(1));
+    pair.client.is_mute = true;
+    pair.client.endpoint.connection(client).unwrap().ping(1);
+    pair.exchange();
+    pair.client.is_mute = false;
+    let conn = pair.client.endpoint.connection(client).unwrap();
+    conn.send_stream(0, vec![1; 100_000].into(), true).unwrap();
+    let is_answer = |event: &Event| *event == Event::PingAcknowledged { uid: 1 };
+    pair.run_until("both", |pair| {
+        pair.server.finished(server, 0) && pair.client.has(client, is_answer)
+    });
+}

@@ -1,0 +1,26 @@
+//! HTTP/3 for Python: the connection over any QUIC connection object, its events, QPACK on its own.
+//!
+//! | file | noun |
+//! | --- | --- |
+//! | `connection` | `H3Connection`: QUIC events in, HTTP events out, commands |
+//! | `errors` | misuse as exceptions |
+//! | `events` | the event classes |
+//! | `fields` | field lines between `proto` and lists of tuples |
+//! | `qpack` | `QpackEncoder` and `QpackDecoder`, for programs and tests that want only these |
+//!
+//! Nothing here decides what a frame means or when a message is malformed.
+
+mod connection;
+mod errors;
+mod events;
+mod fields;
+mod qpack;
+
+use pyo3::prelude::*;
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<connection::H3Connection>()?;
+    m.add_class::<qpack::QpackEncoder>()?;
+    m.add_class::<qpack::QpackDecoder>()?;
+    events::register(m)
+}

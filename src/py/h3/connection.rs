@@ -1,0 +1,582 @@
+//! `H3Connection`: `proto::h3::Connection` between a QUIC connection object and a Python program.
+//!
+//! The QUIC object is called by aioquic's method names, so any object with these will do. Nothing
+//! of `proto` is borrowed while one of its methods runs: it may come back here.
+
+use bytes::Bytes;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyType};
+use uringcore_proto::h3::settings::id as setting;
+use uringcore_proto::h3::{Connection, Event, Output, Role, Settings};
+
+use super::errors::{exception, local};
+use super::events::{
+    DataReceived, DatagramReceived, HeadersReceived, MessageAborted, WebTransportStreamDataReceived,
+};
+use super::fields::{self, Lines};
+use crate::buffer;
+use crate::cell::GilCell;
+
+/// An HTTP/3 connection (RFC 9114) over a QUIC connection. See `uringcore.h3.connection`.
+#[pyclass(module = "uringcore.h3.connection", subclass, frozen, weakref)]
+pub struct H3Connection {
+    quic: GilCell<Option<Py<PyAny>>>,
+    core: GilCell<Connection>,
+    /// The event classes seen so far and what they are to us: two or three, found by identity.
+    kinds: GilCell<Vec<(Py<PyType>, EventKind)>>,
+    close_on_malformed: bool,
+}
+
+/// What a QUIC event is, by the name of its class or of one of its bases.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum EventKind {
+    StreamData,
+    StreamReset,
+    StopSending,
+    Datagram,
+    /// Nothing to HTTP/3.
+    Other,
+}
+
+#[pymethods]
+impl H3Connection {
+    #[new]
+    #[pyo3(signature = (quic, enable_webtransport = false, *, close_on_malformed = true))]
+    fn new(
+        quic: &Bound<'_, PyAny>,
+        enable_webtransport: bool,
+        close_on_malformed: bool,
+    ) -> PyResult<Self> {
+        let py = quic.py();
+        let configuration = quic.getattr(intern!(py, "configuration"))?;
+        let is_client = configuration
+            .getattr(intern!(py, "is_client"))?
+            .is_truthy()?;
+        let first: u64 = quic
+            .call_method1(intern!(py, "get_next_available_stream_id"), (true,))?
+            .extract()?;
+        let role = if is_client {
+            Role::Client
+        } else {
+            Role::Server
+        };
+        // RFC 9000 section 2.1: streams of one kind are four apart.
+        let mut core = Connection::new(
+            role,
+            settings(enable_webtransport),
+            [first, first + 4, first + 8],
+        );
+        core.set_strict(close_on_malformed);
+        let connection = Self {
+            quic: GilCell::new(Some(quic.clone().unbind())),
+            core: GilCell::new(core),
+            kinds: GilCell::new(Vec::new()),
+            close_on_malformed,
+        };
+        connection.flush(py)?;
+        Ok(connection)
+    }
+
+    /// Handles a QUIC event and returns the HTTP events that follow from it.
+    ///
+    /// A fault of the peer closes the QUIC connection with the RFC's code; nothing is raised.
+    fn handle_event<'py>(&self, event: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
+        let py = event.py();
+        match self.kind_of(event)? {
+            EventKind::StreamData => return self.handle_stream_data(event),
+            EventKind::StreamReset => {
+                let (stream_id, code) = stream_and_code(event)?;
+                self.core
+                    .with(py, |core| core.handle_stream_reset(stream_id, code));
+            }
+            EventKind::StopSending => {
+                let (stream_id, code) = stream_and_code(event)?;
+                self.core
+                    .with(py, |core| core.handle_stop_sending(stream_id, code));
+            }
+            EventKind::Datagram => {
+                let data = buffer::bytes_like(&event.getattr(intern!(py, "data"))?)?;
+                self.core.with(py, |core| core.handle_datagram(data));
+            }
+            EventKind::Other => return Ok(PyList::empty(py)),
+        }
+        self.finish(py, None)
+    }
+
+    /// Sends a field section: a request, an interim or final response, or trailers.
+    #[pyo3(signature = (stream_id, headers, end_stream = false))]
+    fn send_headers(
+        &self,
+        py: Python<'_>,
+        stream_id: u64,
+        headers: &Bound<'_, PyAny>,
+        end_stream: bool,
+    ) -> PyResult<()> {
+        let lines = Lines::extract(headers)?;
+        let slices = lines.as_slices();
+        let sent = self
+            .core
+            .with(py, |core| core.send_headers(stream_id, &slices, end_stream));
+        local(py, sent)?;
+        self.flush(py)
+    }
+
+    /// Sends content.
+    fn send_data(
+        &self,
+        py: Python<'_>,
+        stream_id: u64,
+        data: &Bound<'_, PyAny>,
+        end_stream: bool,
+    ) -> PyResult<()> {
+        let converted;
+        let data = match data.cast::<PyBytes>() {
+            Ok(data) => data,
+            Err(_) => {
+                let copy = buffer::bytes_like(data)?;
+                converted = PyBytes::new(py, &copy);
+                &converted
+            }
+        };
+        let content = data.as_bytes();
+        let header = self.core.with(py, |core| {
+            core.send_data_header(stream_id, content.len() as u64, end_stream)
+        });
+        let Some(header) = local(py, header)? else {
+            return Ok(());
+        };
+        match header {
+            None if end_stream => self.write(py, stream_id, &PyBytes::new(py, b""), true),
+            None => Ok(()),
+            Some(header) if content.len() <= JOINED_CONTENT_MAX => {
+                let frame = PyBytes::new_with(py, header.len() + content.len(), |out| {
+                    out[..header.len()].copy_from_slice(&header);
+                    out[header.len()..].copy_from_slice(content);
+                    Ok(())
+                })?;
+                self.write(py, stream_id, &frame, end_stream)
+            }
+            Some(header) => {
+                self.write(py, stream_id, &PyBytes::new(py, &header), false)?;
+                self.write(py, stream_id, data, end_stream)
+            }
+        }
+    }
+
+    /// Sends an HTTP datagram that belongs to a request (RFC 9297).
+    fn send_datagram(
+        &self,
+        py: Python<'_>,
+        stream_id: u64,
+        data: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let Some(prefix) = local(py, Connection::datagram_prefix(stream_id))? else {
+            return Ok(());
+        };
+        let data = buffer::bytes_like(data)?;
+        let datagram = PyBytes::new_with(py, prefix.len() + data.len(), |out| {
+            out[..prefix.len()].copy_from_slice(&prefix);
+            out[prefix.len()..].copy_from_slice(&data);
+            Ok(())
+        })?;
+        self.quic(py)?
+            .call_method1(intern!(py, "send_datagram_frame"), (datagram,))?;
+        Ok(())
+    }
+
+    /// Begins a WebTransport stream in a session and returns its identifier.
+    #[pyo3(signature = (session_id, is_unidirectional = false))]
+    fn create_webtransport_stream(
+        &self,
+        py: Python<'_>,
+        session_id: u64,
+        is_unidirectional: bool,
+    ) -> PyResult<u64> {
+        let stream_id: u64 = self
+            .quic(py)?
+            .call_method1(
+                intern!(py, "get_next_available_stream_id"),
+                (is_unidirectional,),
+            )?
+            .extract()?;
+        let created = self.core.with(py, |core| {
+            core.create_webtransport_stream(session_id, stream_id)
+        });
+        local(py, created)?;
+        self.flush(py)?;
+        Ok(stream_id)
+    }
+
+    /// Refuses to push: raises what aioquic raises when the client allows no push.
+    fn send_push_promise(
+        &self,
+        py: Python<'_>,
+        stream_id: u64,
+        headers: &Bound<'_, PyAny>,
+    ) -> PyResult<u64> {
+        Lines::extract(headers)?;
+        if self.core.with(py, |core| core.role() == Role::Client) {
+            return Err(PyRuntimeError::new_err(
+                "Only servers may send a push promise.",
+            ));
+        }
+        if stream_id & 3 != 0 {
+            let message =
+                "Push promises can only be sent for client-initiated bidirectional streams";
+            return Err(exception(
+                py,
+                "uringcore.h3.exceptions",
+                "InvalidStreamTypeError",
+                message,
+            ));
+        }
+        let message = "server push is not supported";
+        Err(exception(
+            py,
+            "uringcore.h3.exceptions",
+            "NoAvailablePushIDError",
+            message,
+        ))
+    }
+
+    /// Announces the end of the connection (RFC 9114 section 5.2).
+    #[pyo3(signature = (stream_id = None))]
+    fn send_goaway(&self, py: Python<'_>, stream_id: Option<u64>) -> PyResult<u64> {
+        let (id, sent) = self.core.with(py, |core| {
+            let id = stream_id.unwrap_or_else(|| core.next_goaway_id());
+            (id, core.send_goaway(id))
+        });
+        local(py, sent)?;
+        self.flush(py)?;
+        Ok(id)
+    }
+
+    /// Gives a request up: resets what is still sent, refuses what is still received.
+    #[pyo3(signature = (stream_id, error_code = 0x10c))]
+    fn cancel_request(&self, py: Python<'_>, stream_id: u64, error_code: u64) -> PyResult<()> {
+        self.core
+            .with(py, |core| core.cancel_request(stream_id, error_code));
+        self.flush(py)
+    }
+
+    /// The peer's SETTINGS by identifier, or None before they arrived.
+    #[getter]
+    fn received_settings<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let pairs = self.core.with(py, |core| {
+            core.received_settings()
+                .map(|settings| settings.pairs().to_vec())
+        });
+        pairs.map(|pairs| dict(py, &pairs)).transpose()
+    }
+
+    /// Our SETTINGS by identifier.
+    #[getter]
+    fn sent_settings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let pairs = self.core.with(py, |core| core.sent_settings());
+        dict(py, &pairs)
+    }
+
+    /// How many requests (and bidirectional WebTransport streams) have state here.
+    #[getter]
+    fn open_requests(&self, py: Python<'_>) -> usize {
+        self.core.with(py, |core| core.open_requests())
+    }
+
+    #[getter]
+    fn _quic(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(self.quic(py)?.unbind())
+    }
+
+    #[getter]
+    fn _is_client(&self, py: Python<'_>) -> bool {
+        self.core.with(py, |core| core.role() == Role::Client)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // The classes in `kinds` are not visited: a class never leads back to a connection.
+        self.quic
+            .traverse(|quic| visit.call(quic))
+            .unwrap_or(Ok(()))
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        drop(self.quic.take(py));
+    }
+}
+
+impl H3Connection {
+    fn quic<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.quic
+            .with(py, |quic| quic.as_ref().map(|quic| quic.clone_ref(py)))
+            .map(|quic| quic.into_bound(py))
+            .ok_or_else(|| PyRuntimeError::new_err("the H3Connection was collected"))
+    }
+
+    fn handle_stream_data<'py>(&self, event: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
+        let py = event.py();
+        let stream_id: u64 = event.getattr(intern!(py, "stream_id"))?.extract()?;
+        let object = event.getattr(intern!(py, "data"))?;
+        let fin = event.getattr(intern!(py, "end_stream"))?.is_truthy()?;
+        let data = buffer::bytes_like(&object)?;
+        if is_unidirectional(stream_id) {
+            self.learn_peer_datagrams(py)?;
+        }
+        self.core
+            .with(py, |core| core.handle_stream_data(stream_id, data, fin));
+        let whole = object
+            .cast_into::<PyBytes>()
+            .ok()
+            .map(|data| (stream_id, data));
+        self.finish(py, whole.as_ref())
+    }
+
+    /// Tells `proto` what QUIC negotiated, for the check of RFC 9297 section 2.1.1, before SETTINGS
+    /// are read.
+    fn learn_peer_datagrams(&self, py: Python<'_>) -> PyResult<()> {
+        if self
+            .core
+            .with(py, |core| core.received_settings().is_some())
+        {
+            return Ok(());
+        }
+        let quic = self.quic(py)?;
+        // aioquic's name. An object without it does not say, and is not asked.
+        if let Some(size) = quic.getattr_opt(intern!(py, "_remote_max_datagram_frame_size"))? {
+            self.core
+                .with(py, |core| core.set_peer_quic_datagrams(!size.is_none()));
+        }
+        Ok(())
+    }
+
+    /// After input: does what is to be done on the QUIC connection and collects the events.
+    fn finish<'py>(
+        &self,
+        py: Python<'py>,
+        whole: Option<&(u64, Bound<'py, PyBytes>)>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        self.flush(py)?;
+        let list = PyList::empty(py);
+        while let Some(event) = self.core.with(py, Connection::poll_event) {
+            if let Some(object) = self.object(py, event, whole)? {
+                list.append(object)?;
+            }
+        }
+        Ok(list)
+    }
+
+    /// The Python object for an event; None for one that aioquic's programs learn of from QUIC's
+    /// own events.
+    fn object<'py>(
+        &self,
+        py: Python<'py>,
+        event: Event,
+        whole: Option<&(u64, Bound<'py, PyBytes>)>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let object = match event {
+            Event::Headers {
+                stream_id,
+                fields,
+                fin,
+                ..
+            } => HeadersReceived {
+                headers: fields::to_list(py, &fields)?.into_any().unbind(),
+                stream_id,
+                stream_ended: fin,
+                push_id: None,
+            }
+            .object(py)?,
+            Event::Data {
+                stream_id,
+                data,
+                fin,
+            } => DataReceived {
+                data: content(py, stream_id, &data, whole),
+                stream_id,
+                stream_ended: fin,
+                push_id: None,
+            }
+            .object(py)?,
+            Event::Datagram { stream_id, data } => DatagramReceived {
+                data: PyBytes::new(py, &data).into_any().unbind(),
+                stream_id,
+            }
+            .object(py)?,
+            Event::WebTransportData {
+                session_id,
+                stream_id,
+                data,
+                fin,
+            } => WebTransportStreamDataReceived {
+                data: content(py, stream_id, &data, whole),
+                stream_id,
+                stream_ended: fin,
+                session_id,
+            }
+            .object(py)?,
+            Event::Reset {
+                stream_id,
+                code,
+                local: true,
+            } if !self.close_on_malformed => MessageAborted {
+                stream_id,
+                error_code: code,
+            }
+            .object(py)?,
+            Event::SettingsReceived
+            | Event::Reset { .. }
+            | Event::StopSending { .. }
+            | Event::GoAway { .. } => return Ok(None),
+        };
+        Ok(Some(object))
+    }
+
+    /// Does what `proto` wants done. Everything is attempted; the first exception is raised at the
+    /// end.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        let mut result = Ok(());
+        while let Some(output) = self.core.with(py, Connection::poll_output) {
+            let done = self.perform(py, output);
+            if result.is_ok() {
+                result = done;
+            }
+        }
+        result
+    }
+
+    fn perform(&self, py: Python<'_>, output: Output) -> PyResult<()> {
+        match output {
+            Output::Write {
+                stream_id,
+                data,
+                fin,
+            } => {
+                return self.write(py, stream_id, &PyBytes::new(py, &data), fin);
+            }
+            Output::Datagram { data } => self.quic(py)?.call_method1(
+                intern!(py, "send_datagram_frame"),
+                (PyBytes::new(py, &data),),
+            )?,
+            Output::ResetStream { stream_id, code } => self
+                .quic(py)?
+                .call_method1(intern!(py, "reset_stream"), (stream_id, code.0))?,
+            Output::StopSending { stream_id, code } => self
+                .quic(py)?
+                .call_method1(intern!(py, "stop_stream"), (stream_id, code.0))?,
+            Output::CloseConnection { code, reason } => self
+                .quic(py)?
+                .call_method1(intern!(py, "close"), (code.0, py.None(), reason.as_ref()))?,
+        };
+        Ok(())
+    }
+
+    fn write(
+        &self,
+        py: Python<'_>,
+        stream_id: u64,
+        data: &Bound<'_, PyBytes>,
+        fin: bool,
+    ) -> PyResult<()> {
+        let fin = PyBool::new(py, fin);
+        self.quic(py)?
+            .call_method1(intern!(py, "send_stream_data"), (stream_id, data, fin))?;
+        Ok(())
+    }
+
+    fn kind_of(&self, event: &Bound<'_, PyAny>) -> PyResult<EventKind> {
+        let py = event.py();
+        let class = event.get_type();
+        let known = self.kinds.with(py, |kinds| {
+            kinds
+                .iter()
+                .find(|(known, _)| known.is(&class))
+                .map(|&(_, kind)| kind)
+        });
+        if let Some(kind) = known {
+            return Ok(kind);
+        }
+        let kind = classify(&class)?;
+        self.kinds.with(py, |kinds| {
+            // Bounded: a program that makes classes as it goes is served too, only slower.
+            if kinds.len() < KNOWN_CLASSES_MAX {
+                kinds.push((class.unbind(), kind));
+            }
+        });
+        Ok(kind)
+    }
+}
+
+/// What a class of QUIC events is to us: by name, since uringcore's and aioquic's classes both
+/// serve.
+fn classify(class: &Bound<'_, PyType>) -> PyResult<EventKind> {
+    for base in class.mro() {
+        let name = base.cast::<PyType>()?.name()?;
+        match &*name.to_cow()? {
+            "StreamDataReceived" => return Ok(EventKind::StreamData),
+            "StreamReset" => return Ok(EventKind::StreamReset),
+            "StopSendingReceived" => return Ok(EventKind::StopSending),
+            "DatagramFrameReceived" => return Ok(EventKind::Datagram),
+            _ => {}
+        }
+    }
+    Ok(EventKind::Other)
+}
+
+fn stream_and_code(event: &Bound<'_, PyAny>) -> PyResult<(u64, u64)> {
+    let py = event.py();
+    Ok((
+        event.getattr(intern!(py, "stream_id"))?.extract()?,
+        event.getattr(intern!(py, "error_code"))?.extract()?,
+    ))
+}
+
+/// Content as `bytes`: the very object that arrived where the content is all of it.
+fn content(
+    py: Python<'_>,
+    stream_id: u64,
+    data: &Bytes,
+    whole: Option<&(u64, Bound<'_, PyBytes>)>,
+) -> Py<PyAny> {
+    match whole {
+        // Content of this stream is a part of what just arrived on it, so an equal length says all.
+        Some((arrived_on, arrived))
+            if *arrived_on == stream_id && arrived.as_bytes().len() == data.len() =>
+        {
+            arrived.clone().into_any().unbind()
+        }
+        _ => PyBytes::new(py, data).into_any().unbind(),
+    }
+}
+
+fn is_unidirectional(stream_id: u64) -> bool {
+    stream_id & 2 != 0
+}
+
+fn settings(enable_webtransport: bool) -> Settings {
+    // A reserved setting, to see that the peer ignores it (RFC 9114 section 7.2.4.1).
+    let mut extra = vec![(0x21, 1)];
+    if enable_webtransport {
+        extra.push((setting::ENABLE_WEBTRANSPORT, 1));
+    }
+    Settings {
+        enable_connect_protocol: true,
+        h3_datagram: enable_webtransport,
+        webtransport: enable_webtransport,
+        extra,
+        ..Settings::default()
+    }
+}
+
+fn dict<'py>(py: Python<'py>, pairs: &[(u64, u64)]) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for (identifier, value) in pairs {
+        dict.set_item(identifier, value)?;
+    }
+    Ok(dict)
+}
+
+/// Content up to this size is copied behind its frame header, so that there is one call for both.
+const JOINED_CONTENT_MAX: usize = 4096;
+const KNOWN_CLASSES_MAX: usize = 32;

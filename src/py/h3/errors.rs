@@ -1,0 +1,48 @@
+//! Misuse of an HTTP/3 connection as Python exceptions. The classes are defined in Python.
+
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use uringcore_proto::h3::LocalError;
+
+/// Misuse as aioquic's exceptions. None after the connection has been closed: as with aioquic, what
+/// is sent then goes nowhere, and `ConnectionTerminated` says so.
+pub fn local<T>(py: Python<'_>, result: Result<T, LocalError>) -> PyResult<Option<T>> {
+    let error = match result {
+        Ok(value) => return Ok(Some(value)),
+        Err(LocalError::Closed) => return Ok(None),
+        Err(error) => error,
+    };
+    let message = error.to_string();
+    Err(match error {
+        LocalError::FrameUnexpected(_) => {
+            exception(py, "uringcore.h3.connection", "FrameUnexpected", &message)
+        }
+        LocalError::InvalidStream(_) => exception(
+            py,
+            "uringcore.h3.exceptions",
+            "InvalidStreamTypeError",
+            &message,
+        ),
+        LocalError::GoingAway => {
+            exception(py, "uringcore.h3.exceptions", "GoingAwayError", &message)
+        }
+        LocalError::InvalidField(_) => PyValueError::new_err(format!("headers: {message}")),
+        LocalError::FieldSectionTooLarge { .. } => {
+            PyValueError::new_err(format!("headers: {message}"))
+        }
+        LocalError::InvalidId(_) => PyValueError::new_err(format!("stream_id: {message}")),
+        LocalError::DatagramsNotNegotiated | LocalError::Closed => PyRuntimeError::new_err(message),
+    })
+}
+
+/// An instance of an exception class that is defined in Python.
+pub fn exception(py: Python<'_>, module: &str, class: &str, message: &str) -> PyErr {
+    let made = py
+        .import(module)
+        .and_then(|module| module.getattr(class))
+        .and_then(|class| class.call1((message,)));
+    match made {
+        Ok(exception) => PyErr::from_value(exception),
+        Err(error) => error,
+    }
+}

@@ -1,0 +1,195 @@
+//! The events of an HTTP/3 connection as Python classes, with aioquic's names and attributes.
+//!
+//! They are values: immutable, compared and shown by their fields.
+
+use pyo3::prelude::*;
+
+/// What an HTTP/3 connection tells its user: the base class of all events.
+#[pyclass(module = "uringcore.h3.events", subclass, frozen)]
+pub struct H3Event;
+
+#[pymethods]
+impl H3Event {
+    #[new]
+    fn new() -> Self {
+        Self
+    }
+}
+
+/// Declares one event class: constructor by position or keyword, `==`, `repr`, `match`.
+macro_rules! event_class {
+    (
+        $(#[$doc:meta])*
+        $name:ident($signature:tt) {
+            $($(#[$field_doc:meta])* $field:ident : $kind:ty),+ $(,)?
+        }
+    ) => {
+        $(#[$doc])*
+        #[pyclass(module = "uringcore.h3.events", extends = H3Event, frozen, get_all)]
+        pub struct $name { $($(#[$field_doc])* pub $field: $kind),+ }
+
+        #[pymethods]
+        impl $name {
+            #[new]
+            #[pyo3(signature = $signature)]
+            fn new($($field: $kind),+) -> PyClassInitializer<Self> {
+                PyClassInitializer::from(H3Event).add_subclass(Self { $($field),+ })
+            }
+
+            #[classattr]
+            fn __match_args__<'py>(
+                py: Python<'py>,
+            ) -> PyResult<Bound<'py, pyo3::types::PyTuple>> {
+                pyo3::types::PyTuple::new(py, [$(stringify!($field)),+])
+            }
+
+            fn __eq__(&self, py: Python<'_>, other: &Self) -> PyResult<bool> {
+                Ok($(self.$field.same(&other.$field, py)?)&&+)
+            }
+
+            fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+                let fields = [$(format!("{}={}", stringify!($field), self.$field.show(py)?)),+];
+                Ok(format!("{}({})", stringify!($name), fields.join(", ")))
+            }
+        }
+
+        impl $name {
+            pub fn object(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+                let event = PyClassInitializer::from(H3Event).add_subclass(self);
+                Ok(Bound::new(py, event)?.into_any())
+            }
+        }
+    };
+}
+
+event_class! {
+    /// A piece of a message's content arrived.
+    DataReceived((data, stream_id, stream_ended, push_id = None)) {
+        /// The content; empty when only the end arrived.
+        data: Py<PyAny>,
+        /// The request's stream.
+        stream_id: u64,
+        /// Whether the message ends here.
+        stream_ended: bool,
+        /// Always None: pushes are not accepted.
+        push_id: Option<u64>,
+    }
+}
+
+event_class! {
+    /// An HTTP datagram arrived (RFC 9297).
+    DatagramReceived((data, stream_id)) {
+        /// Its payload.
+        data: Py<PyAny>,
+        /// The request's stream.
+        stream_id: u64,
+    }
+}
+
+event_class! {
+    /// A field section arrived: a request's or response's header section, or trailers.
+    HeadersReceived((headers, stream_id, stream_ended, push_id = None)) {
+        /// The field lines in order: a list of (name, value), both bytes.
+        headers: Py<PyAny>,
+        /// The request's stream.
+        stream_id: u64,
+        /// Whether the message ends here.
+        stream_ended: bool,
+        /// Always None: pushes are not accepted.
+        push_id: Option<u64>,
+    }
+}
+
+event_class! {
+    /// A server promised to push. Kept for programs that name it; pushes are not accepted, so it
+    /// never occurs.
+    PushPromiseReceived((headers, push_id, stream_id)) {
+        /// The promised request's field lines.
+        headers: Py<PyAny>,
+        /// The push ID.
+        push_id: u64,
+        /// The stream of the request that the push belongs to.
+        stream_id: u64,
+    }
+}
+
+event_class! {
+    /// Data arrived on a WebTransport stream.
+    WebTransportStreamDataReceived((data, stream_id, stream_ended, session_id)) {
+        /// The data; empty when only the end arrived.
+        data: Py<PyAny>,
+        /// The stream.
+        stream_id: u64,
+        /// Whether the peer has finished sending on this stream.
+        stream_ended: bool,
+        /// The session: the stream of its CONNECT request.
+        session_id: u64,
+    }
+}
+
+event_class! {
+    /// A message ended before it was complete: it was malformed and only its stream was given up.
+    /// Occurs only with `close_on_malformed=False`; aioquic has no such event.
+    MessageAborted((stream_id, error_code)) {
+        /// The request's stream. It is reset already.
+        stream_id: u64,
+        /// The code that was sent, such as H3_MESSAGE_ERROR.
+        error_code: u64,
+    }
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<H3Event>()?;
+    m.add_class::<DataReceived>()?;
+    m.add_class::<DatagramReceived>()?;
+    m.add_class::<HeadersReceived>()?;
+    m.add_class::<PushPromiseReceived>()?;
+    m.add_class::<WebTransportStreamDataReceived>()?;
+    m.add_class::<MessageAborted>()
+}
+
+/// Equality and appearance of one field, by what Python would say.
+trait FieldValue {
+    fn same(&self, other: &Self, py: Python<'_>) -> PyResult<bool>;
+    fn show(&self, py: Python<'_>) -> PyResult<String>;
+}
+
+impl FieldValue for Py<PyAny> {
+    fn same(&self, other: &Self, py: Python<'_>) -> PyResult<bool> {
+        self.bind(py).eq(other.bind(py))
+    }
+
+    fn show(&self, py: Python<'_>) -> PyResult<String> {
+        self.bind(py).repr()?.extract()
+    }
+}
+
+impl FieldValue for u64 {
+    fn same(&self, other: &Self, _py: Python<'_>) -> PyResult<bool> {
+        Ok(self == other)
+    }
+
+    fn show(&self, _py: Python<'_>) -> PyResult<String> {
+        Ok(self.to_string())
+    }
+}
+
+impl FieldValue for Option<u64> {
+    fn same(&self, other: &Self, _py: Python<'_>) -> PyResult<bool> {
+        Ok(self == other)
+    }
+
+    fn show(&self, _py: Python<'_>) -> PyResult<String> {
+        Ok(self.map_or_else(|| "None".to_owned(), |value| value.to_string()))
+    }
+}
+
+impl FieldValue for bool {
+    fn same(&self, other: &Self, _py: Python<'_>) -> PyResult<bool> {
+        Ok(self == other)
+    }
+
+    fn show(&self, _py: Python<'_>) -> PyResult<String> {
+        Ok(if *self { "True" } else { "False" }.to_owned())
+    }
+}

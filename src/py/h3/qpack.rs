@@ -1,0 +1,153 @@
+//! QPACK on its own (RFC 9204), for programs that frame HTTP/3 themselves and for tests against
+//! other implementations.
+//!
+//! `uringcore.h3.qpack` documents these classes.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList};
+use uringcore_proto::h3::error::RemoteError;
+use uringcore_proto::h3::qpack::{Decoded, Decoder, DecoderSettings, Encoder, EncoderSettings};
+
+use super::fields::{self, Lines};
+use crate::cell::GilCell;
+
+/// Turns field lines into field sections.
+#[pyclass(module = "uringcore.h3.qpack", frozen)]
+pub struct QpackEncoder {
+    encoder: GilCell<Encoder>,
+}
+
+#[pymethods]
+impl QpackEncoder {
+    #[new]
+    #[pyo3(signature = (max_table_capacity = 4096, *, may_block = false))]
+    fn new(max_table_capacity: usize, may_block: bool) -> Self {
+        let settings = EncoderSettings {
+            table_capacity: max_table_capacity,
+            may_block,
+        };
+        Self {
+            encoder: GilCell::new(Encoder::new(settings)),
+        }
+    }
+
+    /// Takes the peer's SETTINGS and returns the bytes for the encoder stream.
+    fn apply_settings<'py>(
+        &self,
+        py: Python<'py>,
+        max_table_capacity: u64,
+        blocked_streams: u64,
+    ) -> Bound<'py, PyBytes> {
+        let instructions = self.encoder.with(py, |encoder| {
+            encoder.handle_settings(max_table_capacity, blocked_streams);
+            encoder.take_instructions()
+        });
+        PyBytes::new(py, &instructions.unwrap_or_default())
+    }
+
+    /// Encodes a field section: the bytes for the encoder stream, and the section.
+    fn encode<'py>(
+        &self,
+        py: Python<'py>,
+        stream_id: u64,
+        headers: &Bound<'py, PyAny>,
+    ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+        let lines = Lines::extract(headers)?;
+        let slices = lines.as_slices();
+        let (instructions, section) = self.encoder.with(py, |encoder| {
+            let mut body = Vec::new();
+            let mut section = encoder.section(stream_id, &mut body);
+            for (name, value) in &slices {
+                section.field(name, value);
+            }
+            let mut out = Vec::new();
+            section.finish(&mut out);
+            out.extend_from_slice(&body);
+            (encoder.take_instructions(), out)
+        });
+        Ok((
+            PyBytes::new(py, &instructions.unwrap_or_default()),
+            PyBytes::new(py, &section),
+        ))
+    }
+
+    /// Takes bytes of the peer's decoder stream. Raises `ValueError` if they are invalid.
+    fn feed_decoder(&self, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        self.encoder
+            .with(py, |encoder| encoder.handle_decoder_stream(data))
+            .map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+}
+
+/// Turns field sections into field lines.
+#[pyclass(module = "uringcore.h3.qpack", frozen)]
+pub struct QpackDecoder {
+    decoder: GilCell<Decoder>,
+}
+
+#[pymethods]
+impl QpackDecoder {
+    #[new]
+    #[pyo3(signature = (
+        max_table_capacity = 4096, blocked_streams = 16, max_field_section_size = 65536,
+    ))]
+    fn new(
+        max_table_capacity: usize,
+        blocked_streams: usize,
+        max_field_section_size: usize,
+    ) -> Self {
+        let settings = DecoderSettings {
+            max_table_capacity,
+            blocked_streams,
+            max_field_section_size,
+        };
+        Self {
+            decoder: GilCell::new(Decoder::new(settings)),
+        }
+    }
+
+    /// Takes bytes of the peer's encoder stream; returns how many insertions there were since the
+    /// beginning. Raises `ValueError` if they are invalid.
+    fn feed_encoder(&self, py: Python<'_>, data: &[u8]) -> PyResult<u64> {
+        self.decoder
+            .with(py, |decoder| {
+                decoder
+                    .handle_encoder_stream(data)
+                    .map(|()| decoder.insert_count())
+            })
+            .map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    /// Decodes a field section. Returns None if it has to wait for the encoder stream: give it
+    /// again later. Raises `ValueError` if it is invalid or too large.
+    fn decode<'py>(
+        &self,
+        py: Python<'py>,
+        stream_id: u64,
+        section: &[u8],
+    ) -> PyResult<Option<Bound<'py, PyList>>> {
+        match self
+            .decoder
+            .with(py, |decoder| decoder.decode(stream_id, section))
+        {
+            Ok(Decoded::Fields(list)) => fields::to_list(py, &list).map(Some),
+            Ok(Decoded::Blocked { .. }) => Ok(None),
+            Err(RemoteError::Connection(error) | RemoteError::Stream(error)) => {
+                Err(PyValueError::new_err(error.to_string()))
+            }
+        }
+    }
+
+    /// Gives the sections of a stream up.
+    fn cancel_stream(&self, py: Python<'_>, stream_id: u64) {
+        self.decoder
+            .with(py, |decoder| decoder.cancel_stream(stream_id));
+    }
+
+    /// The bytes for the decoder stream since the last call.
+    fn take_instructions<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let instructions = self.decoder.with(py, Decoder::take_instructions);
+        PyBytes::new(py, &instructions.unwrap_or_default())
+    }
+}

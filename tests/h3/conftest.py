@@ -1,0 +1,23 @@
+"""What the HTTP/3 tests share: a QUIC pair, HTTP/3 connections of either library on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.h3.pair import Pair, make_certificate
+
+
+@pytest.fixture(scope="session")
+def certificate() -> tuple[object, object]:
+    """A certificate for localhost and its key."""
+    return make_certificate()
+
+
+@pytest.fixture
+def quic_pair(certificate: tuple[object, object]) -> Iterator[Pair]:
+    """Two of aioquic's QUIC connections, the handshake done."""
+    pair = Pair(certificate)
+    yield pair
+    assert not pair.surprises, "the connection was closed by surprise"

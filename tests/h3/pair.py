@@ -1,0 +1,159 @@
+"""Two QUIC connections of aioquic's joined in memory, with HTTP/3 on top of each.
+
+aioquic's QUIC is an independent transport here: it shows that H3Connection asks for nothing beyond
+the shape that it documents.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from typing import Any
+
+import aioquic.h3.connection
+import aioquic.h3.events
+from aioquic.quic import events as quic_events
+from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.connection import QuicConnection
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from uringcore.h3.connection import H3Connection
+
+LIBRARIES: dict[str, Callable[..., Any]] = {
+    "uringcore": H3Connection,
+    "aioquic": aioquic.h3.connection.H3Connection,
+}
+
+CLIENT_ADDRESS = ("127.0.0.1", 1234)
+SERVER_ADDRESS = ("127.0.0.1", 4433)
+
+
+def make_certificate() -> tuple[Any, Any]:
+    """A self-signed ECDSA certificate for localhost, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return certificate, key
+
+
+class Pair:
+    """A client and a server. ``transfer`` moves datagrams and collects HTTP events by side."""
+
+    def __init__(self, certificate: tuple[Any, Any]) -> None:
+        client = QuicConfiguration(
+            is_client=True, alpn_protocols=["h3"], max_datagram_frame_size=65536
+        )
+        client.verify_mode = 0  # type: ignore[assignment]
+        server = QuicConfiguration(
+            is_client=False, alpn_protocols=["h3"], max_datagram_frame_size=65536
+        )
+        server.certificate, server.private_key = certificate
+        self.now = 0.0
+        self.client = QuicConnection(configuration=client)
+        self.client.connect(SERVER_ADDRESS, now=self.now)
+        first = self.client.datagrams_to_send(now=self.now)
+        self.server = QuicConnection(
+            configuration=server,
+            original_destination_connection_id=self.client.original_destination_connection_id,
+        )
+        self.http: dict[str, Any] = {}
+        self.events: dict[str, list[Any]] = {"client": [], "server": []}
+        self.closed: dict[str, quic_events.ConnectionTerminated] = {}
+        self.resets: list[tuple[str, int, int]] = []
+        self.expect_close = False
+        for data, _ in first:
+            self.server.receive_datagram(data, CLIENT_ADDRESS, now=self.now)
+        self.transfer()
+
+    @property
+    def surprises(self) -> bool:
+        """Whether a connection was closed that the test did not mean to see closed."""
+        return bool(self.closed) and not self.expect_close
+
+    def add_http(self, client: str, server: str, **options: Any) -> tuple[Any, Any]:
+        """HTTP/3 of the named libraries on both sides, SETTINGS exchanged."""
+        self.http["client"] = LIBRARIES[client](self.client, **options)
+        self.http["server"] = LIBRARIES[server](self.server, **options)
+        self.transfer()
+        return self.http["client"], self.http["server"]
+
+    def transfer(self) -> None:
+        """Moves datagrams until neither side has any."""
+        for _ in range(1000):
+            moved = self._move("client", self.client, self.server, CLIENT_ADDRESS)
+            moved += self._move("server", self.server, self.client, SERVER_ADDRESS)
+            self._collect("client", self.client)
+            self._collect("server", self.server)
+            if not moved:
+                return
+        raise AssertionError("the two sides never come to rest")
+
+    def wait_closed(self) -> None:
+        """Lets the draining period of a closed connection pass."""
+        self.expect_close = True
+        self.transfer()
+        self.now += 60.0
+        self.client.handle_timer(now=self.now)
+        self.server.handle_timer(now=self.now)
+        self._collect("client", self.client)
+        self._collect("server", self.server)
+
+    def take(self, side: str) -> list[Any]:
+        """The HTTP events of a side since the last call, neighbouring content joined."""
+        joined: list[Any] = []
+        for event in self.events[side]:
+            last = joined[-1] if joined else None
+            if (
+                type(event).__name__ in ("DataReceived", "WebTransportStreamDataReceived")
+                and type(last) is type(event)
+                and last.stream_id == event.stream_id
+                and not last.stream_ended
+            ):
+                fields = {name: getattr(event, name) for name in _fields(event)}
+                joined[-1] = type(event)(**{**fields, "data": last.data + event.data})
+            else:
+                joined.append(event)
+        self.events[side].clear()
+        return joined
+
+    def _move(self, name: str, source: Any, target: Any, address: Any) -> int:
+        self.now += 0.001
+        timer = source.get_timer()
+        if timer is not None and timer <= self.now:
+            source.handle_timer(self.now)
+        datagrams = source.datagrams_to_send(now=self.now)
+        for data, _ in datagrams:
+            target.receive_datagram(data, address, now=self.now)
+        return len(datagrams)
+
+    def _collect(self, name: str, quic: Any) -> None:
+        while (event := quic.next_event()) is not None:
+            if isinstance(event, quic_events.ConnectionTerminated):
+                self.closed[name] = event
+            elif isinstance(event, quic_events.StreamReset):
+                self.resets.append((name, event.stream_id, event.error_code))
+            if name in self.http:
+                self.events[name].extend(self.http[name].handle_event(event))
+
+
+def _fields(event: Any) -> tuple[str, ...]:
+    return tuple(type(event).__match_args__)
+
+
+def plain(event: Any) -> tuple[Any, ...]:
+    """An event of either library as name and values, for comparison."""
+    values = {name: getattr(event, name) for name in _fields(event)}
+    return (type(event).__name__, *sorted(values.items()))

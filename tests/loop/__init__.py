@@ -1,0 +1,1 @@
+"""The event loop's tests: each asyncio behaviour is asked of stock asyncio and of both backends."""

@@ -1,0 +1,242 @@
+"""Protocols that raise, peers that die: the loop goes on and says what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.loop.support import Echo, Recorder, Runner, connected_pair, listen
+
+# Connects, sends without end, and is killed in the middle of it.
+SENDER = """
+import socket, sys
+sock = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+while True:
+    sock.sendall(b"x" * 65536)
+"""
+# Connects and reads nothing, so that the other side is stuck in the middle of a write.
+STALLER = """
+import socket, sys, time
+sock = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+time.sleep(60)
+"""
+
+
+async def _served_after(factory: type[asyncio.Protocol], first: bytes) -> None:
+    """A client whose server protocol fails loses its connection; the next one is served."""
+    loop = asyncio.get_running_loop()
+    made = 0
+
+    def make() -> asyncio.Protocol:
+        nonlocal made
+        made += 1
+        return factory() if made == 1 else Echo()
+
+    server, address = await listen(make)
+    transport, client = await loop.create_connection(Recorder, *address)
+    transport.write(first)
+    await asyncio.wait_for(client.until_call("lost"), 10)
+    transport, client = await loop.create_connection(Recorder, *address)
+    transport.write(b"served")
+    await client.until(lambda: client.data == b"served")
+    transport.close()
+    await client.until_call("lost")
+    server.close()
+    await asyncio.sleep(0.01)
+
+
+def test_data_received_raises(run: Runner) -> None:
+    class Fails(asyncio.Protocol):
+        def data_received(self, data: bytes) -> None:
+            raise ZeroDivisionError
+
+    run(_served_after(Fails, b"data"))
+    run.expect(ZeroDivisionError)
+
+
+def test_get_buffer_raises(run: Runner) -> None:
+    class Fails(asyncio.BufferedProtocol):
+        def get_buffer(self, sizehint: int) -> bytearray:
+            raise ZeroDivisionError
+
+    run(_served_after(Fails, b"data"))  # type: ignore[arg-type]
+    run.expect(ZeroDivisionError)
+
+
+def test_buffer_updated_raises(run: Runner) -> None:
+    class Fails(asyncio.BufferedProtocol):
+        def get_buffer(self, sizehint: int) -> bytearray:
+            return bytearray(100)
+
+        def buffer_updated(self, nbytes: int) -> None:
+            raise ZeroDivisionError
+
+    run(_served_after(Fails, b"data"))  # type: ignore[arg-type]
+    run.expect(ZeroDivisionError)
+
+
+def test_connection_made_raises(run: Runner) -> None:
+    class Fails(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.transport = transport
+            asyncio.get_running_loop().call_later(0.02, transport.abort)  # type: ignore[attr-defined]
+            raise ZeroDivisionError
+
+    run(_served_after(Fails, b""))
+    run.expect(ZeroDivisionError)
+
+
+def test_eof_received_raises(run: Runner) -> None:
+    class Fails(Recorder):
+        def eof_received(self) -> bool:
+            raise ZeroDivisionError
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        one, other = connected_pair()
+        _, protocol = await loop.create_connection(Fails, sock=one)
+        other.close()
+        await protocol.until_call("lost")
+
+    run(main())
+    run.expect(ZeroDivisionError)
+
+
+def test_connection_lost_raises(run: Runner) -> None:
+    class Fails(Recorder):
+        def connection_lost(self, exc: BaseException | None) -> None:
+            super().connection_lost(exc)
+            raise ZeroDivisionError
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        one, other = connected_pair()
+        transport, protocol = await loop.create_connection(Fails, sock=one)
+        descriptor = transport.get_extra_info("socket").fileno()
+        transport.close()
+        await protocol.until_call("lost")
+        await asyncio.sleep(0.01)
+        # The socket is closed all the same.
+        with pytest.raises(OSError):
+            os.fstat(descriptor)
+        other.close()
+
+    run(main())
+    run.expect(ZeroDivisionError)
+
+
+def test_pause_and_resume_writing_raise(run: Runner) -> None:
+    class Fails(Recorder):
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            raise ZeroDivisionError
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            raise ZeroDivisionError
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        one, other = connected_pair()
+        left, sender = await loop.create_connection(Fails, sock=one)
+        right, receiver = await loop.create_connection(Recorder, sock=other)
+        right.pause_reading()
+        written = 0
+        while "pause" not in sender.calls:
+            left.write(b"w" * 65536)
+            written += 65536
+            await asyncio.sleep(0)
+        right.resume_reading()
+        await receiver.until(lambda: len(receiver.data) == written)
+        await sender.until_call("resume")
+        left.close()
+        await receiver.until_call("lost")
+
+    run(main())
+    run.expect(ZeroDivisionError, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_an_exit_in_data_received_leaves_the_loop(
+    run: Runner, error: type[BaseException]
+) -> None:
+    class Leaves(asyncio.Protocol):
+        def data_received(self, data: bytes) -> None:
+            raise error
+
+    loop = run.factory()
+    loop.set_exception_handler(run.complaints)
+    one, other = connected_pair()
+    try:
+        transport, _ = loop.run_until_complete(loop.create_connection(Leaves, sock=one))
+        other.send(b"data")
+        loop.call_later(10, loop.stop)
+        with pytest.raises(error):
+            loop.run_forever()
+        transport.close()
+        loop.run_until_complete(asyncio.sleep(0.01))
+    finally:
+        other.close()
+        loop.close()
+
+
+@pytest.mark.parametrize("program", [SENDER, STALLER], ids=["sending", "stalled"])
+def test_a_peer_that_is_killed_in_mid_transfer(run: Runner, program: str) -> None:
+    class Feed(Recorder):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            if program is STALLER:
+                self.transport.write(b"y" * 50_000_000)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        accepted: asyncio.Queue[Feed] = asyncio.Queue()
+
+        def make() -> Feed:
+            protocol = Feed()
+            accepted.put_nowait(protocol)
+            return protocol
+
+        server, address = await listen(make)
+        child = subprocess.Popen([sys.executable, "-c", program, str(address[1])])
+        try:
+            protocol = await accepted.get()
+            if program is SENDER:
+                await protocol.until(lambda: len(protocol.data) > 1_000_000)
+            else:
+                await asyncio.sleep(0.1)
+            child.send_signal(signal.SIGKILL)
+            await protocol.until_call("lost")
+        finally:
+            child.kill()
+            child.wait()
+        server.close()
+        if run.ours:
+            await asyncio.sleep(0.02)
+            stats = loop.stats()  # type: ignore[attr-defined]
+            assert (stats["streams"], stats["buffers_out"]) == (0, 0)
+
+    run(main())
+
+
+def test_loops_end_with_connections_still_open(run: Runner) -> None:
+    """A program that just stops must neither hang nor crash in close()."""
+    loop = run.factory()
+    loop.set_exception_handler(run.complaints)
+
+    async def start() -> list[asyncio.Transport]:
+        one, other = connected_pair()
+        left, _ = await loop.create_connection(Recorder, sock=one)
+        right, _ = await loop.create_connection(Recorder, sock=other)
+        left.write(b"z" * 10_000_000)
+        return [left, right]
+
+    kept = loop.run_until_complete(start())
+    for transport in kept:
+        transport.abort()
+    loop.close()

@@ -1,0 +1,212 @@
+"""add_reader and add_writer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+
+import pytest
+
+from tests.loop.support import Runner
+
+
+def test_a_reader_is_level_triggered(run: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        one, other = socket.socketpair()
+        one.setblocking(False)
+        seen: list[bytes] = []
+        done = asyncio.Event()
+
+        def read() -> None:
+            # One byte a call: the rest must bring the callback back without new data.
+            seen.append(one.recv(1))
+            if len(seen) == 5:
+                done.set()
+
+        loop.add_reader(one, read)
+        other.send(b"abcde")
+        await done.wait()
+        assert b"".join(seen) == b"abcde"
+        assert loop.remove_reader(one)
+        assert not loop.remove_reader(one)
+        other.send(b"f")
+        await asyncio.sleep(0.02)
+        assert len(seen) == 5
+        one.close()
+        other.close()
+
+    run(main())
+
+
+def test_a_writer_is_called_while_there_is_room(run: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        one, other = socket.socketpair()
+        one.setblocking(False)
+        other.setblocking(False)
+        total = 3_000_000
+        left = memoryview(b"w" * total)
+        received = 0
+        done = asyncio.Event()
+
+        def write() -> None:
+            nonlocal left
+            left = left[one.send(left) :]
+            if not left:
+                loop.remove_writer(one)
+
+        def read() -> None:
+            nonlocal received
+            received += len(other.recv(100_000))
+            if received == total:
+                done.set()
+
+        loop.add_writer(one.fileno(), write)
+        loop.add_reader(other.fileno(), read)
+        await done.wait()
+        assert loop.remove_reader(other)
+        assert not loop.remove_writer(one)
+        one.close()
+        other.close()
+
+    run(main())
+
+
+def test_reader_and_writer_of_one_descriptor(run: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        one, other = socket.socketpair()
+        calls: list[str] = []
+        loop.add_reader(one, calls.append, "readable")
+        loop.add_writer(one, calls.append, "writable")
+        await asyncio.sleep(0.01)
+        assert set(calls) == {"writable"}
+        loop.remove_writer(one)
+        calls.clear()
+        other.send(b"x")
+        await asyncio.sleep(0.01)
+        assert set(calls) == {"readable"}
+        loop.remove_reader(one)
+        one.close()
+        other.close()
+
+    run(main())
+
+
+def test_adding_again_replaces_the_callback(run: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        reader, writer = os.pipe()
+        seen: list[str] = []
+        loop.add_reader(reader, seen.append, "old")
+        loop.add_reader(reader, seen.append, "new")
+        os.write(writer, b"x")
+        await asyncio.sleep(0.01)
+        loop.remove_reader(reader)
+        assert set(seen) == {"new"}
+        os.close(reader)
+        os.close(writer)
+
+    run(main())
+
+
+def test_end_of_file_is_readable(run: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        reader, writer = os.pipe()
+        ended = asyncio.Event()
+        loop.add_reader(reader, ended.set)
+        os.close(writer)
+        await ended.wait()
+        loop.remove_reader(reader)
+        os.close(reader)
+
+    run(main())
+
+
+def test_a_descriptor_number_that_is_reused(run: Runner) -> None:
+    """Removing, closing and opening again must never deliver for the old file."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        for round_number in range(50):
+            reader, writer = os.pipe()
+            seen: list[int] = []
+            ready = asyncio.Event()
+
+            def read(
+                fd: int = reader, got: list[int] = seen, ready: asyncio.Event = ready
+            ) -> None:
+                got.append(len(os.read(fd, 100)))
+                ready.set()
+
+            loop.add_reader(reader, read)
+            os.write(writer, b"x" * (round_number + 1))
+            await ready.wait()
+            loop.remove_reader(reader)
+            os.close(reader)
+            os.close(writer)
+            assert seen == [round_number + 1]
+
+    run(main())
+
+
+def test_a_raising_callback_is_reported_and_stays(run: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        reader, writer = os.pipe()
+        calls = 0
+        twice = asyncio.Event()
+
+        def fail() -> None:
+            nonlocal calls
+            calls += 1
+            if calls == 2:
+                os.read(reader, 1)
+                twice.set()
+            raise ZeroDivisionError
+
+        loop.add_reader(reader, fail)
+        os.write(writer, b"x")
+        await twice.wait()
+        loop.remove_reader(reader)
+        os.close(reader)
+        os.close(writer)
+
+    run(main())
+    run.expect(ZeroDivisionError, ZeroDivisionError)
+
+
+def test_wrong_descriptors_are_refused(run: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        with pytest.raises(ValueError):
+            loop.add_reader(-1, print)
+        with pytest.raises(ValueError):
+            loop.add_writer("no descriptor", print)  # type: ignore[arg-type]
+        closed = socket.socket()
+        number = closed.fileno()
+        closed.close()
+        with pytest.raises((OSError, ValueError)):
+            loop.add_reader(number, print)
+
+    run(main())
+
+
+def test_a_transports_descriptor_is_refused(run: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        one, other = socket.socketpair()
+        transport, _ = await loop.create_unix_connection(asyncio.Protocol, sock=one)
+        number = transport.get_extra_info("socket").fileno()
+        with pytest.raises(RuntimeError, match="used by transport"):
+            loop.add_reader(number, print)
+        with pytest.raises(RuntimeError, match="used by transport"):
+            loop.add_writer(number, print)
+        transport.close()
+        await asyncio.sleep(0.01)
+        other.close()
+
+    run(main())

@@ -1,0 +1,84 @@
+"""What the QUIC tests have in common: echoing servers, recording clients, waiting for quiet."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+from uringcore.asyncio import QuicConnectionProtocol, serve
+from uringcore.quic import events
+
+
+class Recorder(QuicConnectionProtocol):
+    """Keeps every event and lets a test wait for one."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.events = []
+        self.data = {}
+        self._changed = asyncio.Event()
+
+    def quic_event_received(self, event):
+        self.events.append(event)
+        if isinstance(event, events.StreamDataReceived):
+            self.data[event.stream_id] = self.data.get(event.stream_id, b"") + event.data
+        self._changed.set()
+        super().quic_event_received(event)
+
+    async def wait_for(self, kind, **fields):
+        """The first event of ``kind`` with these fields, waiting for it if need be."""
+        while True:
+            for event in self.events:
+                if isinstance(event, kind) and all(
+                    getattr(event, name) == value for name, value in fields.items()
+                ):
+                    return event
+            self._changed.clear()
+            await asyncio.wait_for(self._changed.wait(), 20)
+
+
+class Echo(Recorder):
+    """Sends back what arrives, as aioquic programs do: raw events, no readers."""
+
+    def quic_event_received(self, event):
+        super().quic_event_received(event)
+        if isinstance(event, events.StreamDataReceived) and not event.stream_id & 2:
+            self._quic.send_stream_data(event.stream_id, event.data, event.end_stream)
+            self.transmit()
+        elif isinstance(event, events.DatagramFrameReceived):
+            self._quic.send_datagram_frame(event.data)
+            self.transmit()
+
+
+@contextlib.asynccontextmanager
+async def serving(configuration, create_protocol=Echo, host="127.0.0.1", **options):
+    """A server on a free port; yields ``(port, protocols)``."""
+    protocols = []
+
+    def create(*args, **kwargs):
+        protocol = create_protocol(*args, **kwargs)
+        protocols.append(protocol)
+        return protocol
+
+    server = await serve(host, 0, configuration=configuration, create_protocol=create, **options)
+    try:
+        yield server.sockname[1], protocols
+    finally:
+        server.close()
+        await asyncio.wait_for(server.wait_closed(), 10)
+
+
+async def eventually(condition, limit=10.0):
+    """Waits until ``condition()`` is true, and fails after ``limit`` seconds."""
+    end = time.monotonic() + limit
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError("the condition did not become true in time")
+        await asyncio.sleep(0.01)
+
+
+def patterned(size, seed=0):
+    """``size`` bytes that differ by position and seed, so that mixed-up data is seen."""
+    block = bytes((index * 7 + seed * 13) % 251 for index in range(251 * 16))
+    return (block * (size // len(block) + 1))[:size]

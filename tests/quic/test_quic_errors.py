@@ -1,0 +1,259 @@
+"""What goes wrong while connecting is raised at once, and says what it is."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import socket
+import ssl
+import time
+
+import pytest
+
+from tests.quic.harness import Recorder, serving
+from uringcore.asyncio import connect
+from uringcore.quic import events
+from uringcore.quic.errors import (
+    QuicAlpnError,
+    QuicCertificateError,
+    QuicConfigurationError,
+    QuicConnectionError,
+    QuicConnectionRefusedError,
+    QuicIdleTimeoutError,
+    QuicTlsError,
+    error_from_event,
+)
+from uringcore.tls import AlertDescription
+
+
+async def _fails(port, configuration, host="127.0.0.1"):
+    """The exception of a connection that must not come about, which has to be there at once."""
+    started = time.monotonic()
+    with pytest.raises(QuicConnectionError) as caught:
+        async with connect(host, port, configuration=configuration):
+            pytest.fail("the connection must not come about")
+    assert time.monotonic() - started < 3, "the error has to be raised at once"
+    return caught.value
+
+
+def test_an_unknown_authority(run_anywhere, pki, server_configuration, client_configuration):
+    async def main():
+        async with serving(server_configuration()) as (port, _):
+            error = await _fails(port, client_configuration(authority=pki.stranger))
+            assert isinstance(error, QuicCertificateError)
+            assert error.alert == AlertDescription.unknown_ca
+            assert "certificate" in str(error) and "authority" in str(error)
+
+    run_anywhere(main())
+
+
+def test_a_certificate_for_another_name(
+    run_anywhere, pki, server_configuration, client_configuration
+):
+    async def main():
+        async with serving(server_configuration(pki.elsewhere)) as (port, _):
+            error = await _fails(port, client_configuration(), "localhost")
+            assert isinstance(error, QuicCertificateError)
+            assert "localhost" in str(error)
+            # The same server by the name in its certificate.
+            named = client_configuration(server_name="elsewhere.example")
+            async with connect("127.0.0.1", port, configuration=named) as client:
+                await client.ping()
+
+    run_anywhere(main())
+
+
+def test_an_expired_certificate(run, pki, server_configuration, client_configuration):
+    async def main():
+        async with serving(server_configuration(pki.expired)) as (port, _):
+            error = await _fails(port, client_configuration())
+            assert isinstance(error, QuicCertificateError)
+            assert "expired" in str(error).lower()
+            lenient = client_configuration(verify_mode=ssl.CERT_NONE)
+            async with connect("127.0.0.1", port, configuration=lenient) as client:
+                await client.ping()
+
+    run(main())
+
+
+def test_the_server_hears_of_the_refused_certificate(
+    run, pki, server_configuration, client_configuration
+):
+    async def main():
+        async with serving(server_configuration(), Recorder) as (port, protocols):
+            await _fails(port, client_configuration(authority=pki.stranger))
+            end = await protocols[0].wait_for(events.ConnectionTerminated)
+            assert end.kind == "tls" and end.alert == AlertDescription.unknown_ca
+
+    run(main())
+
+
+def test_no_common_alpn(run_anywhere, server_configuration, client_configuration):
+    async def main():
+        async with serving(server_configuration(alpn_protocols=["this"])) as (port, _):
+            error = await _fails(port, client_configuration(alpn_protocols=["that"]))
+            assert isinstance(error, QuicAlpnError)
+            assert error.alert == AlertDescription.no_application_protocol
+            assert "application protocol" in str(error)
+
+    run_anywhere(main())
+
+
+def test_a_dead_port(run, client_configuration):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+
+    async def main():
+        error = await _fails(port, client_configuration())
+        assert isinstance(error, QuicConnectionRefusedError)
+        assert isinstance(error, ConnectionRefusedError)
+        assert str(port) in str(error) and "refused" in str(error)
+        loop = asyncio.get_running_loop()
+        assert loop.stats()["quic_endpoints"] == loop.stats()["quic_connections"] == 0
+
+    run(main())
+
+
+def test_a_server_that_never_answers(run_anywhere, client_configuration):
+    async def main():
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as mute:
+            mute.bind(("127.0.0.1", 0))
+            error = await _fails(mute.getsockname()[1], client_configuration(idle_timeout=0.5))
+            assert isinstance(error, QuicIdleTimeoutError) and isinstance(error, TimeoutError)
+
+    run_anywhere(main())
+
+
+def test_client_certificates(run, pki, server_configuration, client_configuration):
+    async def main():
+        server = server_configuration(verify_mode=ssl.CERT_REQUIRED)
+        server.load_verify_locations(cafile=str(pki.authority.certfile))
+        async with serving(server, Recorder) as (port, protocols):
+            client = client_configuration()
+            client.load_cert_chain(pki.client.certfile, pki.client.keyfile)
+            async with connect("127.0.0.1", port, configuration=client) as protocol:
+                await protocol.ping()
+                chain = protocols[0]._quic.get_peer_certificates()
+                from cryptography import x509
+
+                assert x509.load_der_x509_certificate(chain[0]) == pki.client.certificate
+            # A client without one is connected until the server has looked (RFC 8446 section 4.4.2.4).
+            with pytest.raises(QuicTlsError) as caught:
+                async with connect(
+                    "127.0.0.1", port, configuration=client_configuration()
+                ) as protocol:
+                    await asyncio.wait_for(protocol.ping(), 5)
+            assert caught.value.alert == AlertDescription.certificate_required
+
+    run(main())
+
+
+def test_several_waiters_get_the_error(run, pki, server_configuration, client_configuration):
+    async def main():
+        async with serving(server_configuration()) as (port, _):
+            configuration = client_configuration(authority=pki.stranger)
+            async with connect(
+                "127.0.0.1", port, configuration=configuration, wait_connected=False
+            ) as client:
+                results = await asyncio.gather(
+                    client.wait_connected(), client.wait_connected(), return_exceptions=True
+                )
+                assert all(isinstance(result, QuicCertificateError) for result in results)
+                with pytest.raises(QuicCertificateError):
+                    await client.wait_connected()
+                await asyncio.wait_for(client.wait_closed(), 5)
+
+    run(main())
+
+
+def test_leaving_before_the_handshake_is_over_leaves_nothing(
+    run, server_configuration, client_configuration
+):
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with serving(server_configuration()) as (port, _):
+            async with connect(
+                "127.0.0.1", port, configuration=client_configuration(), wait_connected=False
+            ):
+                pass
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as mute:
+                mute.bind(("127.0.0.1", 0))
+
+                async def forever():
+                    async with connect(
+                        "127.0.0.1", mute.getsockname()[1], configuration=client_configuration()
+                    ):
+                        pass
+
+                with pytest.raises(asyncio.TimeoutError):
+                    await asyncio.wait_for(forever(), 0.2)
+        assert loop.stats()["quic_endpoints"] == loop.stats()["quic_connections"] == 0
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("alpn_protocols", [""]),
+        ("alpn_protocols", "h3"),
+        ("cafile", "/nonexistent/authority.pem"),
+        ("cadata", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
+        ("capath", "/nonexistent"),
+        ("cipher_suites", [0x1399]),
+        ("congestion_control_algorithm", "vegas"),
+        ("connection_id_length", 21),
+        ("idle_timeout", -1.0),
+        ("initial_rtt", 0.0),
+        ("max_data", 1 << 62),
+        ("max_datagram_size", 1000),
+        ("max_stream_data", 1 << 62),
+        ("max_streams_bidi", 1 << 60),
+        ("original_version", 0xFF000022),
+        ("quantum_readiness_test", True),
+        ("send_buffer_low", 1 << 30),
+        ("session_ticket", object()),
+        ("supported_versions", [0x6B3343CF]),
+        ("token", b"token"),
+    ],
+)
+def test_an_impossible_field_is_named_at_once(client_configuration, field, value):
+    configuration = client_configuration()
+    setattr(configuration, field, value)
+    if field in ("cadata", "capath"):
+        configuration.cafile = None
+    with pytest.raises(QuicConfigurationError) as caught:
+        configuration.setup()
+    assert field in str(caught.value)
+    assert isinstance(caught.value, ValueError)
+
+
+def test_an_impossible_certificate_is_named_at_once(pki, server_configuration):
+    configuration = server_configuration()
+    configuration.certificate = None
+    with pytest.raises(QuicConfigurationError, match="^certificate"):
+        configuration.setup()
+    for field, value in [
+        ("certificate", b"not a certificate"),
+        ("certificate", 7),
+        ("private_key", b"not a key"),
+        ("private_key", None),
+        ("private_key", pki.stranger.key),
+        ("private_key", "/nonexistent/key.pem"),
+    ]:
+        configuration = server_configuration()
+        setattr(configuration, field, value)
+        with pytest.raises(QuicConfigurationError) as caught:
+            configuration.setup()
+        assert caught.value.field in ("certificate", "private_key"), (field, value)
+
+
+def test_errors_survive_pickling():
+    event = events.ConnectionTerminated(0x100 + 48, 6, "invalid peer certificate")
+    error = error_from_event(event, "somewhere port 1")
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is QuicCertificateError
+    assert str(again) == str(error) and again.alert == 48
+    named = pickle.loads(pickle.dumps(QuicConfigurationError("token", "no")))
+    assert named.field == "token" and str(named) == "token: no"

@@ -1,0 +1,186 @@
+"""``QuicConnection`` without any loop: datagrams and a clock of the test's own."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from uringcore.quic import events
+from uringcore.quic.connection import QuicConnection
+
+CLIENT = ("192.0.2.1", 40000)
+SERVER = ("192.0.2.2", 4433)
+
+
+class Pair:
+    """A client and a server on a link that may lose, with a clock that jumps to the next timer."""
+
+    def __init__(self, client_configuration, server_configuration, loss=0.0, seed=1):
+        self.client = QuicConnection(configuration=client_configuration)
+        self.server = QuicConnection(configuration=server_configuration)
+        self.now = 1000.0
+        self.delay = 0.01
+        self.loss = loss
+        self.chance = random.Random(seed)
+        self.flying = []
+        self.datagrams = 0
+
+    def connect(self):
+        self.client.connect(SERVER, now=self.now)
+
+    def run(self, until=lambda: False, limit=60.0):
+        """Runs until the condition holds, or nothing is left to do."""
+        end = self.now + limit
+        while not until():
+            self._take(self.client, CLIENT, self.server)
+            self._take(self.server, SERVER, self.client)
+            times = [at for at, *_ in self.flying[:1]]
+            times += [
+                at for at in (self.client.get_timer(), self.server.get_timer()) if at is not None
+            ]
+            if not times or min(times) > end:
+                return
+            self.now = max(self.now, min(times))
+            while self.flying and self.flying[0][0] <= self.now:
+                _, data, source, target = self.flying.pop(0)
+                target.receive_datagram(data, source, now=self.now)
+            for side in (self.client, self.server):
+                due = side.get_timer()
+                if due is not None and due <= self.now:
+                    side.handle_timer(now=self.now)
+
+    def _take(self, side, source, target):
+        for data, addr in side.datagrams_to_send(now=self.now):
+            assert addr == (SERVER if side is self.client else CLIENT)
+            assert 0 < len(data) <= 1500
+            self.datagrams += 1
+            if self.chance.random() >= self.loss:
+                self.flying.append((self.now + self.delay, data, source, target))
+
+
+def drained(side):
+    found = []
+    while (event := side.next_event()) is not None:
+        found.append(event)
+    return found
+
+
+@pytest.fixture
+def pair(server_configuration, client_configuration):
+    def make(loss=0.0, seed=1, **fields):
+        client = client_configuration(server_name="localhost", **fields)
+        return Pair(client, server_configuration(**fields), loss, seed)
+
+    return make
+
+
+def test_a_connection_in_memory(pair):
+    link = pair()
+    link.connect()
+    link.run(lambda: link.client.is_established and link.server.is_established)
+    client, server = drained(link.client), drained(link.server)
+    assert client == [
+        events.ProtocolNegotiated("test"),
+        events.HandshakeCompleted("test", False, False),
+    ]
+    assert events.HandshakeCompleted("test", False, False) in server
+    assert link.client.get_peer_address() == SERVER
+    assert link.server.get_peer_address() == CLIENT
+
+    stream_id = link.client.get_next_available_stream_id()
+    link.client.send_stream_data(stream_id, b"ping", end_stream=True)
+    link.client.send_ping(77)
+    link.run(lambda: False, limit=1.0)
+    assert events.StreamDataReceived(b"ping", True, 0) in drained(link.server)
+    assert events.PingAcknowledged(uid=77) in drained(link.client)
+
+    link.client.close(error_code=9, reason_phrase="done")
+    link.run(lambda: link.server.is_closed, limit=5.0)
+    assert drained(link.server)[-1] == events.ConnectionTerminated(9, None, "done")
+    ended = drained(link.client)
+    assert ended[-1] == events.ConnectionTerminated(9, None, "done") and ended[-1].kind == "local"
+    link.run(limit=30.0)
+    assert link.client.get_timer() is None and link.server.get_timer() is None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_loss_costs_time_and_nothing_else(pair, seed):
+    link = pair(loss=0.1, seed=seed)
+    link.connect()
+    sent = bytes(random.Random(seed).randbytes(300_000))
+    link.client.send_stream_data(0, sent, end_stream=True)
+    received = bytearray()
+
+    def complete():
+        for event in drained(link.server):
+            if isinstance(event, events.StreamDataReceived):
+                received.extend(event.data)
+                if event.end_stream:
+                    return True
+        return False
+
+    link.run(complete)
+    assert bytes(received) == sent
+    assert link.client.stats()["packets_lost"] > 0
+
+
+def test_the_clock_is_the_callers(pair):
+    """Half a minute of silence is over as soon as the caller says so."""
+    link = pair(idle_timeout=30.0)
+    link.connect()
+    link.run(lambda: link.client.is_established and link.server.is_established)
+    link.run(limit=1.0)
+    drained(link.client)
+    before = link.now
+    link.run(lambda: link.client.is_closed, limit=100.0)
+    (end,) = [e for e in drained(link.client) if isinstance(e, events.ConnectionTerminated)]
+    assert end.kind == "idle_timeout"
+    assert 25 < link.now - before < 95
+
+
+def test_a_server_ignores_what_is_not_for_it(pair):
+    link = pair()
+    link.server.receive_datagram(b"", CLIENT, now=1.0)
+    link.server.receive_datagram(b"\x00" * 1200, CLIENT, now=1.0)
+    link.server.receive_datagram(bytes(range(256)) * 5, CLIENT, now=1.0)
+    assert link.server.next_event() is None
+    link.connect()
+    link.run(lambda: link.client.is_established and link.server.is_established)
+    assert link.server.is_established
+
+
+def test_before_the_beginning(pair, server_configuration):
+    link = pair()
+    assert link.client.next_event() is None
+    assert link.client.get_timer() is None
+    assert link.client.datagrams_to_send(now=0.0) == []
+    assert link.client.get_peer_address() is None
+    assert not link.client.is_established and not link.client.is_closed
+    link.client.close()
+    with pytest.raises(ValueError, match="stream 1"):
+        link.client.send_stream_data(1, b"not ours")
+    with pytest.raises(RuntimeError, match="clients"):
+        link.server.connect(CLIENT, now=0.0)
+    with pytest.raises(TypeError):
+        link.client.connect("localhost", now=0.0)
+
+
+def test_two_connections_do_not_share_their_ends(pair):
+    """Streams of both sides, many at once, with FINs, resets and flow control in between."""
+    link = pair(max_stream_data=16384, max_data=65536)
+    link.connect()
+    for number in range(20):
+        link.client.send_stream_data(number * 4, bytes([number]) * 50_000, end_stream=True)
+    received = {}
+
+    def complete():
+        for event in drained(link.server):
+            if isinstance(event, events.StreamDataReceived):
+                received.setdefault(event.stream_id, bytearray()).extend(event.data)
+        return sum(map(len, received.values())) == 20 * 50_000
+
+    link.run(complete)
+    assert {key: bytes(value) for key, value in received.items()} == {
+        number * 4: bytes([number]) * 50_000 for number in range(20)
+    }

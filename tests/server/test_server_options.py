@@ -1,0 +1,184 @@
+"""The server's command line: what a user is told when something is wrong, and --dev-cert."""
+
+import base64
+import hashlib
+import re
+import socket
+import ssl
+import subprocess
+import sys
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from tests.server.harness import APPLICATION, Server, command, environment
+from uringcore.devcert import DevelopmentCertificate
+
+
+@pytest.fixture
+def files(certificate):
+    return ["--ssl-certfile", certificate[0], "--ssl-keyfile", certificate[1]]
+
+
+def fails(*arguments, status=1):
+    """Runs the command, which must end with this status and without a traceback."""
+    done = command(*arguments)
+    output = done.stdout + done.stderr
+    assert done.returncode == status, output
+    assert "Traceback" not in output
+    return output
+
+
+def test_no_arguments_show_the_usage():
+    output = fails(status=2)
+    assert "uringcore MODULE:APP" in output
+    assert "uringcore get URL" in output
+
+
+def test_help_shows_uvicorns_options_and_ours():
+    output = command("--help").stdout
+    for option in ("--lifespan", "--proxy-headers", "--root-path", "--dev-cert", "--no-http3"):
+        assert option in output
+    assert "--backend" in output
+
+
+def test_version():
+    assert re.search(r"uringcore \d+\.\d+\.\d+ with uvicorn", command("--version").stdout)
+
+
+def test_missing_certificate_file(tmp_path):
+    missing = tmp_path / "none.pem"
+    output = fails(APPLICATION, "--ssl-certfile", str(missing), "--ssl-keyfile", str(missing))
+    assert f"--ssl-certfile: {missing}: No such file or directory" in output
+
+
+def test_key_without_certificate(certificate):
+    output = fails(APPLICATION, "--ssl-keyfile", certificate[1])
+    assert "--ssl-keyfile needs --ssl-certfile too" in output
+
+
+def test_key_of_another_certificate(certificate, tmp_path):
+    _, other_key = DevelopmentCertificate.make().write(tmp_path)
+    output = fails(APPLICATION, "--ssl-certfile", certificate[0], "--ssl-keyfile", other_key)
+    assert f"--ssl-keyfile: {other_key} is not the key of {certificate[0]}" in output
+
+
+def test_certificate_that_is_none(certificate, tmp_path):
+    text = tmp_path / "text.pem"
+    text.write_text("hello")
+    output = fails(APPLICATION, "--ssl-certfile", str(text), "--ssl-keyfile", certificate[1])
+    assert "are not a certificate and its key in PEM" in output
+
+
+def test_dev_cert_and_files(files):
+    output = fails(APPLICATION, "--dev-cert", *files)
+    assert "--dev-cert makes a certificate: drop --ssl-certfile/--ssl-keyfile" in output
+
+
+def test_udp_port_in_use(files):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        output = fails(APPLICATION, *files, "--port", str(port), status=3)
+    assert f"cannot listen on UDP 127.0.0.1:{port} for HTTP/3: Address already in use" in output
+    assert "LIFESPAN" not in output
+
+
+def test_tcp_port_in_use(files):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        output = fails(APPLICATION, *files, "--port", str(port), status=3)
+    assert f"{port}" in output
+    assert "address already in use" in output
+    # What was started is stopped again.
+    assert output.count("LIFESPAN lifespan.startup") == 1
+    assert output.count("LIFESPAN lifespan.shutdown") == 1
+
+
+def test_application_that_cannot_be_imported(files):
+    output = fails("no_such_module:app", *files, status=3)
+    assert 'Error loading ASGI app. Could not import module "no_such_module"' in output
+
+
+def test_application_without_that_attribute(files):
+    output = fails("tests.server.application:nothing", *files, status=3)
+    assert 'Attribute "nothing" not found in module "tests.server.application"' in output
+
+
+def test_bad_header_option():
+    assert "'oops' is not of the form Name:Value" in fails(APPLICATION, "--header", "oops")
+
+
+def test_unknown_option():
+    assert "No such option" in fails(APPLICATION, "--no-such-option", status=2)
+
+
+def test_uvicorn_is_not_installed(tmp_path):
+    """The client does without it, and the server says what to install."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Absent:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] in ('uvicorn', 'click'):\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Absent())\n"
+    )
+    env = environment()
+    env["PYTHONPATH"] = str(tmp_path) + ":" + env.get("PYTHONPATH", "")
+    base = [sys.executable, "-m", "uringcore"]
+    done = subprocess.run([*base, "app:app"], env=env, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "uringcore: the server needs uvicorn, which is not installed: "
+        "pip install 'uringcore[server]'\n"
+    )
+    done = subprocess.run([*base, "get", "--help"], env=env, capture_output=True, timeout=30)
+    assert done.returncode == 0
+
+
+def test_dev_cert(tmp_path):
+    server = Server(tmp_path, (None, None), "--dev-cert")
+    try:
+        log = server.log()
+        pem = ssl.get_server_certificate(("127.0.0.1", server.port))
+        assert server.stop() == 0
+    finally:
+        server.kill()
+    certificate = x509.load_pem_x509_certificate(pem.encode())
+    digest = hashlib.sha256(certificate.public_bytes(Encoding.DER)).digest()
+    public_key = certificate.public_key()
+    spki = public_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    spki_digest = hashlib.sha256(spki).digest()
+    assert f"SHA-256 (hex)          {digest.hex()}\n" in log
+    assert f"SHA-256 (base64)       {base64.b64encode(digest).decode()}\n" in log
+    assert f"SPKI SHA-256 (base64)  {base64.b64encode(spki_digest).decode()}\n" in log
+    assert isinstance(public_key.curve, ec.SECP256R1)
+    lifetime = certificate.not_valid_after_utc - certificate.not_valid_before_utc
+    assert lifetime.days <= 14
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["localhost"]
+    addresses = names.get_values_for_type(x509.IPAddress)
+    assert [str(address) for address in addresses] == ["127.0.0.1", "::1"]
+
+
+def test_dev_cert_key_is_private_and_removed(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    server = Server(tmp_path, (None, None), "--dev-cert")
+    try:
+        (key,) = tmp_path.glob("uringcore-dev-cert-*/key.pem")
+        assert key.stat().st_mode & 0o777 == 0o600
+        assert server.stop() == 0
+        assert not list(tmp_path.glob("uringcore-dev-cert-*"))
+    finally:
+        server.kill()
+
+
+@pytest.mark.parametrize(
+    ("names", "days", "named"),
+    [([], 1, "names"), (["a b"], 1, "names"), (["localhost"], 0, "days"), (["x"], 15, "days")],
+)
+def test_bad_dev_cert_arguments(names, days, named):
+    with pytest.raises(ValueError, match=named):
+        DevelopmentCertificate.make(names, days)
