@@ -33,7 +33,7 @@ impl Waker {
     pub fn wake(&self) {
         // AcqRel: what the waker wrote before (a queued callback) is visible to the driver after
         // its own swap, and the driver's ASLEEP is visible here.
-        if self.shared.state.load(Ordering::Relaxed) == ASLEEP {
+        if self.shared.state.swap(NOTIFIED, Ordering::AcqRel) == ASLEEP {
             self.write_eventfd();
         }
     }

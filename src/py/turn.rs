@@ -75,8 +75,9 @@ fn wait(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     take_due_timers(this, py);
 
     match outcome {
-        Ok(KernelEntered::Interrupted) => check_signals(py),
-        Ok(_) => Ok(()),
+        // Also when the wait was not cut short: a signal that comes together with a completion is
+        // not told by the kernel.
+        Ok(_) => check_signals(py),
         Err(error) => Err(error::io_error(&error)),
     }
 }
