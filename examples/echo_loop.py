@@ -15,7 +15,6 @@ async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
         writer.write(data)
         await writer.drain()
     writer.close()
-    await writer.wait_closed()
 
 
 async def main() -> None:
@@ -28,6 +27,8 @@ async def main() -> None:
             message = b"message %d\n" % number
             writer.write(message)
             assert await reader.readexactly(len(message)) == message
+        writer.write_eof()
+        assert await reader.read() == b""
         writer.close()
         await writer.wait_closed()
     stats = loop.stats()

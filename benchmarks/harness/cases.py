@@ -107,11 +107,11 @@ CASES: tuple[Case, ...] = (
         title="HTTP/3 hello",
         about=(
             "A bare ASGI application answers `GET /` with 13 bytes; a native client (quinn and h3) "
-            "keeps 10 connections with 10 requests each in flight and checks status and body."
+            "keeps 4 connections with 8 requests each in flight and checks status and body."
         ),
         family="h3_hello",
         unit=REQUESTS,
-        load=("h3_load", "--connections", "10", "--streams", "10"),
+        load=("h3_load", "--connections", "4", "--streams", "8"),
         baseline="hypercorn",
         tags=frozenset({"h3"}),
     ),

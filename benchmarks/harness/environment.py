@@ -145,7 +145,9 @@ def _install_peers(environment: Environment) -> None:
         if not requirement:
             continue
         ours = requirement == str(ROOT)
-        name = "uringcore" if ours else requirement.split(";")[0].split("[")[0].split(">")[0].strip()
+        name = (
+            "uringcore" if ours else requirement.split(";")[0].split("[")[0].split(">")[0].strip()
+        )
         print(f"installing {name}", flush=True)
         options = ["--force-reinstall", "--no-deps"] if ours else []
         pip = [str(environment.python), "-m", "pip", "install", "--quiet", *options, requirement]

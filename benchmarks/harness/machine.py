@@ -26,7 +26,9 @@ def facts(environment: Environment) -> dict[str, Any]:
         "kernel": platform.release(),
         "virtual": _virtual(),
         "python": environment.python_version,
-        "versions": {name: environment.packages[name] for name in SHOWN if name in environment.packages},
+        "versions": {
+            name: environment.packages[name] for name in SHOWN if name in environment.packages
+        },
         "native_versions": _native_versions(),
     }
 

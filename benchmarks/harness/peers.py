@@ -87,9 +87,7 @@ PEERS: dict[str, tuple[Peer, ...]] = {
         _h3("hypercorn", "hypercorn"),
         _h3("uringcore-uring", "uringcore", "ours"),
         _h3("uringcore-epoll", "uringcore", "ours"),
-        Peer(
-            "quinn + h3", None, _native("h3_server"), program="h3_server", kind="limit"
-        ),
+        Peer("quinn + h3", None, _native("h3_server"), program="h3_server", kind="limit"),
     ),
 }
 

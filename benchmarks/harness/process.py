@@ -11,6 +11,7 @@ import os
 import selectors
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -93,10 +94,12 @@ class Server:
         if died is not None:
             raise BenchmarkFailure(f"{self.name}: ended by itself with {died}{output}") from error
         if error is not None:
-            error.add_note(output) if hasattr(error, "add_note") else None
+            print(f"{self.name}{output}", file=sys.stderr, flush=True)
             return
         if ended is None:
-            raise BenchmarkFailure(f"{self.name}: still alive {STOP_SECONDS} s after SIGTERM{output}")
+            raise BenchmarkFailure(
+                f"{self.name}: still alive {STOP_SECONDS} s after SIGTERM{output}"
+            )
         if ended not in (0, -signal.SIGTERM):
             raise BenchmarkFailure(f"{self.name}: ended with {ended} after SIGTERM{output}")
 

@@ -41,6 +41,7 @@ pub struct QuicEndpoint {
     protocol: Endpoint,
     receiving: Option<OpId>,
     in_flight: VecDeque<InFlight>,
+    in_flight_bytes: usize,
     /// What the kernel did not take and must be offered again.
     again: VecDeque<Batch>,
     buffers: BufferPool,
@@ -112,8 +113,9 @@ impl QuicEndpoint {
             protocol,
             receiving: None,
             in_flight: VecDeque::new(),
+            in_flight_bytes: 0,
             again: VecDeque::new(),
-            buffers: BufferPool::new(SENDS_IN_FLIGHT_MAX),
+            buffers: BufferPool::new(BUFFERS_KEPT_MAX),
             peeked: None,
             told: false,
             state: State::Open,
@@ -182,8 +184,9 @@ impl QuicEndpoint {
         self.told
     }
 
+    /// True when nothing of this endpoint is in the kernel and the host has seen all events.
     pub(crate) fn has_ended(&self) -> bool {
-        self.state == State::Ended
+        self.state == State::Ended && !self.told
     }
 
     pub fn next_deadline(&self) -> Option<Instant> {
@@ -232,11 +235,14 @@ impl QuicEndpoint {
         if self.receiving.is_none() && matches!(self.state, State::Open | State::Closing) {
             self.receiving = Some(driver.recv_msg(self.raw_fd, self.token_for(SUB_RECV)));
         }
-        while self.in_flight.len() < SENDS_IN_FLIGHT_MAX {
+        while self.in_flight.len() < SENDS_IN_FLIGHT_MAX
+            && self.in_flight_bytes < BYTES_IN_FLIGHT_MAX
+        {
             let Some(batch) = self.next_batch(now) else {
                 break;
             };
             self.counters.sends += 1;
+            self.in_flight_bytes += batch.data.len();
             let op = driver.send_msg(self.raw_fd, batch.message(), self.token_for(SUB_SEND));
             self.in_flight.push_back(InFlight { op, batch });
         }
@@ -327,13 +333,19 @@ impl QuicEndpoint {
             return Some(batch);
         }
         let mut buffer = self.buffers.take();
-        match self.protocol.poll_transmit(now, buffer.vec()) {
-            Some(transmit) => Some(Batch::new(&transmit, buffer.into_bytes())),
-            None => {
-                buffer.give_back();
-                None
-            }
-        }
+        let Some(transmit) = self.protocol.poll_transmit(now, buffer.vec()) else {
+            buffer.give_back();
+            return None;
+        };
+        // An acknowledgement would keep a buffer of 64 KiB from use; its copy costs next to nothing.
+        let data = if transmit.size <= COPIED_MAX {
+            let copy = Bytes::copy_from_slice(&buffer.vec()[..transmit.size]);
+            buffer.give_back();
+            copy
+        } else {
+            buffer.into_bytes()
+        };
+        Some(Batch::new(&transmit, data))
     }
 
     fn sent(&mut self, op: OpId, result: Result<u32, Errno>, now: Instant) {
@@ -344,6 +356,7 @@ impl QuicEndpoint {
         let Some(InFlight { batch, .. }) = self.in_flight.remove(at) else {
             return;
         };
+        self.in_flight_bytes -= batch.data.len();
         if let Err(error) = result
             && error.0 != libc::ECANCELED
         {
@@ -472,7 +485,13 @@ fn is_unreachable(error: Errno) -> bool {
 const INTERNAL_ERROR: u64 = 0x1;
 /// What the kernel takes in one GSO batch (`UDP_MAX_SEGMENTS`; 128 since Linux 6.9, 64 before).
 const GSO_SEGMENTS_MAX: usize = 64;
-/// Batches of up to 64 KiB that may be in the kernel at once: a megabyte a turn.
-const SENDS_IN_FLIGHT_MAX: usize = 16;
+/// Bytes that may be in the kernel at once, give or take one batch: a turn's worth.
+const BYTES_IN_FLIGHT_MAX: usize = 1 << 20;
+/// Sends that may be in the kernel at once: many connections with little to say share a system call.
+const SENDS_IN_FLIGHT_MAX: usize = 256;
+/// Send buffers kept for use again.
+const BUFFERS_KEPT_MAX: usize = 16;
+/// Up to here a batch is copied out of its buffer.
+const COPIED_MAX: usize = 2048;
 /// Below this a burst of one turn can overflow the socket.
 const SOCKET_BUFFER_GOOD: usize = 2 << 20;

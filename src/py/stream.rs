@@ -18,7 +18,7 @@ use uringcore_io::{SockAddr, net};
 use crate::cell::GilCell;
 use crate::context::Entered;
 use crate::dispatch::{command, report};
-use crate::hosts::{host_at};
+use crate::hosts::host_at;
 use crate::loop_core::{LoopCore, Ready};
 use crate::{address, buffer};
 

@@ -52,9 +52,7 @@ def run_group(group: str, loop: str, *, test_seconds: float = TEST_SECONDS) -> d
             raise RuntimeError(f"{group} on {loop}: the worker makes no progress")
 
 
-def _run_worker(
-    group: str, loop: str, results: dict[str, Result], test_seconds: float
-) -> bool:
+def _run_worker(group: str, loop: str, results: dict[str, Result], test_seconds: float) -> bool:
     """One worker, over the tests that have no result yet; True when it came to the end."""
     reader, writer = os.pipe()
     with tempfile.TemporaryFile("w+", errors="replace") as errors:

@@ -51,12 +51,8 @@ GROUPS: tuple[Group, ...] = (
         method="new_loop",
         essential=True,
     ),
-    Group(
-        "server", mixins=("test_server.BaseStartServer",), method="new_loop", essential=True
-    ),
-    Group(
-        "sendfile", mixins=("test_sendfile.SendfileTestsBase",), method="create_event_loop"
-    ),
+    Group("server", mixins=("test_server.BaseStartServer",), method="new_loop", essential=True),
+    Group("sendfile", mixins=("test_sendfile.SendfileTestsBase",), method="create_event_loop"),
     Group("start_tls", mixins=("test_sslproto.BaseStartTLS",), method="new_loop"),
     Group("subprocess", modules=("test_subprocess",)),
     Group("streams", modules=("test_streams",)),

@@ -146,7 +146,7 @@ def test_misuse_raises_and_sends_nothing() -> None:
         http.send_datagram(3, b"x")
     with pytest.raises(InvalidStreamTypeError):
         http.create_webtransport_stream(0)
-    with pytest.raises(ValueError, match="headers: field name \"X-Upper\" is not in lower case"):
+    with pytest.raises(ValueError, match='headers: field name "X-Upper" is not in lower case'):
         http.send_headers(0, [*GET, (b"X-Upper", b"1")])
     with pytest.raises(ValueError, match="headers: .* forbidden characters"):
         http.send_headers(0, [*GET, (b"x", b"a\r\nb")])

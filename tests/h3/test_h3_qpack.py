@@ -146,7 +146,8 @@ def test_our_encoder_compresses_as_well_as_theirs() -> None:
 
 
 @pytest.mark.parametrize(
-    "section", [b"", b"\x00", b"\x00\x00\x80", b"\x00\x00\xff\xff", b"\x00\x00\x51\x84\xff\xff\xff\xff"]
+    "section",
+    [b"", b"\x00", b"\x00\x00\x80", b"\x00\x00\xff\xff", b"\x00\x00\x51\x84\xff\xff\xff\xff"],
 )
 def test_invalid_sections_raise(section: bytes) -> None:
     with pytest.raises(ValueError, match="QPACK_DECOMPRESSION_FAILED"):

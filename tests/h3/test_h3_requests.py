@@ -48,9 +48,7 @@ def test_get(quic_pair: Pair, client: str, server: str) -> None:
 
 
 @every_side
-def test_post_with_trailers_and_interim_response(
-    quic_pair: Pair, client: str, server: str
-) -> None:
+def test_post_with_trailers_and_interim_response(quic_pair: Pair, client: str, server: str) -> None:
     http_client, http_server = quic_pair.add_http(client, server)
     body = bytes(range(256)) * 2000
     request = [(b":method", b"POST"), *GET[1:4], (b"content-length", b"%d" % len(body))]

@@ -162,9 +162,7 @@ def test_pause_and_resume_writing_raise(run: Runner) -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
-def test_an_exit_in_data_received_leaves_the_loop(
-    run: Runner, error: type[BaseException]
-) -> None:
+def test_an_exit_in_data_received_leaves_the_loop(run: Runner, error: type[BaseException]) -> None:
     class Leaves(asyncio.Protocol):
         def data_received(self, data: bytes) -> None:
             raise error

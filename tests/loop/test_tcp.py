@@ -286,9 +286,7 @@ def test_a_cancelled_connect_leaves_nothing_open(run: Runner) -> None:
             filler.connect_ex(listener.getsockname())
             fillers.append(filler)
         with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(
-                loop.create_connection(Recorder, *listener.getsockname()), 0.05
-            )
+            await asyncio.wait_for(loop.create_connection(Recorder, *listener.getsockname()), 0.05)
         for sock in (*fillers, listener):
             sock.close()
         if run.ours:

@@ -10,9 +10,7 @@ import pytest
 from tests.loop.support import Echo, Recorder, Runner, connected_pair, listen
 
 
-def test_echo_over_tls(
-    run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
-) -> None:
+def test_echo_over_tls(run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         server, address = await listen(Echo, ssl=server_tls)
@@ -110,9 +108,7 @@ def test_a_silent_client_runs_into_the_handshake_timeout(
 ) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        server, address = await listen(
-            Recorder, ssl=server_tls, ssl_handshake_timeout=0.1
-        )
+        server, address = await listen(Recorder, ssl=server_tls, ssl_handshake_timeout=0.1)
         _, client = await loop.create_connection(Recorder, *address)
         await client.until_call("lost")
         server.close()

@@ -136,9 +136,7 @@ def test_a_descriptor_number_that_is_reused(run: Runner) -> None:
             seen: list[int] = []
             ready = asyncio.Event()
 
-            def read(
-                fd: int = reader, got: list[int] = seen, ready: asyncio.Event = ready
-            ) -> None:
+            def read(fd: int = reader, got: list[int] = seen, ready: asyncio.Event = ready) -> None:
                 got.append(len(os.read(fd, 100)))
                 ready.set()
 

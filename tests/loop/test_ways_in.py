@@ -134,9 +134,7 @@ def test_a_loop_in_each_of_several_threads(backend: str) -> None:
 
     async def main(number: int) -> None:
         server, address = await listen(Echo)
-        transport, client = await asyncio.get_running_loop().create_connection(
-            Recorder, *address
-        )
+        transport, client = await asyncio.get_running_loop().create_connection(Recorder, *address)
         for _ in range(50):
             client.data.clear()
             transport.write(bytes([number]) * 1000)

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from tests.quic import certificates
 from tests.quic.harness import Recorder, serving
 from uringcore.asyncio import connect
 from uringcore.quic import events
@@ -72,6 +73,19 @@ def test_an_expired_certificate(run, pki, server_configuration, client_configura
             lenient = client_configuration(verify_mode=ssl.CERT_NONE)
             async with connect("127.0.0.1", port, configuration=lenient) as client:
                 await client.ping()
+
+    run(main())
+
+
+def test_an_authority_of_the_same_name_with_another_key(
+    run, pki, tmp_path, server_configuration, client_configuration
+):
+    impostor = certificates.make(tmp_path).authority
+
+    async def main():
+        async with serving(server_configuration()) as (port, _):
+            error = await _fails(port, client_configuration(authority=impostor))
+            assert isinstance(error, QuicCertificateError)
 
     run(main())
 

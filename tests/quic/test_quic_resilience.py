@@ -419,3 +419,112 @@ def test_closing_the_loop_with_open_connections(server_configuration, client_con
     protocol.close()
     protocol._transport.close()
     assert protocol._quic.get_send_buffer_size(0) == 0
+
+
+def test_a_server_killed_in_the_middle_of_a_transfer(run, pki, client_configuration):
+    program = textwrap.dedent(
+        f"""
+        import asyncio, uringcore
+        from uringcore.asyncio import serve
+        from uringcore.quic.configuration import QuicConfiguration
+        async def main():
+            configuration = QuicConfiguration(is_client=False, alpn_protocols=["test"])
+            configuration.load_cert_chain({str(pki.server.certfile)!r}, {str(pki.server.keyfile)!r})
+            server = await serve("127.0.0.1", 0, configuration=configuration)
+            print(server.sockname[1], flush=True)
+            await asyncio.sleep(60)
+        uringcore.run(main())
+        """
+    )
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        process = await loop.run_in_executor(
+            None,
+            lambda: subprocess.Popen(
+                [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+            ),
+        )
+        try:
+            port = int(await loop.run_in_executor(None, process.stdout.readline))
+            configuration = client_configuration(idle_timeout=1.0)
+            async with connect("127.0.0.1", port, configuration=configuration) as client:
+                reader, writer = await client.create_stream()
+
+                async def write_for_ever():
+                    while True:
+                        writer.write(bytes(65536))
+                        await writer.drain()
+
+                writing = asyncio.ensure_future(write_for_ever())
+                await asyncio.sleep(0.3)
+                assert client.stats()["bytes_sent"] > 1 << 20 and not writing.done()
+                process.kill()
+                with pytest.raises(ConnectionError):
+                    await asyncio.wait_for(writing, 10)
+                with pytest.raises(ConnectionError):
+                    await reader.read()
+                with pytest.raises(ConnectionError):
+                    await client.ping()
+        finally:
+            process.kill()
+            process.wait(10)
+            process.stdout.close()
+        assert loop.stats()["quic_connections"] == loop.stats()["quic_endpoints"] == 0
+
+    run(main())
+
+
+def test_an_idle_connection_costs_no_turns(run, server_configuration, client_configuration):
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with (
+            serving(server_configuration()) as (port, _),
+            connect("127.0.0.1", port, configuration=client_configuration()) as client,
+        ):
+            reader, writer = await client.create_stream()
+            writer.write(bytes(100_000))
+            await reader.readexactly(100_000)
+            await asyncio.sleep(0.5)
+            before = loop.stats()["turns"]
+            await asyncio.sleep(1.0)
+            assert loop.stats()["turns"] - before < 10
+
+    run(main())
+
+
+def test_hundreds_of_connections_share_system_calls(
+    run, server_configuration, client_configuration
+):
+    """One message to each of 200 clients of one server takes a handful of turns, not 200."""
+
+    async def main():
+        from uringcore.quic.endpoint import create_quic_endpoint
+
+        loop = asyncio.get_running_loop()
+        configuration = client_configuration(server_name="localhost")
+        async with serving(server_configuration(), Recorder) as (port, protocols):
+            transport, first = await create_quic_endpoint(
+                loop, Recorder, remote_addr=("127.0.0.1", port), configuration=configuration
+            )
+            clients = [first]
+            clients += [
+                transport.connect(Recorder, ("127.0.0.1", port), configuration=configuration)
+                for _ in range(199)
+            ]
+            for client in clients:
+                await client.wait_connected()
+            await eventually(lambda: len(protocols) == 200)
+            await asyncio.gather(*(protocol.wait_connected() for protocol in protocols))
+            await asyncio.sleep(0.5)
+            before = loop.stats()["syscalls"]
+            for protocol in protocols:
+                protocol._quic.send_stream_data(1, b"news", end_stream=True)
+            await asyncio.gather(
+                *(client.wait_for(events.StreamDataReceived, stream_id=1) for client in clients)
+            )
+            assert loop.stats()["syscalls"] - before < 60
+            transport.close()
+            await transport.wait_closed()
+
+    run(main())

@@ -11,7 +11,7 @@ def backends():
     """io_uring where this machine allows it, and epoll."""
     try:
         uringcore.new_event_loop(backend="uring").close()
-    except OSError as exc:
+    except (OSError, RuntimeError) as exc:
         reason = f"io_uring is not to be had here: {exc}"
         return [pytest.param("uring", marks=pytest.mark.skip(reason=reason)), "epoll"]
     return ["uring", "epoll"]
@@ -34,6 +34,7 @@ def server(backend, certificate, tmp_path_factory):
     running = Server(tmp_path_factory.mktemp("server"), certificate, backend=backend)
     yield running
     running.kill()
+    running.check_log()
 
 
 @pytest.fixture
@@ -49,3 +50,5 @@ def start(certificate, tmp_path):
     yield start_server
     for running in started:
         running.kill()
+    for running in started:
+        running.check_log()

@@ -70,6 +70,12 @@ class Server:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"did not stop within {seconds} s:\n{self.log()}") from None
 
+    def check_log(self):
+        """What the application raises is logged, but our own code must never be at fault."""
+        log = self.log()
+        for fault in ("Exception in quic_event_received", "was never retrieved", "never awaited"):
+            assert fault not in log, log
+
     def kill(self):
         self.process.kill()
         self.process.wait()

@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from tests.server.harness import APPLICATION, Server, command, environment
+from tests.server.harness import APPLICATION, ROOT, Server, command, environment
 from uringcore.devcert import DevelopmentCertificate
 
 
@@ -113,6 +113,22 @@ def test_bad_header_option():
 
 def test_unknown_option():
     assert "No such option" in fails(APPLICATION, "--no-such-option", status=2)
+
+
+@pytest.mark.parametrize("arguments", [[APPLICATION], ["get", "https://localhost:1/"]])
+def test_impossible_backend(arguments):
+    env = environment() | {"URINGCORE_BACKEND": "kqueue"}
+    done = subprocess.run(
+        [sys.executable, "-m", "uringcore", *arguments],
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.returncode != 0
+    assert "kqueue" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_uvicorn_is_not_installed(tmp_path):

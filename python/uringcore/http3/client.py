@@ -15,6 +15,7 @@ from uringcore.asyncio.client import connect as quic_connect
 from uringcore.asyncio.protocol import QuicConnectionProtocol
 from uringcore.h3.connection import ErrorCode, H3Connection
 from uringcore.h3.events import DataReceived, H3Event, HeadersReceived
+from uringcore.h3.exceptions import GoingAwayError
 from uringcore.http3.errors import RequestFailed, RequestReset, URLError
 from uringcore.http3.exchange import Exchange, Fields, Response
 from uringcore.http3.url import Origin, parse_url, target
@@ -90,7 +91,10 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
         if self._http is None:
             raise RequestFailed("the connection is not established")
         stream_id = self._quic.get_next_available_stream_id()
-        self._http.send_headers(stream_id, fields, end_stream)
+        try:
+            self._http.send_headers(stream_id, fields, end_stream)
+        except GoingAwayError as exc:
+            raise RequestFailed(str(exc)) from exc
         exchange = Exchange(self, stream_id)
         exchange.request_ended = end_stream
         self._exchanges[stream_id] = exchange
@@ -112,13 +116,13 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
         async for part in parts(content):
             if exchange.request_stopped or exchange.failed:
                 break
-            self._http.send_data(exchange.stream_id, part, False)
-            self.transmit()
             try:
+                self._http.send_data(exchange.stream_id, part, False)
+                self.transmit()
                 await self.drain(exchange.stream_id)
             except ConnectionResetError:
-                # Stopped by the server, or the connection is lost: the exchange knows which.
-                break
+                # Stopped by the server, or the connection is lost: events tell which.
+                return
         if exchange.failed or exchange.request_ended:
             return
         exchange.request_ended = True
@@ -131,7 +135,10 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
         del self._exchanges[exchange.stream_id]
         complete = exchange.ended and exchange.request_ended
         if self._http is not None and self._lost is None and not complete:
-            self._http.cancel_request(exchange.stream_id, ErrorCode.H3_REQUEST_CANCELLED)
+            try:
+                self._http.cancel_request(exchange.stream_id, ErrorCode.H3_REQUEST_CANCELLED)
+            except (ConnectionResetError, ValueError):
+                return  # QUIC has let go of the stream already
             self.transmit()
 
     def pause_stream(self, stream_id: int) -> None:

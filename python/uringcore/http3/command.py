@@ -16,7 +16,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from typing import BinaryIO
 
-from uringcore import _uringcore, run
+from uringcore import _uringcore, new_event_loop, run
 from uringcore.http3.client import Client, Content, connect
 from uringcore.http3.errors import RequestFailed, URLError
 from uringcore.http3.exchange import Response
@@ -64,12 +64,21 @@ def main(arguments: list[str]) -> int:
     """Runs the command and returns its exit status."""
     options = parser().parse_args(arguments)
     try:
+        check_loop(options.backend)
         return run(fetch(options), backend=options.backend)
     except Failure as failure:
         print(f"uringcore get: {failure}", file=sys.stderr)
         return failure.code
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def check_loop(backend: str | None) -> None:
+    """A loop that cannot be had is told in one line, apart from what may go wrong on it."""
+    try:
+        new_event_loop(backend).close()
+    except (OSError, RuntimeError, ValueError) as exc:
+        raise Failure(2, str(exc)) from None
 
 
 def parser() -> argparse.ArgumentParser:

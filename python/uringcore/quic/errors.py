@@ -125,6 +125,11 @@ _CERTIFICATE_ALERTS = frozenset(
 )
 
 
+# How our own verifier begins, whatever alert TLS has for what it found: a wrong signature, for one,
+# is a decrypt_error (RFC 8446 section 6.2).
+_OUR_VERIFIER = "certificate verification failed"
+
+
 def _alert_name(alert: int) -> str:
     try:
         return AlertDescription(alert).name
@@ -142,7 +147,7 @@ def _tls_error(event: ConnectionTerminated, alert: int) -> QuicTlsError:
             "no application protocol in common with the peer: compare alpn_protocols on both "
             f"sides{said} [{named}]"
         )
-    elif alert in _CERTIFICATE_ALERTS:
+    elif alert in _CERTIFICATE_ALERTS or event.reason_phrase.startswith(_OUR_VERIFIER):
         kind = QuicCertificateError
         message = f"the certificate was not accepted{said} [{named}]"
     else:

@@ -6,6 +6,7 @@ Nothing is bound or started here. A mistake in the options raises
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import copy
 import logging
@@ -13,6 +14,7 @@ import os
 import shutil
 import ssl
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +100,20 @@ class ServerConfig(Config):
                 ours if header == (b"server", b"uvicorn") else header
                 for header in self.encoded_headers
             ]
+
+    def get_loop_factory(self) -> Callable[[], asyncio.AbstractEventLoop] | None:
+        """uvicorn's, with a loop that cannot be had as one line instead of a traceback."""
+        factory = super().get_loop_factory()
+        if factory is None or self.loop != LOOP:
+            return factory
+
+        def make_loop() -> asyncio.AbstractEventLoop:
+            try:
+                return factory()
+            except (OSError, RuntimeError, ValueError) as exc:
+                raise StartupError(str(exc)) from None
+
+        return make_loop
 
     def uvicorn_options(self) -> dict[str, Any]:
         """The keyword arguments for ``uvicorn.run``, which knows nothing of HTTP/3."""

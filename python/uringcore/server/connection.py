@@ -139,11 +139,11 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
             self._unacknowledged.discard(stream_id)
         request = self._requests.get(stream_id)
         if request is not None and not request.response_complete:
-            # A request that is complete can be answered though the client has reset it since.
-            if isinstance(event, StopSendingReceived) or not request.request_ended:
+            # A request that is complete can still be answered when the client resets it afterwards.
+            unwanted = isinstance(event, StopSendingReceived)
+            if unwanted or not request.request_ended:
                 request.handle_disconnect()
-                self._http.cancel_request(stream_id, ErrorCode.H3_REQUEST_CANCELLED)
-                self.transmit()
+                self.cancel(stream_id, ErrorCode.H3_REQUEST_CANCELLED)
         self._close_if_done()
 
     # Requests
@@ -153,12 +153,13 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         stream_id = event.stream_id
         if self._goaway_id is not None and stream_id >= self._goaway_id:
             # RFC 9114 section 5.2: the client knows from this code that it may try elsewhere.
-            self.abort_stream(stream_id, ErrorCode.H3_REQUEST_REJECTED, stop=not event.stream_ended)
+            self.cancel(stream_id, ErrorCode.H3_REQUEST_REJECTED)
             return
         self._next_request_id = max(self._next_request_id, stream_id + 4)
         if len(self._requests) >= service.max_requests:
-            # Reset streams give their place in QUIC's limit back at once, their applications don't.
-            self.abort_stream(stream_id, ErrorCode.H3_REQUEST_REJECTED, stop=not event.stream_ended)
+            # Streams that the client has reset are no longer in QUIC's count, but still in this one
+            # while their applications run.
+            self.cancel(stream_id, ErrorCode.H3_REQUEST_REJECTED)
             return
         try:
             scope = self._scope(event.headers)
@@ -266,7 +267,11 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
     def cancel(self, stream_id: int, code: ErrorCode) -> None:
         """Resets what is left of the response, and asks the client to end its request too."""
         assert self._http is not None
-        self._http.cancel_request(stream_id, code)
+        try:
+            self._http.cancel_request(stream_id, code)
+        except (ConnectionResetError, ValueError):
+            # QUIC has let go of the stream already; the event that says why is on its way here.
+            return
         self.transmit()
 
     # The end

@@ -214,6 +214,13 @@ class Request:
         if self.disconnected:
             # As in ASGI before spec version 2.4: what nobody reads goes nowhere, without an error.
             return
+        try:
+            await self._send(message)
+        except ConnectionResetError:
+            # The client went away just now, or while we waited; `receive` tells the application.
+            self.handle_disconnect()
+
+    async def _send(self, message: Message) -> None:
         kind = message["type"]
         if not self.response_started:
             self._send_first(kind, message)
@@ -291,11 +298,7 @@ class Request:
         if last:
             self._finished()
         elif body:
-            try:
-                await self._connection.drain(self._stream_id)
-            except ConnectionResetError:
-                # The client went away while we waited; `receive` tells the application.
-                self.handle_disconnect()
+            await self._connection.drain(self._stream_id)
 
     def _send_trailers(self, message: Message) -> None:
         fields = [(bytes(name).lower(), bytes(value)) for name, value in message["headers"]]

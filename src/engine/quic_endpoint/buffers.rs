@@ -1,6 +1,6 @@
 //! Send buffers of a QUIC endpoint: written by the state machine, lent to the kernel, used again.
 //!
-//! Not here: when to send (`quic_endpoint`). The bound is the number of sends in flight.
+//! Not here: when to send (`quic_endpoint`). The bound is given by its maker.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -374,15 +374,37 @@ impl Connection {
         if self.phase != Phase::Established {
             return;
         }
+        let served_before = self.streams.served();
         for stream_id in self.streams.flush(&mut self.quinn) {
             self.events
                 .push_back(Pending::Ready(Event::StreamWritable { stream_id }));
         }
-        let share = match self.quinn.streams().send_streams() {
-            0 => batch_size,
-            _ => batch_size / 2,
-        };
-        self.datagrams.feed(&mut self.quinn, share);
+        if self.streams.served() != served_before {
+            self.datagrams.streams_advance();
+        }
+        self.datagrams.feed(&mut self.quinn, batch_size);
+    }
+
+    /// The next batch, of up to `segments` datagrams.
+    pub(super) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        segments: usize,
+        buf: &mut Vec<u8>,
+    ) -> Option<quinn::Transmit> {
+        if let Some(transmit) = self.quinn.poll_transmit(now, segments, buf) {
+            return Some(transmit);
+        }
+        buf.clear();
+        if self.phase != Phase::Established || !self.datagrams.probe(&mut self.quinn) {
+            return None;
+        }
+        let transmit = self.quinn.poll_transmit(now, segments, buf);
+        self.datagrams.probed(&self.quinn, transmit.is_some());
+        if transmit.is_none() {
+            buf.clear();
+        }
+        transmit
     }
 
     /// Ends the connection without a word to the peer, who is not there or never was.

@@ -1,7 +1,11 @@
 //! DATAGRAM frames (RFC 9221) that wait in front of the state machine.
 //!
 //! quinn-proto writes DATAGRAM frames before STREAM frames, so a host that saturates the connection
-//! with them would starve its streams. They are handed over a part of a batch at a time instead.
+//! with them would starve its streams, control streams included. So while streams have something to
+//! send, datagrams are handed over only for the credit that sent STREAM frames earn: about as many
+//! bytes each. The state machine does not tell whether streams have something to send. That is
+//! assumed when data was handed over, when STREAM frames go out and when packets are lost, and
+//! disproved when a single datagram gets out where nothing else did.
 
 use std::collections::VecDeque;
 
@@ -17,6 +21,28 @@ pub(super) struct DatagramQueue {
     bytes: usize,
     bytes_max: usize,
     dropped: u64,
+    /// Whether streams are assumed to have something to send.
+    streams_wait: bool,
+    /// Bytes of datagrams that may be handed over while they do. Probes make debts.
+    credit: i64,
+    probe: Probe,
+    /// What the state machine's counters said last.
+    stream_frames_sent: u64,
+    packets_lost: u64,
+}
+
+/// What became of the last probe that was not sent at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Probe {
+    None,
+    /// The state machine has it.
+    Held,
+    /// It is out. The next one has to wait for an ACK after this many: what that lets out belongs
+    /// to the streams first. Otherwise probes alone could fill a window that opens by single
+    /// packets.
+    Out {
+        acks: u64,
+    },
 }
 
 impl DatagramQueue {
@@ -27,6 +53,11 @@ impl DatagramQueue {
             bytes: 0,
             bytes_max,
             dropped: 0,
+            streams_wait: false,
+            credit: CREDIT_FIRST,
+            probe: Probe::None,
+            stream_frames_sent: 0,
+            packets_lost: 0,
         }
     }
 
@@ -62,30 +93,81 @@ impl DatagramQueue {
         Ok(())
     }
 
-    /// Tops up what the state machine holds to `budget` bytes.
-    pub fn feed(&mut self, conn: &mut quinn::Connection, budget: usize) {
+    /// Data of streams was handed to the state machine.
+    pub fn streams_advance(&mut self) {
+        self.streams_wait = true;
+    }
+
+    /// Hands datagrams over, at most one batch.
+    pub fn feed(&mut self, conn: &mut quinn::Connection, batch_size: usize) {
         if self.queue.is_empty() {
             return;
         }
-        let waiting = SEND_BUFFER.saturating_sub(conn.datagrams().send_buffer_space());
-        let mut room = budget.saturating_sub(waiting);
+        self.earn(conn, batch_size);
+        if self.probe == Probe::Held && held(conn) == 0 {
+            let acks = conn.stats().frame_rx.acks;
+            self.probe = Probe::Out { acks };
+        }
+        let mut room = batch_size.saturating_sub(held(conn));
+        if self.streams_wait {
+            room = room.min(usize::try_from(self.credit).unwrap_or(0));
+        }
         while room > 0 {
-            let Some(data) = self.queue.pop_front() else {
+            let Some(cost) = self.hand_over(conn) else {
                 return;
             };
-            let length = data.len();
-            match conn.datagrams().send(data, false) {
-                Ok(()) => {}
-                Err(SendDatagramError::Blocked(data)) => {
-                    self.queue.push_front(data);
-                    return;
-                }
-                // The path shrank, or the peer turned out not to take any.
-                Err(_) => self.dropped += 1,
-            }
-            self.bytes -= length + OVERHEAD;
-            room = room.saturating_sub(length + OVERHEAD);
+            room = room.saturating_sub(cost);
         }
+    }
+
+    /// The state machine has nothing to send, or may not. If datagrams are held back, one is handed
+    /// over to find out which. Returns whether to try again.
+    pub fn probe(&mut self, conn: &mut quinn::Connection) -> bool {
+        let may_probe = match self.probe {
+            Probe::None => true,
+            Probe::Held => false,
+            Probe::Out { acks } => conn.stats().frame_rx.acks > acks,
+        };
+        let holds_back = self.streams_wait && !self.queue.is_empty();
+        holds_back && may_probe && held(conn) == 0 && self.hand_over(conn).is_some()
+    }
+
+    /// Whether the probe got out. If it did and nothing of a stream with it, no stream had
+    /// anything.
+    pub fn probed(&mut self, conn: &quinn::Connection, is_sent: bool) {
+        if is_sent {
+            self.streams_wait = conn.stats().frame_tx.stream != self.stream_frames_sent;
+        }
+        self.probe = if is_sent { Probe::None } else { Probe::Held };
+    }
+
+    fn earn(&mut self, conn: &quinn::Connection, batch_size: usize) {
+        let stats = conn.stats();
+        let frames = stats.frame_tx.stream - self.stream_frames_sent;
+        let earned = frames.saturating_mul(stats.path.current_mtu.into());
+        let sum = self.credit.saturating_add_unsigned(earned);
+        self.credit = sum.clamp(-CREDIT_FIRST, batch_size as i64);
+        self.streams_wait |= frames > 0 || stats.path.lost_packets != self.packets_lost;
+        self.stream_frames_sent = stats.frame_tx.stream;
+        self.packets_lost = stats.path.lost_packets;
+    }
+
+    /// Hands one over and tells its cost. `None` when there is none, or no room for it.
+    fn hand_over(&mut self, conn: &mut quinn::Connection) -> Option<usize> {
+        let data = self.queue.pop_front()?;
+        let cost = data.len() + OVERHEAD;
+        match conn.datagrams().send(data, false) {
+            Ok(()) => {}
+            Err(SendDatagramError::Blocked(data)) => {
+                self.queue.push_front(data);
+                return None;
+            }
+            // The path shrank, or the peer turned out not to take any.
+            Err(_) => self.dropped += 1,
+        }
+        self.bytes -= cost;
+        self.credit = self.credit.saturating_sub_unsigned(cost as u64);
+        Some(cost)
     }
 
     pub fn clear(&mut self) {
@@ -94,6 +176,16 @@ impl DatagramQueue {
     }
 }
 
+/// How many bytes of datagrams the state machine holds, or a little less.
+fn held(conn: &mut quinn::Connection) -> usize {
+    SEND_BUFFER.saturating_sub(conn.datagrams().send_buffer_space() + HELD_BY_NONE)
+}
+
+/// What `send_buffer_space` leaves out even when the buffer is empty: the state machine's
+/// bookkeeping for one datagram.
+const HELD_BY_NONE: usize = OVERHEAD;
+/// What may go before any stream has earned it: real-time data should not wait at the very start.
+const CREDIT_FIRST: i64 = 16 << 10;
 /// The state machine's own buffer: more than a batch ever takes.
 pub(super) const SEND_BUFFER: usize = 256 << 10;
 /// What a queued datagram costs besides its bytes, so that empty ones are not free.

@@ -1,12 +1,5 @@
 //! One UDP socket's worth of QUIC connections: routing, accepting, timers, and fairness in sending.
 //!
-//! The order of a turn: [`handle_datagram`](Endpoint::handle_datagram) for *every* datagram there
-//! is (ACKs are joined only then), [`handle_timeout`](Endpoint::handle_timeout),
-//! [`poll_event`](Endpoint::poll_event) until `None`, with commands to
-//! [`connection`](Endpoint::connection)s in between, and
-//! [`poll_transmit`](Endpoint::poll_transmit) until `None`; then
-//! [`next_timeout`](Endpoint::next_timeout) is right. Events may come out of `poll_transmit` too.
-//!
 //! Not here: sockets, and what a connection does (`connection`).
 
 use std::{
@@ -76,7 +69,14 @@ pub struct Transmit {
     pub src_ip: Option<IpAddr>,
 }
 
-/// See the [module](self).
+/// One UDP socket's worth of QUIC connections.
+///
+/// The order of a turn: [`handle_datagram`](Self::handle_datagram) for *every* datagram there
+/// is (ACKs are joined only then), [`handle_timeout`](Self::handle_timeout),
+/// [`poll_event`](Self::poll_event) until `None`, with commands to
+/// [`connection`](Self::connection)s in between, and
+/// [`poll_transmit`](Self::poll_transmit) until `None`; then
+/// [`next_timeout`](Self::next_timeout) is right. Events may come out of `poll_transmit` too.
 pub struct Endpoint {
     quinn: quinn::Endpoint,
     settings: EndpointSettings,
@@ -231,6 +231,11 @@ impl Endpoint {
         };
         let indices: Vec<usize> = self.handshaking.iter().filter(matches).copied().collect();
         for index in indices {
+            // A datagram of the same turn may have completed the handshake.
+            self.settle(index);
+            if !self.handshaking.contains(&index) {
+                continue;
+            }
             let reason = std::io::Error::from_raw_os_error(errno);
             let reason = format!("{remote} cannot be reached: {reason}");
             self.abandon(index, reason, CloseKind::Unreachable { errno });
@@ -246,8 +251,11 @@ impl Endpoint {
     /// again at once, and should not be before the first probe was sent.
     pub fn handle_timeout(&mut self, now: Instant) {
         for index in self.timers.take_due(now) {
-            let entry = &mut self.connections[index];
-            entry.timer = None;
+            self.connections[index].timer = None;
+            self.settle(index);
+            let Some(entry) = self.connections.get_mut(index) else {
+                continue;
+            };
             if entry.connection.is_handshaking()
                 && entry.handshake_deadline.is_some_and(|at| at <= now)
             {
@@ -279,14 +287,13 @@ impl Endpoint {
             let mtu = usize::from(entry.connection.quinn().current_mtu());
             let segments = self.max_segments.min(UDP_PAYLOAD_MAX / mtu).max(1);
             entry.connection.prepare_transmit(segments * mtu);
-            match entry.connection.quinn().poll_transmit(now, segments, buf) {
+            match entry.connection.poll_transmit(now, segments, buf) {
                 Some(transmit) => {
                     self.sending.push_back(index);
                     self.settle(index);
                     return Some(self.sent(transmit));
                 }
                 None => {
-                    buf.clear();
                     entry.is_sending = false;
                     self.settle(index);
                 }

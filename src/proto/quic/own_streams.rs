@@ -1,5 +1,5 @@
-//! The IDs of this side's own streams of one direction (RFC 9000 section 2.1): which are used, which
-//! the state machine has opened, and which wait for the peer's limit.
+//! The IDs of this side's own streams of one direction (RFC 9000 section 2.1): which are used,
+//! which the state machine has opened, and which wait for the peer's limit.
 
 use std::{collections::BTreeSet, ops::Range};
 

@@ -63,6 +63,11 @@ impl Streams {
         self.low_water = low.min(high);
     }
 
+    /// Grows whenever data is handed to the state machine.
+    pub fn served(&self) -> u64 {
+        self.clock
+    }
+
     pub fn queued_bytes(&self) -> usize {
         self.queued_bytes
     }
@@ -272,8 +277,8 @@ impl Streams {
         self.make_ready(id);
     }
 
-    /// Hands as much as is sensible to the state machine. Returns the streams whose queue fell to the
-    /// low watermark.
+    /// Hands as much as is sensible to the state machine. Returns the streams whose queue fell to
+    /// the low watermark.
     pub fn flush(&mut self, conn: &mut quinn::Connection) -> Vec<u64> {
         self.open_waiting(conn);
         if self.ready.is_empty() {
@@ -458,8 +463,8 @@ impl Streams {
 /// behind it. The state machine's window is that buffer here.
 const HIGH_WATER: usize = 256 << 10;
 const LOW_WATER: usize = 64 << 10;
-/// The state machine holds what is in flight and as much again to be sent next, more would only make
-/// `StreamWritable` come too early. It is never less than this.
+/// The state machine holds what is in flight and as much again to be sent next, more would only
+/// make `StreamWritable` come too early. It is never less than this.
 const WINDOW_MIN: u64 = 256 << 10;
 /// How much room there must be before a full window is filled up again.
 const WINDOW_STEP_MIN: u64 = 16 << 10;

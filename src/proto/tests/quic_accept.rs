@@ -252,3 +252,36 @@ fn events_of_one_connection_come_in_a_row() {
     order.dedup();
     assert_eq!(order.len(), 5, "each connection once");
 }
+
+#[test]
+fn completed_handshakes_do_not_count_as_under_way() {
+    let settings = EndpointSettings {
+        max_incoming: 4,
+        ..EndpointSettings::default()
+    };
+    let mut pair = Pair::with(client_settings(), server_settings(), settings);
+    for _ in 0..20 {
+        pair.establish();
+    }
+    let stats = pair.server.endpoint.stats();
+    assert_eq!((stats.incoming_retried, stats.incoming_ignored), (0, 0));
+}
+
+#[test]
+fn a_handshake_completed_in_the_same_turn_is_no_longer_unreachable() {
+    let mut pair = Pair::default_pair();
+    let key = pair.connect();
+    pair.exchange();
+    pair.record = true;
+    pair.server.is_mute = true;
+    pair.run_until("the server's flight", |pair| !pair.recorded.is_empty());
+    for (_, datagram) in std::mem::take(&mut pair.recorded) {
+        pair.deliver(Who::Client, &datagram, None);
+    }
+    let (now, addr) = (pair.now, pair.server.addr);
+    pair.client.endpoint.handle_unreachable(now, addr, 111);
+    pair.server.is_mute = false;
+    pair.run_for(Duration::from_secs(1));
+    assert!(pair.client.closed(key).is_none());
+    assert!(pair.client.endpoint.peek(key).unwrap().is_established());
+}

@@ -299,3 +299,26 @@ fn a_pause_after_the_peers_close_loses_nothing() {
     );
     let _ = server;
 }
+
+#[test]
+fn what_the_host_has_not_read_when_it_closes_is_not_delivered() {
+    let mut pair = Pair::default_pair();
+    let (client, server) = pair.establish();
+    let conn = pair.client.endpoint.connection(client).unwrap();
+    conn.send_stream(0, Bytes::from_static(b"too late"), true)
+        .unwrap();
+    let (now, mut buf) = (pair.now, Vec::new());
+    let mut flight = Vec::new();
+    while pair.client.endpoint.poll_transmit(now, &mut buf).is_some() {
+        flight.push(buf.clone());
+    }
+    for datagram in flight {
+        pair.deliver(Who::Server, &datagram, None);
+    }
+    // Transmitting takes over what the datagrams brought, so the event is already queued.
+    while pair.server.endpoint.poll_transmit(now, &mut buf).is_some() {}
+    pair.close(Who::Server, server, 0, None, b"");
+    pair.exchange();
+    assert!(pair.server.received(server, 0).is_empty());
+    assert!(pair.server.closed(server).is_some());
+}

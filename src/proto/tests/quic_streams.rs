@@ -551,3 +551,27 @@ fn an_empty_stream_is_a_fin_alone() {
     assert!(pair.server.received(server, 0).is_empty());
     assert_eq!(pair.server.streams[&(server, 0)].events, 1);
 }
+
+#[test]
+fn one_large_write_keeps_the_link_as_busy_as_many_small_ones() {
+    let time = |write: usize| {
+        let (client, server) = with_transport(|t| {
+            t.max_data = 64 << 20;
+            t.max_stream_data = 64 << 20;
+        });
+        let mut pair = Pair::new(client, server);
+        pair.link.latency = Duration::from_millis(25);
+        let (client, server) = pair.establish();
+        let conn = pair.client.endpoint.connection(client).unwrap();
+        for _ in 0..(16 << 20) / write {
+            conn.send_stream(0, vec![1; write].into(), false).unwrap();
+        }
+        let begin = pair.now;
+        pair.run_until("16 MiB", |pair| {
+            pair.server.received(server, 0).len() == 16 << 20
+        });
+        pair.now - begin
+    };
+    let (large, small) = (time(16 << 20), time(16 << 10));
+    assert!(large < small * 11 / 10, "{large:?} against {small:?}");
+}

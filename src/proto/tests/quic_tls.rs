@@ -469,3 +469,17 @@ fn child_of_system_roots() {
     assert_eq!(ours.unwrap().3, CloseKind::Tls { alert: 48 });
     println!("trusted, and a stranger is not");
 }
+
+#[test]
+fn a_server_takes_its_own_first_cipher_suite() {
+    let (mut client, lines) = (client_settings(), key_lines());
+    client.cipher_suites = Some(vec![
+        CipherSuite::Aes256GcmSha384,
+        CipherSuite::Aes128GcmSha256,
+    ]);
+    client.key_log = Some(lines.clone());
+    Pair::new(client, server_settings()).establish();
+    // SHA-256 makes secrets of 32 bytes, SHA-384 of 48.
+    let wanted = "CLIENT_TRAFFIC_SECRET_0 32";
+    assert!(lines.0.lock().unwrap().iter().any(|line| line == wanted));
+}

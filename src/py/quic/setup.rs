@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use pyo3::{PyTraverseError, PyVisit, intern};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use uringcore_proto::quic::{
     ClientSettings, ClientSetup, Congestion, ServerSettings, ServerSetup, TransportSettings,
@@ -98,10 +98,6 @@ impl QuicClientSetup {
         let setup = ClientSetup::new(&settings).map_err(|error| config_error(py, &error))?;
         Ok(Self { setup, shared })
     }
-
-    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.shared.traverse(&visit)
-    }
 }
 
 #[pymethods]
@@ -138,19 +134,6 @@ impl QuicServerSetup {
         };
         let setup = ServerSetup::new(&settings).map_err(|error| config_error(py, &error))?;
         Ok(Self { setup, shared })
-    }
-
-    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.shared.traverse(&visit)
-    }
-}
-
-impl Shared {
-    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        match &self.key_log {
-            Some(log) => visit.call(&log.file),
-            None => Ok(()),
-        }
     }
 }
 
@@ -274,6 +257,9 @@ pub fn config_error(py: Python<'_>, error: &ConfigError) -> PyErr {
 }
 
 /// TLS secrets in NSS key log format, on their way to a Python text file.
+///
+/// Connections and setups share it, so no one of them may show the file to the garbage collector: it
+/// would count one reference several times.
 #[derive(Debug)]
 pub struct KeyLog {
     file: Py<PyAny>,

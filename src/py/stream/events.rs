@@ -13,7 +13,7 @@ use uringcore_io::Errno;
 use super::{StreamTransport, fail_waiter};
 use crate::context::Entered;
 use crate::dispatch::{command, report};
-use crate::hosts::{host_take};
+use crate::hosts::host_take;
 use crate::{buffer, error};
 
 impl StreamTransport {

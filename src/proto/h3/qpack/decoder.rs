@@ -92,7 +92,7 @@ impl Decoder {
     /// # Errors
     ///
     /// A connection error where RFC 9204 section 6 wants one; a stream error with H3_EXCESSIVE_LOAD
-    /// for a section that is larger than we accept, of which the peer's encoder is told.
+    /// for a section that is larger than we accept; the owner then cancels the stream.
     pub fn decode(&mut self, stream_id: u64, section: &[u8]) -> Result<Decoded, RemoteError> {
         let (required_insert_count, base, used) = self.read_prefix(section)?;
         if required_insert_count > self.table.insert_count() {
@@ -112,21 +112,13 @@ impl Decoder {
         arena.clear();
         let fields = self.read_section(&section[used..], required_insert_count, base, &mut arena);
         self.arena = arena;
-        match fields {
-            Ok(fields) => {
-                if required_insert_count > 0 {
-                    // Section Acknowledgment (RFC 9204 section 4.4.1).
-                    integer::put(&mut self.instructions, 0x80, 7, stream_id);
-                    self.acknowledged = self.acknowledged.max(required_insert_count);
-                }
-                Ok(Decoded::Fields(fields))
-            }
-            Err(error @ RemoteError::Stream(_)) => {
-                self.cancel_stream(stream_id);
-                Err(error)
-            }
-            Err(error) => Err(error),
+        let fields = fields?;
+        if required_insert_count > 0 {
+            // Section Acknowledgment (RFC 9204 section 4.4.1).
+            integer::put(&mut self.instructions, 0x80, 7, stream_id);
+            self.acknowledged = self.acknowledged.max(required_insert_count);
         }
+        Ok(Decoded::Fields(fields))
     }
 
     /// Reading of the stream is given up: its sections will not be acknowledged (RFC 9204 section

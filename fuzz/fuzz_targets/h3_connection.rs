@@ -1,0 +1,189 @@
+//! Invariant: no input makes a connection panic or answer after it has closed, and how streams are
+//! cut makes no difference: unless a fault ends something, every stream has the same events.
+
+#![no_main]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use libfuzzer_sys::fuzz_target;
+use uringcore_proto::h3::{Connection, Event, Field, Output, Role, Settings, settings};
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&options, script)) = data.split_first() else {
+        return;
+    };
+    let whole = run(options, script, false);
+    let pieces = run(options, script, true);
+    // Of two faults in one piece the one that is met first gives the code, so only that it closes is
+    // the same.
+    assert_eq!(whole.closed.is_some(), pieces.closed.is_some());
+    if whole.closed.is_none() && !whole.gave_up && !pieces.gave_up {
+        assert_eq!(whole.streams, pieces.streams);
+    }
+});
+
+/// What a host learned of one stream, however it was cut.
+#[derive(Debug, Default, PartialEq)]
+struct Stream {
+    sections: Vec<(Vec<Field>, usize)>,
+    content: Vec<u8>,
+    ended: bool,
+    resets: Vec<u64>,
+    session: Option<u64>,
+}
+
+#[derive(Default)]
+struct Outcome {
+    streams: BTreeMap<u64, Stream>,
+    closed: Option<u64>,
+    gave_up: bool,
+}
+
+fn run(options: u8, mut script: &[u8], byte_by_byte: bool) -> Outcome {
+    let webtransport = options & 2 != 0;
+    let (role, uni) = match options & 1 {
+        0 => (Role::Server, [3, 7, 11]),
+        _ => (Role::Client, [2, 6, 10]),
+    };
+    let settings = Settings {
+        max_field_section_size: 512,
+        qpack_max_table_capacity: 256,
+        qpack_blocked_streams: 3,
+        h3_datagram: webtransport,
+        webtransport,
+        extra: vec![(settings::id::ENABLE_WEBTRANSPORT, 1)],
+        ..Settings::default()
+    };
+    let mut connection = Connection::new(role, settings, uni);
+    connection.set_strict(options & 4 != 0);
+    if role == Role::Client {
+        let get = [
+            (":method", "GET"),
+            (":scheme", "https"),
+            (":authority", "a"),
+            (":path", "/"),
+        ];
+        for stream_id in [0, 4, 8] {
+            connection
+                .send_headers(stream_id, &get, true)
+                .expect("a good request");
+        }
+    }
+    let mut outcome = Outcome::default();
+    // QUIC delivers nothing after a FIN or a reset.
+    let mut over = BTreeSet::new();
+    // Steps of [stream, and whether it ends][length or kind][bytes].
+    while let [head, length, rest @ ..] = script {
+        let stream_id = u64::from(head & 0x1f);
+        let fin = head & 0x20 != 0;
+        match head >> 6 {
+            0 | 1 => {
+                let (chunk, rest) = rest.split_at(usize::from(*length).min(rest.len()));
+                script = rest;
+                if !over.contains(&stream_id) {
+                    feed(&mut connection, stream_id, chunk, fin, byte_by_byte);
+                }
+                if fin {
+                    over.insert(stream_id);
+                }
+            }
+            2 => {
+                script = rest;
+                match length & 3 {
+                    0 if over.insert(stream_id) => {
+                        connection.handle_stream_reset(stream_id, u64::from(*length));
+                    }
+                    0 => {}
+                    1 => connection.handle_stop_sending(stream_id, u64::from(*length)),
+                    2 => connection.cancel_request(stream_id, u64::from(*length)),
+                    _ => drop(connection.send_goaway(u64::from(*length))),
+                }
+            }
+            _ => {
+                let (chunk, rest) = rest.split_at(usize::from(*length).min(rest.len()));
+                script = rest;
+                connection.handle_datagram(Bytes::copy_from_slice(chunk));
+            }
+        }
+        collect(&mut connection, &mut outcome);
+    }
+    outcome
+}
+
+fn feed(connection: &mut Connection, stream_id: u64, data: &[u8], fin: bool, byte_by_byte: bool) {
+    if !byte_by_byte || data.is_empty() {
+        connection.handle_stream_data(stream_id, Bytes::copy_from_slice(data), fin);
+        return;
+    }
+    for (index, &byte) in data.iter().enumerate() {
+        let last = index + 1 == data.len();
+        connection.handle_stream_data(stream_id, Bytes::copy_from_slice(&[byte]), fin && last);
+    }
+}
+
+fn collect(connection: &mut Connection, outcome: &mut Outcome) {
+    while let Some(output) = connection.poll_output() {
+        assert!(
+            outcome.closed.is_none(),
+            "output after the close: {output:?}"
+        );
+        if let Output::CloseConnection { code, .. } = output {
+            outcome.closed = Some(code.0);
+        }
+    }
+    while let Some(event) = connection.poll_event() {
+        match event {
+            Event::Headers {
+                stream_id,
+                fields,
+                fin,
+                ..
+            } => {
+                let stream = outcome.streams.entry(stream_id).or_default();
+                assert!(!stream.ended);
+                stream.sections.push((fields, stream.content.len()));
+                stream.ended = fin;
+            }
+            Event::Data {
+                stream_id,
+                data,
+                fin,
+            } => {
+                let stream = outcome.streams.entry(stream_id).or_default();
+                assert!(!stream.ended && (fin || !data.is_empty()));
+                stream.content.extend_from_slice(&data);
+                stream.ended = fin;
+            }
+            Event::WebTransportData {
+                session_id,
+                stream_id,
+                data,
+                fin,
+            } => {
+                let stream = outcome.streams.entry(stream_id).or_default();
+                assert!(fin || !data.is_empty());
+                stream.session = Some(session_id);
+                stream.content.extend_from_slice(&data);
+                stream.ended = fin;
+            }
+            Event::Reset {
+                stream_id,
+                code,
+                local,
+            } => {
+                outcome.gave_up |= local;
+                outcome
+                    .streams
+                    .entry(stream_id)
+                    .or_default()
+                    .resets
+                    .push(code);
+            }
+            Event::SettingsReceived
+            | Event::Datagram { .. }
+            | Event::StopSending { .. }
+            | Event::GoAway { .. } => {}
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! QUIC endpoints on the engine, without Python: real sockets on loopback, both backends.
+
+mod common;
+
+use std::collections::HashMap;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use common::{BACKENDS, engine, turn};
+use rcgen::{CertificateParams, KeyPair};
+use uringcore_engine::{Engine, Event, Key, QuicEndpoint, SocketFd};
+use uringcore_io::Backend;
+use uringcore_proto::quic::{
+    self, ClientSettings, ClientSetup, CloseKind, ConnectionKey, Endpoint, EndpointSettings,
+    ServerSettings, ServerSetup,
+};
+use uringcore_proto::tls::{Identity, Roots};
+
+const ALPN: &[u8] = b"test";
+
+/// A certificate for localhost that the client trusts as it stands, and its key. Both PEM.
+fn certificate() -> &'static (String, String) {
+    static CERTIFICATE: OnceLock<(String, String)> = OnceLock::new();
+    CERTIFICATE.get_or_init(|| {
+        let key = KeyPair::generate().expect("key");
+        let params = CertificateParams::new(vec!["localhost".into()]).expect("params");
+        let certificate = params.self_signed(&key).expect("certificate");
+        (certificate.pem(), key.serialize_pem())
+    })
+}
+
+fn server_setup() -> ServerSetup {
+    let (pem, key) = certificate();
+    let identity = Identity::from_pem(pem.as_bytes(), key.as_bytes()).expect("identity");
+    let settings = ServerSettings {
+        alpn: vec![ALPN.to_vec()],
+        ..ServerSettings::new(identity)
+    };
+    ServerSetup::new(&settings).expect("server setup")
+}
+
+fn client_setup() -> ClientSetup {
+    ClientSetup::new(&ClientSettings {
+        alpn: vec![ALPN.to_vec()],
+        roots: Roots::Pem(certificate().0.clone().into_bytes()),
+        ..ClientSettings::default()
+    })
+    .expect("client setup")
+}
+
+/// An engine with endpoints, and what their connections have told so far.
+struct Host {
+    engine: Engine,
+    events: HashMap<(Key, ConnectionKey), Vec<quic::Event>>,
+    ended: Vec<Key>,
+}
+
+impl Host {
+    fn new(backend: Backend) -> Self {
+        Self {
+            engine: engine(backend),
+            events: HashMap::new(),
+            ended: Vec::new(),
+        }
+    }
+
+    fn open(&mut self, socket: UdpSocket, server: Option<ServerSetup>) -> Key {
+        let endpoint = Endpoint::new(EndpointSettings::default(), server);
+        self.engine
+            .open_quic(|_, token| {
+                QuicEndpoint::new(SocketFd::Owned(socket.into()), endpoint, token)
+            })
+            .expect("endpoint")
+    }
+
+    fn connect(&mut self, endpoint: Key, remote: SocketAddr) -> ConnectionKey {
+        self.engine
+            .quic(endpoint)
+            .expect("open")
+            .protocol()
+            .connect(Instant::now(), &client_setup(), remote, "localhost")
+            .expect("connect")
+    }
+
+    fn run_until(&mut self, mut done: impl FnMut(&mut Self) -> bool) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while !done(self) {
+            assert!(
+                Instant::now() < end,
+                "nothing happened for twenty seconds: {:?}",
+                self.engine.stats()
+            );
+            let now = Instant::now();
+            let timer = self.engine.next_deadline();
+            let wait = timer.map_or(Duration::from_millis(50), |at| {
+                at.saturating_duration_since(now)
+                    .min(Duration::from_millis(50))
+            });
+            let (events, ended) = (&mut self.events, &mut self.ended);
+            turn(&mut self.engine, wait, |engine, event| match event {
+                Event::QuicReady { endpoint } => {
+                    let open = engine.quic(endpoint).expect("a ready endpoint is open");
+                    while let Some((connection, event)) = open.poll_event() {
+                        events
+                            .entry((endpoint, connection))
+                            .or_default()
+                            .push(event);
+                    }
+                }
+                Event::QuicClosed { endpoint } => ended.push(endpoint),
+                _ => {}
+            });
+        }
+    }
+
+    fn closed(&self, endpoint: Key) -> Option<CloseKind> {
+        let of_endpoint = self.events.iter().filter(|((key, _), _)| *key == endpoint);
+        of_endpoint
+            .flat_map(|(_, events)| events)
+            .find_map(|event| match event {
+                quic::Event::Closed { kind, .. } => Some(*kind),
+                _ => None,
+            })
+    }
+
+    fn accepted(&self, endpoint: Key) -> Option<ConnectionKey> {
+        let mut keys = self.events.keys();
+        keys.find(|(key, _)| *key == endpoint).map(|(_, key)| *key)
+    }
+
+    fn received(&self, endpoint: Key, connection: ConnectionKey) -> (Vec<u8>, bool) {
+        let mut all = (Vec::new(), false);
+        for event in self
+            .events
+            .get(&(endpoint, connection))
+            .into_iter()
+            .flatten()
+        {
+            if let quic::Event::StreamData { data, fin, .. } = event {
+                all.0.extend(data.to_vec());
+                all.1 |= *fin;
+            }
+        }
+        all
+    }
+}
+
+fn socket() -> (UdpSocket, SocketAddr) {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("bind");
+    socket.set_nonblocking(true).expect("nonblocking");
+    let addr = socket.local_addr().expect("address");
+    (socket, addr)
+}
+
+fn pattern(size: usize) -> Vec<u8> {
+    (0..size).map(|at| (at * 31 % 251) as u8).collect()
+}
+
+/// Connects, sends `size` bytes to the server and back, and closes both ends. Returns how many sends
+/// of the client the kernel refused.
+fn exchange(host: &mut Host, client_socket: UdpSocket, size: usize) -> u64 {
+    let (server_socket, server_addr) = socket();
+    let server = host.open(server_socket, Some(server_setup()));
+    let client = host.open(client_socket, None);
+    let connection = host.connect(client, server_addr);
+    let sent = pattern(size);
+    let send = |host: &mut Host, endpoint: Key, key: ConnectionKey| {
+        let protocol = host.engine.quic(endpoint).expect("open").protocol();
+        let connection = protocol.connection(key).expect("alive");
+        connection
+            .send_stream(0, Bytes::from(pattern(size)), true)
+            .expect("send");
+    };
+    send(host, client, connection);
+    host.run_until(|host| {
+        host.accepted(server)
+            .is_some_and(|key| host.received(server, key).1)
+    });
+    let accepted = host.accepted(server).expect("accepted");
+    assert_eq!(host.received(server, accepted).0, sent);
+    send(host, server, accepted);
+    host.run_until(|host| host.received(client, connection).1);
+    assert_eq!(host.received(client, connection).0, sent);
+    assert_eq!(host.engine.stats().quic_endpoints, 2);
+
+    let endpoint = host.engine.quic(client).expect("open");
+    let refused = endpoint.stats().send_errors;
+    endpoint.close(Instant::now(), 7, b"done");
+    host.run_until(|host| host.ended.contains(&client) && host.closed(server).is_some());
+    assert_eq!(host.closed(client), Some(CloseKind::Local));
+    assert_eq!(host.closed(server), Some(CloseKind::PeerApplication));
+    host.engine
+        .quic(server)
+        .expect("open")
+        .close(Instant::now(), 0, b"");
+    host.run_until(|host| host.ended.contains(&server));
+    let stats = host.engine.stats();
+    assert_eq!((stats.quic_endpoints, stats.quic_connections), (0, 0));
+    assert_eq!(stats.driver.buffers_out, 0);
+    refused
+}
+
+#[test]
+fn bytes_go_there_and_back_and_nothing_is_left() {
+    for backend in BACKENDS {
+        let mut host = Host::new(backend);
+        let before = host.engine.stats().driver.in_flight;
+        assert_eq!(exchange(&mut host, socket().0, 2 << 20), 0);
+        host.run_until(|host| host.engine.stats().driver.in_flight == before);
+    }
+}
+
+/// A socket without checksums refuses GSO with EINVAL, as some devices do with EIO.
+#[test]
+fn a_kernel_that_refuses_gso_gets_single_datagrams() {
+    for backend in BACKENDS {
+        let (client, _) = socket();
+        let on: libc::c_int = 1;
+        // SAFETY: the descriptor is open and the option's value is a live c_int of the given size.
+        let set = unsafe {
+            libc::setsockopt(
+                client.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_NO_CHECK,
+                (&raw const on).cast(),
+                size_of::<libc::c_int>() as libc::socklen_t,
+            )
+        };
+        assert_eq!(set, 0);
+        let refused = exchange(&mut Host::new(backend), client, 300_000);
+        assert!(
+            refused > 0,
+            "the kernel has to refuse, or nothing was tested"
+        );
+    }
+}
+
+#[test]
+fn a_dead_port_ends_the_handshake_at_once() {
+    for backend in BACKENDS {
+        let mut host = Host::new(backend);
+        let (dead, dead_addr) = socket();
+        drop(dead);
+        let client = host.open(socket().0, None);
+        let started = Instant::now();
+        host.connect(client, dead_addr);
+        host.run_until(|host| host.closed(client).is_some());
+        assert!(started.elapsed() < Duration::from_secs(2));
+        let errno = libc::ECONNREFUSED;
+        assert_eq!(host.closed(client), Some(CloseKind::Unreachable { errno }));
+    }
+}
+
+/// One socket, a dead server and a living one: the error of the one is not the other's.
+#[test]
+fn a_dead_port_is_no_matter_to_other_connections() {
+    for backend in BACKENDS {
+        let mut host = Host::new(backend);
+        let (dead, dead_addr) = socket();
+        drop(dead);
+        let (server_socket, server_addr) = socket();
+        let server = host.open(server_socket, Some(server_setup()));
+        let client = host.open(socket().0, None);
+        let doomed = host.connect(client, dead_addr);
+        let living = host.connect(client, server_addr);
+        let is = |host: &Host, key: ConnectionKey, wanted: fn(&quic::Event) -> bool| {
+            let events = host.events.get(&(client, key)).into_iter().flatten();
+            events.into_iter().any(wanted)
+        };
+        host.run_until(|host| {
+            is(host, doomed, |event| {
+                matches!(event, quic::Event::Closed { .. })
+            }) && is(host, living, |event| {
+                matches!(event, quic::Event::HandshakeCompleted { .. })
+            })
+        });
+        assert!(host.accepted(server).is_some());
+    }
+}
+
+#[test]
+fn datagrams_of_any_size_and_content_are_survived() {
+    for backend in BACKENDS {
+        let mut host = Host::new(backend);
+        let (server_socket, server_addr) = socket();
+        let server = host.open(server_socket, Some(server_setup()));
+        let (noise, _) = socket();
+        for size in [0, 1, 20, 1199, 1200, 1500, 9000, 65_000] {
+            noise
+                .send_to(&vec![0xc3; size], server_addr)
+                .expect("loopback takes it");
+        }
+        host.run_until(|host| {
+            host.engine
+                .quic(server)
+                .is_some_and(|endpoint| endpoint.stats().datagrams_received >= 7)
+        });
+        let noisy = host.engine.quic(server).expect("open");
+        noisy.close(Instant::now(), 0, b"");
+        host.run_until(|host| host.ended.contains(&server));
+        exchange(&mut host, socket().0, 50_000);
+    }
+}
+
+#[test]
+fn an_endpoint_closed_before_its_first_turn_ends() {
+    for backend in BACKENDS {
+        let mut host = Host::new(backend);
+        let client = host.open(socket().0, None);
+        let (_mute, mute_addr) = socket();
+        host.connect(client, mute_addr);
+        host.engine
+            .quic(client)
+            .expect("open")
+            .close(Instant::now(), 0, b"");
+        host.run_until(|host| host.ended.contains(&client));
+        assert_eq!(host.closed(client), Some(CloseKind::Local));
+    }
+}

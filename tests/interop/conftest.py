@@ -1,0 +1,96 @@
+"""The peers as processes, quic-go's built when it is first needed."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+
+Command = list[str]
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A certificate for localhost and its key. It is its own authority, marked as one: Go insists."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(days=2))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    folder = tmp_path_factory.mktemp("certificate")
+    pem = serialization.Encoding.PEM
+    (folder / "cert.pem").write_bytes(made.public_bytes(pem))
+    private = key.private_bytes(
+        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    (folder / "key.pem").write_bytes(private)
+    return str(folder / "cert.pem"), str(folder / "key.pem")
+
+
+@pytest.fixture(scope="session")
+def quicgo(tmp_path_factory: pytest.TempPathFactory) -> Command:
+    """The built quic-go program."""
+    go = shutil.which("go")
+    if go is None:
+        pytest.skip("Go is not installed: the quic-go peer cannot be built")
+    program = tmp_path_factory.mktemp("quicgo") / "quicgo"
+    built = subprocess.run(
+        [go, "build", "-mod=readonly", "-o", str(program), "."],
+        cwd=HERE / "quicgo",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, f"the quic-go peer does not build:\n{built.stderr}"
+    return [str(program)]
+
+
+@pytest.fixture(params=["aioquic", "quic-go"])
+def peer(request: pytest.FixtureRequest) -> Command:
+    """The command of one peer, to which a role and its options are added."""
+    if request.param == "quic-go":
+        command: Command = request.getfixturevalue("quicgo")
+        return command
+    pytest.importorskip("aioquic")
+    return [sys.executable, "-m", "tests.interop.endpoint"]
+
+
+@pytest.fixture
+def start_peer() -> Iterator[Callable[[Command], "subprocess.Popen[str]"]]:
+    """Starts a peer in the repository's root; it is killed at the test's end if it still runs."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(command: Command) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,1 @@
+"""QUIC: the state machine in Python, on the loop, and against aioquic."""
