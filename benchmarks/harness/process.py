@@ -54,7 +54,7 @@ class Server:
         return self._process.pid
 
     def __enter__(self) -> Server:
-        self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in __exit__
+        self._stderr = tempfile.TemporaryFile("w+")
         self._process = subprocess.Popen(
             self.command,
             cwd=ROOT,

@@ -2,8 +2,10 @@
 //!
 //! | file | noun |
 //! | --- | --- |
-//! | `endpoint` | `QuicEndpoint`: one UDP socket's worth of connections, from engine events to Python calls |
-//! | `connection` | `QuicConnectionCore`: the commands and the state of one connection |
+//! | `endpoint` | `QuicEndpoint`: one UDP socket's worth of connections |
+//! | `endpoint/deliver` | from engine events to Python calls |
+//! | `connection` | `QuicConnectionCore`: the commands of one connection |
+//! | `connection/life` | where they go before, during and after its life |
 //! | `pending` | what a connection is told before it is connected |
 //! | `events` | the event classes |
 //! | `setup` | checked configurations, the key log |

@@ -79,7 +79,7 @@ def peer(request: pytest.FixtureRequest) -> Command:
 
 
 @pytest.fixture
-def start_peer() -> Iterator[Callable[[Command], "subprocess.Popen[str]"]]:
+def start_peer() -> Iterator[Callable[[Command], subprocess.Popen[str]]]:
     """Starts a peer in the repository's root; it is killed at the test's end if it still runs."""
     started: list[subprocess.Popen[str]] = []
 

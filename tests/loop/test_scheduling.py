@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import sys
 import threading
 import time
 from typing import Any
@@ -270,9 +271,13 @@ def test_stop_before_run_forever_makes_one_turn(run: Runner) -> None:
 def test_misuse_is_refused(run: Runner) -> None:
     loop = run.factory()
 
+    # CPython 3.13.0 tidies up after a run that it refused and so forgets the one that goes on.
+    nests = run.ours or sys.version_info[:3] != (3, 13, 0)
+
     async def nested() -> None:
-        with pytest.raises(RuntimeError, match="already running"):
-            loop.run_forever()
+        if nests:
+            with pytest.raises(RuntimeError, match="already running"):
+                loop.run_forever()
         with pytest.raises(RuntimeError, match="running"):
             loop.close()
 

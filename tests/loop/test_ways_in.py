@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 import uringcore
 from tests.loop.support import BACKENDS, Echo, Recorder, Runner, listen, python_version
 

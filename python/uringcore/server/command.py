@@ -15,7 +15,7 @@ from uvicorn.main import main as uvicorn_command
 
 from uringcore import _uringcore
 from uringcore.server import StartupError
-from uringcore.server.config import LOOP, ServerConfig
+from uringcore.server.config import HTTP3_MAX_HEADER_BYTES, LOOP, ServerConfig
 from uringcore.server.server import serve
 
 __all__ = ["command"]
@@ -59,8 +59,8 @@ def our_options() -> list[click.Parameter]:
         ),
         click.Option(
             ["--http3-max-header-bytes"],
-            type=click.IntRange(min=1024),
-            default=64 * 1024,
+            type=click.IntRange(1024, HTTP3_MAX_HEADER_BYTES),
+            default=HTTP3_MAX_HEADER_BYTES,
             show_default=True,
             help="Size of an HTTP/3 request's headers above which 431 is answered.",
         ),

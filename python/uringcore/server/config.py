@@ -28,6 +28,9 @@ __all__ = ["LOOP", "ServerConfig"]
 
 LOOP = "uringcore:new_event_loop"
 
+HTTP3_MAX_HEADER_BYTES = 64 * 1024
+"""What the HTTP/3 layer takes of one header section, and the default of the option."""
+
 MAX_STREAM_BYTES = 1024 * 1024
 MAX_CONNECTION_BYTES = 8 * 1024 * 1024
 
@@ -54,7 +57,7 @@ class ServerConfig(Config):
         backend: str | None = None,
         http3_idle_timeout: float = 30.0,
         http3_max_requests: int = 128,
-        http3_max_header_bytes: int = 64 * 1024,
+        http3_max_header_bytes: int = HTTP3_MAX_HEADER_BYTES,
         **options: Any,
     ) -> None:
         options.setdefault("loop", LOOP)
@@ -70,6 +73,11 @@ class ServerConfig(Config):
                 raise StartupError(f"backend must be 'uring' or 'epoll', not {backend!r}")
             # In the environment, since uvicorn's worker processes make their own loops.
             os.environ["URINGCORE_BACKEND"] = backend
+        if not 1024 <= http3_max_header_bytes <= HTTP3_MAX_HEADER_BYTES:
+            raise StartupError(
+                f"http3_max_header_bytes must be 1024 to {HTTP3_MAX_HEADER_BYTES}, "
+                f"not {http3_max_header_bytes}"
+            )
         self.http3_idle_timeout = http3_idle_timeout
         self.http3_max_requests = http3_max_requests
         self.http3_max_header_bytes = http3_max_header_bytes

@@ -49,8 +49,9 @@ class Service:
     extensions: dict[str, Any]
     access_log: bool
     limit_concurrency: int | None
-    max_header_bytes: int
-    """Names and values of one field section, together; more is answered with 431."""
+    max_header_bytes: int | None
+    """Names and values of one field section, together; more is answered with 431. ``None``: the
+    HTTP/3 layer's own limit is enough."""
 
     max_requests: int
     """Requests whose application runs at once on one connection; more are refused unprocessed."""
@@ -182,7 +183,8 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
 
     def _scope(self, headers: list[tuple[bytes, bytes]]) -> dict[str, Any]:
         service = self._service
-        if sum(len(name) + len(value) for name, value in headers) > service.max_header_bytes:
+        limit = service.max_header_bytes
+        if limit is not None and sum(len(name) + len(value) for name, value in headers) > limit:
             raise BadRequest(431, "the header section is too large")
         if self._client is None:
             self._client = client_address(self._quic.get_peer_address())

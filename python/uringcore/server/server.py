@@ -19,7 +19,7 @@ import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.server import Server as UvicornServer
 
-from uringcore.server.config import ServerConfig
+from uringcore.server.config import HTTP3_MAX_HEADER_BYTES, ServerConfig
 from uringcore.server.connection import Service
 from uringcore.server.listener import HTTP3Listener, bind_udp
 from uringcore.server.scope import EXTENSIONS, tls_extension
@@ -107,6 +107,9 @@ class Server(UvicornServer):
         address = udp[0].getsockname()
         extensions: dict[str, Any] = dict(EXTENSIONS)
         extensions["tls"] = tls_extension(config.server_certificate_pem)
+        header_limit: int | None = config.http3_max_header_bytes
+        if header_limit == HTTP3_MAX_HEADER_BYTES:
+            header_limit = None
         service = Service(
             application=cast(Any, config.loaded_app),
             state=self.server_state,
@@ -117,7 +120,7 @@ class Server(UvicornServer):
             extensions=extensions,
             access_log=config.access_log and logging.getLogger("uvicorn.access").hasHandlers(),
             limit_concurrency=config.limit_concurrency,
-            max_header_bytes=config.http3_max_header_bytes,
+            max_header_bytes=header_limit,
             max_requests=config.http3_max_requests,
             reset_contextvars=getattr(config, "reset_contextvars", False),
         )

@@ -1,24 +1,26 @@
 //! `QuicConnectionCore`: one connection as Python commands it, whoever moves its packets.
 //!
 //! Python's `QuicConnection` is a subclass with the configuration. Here: commands, before and after
-//! the connection has begun and after its end, and the queue of events for programs that ask for
-//! them one by one. Not here: how events get here (`endpoint`).
+//! the connection has begun and after its end. Not here: how the commands find their connection and
+//! what is left of it afterwards (`life`), and how events get here (`endpoint`).
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use pyo3::exceptions::{PyBlockingIOError, PyConnectionResetError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyConnectionResetError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_proto::quic::{
-    Connection, ConnectionKey, ConnectionStats, DatagramError, StreamError,
-};
+use uringcore_proto::quic::{ConnectionKey, ConnectionStats};
 
 use super::endpoint::QuicEndpoint;
 use super::pending::{Command, Pending};
 use super::setup::{QuicClientSetup, QuicServerSetup};
 use crate::{address, buffer, cell::GilCell};
+
+mod life;
+
+use life::{Found, datagram_error, stats_to_dict, stream_error};
 
 /// Where the connection is in its life.
 enum Phase {
@@ -52,147 +54,6 @@ struct State {
 #[pyclass(frozen, subclass, weakref, module = "uringcore._uringcore")]
 pub struct QuicConnectionCore {
     state: GilCell<State>,
-}
-
-/// What a command found.
-enum Found {
-    Queued(Result<(), StreamError>),
-    Running(Py<QuicEndpoint>, ConnectionKey),
-    Over,
-}
-
-impl QuicConnectionCore {
-    /// Hands over one turn's events.
-    pub fn receive(&self, py: Python<'_>, list: &Bound<'_, PyList>) -> PyResult<()> {
-        let receiver = self.state.with(py, |state| {
-            state.receiver.as_ref().map(|call| call.clone_ref(py))
-        });
-        match receiver {
-            Some(receiver) => receiver.bind(py).call1((list,)).map(drop),
-            None => {
-                let objects: Vec<_> = list.iter().map(Bound::unbind).collect();
-                self.state.with(py, |state| state.queue.extend(objects));
-                Ok(())
-            }
-        }
-    }
-
-    /// Whether the program wants to hear of acknowledged ends of streams.
-    pub fn wants_finished(&self, py: Python<'_>) -> bool {
-        self.state.with(py, |state| state.notify_finished)
-    }
-
-    /// The connection is over: keeps what may still be asked for.
-    pub fn finish(&self, py: Python<'_>, endpoint: &QuicEndpoint, key: ConnectionKey) {
-        let summary = endpoint
-            .with_connection(py, key, |connection, _| Summary {
-                stats: connection.stats(),
-                remote: Some(connection.remote_addr()),
-                alpn: connection.alpn().map(<[u8]>::to_vec),
-            })
-            .ok()
-            .flatten()
-            .unwrap_or_default();
-        let old = self.state.with(py, |state| {
-            let own = match &state.phase {
-                Phase::Running(endpoint, _) if endpoint.get().is_own() => {
-                    Some(endpoint.clone_ref(py))
-                }
-                _ => None,
-            };
-            std::mem::replace(&mut state.phase, Phase::Over(own, Box::new(summary)))
-        });
-        drop(old);
-    }
-
-    /// The running connection, or what became of a command that waits instead.
-    fn find(&self, py: Python<'_>, waiting: impl FnOnce() -> Command) -> Found {
-        self.state.with(py, |state| match &mut state.phase {
-            Phase::Idle(pending) | Phase::Listening(pending, _) => {
-                Found::Queued(pending.push(waiting()))
-            }
-            Phase::Running(endpoint, key) => Found::Running(endpoint.clone_ref(py), *key),
-            Phase::Over(..) => Found::Over,
-        })
-    }
-
-    /// A command on a stream. After the connection's end it does nothing, as in aioquic: the program
-    /// has been told by `ConnectionTerminated`.
-    fn stream_command(
-        &self,
-        py: Python<'_>,
-        stream_id: u64,
-        waiting: impl FnOnce() -> Command,
-        run: impl FnOnce(&mut Connection) -> Result<(), StreamError>,
-    ) -> PyResult<()> {
-        let result = match self.find(py, waiting) {
-            Found::Queued(result) => result,
-            Found::Running(endpoint, key) => endpoint
-                .get()
-                .with_connection(py, key, |c, _| run(c))?
-                .unwrap_or(Ok(())),
-            Found::Over => Ok(()),
-        };
-        result.or_else(|error| stream_error(stream_id, error))
-    }
-
-    /// Runs `run` while the connection is running; `None` before and after.
-    fn running<R>(
-        &self,
-        py: Python<'_>,
-        run: impl FnOnce(&mut Connection) -> R,
-    ) -> PyResult<Option<R>> {
-        let found = self.state.with(py, |state| match &state.phase {
-            Phase::Running(endpoint, key) => Some((endpoint.clone_ref(py), *key)),
-            _ => None,
-        });
-        match found {
-            Some((endpoint, key)) => endpoint.get().with_connection(py, key, |c, _| run(c)),
-            None => Ok(None),
-        }
-    }
-
-    fn own_endpoint(&self, py: Python<'_>) -> Option<Py<QuicEndpoint>> {
-        self.state.with(py, |state| match &state.phase {
-            Phase::Listening(_, endpoint) | Phase::Running(endpoint, _) => {
-                Some(endpoint.clone_ref(py))
-            }
-            Phase::Over(endpoint, _) => endpoint.as_ref().map(|endpoint| endpoint.clone_ref(py)),
-            Phase::Idle(_) => None,
-        })
-    }
-
-    /// Takes the waiting commands out; an error when the connection has begun already.
-    fn take_pending(&self, py: Python<'_>) -> PyResult<Pending> {
-        self.state.with(py, |state| match &mut state.phase {
-            Phase::Idle(pending) | Phase::Listening(pending, _) => {
-                let empty = Pending::new(pending.is_client());
-                Ok(std::mem::replace(pending, empty))
-            }
-            _ => Err(PyRuntimeError::new_err("this connection has already begun")),
-        })
-    }
-
-    /// From now on packets move: carries out what has waited.
-    fn begin(
-        &self,
-        py: Python<'_>,
-        endpoint: Py<QuicEndpoint>,
-        key: ConnectionKey,
-        pending: Pending,
-    ) -> PyResult<()> {
-        let old = self.state.with(py, |state| {
-            std::mem::replace(
-                &mut state.phase,
-                Phase::Running(endpoint.clone_ref(py), key),
-            )
-        });
-        drop(old);
-        endpoint
-            .get()
-            .with_connection(py, key, |connection, _| pending.replay(connection))?;
-        Ok(())
-    }
 }
 
 #[pymethods]
@@ -682,58 +543,5 @@ impl QuicConnectionCore {
             )
         });
         drop(old);
-    }
-}
-
-fn stats_to_dict<'py>(py: Python<'py>, stats: &ConnectionStats) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    for (name, value) in [
-        ("datagrams_sent", stats.datagrams_sent),
-        ("bytes_sent", stats.bytes_sent),
-        ("datagrams_received", stats.datagrams_received),
-        ("bytes_received", stats.bytes_received),
-        ("packets_sent", stats.packets_sent),
-        ("packets_lost", stats.packets_lost),
-        ("bytes_lost", stats.bytes_lost),
-        ("congestion_events", stats.congestion_events),
-        ("congestion_window", stats.congestion_window),
-        ("path_mtu", u64::from(stats.path_mtu)),
-        ("send_queue_bytes", stats.send_queue_bytes as u64),
-        ("stream_frames_sent", stats.stream_frames_sent),
-        ("stream_frames_received", stats.stream_frames_received),
-        ("datagram_frames_sent", stats.datagram_frames_sent),
-        ("datagram_frames_received", stats.datagram_frames_received),
-        ("datagram_frames_dropped", stats.datagram_frames_dropped),
-    ] {
-        dict.set_item(name, value)?;
-    }
-    dict.set_item("rtt", stats.rtt.as_secs_f64())?;
-    dict.set_item("min_rtt", stats.min_rtt.as_secs_f64())?;
-    Ok(dict)
-}
-
-/// A wrong id is the caller's mistake, a finished stream too; a reset one may be the peer's doing.
-fn stream_error(stream_id: u64, error: StreamError) -> PyResult<()> {
-    let message = format!("stream {stream_id}: {error}");
-    match error {
-        StreamError::Closed => Ok(()),
-        StreamError::Reset => Err(PyConnectionResetError::new_err(message)),
-        StreamError::Finished => Err(PyRuntimeError::new_err(message)),
-        StreamError::Unknown | StreamError::WrongDirection | StreamError::OutOfRange => {
-            Err(PyValueError::new_err(message))
-        }
-    }
-}
-
-fn datagram_error(error: DatagramError) -> PyResult<()> {
-    match error {
-        DatagramError::Closed => Ok(()),
-        DatagramError::Full => Err(PyBlockingIOError::new_err((
-            libc::EAGAIN,
-            error.to_string(),
-        ))),
-        DatagramError::TooLarge { .. } | DatagramError::Unsupported => {
-            Err(PyValueError::new_err(error.to_string()))
-        }
     }
 }

@@ -1,11 +1,10 @@
 //! `QuicEndpoint`: one UDP socket's worth of connections, on a loop's engine or on its own.
 //!
-//! Here: connecting, accepting, and the way of events from the state machines to Python, one list a
-//! connection and turn. Not here: the socket's own work (the engine's `quic_endpoint`) and what a
-//! connection can be told (`connection`).
+//! Here: where the state machines live and how they are reached, connecting, closing, and moving
+//! datagrams by hand. Not here: the way of events to Python (`deliver`), the socket's own work (the
+//! engine's `quic_endpoint`) and what a connection can be told (`connection`).
 //!
-//! No Python code runs while the engine or a cell is borrowed: events are taken out first, turned
-//! into objects afterwards.
+//! No Python code runs while the engine or a cell is borrowed.
 
 use std::collections::HashMap;
 use std::os::fd::RawFd;
@@ -16,19 +15,20 @@ use bytes::BytesMut;
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
-use pyo3::{PyTraverseError, PyVisit, intern};
+use pyo3::{PyTraverseError, PyVisit};
 use uringcore_engine::{Key, SocketFd};
 use uringcore_proto::quic::{
-    ConnectError, Connection, ConnectionKey, DatagramMeta, Endpoint, EndpointSettings, Event,
+    ConnectError, Connection, ConnectionKey, DatagramMeta, Endpoint, EndpointSettings,
 };
 
 use super::clock::Clock;
 use super::connection::QuicConnectionCore;
-use super::events;
 use super::setup::{KeyLog, QuicClientSetup, QuicServerSetup};
-use crate::context::{self, Entered};
+use crate::context;
 use crate::loop_core::LoopCore;
 use crate::{address, cell::GilCell, error};
+
+mod deliver;
 
 /// Where the state machines live.
 enum Home {
@@ -198,178 +198,6 @@ impl QuicEndpoint {
         if let (Home::Own(cell), Some(now)) = (&self.home, now) {
             cell.with(py, |own| own.now = own.now.max(own.clock.instant(now)));
         }
-    }
-
-    /// Hands every waiting event to its connection's receiver or queue. On a loop only what has to
-    /// leave the loop is returned; without one, the first error that a receiver raised.
-    pub fn deliver(slf: &Bound<'_, Self>, mut entered: Option<&mut Entered>) -> PyResult<()> {
-        let py = slf.py();
-        let mut waiting = slf.get().take_events(py)?.into_iter().peekable();
-        let mut first_error = None;
-        while let Some((key, first)) = waiting.next() {
-            let mut group = vec![first];
-            while let Some((_, event)) = waiting.next_if(|(next, _)| *next == key) {
-                group.push(event);
-            }
-            let delivered = Self::deliver_to(slf, key, group, entered.as_deref_mut())
-                .or_else(|error| Self::report(slf, RECEIVER_RAISED, error, entered.as_deref_mut()));
-            // One connection's program cannot keep the others from their events.
-            first_error = first_error.or(delivered.err());
-        }
-        let flushed = slf.get().flush_key_logs(py);
-        first_error.map_or(flushed, Err)
-    }
-
-    /// The engine has let go of the socket.
-    pub fn ended(slf: &Bound<'_, Self>, entered: &mut Entered) -> PyResult<()> {
-        let py = slf.py();
-        let state = slf.get().state.take(py);
-        if let (Home::Loop { context, .. }, Some(on_closed)) = (&slf.get().home, &state.on_closed) {
-            entered.switch(py, context)?;
-            if let Err(error) = on_closed.bind(py).call0() {
-                return Self::report(
-                    slf,
-                    "Exception in a QUIC endpoint's end",
-                    error,
-                    Some(entered),
-                );
-            }
-        }
-        Ok(())
-    }
-
-    fn take_events(&self, py: Python<'_>) -> PyResult<Vec<(ConnectionKey, Event)>> {
-        let mut events = Vec::new();
-        match &self.home {
-            Home::Own(cell) => cell.with(py, |own| {
-                events.extend(std::iter::from_fn(|| own.endpoint.poll_event()));
-            }),
-            Home::Loop { owner, key, .. } => owner.get().with_engine(py, |engine| {
-                if let Some(endpoint) = engine.quic(*key) {
-                    events.extend(std::iter::from_fn(|| endpoint.poll_event()));
-                }
-            })?,
-        }
-        Ok(events)
-    }
-
-    fn deliver_to(
-        slf: &Bound<'_, Self>,
-        key: ConnectionKey,
-        group: Vec<Event>,
-        entered: Option<&mut Entered>,
-    ) -> PyResult<()> {
-        let py = slf.py();
-        let this = slf.get();
-        if let (Home::Loop { context, .. }, Some(entered)) = (&this.home, entered) {
-            entered.switch(py, context)?;
-        }
-        if matches!(group.first(), Some(Event::Accepted)) {
-            Self::accept(slf, key)?;
-        }
-        let closes = matches!(group.last(), Some(Event::Closed { .. }));
-        let connection = this.state.with(py, |state| match closes {
-            true => state.connections.remove(&key),
-            false => state
-                .connections
-                .get(&key)
-                .map(|connection| connection.clone_ref(py)),
-        });
-        // Nobody wanted it: the program refused it while accepting.
-        let Some(connection) = connection else {
-            return Ok(());
-        };
-        let list = PyList::empty(py);
-        let connection = connection.bind(py).get();
-        let wants_finished = connection.wants_finished(py);
-        for event in group {
-            if matches!(event, Event::StreamFinished { .. }) && !wants_finished {
-                continue;
-            }
-            if let Some(object) = events::from_protocol(py, event)? {
-                list.append(object)?;
-            }
-        }
-        if closes {
-            connection.finish(py, this, key);
-        }
-        if list.is_empty() {
-            return Ok(());
-        }
-        connection.receive(py, &list)
-    }
-
-    /// Lets the program make the object of an accepted connection. One that raises refuses it.
-    fn accept(slf: &Bound<'_, Self>, key: ConnectionKey) -> PyResult<()> {
-        let py = slf.py();
-        let this = slf.get();
-        let (on_accept, watermarks) = this.state.with(py, |state| {
-            (
-                state.on_accept.as_ref().map(|call| call.clone_ref(py)),
-                state.watermarks,
-            )
-        });
-        if let Some((high, low)) = watermarks {
-            this.with_connection(py, key, |connection, _| {
-                connection.set_watermarks(high, low)
-            })?;
-        }
-        let Some(on_accept) = on_accept else {
-            return Ok(());
-        };
-        on_accept
-            .bind(py)
-            .call1((slf, key.as_u64()))
-            .map(drop)
-            .inspect_err(|_| {
-                // The program's error is reported by the caller; the peer learns that it was ours.
-                let refused = this.with_connection(py, key, |connection, now| {
-                    connection.close(now, INTERNAL_ERROR, Some(0), b"the server failed to accept");
-                });
-                if let Err(error) = refused {
-                    error.write_unraisable(py, Some(slf));
-                }
-            })
-    }
-
-    fn report(
-        slf: &Bound<'_, Self>,
-        message: &str,
-        error: PyErr,
-        entered: Option<&mut Entered>,
-    ) -> PyResult<()> {
-        let py = slf.py();
-        let Home::Loop { owner, .. } = &slf.get().home else {
-            return Err(error);
-        };
-        if error::is_exit(py, &error) {
-            return Err(error);
-        }
-        if let Some(entered) = entered {
-            entered.leave(py);
-        }
-        owner
-            .bind(py)
-            .call_method1(intern!(py, "_report"), (message, error.into_value(py)))?;
-        Ok(())
-    }
-
-    fn flush_key_logs(&self, py: Python<'_>) -> PyResult<()> {
-        let logs = self
-            .state
-            .with(py, |state| match state.key_logs.is_empty() {
-                true => Vec::new(),
-                false => state.key_logs.clone(),
-            });
-        for log in logs {
-            if let Err(error) = log.flush(py) {
-                if error::is_exit(py, &error) {
-                    return Err(error);
-                }
-                error.write_unraisable(py, None);
-            }
-        }
-        Ok(())
     }
 }
 
@@ -641,7 +469,3 @@ fn connect_error(error: &ConnectError) -> PyErr {
         _ => PyValueError::new_err(error.to_string()),
     }
 }
-
-const RECEIVER_RAISED: &str = "Exception in a QUIC event receiver";
-/// RFC 9000 section 20.1.
-const INTERNAL_ERROR: u64 = 0x1;
