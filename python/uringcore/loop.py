@@ -81,6 +81,8 @@ class UringEventLoop(_uringcore.LoopCore, asyncio.SelectorEventLoop):  # type: i
         _csock: socket.socket
         _signal_handlers: dict[int, events.Handle]
         _accept_connection2: Callable[..., Any]
+        _check_closed: Callable[[], None]
+        _check_running: Callable[[], None]
         _check_thread: Callable[[], None]
         _check_callback: Callable[[Any, str], None]
 
@@ -116,6 +118,9 @@ class UringEventLoop(_uringcore.LoopCore, asyncio.SelectorEventLoop):  # type: i
 
     def run_forever(self) -> None:
         """Run until :meth:`stop` is called."""
+        # CPython 3.13.0 cleans up after a set-up that it refused, as if the loop had stopped.
+        self._check_closed()
+        self._check_running()
         if threading.current_thread() is not threading.main_thread() or self.is_closed():
             super().run_forever()
             return

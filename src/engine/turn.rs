@@ -193,10 +193,25 @@ impl Engine {
                 _ => false,
             };
             if !held {
+                self.release_slot(&event);
                 return Some(event);
             }
         }
         None
+    }
+
+    /// A closed transport's index is free for another one only when its host hears of the end: a host
+    /// that finds its own things by index may meet the successor in an event before this one.
+    fn release_slot(&mut self, event: &Event) {
+        match event {
+            Event::StreamClosed { stream, .. } => {
+                self.streams.remove(*stream);
+            }
+            Event::DatagramClosed { socket, .. } => {
+                self.datagrams.remove(*socket);
+            }
+            _ => {}
+        }
     }
 
     /// Cancels everything and waits up to `limit` for the kernel to let go.
@@ -318,8 +333,8 @@ impl Engine {
     }
 
     fn forget_ended_stream(&mut self, key: Key) {
-        if self.streams.get(key).is_some_and(Stream::has_ended)
-            && let Some(stream) = self.streams.remove(key)
+        if let Some(stream) = self.streams.get(key)
+            && stream.has_ended()
         {
             self.forget_transport_fd(stream.raw_fd(), key);
         }
@@ -413,11 +428,8 @@ impl Engine {
     }
 
     fn forget_ended_datagram(&mut self, key: Key) {
-        if self
-            .datagrams
-            .get(key)
-            .is_some_and(DatagramSocket::has_ended)
-            && let Some(socket) = self.datagrams.remove(key)
+        if let Some(socket) = self.datagrams.get(key)
+            && socket.has_ended()
         {
             self.forget_transport_fd(socket.raw_fd(), key);
         }
