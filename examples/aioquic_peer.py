@@ -30,6 +30,7 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
     body: bytearray = field(default_factory=bytearray)
     trailers: dict[str, str] = field(default_factory=dict)
+    interim: list[tuple[int, dict[str, str]]] = field(default_factory=list)
     done: asyncio.Event = field(default_factory=asyncio.Event)
     error: str | None = None
 
@@ -62,7 +63,9 @@ class Peer(QuicConnectionProtocol):
                 status = fields.pop(":status", None)
                 if status is None:
                     answer.trailers = fields
-                elif int(status) >= 200:
+                elif int(status) < 200:
+                    answer.interim.append((int(status), fields))
+                else:
                     answer.status, answer.headers = int(status), fields
             elif isinstance(http_event, DataReceived):
                 answer.body += http_event.data
@@ -78,17 +81,7 @@ class Peer(QuicConnectionProtocol):
         headers: Iterable[tuple[bytes, bytes]] = (),
     ) -> Answer:
         """One request with its whole response. Raises ``ConnectionError`` if it is cut off."""
-        stream_id = self._quic.get_next_available_stream_id()
-        answer = self.answers[stream_id] = Answer()
-        fields = [
-            (b":method", method.encode()),
-            (b":scheme", b"https"),
-            (b":authority", self.authority.encode()),
-            (b":path", path.encode()),
-            *headers,
-        ]
-        self.http.send_headers(stream_id, fields, end_stream=content is None)
-        self.transmit()
+        stream_id, answer = self.open(method, path, headers, end_stream=content is None)
         if content is not None:
             for part in content:
                 if answer.done.is_set():
@@ -105,6 +98,28 @@ class Peer(QuicConnectionProtocol):
         if answer.error is not None:
             raise ConnectionError(answer.error)
         return answer
+
+    def open(
+        self,
+        method: str,
+        path: str,
+        headers: Iterable[tuple[bytes, bytes]] = (),
+        *,
+        end_stream: bool = False,
+    ) -> tuple[int, Answer]:
+        """Sends a request's headers; the answer fills as it comes in."""
+        stream_id = self._quic.get_next_available_stream_id()
+        answer = self.answers[stream_id] = Answer()
+        fields = [
+            (b":method", method.encode()),
+            (b":scheme", b"https"),
+            (b":authority", self.authority.encode()),
+            (b":path", path.encode()),
+            *headers,
+        ]
+        self.http.send_headers(stream_id, fields, end_stream=end_stream)
+        self.transmit()
+        return stream_id, answer
 
     def _queued(self, stream_id: int) -> int:
         return len(self._quic._streams[stream_id].sender._buffer)

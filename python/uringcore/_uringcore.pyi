@@ -3,7 +3,7 @@
 import asyncio
 import contextvars
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, final
 
 from typing_extensions import Buffer as ReadableBuffer
@@ -20,6 +20,7 @@ __all__ = [
     "DatagramFrameReceived",
     "DatagramReceived",
     "DatagramTransport",
+    "GoAwayReceived",
     "H3Connection",
     "H3Event",
     "Handle",
@@ -38,6 +39,7 @@ __all__ = [
     "QuicEvent",
     "QuicServerSetup",
     "StopSendingReceived",
+    "StreamAbandoned",
     "StreamDataReceived",
     "StreamFinished",
     "StreamReset",
@@ -336,6 +338,15 @@ class StreamReset(QuicEvent):
     __hash__: ClassVar[None]  # type: ignore[assignment]
 
 @final
+class StreamAbandoned(QuicEvent):
+    __match_args__: list[str]
+    def __new__(cls, stream_id: int) -> StreamAbandoned: ...
+    @property
+    def stream_id(self) -> int: ...
+    def __eq__(self, value: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+@final
 class StreamWritable(QuicEvent):
     __match_args__: list[str]
     def __new__(cls, stream_id: int) -> StreamWritable: ...
@@ -383,6 +394,8 @@ class QuicClientSetup:
         private_key: bytes | None,
         **common: Any,
     ) -> QuicClientSetup: ...
+    @staticmethod
+    def _can_be_trusted(certificate: bytes) -> bool: ...
 
 @final
 class QuicServerSetup:
@@ -491,12 +504,20 @@ class H3Connection:
 
     :param quic: The QUIC connection. Its ``configuration.is_client`` says which end this is.
     :param enable_webtransport: Announce and understand WebTransport streams and HTTP datagrams.
+        Implies ``enable_connect_protocol``.
     :param close_on_malformed: Whether a malformed message closes the connection, as with aioquic,
         or only ends its stream, with :class:`MessageAborted` if its headers had been received.
+    :param enable_connect_protocol: Announce extended CONNECT (RFC 9220): requests with
+        ``:protocol``, such as those for WebSockets.
     """
 
     def __new__(
-        cls, quic: Any, enable_webtransport: bool = False, *, close_on_malformed: bool = True
+        cls,
+        quic: Any,
+        enable_webtransport: bool = False,
+        *,
+        close_on_malformed: bool = True,
+        enable_connect_protocol: bool = False,
     ) -> Self: ...
     def handle_event(self, event: Any) -> list[H3Event]:
         """Handles a QUIC event and returns the HTTP events that follow from it.
@@ -688,6 +709,20 @@ class MessageAborted(H3Event):
     @property
     def error_code(self) -> int:
         """The code that was sent, such as H3_MESSAGE_ERROR."""
+
+@final
+class GoAwayReceived(H3Event):
+    """The server takes no more requests (RFC 9114 section 5.2). May come again with a lower ID.
+
+    Clients only: what a client's GOAWAY names is a push.
+    """
+
+    __match_args__ = ("stream_id",)
+    def __new__(cls, stream_id: int) -> Self: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    @property
+    def stream_id(self) -> int:
+        """Requests on this stream and those above it are not processed; they may be retried."""
 
 @final
 class QpackEncoder:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from uringcore.h0.connection import REQUEST_SIZE_MAX, H0Connection
+import pytest
+
+from uringcore.h0.connection import REQUEST_SIZE_MAX, REQUESTS_MAX, H0Connection
 from uringcore.h3.events import DataReceived, HeadersReceived
+from uringcore.quic import events
 
 from .test_h3_faults import FakeQuic, data
 
@@ -63,3 +66,31 @@ def test_other_streams_and_events_are_ignored() -> None:
     assert server.handle_event(data(2, b"GET /\r\n")) == []
     assert server.handle_event(object()) == []
     assert quic.take() == []
+
+
+@pytest.mark.parametrize("end", [events.StreamReset(1, 0), data(0, b"", end_stream=True)])
+def test_a_request_that_is_over_is_forgotten(end: Any) -> None:
+    for first in (b"GET /unfinished", b"GET /\r\n"):
+        server, _ = make(is_client=False)
+        server.handle_event(data(0, first))
+        assert server._incomplete or server._headers_received
+        server.handle_event(end)
+        assert not server._incomplete and not server._headers_received
+    client, _ = make(is_client=True)
+    client.handle_event(data(0, b"response"))
+    client.handle_event(end)
+    assert not client._headers_received
+
+
+def test_what_is_remembered_of_requests_has_a_bound() -> None:
+    server, quic = make(is_client=False)
+    for number in range(REQUESTS_MAX + 1):
+        assert quic.take() == []
+        server.handle_event(data(number * 4, b"GET /slow"))
+    assert [call[0] for call in quic.take()] == ["close"]
+    server, quic = make(is_client=False)
+    for number in range(REQUESTS_MAX + 100):
+        server.handle_event(data(number * 4, b"GET /\r\n"))
+    assert len(server._headers_received) == REQUESTS_MAX
+    server.handle_event(events.ConnectionTerminated(0, None, ""))
+    assert not server._headers_received and quic.take() == []

@@ -10,14 +10,26 @@ import pytest
 from aioquic.quic.events import StopSendingReceived, StreamDataReceived, StreamReset
 
 from tests.h3.pair import Pair
-from uringcore.h3.connection import ErrorCode, FrameUnexpected, H3Connection, ProtocolError
-from uringcore.h3.events import DataReceived, HeadersReceived, MessageAborted
+from uringcore.h3.connection import (
+    ErrorCode,
+    FrameUnexpected,
+    H3Connection,
+    ProtocolError,
+    Setting,
+)
+from uringcore.h3.events import (
+    DataReceived,
+    GoAwayReceived,
+    HeadersReceived,
+    MessageAborted,
+)
 from uringcore.h3.exceptions import (
     GoingAwayError,
     H3Error,
     InvalidStreamTypeError,
     NoAvailablePushIDError,
 )
+from uringcore.h3.qpack import QpackEncoder
 
 GET = [
     (b":method", b"GET"),
@@ -222,6 +234,102 @@ def test_goaway() -> None:
         assert server.handle_event(data(*call[1:])) == []
     code = ErrorCode.H3_REQUEST_REJECTED
     assert server_quic.take() == [("reset", 4, code), ("stop", 4, code)]
+
+
+def test_the_servers_goaway_is_an_event_each_time_it_comes() -> None:
+    client, client_quic = make(is_client=True)
+    assert client.handle_event(data(3, b"\x00\x04\x00\x07\x01\x08")) == [GoAwayReceived(8)]
+    assert client.handle_event(data(3, b"\x07\x01\x04")) == [GoAwayReceived(4)]
+    assert client_quic.take() == []
+    client.handle_event(data(3, b"\x07\x01\x08"))
+    assert [call[:2] for call in client_quic.take()] == [("close", ErrorCode.H3_ID_ERROR)]
+
+
+def test_a_clients_goaway_names_a_push_and_is_no_event() -> None:
+    server, quic = make(is_client=False)
+    assert server.handle_event(data(2, b"\x00\x04\x00\x07\x01\x03")) == []
+    assert quic.take() == []
+
+
+def test_goaway_again_keeps_its_limit() -> None:
+    server, quic = make(is_client=False)
+    assert server.send_goaway() == 0
+    server.handle_event(data(8, b"\x01"))
+    server.handle_event(StreamReset(error_code=0x10C, stream_id=4))
+    assert server.send_goaway() == 0
+    assert not any(call[0] == "close" for call in quic.take())
+
+
+def test_extended_connect_is_announced_only_on_request() -> None:
+    cases: list[tuple[dict[str, bool], bool]] = [
+        ({}, False),
+        ({"enable_connect_protocol": True}, True),
+        ({"enable_webtransport": True}, True),
+        ({"enable_webtransport": False, "enable_connect_protocol": False}, False),
+    ]
+    for options, announced in cases:
+        http, _ = make(is_client=False, **options)
+        expected = 1 if announced else None
+        assert http.sent_settings.get(Setting.ENABLE_CONNECT_PROTOCOL) == expected
+    with pytest.raises(TypeError, match="positional"):
+        H3Connection(FakeQuic(is_client=False), False, True, True)  # type: ignore[call-arg]
+
+
+def encoded_headers(fields: list[tuple[bytes, bytes]]) -> bytes:
+    """A HEADERS frame, whatever is in it: QPACK has no opinion on fields."""
+    instructions, section = QpackEncoder(0).encode(0, fields)
+    assert instructions == b""
+    assert len(section) < 64
+    return bytes([0x01, len(section)]) + section
+
+
+def test_a_host_that_differs_or_comes_twice_is_malformed() -> None:
+    good, evil = (b"host", b"localhost"), (b"host", b"evil")
+    for extra in ([good, evil], [evil, good], [good, good], [evil]):
+        malformed = encoded_headers([*GET, *extra])
+        http, quic = make(is_client=False)
+        assert http.handle_event(data(0, malformed, end_stream=True)) == []
+        assert [call[:2] for call in quic.take()] == [("close", ErrorCode.H3_MESSAGE_ERROR)]
+        http, quic = make(is_client=False, close_on_malformed=False)
+        assert http.handle_event(data(0, malformed, end_stream=True)) == []
+        assert ("reset", 0, ErrorCode.H3_MESSAGE_ERROR) in quic.take()
+        client, _ = make(is_client=True)
+        with pytest.raises(ValueError, match="host"):
+            client.send_headers(0, [*GET, *extra])
+    server, _ = make(is_client=False)
+    [event] = server.handle_event(data(0, encoded_headers([*GET, good])))
+    assert event == HeadersReceived([*GET, good], 0, False)
+
+
+def test_a_stream_reset_before_its_data_is_ended_once_on_our_side() -> None:
+    server, quic = make(is_client=False)
+    server.handle_event(data(4, encoded_headers(GET), end_stream=True))
+    for _ in range(2):
+        assert server.handle_event(StreamReset(error_code=0x10C, stream_id=0)) == []
+    assert quic.take() == [("reset", 0, ErrorCode.H3_REQUEST_INCOMPLETE)]
+
+
+def test_white_space_around_values_is_not_sent() -> None:
+    client, quic = make(is_client=True)
+    client.send_headers(0, [*GET, (b"x-note", b" \ta b\t ")], end_stream=True)
+    server, _ = make(is_client=False)
+    [(_, _, headers, _)] = quic.take()
+    [event] = server.handle_event(data(0, headers))
+    assert event.headers == [*GET, (b"x-note", b"a b")]
+    with pytest.raises(ValueError, match=":path"):
+        client.send_headers(4, [*GET[:3], (b":path", b" /")])
+
+
+def test_a_204_is_sent_without_content_length() -> None:
+    server, quic = make(is_client=False)
+    server.handle_event(data(0, encoded_headers(GET), end_stream=True))
+    response = [(b":status", b"204"), (b"content-length", b"0"), (b"x", b"y")]
+    server.send_headers(0, response, end_stream=True)
+    client, _ = make(is_client=True)
+    client.send_headers(0, GET, end_stream=True)
+    [(_, _, headers, end_stream)] = quic.take()
+    [event] = client.handle_event(data(0, headers, end_stream))
+    assert event.headers == [response[0], response[2]]
 
 
 def test_cancel_request_and_the_peers_resets_free_the_state() -> None:

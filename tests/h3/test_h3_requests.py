@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.h3.pair import LIBRARIES, Pair, plain
+from tests.h3.pair import LIBRARIES, Pair, needs_current_aioquic, plain
 from uringcore.h3.connection import Setting
 from uringcore.h3.events import DataReceived, HeadersReceived
 
@@ -47,6 +47,7 @@ def test_get(quic_pair: Pair, client: str, server: str) -> None:
         )
 
 
+@needs_current_aioquic
 @every_side
 def test_post_with_trailers_and_interim_response(quic_pair: Pair, client: str, server: str) -> None:
     http_client, http_server = quic_pair.add_http(client, server)

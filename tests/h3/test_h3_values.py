@@ -10,8 +10,9 @@ import pytest
 import uringcore.h3.connection
 import uringcore.h3.events
 import uringcore.h3.exceptions
+from tests.h3.pair import needs_current_aioquic
 from uringcore.h3 import events
-from uringcore.h3.events import DataReceived, H3Event, HeadersReceived
+from uringcore.h3.events import DataReceived, GoAwayReceived, H3Event, HeadersReceived
 
 EXAMPLES = {
     "DataReceived": {"data": b"x", "stream_id": 4, "stream_ended": True, "push_id": None},
@@ -58,6 +59,15 @@ def test_push_id_is_optional() -> None:
     assert HeadersReceived([], 0, True).push_id is None
 
 
+def test_our_own_events_are_values_too() -> None:
+    assert repr(GoAwayReceived(stream_id=4)) == "GoAwayReceived(stream_id=4)"
+    assert GoAwayReceived(4) == GoAwayReceived(4)
+    assert GoAwayReceived(4) != GoAwayReceived(8)
+    assert GoAwayReceived.__match_args__ == ("stream_id",)
+    assert isinstance(GoAwayReceived(4), H3Event)
+    assert "GoAwayReceived" in events.__all__
+
+
 def test_events_match() -> None:
     match DataReceived(b"text", 4, True):
         case DataReceived(data, stream_id, stream_ended=True):
@@ -66,6 +76,7 @@ def test_events_match() -> None:
             pytest.fail("no match")
 
 
+@needs_current_aioquic
 @pytest.mark.parametrize("name", ["ErrorCode", "FrameType", "Setting", "StreamType"])
 def test_numbers_are_aioquics(name: str) -> None:
     ours = getattr(uringcore.h3.connection, name)
@@ -73,6 +84,7 @@ def test_numbers_are_aioquics(name: str) -> None:
     assert {item.name: item.value for item in ours} == {item.name: item.value for item in theirs}
 
 
+@needs_current_aioquic
 def test_error_classes_are_aioquics() -> None:
     base = aioquic.h3.connection.ProtocolError
     theirs = {

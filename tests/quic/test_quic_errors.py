@@ -243,6 +243,75 @@ def test_an_impossible_field_is_named_at_once(client_configuration, field, value
     assert isinstance(caught.value, ValueError)
 
 
+@pytest.mark.parametrize("side", ["client", "server"])
+@pytest.mark.parametrize("source", ["cadata", "cafile", "capath"])
+def test_a_source_of_authorities_without_any_trusts_nobody(
+    pki, tmp_path, client_configuration, server_configuration, source, side
+):
+    """Least of all the system's authorities, which nobody asked for."""
+    empty = {"cadata": b"", "cafile": tmp_path / "empty.pem", "capath": tmp_path / "directory"}
+    empty["cafile"].touch()
+    empty["capath"].mkdir()
+    configuration = client_configuration() if side == "client" else server_configuration()
+    configuration.verify_mode = ssl.CERT_REQUIRED
+    configuration.load_verify_locations(**{source: empty[source]})
+    with pytest.raises(QuicConfigurationError, match=f"^{source}: holds no certificate"):
+        configuration.setup()
+    # Not even next to a source that holds one.
+    others = (
+        {"cadata": pki.authority.pem} if source != "cadata" else {"cafile": pki.server.certfile}
+    )
+    configuration.load_verify_locations(**{source: empty[source]}, **others)
+    with pytest.raises(QuicConfigurationError, match=f"^{source}: holds no certificate"):
+        configuration.setup()
+
+
+def test_a_directory_of_authorities_may_hold_other_files(
+    run, pki, tmp_path, server_configuration, client_configuration
+):
+    (tmp_path / "authority.pem").write_bytes(pki.authority.pem)
+    (tmp_path / "0a1b2c3d.0").symlink_to("authority.pem")
+    (tmp_path / "dangling.0").symlink_to("nowhere")
+    (tmp_path / "README").write_text("not a certificate")
+    (tmp_path / "binary.der").write_bytes(bytes(range(256)))
+    broken = b"-----BEGIN CERTIFICATE-----\n%s\n-----END CERTIFICATE-----\n"
+    (tmp_path / "not-base64.pem").write_bytes(broken % b"!!!!")
+    (tmp_path / "not-x509.pem").write_bytes(broken % b"AAAA")
+    (tmp_path / "directory.pem").mkdir()
+    configuration = client_configuration()
+    configuration.load_verify_locations(capath=tmp_path)
+
+    async def main():
+        async with serving(server_configuration()) as (port, _):
+            async with connect("127.0.0.1", port, configuration=configuration) as client:
+                await client.ping()
+
+    run(main())
+    (tmp_path / "authority.pem").unlink()
+    configuration.max_data += 1
+    with pytest.raises(QuicConfigurationError, match="^capath: holds no certificate") as caught:
+        configuration.setup()
+    assert "README" in str(caught.value) or "not-x509" in str(caught.value)
+
+
+def test_a_forged_signature_is_a_certificate_error(
+    run, pki, tmp_path, server_configuration, client_configuration
+):
+    """TLS has the same alert for it as for a broken handshake (RFC 8446 section 6.2)."""
+    der = bytearray(ssl.PEM_cert_to_DER_cert(pki.server.pem.decode()))
+    der[-1] ^= 1
+    configuration = server_configuration()
+    configuration.certificate = bytes(der)
+
+    async def main():
+        async with serving(configuration) as (port, _):
+            with pytest.raises(QuicCertificateError):
+                async with connect("127.0.0.1", port, configuration=client_configuration()):
+                    raise AssertionError("accepted")
+
+    run(main())
+
+
 def test_an_impossible_certificate_is_named_at_once(pki, server_configuration):
     configuration = server_configuration()
     configuration.certificate = None

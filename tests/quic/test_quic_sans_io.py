@@ -184,3 +184,22 @@ def test_two_connections_do_not_share_their_ends(pair):
     assert {key: bytes(value) for key, value in received.items()} == {
         number * 4: bytes([number]) * 50_000 for number in range(20)
     }
+
+
+def test_a_late_copy_of_the_first_packet_begins_nothing(pair):
+    """Copies arrive when a path delays; even after the end there is no second connection."""
+    link = pair()
+    link.connect()
+    first = [data for data, _ in link.client.datagrams_to_send(now=link.now)]
+    for data in first:
+        link.server.receive_datagram(data, CLIENT, now=link.now)
+    link.run(lambda: link.client.is_established and link.server.is_established)
+    for data in first:
+        link.server.receive_datagram(data, CLIENT, now=link.now)
+    link.client.close()
+    link.run(limit=30.0)
+    assert link.server.is_closed
+    drained(link.server)
+    for data in first:
+        link.server.receive_datagram(data, CLIENT, now=link.now)
+    assert drained(link.server) == []

@@ -184,6 +184,11 @@ async def trailers(scope, receive, send):
     await send({"type": "http.response.trailers", "headers": fields, "more_trailers": False})
 
 
+async def hints(scope, receive, send):
+    await send({"type": "http.response.early_hint", "links": [b"</style.css>; rel=preload"]})
+    await answer(send, b"hinted")
+
+
 async def early(scope, receive, send):
     """Answers without having read the body."""
     await answer(send, b"enough", status=413)
@@ -217,6 +222,7 @@ ROUTES = {
     "too-long": too_long,
     "trailers": trailers,
     "early": early,
+    "hints": hints,
     "connection-fields": connection_fields,
     "no-content": no_content,
 }

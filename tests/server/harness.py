@@ -23,9 +23,21 @@ STARTED_TCP = re.compile(r"Uvicorn running on \w+://[^ ]*:(\d+)")
 
 
 class Server:
-    """`uringcore APP ...` as a user would start it; its output is kept in a file."""
+    """`uringcore APP ...` as a user would start it; its output is kept in a file.
 
-    def __init__(self, folder, certificate, *arguments, backend=None, app=APPLICATION, http3=True):
+    `program` is Python source to run instead of the command.
+    """
+
+    def __init__(
+        self,
+        folder,
+        certificate,
+        *arguments,
+        backend=None,
+        app=APPLICATION,
+        http3=True,
+        program=None,
+    ):
         self.certificate, key = certificate
         self._log = Path(folder) / "server.log"
         command = [sys.executable, "-m", "uringcore", app, "--port", "0", *arguments]
@@ -33,6 +45,8 @@ class Server:
             command += ["--ssl-certfile", self.certificate, "--ssl-keyfile", key]
         if backend is not None:
             command += ["--backend", backend]
+        if program is not None:
+            command = [sys.executable, "-c", program, self.certificate, key]
         with self._log.open("wb") as output:
             self.process = subprocess.Popen(
                 command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, env=environment()

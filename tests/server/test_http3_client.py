@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import threading
+from importlib.metadata import version
 
 import pytest
 from aioquic.asyncio import QuicConnectionProtocol, serve
@@ -19,7 +20,12 @@ from uringcore.quic.errors import (
     QuicCertificateError,
     QuicConnectionError,
     QuicConnectionRefusedError,
+    QuicTlsError,
 )
+
+AIOQUIC = tuple(int(part) for part in version("aioquic").split(".")[:2])
+# CPython 3.10 gets an aioquic that takes the second header section for trailers.
+INTERIM_RESPONSES = AIOQUIC >= (1, 7)
 
 BODY = hashlib.shake_128(b"body").digest(1 << 20)
 
@@ -52,7 +58,8 @@ class Answers(QuicConnectionProtocol):
             if path == b"/close":
                 self.close(error_code=0x101, reason_phrase="enough")
                 return
-            self.http.send_headers(stream_id, [(b":status", b"103"), (b"link", b"</x>")])
+            if INTERIM_RESPONSES:
+                self.http.send_headers(stream_id, [(b":status", b"103"), (b"link", b"</x>")])
             self.http.send_headers(
                 stream_id,
                 [(b":status", b"200"), (b"x-path", path)],
@@ -179,7 +186,8 @@ def test_no_common_protocol(certificate, run):
             raise AssertionError("must not connect")
 
     try:
-        with pytest.raises(QuicAlpnError):
+        # Older versions of aioquic send the alert handshake_failure, which could mean anything.
+        with pytest.raises(QuicAlpnError if AIOQUIC >= (1, 7) else QuicTlsError):
             run(main())
     finally:
         other.stop()

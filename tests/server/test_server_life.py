@@ -228,3 +228,28 @@ def test_workers_serve_http1_and_say_so(start):
         assert connection.getresponse().read() == b"hello"
     server.send_signal()
     server.wait_stopped(30)
+
+
+def test_run_from_a_program(start):
+    """`uringcore.server.run` with an application object, as uvicorn.run takes it."""
+    server = start(
+        program="import sys\n"
+        "from tests.server.application import app\n"
+        "from uringcore.server import run\n"
+        "run(app, port=0, ssl_certfile=sys.argv[1], ssl_keyfile=sys.argv[2])\n"
+        "print('returned', flush=True)\n"
+    )
+    assert server.get("/").content == b"hello"
+    assert server.stop() == 0
+    assert server.log().endswith("returned\n")
+
+
+def test_reload_serves_http1_and_says_so(start, tmp_path):
+    server = start("--reload", "--reload-dir", str(tmp_path), http3=False)
+    server.wait_log("Application startup complete")
+    assert "HTTP/3 is off: --reload" in server.log()
+    with server.http1() as connection:
+        connection.request("GET", "/")
+        assert connection.getresponse().read() == b"hello"
+    server.send_signal()
+    server.wait_stopped()

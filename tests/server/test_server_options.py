@@ -7,11 +7,18 @@ import socket
 import ssl
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
 
 from tests.server.harness import APPLICATION, ROOT, Server, command, environment
 from uringcore.devcert import DevelopmentCertificate
@@ -54,6 +61,12 @@ def test_missing_certificate_file(tmp_path):
     assert f"--ssl-certfile: {missing}: No such file or directory" in output
 
 
+def test_key_that_cannot_be_read(certificate, tmp_path):
+    """A folder, since for root there are no other files of this kind."""
+    output = fails(APPLICATION, "--ssl-certfile", certificate[0], "--ssl-keyfile", str(tmp_path))
+    assert f"--ssl-keyfile: {tmp_path}: Is a directory" in output
+
+
 def test_key_without_certificate(certificate):
     output = fails(APPLICATION, "--ssl-keyfile", certificate[1])
     assert "--ssl-keyfile needs --ssl-certfile too" in output
@@ -70,6 +83,19 @@ def test_certificate_that_is_none(certificate, tmp_path):
     text.write_text("hello")
     output = fails(APPLICATION, "--ssl-certfile", str(text), "--ssl-keyfile", certificate[1])
     assert "are not a certificate and its key in PEM" in output
+
+
+@pytest.mark.parametrize(("password", "how"), [(None, "missing"), ("wrong", "wrong")])
+def test_password_of_an_encrypted_key(certificate, tmp_path, password, how):
+    key = load_pem_private_key(Path(certificate[1]).read_bytes(), None)
+    path = tmp_path / "key.pem"
+    path.write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"right"))
+    )
+    arguments = [APPLICATION, "--ssl-certfile", certificate[0], "--ssl-keyfile", str(path)]
+    if password is not None:
+        arguments += ["--ssl-keyfile-password", password]
+    assert f"{path} is encrypted: --ssl-keyfile-password is {how}" in fails(*arguments)
 
 
 def test_dev_cert_and_files(files):

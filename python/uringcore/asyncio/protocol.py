@@ -8,6 +8,7 @@ exception that ``wait_connected`` raises. Packets are not this file's business.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
@@ -100,7 +101,8 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
     async def drain(self, stream_id: int) -> None:
         """Waits while more than ``send_buffer_high`` bytes are queued on the stream.
 
-        Raises ``ConnectionResetError`` when the stream or the connection ends meanwhile.
+        Raises ``ConnectionResetError`` when the stream is reset meanwhile, by either side, or the
+        connection ends.
         """
         if self._error is not None:
             raise ConnectionResetError("the connection is closed") from self._error
@@ -108,8 +110,15 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         if self._quic.get_send_buffer_size(stream_id) <= high:
             return
         waiter = self._loop.create_future()
-        self._drain_waiters.setdefault(stream_id, []).append(waiter)
-        await waiter
+        waiters = self._drain_waiters.setdefault(stream_id, [])
+        waiters.append(waiter)
+        try:
+            await waiter
+        finally:
+            # Who wakes the waiters has taken the list away already; a cancelled one leaves alone.
+            waiters.remove(waiter)
+            if not waiters and self._drain_waiters.get(stream_id) is waiters:
+                del self._drain_waiters[stream_id]
 
     def request_key_update(self) -> None:
         """Changes the encryption keys."""
@@ -206,7 +215,8 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
                 adapter.read_failed(ConnectionResetError(f"the peer reset the stream: {code:#x}"))
         elif isinstance(event, events.ConnectionTerminated):
             for adapter in list(self._streams.values()):
-                if event.error_code == 0 and event.kind in ("local", "peer_application"):
+                # NO_ERROR, of the application or of the transport: an orderly end.
+                if event.error_code == 0:
                     adapter.read_ended()
                 else:
                     adapter.read_failed(error_from_event(event))
@@ -245,6 +255,13 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
             adapter = self._streams.get(event.stream_id)
             if adapter is not None:
                 adapter.write_failed(reset)
+        elif isinstance(event, events.StreamAbandoned):
+            # Whoever reset it: the program, an abort() of another task, the HTTP layer.
+            reset = ConnectionResetError(f"stream {event.stream_id} was reset")
+            self._wake_drainers(event.stream_id, reset)
+            adapter = self._streams.get(event.stream_id)
+            if adapter is not None:
+                adapter.write_failed(reset)
         elif isinstance(event, events.HandshakeCompleted):
             self._connected = True
             for waiter in self._connected_waiters:
@@ -279,7 +296,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         self._connection_terminated_handler()
 
     def _wake_drainers(self, stream_id: int, error: Exception | None) -> None:
-        for waiter in self._drain_waiters.pop(stream_id, ()):
+        for waiter in list(self._drain_waiters.pop(stream_id, ())):
             if waiter.done():
                 continue
             if error is None:
@@ -385,11 +402,14 @@ class QuicStreamAdapter(asyncio.Transport):
         """Gives both directions up at once (error code 0)."""
         quic = self.protocol._quic
         self._closing = True
+        # What the peer has ended meanwhile, with the event still on its way, needs no more.
         if self.writing:
-            quic.reset_stream(self.stream_id, 0)
+            with contextlib.suppress(ConnectionResetError):
+                quic.reset_stream(self.stream_id, 0)
             self.write_failed(ConnectionResetError("the stream was aborted"))
         if self.reading:
-            quic.stop_stream(self.stream_id, 0)
+            with contextlib.suppress(ConnectionResetError):
+                quic.stop_stream(self.stream_id, 0)
             self.read_failed(ConnectionResetError("the stream was aborted"))
         self.protocol.transmit()
 

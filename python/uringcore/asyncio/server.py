@@ -36,7 +36,7 @@ class QuicServer:
         self._transport.close()
 
     def stop_accepting(self) -> None:
-        """Refuses new connections; those that are open go on."""
+        """Refuses new connections at once (CONNECTION_REFUSED); those that are open go on."""
         self._transport.stop_accepting()
 
     async def wait_closed(self) -> None:

@@ -10,15 +10,20 @@ from typing import Any
 
 from uringcore.h3.events import DataReceived, H3Event, Headers, HeadersReceived
 
-__all__ = ["H0_ALPN", "REQUEST_SIZE_MAX", "H0Connection"]
+__all__ = ["H0_ALPN", "REQUESTS_MAX", "REQUEST_SIZE_MAX", "H0Connection"]
 
 H0_ALPN = ["hq-interop"]
 
 REQUEST_SIZE_MAX = 8192
 "The longest request that a server takes, in bytes. A longer one closes the connection."
 
+REQUESTS_MAX = 1024
+"""Requests under way that are remembered. More whose first line is incomplete close the connection;
+of those with a complete one the oldest are forgotten, as if they were over."""
+
 # RFC 9114 section 8.1; hq-interop defines no codes of its own.
 _GENERAL_PROTOCOL_ERROR = 0x101
+_EXCESSIVE_LOAD = 0x107
 
 
 class H0Connection:
@@ -30,15 +35,21 @@ class H0Connection:
     def __init__(self, quic: Any) -> None:
         self._quic = quic
         self._is_client: bool = quic.configuration.is_client
-        # Requests whose end has not arrived; each is at most REQUEST_SIZE_MAX long, and QUIC bounds
-        # how many streams there are.
+        # Requests whose first line has not arrived, each at most REQUEST_SIZE_MAX long.
         self._incomplete: dict[int, bytes] = {}
-        self._headers_received: set[int] = set()
+        # Streams whose headers were reported and that have not ended, the oldest first.
+        self._headers_received: dict[int, None] = {}
 
     def handle_event(self, event: Any) -> list[H3Event]:
         """Handles a QUIC event and returns the HTTP events that follow from it."""
         # By name, so that events of any library of aioquic's shape will do.
-        if type(event).__name__ != "StreamDataReceived" or event.stream_id % 4 != 0:
+        kind = type(event).__name__
+        if kind == "StreamReset":
+            self._forget(event.stream_id)
+        elif kind == "ConnectionTerminated":
+            self._incomplete.clear()
+            self._headers_received.clear()
+        if kind != "StreamDataReceived" or event.stream_id % 4 != 0:
             return []
         stream_id: int = event.stream_id
         data: bytes = event.data
@@ -52,9 +63,12 @@ class H0Connection:
                     return []
                 events.append(HeadersReceived(headers, stream_id, False))
                 data = b""
-            self._headers_received.add(stream_id)
+            # A program may have stopped a stream, and then no event says that it is over.
+            while len(self._headers_received) >= REQUESTS_MAX:
+                self._forget(next(iter(self._headers_received)))
+            self._headers_received[stream_id] = None
         if event.end_stream:
-            self._headers_received.discard(stream_id)
+            self._forget(stream_id)
         events.append(DataReceived(data, stream_id, event.end_stream))
         return events
 
@@ -76,6 +90,10 @@ class H0Connection:
         if line or end_stream:
             self._quic.send_stream_data(stream_id, line, end_stream)
 
+    def _forget(self, stream_id: int) -> None:
+        self._incomplete.pop(stream_id, None)
+        self._headers_received.pop(stream_id, None)
+
     def _read_request(self, stream_id: int, data: bytes, ended: bool) -> Headers | None:
         """The request as fields, or None while it is incomplete or when it is not one."""
         line = self._incomplete.pop(stream_id, b"") + data
@@ -83,6 +101,9 @@ class H0Connection:
             self._quic.close(_GENERAL_PROTOCOL_ERROR, None, "the HTTP/0.9 request is too long")
             return None
         if not ended and not line.endswith(b"\r\n"):
+            if len(self._incomplete) >= REQUESTS_MAX:
+                self._quic.close(_EXCESSIVE_LOAD, None, "too many incomplete HTTP/0.9 requests")
+                return None
             self._incomplete[stream_id] = line
             return None
         method, space, path = line.rstrip().partition(b" ")

@@ -18,7 +18,14 @@ What differs from aioquic, in favour of the RFCs and of servers that have to las
 - ``send_headers`` raises ``ValueError`` for fields that would make the message malformed, such as
   a name in upper case or a line feed in a value (RFC 9114 section 4.2), and for a field section
   above the peer's limit.
-- Requests need ``:scheme`` and ``:path`` too (RFC 9114 section 4.3.1).
+- White space around a value given to ``send_headers`` is left out, as is ``content-length`` in a
+  response that cannot have content (RFC 9110 sections 5.5 and 8.6).
+- Requests need ``:scheme`` and ``:path`` too, and the pseudo-header fields have to be what their
+  grammar says (RFC 9114 section 4.3.1). There is one ``host`` at most, equal to ``:authority``
+  where both are present.
+- Extended CONNECT (RFC 9220) is announced only with ``enable_connect_protocol=True`` or
+  ``enable_webtransport=True``.
+- A server's GOAWAY is an event, :class:`~uringcore.h3.events.GoAwayReceived`.
 - Our limit on field sections, 64 KiB, is announced and enforced.
 - Pushes are neither sent nor accepted.
 - ``close_on_malformed=False`` gives up only the stream of a malformed message (RFC 9114 section

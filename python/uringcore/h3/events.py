@@ -1,4 +1,5 @@
-"""What an HTTP/3 connection tells its user: aioquic's events, and one for streams given up.
+"""What an HTTP/3 connection tells its user: aioquic's events, and two of our own:
+:class:`MessageAborted` for streams given up and :class:`GoAwayReceived` for the server's GOAWAY.
 
 The classes are Rust. They are immutable, take positional and keyword arguments, compare by value,
 and work with ``match``.
@@ -9,6 +10,7 @@ from __future__ import annotations
 from uringcore._uringcore import (
     DatagramReceived,
     DataReceived,
+    GoAwayReceived,
     H3Event,
     HeadersReceived,
     MessageAborted,
@@ -19,6 +21,7 @@ from uringcore._uringcore import (
 __all__ = [
     "DataReceived",
     "DatagramReceived",
+    "GoAwayReceived",
     "H3Event",
     "Headers",
     "HeadersReceived",

@@ -20,7 +20,15 @@
 """
 
 from uringcore.http3.client import Client, connect
-from uringcore.http3.errors import RequestFailed, RequestReset, URLError
+from uringcore.http3.errors import RequestFailed, RequestNotProcessed, RequestReset, URLError
 from uringcore.http3.exchange import Response
 
-__all__ = ["Client", "RequestFailed", "RequestReset", "Response", "URLError", "connect"]
+__all__ = [
+    "Client",
+    "RequestFailed",
+    "RequestNotProcessed",
+    "RequestReset",
+    "Response",
+    "URLError",
+    "connect",
+]

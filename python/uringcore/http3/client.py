@@ -14,9 +14,9 @@ from typing import Any
 from uringcore.asyncio.client import connect as quic_connect
 from uringcore.asyncio.protocol import QuicConnectionProtocol
 from uringcore.h3.connection import ErrorCode, H3Connection
-from uringcore.h3.events import DataReceived, H3Event, HeadersReceived
+from uringcore.h3.events import DataReceived, GoAwayReceived, H3Event, HeadersReceived
 from uringcore.h3.exceptions import GoingAwayError
-from uringcore.http3.errors import RequestFailed, RequestReset, URLError
+from uringcore.http3.errors import RequestFailed, RequestNotProcessed, RequestReset, URLError
 from uringcore.http3.exchange import Exchange, Fields, Response
 from uringcore.http3.url import Origin, parse_url, target
 from uringcore.quic.configuration import QuicConfiguration
@@ -51,6 +51,7 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
         self._http: H3Connection | None = None
         self._exchanges: dict[int, Exchange] = {}
         self._lost: Exception | None = None
+        self._going_away = False
 
     def quic_event_received(self, event: QuicEvent) -> None:
         """Called for every QUIC event of the connection."""
@@ -76,6 +77,11 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
             exchange = self._exchanges.get(event.stream_id)
             if exchange is not None:
                 exchange.handle_headers(event.headers, ended=event.stream_ended)
+        elif isinstance(event, GoAwayReceived):
+            self._going_away = True
+            for exchange in self._exchanges.values():
+                if exchange.stream_id >= event.stream_id:
+                    exchange.handle_error(RequestNotProcessed())
 
     def _connection_lost(self, error: Exception) -> None:
         self._lost = error
@@ -90,11 +96,13 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
             raise self._lost
         if self._http is None:
             raise RequestFailed("the connection is not established")
+        if self._going_away:
+            raise RequestNotProcessed
         stream_id = self._quic.get_next_available_stream_id()
         try:
             self._http.send_headers(stream_id, fields, end_stream)
         except GoingAwayError as exc:
-            raise RequestFailed(str(exc)) from exc
+            raise RequestNotProcessed from exc
         exchange = Exchange(self, stream_id)
         exchange.request_ended = end_stream
         self._exchanges[stream_id] = exchange
@@ -175,7 +183,8 @@ class Client:
         response is being read. Leaving the block early cancels what is left of the exchange.
 
         Raises :class:`URLError` for a URL of another origin, :class:`RequestFailed` when the server
-        refuses or resets the request, and ``QuicConnectionError`` when the connection is lost.
+        refuses or resets the request, and ``QuicConnectionError`` when the connection is lost. The
+        ``retryable`` of a ``RequestFailed`` tells whether the server has left the request alone.
         """
         fields = self._fields(method, url, headers, content)
         exchange = self._protocol.open(fields, end_stream=content is None)

@@ -150,7 +150,9 @@ class QuicConfiguration:
     ) -> None:
         """Sets the authorities that may sign the peer's certificate, instead of the system's.
 
-        ``cafile`` is a PEM file, ``capath`` a directory of them, ``cadata`` PEM bytes.
+        ``cafile`` is a PEM file, ``capath`` a directory of them, ``cadata`` PEM bytes; several add
+        up. In a directory, files without a usable certificate are passed over. Each source must
+        hold a certificate: :meth:`setup` raises otherwise, and never falls back to the system's.
         """
         self.cafile = cafile
         self.capath = capath
@@ -283,17 +285,19 @@ class QuicConfiguration:
         return chain, _private_key(self.private_key)
 
     def _roots(self) -> bytes | None:
-        """The authorities as PEM, or ``None`` for the system's."""
+        """The authorities as PEM, or ``None`` for the system's.
+
+        A source that is given and holds none is an error: the system's authorities are trusted only
+        where nothing else was asked for.
+        """
         pem: list[bytes] = []
         if self.cadata is not None:
-            pem.append(self.cadata)
+            pem.append(_with_certificates("cadata", self.cadata))
         if self.cafile is not None:
-            pem.append(_read("cafile", Path(self.cafile)))
+            pem.append(_with_certificates("cafile", _read("cafile", Path(self.cafile))))
         if self.capath is not None:
-            pem.extend(_read_directory(Path(self.capath)))
-        if not pem:
-            return None
-        return b"\n".join(pem)
+            pem.append(_read_directory(Path(self.capath)))
+        return b"\n".join(pem) if pem else None
 
 
 def _alpn(name: str | bytes) -> bytes:
@@ -356,9 +360,37 @@ def _read(name: str, path: Path) -> bytes:
         raise QuicConfigurationError(name, f"cannot be read: {exc}") from exc
 
 
-def _read_directory(path: Path) -> list[bytes]:
+def _with_certificates(name: str, pem: bytes) -> bytes:
+    if b"-----BEGIN CERTIFICATE-----" not in pem:
+        raise QuicConfigurationError(name, "holds no certificate")
+    return pem
+
+
+def _read_directory(path: Path) -> bytes:
+    """Every certificate in the files of a directory as PEM, each once.
+
+    Such directories hold the same file under several names, and files that are something else, for
+    another program or not for us to read. OpenSSL passes over those, so they are passed over here.
+    """
+    found: dict[bytes, None] = {}
+    passed_over: list[str] = []
     try:
-        files = sorted(entry for entry in path.iterdir() if entry.is_file())
+        for entry in sorted(path.iterdir()):
+            try:
+                certificates = load_pem_x509_certificates(entry.read_bytes())
+            except IsADirectoryError:
+                continue
+            except (OSError, ValueError) as exc:
+                passed_over.append(f"{entry.name}: {exc}")
+                continue
+            for certificate in certificates:
+                if QuicClientSetup._can_be_trusted(certificate):
+                    found[certificate] = None
+                else:
+                    passed_over.append(f"{entry.name}: not a usable X.509 certificate")
     except OSError as exc:
         raise QuicConfigurationError("capath", f"cannot be read: {exc}") from exc
-    return [_read("capath", entry) for entry in files]
+    if not found:
+        why = "; ".join(passed_over[:3])
+        raise QuicConfigurationError("capath", f"holds no certificate{why and f' ({why})'}")
+    return "".join(ssl.DER_cert_to_PEM_cert(certificate) for certificate in found).encode()

@@ -1,4 +1,4 @@
-"""What a QUIC connection tells its user: aioquic's events, and two for flow control.
+"""What a QUIC connection tells its user: aioquic's events, and three for flow control.
 
 The classes are Rust, so that a turn's events are built without running Python. They are immutable,
 take positional and keyword arguments, compare by value, and work with ``match``.
@@ -16,6 +16,7 @@ from uringcore._uringcore import (
     ProtocolNegotiated,
     QuicEvent,
     StopSendingReceived,
+    StreamAbandoned,
     StreamDataReceived,
     StreamFinished,
     StreamReset,
@@ -32,6 +33,7 @@ __all__ = [
     "ProtocolNegotiated",
     "QuicEvent",
     "StopSendingReceived",
+    "StreamAbandoned",
     "StreamDataReceived",
     "StreamFinished",
     "StreamReset",

@@ -14,6 +14,21 @@ from a program; the command ``uringcore app:app`` does it from a shell.
 | ``request`` | one request: ASGI's receive and send, with flow control |
 | ``scope`` | a field section as an ASGI scope |
 
+What one HTTP/3 client can make the server keep is bounded:
+
+| what | bound | when full |
+| --- | --- | --- |
+| requests of a connection | ``http3_max_requests`` (128) | the client waits for a stream |
+| a request's header section | ``http3_max_header_bytes`` (64 KiB) | 431, or the connection is closed |
+| a request's body, not yet received | 256 KiB, and a window of 1 MiB | the client waits for credit |
+| bodies of a connection together | a window of 8 MiB | as above |
+| a response's body, not yet sent | 128 KiB, queued in parts | ``send`` waits until 32 KiB are left |
+| responses of a connection together | 4 MiB, and a part a stream | as above |
+| a client's silence | ``http3_idle_timeout`` (30 s) | the connection is closed |
+| the same in a graceful stop | 1 s, with open requests 3 s | as above |
+| a graceful stop | ``timeout_graceful_shutdown`` (30 s) | applications are cancelled |
+| its wait for the last acknowledgements | 10 s | the connection is closed |
+
 Needs the extra ``uringcore[server]``; importing this package itself does not.
 """
 

@@ -34,6 +34,10 @@ HTTP3_MAX_HEADER_BYTES = 64 * 1024
 MAX_STREAM_BYTES = 1024 * 1024
 MAX_CONNECTION_BYTES = 8 * 1024 * 1024
 
+# Of one response. All those of a connection together: CONNECTION_QUEUE_HIGH.
+SEND_BUFFER_HIGH = 128 * 1024
+SEND_BUFFER_LOW = 32 * 1024
+
 logger = logging.getLogger("uvicorn.error")
 
 
@@ -192,8 +196,9 @@ class ServerConfig(Config):
             keyfile = self.ssl_keyfile or self.ssl_certfile
             if exc.reason == "KEY_VALUES_MISMATCH":
                 text = f"--ssl-keyfile: {keyfile} is not the key of {self.ssl_certfile}"
-            elif exc.reason in ("BAD_DECRYPT", "BAD_PASSWORD_READ"):
-                text = f"--ssl-keyfile: {keyfile} is encrypted: --ssl-keyfile-password is wrong"
+            elif b"ENCRYPTED" in Path(keyfile).read_bytes():
+                how = "wrong" if self.ssl_keyfile_password else "missing"
+                text = f"--ssl-keyfile: {keyfile} is encrypted: --ssl-keyfile-password is {how}"
             else:
                 text = (
                     f"--ssl-certfile/--ssl-keyfile: {self.ssl_certfile} and {keyfile} are not a "
@@ -209,14 +214,20 @@ class ServerConfig(Config):
             max_data=MAX_CONNECTION_BYTES,
             max_stream_data=MAX_STREAM_BYTES,
             max_streams_bidi=self.http3_max_requests,
+            send_buffer_high=SEND_BUFFER_HIGH,
+            send_buffer_low=SEND_BUFFER_LOW,
             verify_mode=ssl.CERT_REQUIRED if self.ssl_cert_reqs == ssl.CERT_REQUIRED else None,
         )
         assert self.ssl_certfile is not None
-        configuration.load_cert_chain(
-            self.ssl_certfile, self.ssl_keyfile, self.ssl_keyfile_password
-        )
-        if self.ssl_ca_certs is not None:
-            configuration.load_verify_locations(cafile=str(self.ssl_ca_certs))
+        try:
+            configuration.load_cert_chain(
+                self.ssl_certfile, self.ssl_keyfile, self.ssl_keyfile_password
+            )
+            if self.ssl_ca_certs is not None:
+                configuration.load_verify_locations(cafile=str(self.ssl_ca_certs))
+            configuration.setup()
+        except (ImportError, ValueError) as exc:
+            raise StartupError(f"HTTP/3 cannot use the certificate: {exc}") from None
         return configuration
 
 

@@ -21,17 +21,43 @@ from uringcore.h3.connection import ErrorCode, H3Connection
 from uringcore.h3.events import DataReceived, H3Event, HeadersReceived, MessageAborted
 from uringcore.quic.events import (
     ConnectionTerminated,
+    PingAcknowledged,
     ProtocolNegotiated,
     QuicEvent,
     StopSendingReceived,
     StreamDataReceived,
     StreamFinished,
     StreamReset,
+    StreamWritable,
 )
 from uringcore.server.request import Application, Request
-from uringcore.server.scope import BadRequest, build_scope
+from uringcore.server.scope import BadRequest, build_scope, refused_scope
 
-__all__ = ["HTTP3ServerProtocol", "Service"]
+__all__ = ["CONNECTION_QUEUE_HIGH", "HTTP3ServerProtocol", "Service"]
+
+CONNECTION_QUEUE_HIGH = 4 * 1024 * 1024
+"""Bytes queued on all streams of one connection above which ``send`` waits on each of them.
+
+Except where the stream itself has next to nothing queued: what a client does read is not held up by
+what it doesn't. So the most that one client can make us keep is this, and for each of its streams
+one part of a body (:data:`~uringcore.server.request.PART_BYTES`).
+"""
+
+# How often a crowded connection is looked at again; most of the time an event comes first.
+CROWD_POLL_SECONDS = 0.02
+
+SILENCE_SECONDS = 1.0
+"""How often a stopping connection looks whether its client is there still: a client that was not
+heard of in between is gone, and nothing is waited for any more. At least three probe timeouts."""
+
+BUSY_SILENCES = 3
+"""As above, but so many times in a row, while an application is working on a request."""
+
+LINGER_MAX_SECONDS = 10.0
+"""What a client that is there may take for the last of its responses, when all have been sent."""
+
+# What the pings are for, as their uid.
+KEEP_ALIVE_PING, GOAWAY_PING = 0, 1
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -45,7 +71,6 @@ class Service:
     app_state: dict[str, Any]
     asgi_version: str
     root_path: str
-    address: tuple[str, int | None] | None
     extensions: dict[str, Any]
     access_log: bool
     limit_concurrency: int | None
@@ -57,6 +82,7 @@ class Service:
     """Requests whose application runs at once on one connection; more are refused unprocessed."""
 
     reset_contextvars: bool = False
+    stopping: bool = False
     default_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     connections: set[HTTP3ServerProtocol] = field(default_factory=set)
 
@@ -74,7 +100,16 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         self._unacknowledged: set[int] = set()
         self._next_request_id = 0
         self._goaway_id: int | None = None
-        self._client: tuple[str, int] | None = None
+        self._goaway_arrived = False
+        # While stopping: whether the client is there, and until when it may take its responses.
+        self._watch: asyncio.TimerHandle | None = None
+        self._datagrams_received = 0
+        self._silences = 0
+        self._linger_until: float | None = None
+        # Bytes that were queued when it was looked last, and those handed over since: an upper bound.
+        self._queued_at_most = 0
+        self._crowd_waiters: list[asyncio.Future[None]] = []
+        self._crowd_poll: asyncio.TimerHandle | None = None
 
     # Events
 
@@ -84,13 +119,20 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
             if self._http is not None:
                 for http_event in self._http.handle_event(event):
                     self._http_event_received(http_event)
+        elif isinstance(event, StreamWritable):
+            self._wake_crowd()
         elif isinstance(event, StreamFinished):
             self._unacknowledged.discard(event.stream_id)
             self._close_if_done()
+            self._wake_crowd()
         elif isinstance(event, (StreamReset, StopSendingReceived)):
             self._stream_aborted(event)
         elif isinstance(event, ProtocolNegotiated):
             self._start()
+        elif isinstance(event, PingAcknowledged):
+            if event.uid == GOAWAY_PING:
+                self._goaway_arrived = True
+                self._close_if_done()
         elif isinstance(event, ConnectionTerminated):
             self._connection_lost()
 
@@ -102,14 +144,21 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         connections: set[Any] = self._service.state.connections
         connections.add(self)
         self.transmit()
+        if self._service.stopping:
+            # Its handshake was under way when the others were told.
+            self.shutdown()
 
     def _connection_lost(self) -> None:
         self._service.connections.discard(self)
         connections: set[Any] = self._service.state.connections
         connections.discard(self)
         self._unacknowledged.clear()
-        for request in list(self._requests.values()):
+        for request in self._requests.values():
             request.handle_disconnect()
+        self._http = None
+        if self._watch is not None:
+            self._watch.cancel()
+        self._wake_crowd()
 
     def _http_event_received(self, event: H3Event) -> None:
         if isinstance(event, DataReceived):
@@ -162,18 +211,20 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
             # while their applications run.
             self.cancel(stream_id, ErrorCode.H3_REQUEST_REJECTED)
             return
+        client = client_address(self._quic.get_peer_address())
         try:
-            scope = self._scope(event.headers)
+            scope = self._scope(event.headers, client)
         except BadRequest as refusal:
             logger.warning("Invalid HTTP/3 request received: %s.", refusal)
-            self._refuse(event, refusal.status, refusal.detail)
+            scope = refused_scope(event.headers, client=client)
+            self._refuse(event, scope, refusal.status, refusal.detail)
             return
         if service.limit_concurrency is not None and (
             len(service.state.connections) >= service.limit_concurrency
             or len(service.state.tasks) >= service.limit_concurrency
         ):
             logger.warning("Exceeded concurrency limit.")
-            self._refuse(event, 503, "Service Unavailable")
+            self._refuse(event, scope, 503, "Service Unavailable")
             return
         request = Request(self, stream_id, scope, access_log=service.access_log)
         if event.stream_ended:
@@ -181,19 +232,19 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         self._requests[stream_id] = request
         self._spawn(request)
 
-    def _scope(self, headers: list[tuple[bytes, bytes]]) -> dict[str, Any]:
+    def _scope(
+        self, headers: list[tuple[bytes, bytes]], client: tuple[str, int] | None
+    ) -> dict[str, Any]:
         service = self._service
         limit = service.max_header_bytes
         if limit is not None and sum(len(name) + len(value) for name, value in headers) > limit:
             raise BadRequest(431, "the header section is too large")
-        if self._client is None:
-            self._client = client_address(self._quic.get_peer_address())
         return build_scope(
             headers,
             asgi_version=service.asgi_version,
             root_path=service.root_path,
-            server=service.address,
-            client=self._client,
+            server=self._local_address(),
+            client=client,
             state=service.app_state.copy(),
             extensions=service.extensions.copy(),
         )
@@ -209,21 +260,21 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    def _refuse(self, event: HeadersReceived, status: int, text: str) -> None:
-        body = text.encode()
-        self.send_headers(
-            event.stream_id,
-            [
-                (b":status", b"%d" % status),
-                *self.default_headers,
-                (b"content-type", b"text/plain; charset=utf-8"),
-                (b"content-length", b"%d" % len(body)),
-            ],
-            end_stream=False,
-        )
-        self.send_data(event.stream_id, body, end_stream=True)
-        if not event.stream_ended:
-            self.cancel(event.stream_id, ErrorCode.H3_NO_ERROR)
+    def _local_address(self) -> tuple[str, int] | None:
+        """Where the client reached us: the address of this connection's own socket."""
+        if self._transport is None:
+            return None
+        name = self._transport.get_extra_info("sockname")
+        return (str(name[0]), int(name[1]))
+
+    def _refuse(
+        self, event: HeadersReceived, scope: dict[str, Any], status: int, text: str
+    ) -> None:
+        request = Request(self, event.stream_id, scope, access_log=self._service.access_log)
+        if event.stream_ended:
+            request.handle_body(b"", ended=True)
+        request.respond(status, text.encode())
+        self._service.state.total_requests += 1
 
     def request_done(self, stream_id: int) -> None:
         """The application has returned, and the stream has been ended one way or the other."""
@@ -249,13 +300,43 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
             self._unacknowledged.add(stream_id)
         self.transmit()
 
-    def send_data(self, stream_id: int, data: bytes, *, end_stream: bool) -> None:
+    def send_data(self, stream_id: int, data: bytes | memoryview, *, end_stream: bool) -> None:
         """Queues a part of a response's body."""
         assert self._http is not None
         self._http.send_data(stream_id, data, end_stream)
+        self._queued_at_most += len(data)
         if end_stream:
             self._unacknowledged.add(stream_id)
         self.transmit()
+
+    async def drain(self, stream_id: int) -> None:
+        """Waits until the stream, and the connection as a whole, have room for more.
+
+        Raises ``ConnectionResetError`` when the stream is reset meanwhile or the connection ends.
+        """
+        await super().drain(stream_id)
+        few = self._quic.configuration.send_buffer_low
+        while self._is_crowded() and self._quic.get_send_buffer_size(stream_id) > few:
+            waiter = self._loop.create_future()
+            self._crowd_waiters.append(waiter)
+            if self._crowd_poll is None:
+                self._crowd_poll = self._loop.call_later(CROWD_POLL_SECONDS, self._wake_crowd)
+            await waiter
+            await super().drain(stream_id)
+
+    def _is_crowded(self) -> bool:
+        if self._queued_at_most > CONNECTION_QUEUE_HIGH:
+            self._queued_at_most = self._quic.stats()["send_queue_bytes"]
+        return self._queued_at_most > CONNECTION_QUEUE_HIGH
+
+    def _wake_crowd(self) -> None:
+        if self._crowd_poll is not None:
+            self._crowd_poll.cancel()
+            self._crowd_poll = None
+        waiters, self._crowd_waiters = self._crowd_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     def pause_stream(self, stream_id: int) -> None:
         """Stops reading a stream, and with it the client's credit (RFC 9000 section 4.1)."""
@@ -268,7 +349,8 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
 
     def cancel(self, stream_id: int, code: ErrorCode) -> None:
         """Resets what is left of the response, and asks the client to end its request too."""
-        assert self._http is not None
+        if self._http is None:
+            return
         try:
             self._http.cancel_request(stream_id, code)
         except (ConnectionResetError, ValueError):
@@ -280,24 +362,56 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
 
     def shutdown(self) -> None:
         """No new requests; closes as soon as the open ones have been answered."""
-        if self._goaway_id is not None:
+        if self._goaway_id is not None or self._http is None:
             return
         # RFC 9114 section 5.2: the first request that will not be processed.
         self._goaway_id = self._next_request_id
-        if self._http is not None:
-            self._http.send_goaway(self._goaway_id)
-            self.transmit()
-        self._close_if_done()
+        self._http.send_goaway(self._goaway_id)
+        # Closing drops what is queued. Once this is acknowledged, the GOAWAY before it has arrived,
+        # and a request that crossed it has been rejected.
+        self._quic.send_ping(GOAWAY_PING)
+        self.transmit()
+        self._watch_client()
 
     def ping_if_busy(self) -> None:
         """Keeps the connection from idling out while an application is still working."""
         if self._requests:
-            self._quic.send_ping(id(self))
+            self._quic.send_ping(KEEP_ALIVE_PING)
             self.transmit()
 
     def _close_if_done(self) -> None:
-        if self._goaway_id is not None and not self._requests and not self._unacknowledged:
+        if self._goaway_id is None or self._http is None or self._requests:
+            return
+        if self._goaway_arrived and not self._unacknowledged:
             self.close(ErrorCode.H3_NO_ERROR)
+        elif self._linger_until is None:
+            self._linger_until = self._loop.time() + LINGER_MAX_SECONDS
+
+    def _watch_client(self) -> None:
+        stats = self._quic.stats()
+        self._datagrams_received = stats["datagrams_received"]
+        # A probe timeout is about three round trips while the estimate is young, and the client's
+        # delay of acknowledgements (RFC 9002 section 6.2.1).
+        seconds = max(SILENCE_SECONDS, 3 * (3 * stats["rtt"] + 0.025))
+        self._watch = self._loop.call_later(seconds, self._check_client)
+
+    def _check_client(self) -> None:
+        """All that was sent a while ago has to be acknowledged by now, by a client that is there."""
+        if self._http is None:
+            return
+        heard = self._quic.stats()["datagrams_received"] != self._datagrams_received
+        self._silences = 0 if heard else self._silences + 1
+        if self._requests:
+            gone = self._silences >= BUSY_SILENCES
+        else:
+            late = self._linger_until is not None and self._loop.time() >= self._linger_until
+            gone = self._silences > 0 or late
+        if gone:
+            self.close(ErrorCode.H3_NO_ERROR)
+        else:
+            # There may be nothing else to be acknowledged.
+            self.ping_if_busy()
+            self._watch_client()
 
 
 def client_address(address: Any) -> tuple[str, int] | None:

@@ -90,6 +90,8 @@ class HTTP3Listener:
     def __init__(self, service: Service) -> None:
         self.service = service
         self._transports: list[QuicTransport] = []
+        self._keep_alive: asyncio.TimerHandle | None = None
+        self._keep_alive_seconds = 0.0
 
     async def start(self, sockets: list[socket.socket], configuration: QuicConfiguration) -> None:
         """Starts an endpoint on each socket; the endpoints own them from here on."""
@@ -100,14 +102,28 @@ class HTTP3Listener:
                 loop, create_protocol, sock=sock, configuration=configuration
             )
             self._transports.append(transport)
+        # Often enough that two may be lost.
+        self._keep_alive_seconds = configuration.idle_timeout / 3
+        self._keep_alive = loop.call_later(self._keep_alive_seconds, self._ping)
+
+    def _ping(self) -> None:
+        """Until the very end: a graceful stop may take longer than the idle timeout."""
+        for connection in self.service.connections:
+            connection.ping_if_busy()
+        loop = asyncio.get_running_loop()
+        self._keep_alive = loop.call_later(self._keep_alive_seconds, self._ping)
 
     def close(self) -> None:
-        """No new connections; the open ones go on."""
+        """No new connections; the open ones go on until they are told."""
+        self.service.stopping = True
         for transport in self._transports:
             transport.stop_accepting()
 
     async def wait_closed(self) -> None:
         """Ends the endpoints; whatever connections are left are closed at once."""
+        if self._keep_alive is not None:
+            self._keep_alive.cancel()
+            self._keep_alive = None
         for protocol in list(self.service.connections):
             protocol.close(ErrorCode.H3_NO_ERROR, "the server has stopped")
         transports, self._transports = self._transports, []

@@ -6,7 +6,8 @@ requests; connection.py makes it, feeds it, and is what it writes through.
 - Towards the application at most :data:`BODY_HIGH_WATER` bytes (and one event's worth) wait; above
   that the QUIC stream is paused, so the peer's credit runs out and its ``send`` waits.
 - Towards the peer ``send`` returns at once until the stream's send queue is above the high-water
-  mark of the QUIC configuration, then when it has fallen below the low one.
+  mark of the QUIC configuration, or all queues of the connection together are above theirs; then
+  when they have fallen. A body is queued in parts, so that a large one waits in the application.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from uringcore.h3.connection import ErrorCode
 if TYPE_CHECKING:
     from uringcore.server.connection import HTTP3ServerProtocol
 
-__all__ = ["BODY_HIGH_WATER", "Request"]
+__all__ = ["BODY_HIGH_WATER", "PART_BYTES", "Request"]
 
 Message = dict[str, Any]
 Application = Callable[
@@ -32,6 +33,12 @@ Application = Callable[
 
 BODY_HIGH_WATER = 256 * 1024
 """Bytes of request body that may wait for the application before the stream is paused."""
+
+PART_BYTES = 128 * 1024
+"""Bytes of a response's body that are queued before ``send`` looks whether there is room for more."""
+
+# What the access log shows as it is: printable, and neither a quote nor a space, which delimit it.
+LOGGABLE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"\\')
 
 # RFC 9114 section 4.2: these belong to one HTTP/1.1 connection and must not be sent.
 CONNECTION_FIELDS = frozenset(
@@ -59,6 +66,7 @@ class Request:
         "_paused",
         "_scope",
         "_stream_id",
+        "_trailer_fields",
         "_trailers",
         "disconnected",
         "response_complete",
@@ -89,6 +97,7 @@ class Request:
         # The response
         self._content_length: int | None = None
         self._trailers = False
+        self._trailer_fields: list[tuple[bytes, bytes]] = []
         self.response_started = False
         self.response_complete = False
 
@@ -157,17 +166,21 @@ class Request:
 
     def respond(self, status: int, text: bytes) -> None:
         """A whole response of our own, instead of the application's."""
-        self._start(
-            status,
-            [
-                (b"content-type", b"text/plain; charset=utf-8"),
-                (b"content-length", str(len(text)).encode()),
-            ],
-        )
-        if not self._head:
-            self._connection.send_data(self._stream_id, text, end_stream=False)
-            self._content_length = 0
-        self._finish()
+        self._content_length = None
+        self._trailers = False
+        headers = [
+            (b"content-type", b"text/plain; charset=utf-8"),
+            (b"content-length", b"%d" % len(text)),
+        ]
+        try:
+            self._start(status, headers)
+            content = b"" if self._head else text
+            self._connection.send_data(self._stream_id, content, end_stream=True)
+        except ConnectionResetError:
+            # The client went away in this very turn.
+            self.handle_disconnect()
+        else:
+            self._finished()
 
     # ASGI: receive
 
@@ -250,18 +263,20 @@ class Request:
     def _start(self, status: int, headers: Any) -> None:
         if not 200 <= status <= 999:
             raise RuntimeError(f"Invalid HTTP status code {status} for a final response.")
-        # A body is forbidden there (RFC 9110 section 6.4.1), whatever Content-Length says.
-        if status in (204, 304):
-            self._head = True
         fields = [(b":status", b"%d" % status), *self._connection.default_headers]
+        content_length = None
         for name, value in headers:
-            name = bytes(name).lower()
+            name, value = plain_field(name, value)
             if name == b"content-length":
-                self._content_length = int(value)
+                content_length = int(value)
             elif name in CONNECTION_FIELDS:
                 continue
-            fields.append((name, bytes(value)))
+            fields.append((name, value))
         self._connection.send_headers(self._stream_id, fields, end_stream=False)
+        self._content_length = content_length
+        # Content is forbidden there (RFC 9110 section 6.4.1), whatever Content-Length says.
+        if status in (204, 304):
+            self._head = True
         self.response_started = True
         self._continue_wanted = False
         if self._access_log:
@@ -272,11 +287,11 @@ class Request:
         client = scope["client"]
         path = quote(scope["path"])
         if scope["query_string"]:
-            path += "?" + scope["query_string"].decode("ascii")
+            path += "?" + quote(scope["query_string"], safe=LOGGABLE)
         access_logger.info(
             '%s - "%s %s HTTP/%s" %d',
             f"{client[0]}:{client[1]}" if client else "",
-            scope["method"],
+            quote(scope["method"], safe=LOGGABLE),
             path,
             scope["http_version"],
             status,
@@ -293,6 +308,10 @@ class Request:
             if self._content_length and not more_body:
                 raise RuntimeError("Response content shorter than Content-Length")
         last = not more_body and not self._trailers
+        if len(body) > PART_BYTES:
+            body = bytes(await self._send_parts(body))
+            if self.disconnected:
+                return
         if body or last:
             self._connection.send_data(self._stream_id, bytes(body), end_stream=last)
         if last:
@@ -300,16 +319,27 @@ class Request:
         elif body:
             await self._connection.drain(self._stream_id)
 
-    def _send_trailers(self, message: Message) -> None:
-        fields = [(bytes(name).lower(), bytes(value)) for name, value in message["headers"]]
-        last = not message.get("more_trailers", False)
-        if not last:
-            raise RuntimeError("HTTP/3 has one trailer section: more_trailers must be False")
-        self._connection.send_headers(self._stream_id, fields, end_stream=True)
-        self._finished()
+    async def _send_parts(self, body: bytes) -> memoryview:
+        """Queues as the client takes it all but the last part, which is returned."""
+        rest = memoryview(body)
+        while len(rest) > PART_BYTES and not self.disconnected:
+            self._connection.send_data(self._stream_id, rest[:PART_BYTES], end_stream=False)
+            rest = rest[PART_BYTES:]
+            await self._connection.drain(self._stream_id)
+        return rest
 
-    def _finish(self) -> None:
-        self._connection.send_data(self._stream_id, b"", end_stream=True)
+    def _send_trailers(self, message: Message) -> None:
+        """Gathers: ASGI may give the trailers in several messages, HTTP/3 has one section."""
+        for name, value in message["headers"]:
+            name, value = plain_field(name, value)
+            if name not in CONNECTION_FIELDS:
+                self._trailer_fields.append((name, value))
+        if message.get("more_trailers", False):
+            return
+        if self._trailer_fields and not self._head:
+            self._connection.send_headers(self._stream_id, self._trailer_fields, end_stream=True)
+        else:
+            self._connection.send_data(self._stream_id, b"", end_stream=True)
         self._finished()
 
     def _finished(self) -> None:
@@ -319,3 +349,8 @@ class Request:
             self._body.clear()
             self._connection.cancel(self._stream_id, ErrorCode.H3_NO_ERROR)
         self._wake()
+
+
+def plain_field(name: Any, value: Any) -> tuple[bytes, bytes]:
+    """A field as HTTP/3 wants it: lower case, no white space around (RFC 9110 section 5.5)."""
+    return bytes(name).lower(), bytes(value).strip(b" \t")

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
-__all__ = ["BadRequest", "build_scope", "tls_extension"]
+__all__ = ["BadRequest", "build_scope", "refused_scope", "tls_extension"]
 
 Fields = list[tuple[bytes, bytes]]
 
@@ -45,10 +45,10 @@ def build_scope(
     """The scope of one request.
 
     Raises :class:`BadRequest` for a request that is well-formed HTTP/3 but not one that an ASGI
-    application can be asked: a CONNECT (RFC 9110 section 9.3.6), plain or extended.
+    application can be asked: a CONNECT (RFC 9110 section 9.3.6), plain or extended, or a request
+    for another scheme than that of this connection.
     """
     method = path = authority = None
-    scheme = b"https"
     headers: Fields = []
     cookies: list[bytes] = []
     has_host = False
@@ -67,7 +67,10 @@ def build_scope(
         elif name == b":authority":
             authority = value
         elif name == b":scheme":
-            scheme = value
+            # The client's word only. An application trusts it, for secure cookies and the like, so
+            # it is told what the connection is. Some clients say "http" for what they were given.
+            if value.lower() not in (b"https", b"http"):
+                raise BadRequest(400, "the scheme is not https")
         elif name == b":protocol":
             raise BadRequest(501, "extended CONNECT is not supported")
     if method is None or method == b"CONNECT":
@@ -94,15 +97,34 @@ def build_scope(
         "http_version": "3",
         "server": server,
         "client": client,
-        "scheme": scheme.decode("ascii", "replace"),
+        "scheme": "https",
         "method": method.decode("ascii", "replace"),
         "root_path": root_path,
         "path": root_path + text_path,
-        "raw_path": root_path.encode("ascii") + raw_path,
+        "raw_path": encode_path(root_path) + raw_path,
         "query_string": query,
         "headers": headers,
         "state": state,
         "extensions": extensions,
+    }
+
+
+def encode_path(path: str) -> bytes:
+    """The path as it would have been in the request: ASCII as it is, the rest escaped."""
+    return path.encode("ascii") if path.isascii() else quote(path).encode("ascii")
+
+
+def refused_scope(fields: Iterable[tuple[bytes, bytes]], *, client: Any) -> dict[str, Any]:
+    """What a response to a request without a proper scope needs: its method, and names to log."""
+    given = {name: value.decode("latin-1") for name, value in fields if name[:1] == b":"}
+    path, _, query = given.get(b":path", "").partition("?")
+    return {
+        "method": given.get(b":method", "-"),
+        "path": path or given.get(b":authority", ""),
+        "query_string": query.encode("latin-1"),
+        "client": client,
+        "http_version": "3",
+        "headers": [],
     }
 
 

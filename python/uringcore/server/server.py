@@ -104,7 +104,6 @@ class Server(UvicornServer):
     async def _start_http3(self, udp: list[socket.socket]) -> None:
         config = self.config
         assert config.quic is not None
-        address = udp[0].getsockname()
         extensions: dict[str, Any] = dict(EXTENSIONS)
         extensions["tls"] = tls_extension(config.server_certificate_pem)
         header_limit: int | None = config.http3_max_header_bytes
@@ -116,7 +115,6 @@ class Server(UvicornServer):
             app_state=self.lifespan.state,
             asgi_version=config.asgi_version,
             root_path=config.root_path,
-            address=(str(address[0]), int(address[1])),
             extensions=extensions,
             access_log=config.access_log and logging.getLogger("uvicorn.access").hasHandlers(),
             limit_concurrency=config.limit_concurrency,
@@ -138,13 +136,8 @@ class Server(UvicornServer):
     async def on_tick(self, counter: int) -> bool:
         """Called by uvicorn ten times a second."""
         should_exit = await super().on_tick(counter)
-        if self._listener is not None:
-            if counter % 10 == 0:
-                self._update_default_headers()
-            ticks = max(1, int(self.config.http3_idle_timeout * 10 / 3))
-            if counter % ticks == 0:
-                for connection in self._listener.service.connections:
-                    connection.ping_if_busy()
+        if self._listener is not None and counter % 10 == 0:
+            self._update_default_headers()
         return should_exit
 
     def _update_default_headers(self) -> None:

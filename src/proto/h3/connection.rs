@@ -3,7 +3,7 @@
 //! Here: both queues, the life of requests, datagrams in, and how a fault of the peer is answered.
 //! Commands are in `send.rs`, one stream's receiving half in `request.rs`.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use bytes::{Buf, Bytes};
 
@@ -58,6 +58,9 @@ pub struct Connection {
     blocked_bytes: usize,
     /// The lowest request stream that the peer (or we, as client) has not used yet.
     pub(super) next_request_id: u64,
+    /// Request streams below that one of which the client has sent nothing yet; at most
+    /// [`SKIPPED_MAX`], the oldest forgotten first.
+    skipped: BTreeSet<u64>,
     pub(super) goaway_sent: Option<u64>,
     pub(super) goaway_received: Option<u64>,
     pub(super) peer_max_push_id: Option<u64>,
@@ -102,6 +105,7 @@ impl Connection {
             blocked: VecDeque::new(),
             blocked_bytes: 0,
             next_request_id: 0,
+            skipped: BTreeSet::new(),
             goaway_sent: None,
             goaway_received: None,
             peer_max_push_id: None,
@@ -348,16 +352,31 @@ impl Connection {
             return Ok(true);
         }
         if self.role == Role::Server {
+            self.mark_used(stream_id);
             if self.goaway_sent.is_some_and(|limit| stream_id >= limit) {
                 // RFC 9114 section 5.2: the client may retry it elsewhere.
                 self.abort(stream_id, Code::H3_REQUEST_REJECTED, true, !fin);
                 return Ok(false);
             }
-            self.next_request_id = self.next_request_id.max(stream_id + 4);
         }
         self.requests
             .insert(stream_id, RequestStream::new(stream_id));
         Ok(true)
+    }
+
+    /// Notes that something arrived on a request stream of the client's; true for the first time.
+    fn mark_used(&mut self, stream_id: u64) -> bool {
+        if stream_id < self.next_request_id {
+            return self.skipped.remove(&stream_id);
+        }
+        let reach = 4 * SKIPPED_MAX as u64;
+        let first = self.next_request_id.max(stream_id.saturating_sub(reach));
+        self.skipped.extend((first..stream_id).step_by(4));
+        while self.skipped.len() > SKIPPED_MAX {
+            self.skipped.pop_first();
+        }
+        self.next_request_id = stream_id + 4;
+        true
     }
 
     /// Runs one step of a stream's receiving half and deals with what comes of it.
@@ -455,11 +474,11 @@ impl Connection {
         let Some(mut stream) = self.requests.remove(&stream_id) else {
             if self.role == Role::Server
                 && frame::is_client_bidi(stream_id)
-                && stream_id >= self.next_request_id
+                && self.mark_used(stream_id)
             {
                 // A request of which nothing arrived: nothing will be answered (RFC 9114 section
-                // 4.1).
-                self.next_request_id = stream_id + 4;
+                // 4.1), and the client gets its credit back only when our side has ended too. Of a
+                // stream that was used before, our side has ended.
                 self.abort(stream_id, Code::H3_REQUEST_INCOMPLETE, true, false);
             }
             return;
@@ -546,6 +565,7 @@ impl Connection {
         // Nothing of the streams will be used again.
         self.requests = StreamMap::default();
         self.uni = StreamMap::default();
+        self.skipped = BTreeSet::new();
         self.blocked = VecDeque::new();
         self.blocked_bytes = 0;
     }
@@ -561,6 +581,10 @@ pub(super) fn closed_critical_stream() -> ConnectionError {
 
 /// Room for our QPACK encoder's table, if the peer allows as much.
 const ENCODER_TABLE_CAPACITY: usize = 4096;
+
+/// How many unused request streams are remembered: more than QUIC's usual limit on open ones. The
+/// reset of one that was forgotten is not answered, and its credit stays out.
+const SKIPPED_MAX: usize = 1024;
 
 /// How many given-up streams are remembered. It matters only for a QUIC layer that delivers data
 /// after STOP_SENDING.

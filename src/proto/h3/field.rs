@@ -1,10 +1,12 @@
 //! Field validation: what makes a message malformed (RFC 9114 sections 4.1.2, 4.2 and 4.3), for
 //! what is received and for what is sent.
 //!
-//! Not here: the order of frames and the count of content, which need a stream's state
-//! (`request.rs`).
+//! Not here: the grammar of the request's pseudo-header fields (`target.rs`); the order of frames
+//! and the count of content, which need a stream's state (`request.rs`).
 
 use std::borrow::Cow;
+
+use super::target;
 
 /// Why a field section is malformed.
 pub type Reason = Cow<'static, str>;
@@ -35,6 +37,16 @@ impl ResponseHead {
     pub fn is_interim(&self) -> bool {
         self.status < 200
     }
+
+    /// Whether `content-length` may not be sent in the response (RFC 9110 section 8.6). It may to
+    /// HEAD and in 304, where it tells of another response's content.
+    pub fn is_without_content(&self, request: Method) -> bool {
+        match self.status {
+            100..=199 | 204 => true,
+            200..=299 => request == Method::Connect,
+            _ => false,
+        }
+    }
 }
 
 /// Validates a request header section (RFC 9114 section 4.3.1; RFC 9220 section 3 for `:protocol`).
@@ -44,11 +56,9 @@ where
     V: AsRef<[u8]>,
 {
     let section = Section::read(fields, Kind::Request)?;
-    let method = section.method.ok_or("pseudo-header :method is missing")?;
-    if method.is_empty() {
-        return Err("pseudo-header :method is empty".into());
-    }
-    let method = match method {
+    let name = section.method.ok_or("pseudo-header :method is missing")?;
+    target::check_method(name)?;
+    let method = match name {
         b"CONNECT" => Method::Connect,
         b"HEAD" => Method::Head,
         _ => Method::Other,
@@ -61,11 +71,14 @@ where
         if section.authority.is_none_or(<[u8]>::is_empty) {
             return Err("a CONNECT request needs :authority".into());
         }
+        if let Some(authority) = section.agreed_authority()? {
+            target::check_authority(authority, false)?;
+        }
     } else {
         if method != Method::Connect && section.protocol.is_some() {
             return Err("pseudo-header :protocol is only for CONNECT".into());
         }
-        section.validate_target()?;
+        section.validate_target(name == b"OPTIONS")?;
     }
     Ok(RequestHead {
         method,
@@ -105,6 +118,28 @@ where
     V: AsRef<[u8]>,
 {
     Section::read(fields, Kind::Trailers).map(|_| ())
+}
+
+/// The field lines as they are sent: white space around the values of regular fields is none of
+/// theirs (RFC 9110 section 5.5), so the application's is left out. What is received with it is
+/// malformed.
+pub fn trimmed<N, V>(fields: &[(N, V)]) -> Vec<(&[u8], &[u8])>
+where
+    N: AsRef<[u8]>,
+    V: AsRef<[u8]>,
+{
+    fields
+        .iter()
+        .map(|(name, value)| {
+            let (name, mut value) = (name.as_ref(), value.as_ref());
+            if name.first() != Some(&b':') {
+                while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+                    value = rest;
+                }
+            }
+            (name, value)
+        })
+        .collect()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -188,7 +223,14 @@ impl<'a> Section<'a> {
                     return Err("content-length is included twice with different values".into());
                 }
             }
-            b"host" => self.host = Some(value),
+            // RFC 9110 section 7.2: one host, or the request is for nobody. In a response the field
+            // means nothing.
+            b"host" if kind == Kind::Request => {
+                let previous = self.host.replace(value);
+                if previous.is_some() {
+                    return Err("field host is included twice".into());
+                }
+            }
             // RFC 9114 section 4.2: TE may say "trailers" in a request, and nothing else.
             b"te" if kind == Kind::Request && value.eq_ignore_ascii_case(b"trailers") => {}
             b"te" if kind == Kind::Request => {
@@ -204,30 +246,39 @@ impl<'a> Section<'a> {
     }
 
     /// What a request that has a target URI needs (RFC 9114 section 4.3.1).
-    fn validate_target(&self) -> Result<(), Reason> {
+    fn validate_target(&self, is_options: bool) -> Result<(), Reason> {
         let scheme = self.scheme.ok_or("pseudo-header :scheme is missing")?;
         let path = self.path.ok_or("pseudo-header :path is missing")?;
-        if self.protocol.is_some() && self.authority.is_none() {
-            return Err("an extended CONNECT request needs :authority".into());
+        target::check_scheme(scheme)?;
+        if let Some(protocol) = self.protocol {
+            target::check_protocol(protocol)?;
+            if self.authority.is_none() {
+                return Err("an extended CONNECT request needs :authority".into());
+            }
         }
-        if scheme == b"http" || scheme == b"https" {
-            let authority = self
-                .authority
-                .or(self.host)
-                .ok_or("neither :authority nor host is present")?;
+        let authority = self.agreed_authority()?;
+        if target::has_mandatory_authority(scheme) {
+            let authority = authority.ok_or("neither :authority nor host is present")?;
             if authority.is_empty() {
-                return Err("pseudo-header :authority is empty".into());
+                return Err("the authority is empty".into());
             }
-            if path.is_empty() {
-                return Err("pseudo-header :path is empty".into());
+            target::check_authority(authority, false)?;
+            target::check_absolute_path(path, is_options)
+        } else {
+            target::check_authority(authority.unwrap_or_default(), true)?;
+            target::check_path(path)
+        }
+    }
+
+    /// `:authority`, or `host` where that is missing. Where both are present they say the same (RFC
+    /// 9114 section 4.3.1), byte for byte: whoever looks at one of them sees what the other says.
+    fn agreed_authority(&self) -> Result<Option<&'a [u8]>, Reason> {
+        match (self.authority, self.host) {
+            (Some(authority), Some(host)) if authority != host => {
+                Err(":authority and host differ".into())
             }
+            (authority, host) => Ok(authority.or(host)),
         }
-        if let (Some(authority), Some(host)) = (self.authority, self.host)
-            && authority != host
-        {
-            return Err(":authority and host differ".into());
-        }
-        Ok(())
     }
 }
 
@@ -286,7 +337,7 @@ fn named(what: &str, name: &[u8], reason: &str) -> Reason {
 }
 
 /// tchar without the upper-case letters.
-static NAME_BYTES: [bool; 256] = {
+pub(super) static NAME_BYTES: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
     while byte < 256 {

@@ -3,7 +3,8 @@
 //! - `connection`: [`Connection`], its queues and streams. Start here.
 //! - `send`: its commands. `control`: what the peer's unidirectional streams do to it.
 //! - `request`, `uni`: what arrives on one stream.
-//! - `field`: what makes a message malformed. `settings`, `frame`, `varint`: what is on the wire.
+//! - `field`, `target`: what makes a message malformed. `settings`, `frame`, `varint`: what is on
+//!   the wire.
 //! - `qpack`: field compression.
 //! - `event`, `error`: what comes out, and what can go wrong.
 //!
@@ -21,6 +22,7 @@ mod request;
 mod send;
 pub mod settings;
 mod stream_map;
+mod target;
 mod uni;
 pub mod varint;
 

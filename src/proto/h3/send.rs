@@ -16,6 +16,10 @@ impl Connection {
     /// Sends a header section: a request, an interim or final response, or trailers, whichever is
     /// next on the stream.
     ///
+    /// White space around the values of regular fields is not part of them (RFC 9110 section 5.5)
+    /// and left out. So is `content-length` in a response that cannot have content: an interim one,
+    /// 204, and 2xx to CONNECT (RFC 9110 section 8.6).
+    ///
     /// # Errors
     ///
     /// [`LocalError::InvalidField`] if the message would be malformed (RFC 9114 section 4.1.2),
@@ -32,13 +36,22 @@ impl Connection {
         N: AsRef<[u8]>,
         V: AsRef<[u8]>,
     {
+        self.send_field_section(stream_id, field::trimmed(fields), fin)
+    }
+
+    fn send_field_section(
+        &mut self,
+        stream_id: u64,
+        mut fields: Vec<(&[u8], &[u8])>,
+        fin: bool,
+    ) -> Result<(), LocalError> {
         self.check_open(stream_id)?;
         let known = self
             .requests
             .get(&stream_id)
             .map(|stream| (stream.send, stream.method));
         let (next, method) = match known {
-            Some((Half::Head, method)) => self.check_head(fields, method, fin)?,
+            Some((Half::Head, method)) => self.check_head(&mut fields, method, fin)?,
             Some((Half::Body, method)) => {
                 if method == Method::Connect {
                     // RFC 9114 section 4.4.
@@ -46,7 +59,7 @@ impl Connection {
                         "a CONNECT stream has no trailers",
                     ));
                 }
-                field::validate_trailers(fields).map_err(invalid_field)?;
+                field::validate_trailers(&fields).map_err(invalid_field)?;
                 (Half::Trailers, method)
             }
             Some((Half::Trailers | Half::Done, _)) => {
@@ -54,10 +67,10 @@ impl Connection {
                     "HEADERS frame is not allowed in this state",
                 ));
             }
-            None => self.check_new_request(stream_id, fields)?,
+            None => self.check_new_request(stream_id, &mut fields)?,
         };
-        self.check_field_section_size(fields)?;
-        let frame = self.encode_headers(stream_id, fields);
+        self.check_field_section_size(&fields)?;
+        let frame = self.encode_headers(stream_id, &fields);
         self.flush_encoder();
         self.outputs.push_back(Output::Write {
             stream_id,
@@ -207,7 +220,10 @@ impl Connection {
     /// begun.
     pub fn next_goaway_id(&self) -> u64 {
         match self.role {
-            Role::Server => self.next_request_id,
+            // An earlier GOAWAY's cannot be exceeded.
+            Role::Server => self
+                .goaway_sent
+                .map_or(self.next_request_id, |sent| sent.min(self.next_request_id)),
             Role::Client => 0,
         }
     }
@@ -270,21 +286,20 @@ impl Connection {
     }
 
     /// The first header section of our side of a stream: what state it leads to.
-    fn check_head<N, V>(
+    fn check_head(
         &self,
-        fields: &[(N, V)],
+        fields: &mut Vec<(&[u8], &[u8])>,
         method: Method,
         fin: bool,
-    ) -> Result<(Half, Method), LocalError>
-    where
-        N: AsRef<[u8]>,
-        V: AsRef<[u8]>,
-    {
+    ) -> Result<(Half, Method), LocalError> {
         if self.role == Role::Client {
             let head = field::validate_request(fields).map_err(invalid_field)?;
             return Ok((Half::Body, head.method));
         }
         let head = field::validate_response(fields).map_err(invalid_field)?;
+        if head.content_length.is_some() && head.is_without_content(method) {
+            fields.retain(|(name, _)| *name != b"content-length");
+        }
         if !head.is_interim() {
             // A CONNECT that is refused has an ordinary response, but its request stays without
             // content.
@@ -299,15 +314,11 @@ impl Connection {
         Ok((Half::Head, method))
     }
 
-    fn check_new_request<N, V>(
-        &mut self,
+    fn check_new_request(
+        &self,
         stream_id: u64,
-        fields: &[(N, V)],
-    ) -> Result<(Half, Method), LocalError>
-    where
-        N: AsRef<[u8]>,
-        V: AsRef<[u8]>,
-    {
+        fields: &mut Vec<(&[u8], &[u8])>,
+    ) -> Result<(Half, Method), LocalError> {
         if self.role == Role::Server {
             return Err(LocalError::FrameUnexpected(
                 "there is no request to respond to on this stream",
@@ -320,11 +331,7 @@ impl Connection {
     }
 
     /// RFC 9114 section 4.2.2.
-    fn check_field_section_size<N, V>(&self, fields: &[(N, V)]) -> Result<(), LocalError>
-    where
-        N: AsRef<[u8]>,
-        V: AsRef<[u8]>,
-    {
+    fn check_field_section_size(&self, fields: &[(&[u8], &[u8])]) -> Result<(), LocalError> {
         let max = self
             .peer_settings
             .as_ref()
@@ -332,7 +339,7 @@ impl Connection {
         let Some(max) = max else { return Ok(()) };
         let size: usize = fields
             .iter()
-            .map(|(name, value)| name.as_ref().len() + value.as_ref().len() + FIELD_OVERHEAD)
+            .map(|(name, value)| name.len() + value.len() + FIELD_OVERHEAD)
             .sum();
         if size as u64 > max {
             return Err(LocalError::FieldSectionTooLarge {
@@ -343,15 +350,11 @@ impl Connection {
         Ok(())
     }
 
-    fn encode_headers<N, V>(&mut self, stream_id: u64, fields: &[(N, V)]) -> Bytes
-    where
-        N: AsRef<[u8]>,
-        V: AsRef<[u8]>,
-    {
+    fn encode_headers(&mut self, stream_id: u64, fields: &[(&[u8], &[u8])]) -> Bytes {
         self.section.clear();
         let mut section = self.encoder.section(stream_id, &mut self.section);
         for (name, value) in fields {
-            section.field(name.as_ref(), value.as_ref());
+            section.field(name, value);
         }
         let mut prefix = Vec::with_capacity(2);
         section.finish(&mut prefix);

@@ -154,7 +154,9 @@ impl Connection {
     /// Abandons our side of a stream (RFC 9000 section 3.1). What is still queued is dropped.
     pub fn reset_stream(&mut self, stream_id: u64, error_code: u64) -> Result<(), StreamError> {
         self.check_open()?;
-        self.streams.reset(&mut self.quinn, stream_id, error_code)
+        self.streams.reset(&mut self.quinn, stream_id, error_code)?;
+        self.tell_abandoned();
+        Ok(())
     }
 
     /// Asks the peer to send no more (RFC 9000 section 3.5). Nothing more is read.
@@ -179,7 +181,7 @@ impl Connection {
     }
 
     /// A stream whose queue grew above `high` bytes yields `StreamWritable` when it is at `low` or
-    /// below.
+    /// below, or `StreamAbandoned` when it is reset before that.
     pub fn set_watermarks(&mut self, high: usize, low: usize) {
         self.streams.set_watermarks(high, low);
     }
@@ -191,7 +193,8 @@ impl Connection {
             .set_priority(&mut self.quinn, stream_id, priority)
     }
 
-    /// Queues an unreliable datagram (RFC 9221).
+    /// Queues an unreliable datagram (RFC 9221). When the queue is full the oldest ones make room:
+    /// of data that may be lost the newest is worth most. `stats` counts them.
     pub fn send_datagram(&mut self, data: Bytes) -> Result<(), DatagramError> {
         if self.phase == Phase::Closed {
             return Err(DatagramError::Closed);
@@ -468,9 +471,16 @@ impl Connection {
                         error_code,
                     });
                 }
+                self.tell_abandoned();
             }
             // Waiting streams are opened before every transmission.
             StreamEvent::Available { .. } => {}
+        }
+    }
+
+    fn tell_abandoned(&mut self) {
+        for stream_id in self.streams.take_abandoned() {
+            self.push(Event::StreamAbandoned { stream_id });
         }
     }
 

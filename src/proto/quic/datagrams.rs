@@ -84,12 +84,14 @@ impl DatagramQueue {
         if data.len() > max {
             return Err(DatagramError::TooLarge { max });
         }
-        let cost = data.len() + OVERHEAD;
-        if self.bytes + cost > self.bytes_max {
-            return Err(DatagramError::Full);
-        }
-        self.bytes += cost;
+        self.bytes += data.len() + OVERHEAD;
         self.queue.push_back(data);
+        while self.bytes > self.bytes_max
+            && let Some(oldest) = self.queue.pop_front()
+        {
+            self.bytes -= oldest.len() + OVERHEAD;
+            self.dropped += 1;
+        }
         Ok(())
     }
 

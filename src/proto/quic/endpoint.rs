@@ -81,6 +81,8 @@ pub struct Endpoint {
     quinn: quinn::Endpoint,
     settings: EndpointSettings,
     server: Option<ServerSetup>,
+    /// New connections are answered with CONNECTION_REFUSED.
+    is_refusing: bool,
     connections: Slab<Entry>,
     /// The state machine's handle to our index.
     by_handle: Vec<Option<usize>>,
@@ -138,6 +140,7 @@ impl Endpoint {
             quinn: quinn::Endpoint::new(Arc::new(config), server_config, allow_mtud, None),
             settings,
             server,
+            is_refusing: false,
             connections: Slab::new(),
             by_handle: Vec::new(),
             generation: 0,
@@ -153,11 +156,18 @@ impl Endpoint {
         }
     }
 
-    /// What new connections are accepted with. `None` accepts no more; those that exist live on.
+    /// What new connections are accepted with. With `None` their packets are ignored, as if nobody
+    /// were there; connections that exist live on.
     pub fn set_server(&mut self, server: Option<ServerSetup>) {
         self.quinn
             .set_server_config(server.as_ref().map(|setup| setup.config.clone()));
         self.server = server;
+    }
+
+    /// From now on a server answers new connections with CONNECTION_REFUSED (RFC 9000 section 5.2.2),
+    /// so that clients need not wait to learn it; connections that exist live on.
+    pub fn refuse_incoming(&mut self) {
+        self.is_refusing = true;
     }
 
     /// How many datagrams of a connection may go into one batch; 1 switches batches off.
@@ -397,7 +407,7 @@ impl Endpoint {
             self.quinn.ignore(incoming);
             return;
         };
-        if self.connections.len() >= self.settings.max_connections {
+        if self.is_refusing || self.connections.len() >= self.settings.max_connections {
             self.stats.incoming_refused += 1;
             let transmit = self.quinn.refuse(incoming, &mut self.scratch);
             return self.respond(transmit);

@@ -38,8 +38,10 @@ impl std::error::Error for ConnectError {}
 /// Why a stream command was not carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamError {
-    /// The peer has not opened this stream, or it is over and forgotten.
+    /// The peer has not opened this stream.
     Unknown,
+    /// Both directions of the stream have ended, and it is forgotten.
+    Over,
     /// The stream has no such direction for us: sending on the peer's unidirectional stream, or
     /// receiving on our own.
     WrongDirection,
@@ -57,6 +59,7 @@ impl fmt::Display for StreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unknown => "the stream is not open",
+            Self::Over => "the stream is over",
             Self::WrongDirection => "the stream does not go in this direction",
             Self::Finished => "the stream is already finished",
             Self::Reset => "the stream was reset",
@@ -75,8 +78,6 @@ pub enum DatagramError {
     TooLarge { max: usize },
     /// One of the two sides has DATAGRAM frames switched off (RFC 9221 section 3).
     Unsupported,
-    /// The queue is full. Try again after packets were sent.
-    Full,
     /// The connection is closed.
     Closed,
 }
@@ -86,7 +87,6 @@ impl fmt::Display for DatagramError {
         match self {
             Self::TooLarge { max } => write!(f, "a datagram may have at most {max} bytes now"),
             Self::Unsupported => f.write_str("datagrams are not supported on this connection"),
-            Self::Full => f.write_str("the datagram send queue is full"),
             Self::Closed => f.write_str("the connection is closed"),
         }
     }

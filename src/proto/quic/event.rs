@@ -34,6 +34,9 @@ pub enum Event {
     StopSending { stream_id: u64, error_code: u64 },
     /// The send queue fell to the low watermark after it had been above the high one.
     StreamWritable { stream_id: u64 },
+    /// Our side of the stream was reset, by whomever, while its send queue was above the high
+    /// watermark or on its way down from there: `StreamWritable` will not come.
+    StreamAbandoned { stream_id: u64 },
     /// Our FIN and all data before it were acknowledged.
     StreamFinished { stream_id: u64 },
     /// One DATAGRAM frame (RFC 9221).

@@ -35,6 +35,11 @@ impl OwnStreams {
             .extend(parts.into_iter().filter(|part| !part.is_empty()));
         true
     }
+
+    /// Whether `index` was ever taken into use.
+    pub fn was_claimed(&self, index: u64) -> bool {
+        index < self.next && !self.skipped.iter().any(|range| range.contains(&index))
+    }
 }
 
 #[cfg(test)]
@@ -45,7 +50,9 @@ mod tests {
     fn every_index_is_claimed_once_in_any_order() {
         let mut own = OwnStreams::default();
         for index in [5, 0, 3, 1_000_000_000_000, 4, 7, 6, 1, 2] {
+            assert!(!own.was_claimed(index), "{index} before");
             assert!(own.claim(index), "{index}");
+            assert!(own.was_claimed(index), "{index} after");
             assert!(!own.claim(index), "{index} again");
         }
         assert_eq!(own.next, 1_000_000_000_001);

@@ -27,7 +27,8 @@ pub struct ConnectionStats {
     pub stream_frames_received: u64,
     pub datagram_frames_sent: u64,
     pub datagram_frames_received: u64,
-    /// DATAGRAM frames that were queued before the handshake and turned out not to be sendable.
+    /// DATAGRAM frames that were queued and never sent: the oldest, when the queue was full, and
+    /// those that turned out not to be sendable once the handshake was complete.
     pub datagram_frames_dropped: u64,
 }
 
@@ -67,7 +68,8 @@ pub struct EndpointStats {
     pub connections_opened: u64,
     pub connections_accepted: u64,
     pub connections_closed: u64,
-    /// Incoming connections that were refused because of `max_connections`.
+    /// Incoming connections that were refused: because of `max_connections`, or because the host
+    /// takes no more.
     pub incoming_refused: u64,
     /// Incoming connections that were asked to prove their address.
     pub incoming_retried: u64,

@@ -24,6 +24,10 @@ pub(super) struct Streams {
     table: FxHashMap<u64, Stream>,
     /// Our own streams, per direction.
     own: [OwnStreams; 2],
+    /// How many streams the peer has opened, per direction.
+    peers_opened: [u64; 2],
+    /// Streams that were given up while somebody may have waited for their queue to fall.
+    abandoned: Vec<u64>,
     /// Streams with data or a FIN to hand over, that nothing is known to hold back.
     ready: Vec<u64>,
     /// Counts visits, so that those who were served last come last.
@@ -49,6 +53,8 @@ impl Streams {
             side,
             table: FxHashMap::default(),
             own: [OwnStreams::default(), OwnStreams::default()],
+            peers_opened: [0; 2],
+            abandoned: Vec::new(),
             ready: Vec::new(),
             clock: 0,
             high_water: HIGH_WATER,
@@ -134,9 +140,11 @@ impl Streams {
             return Err(StreamError::WrongDirection);
         }
         let waiting = self.is_own(id) && index(id) >= self.own[dir(id) as usize].opened;
-        let stream = self.table.get_mut(&id).ok_or(StreamError::Unknown)?;
+        let Some(stream) = self.table.get_mut(&id) else {
+            return Err(self.missing(id));
+        };
         if !stream.receive.open {
-            return Err(StreamError::Unknown);
+            return Err(StreamError::Over);
         }
         stream.receive.open = false;
         match waiting {
@@ -184,6 +192,8 @@ impl Streams {
 
     /// The peer opened this stream.
     pub fn accepted(&mut self, id: u64) {
+        let opened = &mut self.peers_opened[dir(id) as usize];
+        *opened = (*opened).max(index(id) + 1);
         let sends = dir(id) == Dir::Bi;
         let state = if sends {
             SendState::Open
@@ -392,14 +402,29 @@ impl Streams {
         if is_own && !self.table.contains_key(&id) {
             self.create_own(id)?;
         }
+        if !self.table.contains_key(&id) {
+            return Err(self.missing(id));
+        }
         self.table.get_mut(&id).ok_or(StreamError::Unknown)
+    }
+
+    /// Why a stream is not in the table: it never was, or no longer is.
+    fn missing(&self, id: u64) -> StreamError {
+        let was_there = match self.is_own(id) {
+            true => self.own[dir(id) as usize].was_claimed(index(id)),
+            false => index(id) < self.peers_opened[dir(id) as usize],
+        };
+        match was_there {
+            true => StreamError::Over,
+            false => StreamError::Unknown,
+        }
     }
 
     fn create_own(&mut self, id: u64) -> Result<(), StreamError> {
         let dir = dir(id);
         let own = &mut self.own[dir as usize];
         if !own.claim(index(id)) {
-            return Err(StreamError::Finished);
+            return Err(StreamError::Over);
         }
         let state = match index(id) < own.opened {
             true => SendState::Open,
@@ -437,9 +462,16 @@ impl Streams {
         };
         self.queued_bytes -= stream.send.queue.len();
         stream.send.queue.clear();
-        stream.send.above_high_water = false;
         stream.send.state = SendState::Reset;
+        if std::mem::take(&mut stream.send.above_high_water) {
+            self.abandoned.push(id);
+        }
         self.forget_if_over(id);
+    }
+
+    /// The streams whose `StreamWritable` will not come, each once.
+    pub fn take_abandoned(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.abandoned)
     }
 
     fn forget_if_over(&mut self, id: u64) {

@@ -485,6 +485,28 @@ fn too_many_blocked_streams_are_an_error() {
 }
 
 #[test]
+fn a_blocked_section_keeps_the_insert_count_that_it_came_with() {
+    // A table of two entries: encoded counts repeat after four insertions.
+    let mut decoder = decoder(64, 16);
+    assert_eq!(
+        decoder.decode(0, b"\x02\x00\x80"),
+        Ok(Decoded::Blocked {
+            required_insert_count: 1
+        })
+    );
+    // Five insertions at once, which no honest encoder would do while the section is unacknowledged.
+    decoder
+        .handle_encoder_stream(b"\x3f\x21\x41a\x01b\x00\x00\x00\x00")
+        .unwrap();
+    assert_eq!(decoder.insert_count(), 5);
+    let evicted = decoder.decode(0, b"\x02\x00\x80");
+    assert_eq!(
+        connection_code(evicted.unwrap_err()),
+        Code::QPACK_DECOMPRESSION_FAILED
+    );
+}
+
+#[test]
 fn a_section_that_unfolds_too_far_ends_its_stream_only() {
     let mut decoder = Decoder::new(DecoderSettings {
         max_table_capacity: 4096,

@@ -73,6 +73,30 @@ fn connections_beyond_the_limit_are_refused() {
 }
 
 #[test]
+fn a_server_that_takes_no_more_refuses_at_once_and_keeps_what_it_has() {
+    for retry in [false, true] {
+        let server = ServerSettings {
+            retry,
+            ..server_settings()
+        };
+        let mut pair = Pair::new(client_settings(), server);
+        let (client, server) = pair.establish();
+        pair.server.endpoint.refuse_incoming();
+        let begin = pair.now;
+        let late = pair.connect();
+        pair.run_until("the refusal", |pair| pair.client.closed(late).is_some());
+        let (code, _, _, kind) = pair.client.closed(late).unwrap();
+        assert_eq!((code, kind), (0x02, CloseKind::PeerTransport));
+        assert!(pair.now - begin < Duration::from_millis(500));
+        assert_eq!(pair.server.endpoint.stats().incoming_refused, 1);
+        let conn = pair.client.endpoint.connection(client).unwrap();
+        conn.send_stream(0, Bytes::from_static(b"hello"), true)
+            .unwrap();
+        pair.run_until("data", |pair| pair.server.finished(server, 0));
+    }
+}
+
+#[test]
 fn many_handshakes_at_once_are_made_to_prove_their_addresses_and_then_dropped() {
     let settings = EndpointSettings {
         max_incoming: 8,

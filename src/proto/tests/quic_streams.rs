@@ -168,15 +168,22 @@ fn wrong_stream_uses_are_refused() {
     let conn = pair.server.endpoint.connection(server).unwrap();
     assert_eq!(
         conn.send_stream(0, data(), false),
-        Err(StreamError::Unknown),
+        Err(StreamError::Over),
         "over, forgotten"
+    );
+    assert_eq!(conn.stop_stream(0, 0), Err(StreamError::Over));
+    assert_eq!(
+        conn.send_stream(4 << 2, data(), false),
+        Err(StreamError::Unknown),
+        "never opened"
     );
     let conn = pair.client.endpoint.connection(client).unwrap();
     assert_eq!(
         conn.send_stream(0, data(), false),
-        Err(StreamError::Finished),
+        Err(StreamError::Over),
         "over"
     );
+    assert_eq!(conn.stop_stream(0, 0), Err(StreamError::Over));
 }
 
 #[test]
@@ -267,7 +274,54 @@ fn stop_sending_carries_its_code_and_is_answered_by_a_reset() {
         "nothing is delivered any more"
     );
     let conn = pair.server.endpoint.connection(server).unwrap();
-    assert_eq!(conn.stop_stream(0, 77), Err(StreamError::Unknown));
+    assert_eq!(conn.stop_stream(0, 77), Err(StreamError::Over));
+}
+
+#[test]
+fn whoever_waits_for_a_queue_hears_that_the_stream_was_abandoned() {
+    let (client, server) = with_transport(|t| t.send_window = 64 << 10);
+    let mut pair = Pair::new(client, server);
+    let (client, server) = pair.establish();
+    let conn = pair.client.endpoint.connection(client).unwrap();
+    conn.set_watermarks(100_000, 20_000);
+    for id in [0, 4, 8] {
+        conn.send_stream(id, pattern(id, 4 << 20), false).unwrap();
+    }
+    conn.send_stream(12, pattern(12, 90_000), false).unwrap();
+    pair.run_until("some data", |pair| {
+        !pair.server.received(server, 4).is_empty()
+    });
+    // Ours, the peer's, and one whose queue nobody waits for.
+    let conn = pair.client.endpoint.connection(client).unwrap();
+    conn.reset_stream(0, 1).unwrap();
+    conn.reset_stream(12, 1).unwrap();
+    let conn = pair.server.endpoint.connection(server).unwrap();
+    conn.stop_stream(4, 2).unwrap();
+    let abandoned = |pair: &Pair| {
+        let id = |(_, event): &(_, Event)| match event {
+            Event::StreamAbandoned { stream_id } => Some(*stream_id),
+            _ => None,
+        };
+        pair.client.events.iter().filter_map(id).collect::<Vec<_>>()
+    };
+    pair.exchange();
+    assert_eq!(abandoned(&pair), [0], "without a word from the peer");
+    pair.run_until("the stop", |pair| abandoned(pair).len() == 2);
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(abandoned(&pair), [0, 4], "each once");
+}
+
+#[test]
+fn a_stream_abandoned_before_it_could_be_opened_is_told_too() {
+    let (client, server) = with_transport(|t| t.max_streams_bidi = 0);
+    let mut pair = Pair::new(client, server);
+    let (client, _) = pair.establish();
+    let conn = pair.client.endpoint.connection(client).unwrap();
+    conn.send_stream(0, pattern(0, 1 << 20), false).unwrap();
+    conn.reset_stream(0, 1).unwrap();
+    pair.exchange();
+    let told = Event::StreamAbandoned { stream_id: 0 };
+    assert!(pair.client.has(client, |event| *event == told));
 }
 
 #[test]

@@ -14,7 +14,8 @@ use uringcore_proto::h3::{Connection, Event, Output, Role, Settings};
 
 use super::errors::{exception, local};
 use super::events::{
-    DataReceived, DatagramReceived, HeadersReceived, MessageAborted, WebTransportStreamDataReceived,
+    DataReceived, DatagramReceived, GoAwayReceived, HeadersReceived, MessageAborted,
+    WebTransportStreamDataReceived,
 };
 use super::fields::{self, Lines};
 use crate::buffer;
@@ -44,11 +45,18 @@ enum EventKind {
 #[pymethods]
 impl H3Connection {
     #[new]
-    #[pyo3(signature = (quic, enable_webtransport = false, *, close_on_malformed = true))]
+    #[pyo3(signature = (
+        quic,
+        enable_webtransport = false,
+        *,
+        close_on_malformed = true,
+        enable_connect_protocol = false,
+    ))]
     fn new(
         quic: &Bound<'_, PyAny>,
         enable_webtransport: bool,
         close_on_malformed: bool,
+        enable_connect_protocol: bool,
     ) -> PyResult<Self> {
         let py = quic.py();
         let configuration = quic.getattr(intern!(py, "configuration"))?;
@@ -66,7 +74,7 @@ impl H3Connection {
         // RFC 9000 section 2.1: streams of one kind are four apart.
         let mut core = Connection::new(
             role,
-            settings(enable_webtransport),
+            settings(enable_webtransport, enable_connect_protocol),
             [first, first + 4, first + 8],
         );
         core.set_strict(close_on_malformed);
@@ -425,6 +433,9 @@ impl H3Connection {
                 error_code: code,
             }
             .object(py)?,
+            Event::GoAway { id } if self._is_client(py) => {
+                GoAwayReceived { stream_id: id }.object(py)?
+            }
             Event::SettingsReceived
             | Event::Reset { .. }
             | Event::StopSending { .. }
@@ -554,14 +565,15 @@ fn is_unidirectional(stream_id: u64) -> bool {
     stream_id & 2 != 0
 }
 
-fn settings(enable_webtransport: bool) -> Settings {
+fn settings(enable_webtransport: bool, enable_connect_protocol: bool) -> Settings {
     // A reserved setting, to see that the peer ignores it (RFC 9114 section 7.2.4.1).
     let mut extra = vec![(0x21, 1)];
     if enable_webtransport {
         extra.push((setting::ENABLE_WEBTRANSPORT, 1));
     }
     Settings {
-        enable_connect_protocol: true,
+        // A WebTransport session is an extended CONNECT.
+        enable_connect_protocol: enable_connect_protocol || enable_webtransport,
         h3_datagram: enable_webtransport,
         webtransport: enable_webtransport,
         extra,

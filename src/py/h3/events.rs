@@ -44,7 +44,10 @@ macro_rules! event_class {
             }
 
             fn __eq__(&self, py: Python<'_>, other: &Self) -> PyResult<bool> {
-                Ok($(self.$field.same(&other.$field, py)?)&&+)
+                $(if !self.$field.same(&other.$field, py)? {
+                    return Ok(false);
+                })+
+                Ok(true)
             }
 
             fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
@@ -138,6 +141,16 @@ event_class! {
     }
 }
 
+event_class! {
+    /// The server takes no more requests (RFC 9114 section 5.2). May come again with a lower ID.
+    /// Clients only: what a client's GOAWAY names is a push. aioquic has no such event.
+    GoAwayReceived((stream_id)) {
+        /// Requests on this stream and those above it are not processed; they may be sent again on
+        /// another connection.
+        stream_id: u64,
+    }
+}
+
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<H3Event>()?;
     m.add_class::<DataReceived>()?;
@@ -145,7 +158,8 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<HeadersReceived>()?;
     m.add_class::<PushPromiseReceived>()?;
     m.add_class::<WebTransportStreamDataReceived>()?;
-    m.add_class::<MessageAborted>()
+    m.add_class::<MessageAborted>()?;
+    m.add_class::<GoAwayReceived>()
 }
 
 /// Equality and appearance of one field, by what Python would say.

@@ -145,6 +145,13 @@ impl QuicConnectionCore {
         let py = slf.py();
         let key = ConnectionKey::from_u64(key);
         let pending = slf.get().take_pending(py)?;
+        if slf.get().is_listening(py) {
+            // The endpoint is this connection's alone. A copy of the client's first packet may come
+            // late, even after the end, and must not begin another connection.
+            endpoint
+                .get()
+                .with_protocol(py, |endpoint, _| endpoint.set_server(None))?;
+        }
         endpoint.get().adopt(py, key, slf.clone().unbind());
         slf.get().begin(py, endpoint, key, pending)
     }
@@ -219,7 +226,8 @@ impl QuicConnectionCore {
     ///
     /// Raises `ValueError` for a stream that does not exist or does not go this way, `RuntimeError`
     /// after the stream was finished and `ConnectionResetError` after it was reset, by us or because
-    /// the peer wants no more. After the connection's end the data is discarded.
+    /// the peer wants no more, or when it is over in both directions. After the connection's end the
+    /// data is discarded.
     #[pyo3(signature = (stream_id, data, end_stream = false))]
     fn send_stream_data(
         &self,
@@ -325,8 +333,10 @@ impl QuicConnectionCore {
 
     /// Queues one DATAGRAM frame (RFC 9221).
     ///
-    /// Raises `ValueError` when it does not fit in a packet or the peer takes none, and
-    /// `BlockingIOError` when the queue is full.
+    /// The queue holds 1 MiB. When it is full the oldest frames make room and are lost, as frames
+    /// of this kind may be; `stats()["datagram_frames_dropped"]` counts them.
+    ///
+    /// Raises `ValueError` when it does not fit in a packet or the peer takes none.
     fn send_datagram_frame(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let data: Bytes = buffer::bytes_like(data)?;
         let queued = data.clone();

@@ -276,9 +276,9 @@ impl QuicEndpoint {
         self.with_protocol(py, |endpoint, _| endpoint.len())
     }
 
-    /// Accepts no further connections; those that are open go on.
+    /// Refuses further connections (CONNECTION_REFUSED); those that are open go on.
     fn stop_accepting(&self, py: Python<'_>) -> PyResult<()> {
-        self.with_protocol(py, |endpoint, _| endpoint.set_server(None))
+        self.with_protocol(py, |endpoint, _| endpoint.refuse_incoming())
     }
 
     /// Closes all connections with an application error code, and the socket after that is sent.

@@ -132,6 +132,15 @@ event_class! {
 }
 
 event_class! {
+    /// Our side of a stream was reset while more was queued than `send_buffer_high`, or while that
+    /// was going down: `StreamWritable` will not come. Says so whoever gave the stream up.
+    StreamAbandoned {
+        /// The stream.
+        stream_id: u64,
+    }
+}
+
+event_class! {
     /// The peer abandoned its side of a stream (RFC 9000 section 19.4).
     StreamReset {
         /// The application's error code.
@@ -285,6 +294,7 @@ pub fn from_protocol(py: Python<'_>, event: Event) -> PyResult<Option<Py<PyAny>>
         }
         .object(py)?,
         Event::StreamWritable { stream_id } => StreamWritable { stream_id }.object(py)?,
+        Event::StreamAbandoned { stream_id } => StreamAbandoned { stream_id }.object(py)?,
         Event::PingAcknowledged { uid } => PingAcknowledged { uid }.object(py)?,
         Event::ProtocolNegotiated { alpn } => ProtocolNegotiated {
             alpn_protocol: alpn_name(py, alpn),
@@ -329,6 +339,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PingAcknowledged>()?;
     m.add_class::<ProtocolNegotiated>()?;
     m.add_class::<StopSendingReceived>()?;
+    m.add_class::<StreamAbandoned>()?;
     m.add_class::<StreamDataReceived>()?;
     m.add_class::<StreamFinished>()?;
     m.add_class::<StreamReset>()?;

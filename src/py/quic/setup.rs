@@ -98,6 +98,13 @@ impl QuicClientSetup {
         let setup = ClientSetup::new(&settings).map_err(|error| config_error(py, &error))?;
         Ok(Self { setup, shared })
     }
+
+    /// Whether a DER certificate can stand for an authority.
+    #[staticmethod]
+    fn _can_be_trusted(certificate: Vec<u8>) -> bool {
+        let certificate = CertificateDer::from(certificate);
+        rustls::RootCertStore::empty().add(certificate).is_ok()
+    }
 }
 
 #[pymethods]

@@ -5,7 +5,7 @@
 //! count, and the owner comes back with it. It does count the blocked streams, because the limit on
 //! them is ours to enforce.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
@@ -44,7 +44,8 @@ pub struct Decoder {
     partial: Vec<u8>,
     /// The insert count that the peer's encoder can infer from our instructions.
     acknowledged: u64,
-    blocked: BTreeSet<u64>,
+    /// The streams that wait, and the insert counts that they wait for.
+    blocked: BTreeMap<u64, u64>,
     /// Our decoder stream's bytes that nobody has taken yet.
     instructions: Vec<u8>,
     /// They hold a cancellation.
@@ -60,7 +61,7 @@ impl Decoder {
             table: Table::default(),
             partial: Vec::new(),
             acknowledged: 0,
-            blocked: BTreeSet::new(),
+            blocked: BTreeMap::new(),
             instructions: Vec::new(),
             urgent: false,
             arena: Vec::new(),
@@ -87,22 +88,23 @@ impl Decoder {
         Ok(())
     }
 
-    /// Decodes a field section (RFC 9204 section 4.5), or says what it waits for.
+    /// Decodes a field section (RFC 9204 section 4.5), or says what it waits for; the owner then
+    /// gives the same section again.
     ///
     /// # Errors
     ///
     /// A connection error where RFC 9204 section 6 wants one; a stream error with H3_EXCESSIVE_LOAD
     /// for a section that is larger than we accept; the owner then cancels the stream.
     pub fn decode(&mut self, stream_id: u64, section: &[u8]) -> Result<Decoded, RemoteError> {
-        let (required_insert_count, base, used) = self.read_prefix(section)?;
+        let (required_insert_count, base, used) = self.read_prefix(stream_id, section)?;
         if required_insert_count > self.table.insert_count() {
-            if !self.blocked.contains(&stream_id)
+            if !self.blocked.contains_key(&stream_id)
                 && self.blocked.len() >= self.settings.blocked_streams
             {
                 // RFC 9204 section 2.1.2: more blocked streams than we allowed.
                 return Err(failed("too many blocked streams").into());
             }
-            self.blocked.insert(stream_id);
+            self.blocked.insert(stream_id, required_insert_count);
             return Ok(Decoded::Blocked {
                 required_insert_count,
             });
@@ -279,9 +281,18 @@ impl Decoder {
 
     /// Encoded Field Section Prefix (RFC 9204 section 4.5.1): required insert count, base and the
     /// prefix's length.
-    fn read_prefix(&self, section: &[u8]) -> Result<(u64, u64, usize), ConnectionError> {
+    fn read_prefix(
+        &self,
+        stream_id: u64,
+        section: &[u8],
+    ) -> Result<(u64, u64, usize), ConnectionError> {
         let (encoded, used) = section_integer(section, 8)?;
-        let required = self.required_insert_count(encoded)?;
+        let required = match self.blocked.get(&stream_id) {
+            // What was sent means what it meant when it came: by now the same bytes could stand for
+            // another count.
+            Some(&required) => required,
+            None => self.required_insert_count(encoded)?,
+        };
         let (delta, delta_used) = section_integer(&section[used..], 7)?;
         let base = if section[used] & 0x80 == 0 {
             required.checked_add(delta)

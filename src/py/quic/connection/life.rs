@@ -3,7 +3,7 @@
 //!
 //! Also here: the answers that Python gets for errors and counters.
 
-use pyo3::exceptions::{PyBlockingIOError, PyConnectionResetError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyConnectionResetError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use uringcore_proto::quic::{
@@ -122,6 +122,12 @@ impl QuicConnectionCore {
         })
     }
 
+    /// Whether this is a server without a loop that waits for its client.
+    pub(super) fn is_listening(&self, py: Python<'_>) -> bool {
+        self.state
+            .with(py, |state| matches!(state.phase, Phase::Listening(..)))
+    }
+
     /// Takes the waiting commands out; an error when the connection has begun already.
     pub(super) fn take_pending(&self, py: Python<'_>) -> PyResult<Pending> {
         self.state.with(py, |state| match &mut state.phase {
@@ -186,12 +192,13 @@ pub(super) fn stats_to_dict<'py>(
     Ok(dict)
 }
 
-/// A wrong id is the caller's mistake, a finished stream too; a reset one may be the peer's doing.
+/// A wrong id is the caller's mistake, a finished stream too; that one was reset or is over may be
+/// the peer's doing.
 pub(super) fn stream_error(stream_id: u64, error: StreamError) -> PyResult<()> {
     let message = format!("stream {stream_id}: {error}");
     match error {
         StreamError::Closed => Ok(()),
-        StreamError::Reset => Err(PyConnectionResetError::new_err(message)),
+        StreamError::Reset | StreamError::Over => Err(PyConnectionResetError::new_err(message)),
         StreamError::Finished => Err(PyRuntimeError::new_err(message)),
         StreamError::Unknown | StreamError::WrongDirection | StreamError::OutOfRange => {
             Err(PyValueError::new_err(message))
@@ -202,10 +209,6 @@ pub(super) fn stream_error(stream_id: u64, error: StreamError) -> PyResult<()> {
 pub(super) fn datagram_error(error: DatagramError) -> PyResult<()> {
     match error {
         DatagramError::Closed => Ok(()),
-        DatagramError::Full => Err(PyBlockingIOError::new_err((
-            libc::EAGAIN,
-            error.to_string(),
-        ))),
         DatagramError::TooLarge { .. } | DatagramError::Unsupported => {
             Err(PyValueError::new_err(error.to_string()))
         }

@@ -1,0 +1,106 @@
+//! The grammar of a request's pseudo-header fields (RFC 9114 section 4.3.1): what names the method
+//! and the target cannot be read in two ways by whoever routes the request and whoever answers it.
+//!
+//! Not here: which of them a request has to have, and that they agree (`field.rs`).
+
+use super::field::{NAME_BYTES, Reason};
+
+/// A token (RFC 9110 section 9.1).
+pub(super) fn check_method(method: &[u8]) -> Result<(), Reason> {
+    check_token(method, "pseudo-header :method is not a token")
+}
+
+/// A token of the registry of upgrade tokens (RFC 9220 section 3), whose version RFC 9110 section
+/// 7.8 sets off with a slash.
+pub(super) fn check_protocol(protocol: &[u8]) -> Result<(), Reason> {
+    let invalid = "pseudo-header :protocol is not an upgrade token";
+    let mut parts = protocol.splitn(2, |&byte| byte == b'/');
+    parts.try_for_each(|part| check_token(part, invalid))
+}
+
+/// RFC 3986 section 3.1.
+pub(super) fn check_scheme(scheme: &[u8]) -> Result<(), Reason> {
+    let is_valid = scheme.first().is_some_and(u8::is_ascii_alphabetic)
+        && scheme
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte));
+    is_valid
+        .then_some(())
+        .ok_or_else(|| "pseudo-header :scheme is not a URI scheme".into())
+}
+
+/// Whether a scheme's URIs have to have an authority: those of `http` and `https` (RFC 9110 section
+/// 4.2), `ws` and `wss` (RFC 6455 section 3). Of any other scheme that is not known here, and its
+/// requests are taken without. Schemes are compared without regard to case (RFC 3986 section 3.1),
+/// so that `HTTPS` does not escape the rules for `https`.
+pub(super) fn has_mandatory_authority(scheme: &[u8]) -> bool {
+    [&b"http"[..], b"https", b"ws", b"wss"]
+        .iter()
+        .any(|known| scheme.eq_ignore_ascii_case(known))
+}
+
+/// The characters of an authority (RFC 3986 section 3.2): nothing that ends one, no white space.
+/// Userinfo may not be in that of a request (RFC 9114 section 4.3.1) except for schemes of which
+/// nothing is known here.
+pub(super) fn check_authority(authority: &[u8], userinfo: bool) -> Result<(), Reason> {
+    let is_valid = |&byte: &u8| match byte {
+        b'@' => userinfo,
+        // unreserved, sub-delims, pct-encoded, and what an IP literal and a port need.
+        b'-'
+        | b'.'
+        | b'_'
+        | b'~'
+        | b'!'
+        | b'$'
+        | b'&'..=b','
+        | b';'
+        | b'='
+        | b'%'
+        | b':'
+        | b'['
+        | b']' => true,
+        _ => byte.is_ascii_alphanumeric(),
+    };
+    if authority.iter().all(is_valid) {
+        Ok(())
+    } else if authority.contains(&b'@') && !userinfo {
+        Err("the authority has userinfo".into())
+    } else {
+        Err("the authority has invalid characters".into())
+    }
+}
+
+/// Path and query of a target of a scheme whose URIs have an authority and therefore an absolute
+/// path, or the `*` of OPTIONS (RFC 9114 section 4.3.1).
+pub(super) fn check_absolute_path(path: &[u8], is_options: bool) -> Result<(), Reason> {
+    match path {
+        [] => return Err("pseudo-header :path is empty".into()),
+        [b'/', ..] => {}
+        b"*" if is_options => {}
+        b"*" => return Err("pseudo-header :path is \"*\", which is only for OPTIONS".into()),
+        _ => return Err("pseudo-header :path does not begin with \"/\"".into()),
+    }
+    check_path(path)
+}
+
+/// Path and query of any target. Bytes above ASCII belong into percent-encoding but cannot be
+/// mistaken for anything, and clients do send them; a fragment is no part of a target (RFC 9110
+/// section 7.1).
+pub(super) fn check_path(path: &[u8]) -> Result<(), Reason> {
+    if path
+        .iter()
+        .any(|&byte| matches!(byte, 0..=b' ' | b'#' | 0x7f))
+    {
+        return Err("pseudo-header :path has invalid characters".into());
+    }
+    Ok(())
+}
+
+/// RFC 9110 section 5.6.2.
+fn check_token(token: &[u8], invalid: &'static str) -> Result<(), Reason> {
+    let is_tchar = |byte: &u8| byte.is_ascii_uppercase() || NAME_BYTES[usize::from(*byte)];
+    if token.is_empty() || !token.iter().all(is_tchar) {
+        return Err(invalid.into());
+    }
+    Ok(())
+}

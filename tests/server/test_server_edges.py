@@ -1,0 +1,191 @@
+"""Refusals, and the finer points of HTTP that an application leaves to its server."""
+
+import asyncio
+import json
+
+import pytest
+
+import uringcore
+from examples.aioquic_peer import Answer, connect_peer
+from tests.server.conftest import backends
+from tests.server.harness import Server
+from uringcore.h3.connection import ErrorCode
+from uringcore.quic.configuration import QuicConfiguration
+
+EDGES = "tests.server.edges:app"
+
+
+@pytest.fixture(scope="module", params=backends())
+def edges(request, certificate, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("edges")
+    running = Server(folder, certificate, backend=request.param, app=EDGES)
+    yield running
+    running.kill()
+    running.check_log()
+
+
+def fields(**changed):
+    values = {"method": "GET", "scheme": "https", "authority": "localhost", "path": "/"}
+    values.update(changed)
+    return [(f":{name}".encode(), value.encode("latin-1")) for name, value in values.items()]
+
+
+def ask(server, given, *, seconds=10):
+    """The answer to exactly these fields; aioquic sends what it is given."""
+
+    async def main():
+        async with connect_peer(server.url, cafile=server.certificate) as peer:
+            stream_id = peer._quic.get_next_available_stream_id()
+            answer = peer.answers[stream_id] = Answer()
+            peer.http.send_headers(stream_id, given, end_stream=True)
+            peer.transmit()
+            await asyncio.wait_for(answer.done.wait(), seconds)
+            return answer
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_refusal_has_content_only_where_it_may(start, method):
+    server = start("--http3-max-header-bytes", "1024", app=EDGES)
+    response = server.get("/", method, headers=[("x-long", "v" * 2000)])
+    assert response.status == 431
+    announced = response.content_length
+    assert announced is not None and announced > 0
+    assert len(response.content) == (announced if method == "GET" else 0)
+
+
+def test_refusal_is_logged_and_counted(start):
+    server = start("--limit-max-requests", "1", "--http3-max-header-bytes", "1024", app=EDGES)
+    assert ask(server, [*fields(path="/x"), (b"x-long", b"v" * 2000)]).status == 431
+    server.wait_log(r'127\.0\.0\.1:\d+ - "GET /x HTTP/3" 431')
+    server.wait_log("Maximum request limit of 1 exceeded")
+    assert server.wait_stopped() == 0
+
+
+def test_head_over_the_concurrency_limit_is_503_without_content(start):
+    server = start("--limit-concurrency", "1", app=EDGES)
+    response = server.get("/", "HEAD")
+    assert (response.status, response.content) == (503, b"")
+
+
+def test_scheme_of_another_protocol_is_400(edges):
+    assert ask(edges, fields(scheme="ftp")).status == 400
+
+
+@pytest.mark.parametrize("scheme", ["https", "http"])
+def test_the_application_is_told_the_scheme_of_the_connection(edges, scheme):
+    """Not the client's word for it."""
+    answer = ask(edges, fields(scheme=scheme, path="/scope"))
+    assert json.loads(answer.body)["scheme"] == "https"
+
+
+def test_access_log_shows_no_control_characters(edges):
+    """They could forge lines, or move a terminal's cursor."""
+    try:
+        ask(edges, fields(path='/?a=\x1b[31m\x7f"b\\c'))
+    except ConnectionError as exc:
+        # The HTTP/3 layer has refused the request as malformed, before it was logged.
+        assert f"{ErrorCode.H3_MESSAGE_ERROR:#x}" in str(exc)
+    ask(edges, fields(path='/?quoted="b"\\c&d=%41'))
+    edges.wait_log(r'"GET /\?quoted=%22b%22%5Cc&d=%41 HTTP/3" 200')
+    assert "\x1b" not in edges.log() and "\x7f" not in edges.log()
+
+
+def test_space_around_field_values_is_left_out(edges):
+    response = edges.get("/padded")
+    assert (response.status, response.content) == (200, b"hello")
+    assert response.header("x-padded") == "value with space"
+    assert response.header("content-length") == "5"
+
+
+def test_trailers_in_several_messages_are_one_section(edges):
+    response = edges.get("/trailers")
+    assert response.content == b"body"
+    wanted = [(b"x-first", b"yes"), (b"x-second", b"yes"), (b"x-last", b"yes")]
+    assert response.trailers == wanted
+
+
+def test_500_after_a_failed_204_has_its_content(edges):
+    response = edges.get("/bad-start")
+    assert (response.status, response.content) == (500, b"Internal Server Error")
+
+
+def test_root_path_beyond_ascii(start):
+    server = start("--root-path", "/café", app=EDGES)
+    scope = json.loads(server.get("/scope").content)
+    assert (scope["path"], scope["raw_path"]) == ("/café/scope", "/caf%C3%A9/scope")
+
+
+@pytest.mark.parametrize(("address", "socket_address"), [("127.0.0.1", "0.0.0.0"), ("[::1]", "::")])
+def test_server_address_is_that_of_the_connections_socket(start, address, socket_address):
+    """On every interface there are two sockets."""
+    server = start("--host", "", app=EDGES)
+
+    async def main():
+        url = f"https://{address}:{server.port}"
+        async with uringcore.http3.connect(url, cafile=server.certificate) as client:
+            return json.loads((await client.get("/scope")).content)
+
+    scope = uringcore.run(main())
+    assert scope["server"] == [socket_address, server.port]
+    assert scope["client"][0] == address.strip("[]")
+
+
+def test_cancelled_upload_is_noticed_though_its_body_waits(edges):
+    """The stream is paused, for the application reads nothing, when the client cancels."""
+
+    async def content():
+        while True:
+            yield bytes(65536)
+
+    async def main():
+        async with edges.connect() as client:
+            request = asyncio.ensure_future(client.request("PUT", "/notices", content=content()))
+            await asyncio.sleep(0.5)
+            request.cancel()
+            await asyncio.gather(request, return_exceptions=True)
+            events = []
+            while not events:
+                await asyncio.sleep(0.05)
+                events = json.loads((await client.get("/progress")).content)["events"]
+            return events
+
+    assert uringcore.run(asyncio.wait_for(main(), 20)) == ["http.disconnect"]
+
+
+def test_responses_that_nobody_reads_take_little_memory(edges):
+    """100 responses of 8 MB on one connection: queued is what one connection may, not 800 MB."""
+    limit = 40 * 1024 * 1024
+
+    # Small windows for streams, so that one for all of them does not stop the connection.
+    configuration = QuicConfiguration(
+        alpn_protocols=["h3"], max_stream_data=65536, max_data=1 << 30, server_name="localhost"
+    )
+    configuration.load_verify_locations(edges.certificate)
+
+    async def main():
+        async with uringcore.http3.connect(edges.url, configuration=configuration) as client:
+            before = edges.resident_bytes()
+            protocol = client._protocol
+            exchanges = []
+            for _ in range(100):
+                exchange = protocol.open(client._fields("GET", "/whole", (), None), end_stream=True)
+                protocol.pause_stream(exchange.stream_id)
+                exchanges.append(exchange)
+            await asyncio.sleep(1)
+            held = edges.resident_bytes() - before
+            # What the client does read is not held up by the rest.
+            progress = json.loads((await asyncio.wait_for(client.get("/progress"), 10)).content)
+            assert progress["whole"] == 0
+            received = 0
+            protocol.resume_stream(exchanges[50].stream_id)
+            while part := await asyncio.wait_for(exchanges[50].read(), 10):
+                received += len(part)
+            assert received == 8_000_000
+            for exchange in exchanges:
+                protocol.finish(exchange)
+            assert (await client.get("/")).status == 200
+            return held
+
+    assert uringcore.run(main()) < limit

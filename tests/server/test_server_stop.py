@@ -1,0 +1,180 @@
+"""The graceful stop, with clients that have vanished, come late, or take long."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import uringcore
+from tests.server.conftest import backends
+from tests.server.harness import ROOT, environment
+from uringcore.asyncio import QuicConnectionProtocol
+from uringcore.asyncio.client import connect as quic_connect
+from uringcore.h3.connection import H3Connection
+from uringcore.h3.events import GoAwayReceived
+from uringcore.quic.configuration import QuicConfiguration
+from uringcore.quic.events import ConnectionTerminated, ProtocolNegotiated
+
+IDLE_TIMEOUT = 30  # the default, which no stop may wait for
+
+VANISHING = """
+import asyncio, os, sys
+import uringcore, uringcore.http3
+
+async def main(url, certificate, path):
+    async with uringcore.http3.connect(url, cafile=certificate) as client:
+        for _ in range(5):
+            exchange = client._protocol.open(client._fields("GET", path, (), None), end_stream=True)
+            client._protocol.pause_stream(exchange.stream_id)
+        await asyncio.sleep(0.5)
+        os._exit(0)  # without a word to the server
+
+uringcore.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("backend", backends())
+@pytest.mark.parametrize("path", ["/late", "/whole"])
+def test_stop_does_not_wait_for_vanished_clients(start, backend, path):
+    """With responses that were sent and never acknowledged, and with `send` waiting for room."""
+    server = start(backend=backend, app="tests.server.edges:app")
+    arguments = [sys.executable, "-c", VANISHING, server.url, server.certificate, path]
+    subprocess.run(arguments, cwd=ROOT, env=environment(), check=True, timeout=30)
+    time.sleep(0.6)
+    started = time.monotonic()
+    assert server.stop() == 0
+    assert time.monotonic() - started < IDLE_TIMEOUT / 3
+
+
+def test_stop_waits_for_a_busy_application_beyond_the_idle_timeout(start):
+    """The client answers pings, so it is there; uvicorn's tick, which sent them, has ended."""
+    server = start("--http3-idle-timeout", "1")
+
+    async def main():
+        async with server.connect() as client:
+            async with client.stream("GET", "/sleep/4") as response:
+                server.send_signal()
+                return await response.read()
+
+    assert uringcore.run(main()) == b"first last"
+    assert server.wait_stopped() == 0
+
+
+class Listening(QuicConnectionProtocol):
+    """A client that makes no request and remembers what it is told."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.http = None
+        self.told = []
+
+    def quic_event_received(self, event):
+        if isinstance(event, ProtocolNegotiated):
+            self.http = H3Connection(self._quic)
+        elif isinstance(event, ConnectionTerminated):
+            self.told.append(event.error_code)
+        elif self.http is not None:
+            self.told += self.http.handle_event(event)
+
+
+def configuration(certificate):
+    made = QuicConfiguration(is_client=True, alpn_protocols=["h3"], server_name="localhost")
+    made.load_verify_locations(certificate)
+    return made
+
+
+@pytest.mark.parametrize("backend", backends())
+def test_idle_client_is_told_goaway_before_the_end(start, backend):
+    server = start(backend=backend)
+
+    async def main():
+        async with quic_connect(
+            "127.0.0.1",
+            server.port,
+            configuration=configuration(server.certificate),
+            create_protocol=Listening,
+        ) as client:
+            await client.ping()
+            server.send_signal()
+            await asyncio.wait_for(client.wait_closed(), 10)
+            return client.told
+
+    assert uringcore.run(main()) == [GoAwayReceived(stream_id=0), 0x100]
+    assert server.wait_stopped() == 0
+
+
+class Delaying:
+    """A UDP proxy that calls `before_second` before it passes on the client's second datagram."""
+
+    def __init__(self, port, before_second):
+        self._front = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._front.bind(("127.0.0.1", 0))
+        self._back = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._back.connect(("127.0.0.1", port))
+        self.port = self._front.getsockname()[1]
+        self._before_second = before_second
+        self._client = None
+        for run in (self._up, self._down):
+            threading.Thread(target=run, daemon=True).start()
+
+    def _up(self):
+        count = 0
+        while True:
+            data, self._client = self._front.recvfrom(65536)
+            count += 1
+            if count == 2:
+                self._before_second()
+            self._pass(self._back.send, data)
+
+    def _down(self):
+        while True:
+            try:
+                data = self._back.recv(65536)
+            except ConnectionRefusedError:
+                continue  # the server has ended
+            self._pass(self._front.sendto, data, self._client)
+
+    @staticmethod
+    def _pass(send, *arguments):
+        try:
+            send(*arguments)
+        except ConnectionRefusedError:
+            return  # lost, as on any network
+
+
+def test_connection_that_completes_while_stopping_is_told_to_go_away(start):
+    """Accepted before the signal, established after it: another request keeps the server up."""
+    server = start()
+
+    def stop():
+        server.send_signal()
+        server.wait_log("Shutting down")
+        time.sleep(0.1)
+
+    async def late():
+        proxy = Delaying(server.port, stop)
+        made = configuration(server.certificate)
+        # A ClientHello of two datagrams: the server accepts at the first.
+        made.alpn_protocols = ["h3", *(f"{number}" + "y" * 100 for number in range(12))]
+        async with quic_connect(
+            "127.0.0.1", proxy.port, configuration=made, create_protocol=Listening
+        ) as client:
+            await asyncio.wait_for(client.wait_closed(), 10)
+            return client.told
+
+    async def main():
+        async with server.connect() as client:
+            slow = asyncio.ensure_future(client.get("/sleep/3"))
+            await asyncio.sleep(0.3)
+            started = time.monotonic()
+            told = await late()
+            assert time.monotonic() - started < 2.5, "only the server's end ended the connection"
+            assert (await slow).content == b"first last"
+            return told
+
+    assert uringcore.run(main()) == [GoAwayReceived(stream_id=0), 0x100]
+    assert server.wait_stopped() == 0
