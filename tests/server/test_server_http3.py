@@ -63,6 +63,13 @@ def test_what_the_application_sees(server):
     assert "BEGIN CERTIFICATE" in scope["extensions"]["tls"]["server_cert"]
 
 
+@pytest.mark.parametrize("url", ["/scope#part", "/scope?#part", "/scope#part?x=1"])
+def test_a_fragment_is_not_sent(server, url):
+    scope = json.loads(server.get(url).content)
+    assert scope["raw_path"] == "/scope"
+    assert scope["query_string"] == ""
+
+
 def test_http1_and_http3_scopes_agree(server):
     with server.http1() as connection:
         connection.request("GET", "/scope/x%20y?q=1", headers={"x-one": "1"})

@@ -236,8 +236,9 @@ class Client:
 
     def _target(self, url: str) -> str:
         if url.startswith("/"):
-            path, _, query = url.partition("?")
-            return target(path, query.partition("#")[0])
+            # A fragment is never sent (RFC 9110 section 4.2.5).
+            path, _, query = url.partition("#")[0].partition("?")
+            return target(path, query)
         origin, path = parse_url(url)
         if (origin.host, origin.port) != (self.origin.host, self.origin.port):
             raise URLError(f"{url!r} is not on {self.origin.authority}, where this client connects")
