@@ -488,16 +488,20 @@ impl LoopCore {
     // The end ------------------------------------------------------------------------------------
 
     /// Lets go of everything: cancels what is in flight and waits for the kernel, up to a second.
-    fn _core_close(&self, py: Python<'_>) {
+    fn _core_close(&self, py: Python<'_>) -> PyResult<()> {
         let ready = self.ready.take(py);
         let timers = self.timers.take(py);
         let hosts = self.hosts.take(py);
+        for (_, transport) in hosts.streams.iter().flatten() {
+            transport.get().release_borrowed_socket(py)?;
+        }
         let engine = self.engine.with(py, Option::take);
         let waker = self.waker.with(py, Option::take);
         if let Some(mut engine) = engine {
             engine.shutdown(SHUTDOWN_LIMIT);
         }
         drop((ready, timers, hosts, waker));
+        Ok(())
     }
 
     /// In a forked child: the parent's ring must not be touched.

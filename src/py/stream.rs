@@ -584,6 +584,22 @@ impl StreamTransport {
 }
 
 impl StreamTransport {
+    /// Takes a socket object that was made for get_extra_info off the engine's descriptor: the engine
+    /// closes that one, and the number may be somebody else's when the object is collected.
+    pub fn release_borrowed_socket(&self, py: Python<'_>) -> PyResult<()> {
+        let borrowed = self.state.with(py, |state| {
+            if state.lent {
+                None
+            } else {
+                state.socket.take()
+            }
+        });
+        if let Some(socket) = borrowed {
+            socket.bind(py).call_method0(intern!(py, "detach"))?;
+        }
+        Ok(())
+    }
+
     /// The Python socket: the caller's own, or one made on first demand over the engine's descriptor.
     fn socket_object(slf: &Bound<'_, Self>) -> PyResult<Option<Py<PyAny>>> {
         let py = slf.py();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -238,3 +239,39 @@ def test_loops_end_with_connections_still_open(run: Runner) -> None:
     for transport in kept:
         transport.abort()
     loop.close()
+
+
+def test_closing_a_loop_does_not_close_a_descriptor_twice(run: Runner) -> None:
+    """The socket of an accepted connection outlives its loop; its number may be another file's."""
+    loop = run.factory()
+    accepted: list[asyncio.BaseTransport] = []
+
+    class Server(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            accepted.append(transport)
+
+    async def start() -> int:
+        server, address = await listen(Server)
+        client, _ = await loop.create_connection(Recorder, *address)
+        while not accepted:
+            await asyncio.sleep(0.01)
+        number = accepted[0].get_extra_info("socket").fileno()
+        client.abort()
+        server.close()
+        return number
+
+    number = loop.run_until_complete(start())
+    if hasattr(loop, "stats"):
+        loop.close()
+        # The loop closed the connection; the next file gets its number.
+        others = [os.open(os.devnull, os.O_RDONLY) for _ in range(number + 1)]
+        assert number in others
+        accepted.clear()
+        gc.collect()
+        for other in others:
+            os.fstat(other)
+            os.close(other)
+    else:
+        accepted[0].abort()  # type: ignore[attr-defined]
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
