@@ -11,6 +11,8 @@ from benchmarks.harness.peers import PEERS, kind_of
 from benchmarks.harness.results import CaseResult, PeerResult, Spread
 
 CHARTS = HERE / "charts"
+# Where the time goes, written by hand from profiles; it names its date and commit.
+PROFILE = HERE / "profile.md"
 
 HEAD = """\
 # Benchmarks
@@ -44,6 +46,8 @@ def write() -> None:
             shown = machine
         parts.append(_section(case, result))
         (CHARTS / f"{case.name}.svg").write_text(_chart(case, result))
+    if PROFILE.exists():
+        parts.append(PROFILE.read_text())
     (ROOT / "BENCHMARK.md").write_text("\n".join(parts))
 
 

@@ -24,7 +24,33 @@ class Allowed:
         return loop in self.loops and fnmatchcase(test, self.pattern)
 
 
-EXCEPTIONS: tuple[Allowed, ...] = ()
+EXCEPTIONS: tuple[Allowed, ...] = (
+    Allowed(
+        "test_unix_events.SelectorEventLoopUnixSockSendfileTests.test_sock_sendfile_blocking_error",
+        "Looks its socket up in the loop's selector; this loop has none.",
+    ),
+    Allowed(
+        "test_streams.StreamTests.test_async_writer_api_exception_after_close",
+        "Known gap: expects connection_lost one turn after close(); here it comes after the last "
+        "completion, a turn or two later.",
+    ),
+    Allowed(
+        "test_server.TestServer2.test_*_clients",
+        "Known gap: expects connection_lost within two turns of closing, as above.",
+    ),
+    Allowed(
+        "test_server.UnixServerCleanupTests.test_unix_server_*_cleanup",
+        "Known gap: a closed Unix server does not remove its path (new in Python 3.13).",
+    ),
+    Allowed(
+        "test_futures2.*FutureTests.test_task_exc_handler_correct_context",
+        "Known gap: the exception handler does not run in the failed task's context.",
+    ),
+    Allowed(
+        "test_ssl.TestSSL.test_remote_shutdown_receives_trailing_data",
+        "Known gap: hangs where a TLS peer shuts down while data is still being written to it.",
+    ),
+)
 
 
 def allowed(test: str, loop: str) -> Allowed | None:
