@@ -37,7 +37,7 @@ struct State {
 }
 
 /// A datagram socket with the interface of asyncio.DatagramTransport.
-#[pyclass(frozen, weakref, dict, module = "uringcore._uringcore")]
+#[pyclass(frozen, weakref, module = "uringcore._uringcore")]
 pub struct DatagramTransport {
     owner: Py<LoopCore>,
     fd: RawFd,

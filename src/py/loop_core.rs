@@ -43,7 +43,7 @@ pub struct Flags {
     pub thread_id: Option<u64>,
 }
 
-#[pyclass(frozen, subclass, weakref, dict, module = "uringcore._uringcore")]
+#[pyclass(frozen, subclass, weakref, module = "uringcore._uringcore")]
 pub struct LoopCore {
     /// `None` while the loop's thread is inside the kernel with the interpreter lock released, and
     /// after `close`.

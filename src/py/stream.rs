@@ -48,7 +48,7 @@ struct State {
 }
 
 /// A connected stream socket with the interface of asyncio.Transport.
-#[pyclass(frozen, weakref, dict, module = "uringcore._uringcore")]
+#[pyclass(frozen, weakref, module = "uringcore._uringcore")]
 pub struct StreamTransport {
     owner: Py<LoopCore>,
     fd: RawFd,
