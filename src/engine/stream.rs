@@ -243,7 +243,8 @@ impl Stream {
     /// Called by the engine for an event that was queued before the reader paused.
     pub(crate) fn hold_if_paused(&mut self, data: &StreamBytes) -> bool {
         match self.phase {
-            Phase::Open if self.reading => false,
+            // What is held goes first, even when reading was resumed since.
+            Phase::Open if self.reading && self.held.is_empty() && !self.held_eof => false,
             Phase::Open => {
                 self.held.push_back(data.to_vec());
                 true
@@ -256,7 +257,7 @@ impl Stream {
     /// The same for an end of file.
     pub(crate) fn hold_eof_if_paused(&mut self) -> bool {
         match self.phase {
-            Phase::Open if self.reading => false,
+            Phase::Open if self.reading && self.held.is_empty() => false,
             Phase::Open => {
                 self.held_eof = true;
                 true

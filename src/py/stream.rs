@@ -588,6 +588,9 @@ impl StreamTransport {
     /// closes that one, and the number may be somebody else's when the object is collected.
     pub fn release_borrowed_socket(&self, py: Python<'_>) -> PyResult<()> {
         let borrowed = self.state.with(py, |state| {
+            // After its loop a transport is closed: nothing asks the engine for it again.
+            state.key = None;
+            state.closing = true;
             if state.lent {
                 None
             } else {
