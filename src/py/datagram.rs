@@ -17,7 +17,7 @@ use crate::dispatch::{command, report};
 use crate::hosts::{host_at, host_take};
 use crate::loop_core::{LoopCore, Ready};
 use crate::stream::watermarks;
-use crate::{address, buffer, error};
+use crate::{address, buffer, error, extra_info};
 
 struct State {
     protocol: Option<Py<PyAny>>,
@@ -164,11 +164,7 @@ impl DatagramTransport {
                 .with(py, |hosts| host_take(&mut hosts.datagrams, key));
             drop(hosted);
         }
-        let reason = match (lost_error, errno) {
-            (Some(error), _) => error,
-            (None, Some(errno)) => error::os_error(errno).into_value(py).into_any(),
-            (None, None) => py.None(),
-        };
+        let reason = error::lost_reason(py, lost_error, errno);
         let outcome = Self::call_protocol(slf, "connection_lost", (reason,), entered);
         let (protocol, socket, extra, context, remote) = this.state.with(py, |state| {
             (
@@ -376,11 +372,7 @@ impl DatagramTransport {
                     .state
                     .with(py, |state| state.socket.as_ref().map(|s| s.clone_ref(py)));
                 match socket {
-                    Some(socket) => Some(
-                        py.import(intern!(py, "asyncio.trsock"))?
-                            .call_method1(intern!(py, "TransportSocket"), (socket,))?
-                            .unbind(),
-                    ),
+                    Some(socket) => Some(extra_info::transport_socket(py, socket)?),
                     None => None,
                 }
             }
@@ -402,12 +394,7 @@ impl DatagramTransport {
         let extra = self
             .state
             .with(py, |state| state.extra.as_ref().map(|e| e.clone_ref(py)));
-        if let Some(extra) = extra
-            && let Some(value) = extra.bind(py).get_item(name)?
-        {
-            return Ok(Some(value.unbind()));
-        }
-        Ok(default)
+        extra_info::or_default(py, extra, name, default)
     }
 
     fn is_closing(&self, py: Python<'_>) -> bool {

@@ -12,6 +12,7 @@
 //! | `datagram` | the datagram transport |
 //! | `quic_*`, `h3` | QUIC and HTTP/3 objects |
 //! | `devcert` | short-lived certificates for development |
+//! | `extra_info` | what both transports answer to `get_extra_info` alike |
 //! | `address` | socket addresses to and from Python tuples |
 //! | `buffer` | Python buffers held as `Bytes`: the only file that does |
 //! | `context` | `contextvars` contexts entered through the C API |
@@ -30,6 +31,7 @@ mod datagram;
 mod devcert;
 mod dispatch;
 mod error;
+mod extra_info;
 mod h3;
 mod handle;
 mod hosts;

@@ -20,7 +20,7 @@ use crate::context::Entered;
 use crate::dispatch::{command, report};
 use crate::hosts::host_at;
 use crate::loop_core::{LoopCore, Ready};
-use crate::{address, buffer};
+use crate::{address, buffer, extra_info};
 
 struct State {
     protocol: Option<Py<PyAny>>,
@@ -314,11 +314,7 @@ impl StreamTransport {
         let this = slf.get();
         let found = match name {
             "socket" => match Self::socket_object(slf)? {
-                Some(socket) => Some(
-                    py.import(intern!(py, "asyncio.trsock"))?
-                        .call_method1(intern!(py, "TransportSocket"), (socket,))?
-                        .unbind(),
-                ),
+                Some(socket) => Some(extra_info::transport_socket(py, socket)?),
                 None => None,
             },
             "peername" | "sockname" => {
@@ -342,12 +338,7 @@ impl StreamTransport {
         let extra = this
             .state
             .with(py, |state| state.extra.as_ref().map(|e| e.clone_ref(py)));
-        if let Some(extra) = extra
-            && let Some(value) = extra.bind(py).get_item(name)?
-        {
-            return Ok(Some(value.unbind()));
-        }
-        Ok(default)
+        extra_info::or_default(py, extra, name, default)
     }
 
     fn is_closing(&self, py: Python<'_>) -> bool {

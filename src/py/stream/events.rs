@@ -221,11 +221,7 @@ impl StreamTransport {
                 .with(py, |hosts| host_take(&mut hosts.streams, key));
             drop(hosted);
         }
-        let reason = match (lost_error, errno) {
-            (Some(error), _) => error,
-            (None, Some(errno)) => error::os_error(errno).into_value(py).into_any(),
-            (None, None) => py.None(),
-        };
+        let reason = error::lost_reason(py, lost_error, errno);
         if let Some(waiter) = drain_waiter {
             fail_waiter(waiter.bind(py))?;
         }
