@@ -20,8 +20,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.harness import environment, machine, report, syscalls
 from benchmarks.harness.cases import CASES, select
+from benchmarks.harness.matrix import MATRICES, run_matrix
+from benchmarks.harness.plan import Plan
 from benchmarks.harness.process import BenchmarkFailure
-from benchmarks.harness.rounds import Plan, run_case
+from benchmarks.harness.rounds import run_case
 
 QUICK = Plan(rounds=3, seconds=1.0, warmup=0.3, counted_rounds=1, keep_going=False)
 FULL = Plan(rounds=7, seconds=3.0, warmup=0.5, counted_rounds=3, keep_going=False)
@@ -31,13 +33,13 @@ def main() -> int:
     """Parse the command line, run, report."""
     options = _options()
     if options.list:
-        print("\n".join(f"{case.name:20} {case.title}" for case in CASES))
+        print("\n".join(f"{table.name:20} {table.title}" for table in (*CASES, *MATRICES)))
         return 0
     if options.report:
         report.write()
         return 0
     try:
-        cases = select(options.cases)
+        cases, matrices = select(options.cases)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
@@ -54,6 +56,13 @@ def main() -> int:
             return 1
         failed |= any(peer.failed for peer in result.peers.values())
         result.save()
+    for matrix in matrices:
+        print(matrix.title, flush=True)
+        try:
+            run_matrix(matrix, place, plan).save()
+        except BenchmarkFailure as failure:
+            print(f"FAILED: {matrix.name}: {failure}", file=sys.stderr)
+            return 1
     report.write()
     return 1 if failed else 0
 
@@ -62,7 +71,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("cases", nargs="*", help="case names or tags (tcp, quic, h3); all if none")
+    parser.add_argument(
+        "cases", nargs="*", help="case names or tags (loop, tcp, tls, udp, quic, h3); all if none"
+    )
     parser.add_argument("--peers", nargs="+", default=[], help="only these peers")
     parser.add_argument("--quick", action="store_true", help="3 short rounds")
     parser.add_argument("--rounds", type=int, help="rounds of each case")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from benchmarks.harness.matrix import MATRICES, Matrix
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -49,31 +51,68 @@ class Case:
     """The load generator's name and its arguments but for address, pid and times."""
     baseline: str
     """The peer that ratios refer to."""
+    tls: bool = True
+    """Whether the load generator verifies the test certificate."""
     latency: bool = True
     """Whether the load reports round-trip percentiles."""
     tags: frozenset[str] = field(default_factory=frozenset)
 
 
-def _tcp_echo(connections: int) -> Case:
-    noun = "connection" if connections == 1 else "connections"
+@dataclass(frozen=True)
+class _Echo:
+    """One way of writing an echo server, a family of servers."""
+
+    family: str
+    title: str
+    about: str
+    transport: str = "tcp"
+    tags: frozenset[str] = frozenset({"tcp", "loop"})
+
+
+_ECHOES = (
+    _Echo("tcp_echo", "TCP echo", "An `asyncio.Protocol` writes back what it gets"),
+    _Echo("buffered_echo", "Buffered echo", "An `asyncio.BufferedProtocol` with one buffer echoes"),
+    _Echo("streams_echo", "Streams echo", "`asyncio.start_server`: `read`, `write`, `drain`"),
+    _Echo("sock_echo", "sock_* echo", "`loop.sock_accept`, `sock_recv` and `sock_sendall`"),
+    _Echo(
+        "tls_echo",
+        "TLS echo",
+        "An `asyncio.Protocol` on TLS 1.3 echoes; Python's `ssl` does the cryptography for all",
+        transport="tls",
+        tags=frozenset({"tls", "loop"}),
+    ),
+    _Echo(
+        "udp_echo",
+        "UDP echo",
+        "An `asyncio.DatagramProtocol` on one socket sends back what it gets",
+        transport="udp",
+        tags=frozenset({"udp", "loop"}),
+    ),
+)
+
+
+def _echo(kind: _Echo, connections: int) -> Case:
+    noun = "client socket" if kind.transport == "udp" else "connection"
+    nouns = noun if connections == 1 else f"{noun}s"
     return Case(
-        name=f"tcp_echo_1k_c{connections}",
-        title=f"TCP echo, 1 KiB, {connections} {noun}",
-        about=(
-            f"An `asyncio.Protocol` writes back what it gets; {connections} {noun}, one message of "
-            "1,024 bytes in flight on each."
-        ),
-        family="tcp_echo",
+        name=f"{kind.family}_1k_c{connections}",
+        title=f"{kind.title}, 1 KiB, {connections} {nouns}",
+        about=f"{kind.about}; {connections} {nouns}, one message of 1,024 bytes in flight on each.",
+        family=kind.family,
         unit=REQUESTS,
-        load=("tcp_load", "--connections", str(connections), "--size", "1024"),
+        load=(
+            "echo_load",
+            *("--transport", kind.transport),
+            *("--connections", str(connections), "--size", "1024"),
+        ),
         baseline="asyncio",
-        tags=frozenset({"tcp"}),
+        tls=kind.transport == "tls",
+        tags=kind.tags,
     )
 
 
 CASES: tuple[Case, ...] = (
-    _tcp_echo(1),
-    _tcp_echo(100),
+    *(_echo(kind, connections) for kind in _ECHOES for connections in (1, 100)),
     Case(
         name="quic_upload",
         title="QUIC bulk, client to server",
@@ -118,15 +157,20 @@ CASES: tuple[Case, ...] = (
 )
 
 
-def select(names: list[str]) -> list[Case]:
-    """The cases with these names or tags, in order; all for an empty list.
+def select(names: list[str]) -> tuple[list[Case], list[Matrix]]:
+    """The cases and matrices with these names or tags, in order; all for an empty list.
 
     Raises `ValueError` for a name that is neither.
     """
     if not names:
-        return list(CASES)
+        return list(CASES), list(MATRICES)
+    tables: list[Case | Matrix] = [*CASES, *MATRICES]
     for name in names:
-        if not any(name == case.name or name in case.tags for case in CASES):
-            known = ", ".join(case.name for case in CASES)
+        if not any(name == table.name or name in table.tags for table in tables):
+            known = ", ".join(table.name for table in tables)
             raise ValueError(f"cases: {name!r} is neither a case nor a tag; cases are {known}")
-    return [case for case in CASES if case.name in names or case.tags & set(names)]
+    chosen = set(names)
+    return (
+        [case for case in CASES if case.name in chosen or case.tags & chosen],
+        [matrix for matrix in MATRICES if matrix.name in chosen or matrix.tags & chosen],
+    )

@@ -49,14 +49,13 @@ print(json.dumps({"python": sys.version.split()[0], "packages": found}))
 """
 # The engine is a package of its own, so that the others build where it does not.
 PROGRAMS = {
-    "tcp_load": "uringcore-bench",
+    "echo_load": "uringcore-bench",
     "quic_load": "uringcore-bench",
     "quinn_server": "uringcore-bench",
     "h3_load": "uringcore-bench",
     "h3_server": "uringcore-bench",
     "engine_server": "uringcore-bench-engine",
 }
-WITHOUT_TLS = frozenset({"tcp_echo", "tcp_load"})
 
 
 @dataclass
@@ -88,10 +87,8 @@ class Environment:
         """The path of a native program."""
         return self.native / name
 
-    def certificate_arguments(self, server: str) -> list[str]:
+    def certificate_arguments(self) -> list[str]:
         """The options that give a server its certificate."""
-        if server in WITHOUT_TLS:
-            return []
         return [
             "--cert",
             str(self.certificates / "cert.pem"),
@@ -99,9 +96,9 @@ class Environment:
             str(self.certificates / "key.pem"),
         ]
 
-    def authority_arguments(self, load: str) -> list[str]:
+    def authority_arguments(self) -> list[str]:
         """The options that make a load generator verify that certificate."""
-        return [] if load in WITHOUT_TLS else ["--ca", str(self.certificates / "cert.pem")]
+        return ["--ca", str(self.certificates / "cert.pem")]
 
     def read_versions(self) -> None:
         """Ask the interpreter what it has."""

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.harness.cases import Case
 from benchmarks.harness.environment import Environment
+from benchmarks.harness.matrix import LOOPS
 
 
 @dataclass(frozen=True)
@@ -30,13 +32,13 @@ class Peer:
         return environment.package_missing(self.package)
 
 
-def _python(module: str, *arguments: str) -> Callable[[Environment], list[str]]:
+def _python(module: str, *arguments: str, tls: bool = True) -> Callable[[Environment], list[str]]:
     return lambda environment: [
         str(environment.python),
         "-m",
         f"benchmarks.servers.{module}",
         *arguments,
-        *environment.certificate_arguments(module),
+        *(environment.certificate_arguments() if tls else ()),
     ]
 
 
@@ -44,13 +46,22 @@ def _native(program: str, *arguments: str) -> Callable[[Environment], list[str]]
     return lambda environment: [
         str(environment.program(program)),
         *arguments,
-        *environment.certificate_arguments(program),
+        *environment.certificate_arguments(),
     ]
 
 
-def _loop(name: str, package: str | None, kind: str = "peer") -> Peer:
-    # asyncio comes with the interpreter; pip stands in as the package that is always there.
-    return Peer(name, package or "pip", _python("tcp_echo", "--loop", name), kind=kind)
+def _loops(style: str, *, tls: bool = False, without: str = "") -> tuple[Peer, ...]:
+    """Every loop with one style of `servers/echo.py`, but for those that `without` names."""
+    return tuple(
+        Peer(
+            column.name,
+            column.package,
+            _python("echo", "--loop", column.name, "--style", style, tls=tls),
+            kind="ours" if column.package == "uringcore" else "peer",
+        )
+        for column in LOOPS
+        if column.name != without
+    )
 
 
 def _quic(name: str, package: str, kind: str = "peer") -> Peer:
@@ -62,13 +73,13 @@ def _h3(name: str, package: str, kind: str = "peer") -> Peer:
 
 
 PEERS: dict[str, tuple[Peer, ...]] = {
-    "tcp_echo": (
-        _loop("asyncio", None),
-        _loop("uvloop", "uvloop"),
-        _loop("rloop", "rloop"),
-        _loop("uringcore-uring", "uringcore", "ours"),
-        _loop("uringcore-epoll", "uringcore", "ours"),
-    ),
+    "tcp_echo": _loops("protocol"),
+    "buffered_echo": _loops("buffered"),
+    "streams_echo": _loops("streams"),
+    "sock_echo": _loops("sock"),
+    # rloop has no TLS.
+    "tls_echo": _loops("protocol", tls=True, without="rloop"),
+    "udp_echo": _loops("udp"),
     "quic_bulk": (
         _quic("aioquic", "aioquic"),
         _quic("aiopquic", "aiopquic"),
@@ -97,15 +108,15 @@ def kind_of(family: str, name: str) -> str:
     return next((peer.kind for peer in PEERS[family] if peer.name == name), "peer")
 
 
-def load_command(environment: Environment, load: tuple[str, ...], port: int, pid: int) -> list[str]:
+def load_command(environment: Environment, case: Case, port: int, pid: int) -> list[str]:
     """The load generator's command line but for its times."""
-    program: Path = environment.program(load[0])
+    program: Path = environment.program(case.load[0])
     return [
         str(program),
-        *load[1:],
+        *case.load[1:],
         "--addr",
         f"127.0.0.1:{port}",
         "--pid",
         str(pid),
-        *environment.authority_arguments(load[0]),
+        *(environment.authority_arguments() if case.tls else ()),
     ]

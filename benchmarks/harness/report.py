@@ -7,6 +7,7 @@ from typing import Any
 from benchmarks.harness.cases import CASES, Case
 from benchmarks.harness.chart import Bar, figure, render
 from benchmarks.harness.environment import HERE, ROOT
+from benchmarks.harness.matrix import MATRICES, Matrix, MatrixResult
 from benchmarks.harness.peers import PEERS, kind_of
 from benchmarks.harness.results import CaseResult, PeerResult, Spread
 
@@ -46,6 +47,10 @@ def write() -> None:
             shown = machine
         parts.append(_section(case, result))
         (CHARTS / f"{case.name}.svg").write_text(_chart(case, result))
+    for matrix in MATRICES:
+        rates = MatrixResult.load(matrix.name)
+        if rates is not None:
+            parts.append(_matrix(matrix, rates))
     if PROFILE.exists():
         parts.append(PROFILE.read_text())
     (ROOT / "BENCHMARK.md").write_text("\n".join(parts))
@@ -107,6 +112,39 @@ def _section(case: Case, result: CaseResult) -> str:
         lines += [*notes, ""]
     lines += [f"![{case.title}](benchmarks/charts/{case.name}.svg)", "", taken, ""]
     return "\n".join(lines)
+
+
+def _matrix(matrix: Matrix, result: MatrixResult) -> str:
+    columns = [one.name for one in matrix.columns if one.name in result.rates]
+    rows = [f"| {matrix.unit} | {' | '.join(columns)} |", "| --- " + "| ---: " * len(columns) + "|"]
+    for row in result.rows:
+        baseline = result.spread(matrix.baseline, row)
+        cells = []
+        for column in columns:
+            rate = result.spread(column, row)
+            if rate is None:
+                cells.append("–")
+            elif baseline is None or column == matrix.baseline:
+                cells.append(figure(rate.median))
+            else:
+                cells.append(f"{figure(rate.median)} ({rate.median / baseline.median:.2f}×)")
+        rows.append(f"| {row} | {' | '.join(cells)} |")
+    notes = [f"- {name} absent: {why.splitlines()[0]}" for name, why in result.absent.items()]
+    taken = (
+        f"Medians of {result.rounds} rounds of {result.seconds:g} s a row, in parentheses the multiple "
+        f"of {matrix.baseline}'s; {result.machine['taken']}, commit {result.machine['commit']}."
+    )
+    lines = [
+        f"## {matrix.title}",
+        "",
+        matrix.about,
+        "",
+        *rows,
+        "",
+        *notes,
+        *([""] if notes else []),
+    ]
+    return "\n".join([*lines, taken, ""])
 
 
 def _chart(case: Case, result: CaseResult) -> str:

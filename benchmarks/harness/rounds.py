@@ -6,34 +6,15 @@ throttles or is shared does not favour whoever is measured first. Each visit has
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from benchmarks.harness import machine, syscalls
 from benchmarks.harness.cases import Case
 from benchmarks.harness.environment import Environment
 from benchmarks.harness.peers import PEERS, Peer, load_command
+from benchmarks.harness.plan import GRACE_SECONDS, Plan
 from benchmarks.harness.process import BenchmarkFailure, Server, run_load
 from benchmarks.harness.results import CaseResult, PeerResult
 
-
-@dataclass(frozen=True)
-class Plan:
-    """How long and how often."""
-
-    rounds: int
-    seconds: float
-    """The timed window of one visit."""
-    warmup: float
-    counted_rounds: int
-    """In how many rounds system calls are counted, a short window of its own."""
-    keep_going: bool
-    peers: frozenset[str] = frozenset()
-    """Only these peers; all when empty."""
-
-
 COUNTED_SECONDS = 0.5
-# A visit that lasts this much longer than its windows hangs.
-GRACE_SECONDS = 60.0
 
 
 def run_case(case: Case, environment: Environment, plan: Plan) -> CaseResult:
@@ -76,7 +57,7 @@ def _visit(
 ) -> None:
     counting = number < plan.counted_rounds and syscalls.unavailable() is None
     with Server(peer.name, peer.command(environment), {"PYTHONPATH": ""}) as server:
-        command = load_command(environment, case.load, server.port, server.pid)
+        command = load_command(environment, case, server.port, server.pid)
         limit = plan.seconds + plan.warmup + GRACE_SECONDS
         times = ["--seconds", str(plan.seconds), "--warmup", str(plan.warmup)]
         sample = run_load([*command, *times], limit)

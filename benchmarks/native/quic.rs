@@ -19,21 +19,26 @@ pub const SERVER_NAME: &str = "localhost";
 
 /// A client that trusts only the certificate of `--ca`, on a free port.
 pub fn client(args: &Args, alpn: &[u8]) -> Result<Endpoint, Failure> {
-    let path: String = args.required("ca")?;
-    let mut roots = rustls::RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(&path)? {
-        roots.add(certificate?)?;
-    }
-    let mut tls = rustls::ClientConfig::builder_with_provider(provider())
-        .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let mut tls = client_tls(args)?;
     tls.alpn_protocols = vec![alpn.to_vec()];
     let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?));
     config.transport_config(transport());
     let mut endpoint = Endpoint::client(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
     endpoint.set_default_client_config(config);
     Ok(endpoint)
+}
+
+/// TLS 1.3 that trusts only the certificate of `--ca`.
+pub fn client_tls(args: &Args) -> Result<rustls::ClientConfig, Failure> {
+    let path: String = args.required("ca")?;
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(&path)? {
+        roots.add(certificate?)?;
+    }
+    Ok(rustls::ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_root_certificates(roots)
+        .with_no_client_auth())
 }
 
 pub async fn connect(endpoint: &Endpoint, address: SocketAddr) -> Result<Connection, Failure> {

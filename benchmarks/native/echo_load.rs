@@ -1,27 +1,29 @@
-//! TCP echo load: N connections, one message in flight on each, every reply compared byte by byte.
+//! Echo load over TCP, TLS or UDP: N connections, one message in flight on each, every reply compared
+//! byte by byte.
 //!
 //! One thread on one core; what it costs per request is the kernel's share and a memcmp, so the
 //! Python server on the other core is the limit. Prints requests, seconds, latency percentiles and
 //! the server's processor time within the window.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mio::net::TcpStream;
-use mio::{Events, Interest, Poll, Token};
+use mio::{Events, Poll, Token};
 
 use uringcore_bench::args::Args;
+use uringcore_bench::channel::Channel;
 use uringcore_bench::latency::Latencies;
 use uringcore_bench::report::Report;
-use uringcore_bench::{Failure, cpu, exit_with, pattern};
+use uringcore_bench::{Failure, cpu, exit_with, pattern, quic};
 
 /// A server that answers nothing for this long has failed.
 const STALL: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
-    exit_with("tcp_load", run())
+    exit_with("echo_load", run())
 }
 
 fn run() -> Result<(), Failure> {
@@ -33,7 +35,9 @@ fn run() -> Result<(), Failure> {
     let warmup = Duration::from_secs_f64(args.required("warmup")?);
     let window = Duration::from_secs_f64(args.required("seconds")?);
 
-    let mut load = Load::connect(address, connections, size)?;
+    let transport: String = args.required("transport")?;
+    let channels = open(&transport, address, connections, &args)?;
+    let mut load = Load::new(channels, size)?;
     load.run_for(warmup)?;
     load.latencies = Latencies::with_capacity(1 << 20);
 
@@ -56,6 +60,25 @@ fn run() -> Result<(), Failure> {
     Ok(())
 }
 
+fn open(
+    transport: &str,
+    address: SocketAddr,
+    count: usize,
+    args: &Args,
+) -> Result<Vec<Channel>, Failure> {
+    match transport {
+        "tcp" => (0..count).map(|_| Channel::tcp(address, STALL)).collect(),
+        "udp" => (0..count).map(|_| Channel::udp(address)).collect(),
+        "tls" => {
+            let config = Arc::new(quic::client_tls(args)?);
+            (0..count)
+                .map(|_| Channel::tls(address, STALL, &config))
+                .collect()
+        }
+        other => Err(format!("--transport: {other:?} is none of tcp, tls, udp").into()),
+    }
+}
+
 struct Load {
     poll: Poll,
     events: Events,
@@ -64,21 +87,13 @@ struct Load {
 }
 
 impl Load {
-    fn connect(address: SocketAddr, count: usize, size: usize) -> Result<Load, Failure> {
+    fn new(channels: Vec<Channel>, size: usize) -> Result<Load, Failure> {
         let poll = Poll::new()?;
+        let count = channels.len();
         let mut connections = Vec::with_capacity(count);
-        for index in 0..count {
-            // Blocking connects: the window has not begun, and a refusal is reported at its place.
-            let stream = std::net::TcpStream::connect_timeout(&address, STALL)?;
-            stream.set_nodelay(true)?;
-            stream.set_nonblocking(true)?;
-            let mut stream = TcpStream::from_std(stream);
-            poll.registry().register(
-                &mut stream,
-                Token(index),
-                Interest::READABLE | Interest::WRITABLE,
-            )?;
-            connections.push(Connection::new(stream, index, size));
+        for (index, mut channel) in channels.into_iter().enumerate() {
+            channel.register(poll.registry(), Token(index))?;
+            connections.push(Connection::new(channel, index, size));
         }
         Ok(Load {
             poll,
@@ -140,7 +155,7 @@ impl Load {
 }
 
 struct Connection {
-    stream: TcpStream,
+    channel: Channel,
     index: usize,
     sequence: u64,
     message: Vec<u8>,
@@ -152,9 +167,9 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(stream: TcpStream, index: usize, size: usize) -> Connection {
+    fn new(channel: Channel, index: usize, size: usize) -> Connection {
         Connection {
-            stream,
+            channel,
             index,
             sequence: 0,
             message: pattern::bytes(index as u32 + 1, size),
@@ -181,20 +196,22 @@ impl Connection {
 
     fn flush(&mut self) -> Result<(), Failure> {
         while self.in_flight && self.sent < self.message.len() {
-            match self.stream.write(&self.message[self.sent..]) {
+            match self.channel.write(&self.message[self.sent..]) {
                 Ok(count) => self.sent += count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(format!("connection {}: {error}", self.index).into()),
             }
         }
-        Ok(())
+        self.channel
+            .push()
+            .map_err(|error| format!("connection {}: {error}", self.index).into())
     }
 
     /// The round trip of a whole, correct reply; `None` while it is not there yet.
     fn receive(&mut self) -> Result<Option<Duration>, Failure> {
         // Nothing is due between two messages; reading would only cost an EAGAIN a reply.
         while self.in_flight {
-            match self.stream.read(&mut self.reply[self.received..]) {
+            match self.channel.read(&mut self.reply[self.received..]) {
                 Ok(0) => {
                     return Err(format!("connection {}: closed by the server", self.index).into());
                 }

@@ -1,0 +1,24 @@
+"""How long a benchmark runs and how often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run of the benchmarks."""
+
+    rounds: int
+    seconds: float
+    """The timed window of one visit."""
+    warmup: float
+    counted_rounds: int
+    """In how many rounds system calls are counted, a short window of its own."""
+    keep_going: bool
+    peers: frozenset[str] = frozenset()
+    """Only these peers; all when empty."""
+
+
+GRACE_SECONDS = 60.0
+"""A visit that lasts this much longer than its windows hangs."""

@@ -1,0 +1,37 @@
+"""How a program of rows measures and what it prints: one JSON line, `{row: [count, wall s, CPU s]}`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+
+Row = Callable[[int], None]
+"""Does the row's operation so many times."""
+
+FIRST = 64
+"""The count of the first, untimed try; it grows until a run fills the window."""
+
+
+def measure(row: Row, seconds: float) -> tuple[int, float, float]:
+    """The count that fills `seconds`, and the wall and processor seconds that it took."""
+    count = FIRST
+    while True:
+        wall, cpu = _timed(row, count)
+        if wall >= seconds / 4:
+            break
+        count *= 4
+    count = max(int(count * seconds / wall), 1)
+    wall, cpu = _timed(row, count)
+    return count, wall, cpu
+
+
+def _timed(row: Row, count: int) -> tuple[float, float]:
+    wall, cpu = time.perf_counter(), time.process_time()
+    row(count)
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def tell(rows: dict[str, Row], seconds: float) -> None:
+    """Measure every row and print the line."""
+    print(json.dumps({name: measure(row, seconds) for name, row in rows.items()}))

@@ -1,0 +1,181 @@
+"""Echo on a named event loop, in each of the ways in which asyncio lets a program write one.
+
+Prints `READY <port>` once it listens and ends on SIGTERM. The work per request is one read and one
+write, so the figures are the loop's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from benchmarks.servers.loops import LOOPS, new_loop
+
+BUFFER = 64 * 1024
+BACKLOG = 1024
+DATAGRAM_BUFFER = 1 << 20
+
+
+class Echo(asyncio.Protocol):
+    """Writes back what arrives."""
+
+    transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport; asyncio's own TCP transports set TCP_NODELAY themselves."""
+        self.transport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        """Echo."""
+        self.transport.write(data)
+
+
+class BufferedEcho(asyncio.BufferedProtocol):
+    """Writes back what arrives in a buffer of its own."""
+
+    transport: asyncio.Transport
+
+    def __init__(self) -> None:
+        self.buffer = memoryview(bytearray(BUFFER))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self.transport = transport  # type: ignore[assignment]
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """One buffer for all reads."""
+        return self.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Echo; `write` takes a copy of a mutable buffer if it keeps it."""
+        self.transport.write(bytes(self.buffer[:nbytes]))
+
+
+class DatagramEcho(asyncio.DatagramProtocol):
+    """Sends a datagram back to where it came from."""
+
+    transport: asyncio.DatagramTransport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self.transport = transport  # type: ignore[assignment]
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        """Echo."""
+        self.transport.sendto(data, addr)
+
+
+async def serve_protocol(tls: ssl.SSLContext | None) -> int:
+    """`asyncio.Protocol`, with TLS if there is a context."""
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(Echo, "127.0.0.1", 0, backlog=BACKLOG, ssl=tls)
+    return int(server.sockets[0].getsockname()[1])
+
+
+async def serve_buffered(tls: ssl.SSLContext | None) -> int:
+    """`asyncio.BufferedProtocol`."""
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(BufferedEcho, "127.0.0.1", 0, backlog=BACKLOG, ssl=tls)
+    return int(server.sockets[0].getsockname()[1])
+
+
+async def serve_streams(tls: ssl.SSLContext | None) -> int:
+    """`asyncio.start_server` with `StreamReader.read` and `StreamWriter.write`."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(BUFFER):
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0, backlog=BACKLOG, ssl=tls)
+    return int(server.sockets[0].getsockname()[1])
+
+
+async def serve_sock(tls: ssl.SSLContext | None) -> int:
+    """`loop.sock_accept`, `sock_recv` and `sock_sendall`, a task for each connection."""
+    loop = asyncio.get_running_loop()
+    listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
+    listener.setblocking(False)
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def handle(connection: socket.socket) -> None:
+        with connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            while data := await loop.sock_recv(connection, BUFFER):
+                await loop.sock_sendall(connection, data)
+
+    async def accept() -> None:
+        while True:
+            connection, _ = await loop.sock_accept(listener)
+            task = asyncio.ensure_future(handle(connection))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+    task = asyncio.ensure_future(accept())
+    tasks.add(task)
+    return int(listener.getsockname()[1])
+
+
+async def serve_datagrams(tls: ssl.SSLContext | None) -> int:
+    """`asyncio.DatagramProtocol` on one socket, whatever the number of its clients."""
+    loop = asyncio.get_running_loop()
+    listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    # A message of every client must fit, or the kernel drops some and the client waits for ever.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, DATAGRAM_BUFFER)
+    listener.bind(("127.0.0.1", 0))
+    listener.setblocking(False)
+    # Asked before: rloop detaches the socket object.
+    port = int(listener.getsockname()[1])
+    await loop.create_datagram_endpoint(DatagramEcho, sock=listener)
+    return port
+
+
+STYLES: dict[str, Callable[[ssl.SSLContext | None], Awaitable[int]]] = {
+    "protocol": serve_protocol,
+    "buffered": serve_buffered,
+    "streams": serve_streams,
+    "sock": serve_sock,
+    "udp": serve_datagrams,
+}
+
+
+async def serve(style: str, tls: ssl.SSLContext | None) -> None:
+    """Echo until SIGTERM."""
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    print("READY", await STYLES[style](tls), flush=True)
+    await stopped.wait()
+
+
+def main() -> None:
+    """Run the server named on the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--loop", choices=LOOPS, required=True)
+    parser.add_argument("--style", choices=STYLES, required=True)
+    parser.add_argument("--cert", type=Path)
+    parser.add_argument("--key", type=Path)
+    options = parser.parse_args()
+    tls = None
+    if options.cert is not None:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(options.cert, options.key)
+    loop = new_loop(options.loop)
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_until_complete(serve(options.style, tls))
+    finally:
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        loop.close()
+
+
+if __name__ == "__main__":
+    main()
