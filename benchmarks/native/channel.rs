@@ -45,10 +45,7 @@ impl Channel {
             session.complete_io(&mut stream)?;
         }
         stream.set_nonblocking(true)?;
-        Ok(Channel::Tls(
-            Box::new(session),
-            TcpStream::from_std(stream),
-        ))
+        Ok(Channel::Tls(Box::new(session), TcpStream::from_std(stream)))
     }
 
     pub fn udp(address: SocketAddr) -> Result<Channel, Failure> {
