@@ -214,7 +214,9 @@ class UringEventLoop(_uringcore.LoopCore, asyncio.SelectorEventLoop):  # type: i
     def _stop_serving(self, sock: socket.socket) -> None:
         if not self.is_closed():
             self._unlisten(sock.fileno())
-        sock.close()
+        # asyncio's own closes the socket and, since 3.13, removes a Unix server's path.
+        base: Any = super()
+        base._stop_serving(sock)
 
     async def _sendfile_native(self, transp: Any, file: Any, offset: int, count: int) -> int:
         resume_reading = transp.is_reading()

@@ -39,10 +39,6 @@ EXCEPTIONS: tuple[Allowed, ...] = (
         "Known gap: expects connection_lost within two turns of closing, as above.",
     ),
     Allowed(
-        "test_server.UnixServerCleanupTests.test_unix_server_*_cleanup",
-        "Known gap: a closed Unix server does not remove its path (new in Python 3.13).",
-    ),
-    Allowed(
         "test_futures2.*FutureTests.test_task_exc_handler_correct_context",
         "Known gap: the exception handler does not run in the failed task's context.",
     ),
