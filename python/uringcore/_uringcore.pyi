@@ -48,11 +48,19 @@ __all__ = [
     "TimerHandle",
     "WebTransportStreamDataReceived",
     "__version__",
+    "_op_abandon",
+    "_op_read",
+    "_op_write",
     "make_dev_cert",
 ]
 __version__: str
 
 def make_dev_cert(names: list[str], days: int) -> list[bytes]: ...
+
+# Operations that a future waits for (a closed loop or a loop in the kernel: RuntimeError).
+def _op_read(loop: LoopCore, fd: int, size: int) -> asyncio.Future[bytes]: ...
+def _op_write(loop: LoopCore, fd: int, data: ReadableBuffer) -> asyncio.Future[int]: ...
+def _op_abandon(loop: LoopCore, future: asyncio.Future[Any]) -> None: ...
 
 @final
 class TimerHandle(Handle):

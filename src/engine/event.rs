@@ -76,7 +76,7 @@ pub enum Event {
         fd: RawFd,
         direction: Direction,
     },
-    /// A one-shot operation that the host started with its own key.
+    /// The one result of an operation that the host started with `start_op`.
     OpDone {
         op: Key,
         outcome: Outcome,

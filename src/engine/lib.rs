@@ -15,6 +15,7 @@
 //! | `datagram` | one datagram socket |
 //! | `listener` | one listening socket |
 //! | `poll` | readiness watchers (`add_reader` and `add_writer`) |
+//! | `ops` | operations that a host waits for one by one |
 //! | `socket` | who closes a descriptor |
 //! | `quic_endpoint` | one UDP socket joined with the QUIC state machines |
 //!
@@ -25,6 +26,7 @@
 mod datagram;
 mod event;
 mod listener;
+mod ops;
 mod poll;
 mod quic_endpoint;
 mod socket;

@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use uringcore_io::{
-    Backend, Completion, Driver, DriverConfig, DriverStats, Entered, Errno, SendMsg, SetupError,
-    Waker,
+    Backend, Completion, Driver, DriverConfig, DriverStats, Entered, Errno, OpId, SendMsg,
+    SetupError, Waker,
 };
 
 use crate::datagram::{DatagramSocket, SendOutcome};
 use crate::event::Event;
 use crate::listener::Listener;
+use crate::ops::Ops;
 use crate::poll::{Direction, Watchers};
 use crate::quic_endpoint::QuicEndpoint;
 use crate::socket::SocketFd;
@@ -32,6 +33,7 @@ pub struct Engine {
     datagrams: Table<DatagramSocket>,
     quic: Table<QuicEndpoint>,
     watchers: Watchers,
+    ops: Ops,
     /// Descriptors that a stream or datagram transport drives.
     transport_fds: HashMap<RawFd, Key>,
     dirty_streams: Vec<Key>,
@@ -53,6 +55,7 @@ pub struct EngineStats {
     pub datagrams: usize,
     pub readers: usize,
     pub writers: usize,
+    pub ops: usize,
     pub quic_endpoints: usize,
     pub quic_connections: usize,
     pub events_queued: usize,
@@ -67,6 +70,7 @@ impl Engine {
             datagrams: Table::default(),
             quic: Table::default(),
             watchers: Watchers::default(),
+            ops: Ops::default(),
             transport_fds: HashMap::new(),
             dirty_streams: Vec::new(),
             dirty_datagrams: Vec::new(),
@@ -103,6 +107,7 @@ impl Engine {
             datagrams: self.datagrams.len(),
             readers: self.watchers.count(Direction::Read),
             writers: self.watchers.count(Direction::Write),
+            ops: self.ops.len(),
             quic_endpoints: self.quic.len(),
             quic_connections: self.quic.iter().map(|(_, e)| e.connections()).sum(),
             events_queued: self.events.len(),
@@ -210,6 +215,7 @@ impl Engine {
             Event::DatagramClosed { socket, .. } => {
                 self.datagrams.remove(*socket);
             }
+            Event::OpDone { op, .. } => self.ops.release(*op),
             _ => {}
         }
     }
@@ -257,10 +263,14 @@ impl Engine {
                     events.push_back(Event::PollReady { fd, direction });
                 }
             }
-            Kind::Op => events.push_back(Event::OpDone {
-                op: key,
-                outcome: completion.outcome,
-            }),
+            Kind::Op => {
+                if self.ops.handle_completion(key) {
+                    events.push_back(Event::OpDone {
+                        op: key,
+                        outcome: completion.outcome,
+                    });
+                }
+            }
             Kind::Quic => {
                 if let Some(endpoint) = self.quic.get_mut(key) {
                     endpoint.handle_completion(driver, completion, now);
@@ -444,6 +454,29 @@ impl Engine {
     /// True when `fd` was watched.
     pub fn unwatch(&mut self, fd: RawFd, direction: Direction) -> bool {
         self.watchers.remove(fd, direction, &mut self.driver)
+    }
+
+    // Operations that the host waits for ---------------------------------------------------------
+
+    /// A key for an operation that [`start_op`](Self::start_op) starts later.
+    pub fn reserve_op(&mut self) -> Key {
+        self.ops.reserve()
+    }
+
+    /// Starts the one-shot operation of a reserved key; `start` queues it on the driver with the token
+    /// that it is given. Its one result is [`Event::OpDone`]. False if the key was cancelled before.
+    pub fn start_op(
+        &mut self,
+        key: Key,
+        start: impl FnOnce(&mut Driver, uringcore_io::Token) -> OpId,
+    ) -> bool {
+        self.ops.start(key, &mut self.driver, start)
+    }
+
+    /// Asks an operation to end. Its result still comes, ECANCELED or a real one that was faster,
+    /// unless this answers true: it was never started, and its key is gone.
+    pub fn cancel_op(&mut self, key: Key) -> bool {
+        self.ops.cancel(key, &mut self.driver)
     }
 
     // QUIC endpoints -----------------------------------------------------------------------------

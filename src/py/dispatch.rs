@@ -12,6 +12,7 @@ use crate::context::{self, Entered};
 use crate::datagram::DatagramTransport;
 use crate::error;
 use crate::loop_core::{LoopCore, Ready};
+use crate::ops;
 use crate::stream::StreamTransport;
 use crate::turn;
 
@@ -74,8 +75,7 @@ pub fn event(slf: &Bound<'_, LoopCore>, event: Event, entered: &mut Entered) -> 
         }
         Event::Accepted { listener, fd } => accepted(slf, listener, fd, entered),
         Event::AcceptFailed { listener, error } => accept_failed(slf, listener, error, entered),
-        // Operations that Python waits for by key are started by the file layer, which has none yet.
-        Event::OpDone { .. } => Ok(()),
+        Event::OpDone { op, outcome } => ops::done(slf, op, outcome),
         Event::QuicReady { endpoint } => crate::quic::ready(slf, endpoint, entered),
         Event::QuicClosed { endpoint } => crate::quic::closed(slf, endpoint, entered),
     }

@@ -10,6 +10,7 @@
 //! | `timers` | the heap of scheduled handles |
 //! | `stream` | the stream transport |
 //! | `datagram` | the datagram transport |
+//! | `ops` | operations that a Python future waits for |
 //! | `quic_*`, `h3` | QUIC and HTTP/3 objects |
 //! | `devcert` | short-lived certificates for development |
 //! | `extra_info` | what both transports answer to `get_extra_info` alike |
@@ -36,6 +37,7 @@ mod h3;
 mod handle;
 mod hosts;
 mod loop_core;
+mod ops;
 mod quic;
 mod stream;
 mod timers;
@@ -53,6 +55,7 @@ fn _uringcore(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<handle::TimerHandle>()?;
     m.add_class::<stream::StreamTransport>()?;
     m.add_class::<datagram::DatagramTransport>()?;
+    ops::register(m)?;
     quic::register(m)?;
     h3::register(m)?;
     devcert::register(m)?;

@@ -21,6 +21,7 @@ use crate::datagram::DatagramTransport;
 use crate::error;
 use crate::handle::{AnyHandle, Handle};
 use crate::hosts::{Hosts, ListenerHost};
+use crate::ops::Ops;
 use crate::stream::StreamTransport;
 use crate::timers::Timers;
 
@@ -51,6 +52,7 @@ pub struct LoopCore {
     pub ready: GilCell<VecDeque<Ready>>,
     pub timers: GilCell<Timers>,
     pub hosts: GilCell<Hosts>,
+    pub ops: GilCell<Ops>,
     pub flags: GilCell<Flags>,
     waker: GilCell<Option<Waker>>,
     backend: Backend,
@@ -215,6 +217,7 @@ impl LoopCore {
             ready: GilCell::new(VecDeque::new()),
             timers: GilCell::new(Timers::default()),
             hosts: GilCell::new(Hosts::default()),
+            ops: GilCell::new(Ops::default()),
             flags: GilCell::new(Flags::default()),
         })
     }
@@ -492,6 +495,7 @@ impl LoopCore {
         let ready = self.ready.take(py);
         let timers = self.timers.take(py);
         let hosts = self.hosts.take(py);
+        let ops = self.ops.take(py);
         for (_, transport) in hosts.streams.iter().flatten() {
             transport.get().release_borrowed_socket(py)?;
         }
@@ -500,7 +504,7 @@ impl LoopCore {
         if let Some(mut engine) = engine {
             engine.shutdown(SHUTDOWN_LIMIT);
         }
-        drop((ready, timers, hosts, waker));
+        drop((ready, timers, hosts, ops, waker));
         Ok(())
     }
 
@@ -534,6 +538,7 @@ impl LoopCore {
             ("datagrams", stats.datagrams as u64),
             ("readers", stats.readers as u64),
             ("writers", stats.writers as u64),
+            ("ops", stats.ops as u64),
             ("quic_endpoints", stats.quic_endpoints as u64),
             ("quic_connections", stats.quic_connections as u64),
             ("timers", self.timers.with(py, |timers| timers.len()) as u64),
@@ -570,6 +575,9 @@ impl LoopCore {
             .unwrap_or(Ok(()))?;
         self.hosts
             .traverse(|hosts| hosts.traverse(&visit))
+            .unwrap_or(Ok(()))?;
+        self.ops
+            .traverse(|ops| ops.traverse(&visit))
             .unwrap_or(Ok(()))
     }
 
@@ -578,6 +586,7 @@ impl LoopCore {
             self.ready.take(py),
             self.timers.take(py),
             self.hosts.take(py),
+            self.ops.take(py),
         ));
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use common::{BACKENDS, engine, turn, turn_until};
 use uringcore_engine::{Direction, Event, SendOutcome, SocketFd};
-use uringcore_io::{SendMsg, SockAddr};
+use uringcore_io::{Errno, Outcome, SendMsg, SockAddr};
 
 fn message(data: &'static [u8], to: std::net::SocketAddr) -> SendMsg {
     SendMsg {
@@ -191,5 +191,61 @@ fn a_watcher_registered_again_does_not_hear_its_predecessor() {
                 fired |= matches!(event, Event::PollReady { .. });
             });
         }
+    }
+}
+
+#[test]
+fn an_operation_answers_once_and_frees_its_key() {
+    for backend in BACKENDS {
+        let mut engine = engine(backend);
+        let (reader, writer) = std::io::pipe().expect("pipe");
+        uringcore_io::net::set_nonblocking(reader.as_raw_fd(), true).expect("nonblocking");
+        let read = |engine: &mut uringcore_engine::Engine| {
+            let key = engine.reserve_op();
+            assert!(engine.start_op(key, |driver, token| {
+                driver.read(reader.as_raw_fd(), vec![0; 8], None, token)
+            }));
+            key
+        };
+        let mut outcomes = Vec::new();
+        let first = read(&mut engine);
+        std::io::Write::write_all(&mut &writer, b"abc").expect("write");
+        while outcomes.is_empty() {
+            turn(&mut engine, Duration::from_millis(20), |_, event| {
+                if let Event::OpDone { op, outcome } = event {
+                    outcomes.push((op, outcome));
+                }
+            });
+        }
+        let (key, outcome) = outcomes.pop().expect("an outcome");
+        assert_eq!(key, first);
+        assert!(
+            matches!(&outcome, Outcome::Read(Ok(3), data) if &data[..3] == b"abc"),
+            "{outcome:?}"
+        );
+        assert_eq!(engine.stats().ops, 0);
+
+        // Cancelled before it started: nothing is told. Cancelled later: ECANCELED is.
+        let unstarted = engine.reserve_op();
+        assert!(engine.cancel_op(unstarted));
+        assert!(!engine.start_op(unstarted, |_, _| panic!("started")));
+        let second = read(&mut engine);
+        assert_ne!(second, first);
+        turn(&mut engine, Duration::ZERO, |_, _| panic!("too early"));
+        assert!(!engine.cancel_op(second));
+        while outcomes.is_empty() {
+            turn(&mut engine, Duration::from_millis(20), |_, event| {
+                if let Event::OpDone { op, outcome } = event {
+                    outcomes.push((op, outcome));
+                }
+            });
+        }
+        let (key, outcome) = outcomes.pop().expect("an outcome");
+        assert_eq!(key, second);
+        assert!(
+            matches!(outcome, Outcome::Read(Err(Errno::CANCELED), _)),
+            "{outcome:?}"
+        );
+        assert_eq!(engine.stats().ops, 0);
     }
 }
