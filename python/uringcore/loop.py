@@ -21,11 +21,12 @@ import sys
 import threading
 import time
 import weakref
-from asyncio import events, format_helpers, sslproto
+from asyncio import events, format_helpers
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from . import _uringcore
+from ._tls import TlsTransports
 
 if TYPE_CHECKING:
     import contextvars
@@ -63,7 +64,7 @@ class _NoSelector(selectors.BaseSelector):
         return {}
 
 
-class UringEventLoop(_uringcore.LoopCore, asyncio.SelectorEventLoop):  # type: ignore[misc]
+class UringEventLoop(TlsTransports, _uringcore.LoopCore, asyncio.SelectorEventLoop):  # type: ignore[misc]
     """An asyncio event loop on io_uring, or on epoll where io_uring is not to be had.
 
     Args:
@@ -80,7 +81,6 @@ class UringEventLoop(_uringcore.LoopCore, asyncio.SelectorEventLoop):  # type: i
         # What asyncio's classes have and typeshed leaves out.
         _csock: socket.socket
         _signal_handlers: dict[int, events.Handle]
-        _accept_connection2: Callable[..., Any]
         _check_closed: Callable[[], None]
         _check_running: Callable[[], None]
         _check_thread: Callable[[], None]
@@ -159,32 +159,6 @@ class UringEventLoop(_uringcore.LoopCore, asyncio.SelectorEventLoop):  # type: i
         self._ensure_fd_no_transport(sock)
         return _uringcore.StreamTransport(self, sock, protocol, waiter, extra, server)
 
-    def _make_ssl_transport(
-        self,
-        rawsock: socket.socket,
-        protocol: asyncio.BaseProtocol,
-        sslcontext: ssl.SSLContext,
-        waiter: asyncio.Future[None] | None = None,
-        *,
-        server_side: bool = False,
-        server_hostname: str | None = None,
-        extra: dict[str, Any] | None = None,
-        server: Any = None,
-        **timeouts: Any,
-    ) -> Any:
-        self._ensure_fd_no_transport(rawsock)
-        ssl_protocol = sslproto.SSLProtocol(
-            self,
-            protocol,
-            sslcontext,
-            waiter,  # type: ignore[arg-type]
-            server_side,
-            server_hostname,
-            **timeouts,
-        )
-        _uringcore.StreamTransport(self, rawsock, ssl_protocol, None, extra, server)
-        return ssl_protocol._app_transport
-
     def _make_datagram_transport(
         self,
         sock: socket.socket,
@@ -232,18 +206,6 @@ class UringEventLoop(_uringcore.LoopCore, asyncio.SelectorEventLoop):  # type: i
                 transp.resume_reading()
 
     # What the core calls ------------------------------------------------------------------------
-
-    def _accept_tls(self, fd: int, protocol_factory: Any, tls: Any, server: Any) -> None:
-        sslcontext, timeouts = tls
-        conn = socket.socket(fileno=fd)
-        try:
-            extra = {"peername": conn.getpeername()}
-        except OSError:  # the peer is gone already; the handshake will say so
-            extra = {}
-        accept = self._accept_connection2(
-            protocol_factory, conn, extra, sslcontext, server, *timeouts
-        )
-        self.create_task(accept)
 
     def _accept_failed(self, fd: int, exc: OSError) -> None:
         self.call_exception_handler(

@@ -8,9 +8,10 @@ asyncio.Transport)`` holds as it does on asyncio's own loop. Nobody makes instan
 from __future__ import annotations
 
 import asyncio
+from asyncio import sslproto
 from asyncio import transports as asyncio_transports
 
-__all__ = ["DatagramTransport", "StreamTransport"]
+__all__ = ["DatagramTransport", "StreamTransport", "TlsProtocol", "TlsTransport"]
 
 
 class StreamTransport(asyncio_transports._FlowControlMixin):
@@ -19,3 +20,11 @@ class StreamTransport(asyncio_transports._FlowControlMixin):
 
 class DatagramTransport(asyncio_transports._FlowControlMixin, asyncio.DatagramTransport):
     """A datagram socket. It is both kinds of transport, as asyncio's own datagram transport is."""
+
+
+class TlsTransport(sslproto._SSLProtocolTransport):
+    """A TLS connection: programs that look for asyncio's class find it."""
+
+
+class TlsProtocol(asyncio.Protocol):
+    """What stands between a transport and TLS. Not an asyncio ``SSLProtocol``: its fields differ."""

@@ -205,6 +205,11 @@ impl Engine {
         None
     }
 
+    /// Whether the next event is data of this stream: a host that gathers waits for it.
+    pub fn next_is_data_of(&self, key: Key) -> bool {
+        matches!(self.events.front(), Some(Event::StreamData { stream, .. }) if *stream == key)
+    }
+
     /// A closed transport's index is free for another one only when its host hears of the end: a host
     /// that finds its own things by index may meet the successor in an event before this one.
     fn release_slot(&mut self, event: &Event) {

@@ -8,12 +8,14 @@
 //! - `keys`, `retry`: packet protection.
 //! - `tap`: a view of packets in the clear for the layer above.
 //! - `reason`: failures in words.
+//! - `records`: where records end in TLS over TCP, which is the `ssl` module's otherwise.
 //!
 //! Nothing here knows streams, datagrams or time.
 
 mod config;
 mod keys;
 mod reason;
+mod records;
 mod retry;
 mod session;
 mod settings;
@@ -26,4 +28,5 @@ pub(crate) use reason::describe_alert;
 pub(crate) use session::SessionDetails;
 pub(crate) use tap::{PacketObserver, Space, Tap};
 
+pub use records::RecordBoundaries;
 pub use settings::{CipherSuite, ClientAuth, ConfigError, Identity, Roots};

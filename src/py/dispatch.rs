@@ -122,8 +122,6 @@ fn accepted(
     fd: std::os::fd::OwnedFd,
     entered: &mut Entered,
 ) -> PyResult<()> {
-    use std::os::fd::IntoRawFd;
-
     let py = slf.py();
     let this = slf.get();
     let host = this.hosts.with(py, |hosts| {
@@ -160,12 +158,7 @@ fn accepted(
             this.push_ready(py, Ready::Start(transport, None));
             Ok(())
         }),
-        Some(tls) => slf
-            .call_method1(
-                intern!(py, "_accept_tls"),
-                (fd.into_raw_fd(), factory, tls, server),
-            )
-            .map(drop),
+        Some(tls) => crate::tls::accepted(slf, fd, factory.bind(py), tls.bind(py), server),
     };
     match made {
         Ok(()) => Ok(()),

@@ -11,11 +11,13 @@
 //! | `stream` | the stream transport |
 //! | `datagram` | the datagram transport |
 //! | `ops` | operations that a Python future waits for |
+//! | `tls` | TLS over any transport, through `ssl.SSLObject` |
 //! | `quic_*`, `h3` | QUIC and HTTP/3 objects |
 //! | `devcert` | short-lived certificates for development |
 //! | `extra_info` | what both transports answer to `get_extra_info` alike |
 //! | `address` | socket addresses to and from Python tuples |
 //! | `buffer` | Python buffers held as `Bytes`: the only file that does |
+//! | `lend` | memory shown to C code for one call |
 //! | `context` | `contextvars` contexts entered through the C API |
 //! | `error` | Rust errors into Python exceptions: the only file that does |
 //! | `clock` | asyncio's clock |
@@ -36,11 +38,13 @@ mod extra_info;
 mod h3;
 mod handle;
 mod hosts;
+mod lend;
 mod loop_core;
 mod ops;
 mod quic;
 mod stream;
 mod timers;
+mod tls;
 mod turn;
 
 use pyo3::prelude::*;
@@ -56,6 +60,8 @@ fn _uringcore(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<stream::StreamTransport>()?;
     m.add_class::<datagram::DatagramTransport>()?;
     ops::register(m)?;
+    m.add_class::<tls::TlsProtocol>()?;
+    m.add_class::<tls::TlsTransport>()?;
     quic::register(m)?;
     h3::register(m)?;
     devcert::register(m)?;

@@ -4,6 +4,7 @@
 //! logged, what the transport's methods do. Which protocol method is called when is in `events`;
 //! callbacks run in the context that was current when the transport was made.
 
+mod carrier;
 mod events;
 
 use std::os::fd::RawFd;
@@ -131,7 +132,7 @@ impl StreamTransport {
         }
     }
 
-    fn end_with(&self, py: Python<'_>, error: Option<Py<PyAny>>) -> PyResult<()> {
+    pub fn end_with(&self, py: Python<'_>, error: Option<Py<PyAny>>) -> PyResult<()> {
         let key = self.state.with(py, |state| {
             state.closing = true;
             if state.lost_error.is_none() {
@@ -637,8 +638,17 @@ fn is_buffered(protocol: &Bound<'_, PyAny>) -> PyResult<bool> {
 
 /// asyncio's `_set_write_buffer_limits`: `(low, high)` with its defaults and its error.
 pub fn watermarks(high: Option<i64>, low: Option<i64>) -> PyResult<(usize, usize)> {
+    watermarks_above(high, low, 64 * 1024)
+}
+
+/// The same with another default for the high one.
+pub fn watermarks_above(
+    high: Option<i64>,
+    low: Option<i64>,
+    default: usize,
+) -> PyResult<(usize, usize)> {
     let (high, low) = match (high, low) {
-        (None, None) => (64 * 1024, 16 * 1024),
+        (None, None) => return Ok((default / 4, default)),
         (None, Some(low)) => (4 * low, low),
         (Some(high), None) => (high, high / 4),
         (Some(high), Some(low)) => (high, low),

@@ -42,10 +42,6 @@ EXCEPTIONS: tuple[Allowed, ...] = (
         "test_futures2.*FutureTests.test_task_exc_handler_correct_context",
         "Known gap: the exception handler does not run in the failed task's context.",
     ),
-    Allowed(
-        "test_ssl.TestSSL.test_remote_shutdown_receives_trailing_data",
-        "Known gap: hangs where a TLS peer shuts down while data is still being written to it.",
-    ),
 )
 
 

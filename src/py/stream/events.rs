@@ -14,6 +14,7 @@ use super::{StreamTransport, fail_waiter};
 use crate::context::Entered;
 use crate::dispatch::{command, report};
 use crate::hosts::host_take;
+use crate::tls::TlsProtocol;
 use crate::{buffer, error};
 
 impl StreamTransport {
@@ -65,6 +66,16 @@ impl StreamTransport {
             return Ok(());
         };
         this.enter_context(py, entered)?;
+        if let Ok(tls) = protocol.bind(py).cast_exact::<TlsProtocol>() {
+            let taken = TlsProtocol::take(tls, &data)?;
+            drop(data);
+            let more_follow = this.data_follows(py)?;
+            return if taken {
+                TlsProtocol::taken(tls, more_follow)
+            } else {
+                Ok(())
+            };
+        }
         if buffered {
             return Self::buffer_updated(slf, &protocol, &data, entered);
         }
@@ -82,6 +93,14 @@ impl StreamTransport {
                 "Fatal error: protocol.data_received() call failed.",
                 Some(entered),
             ),
+        }
+    }
+
+    /// Whether the next event of the engine is more data of this stream.
+    fn data_follows(&self, py: Python<'_>) -> PyResult<bool> {
+        match self.key(py) {
+            Some(key) => command(py, &self.owner, |engine| engine.next_is_data_of(key)),
+            None => Ok(false),
         }
     }
 

@@ -1,0 +1,129 @@
+"""TLS on the loop: who makes its transports, and ``start_tls``.
+
+The engine itself (handshake, records, shutdown) is :class:`uringcore._uringcore.TlsProtocol`, over
+any transport; the connections of a TLS server are made by the core without passing through here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from typing import TYPE_CHECKING, Any, cast
+
+from . import _uringcore
+
+if TYPE_CHECKING:
+    import socket
+
+__all__ = ["TlsTransports"]
+
+_asyncio_logger = logging.getLogger("asyncio")
+
+
+class TlsTransports:
+    """What :class:`uringcore.UringEventLoop` does about TLS."""
+
+    if TYPE_CHECKING:
+        # The loop's own.
+        _ensure_fd_no_transport: Any
+
+    def _make_ssl_transport(
+        self,
+        rawsock: socket.socket,
+        protocol: asyncio.BaseProtocol,
+        sslcontext: ssl.SSLContext,
+        waiter: asyncio.Future[None] | None = None,
+        *,
+        server_side: bool = False,
+        server_hostname: str | None = None,
+        extra: dict[str, Any] | None = None,
+        server: Any = None,
+        ssl_handshake_timeout: float | None = None,
+        ssl_shutdown_timeout: float | None = None,
+    ) -> asyncio.Transport:
+        self._ensure_fd_no_transport(rawsock)
+        loop = cast(_uringcore.LoopCore, self)
+        tls = _uringcore.TlsProtocol(
+            loop,
+            protocol,
+            sslcontext,
+            waiter,
+            server_side,
+            server_hostname,
+            ssl_handshake_timeout=ssl_handshake_timeout,
+            ssl_shutdown_timeout=ssl_shutdown_timeout,
+        )
+        transport = tls._get_app_transport()
+        _uringcore.StreamTransport(loop, rawsock, tls, None, extra, server)
+        return cast(asyncio.Transport, transport)
+
+    async def start_tls(
+        self,
+        transport: asyncio.BaseTransport,
+        protocol: asyncio.BaseProtocol,
+        sslcontext: ssl.SSLContext,
+        *,
+        server_side: bool = False,
+        server_hostname: str | None = None,
+        ssl_handshake_timeout: float | None = None,
+        ssl_shutdown_timeout: float | None = None,
+    ) -> asyncio.Transport | None:
+        """Put TLS on a connection that is already there.
+
+        Args:
+            transport: the connection; it must not be used any more, except through what is returned.
+            protocol: who gets the decrypted bytes. ``connection_made()`` is not called again.
+            sslcontext: certificates, verification, versions.
+            server_side: be the TLS server.
+            server_hostname: the name that the server's certificate is checked against.
+            ssl_handshake_timeout: seconds that the handshake may take; 60 if ``None``.
+            ssl_shutdown_timeout: seconds that the peer has to answer close_notify; 30 if ``None``.
+
+        Returns:
+            The transport for ``protocol``; ``None`` if the connection was closed meanwhile, as in
+            asyncio.
+
+        Raises:
+            TypeError: ``sslcontext`` is no ``ssl.SSLContext``, or the transport cannot carry TLS.
+            ValueError: a time-out is not positive.
+            ssl.SSLError: the handshake failed.
+            ConnectionError: the connection ended during the handshake, or it took too long.
+        """
+        if not isinstance(sslcontext, ssl.SSLContext):
+            raise TypeError(
+                f"sslcontext is expected to be an instance of ssl.SSLContext, got {sslcontext!r}"
+            )
+        if not getattr(transport, "_start_tls_compatible", False):
+            raise TypeError(f"transport {transport!r} is not supported by start_tls()")
+        loop = cast(Any, self)
+        lower = cast(asyncio.Transport, transport)
+        waiter = loop.create_future()
+        tls: Any = _uringcore.TlsProtocol(
+            loop,
+            protocol,
+            sslcontext,
+            waiter,
+            server_side,
+            server_hostname,
+            call_connection_made=False,
+            ssl_handshake_timeout=ssl_handshake_timeout,
+            ssl_shutdown_timeout=ssl_shutdown_timeout,
+        )
+        # Nothing may arrive before connection_made().
+        lower.pause_reading()
+        lower.set_protocol(tls)
+        made = loop.call_soon(tls.connection_made, lower)
+        resumed = loop.call_soon(lower.resume_reading)
+        try:
+            await waiter
+        except BaseException:
+            lower.close()
+            made.cancel()
+            resumed.cancel()
+            raise
+        return cast("asyncio.Transport | None", tls._get_app_transport())
+
+    def _log_tls(self, message: str, protocol: Any, milliseconds: float | None = None) -> None:
+        args = (protocol,) if milliseconds is None else (protocol, milliseconds)
+        _asyncio_logger.debug(message, *args)

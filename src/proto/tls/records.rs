@@ -1,0 +1,160 @@
+//! Where records end in a stream of TLS over TCP, without looking into any of them.
+//!
+//! A TLS library that is asked to read and has no whole record answers with an error, which a host
+//! may find dear. [`RecordBoundaries`] tells beforehand whether asking can yield anything. Not here:
+//! what a record means; a stream that is no TLS is left to the library to refuse.
+
+/// Follows the record headers (RFC 8446, section 5.1; RFC 5246, section 6.2.1) of a byte stream that
+/// arrives in pieces.
+#[derive(Debug, Default)]
+pub struct RecordBoundaries {
+    /// Bytes seen so far.
+    seen: u64,
+    /// Where the last whole record ends.
+    whole_until: u64,
+    /// Where the record ends whose header is complete.
+    next_end: Option<u64>,
+    /// The bytes of a header that is not complete yet.
+    header: [u8; HEADER_BYTES],
+    header_bytes: usize,
+    /// A header made no sense: nothing can be said any more.
+    lost: bool,
+}
+
+impl RecordBoundaries {
+    /// Takes the next bytes of the stream.
+    pub fn push(&mut self, mut bytes: &[u8]) {
+        if self.lost {
+            self.seen += bytes.len() as u64;
+            return;
+        }
+        while !bytes.is_empty() {
+            let Some(end) = self.next_end else {
+                bytes = self.push_header(bytes);
+                continue;
+            };
+            let step = (end - self.seen).min(bytes.len() as u64);
+            self.seen += step;
+            bytes = &bytes[step as usize..];
+            self.end_record(end);
+        }
+    }
+
+    /// Whether a reader that has taken all but the last `left` bytes has a whole record before it.
+    ///
+    /// True as well once the stream has turned out not to be TLS: then only the library can tell.
+    pub fn has_whole_record(&self, left: usize) -> bool {
+        left > 0 && (self.lost || self.seen - (left as u64) < self.whole_until)
+    }
+
+    /// Whether a reader that has taken all but the last `left` bytes stopped inside of a record.
+    ///
+    /// It holds the beginning of that record itself, so the next one it yields is larger than what is
+    /// left of it here.
+    pub fn is_inside_record(&self, left: usize) -> bool {
+        let taken = self.seen - left as u64;
+        self.lost || taken != self.whole_until
+    }
+
+    fn push_header<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let step = (HEADER_BYTES - self.header_bytes).min(bytes.len());
+        self.header[self.header_bytes..][..step].copy_from_slice(&bytes[..step]);
+        self.header_bytes += step;
+        self.seen += step as u64;
+        if self.header_bytes == HEADER_BYTES {
+            self.header_bytes = 0;
+            let [content_type, major, _, high, low] = self.header;
+            let length = u64::from(u16::from_be_bytes([high, low]));
+            if CONTENT_TYPES.contains(&content_type)
+                && major == VERSION_MAJOR
+                && length <= CIPHERTEXT_BYTES_MAX
+            {
+                let end = self.seen + length;
+                self.next_end = Some(end);
+                self.end_record(end);
+            } else {
+                self.lost = true;
+                self.seen += (bytes.len() - step) as u64;
+                return &[];
+            }
+        }
+        &bytes[step..]
+    }
+
+    fn end_record(&mut self, end: u64) {
+        if self.seen == end {
+            self.whole_until = end;
+            self.next_end = None;
+        }
+    }
+}
+
+const HEADER_BYTES: usize = 5;
+/// change_cipher_spec, alert, handshake, application_data, heartbeat (RFC 6520).
+const CONTENT_TYPES: std::ops::RangeInclusive<u8> = 20..=24;
+/// The first byte of every legacy_record_version.
+const VERSION_MAJOR: u8 = 3;
+/// TLS 1.2's bound (RFC 5246, section 6.2.3); that of TLS 1.3 is lower.
+const CIPHERTEXT_BYTES_MAX: u64 = (1 << 14) + 2048;
+
+#[cfg(test)]
+mod tests {
+    use super::RecordBoundaries;
+
+    fn record(length: u16) -> Vec<u8> {
+        let [high, low] = length.to_be_bytes();
+        let mut bytes = vec![23, 3, 3, high, low];
+        bytes.resize(5 + usize::from(length), 0xEE);
+        bytes
+    }
+
+    #[test]
+    fn a_record_is_whole_with_its_last_byte() {
+        for piece in [1, 2, 3, 5, 7, 1000] {
+            let mut boundaries = RecordBoundaries::default();
+            let stream = [record(9), record(0), record(300)].concat();
+            let mut fed = 0;
+            for bytes in stream.chunks(piece) {
+                boundaries.push(bytes);
+                fed += bytes.len();
+                // A reader that has taken nothing.
+                assert_eq!(
+                    boundaries.has_whole_record(fed),
+                    fed >= 14,
+                    "{fed} in {piece}s"
+                );
+                // One that has taken the first two records.
+                if fed > 19 {
+                    assert_eq!(boundaries.has_whole_record(fed - 19), fed >= stream.len());
+                }
+            }
+            assert!(!boundaries.has_whole_record(0));
+        }
+    }
+
+    #[test]
+    fn a_reader_inside_of_a_record_is_told_so() {
+        let mut boundaries = RecordBoundaries::default();
+        boundaries.push(&record(100));
+        assert!(!boundaries.is_inside_record(0));
+        boundaries.push(&record(100)[..50]);
+        assert!(!boundaries.is_inside_record(50));
+        assert!(boundaries.is_inside_record(0));
+    }
+
+    #[test]
+    fn what_is_no_tls_is_left_to_the_library() {
+        for garbage in [
+            &b"GET / HTTP/1.1\r\n"[..],
+            &[22, 2, 0, 0, 1, 0],
+            &[22, 3, 1, 0xFF, 0xFF],
+        ] {
+            let mut boundaries = RecordBoundaries::default();
+            boundaries.push(garbage);
+            assert!(boundaries.has_whole_record(garbage.len()));
+            boundaries.push(&record(1));
+            assert!(boundaries.has_whole_record(1));
+            assert!(!boundaries.has_whole_record(0));
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Connections of a TLS server: from an accepted descriptor to a handshake, without a task for each.
+
+use std::os::fd::OwnedFd;
+
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use uringcore_engine::SocketFd;
+
+use super::protocol::{Setup, TlsProtocol};
+use crate::context;
+use crate::loop_core::{LoopCore, Ready};
+use crate::stream::StreamTransport;
+
+/// Puts TLS on an accepted connection. `tls` is what `_start_serving` was given: the context and the
+/// time-outs.
+pub fn accepted(
+    owner: &Bound<'_, LoopCore>,
+    fd: OwnedFd,
+    factory: &Bound<'_, PyAny>,
+    tls: &Bound<'_, PyAny>,
+    server: Py<PyAny>,
+) -> PyResult<()> {
+    let py = owner.py();
+    let (context, timeouts): (Bound<'_, PyAny>, Bound<'_, PyTuple>) = tls.extract()?;
+    let timeout = |index: usize| match timeouts.get_item(index) {
+        Ok(value) if !value.is_none() => Some(value),
+        _ => None,
+    };
+    let app = factory.call0()?;
+    let setup = Setup {
+        context,
+        server_side: true,
+        server_hostname: None,
+        call_connection_made: true,
+        accepted: true,
+        handshake_timeout: timeout(0),
+        shutdown_timeout: timeout(1),
+    };
+    let protocol = TlsProtocol::create(owner, &app, None, setup)?;
+    let transport = StreamTransport::open(
+        owner,
+        SocketFd::Owned(fd),
+        None,
+        protocol.into_any().unbind(),
+        None,
+        Some(server),
+        context::copy_current(py)?,
+    )?;
+    owner.get().push_ready(py, Ready::Start(transport, None));
+    Ok(())
+}

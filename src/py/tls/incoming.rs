@@ -1,0 +1,394 @@
+//! The peer's records to the application, and reading paused and resumed on both sides.
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyMemoryView};
+
+use super::protocol::{Phase, TlsProtocol, Told};
+use super::ssl_object::Step;
+use crate::error;
+use crate::lend::FreshBytes;
+
+/// How a round of reading ended.
+enum End {
+    /// OpenSSL has no more whole records, or the application stopped reading.
+    Dry,
+    CloseNotify,
+    /// What was decrypted before the failure is delivered before it is told.
+    Failed(PyErr),
+}
+
+impl TlsProtocol {
+    /// Bytes of the peer, for OpenSSL. False: the connection failed.
+    pub fn take(slf: &Bound<'_, Self>, data: &[u8]) -> PyResult<bool> {
+        let py = slf.py();
+        let this = slf.get();
+        this.state.with(py, |state| state.records.push(data));
+        match this.ssl.feed(py, data) {
+            Ok(()) => Ok(true),
+            Err(error) => {
+                Self::fatal_error(slf, error, "Fatal error on SSL protocol")?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// What `take` took is acted upon. `more_follow`: this turn brings more, so that it is better to
+    /// decrypt and deliver all at once.
+    pub fn taken(slf: &Bound<'_, Self>, more_follow: bool) -> PyResult<()> {
+        let py = slf.py();
+        let this = slf.get();
+        let wait = more_follow
+            && this.phase(py) == Phase::Wrapped
+            && this.ssl.incoming_bytes(py)? < GATHER_BYTES_MAX;
+        this.state.with(py, |state| state.unread = wait);
+        if wait { Ok(()) } else { Self::go_on(slf) }
+    }
+
+    /// Reads what was left for the next bytes of the turn, where those never came.
+    pub(super) fn read_the_unread(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let unread = slf
+            .get()
+            .state
+            .with(slf.py(), |state| std::mem::take(&mut state.unread));
+        if unread { Self::go_on(slf) } else { Ok(()) }
+    }
+
+    /// Does what the phase calls for: after new bytes, or when the application reads again.
+    pub(super) fn go_on(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (phase, in_ssl) = slf
+            .get()
+            .state
+            .with(slf.py(), |state| (state.phase, state.in_ssl));
+        if in_ssl {
+            return Ok(());
+        }
+        match phase {
+            Phase::Handshake => Self::do_handshake(slf),
+            Phase::Wrapped => Self::do_read(slf),
+            Phase::Flushing => Self::do_flush(slf),
+            Phase::Shutdown => Self::do_shutdown(slf),
+            Phase::Unwrapped => Ok(()),
+        }
+    }
+
+    pub(super) fn do_read(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let this = slf.get();
+        let Some((paused, buffered)) = this.readable(py) else {
+            return Ok(());
+        };
+        if !paused {
+            let read = if buffered {
+                Self::read_buffered(slf)
+            } else {
+                Self::read_copied(slf)
+            };
+            match read {
+                Ok(End::Dry) => {}
+                Ok(End::CloseNotify) => {
+                    Self::tell_eof(slf)?;
+                    Self::start_shutdown(slf)?;
+                }
+                Ok(End::Failed(error)) | Err(error) => {
+                    Self::fatal_error(slf, error, "Fatal error on SSL protocol")?;
+                }
+            }
+        }
+        // Also while the application does not read: the last flight of the handshake is in there.
+        Self::write_backlog(slf)?;
+        Self::control_lower_reading(slf)
+    }
+
+    /// `(the application paused reading, it takes buffers)`, or None where nothing may be read now.
+    fn readable(&self, py: Python<'_>) -> Option<(bool, bool)> {
+        self.state.with(py, |state| {
+            let open = matches!(state.phase, Phase::Wrapped | Phase::Flushing);
+            (open && !state.in_ssl).then_some((state.reading_paused, state.buffered))
+        })
+    }
+
+    /// Whether asking OpenSSL can yield anything; it answers a vain question with an exception.
+    fn has_more(&self, py: Python<'_>, incoming: usize) -> bool {
+        self.state.with(py, |state| {
+            state.more_inside || state.records.has_whole_record(incoming)
+        })
+    }
+
+    fn read_copied(slf: &Bound<'_, Self>) -> PyResult<End> {
+        let py = slf.py();
+        let this = slf.get();
+        loop {
+            let mut ended = None;
+            let data = this.read_round(py, &mut ended)?;
+            let gone = !matches!(this.phase(py), Phase::Wrapped | Phase::Flushing);
+            if let Some(data) = data
+                && !gone
+                && let Some(app) = this.app(py)
+            {
+                app.call_method1(intern!(py, "data_received"), (data,))?;
+            }
+            if let Some(end) = ended {
+                return Ok(end);
+            }
+            // Another round only where the application's buffers were the limit.
+            match this.readable(py) {
+                Some((false, false)) => {}
+                _ => return Ok(End::Dry),
+            }
+        }
+    }
+
+    /// What can be decrypted now, in one object. `ended` says whether that was all.
+    fn read_round<'py>(
+        &self,
+        py: Python<'py>,
+        ended: &mut Option<End>,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let mut incoming = self.ssl.incoming_bytes(py)?;
+        if !self.has_more(py, incoming) {
+            *ended = Some(End::Dry);
+            return Ok(None);
+        }
+        // Records only shrink when they are decrypted, but OpenSSL may hold the beginning of one.
+        let inside = self.state.with(py, |state| {
+            state.more_inside || state.records.is_inside_record(incoming)
+        });
+        let bound = incoming + if inside { RECORD_BYTES_MAX } else { 0 };
+        let mut first = None;
+        if bound <= ONE_READ_BYTES_MAX {
+            let step = self.in_ssl(py, |ssl| ssl.read(py, bound));
+            let data = match step? {
+                Step::Again => {
+                    self.state.with(py, |state| state.more_inside = false);
+                    *ended = Some(End::Dry);
+                    return Ok(None);
+                }
+                Step::Done(data) => data,
+            };
+            if data.as_bytes().is_empty() {
+                *ended = Some(End::CloseNotify);
+                return Ok(None);
+            }
+            let full = data.as_bytes().len() == bound;
+            self.state.with(py, |state| state.more_inside = full);
+            incoming = self.ssl.incoming_bytes(py)?;
+            if !self.has_more(py, incoming) {
+                *ended = Some(End::Dry);
+                return Ok(Some(data));
+            }
+            first = Some(data);
+        }
+        let first = first.as_ref().map_or(&[][..], |data| data.as_bytes());
+        let capacity = (first.len() + bound).min(ROUND_BYTES_MAX);
+        let mut gathered = FreshBytes::with_capacity(py, capacity)?;
+        gathered.append(first);
+        while gathered.space() > 0 {
+            let space = gathered.space();
+            let step = self.in_ssl(py, |ssl| ssl.read_to(py, &mut gathered));
+            let count = match step {
+                Ok(Step::Done(0)) => {
+                    *ended = Some(End::CloseNotify);
+                    break;
+                }
+                Ok(Step::Done(count)) => count,
+                Ok(Step::Again) => {
+                    self.state.with(py, |state| state.more_inside = false);
+                    *ended = Some(End::Dry);
+                    break;
+                }
+                Err(error) => {
+                    *ended = Some(End::Failed(error));
+                    break;
+                }
+            };
+            self.state
+                .with(py, |state| state.more_inside = count == space);
+            if !self.has_more(py, self.ssl.incoming_bytes(py)?) {
+                *ended = Some(End::Dry);
+                break;
+            }
+        }
+        if gathered.len() == 0 {
+            return Ok(None);
+        }
+        gathered.finish(py).map(Some)
+    }
+
+    fn read_buffered(slf: &Bound<'_, Self>) -> PyResult<End> {
+        let py = slf.py();
+        let this = slf.get();
+        loop {
+            let incoming = this.ssl.incoming_bytes(py)?;
+            if !this.has_more(py, incoming) {
+                return Ok(End::Dry);
+            }
+            let Some(app) = this.app(py) else {
+                return Ok(End::Dry);
+            };
+            let target = app.call_method1(intern!(py, "get_buffer"), (incoming,))?;
+            let mut end = None;
+            let filled = this.fill_buffer(&target, &mut end)?;
+            drop(target);
+            if filled > 0 {
+                app.call_method1(intern!(py, "buffer_updated"), (filled,))?;
+            }
+            if let Some(end) = end {
+                return Ok(end);
+            }
+            match this.readable(py) {
+                Some((false, true)) => {}
+                Some((false, false)) => return Self::read_copied(slf),
+                _ => return Ok(End::Dry),
+            }
+        }
+    }
+
+    /// Decrypts into the application's buffer until it is full or nothing is left.
+    fn fill_buffer(&self, target: &Bound<'_, PyAny>, end: &mut Option<End>) -> PyResult<usize> {
+        let py = target.py();
+        let view = PyMemoryView::from(target)?;
+        let held = PyBuffer::<u8>::get(target)?;
+        if held.readonly() || !held.is_c_contiguous() {
+            return Err(PyTypeError::new_err(
+                "get_buffer() must return a writable, contiguous buffer",
+            ));
+        }
+        let size = held.len_bytes();
+        drop(held);
+        if size == 0 {
+            return Err(PyRuntimeError::new_err(
+                "get_buffer() returned an empty buffer",
+            ));
+        }
+        let mut filled = 0;
+        while filled < size {
+            let space = size - filled;
+            let rest = if filled == 0 {
+                view.as_any().clone()
+            } else {
+                let slice =
+                    pyo3::types::PySlice::new(py, filled.cast_signed(), size.cast_signed(), 1);
+                view.get_item(slice)?
+            };
+            let count = match self.in_ssl(py, |ssl| ssl.read_into(&rest, space)) {
+                Ok(Step::Done(0)) => {
+                    *end = Some(End::CloseNotify);
+                    break;
+                }
+                Ok(Step::Done(count)) => count,
+                Ok(Step::Again) => {
+                    self.state.with(py, |state| state.more_inside = false);
+                    *end = Some(End::Dry);
+                    break;
+                }
+                Err(error) => {
+                    *end = Some(End::Failed(error));
+                    break;
+                }
+            };
+            filled += count;
+            self.state
+                .with(py, |state| state.more_inside = count == space);
+            if !self.has_more(py, self.ssl.incoming_bytes(py)?) {
+                *end = Some(End::Dry);
+                break;
+            }
+        }
+        Ok(filled)
+    }
+
+    /// Tells the application that the peer will send no more, once.
+    pub(super) fn tell_eof(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let this = slf.get();
+        let untold = this.state.with(py, |state| {
+            let untold = state.told == Told::ConnectionMade;
+            if untold {
+                state.told = Told::EofReceived;
+            }
+            untold
+        });
+        let (true, Some(app)) = (untold, this.app(py)) else {
+            return Ok(());
+        };
+        let answer = app
+            .call_method0(intern!(py, "eof_received"))
+            .and_then(|keep_open| keep_open.is_truthy());
+        match answer {
+            Ok(false) => Ok(()),
+            Ok(true) => {
+                this.owner.bind(py).call_method1(
+                    intern!(py, "_log_warning"),
+                    ("returning true from eof_received() has no effect when using ssl",),
+                )?;
+                Ok(())
+            }
+            Err(error) => Self::fatal_error(slf, error, "Error calling eof_received()"),
+        }
+    }
+
+    // Reading, paused and resumed ------------------------------------------------------------------
+
+    pub(super) fn pause_reading(&self, py: Python<'_>) {
+        self.state.with(py, |state| state.reading_paused = true);
+    }
+
+    pub(super) fn resume_reading(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let this = slf.get();
+        let was_paused = this
+            .state
+            .with(py, |state| std::mem::take(&mut state.reading_paused));
+        if was_paused {
+            let resume = slf.getattr(intern!(py, "_resume"))?;
+            this.owner
+                .bind(py)
+                .call_method1(intern!(py, "call_soon"), (resume,))?;
+        }
+        Ok(())
+    }
+
+    /// Holds the transport beneath back while what it brought is not read.
+    pub(super) fn control_lower_reading(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let this = slf.get();
+        let size = this.ssl.incoming_bytes(py)?;
+        let pause = this.state.with(py, |state| {
+            let pause = if size >= state.read_high && !state.lower_reading_paused {
+                true
+            } else if size <= state.read_low && state.lower_reading_paused {
+                false
+            } else {
+                return None;
+            };
+            state.lower_reading_paused = pause;
+            Some(pause)
+        });
+        let (Some(pause), Some(lower)) = (pause, this.lower(py)) else {
+            return Ok(());
+        };
+        let told = if pause {
+            lower.pause_reading(py)
+        } else {
+            lower.resume_reading(py)
+        };
+        match told {
+            Err(error) if !error::is_exit(py, &error) => {
+                Self::fatal_error(slf, error, "Fatal error on SSL protocol")
+            }
+            told => told,
+        }
+    }
+}
+
+/// Bytes of one turn that are decrypted together: what asyncio reads from a socket at once.
+const GATHER_BYTES_MAX: usize = 256 * 1024;
+/// The most that one `data_received` is given.
+const ROUND_BYTES_MAX: usize = 1024 * 1024;
+/// Up to here the object that OpenSSL fills is handed on; above, several records go into one object.
+const ONE_READ_BYTES_MAX: usize = 4 * 1024;
+/// A record in the clear (RFC 8446, section 5.1).
+const RECORD_BYTES_MAX: usize = 1 << 14;

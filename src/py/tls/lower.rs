@@ -1,0 +1,111 @@
+//! The transport beneath TLS: our own stream, reached without Python, or anybody else's.
+
+use bytes::Bytes;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use pyo3::{PyTraverseError, PyVisit, intern};
+
+use crate::buffer;
+use crate::stream::StreamTransport;
+
+pub enum Lower {
+    Stream(Py<StreamTransport>),
+    /// TLS in TLS, wrappers of other libraries.
+    Other(Py<PyAny>),
+}
+
+impl Lower {
+    pub fn new(transport: &Bound<'_, PyAny>) -> Self {
+        match transport.cast_exact::<StreamTransport>() {
+            Ok(stream) => Self::Stream(stream.clone().unbind()),
+            Err(_) => Self::Other(transport.clone().unbind()),
+        }
+    }
+
+    pub fn clone_ref(&self, py: Python<'_>) -> Self {
+        match self {
+            Self::Stream(stream) => Self::Stream(stream.clone_ref(py)),
+            Self::Other(other) => Self::Other(other.clone_ref(py)),
+        }
+    }
+
+    pub fn as_any<'a, 'py>(&'a self, py: Python<'py>) -> &'a Bound<'py, PyAny> {
+        match self {
+            Self::Stream(stream) => stream.bind(py).as_any(),
+            Self::Other(other) => other.bind(py),
+        }
+    }
+
+    /// Fails where the bytes of a write could not be taken: asked before anything is encrypted, since
+    /// a record that is lost between OpenSSL and the transport breaks the connection.
+    pub fn check_reachable(&self, py: Python<'_>) -> PyResult<()> {
+        match self {
+            Self::Stream(stream) => stream.get().check_reachable(py),
+            Self::Other(_) => Ok(()),
+        }
+    }
+
+    pub fn write(&self, py: Python<'_>, data: &Bound<'_, PyBytes>) -> PyResult<()> {
+        match self {
+            Self::Stream(stream) => {
+                let bytes: Bytes = buffer::hold_bytes(data);
+                StreamTransport::write_bytes(stream.bind(py), bytes)
+            }
+            Self::Other(other) => {
+                other.bind(py).call_method1(intern!(py, "write"), (data,))?;
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends the connection with `error`, after `last_words` where that takes no waiting.
+    pub fn fail(
+        &self,
+        py: Python<'_>,
+        last_words: Option<&Bound<'_, PyBytes>>,
+        error: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        match (self, last_words) {
+            (Self::Stream(stream), Some(words)) if stream.get().write_queue_bytes(py)? == 0 => {
+                StreamTransport::write_bytes(stream.bind(py), buffer::hold_bytes(words))?;
+                stream.get().close_with(py, error)
+            }
+            (Self::Stream(stream), _) => stream.get().end_with(py, error),
+            (Self::Other(other), words) => {
+                let other = other.bind(py);
+                if let Some(words) = words {
+                    other.call_method1(intern!(py, "write"), (words,))?;
+                }
+                match (&error, other.getattr_opt(intern!(py, "_force_close"))?) {
+                    (_, Some(force_close)) => force_close.call1((error,))?,
+                    (_, None) => other.call_method0(intern!(py, "abort"))?,
+                };
+                Ok(())
+            }
+        }
+    }
+
+    pub fn pause_reading(&self, py: Python<'_>) -> PyResult<()> {
+        self.as_any(py).call_method0(intern!(py, "pause_reading"))?;
+        Ok(())
+    }
+
+    pub fn resume_reading(&self, py: Python<'_>) -> PyResult<()> {
+        self.as_any(py)
+            .call_method0(intern!(py, "resume_reading"))?;
+        Ok(())
+    }
+
+    pub fn is_closing(&self, py: Python<'_>) -> PyResult<bool> {
+        self.as_any(py)
+            .call_method0(intern!(py, "is_closing"))?
+            .is_truthy()
+    }
+
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self {
+            Self::Stream(stream) => visit.call(stream),
+            Self::Other(other) => visit.call(other),
+        }
+    }
+}

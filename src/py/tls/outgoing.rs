@@ -1,0 +1,306 @@
+//! The application's writes to records, the backlog, and writing paused and resumed on both sides.
+
+use bytes::Bytes;
+use pyo3::exceptions::PyTypeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyMemoryView};
+
+use super::protocol::{Phase, TlsProtocol};
+use super::ssl_object::Step;
+use crate::{buffer, error};
+
+impl TlsProtocol {
+    /// One write of the application.
+    pub(super) fn write(slf: &Bound<'_, Self>, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        check_bytes_like(data)?;
+        let py = slf.py();
+        let this = slf.get();
+        // The common case: the connection is up, nothing waits, and the bytes go through OpenSSL as
+        // they are.
+        if let Ok(bytes) = data.cast::<PyBytes>() {
+            let slice = bytes.as_bytes();
+            if slice.is_empty() {
+                return Ok(());
+            }
+            let ready = this.state.with(py, |state| {
+                state.phase == Phase::Wrapped
+                    && state.backlog.is_empty()
+                    && !state.in_ssl
+                    && !state.lower_writing_paused
+            });
+            if ready && slice.len() <= PIECE_BYTES_MAX {
+                this.check_reachable(py)?;
+                return match this.in_ssl(py, |ssl| ssl.write(data)) {
+                    Ok(Step::Done(_)) => Self::after_write(slf),
+                    Ok(Step::Again) => {
+                        this.push(py, buffer::hold_bytes(bytes));
+                        Self::after_write(slf)
+                    }
+                    Err(error) => Self::fatal_error(slf, error, "Fatal error on SSL protocol"),
+                };
+            }
+        }
+        Self::write_all(slf, vec![buffer::bytes_like(data)?])
+    }
+
+    /// Several writes at once: small ones share a record.
+    pub(super) fn writelines(slf: &Bound<'_, Self>, list: &Bound<'_, PyAny>) -> PyResult<()> {
+        let pieces = list
+            .try_iter()?
+            .map(|item| buffer::bytes_like(&item?))
+            .collect::<PyResult<Vec<_>>>()?;
+        Self::write_all(slf, joined(pieces))
+    }
+
+    fn write_all(slf: &Bound<'_, Self>, pieces: Vec<Bytes>) -> PyResult<()> {
+        let py = slf.py();
+        let this = slf.get();
+        let open = this.state.with(py, |state| {
+            matches!(state.phase, Phase::Handshake | Phase::Wrapped)
+        });
+        if !open {
+            let before = this.state.with(py, |state| {
+                state.writes_lost += 1;
+                state.writes_lost - 1
+            });
+            if before >= WRITES_LOST_BEFORE_WARNING {
+                this.owner
+                    .bind(py)
+                    .call_method1(intern!(py, "_log_warning"), ("SSL connection is closed",))?;
+            }
+            return Ok(());
+        }
+        this.check_reachable(py)?;
+        for piece in pieces.into_iter().filter(|piece| !piece.is_empty()) {
+            this.push(py, piece);
+        }
+        Self::write_backlog(slf)
+    }
+
+    fn check_reachable(&self, py: Python<'_>) -> PyResult<()> {
+        match self.lower(py) {
+            Some(lower) => lower.check_reachable(py),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn push(&self, py: Python<'_>, piece: Bytes) {
+        self.state.with(py, |state| {
+            state.backlog_bytes += piece.len();
+            state.backlog.push_back(piece);
+        });
+    }
+
+    /// Encrypts what waits, as far as the transport beneath takes it, and sends what came of it.
+    pub(super) fn write_backlog(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        if Self::may_encrypt(slf, false) {
+            let mut written = 0;
+            while Self::may_encrypt(slf, written < REFILL_BYTES) {
+                match Self::encrypt_piece(slf)? {
+                    Some(count) => written += count,
+                    None => break,
+                }
+            }
+        }
+        if slf.get().state.with(py, |state| state.in_ssl) {
+            return Ok(());
+        }
+        Self::after_write(slf)
+    }
+
+    /// Encrypts and hands down all that waits: the connection is about to end.
+    pub(super) fn flush_backlog(slf: &Bound<'_, Self>) -> PyResult<()> {
+        while Self::may_encrypt(slf, true) && Self::encrypt_piece(slf)?.is_some() {}
+        Self::send_outgoing(slf, true)
+    }
+
+    fn may_encrypt(slf: &Bound<'_, Self>, always: bool) -> bool {
+        slf.get().state.with(slf.py(), |state| {
+            !state.backlog.is_empty()
+                && !state.in_ssl
+                && matches!(state.phase, Phase::Wrapped | Phase::Flushing)
+                && (always || !state.lower_writing_paused)
+        })
+    }
+
+    /// Encrypts the next piece of the backlog and hands it down. None: OpenSSL has to read first, or
+    /// the connection failed.
+    fn encrypt_piece(slf: &Bound<'_, Self>) -> PyResult<Option<usize>> {
+        let py = slf.py();
+        let this = slf.get();
+        let front = this.state.with(py, |state| state.backlog.front().cloned());
+        let Some(front) = front else {
+            return Ok(None);
+        };
+        // A vain write has to be repeated with the same bytes: the cut depends on nothing else.
+        let piece = front.slice(..front.len().min(PIECE_BYTES_MAX));
+        let count = match this.in_ssl(py, |ssl| ssl.write_slice(py, &piece)) {
+            Ok(Step::Done(count)) => count,
+            Ok(Step::Again) => {
+                // It read on behalf of the write, so the records that it saw say nothing any more.
+                this.state.with(py, |state| state.more_inside = true);
+                return Ok(None);
+            }
+            Err(error) => {
+                Self::fatal_error(slf, error, "Fatal error on SSL protocol")?;
+                return Ok(None);
+            }
+        };
+        drop((piece, front));
+        let spent = this.state.with(py, |state| {
+            state.backlog_bytes = state.backlog_bytes.saturating_sub(count);
+            match state.backlog.front_mut() {
+                Some(front) if count < front.len() => Some(front.split_to(count)),
+                Some(_) => state.backlog.pop_front(),
+                None => None, // the connection was lost meanwhile
+            }
+        });
+        drop(spent);
+        Self::send_outgoing(slf, true)?;
+        Ok(Some(count))
+    }
+
+    fn after_write(slf: &Bound<'_, Self>) -> PyResult<()> {
+        Self::send_outgoing(slf, false)?;
+        Self::control_app_writing(slf)
+    }
+
+    /// Hands what OpenSSL made to the transport beneath, which may have asked for a pause: what is
+    /// already in a record goes down all the same when `always`.
+    pub(super) fn send_outgoing(slf: &Bound<'_, Self>, always: bool) -> PyResult<()> {
+        let py = slf.py();
+        let this = slf.get();
+        let lower = this.state.with(py, |state| {
+            if state.lower_writing_paused && !always {
+                return None;
+            }
+            state.lower.as_ref().map(|lower| lower.clone_ref(py))
+        });
+        let Some(lower) = lower else {
+            return Ok(());
+        };
+        if this.ssl.outgoing_bytes(py)? == 0 {
+            return Ok(());
+        }
+        let bytes = this.ssl.take_outgoing(py)?;
+        match lower.write(py, &bytes) {
+            Err(error) if !error::is_exit(py, &error) => {
+                Self::fatal_error(slf, error, "Fatal error on SSL protocol")
+            }
+            written => written,
+        }
+    }
+
+    // Writing, paused and resumed ------------------------------------------------------------------
+
+    /// The transport beneath takes more.
+    pub(super) fn lower_resumed(slf: &Bound<'_, Self>) -> PyResult<()> {
+        slf.get()
+            .state
+            .with(slf.py(), |state| state.lower_writing_paused = false);
+        Self::write_backlog(slf)
+    }
+
+    pub(super) fn write_buffer_bytes(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.ssl.outgoing_bytes(py)? + self.state.with(py, |state| state.backlog_bytes))
+    }
+
+    /// Tells the application to stop writing, or to go on.
+    pub(super) fn control_app_writing(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let this = slf.get();
+        let (paused, backlog, lower_paused) = this.state.with(py, |state| {
+            (
+                state.writing_paused,
+                state.backlog_bytes,
+                state.lower_writing_paused,
+            )
+        });
+        if !paused && backlog == 0 && !lower_paused {
+            return Ok(()); // nothing waits anywhere
+        }
+        let size = this.write_buffer_bytes(py)?;
+        let pause = this.state.with(py, |state| {
+            let pause =
+                if !state.writing_paused && size >= state.write_high && size > state.write_low {
+                    true
+                } else if state.writing_paused && size <= state.write_low {
+                    false
+                } else {
+                    return None;
+                };
+            state.writing_paused = pause;
+            Some(pause)
+        });
+        let (Some(pause), Some(app)) = (pause, this.app(py)) else {
+            return Ok(());
+        };
+        let name = if pause {
+            "pause_writing"
+        } else {
+            "resume_writing"
+        };
+        match app.call_method0(name) {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let face = this.face(py);
+                let message = format!("protocol.{name}() failed");
+                Self::report(
+                    slf,
+                    &message,
+                    error,
+                    face.as_ref().map(|face| face.as_any()),
+                )
+            }
+        }
+    }
+}
+
+fn check_bytes_like(data: &Bound<'_, PyAny>) -> PyResult<()> {
+    if data.is_instance_of::<PyBytes>()
+        || data.is_instance_of::<PyByteArray>()
+        || data.is_instance_of::<PyMemoryView>()
+    {
+        return Ok(());
+    }
+    Err(PyTypeError::new_err(format!(
+        "data: expecting a bytes-like instance, got {}",
+        data.get_type().name()?
+    )))
+}
+
+/// Joins neighbours up to a record's size, so that many small pieces do not cost a record each.
+fn joined(pieces: Vec<Bytes>) -> Vec<Bytes> {
+    let mut joined: Vec<Bytes> = Vec::with_capacity(pieces.len());
+    let mut small: Vec<u8> = Vec::new();
+    for piece in pieces {
+        if small.len() + piece.len() <= RECORD_BYTES_MAX {
+            small.extend_from_slice(&piece);
+            continue;
+        }
+        if !small.is_empty() {
+            joined.push(std::mem::take(&mut small).into());
+        }
+        if piece.len() <= RECORD_BYTES_MAX {
+            small.extend_from_slice(&piece);
+        } else {
+            joined.push(piece);
+        }
+    }
+    if !small.is_empty() {
+        joined.push(small.into());
+    }
+    joined
+}
+
+/// A record in the clear (RFC 8446, section 5.1).
+const RECORD_BYTES_MAX: usize = 1 << 14;
+/// Encrypted at once: four records, which stay in the processor's cache on their way through the BIO.
+const PIECE_BYTES_MAX: usize = 4 * RECORD_BYTES_MAX;
+/// Encrypted at least once the transport beneath takes more, so that a turn's send is worth its call:
+/// our stream asks for a pause at a quarter of this.
+const REFILL_BYTES: usize = 256 * 1024;
+/// asyncio's LOG_THRESHOLD_FOR_CONNLOST_WRITES.
+const WRITES_LOST_BEFORE_WARNING: u32 = 5;

@@ -1,0 +1,513 @@
+//! `TlsProtocol`: what the transport beneath sees, and the state of one TLS connection.
+//!
+//! The flows are in the files beside this one; here are the state, the methods that Python calls and
+//! the attributes that libraries know from asyncio's `SSLProtocol`.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use pyo3::{PyTraverseError, PyVisit, intern};
+use uringcore_proto::tls::RecordBoundaries;
+
+use super::lower::Lower;
+use super::ssl_object::SslObject;
+use super::transport::TlsTransport;
+use crate::cell::GilCell;
+use crate::error;
+use crate::loop_core::LoopCore;
+
+/// asyncio's SSLProtocolState.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// Not begun, or over.
+    Unwrapped,
+    Handshake,
+    Wrapped,
+    /// What is left is delivered and sent before close_notify.
+    Flushing,
+    /// Our close_notify is out, or the peer's end of file makes it pointless.
+    Shutdown,
+}
+
+/// What the application's protocol has been told (asyncio's AppProtocolState).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Told {
+    Nothing,
+    ConnectionMade,
+    EofReceived,
+    ConnectionLost,
+}
+
+pub struct State {
+    pub lower: Option<Lower>,
+    pub app: Option<Py<PyAny>>,
+    /// The application takes its bytes through get_buffer() and buffer_updated().
+    pub buffered: bool,
+    pub face: Option<Py<TlsTransport>>,
+    pub waiter: Option<Py<PyAny>>,
+    pub phase: Phase,
+    pub told: Told,
+    pub eof_received: bool,
+    /// The application's transport is closed or closing.
+    pub closed: bool,
+    /// A call into `ssl` is running.
+    pub in_ssl: bool,
+    pub extra: Py<PyDict>,
+    pub handshake_timer: Option<Py<PyAny>>,
+    pub shutdown_timer: Option<Py<PyAny>>,
+    /// On the loop's clock; only in debug mode.
+    pub handshake_began: Option<f64>,
+
+    pub records: RecordBoundaries,
+    /// OpenSSL may hold plaintext that was not asked for yet.
+    pub more_inside: bool,
+    /// Bytes were fed and not read because more of the same turn follow.
+    pub unread: bool,
+    pub reading_paused: bool,
+    pub lower_reading_paused: bool,
+    pub read_low: usize,
+    pub read_high: usize,
+
+    pub backlog: VecDeque<Bytes>,
+    pub backlog_bytes: usize,
+    pub writing_paused: bool,
+    pub lower_writing_paused: bool,
+    pub write_low: usize,
+    pub write_high: usize,
+    /// Writes since the connection was lost.
+    pub writes_lost: u32,
+}
+
+/// The protocol that does TLS between a transport and an application's protocol.
+#[pyclass(frozen, weakref, module = "uringcore._uringcore")]
+pub struct TlsProtocol {
+    pub owner: Py<LoopCore>,
+    pub ssl: SslObject,
+    pub context: Py<PyAny>,
+    pub server_side: bool,
+    /// Failed handshakes are reported to the loop in debug mode: nobody waits for this connection.
+    pub accepted: bool,
+    pub handshake_timeout: f64,
+    pub shutdown_timeout: f64,
+    pub state: GilCell<State>,
+}
+
+/// What a connection is made with.
+pub struct Setup<'py> {
+    pub context: Bound<'py, PyAny>,
+    pub server_side: bool,
+    pub server_hostname: Option<Bound<'py, PyAny>>,
+    pub call_connection_made: bool,
+    pub accepted: bool,
+    pub handshake_timeout: Option<Bound<'py, PyAny>>,
+    pub shutdown_timeout: Option<Bound<'py, PyAny>>,
+}
+
+impl TlsProtocol {
+    pub fn create<'py>(
+        owner: &Bound<'py, LoopCore>,
+        app: &Bound<'py, PyAny>,
+        waiter: Option<Py<PyAny>>,
+        setup: Setup<'py>,
+    ) -> PyResult<Bound<'py, Self>> {
+        let py = owner.py();
+        let handshake_timeout = seconds(
+            "ssl_handshake_timeout",
+            setup.handshake_timeout,
+            HANDSHAKE_SECONDS,
+        )?;
+        let shutdown_timeout = seconds(
+            "ssl_shutdown_timeout",
+            setup.shutdown_timeout,
+            SHUTDOWN_SECONDS,
+        )?;
+        let context = if setup.context.is_truthy()? {
+            setup.context
+        } else {
+            py.import(intern!(py, "asyncio.sslproto"))?.call_method1(
+                intern!(py, "_create_transport_context"),
+                (setup.server_side, &setup.server_hostname),
+            )?
+        };
+        let hostname = match setup.server_hostname {
+            Some(name) if !setup.server_side && name.is_truthy()? => Some(name),
+            _ => None,
+        };
+        let ssl = SslObject::wrap(&context, setup.server_side, hostname.as_ref())?;
+        let extra = PyDict::new(py);
+        extra.set_item(intern!(py, "sslcontext"), &context)?;
+        let state = State {
+            lower: None,
+            app: Some(app.clone().unbind()),
+            buffered: is_buffered(app)?,
+            face: None,
+            waiter,
+            phase: Phase::Unwrapped,
+            told: if setup.call_connection_made {
+                Told::Nothing
+            } else {
+                Told::ConnectionMade
+            },
+            eof_received: false,
+            closed: false,
+            in_ssl: false,
+            extra: extra.unbind(),
+            handshake_timer: None,
+            shutdown_timer: None,
+            handshake_began: None,
+            records: RecordBoundaries::default(),
+            more_inside: false,
+            unread: false,
+            reading_paused: false,
+            lower_reading_paused: false,
+            read_low: READ_HIGH_WATER_BYTES / 4,
+            read_high: READ_HIGH_WATER_BYTES,
+            backlog: VecDeque::new(),
+            backlog_bytes: 0,
+            writing_paused: false,
+            lower_writing_paused: false,
+            write_low: WRITE_HIGH_WATER_BYTES / 4,
+            write_high: WRITE_HIGH_WATER_BYTES,
+            writes_lost: 0,
+        };
+        let made = Bound::new(
+            py,
+            Self {
+                owner: owner.clone().unbind(),
+                ssl,
+                context: context.unbind(),
+                server_side: setup.server_side,
+                accepted: setup.accepted,
+                handshake_timeout,
+                shutdown_timeout,
+                state: GilCell::new(state),
+            },
+        )?;
+        let face = Py::new(py, TlsTransport::new(made.clone().unbind()))?;
+        made.get().state.with(py, |state| state.face = Some(face));
+        Ok(made)
+    }
+
+    /// Runs one call into `ssl`, during which Python code may call back into this connection.
+    pub fn in_ssl<R>(&self, py: Python<'_>, call: impl FnOnce(&SslObject) -> R) -> R {
+        self.state.with(py, |state| state.in_ssl = true);
+        let result = call(&self.ssl);
+        self.state.with(py, |state| state.in_ssl = false);
+        result
+    }
+
+    pub fn phase(&self, py: Python<'_>) -> Phase {
+        self.state.with(py, |state| state.phase)
+    }
+
+    pub fn set_phase(&self, py: Python<'_>, phase: Phase) {
+        self.state.with(py, |state| state.phase = phase);
+    }
+
+    pub fn lower(&self, py: Python<'_>) -> Option<Lower> {
+        self.state
+            .with(py, |state| state.lower.as_ref().map(|l| l.clone_ref(py)))
+    }
+
+    pub fn app<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        self.state.with(py, |state| {
+            state.app.as_ref().map(|app| app.bind(py).clone())
+        })
+    }
+
+    pub fn face<'py>(&self, py: Python<'py>) -> Option<Bound<'py, TlsTransport>> {
+        self.state.with(py, |state| {
+            state.face.as_ref().map(|face| face.bind(py).clone())
+        })
+    }
+
+    pub fn extra<'py>(&self, py: Python<'py>) -> Bound<'py, PyDict> {
+        self.state.with(py, |state| state.extra.bind(py).clone())
+    }
+
+    /// What the connection knows, else what the transport beneath does.
+    pub fn extra_info(
+        &self,
+        py: Python<'_>,
+        name: &Bound<'_, PyAny>,
+        default: Option<Py<PyAny>>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        if let Some(value) = self.extra(py).get_item(name)? {
+            return Ok(Some(value.unbind()));
+        }
+        match self.lower(py) {
+            Some(lower) => {
+                let found = lower
+                    .as_any(py)
+                    .call_method1(intern!(py, "get_extra_info"), (name, default))?;
+                Ok(Some(found.unbind()))
+            }
+            None => Ok(default),
+        }
+    }
+
+    /// Tells the exception handler, unless the error has to leave the loop.
+    pub fn report(
+        slf: &Bound<'_, Self>,
+        message: &str,
+        error: PyErr,
+        transport: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let py = slf.py();
+        if error::is_exit(py, &error) {
+            return Err(error);
+        }
+        slf.get().owner.bind(py).call_method1(
+            intern!(py, "_report"),
+            (message, error.into_value(py), transport, slf),
+        )?;
+        Ok(())
+    }
+
+    /// `call_later(delay, self.method)`.
+    pub fn start_timer(slf: &Bound<'_, Self>, delay: f64, method: &str) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
+        let callback = slf.getattr(method)?;
+        let owner = slf.get().owner.bind(py);
+        let timer = owner.call_method1(intern!(py, "call_later"), (delay, callback))?;
+        Ok(timer.unbind())
+    }
+}
+
+pub fn cancel_timer(py: Python<'_>, timer: Option<Py<PyAny>>) -> PyResult<()> {
+    if let Some(timer) = timer {
+        timer.bind(py).call_method0(intern!(py, "cancel"))?;
+    }
+    Ok(())
+}
+
+pub fn is_buffered(protocol: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = protocol.py();
+    let class = py
+        .import(intern!(py, "asyncio.protocols"))?
+        .getattr(intern!(py, "BufferedProtocol"))?;
+    protocol.is_instance(&class)
+}
+
+fn seconds(name: &str, value: Option<Bound<'_, PyAny>>, default: f64) -> PyResult<f64> {
+    let Some(value) = value else {
+        return Ok(default);
+    };
+    let number: f64 = value.extract()?;
+    if number <= 0.0 {
+        return Err(PyValueError::new_err(format!(
+            "{name} should be a positive number, got {}",
+            value.str()?
+        )));
+    }
+    Ok(number)
+}
+
+#[pymethods]
+impl TlsProtocol {
+    #[new]
+    #[pyo3(signature = (
+        owner, app_protocol, sslcontext, waiter = None, server_side = false,
+        server_hostname = None, call_connection_made = true, ssl_handshake_timeout = None,
+        ssl_shutdown_timeout = None
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "asyncio's SSLProtocol has these")]
+    fn new<'py>(
+        owner: &Bound<'py, LoopCore>,
+        app_protocol: &Bound<'py, PyAny>,
+        sslcontext: Bound<'py, PyAny>,
+        waiter: Option<Py<PyAny>>,
+        server_side: bool,
+        server_hostname: Option<Bound<'py, PyAny>>,
+        call_connection_made: bool,
+        ssl_handshake_timeout: Option<Bound<'py, PyAny>>,
+        ssl_shutdown_timeout: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, Self>> {
+        let setup = Setup {
+            context: sslcontext,
+            server_side,
+            server_hostname,
+            call_connection_made,
+            accepted: false,
+            handshake_timeout: ssl_handshake_timeout,
+            shutdown_timeout: ssl_shutdown_timeout,
+        };
+        Self::create(owner, app_protocol, waiter, setup)
+    }
+
+    /// See `StreamTransport`: `isinstance(protocol, asyncio.Protocol)` has to hold.
+    #[getter(__class__)]
+    fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let module = py.import(intern!(py, "uringcore.transports"))?;
+        Ok(module.getattr(intern!(py, "TlsProtocol"))?.unbind())
+    }
+
+    // What the transport beneath calls ------------------------------------------------------------
+
+    fn connection_made(slf: &Bound<'_, Self>, transport: &Bound<'_, PyAny>) -> PyResult<()> {
+        let lower = Lower::new(transport);
+        let old = slf
+            .get()
+            .state
+            .with(slf.py(), |state| state.lower.replace(lower));
+        drop(old);
+        Self::start_handshake(slf)
+    }
+
+    fn data_received(slf: &Bound<'_, Self>, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        let taken = match data.cast::<PyBytes>() {
+            Ok(bytes) => Self::take(slf, bytes.as_bytes())?,
+            Err(_) => Self::take(slf, &crate::buffer::bytes_like(data)?)?,
+        };
+        if taken {
+            Self::taken(slf, false)?;
+        }
+        Ok(())
+    }
+
+    fn eof_received(slf: &Bound<'_, Self>) -> PyResult<bool> {
+        Self::lower_eof(slf)
+    }
+
+    fn connection_lost(slf: &Bound<'_, Self>, exc: Option<Py<PyAny>>) -> PyResult<()> {
+        Self::lower_lost(slf, exc)
+    }
+
+    fn pause_writing(&self, py: Python<'_>) {
+        self.state
+            .with(py, |state| state.lower_writing_paused = true);
+    }
+
+    fn resume_writing(slf: &Bound<'_, Self>) -> PyResult<()> {
+        Self::lower_resumed(slf)
+    }
+
+    // What the loop calls --------------------------------------------------------------------------
+
+    fn _check_handshake_timeout(slf: &Bound<'_, Self>) -> PyResult<()> {
+        Self::handshake_timed_out(slf)
+    }
+
+    fn _check_shutdown_timeout(slf: &Bound<'_, Self>) -> PyResult<()> {
+        Self::shutdown_timed_out(slf)
+    }
+
+    /// Reading was resumed in the last turn.
+    fn _resume(slf: &Bound<'_, Self>) -> PyResult<()> {
+        Self::go_on(slf)
+    }
+
+    // What libraries know from asyncio's class -----------------------------------------------------
+
+    fn _get_app_transport<'py>(&self, py: Python<'py>) -> Option<Bound<'py, TlsTransport>> {
+        self.face(py)
+    }
+
+    #[getter]
+    fn _app_transport<'py>(&self, py: Python<'py>) -> Option<Bound<'py, TlsTransport>> {
+        self.face(py)
+    }
+
+    #[getter]
+    fn _app_protocol<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        self.app(py)
+    }
+
+    #[getter]
+    fn _transport<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        self.lower(py).map(|lower| lower.as_any(py).clone())
+    }
+
+    #[getter]
+    fn _loop(&self, py: Python<'_>) -> Py<LoopCore> {
+        self.owner.clone_ref(py)
+    }
+
+    #[getter]
+    fn _sslcontext(&self, py: Python<'_>) -> Py<PyAny> {
+        self.context.clone_ref(py)
+    }
+
+    #[getter]
+    fn _sslobj<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+        self.ssl.public(py).clone()
+    }
+
+    #[getter]
+    fn _server_side(&self) -> bool {
+        self.server_side
+    }
+
+    #[getter]
+    fn _extra<'py>(&self, py: Python<'py>) -> Bound<'py, PyDict> {
+        self.extra(py)
+    }
+
+    #[pyo3(signature = (name, default = None))]
+    fn _get_extra_info(
+        &self,
+        py: Python<'_>,
+        name: &Bound<'_, PyAny>,
+        default: Option<Py<PyAny>>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        self.extra_info(py, name, default)
+    }
+
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let this = slf.get();
+        let phase = match this.phase(slf.py()) {
+            Phase::Unwrapped => "unwrapped",
+            Phase::Handshake => "in handshake",
+            Phase::Wrapped => "wrapped",
+            Phase::Flushing => "flushing",
+            Phase::Shutdown => "shutting down",
+        };
+        let side = if this.server_side { "server" } else { "client" };
+        Ok(format!("<{} {side} {phase}>", slf.get_type().name()?))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.owner)?;
+        visit.call(&self.context)?;
+        self.ssl.traverse(&visit)?;
+        self.state
+            .traverse(|state| {
+                if let Some(lower) = &state.lower {
+                    lower.traverse(&visit)?;
+                }
+                visit.call(&state.app)?;
+                visit.call(&state.face)?;
+                visit.call(&state.waiter)?;
+                visit.call(&state.extra)?;
+                visit.call(&state.handshake_timer)?;
+                visit.call(&state.shutdown_timer)
+            })
+            .unwrap_or(Ok(()))
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        let dropped = self.state.with(py, |state| {
+            (
+                state.lower.take(),
+                state.app.take(),
+                state.face.take(),
+                state.waiter.take(),
+                state.handshake_timer.take(),
+                state.shutdown_timer.take(),
+            )
+        });
+        drop(dropped);
+    }
+}
+
+/// asyncio.constants.SSL_HANDSHAKE_TIMEOUT.
+const HANDSHAKE_SECONDS: f64 = 60.0;
+/// asyncio.constants.SSL_SHUTDOWN_TIMEOUT (since Python 3.11).
+const SHUTDOWN_SECONDS: f64 = 30.0;
+/// asyncio.constants.FLOW_CONTROL_HIGH_WATER_SSL_READ.
+pub const READ_HIGH_WATER_BYTES: usize = 256 * 1024;
+/// asyncio.constants.FLOW_CONTROL_HIGH_WATER_SSL_WRITE.
+pub const WRITE_HIGH_WATER_BYTES: usize = 512 * 1024;

@@ -1,0 +1,250 @@
+//! The end: close_notify, ends of file, failures, and `connection_lost`.
+
+use pyo3::exceptions::PyOSError;
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use super::protocol::{Phase, TlsProtocol, Told, cancel_timer};
+use super::ssl_object::{Step, is_ssl_error};
+use crate::error;
+
+impl TlsProtocol {
+    /// close(): what is left is delivered and sent, then the two sides say goodbye.
+    pub(super) fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let this = slf.get();
+        let py = slf.py();
+        if this.mark_closed(py) {
+            return Ok(());
+        }
+        let stuck = this.state.with(py, |state| {
+            state.phase == Phase::Flushing && state.eof_received && !state.in_ssl
+        });
+        if stuck {
+            // The end of file came while reading was paused, and now nobody will resume it.
+            return Self::do_flush(slf);
+        }
+        Self::start_shutdown(slf)
+    }
+
+    /// abort(), or an error from outside: what was not sent is lost.
+    pub(super) fn force_close(slf: &Bound<'_, Self>, error: Option<Py<PyAny>>) -> PyResult<()> {
+        let this = slf.get();
+        let py = slf.py();
+        this.mark_closed(py);
+        this.set_phase(py, Phase::Unwrapped);
+        match this.lower(py) {
+            Some(lower) => lower.fail(py, None, error),
+            None => Ok(()),
+        }
+    }
+
+    /// Marks the application's transport as closing; returns whether it was.
+    fn mark_closed(&self, py: Python<'_>) -> bool {
+        self.state
+            .with(py, |state| std::mem::replace(&mut state.closed, true))
+    }
+
+    pub(super) fn start_shutdown(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let this = slf.get();
+        let py = slf.py();
+        match this.phase(py) {
+            Phase::Flushing | Phase::Shutdown | Phase::Unwrapped => return Ok(()),
+            Phase::Handshake => return Self::force_close(slf, None),
+            Phase::Wrapped => {}
+        }
+        this.mark_closed(py);
+        let timer = Self::start_timer(slf, this.shutdown_timeout, "_check_shutdown_timeout")?;
+        let later = this.state.with(py, |state| {
+            state.phase = Phase::Flushing;
+            state.shutdown_timer = Some(timer);
+            state.in_ssl
+        });
+        if later {
+            // Called from within OpenSSL, which must not be entered again: next turn.
+            let resume = slf.getattr(intern!(py, "_resume"))?;
+            this.owner
+                .bind(py)
+                .call_method1(intern!(py, "call_soon"), (resume,))?;
+            return Ok(());
+        }
+        Self::do_flush(slf)
+    }
+
+    pub(super) fn do_flush(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let this = slf.get();
+        let py = slf.py();
+        Self::do_read(slf)?;
+        if this.phase(py) == Phase::Flushing {
+            Self::flush_backlog(slf)?;
+        }
+        if this.phase(py) == Phase::Flushing {
+            this.set_phase(py, Phase::Shutdown);
+            return Self::do_shutdown(slf);
+        }
+        Ok(())
+    }
+
+    pub(super) fn do_shutdown(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let this = slf.get();
+        let py = slf.py();
+        if !this.state.with(py, |state| state.eof_received) {
+            let step = this.in_ssl(py, |ssl| ssl.shut_down(py));
+            if this.phase(py) != Phase::Shutdown {
+                return super::handshake::step_exit(py, step);
+            }
+            match step {
+                Ok(Step::Done(())) => {}
+                Ok(Step::Again) => return Self::send_outgoing(slf, false),
+                Err(error) => {
+                    this.stop_shutdown_timer(py)?;
+                    return Self::fatal_error(slf, error, "Fatal error on transport");
+                }
+            }
+        }
+        // The transport beneath is about to close, so a pause of its writing ends no more.
+        Self::send_outgoing(slf, true)?;
+        Self::tell_eof(slf)?;
+        this.stop_shutdown_timer(py)?;
+        if let Some(lower) = this.lower(py) {
+            let close = lower.as_any(py).getattr(intern!(py, "close"))?;
+            this.owner
+                .bind(py)
+                .call_method1(intern!(py, "call_soon"), (close,))?;
+        }
+        Ok(())
+    }
+
+    fn stop_shutdown_timer(&self, py: Python<'_>) -> PyResult<()> {
+        let timer = self.state.with(py, |state| state.shutdown_timer.take());
+        cancel_timer(py, timer)
+    }
+
+    pub(super) fn shutdown_timed_out(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let this = slf.get();
+        let py = slf.py();
+        if !matches!(this.phase(py), Phase::Flushing | Phase::Shutdown) {
+            return Ok(());
+        }
+        let class = py
+            .import(intern!(py, "asyncio.exceptions"))?
+            .getattr(intern!(py, "TimeoutError"))?;
+        let error = class.call1((intern!(py, "SSL shutdown timed out"),))?;
+        match this.lower(py) {
+            Some(lower) => lower.fail(py, None, Some(error.unbind())),
+            None => Ok(()),
+        }
+    }
+
+    /// The transport's end of file. True keeps the transport open.
+    pub(super) fn lower_eof(slf: &Bound<'_, Self>) -> PyResult<bool> {
+        let this = slf.get();
+        let py = slf.py();
+        Self::read_the_unread(slf)?;
+        this.state.with(py, |state| state.eof_received = true);
+        if this.owner.get().is_debug(py) {
+            this.log(slf, "%r received EOF", None)?;
+        }
+        match this.phase(py) {
+            Phase::Handshake => Self::handshake_cut_off(slf)?,
+            Phase::Wrapped => {
+                let paused = this.state.with(py, |state| {
+                    state.phase = Phase::Flushing;
+                    state.reading_paused
+                });
+                if paused {
+                    return Ok(true);
+                }
+                Self::do_flush(slf)?;
+            }
+            Phase::Flushing => {
+                Self::flush_backlog(slf)?;
+                if this.phase(py) == Phase::Flushing {
+                    this.set_phase(py, Phase::Shutdown);
+                    Self::do_shutdown(slf)?;
+                }
+            }
+            Phase::Shutdown => Self::do_shutdown(slf)?,
+            Phase::Unwrapped => {}
+        }
+        Ok(false)
+    }
+
+    /// The transport beneath is gone.
+    pub(super) fn lower_lost(slf: &Bound<'_, Self>, reason: Option<Py<PyAny>>) -> PyResult<()> {
+        let this = slf.get();
+        let py = slf.py();
+        Self::read_the_unread(slf)?;
+        this.mark_closed(py);
+        if this.ssl.outgoing_bytes(py)? > 0 {
+            drop(this.ssl.take_outgoing(py)?);
+        }
+        let (tell, backlog) = this.state.with(py, |state| {
+            state.backlog_bytes = 0;
+            state.writes_lost += 1;
+            let tell = state.phase != Phase::Handshake
+                && matches!(state.told, Told::ConnectionMade | Told::EofReceived);
+            if tell {
+                state.told = Told::ConnectionLost;
+            }
+            state.phase = Phase::Unwrapped;
+            (tell, std::mem::take(&mut state.backlog))
+        });
+        drop(backlog);
+        if tell && let Some(app) = this.app(py) {
+            let lost = app.getattr(intern!(py, "connection_lost"))?;
+            this.owner
+                .bind(py)
+                .call_method1(intern!(py, "call_soon"), (lost, &reason))?;
+        }
+        this.wake_waiter(slf, reason)?;
+        let (lower, face, app, handshake_timer, shutdown_timer) = this.state.with(py, |state| {
+            (
+                state.lower.take(),
+                state.face.take(),
+                state.app.take(),
+                state.handshake_timer.take(),
+                state.shutdown_timer.take(),
+            )
+        });
+        cancel_timer(py, handshake_timer)?;
+        cancel_timer(py, shutdown_timer)?;
+        drop((lower, face, app));
+        Ok(())
+    }
+
+    /// Ends the connection with `error`, and reports what is not the network's fault.
+    pub(super) fn fatal_error(slf: &Bound<'_, Self>, error: PyErr, message: &str) -> PyResult<()> {
+        let this = slf.get();
+        let py = slf.py();
+        if error::is_exit(py, &error) {
+            return Err(error);
+        }
+        let lower = this.lower(py);
+        let value = error.clone_ref(py).into_value(py).into_any();
+        if let Some(lower) = &lower {
+            // OpenSSL has an alert for the peer that names the failure (RFC 8446, section 6.2).
+            let alert = if is_ssl_error(py, &error)? && this.ssl.outgoing_bytes(py)? > 0 {
+                Some(this.ssl.take_outgoing(py)?)
+            } else {
+                None
+            };
+            lower.fail(py, alert.as_ref(), Some(value.clone_ref(py)))?;
+        }
+        let transport = lower.as_ref().map(|lower| lower.as_any(py));
+        if value.bind(py).is_instance_of::<PyOSError>() {
+            if this.owner.get().is_debug(py) {
+                this.owner
+                    .bind(py)
+                    .call_method1(intern!(py, "_log_transport_error"), (slf, message, value))?;
+            }
+            return Ok(());
+        }
+        let cancelled = py
+            .import(intern!(py, "asyncio.exceptions"))?
+            .getattr(intern!(py, "CancelledError"))?;
+        if value.bind(py).is_instance(&cancelled)? {
+            return Ok(());
+        }
+        Self::report(slf, message, error, transport)
+    }
+}

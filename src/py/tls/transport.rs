@@ -1,0 +1,250 @@
+//! `TlsTransport`: the transport that an application holds of a TLS connection.
+//!
+//! A thin face: the state and everything that happens is in [`TlsProtocol`].
+
+use pyo3::exceptions::{PyNotImplementedError, PyResourceWarning};
+use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit, intern};
+
+use super::protocol::{READ_HIGH_WATER_BYTES, TlsProtocol, WRITE_HIGH_WATER_BYTES, is_buffered};
+use crate::loop_core::LoopCore;
+use crate::stream::watermarks_above;
+
+/// A TLS connection with the interface of asyncio.Transport.
+#[pyclass(frozen, weakref, module = "uringcore._uringcore")]
+pub struct TlsTransport {
+    protocol: Py<TlsProtocol>,
+}
+
+impl TlsTransport {
+    pub fn new(protocol: Py<TlsProtocol>) -> Self {
+        Self { protocol }
+    }
+}
+
+#[pymethods]
+impl TlsTransport {
+    /// loop.start_tls() may put TLS on top of this one.
+    #[classattr]
+    fn _start_tls_compatible() -> bool {
+        true
+    }
+
+    /// loop.sendfile() reads the file and writes its bytes: the kernel cannot encrypt them.
+    #[classattr]
+    fn _sendfile_compatible(py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let modes = py.import("asyncio.constants")?.getattr("_SendfileMode")?;
+        Ok(modes.getattr("FALLBACK")?.unbind())
+    }
+
+    /// See `StreamTransport`.
+    #[getter(__class__)]
+    fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let module = py.import(intern!(py, "uringcore.transports"))?;
+        Ok(module.getattr(intern!(py, "TlsTransport"))?.unbind())
+    }
+
+    #[getter]
+    fn _loop(&self, py: Python<'_>) -> Py<LoopCore> {
+        self.protocol.get().owner.clone_ref(py)
+    }
+
+    #[getter]
+    fn _ssl_protocol(&self, py: Python<'_>) -> Py<TlsProtocol> {
+        self.protocol.clone_ref(py)
+    }
+
+    #[getter]
+    fn _closed(&self, py: Python<'_>) -> bool {
+        self.protocol.get().state.with(py, |state| state.closed)
+    }
+
+    #[getter]
+    fn _protocol_paused(&self, py: Python<'_>) -> bool {
+        self.protocol
+            .get()
+            .state
+            .with(py, |state| state.writing_paused)
+    }
+
+    #[pyo3(signature = (name, default = None))]
+    fn get_extra_info(
+        &self,
+        py: Python<'_>,
+        name: &Bound<'_, PyAny>,
+        default: Option<Py<PyAny>>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        self.protocol.get().extra_info(py, name, default)
+    }
+
+    fn set_protocol(&self, py: Python<'_>, protocol: &Bound<'_, PyAny>) -> PyResult<()> {
+        let buffered = is_buffered(protocol)?;
+        let new = protocol.clone().unbind();
+        let old = self.protocol.get().state.with(py, |state| {
+            state.buffered = buffered;
+            state.app.replace(new)
+        });
+        drop(old);
+        Ok(())
+    }
+
+    fn get_protocol<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        self.protocol.get().app(py)
+    }
+
+    fn is_closing(&self, py: Python<'_>) -> PyResult<bool> {
+        let this = self.protocol.get();
+        if this.state.with(py, |state| state.closed) {
+            return Ok(true);
+        }
+        match this.lower(py) {
+            Some(lower) => lower.is_closing(py),
+            None => Ok(false),
+        }
+    }
+
+    /// Closes after everything written is sent and the peer has said goodbye, or the shutdown
+    /// time-out has passed; connection_lost() follows.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        TlsProtocol::close(self.protocol.bind(py))
+    }
+
+    /// Closes at once; bytes that were not sent are lost.
+    fn abort(&self, py: Python<'_>) -> PyResult<()> {
+        TlsProtocol::force_close(self.protocol.bind(py), None)
+    }
+
+    #[pyo3(signature = (exc = None))]
+    fn _force_close(&self, py: Python<'_>, exc: Option<Py<PyAny>>) -> PyResult<()> {
+        TlsProtocol::force_close(self.protocol.bind(py), exc)
+    }
+
+    fn is_reading(&self, py: Python<'_>) -> bool {
+        self.protocol
+            .get()
+            .state
+            .with(py, |state| !state.reading_paused)
+    }
+
+    fn pause_reading(&self, py: Python<'_>) {
+        self.protocol.get().pause_reading(py);
+    }
+
+    fn resume_reading(&self, py: Python<'_>) -> PyResult<()> {
+        TlsProtocol::resume_reading(self.protocol.bind(py))
+    }
+
+    fn write(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        TlsProtocol::write(self.protocol.bind(data.py()), data)
+    }
+
+    fn writelines(&self, list_of_data: &Bound<'_, PyAny>) -> PyResult<()> {
+        TlsProtocol::writelines(self.protocol.bind(list_of_data.py()), list_of_data)
+    }
+
+    fn write_eof(&self) -> PyResult<()> {
+        Err(PyNotImplementedError::new_err(()))
+    }
+
+    fn can_write_eof(&self) -> bool {
+        false
+    }
+
+    #[pyo3(signature = (high = None, low = None))]
+    fn set_write_buffer_limits(
+        &self,
+        py: Python<'_>,
+        high: Option<i64>,
+        low: Option<i64>,
+    ) -> PyResult<()> {
+        let (low, high) = watermarks_above(high, low, WRITE_HIGH_WATER_BYTES)?;
+        self.protocol.get().state.with(py, |state| {
+            (state.write_low, state.write_high) = (low, high);
+        });
+        TlsProtocol::control_app_writing(self.protocol.bind(py))
+    }
+
+    fn get_write_buffer_limits(&self, py: Python<'_>) -> (usize, usize) {
+        self.protocol
+            .get()
+            .state
+            .with(py, |state| (state.write_low, state.write_high))
+    }
+
+    /// Bytes that wait to be encrypted or to be taken by the transport beneath.
+    fn get_write_buffer_size(&self, py: Python<'_>) -> PyResult<usize> {
+        self.protocol.get().write_buffer_bytes(py)
+    }
+
+    #[pyo3(signature = (high = None, low = None))]
+    fn set_read_buffer_limits(
+        &self,
+        py: Python<'_>,
+        high: Option<i64>,
+        low: Option<i64>,
+    ) -> PyResult<()> {
+        let (low, high) = watermarks_above(high, low, READ_HIGH_WATER_BYTES)?;
+        self.protocol.get().state.with(py, |state| {
+            (state.read_low, state.read_high) = (low, high);
+        });
+        TlsProtocol::control_lower_reading(self.protocol.bind(py))
+    }
+
+    fn get_read_buffer_limits(&self, py: Python<'_>) -> (usize, usize) {
+        self.protocol
+            .get()
+            .state
+            .with(py, |state| (state.read_low, state.read_high))
+    }
+
+    /// Bytes that arrived and were not decrypted yet.
+    fn get_read_buffer_size(&self, py: Python<'_>) -> PyResult<usize> {
+        self.protocol.get().ssl.incoming_bytes(py)
+    }
+
+    /// CPython's own tests fill the backlog with this.
+    #[pyo3(name = "_test__append_write_backlog")]
+    fn append_write_backlog(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        let bytes = crate::buffer::bytes_like(data)?;
+        self.protocol.get().push(data.py(), bytes);
+        Ok(())
+    }
+
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let state = if slf.get()._closed(slf.py()) {
+            " closing"
+        } else {
+            ""
+        };
+        Ok(format!("<{}{state}>", slf.get_type().name()?))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.protocol)
+    }
+}
+
+impl Drop for TlsTransport {
+    fn drop(&mut self) {
+        // An interpreter that is on its way out has nobody left to warn.
+        Python::try_attach(|py| {
+            let this = self.protocol.get();
+            let closed = this
+                .state
+                .with(py, |state| std::mem::replace(&mut state.closed, true));
+            if !closed {
+                let category = py.get_type::<PyResourceWarning>();
+                let warned = PyErr::warn(
+                    py,
+                    &category,
+                    c"unclosed transport <uringcore TlsTransport>",
+                    1,
+                );
+                if let Err(error) = warned {
+                    // Warnings may be errors, and there is nobody to raise this one to.
+                    error.write_unraisable(py, None);
+                }
+            }
+        });
+    }
+}
