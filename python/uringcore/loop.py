@@ -186,11 +186,13 @@ class UringEventLoop(TlsTransports, _uringcore.LoopCore, asyncio.SelectorEventLo
         self._listen(sock.fileno(), protocol_factory, tls, server)
 
     def _stop_serving(self, sock: socket.socket) -> None:
-        if not self.is_closed():
-            self._unlisten(sock.fileno())
-        # asyncio's own closes the socket and, since 3.13, removes a Unix server's path.
-        base: Any = super()
-        base._stop_serving(sock)
+        try:
+            if not self.is_closed():
+                self._unlisten(sock.fileno())
+        finally:
+            # asyncio's own closes the socket and, since 3.13, removes a Unix server's path.
+            base: Any = super()
+            base._stop_serving(sock)
 
     async def _sendfile_native(self, transp: Any, file: Any, offset: int, count: int) -> int:
         resume_reading = transp.is_reading()

@@ -1,10 +1,10 @@
 //! What a host is told, one [`Event`] at a time, in the order in which it happened.
 
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 
 use uringcore_io::{Datagram, Errno, Outcome, RecvBuf};
 
-use crate::poll::Direction;
+use crate::poll::Readiness;
 use crate::table::Key;
 
 /// Received stream bytes: still in the kernel's buffer, or copied out while the reader was paused.
@@ -71,11 +71,9 @@ pub enum Event {
         socket: Key,
         error: Option<Errno>,
     },
-    /// A watched descriptor is ready. The watcher re-arms itself at the next flush.
-    PollReady {
-        fd: RawFd,
-        direction: Direction,
-    },
+    /// A watched descriptor was ready. The watcher re-arms itself at the next flush. The host compares
+    /// the serial with its own: a callback before this event may have registered somebody else.
+    PollReady(Readiness),
     /// The one result of an operation that the host started with `start_op`.
     OpDone {
         op: Key,

@@ -38,7 +38,7 @@ mod turn;
 pub use datagram::{DatagramSocket, SendOutcome};
 pub use event::{Event, StreamBytes};
 pub use listener::Listener;
-pub use poll::Direction;
+pub use poll::{Direction, Readiness};
 pub use quic_endpoint::QuicEndpoint;
 pub use socket::SocketFd;
 pub use stream::{Stream, WriteOutcome};

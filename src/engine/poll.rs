@@ -2,11 +2,15 @@
 //!
 //! A watcher is a one-shot poll that is armed again at the flush after it fired. The callbacks of a
 //! turn run before that flush, so it behaves level-triggered, at no extra system call.
+//!
+//! **Invariant.** Every registration has a serial of its own, and an event names the registration that
+//! it is about: one that was replaced or removed in the meantime is never told of its predecessor's
+//! readiness, for the descriptor's number may belong to another file by then.
 
 use std::collections::HashMap;
 use std::os::fd::RawFd;
 
-use uringcore_io::{Driver, Interest, OpId};
+use uringcore_io::{Driver, Errno, Interest, OpId, Outcome};
 
 use crate::table::Key;
 use crate::token::{Kind, Route};
@@ -38,32 +42,49 @@ impl Direction {
     }
 }
 
-#[derive(Default)]
 struct Watch {
-    wanted: bool,
     op: Option<OpId>,
-    /// Tells this registration's operation from one that an earlier registration left behind.
-    serial: u16,
+    /// Tells this registration from all others, on whatever descriptor.
+    serial: u64,
+}
+
+impl Watch {
+    /// What the operation's token has room for.
+    fn generation(&self) -> u16 {
+        self.serial as u16
+    }
+}
+
+/// A registration that fired.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Readiness {
+    pub fd: RawFd,
+    pub direction: Direction,
+    pub serial: u64,
 }
 
 #[derive(Default)]
 pub(crate) struct Watchers {
     watches: HashMap<(RawFd, u8), Watch>,
     to_arm: Vec<(RawFd, Direction)>,
-    serial: u16,
-    wanted: [usize; 2],
+    last_serial: u64,
+    count: [usize; 2],
 }
 
 impl Watchers {
-    pub(crate) fn add(&mut self, fd: RawFd, direction: Direction) {
-        let watch = self.watches.entry((fd, direction.sub())).or_default();
-        if !watch.wanted {
-            self.serial = self.serial.wrapping_add(1);
-            watch.wanted = true;
-            watch.serial = self.serial;
-            self.wanted[direction as usize] += 1;
-            self.to_arm.push((fd, direction));
-        }
+    /// Registers, or registers anew: the host has another callback, and perhaps another file under
+    /// the same number. The serial is in every event of this registration.
+    pub(crate) fn add(&mut self, fd: RawFd, direction: Direction, driver: &mut Driver) -> u64 {
+        self.remove(fd, direction, driver);
+        self.last_serial += 1;
+        let watch = Watch {
+            op: None,
+            serial: self.last_serial,
+        };
+        self.watches.insert((fd, direction.sub()), watch);
+        self.count[direction as usize] += 1;
+        self.to_arm.push((fd, direction));
+        self.last_serial
     }
 
     pub(crate) fn remove(&mut self, fd: RawFd, direction: Direction, driver: &mut Driver) -> bool {
@@ -71,10 +92,10 @@ impl Watchers {
             return false;
         };
         if let Some(op) = watch.op {
-            // Its slot lives on in the driver; the completion finds no watch with its serial.
+            // Its slot lives on in the driver, and nobody hears of its completion.
             driver.discard(op);
         }
-        self.wanted[direction as usize] -= usize::from(watch.wanted);
+        self.count[direction as usize] -= 1;
         true
     }
 
@@ -83,10 +104,10 @@ impl Watchers {
             let Some(watch) = self.watches.get_mut(&(fd, direction.sub())) else {
                 continue;
             };
-            if watch.wanted && watch.op.is_none() {
+            if watch.op.is_none() {
                 let key = Key {
                     index: fd as u32,
-                    generation: watch.serial,
+                    generation: watch.generation(),
                 };
                 let token = Route::new(Kind::Poll, direction.sub(), key).token();
                 watch.op = Some(driver.poll(fd, direction.interest(), token));
@@ -95,16 +116,42 @@ impl Watchers {
     }
 
     /// The watcher that fired, if it is still registered.
-    pub(crate) fn handle_completion(&mut self, sub: u8, key: Key) -> Option<(RawFd, Direction)> {
+    pub(crate) fn handle_completion(
+        &mut self,
+        sub: u8,
+        key: Key,
+        outcome: &Outcome,
+    ) -> Option<Readiness> {
         let fd = key.index as RawFd;
         let watch = self.watches.get_mut(&(fd, sub))?;
-        if watch.serial != key.generation {
+        if watch.generation() != key.generation {
             return None;
         }
         watch.op = None;
+        let serial = watch.serial;
         let direction = Direction::of_sub(sub);
-        self.to_arm.push((fd, direction));
-        Some((fd, direction))
+        match outcome {
+            // The host closed the file and forgot the watcher. What epoll does: it is never told of
+            // again. Telling it would repeat for ever.
+            Outcome::Done(Err(Errno(libc::EBADF))) => {
+                self.watches.remove(&(fd, sub));
+                self.count[direction as usize] -= 1;
+                None
+            }
+            // No slot, or cancelled by the kernel: not the descriptor's fault, nothing is ready.
+            Outcome::Done(Err(Errno::NO_BUFFERS | Errno::CANCELED)) => {
+                self.to_arm.push((fd, direction));
+                None
+            }
+            _ => {
+                self.to_arm.push((fd, direction));
+                Some(Readiness {
+                    fd,
+                    direction,
+                    serial,
+                })
+            }
+        }
     }
 
     pub(crate) fn needs_flush(&self) -> bool {
@@ -112,6 +159,6 @@ impl Watchers {
     }
 
     pub(crate) fn count(&self, direction: Direction) -> usize {
-        self.wanted[direction as usize]
+        self.count[direction as usize]
     }
 }

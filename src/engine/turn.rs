@@ -264,9 +264,10 @@ impl Engine {
                 }
             }
             Kind::Poll => {
-                if let Some((fd, direction)) = self.watchers.handle_completion(sub, key) {
-                    events.push_back(Event::PollReady { fd, direction });
-                }
+                let fired = self
+                    .watchers
+                    .handle_completion(sub, key, &completion.outcome);
+                events.extend(fired.map(Event::PollReady));
             }
             Kind::Op => {
                 if self.ops.handle_completion(key) {
@@ -452,8 +453,9 @@ impl Engine {
 
     // Watchers -----------------------------------------------------------------------------------
 
-    pub fn watch(&mut self, fd: RawFd, direction: Direction) {
-        self.watchers.add(fd, direction);
+    /// Watches `fd`, anew if it was watched already. The serial is in this registration's events.
+    pub fn watch(&mut self, fd: RawFd, direction: Direction) -> u64 {
+        self.watchers.add(fd, direction, &mut self.driver)
     }
 
     /// True when `fd` was watched.

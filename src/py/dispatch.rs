@@ -63,10 +63,11 @@ pub fn event(slf: &Bound<'_, LoopCore>, event: Event, entered: &mut Entered) -> 
             Some(transport) => DatagramTransport::closed(transport.bind(py), error, entered),
             None => Ok(()),
         },
-        Event::PollReady { fd, direction } => {
-            let write = direction == Direction::Write;
+        Event::PollReady(ready) => {
+            let at = (ready.fd, ready.direction == Direction::Write);
             let handle = this.hosts.with(py, |hosts| {
-                hosts.watchers.get(&(fd, write)).map(|h| h.clone_ref(py))
+                let watcher = hosts.watchers.get(&at)?;
+                (watcher.serial == ready.serial).then(|| watcher.handle.clone_ref(py))
             });
             match handle {
                 Some(handle) => turn::run_handle(slf, &handle, entered),
@@ -85,7 +86,7 @@ pub fn event(slf: &Bound<'_, LoopCore>, event: Event, entered: &mut Entered) -> 
 pub fn start_stream(
     slf: &Bound<'_, LoopCore>,
     transport: &Py<StreamTransport>,
-    waiter: Option<Py<PyAny>>,
+    waiter: Option<&Py<PyAny>>,
     entered: &mut Entered,
 ) -> PyResult<()> {
     let py = slf.py();
@@ -97,7 +98,7 @@ pub fn start_stream(
 pub fn start_datagram(
     slf: &Bound<'_, LoopCore>,
     transport: &Py<DatagramTransport>,
-    waiter: Option<Py<PyAny>>,
+    waiter: Option<&Py<PyAny>>,
     entered: &mut Entered,
 ) -> PyResult<()> {
     let py = slf.py();
@@ -106,7 +107,7 @@ pub fn start_datagram(
 }
 
 /// asyncio's `_set_result_unless_cancelled`.
-fn finish_waiter(py: Python<'_>, waiter: Option<Py<PyAny>>) -> PyResult<()> {
+fn finish_waiter(py: Python<'_>, waiter: Option<&Py<PyAny>>) -> PyResult<()> {
     if let Some(waiter) = waiter {
         let waiter = waiter.bind(py);
         if !waiter.call_method0(intern!(py, "done"))?.is_truthy()? {

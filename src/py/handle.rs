@@ -258,17 +258,25 @@ impl AnyHandle {
     pub fn is_cancelled(&self, py: Python<'_>) -> bool {
         match self {
             Self::Ours(handle) => handle.get().is_cancelled(py),
+            // The slot, not the method: reading it runs no Python code.
             Self::Foreign(handle) => handle
                 .bind(py)
-                .call_method0(intern!(py, "cancelled"))
+                .getattr(intern!(py, "_cancelled"))
                 .and_then(|cancelled| cancelled.is_truthy())
                 .unwrap_or(false),
         }
     }
 
+    /// The handle left the timer heap. asyncio's own says so in an attribute, which may run Python.
     pub fn leave_heap(&self, py: Python<'_>) {
-        if let Self::Ours(handle) = self {
-            handle.get().leave_heap(py);
+        match self {
+            Self::Ours(handle) => handle.get().leave_heap(py),
+            Self::Foreign(handle) => {
+                let handle = handle.bind(py);
+                if let Err(error) = handle.setattr(intern!(py, "_scheduled"), false) {
+                    error.write_unraisable(py, Some(handle));
+                }
+            }
         }
     }
 

@@ -10,8 +10,16 @@ use pyo3::{PyTraverseError, PyVisit};
 use uringcore_engine::Key;
 
 use crate::datagram::DatagramTransport;
+use crate::errands::Errand;
 use crate::handle::AnyHandle;
 use crate::stream::StreamTransport;
+
+/// A reader or a writer.
+pub struct Watcher {
+    /// The engine's name for this registration.
+    pub serial: u64,
+    pub handle: AnyHandle,
+}
 
 /// What a listening socket makes of its connections.
 pub struct ListenerHost {
@@ -29,8 +37,10 @@ pub struct Hosts {
     pub streams: Vec<Option<(Key, Py<StreamTransport>)>>,
     pub datagrams: Vec<Option<(Key, Py<DatagramTransport>)>>,
     pub listeners: HashMap<RawFd, ListenerHost>,
-    pub watchers: HashMap<(RawFd, bool), AnyHandle>,
+    pub watchers: HashMap<(RawFd, bool), Watcher>,
     pub watchable_fds: HashSet<RawFd>,
+    /// What other threads asked for: only the thread that runs the loop may speak to its engine.
+    pub errands: Vec<Errand>,
     pub quic: HashMap<Key, Py<PyAny>>,
 }
 
@@ -56,7 +66,7 @@ impl Hosts {
             .try_for_each(|(_, transport)| visit.call(transport))?;
         self.watchers
             .values()
-            .try_for_each(|handle| handle.traverse(visit))?;
+            .try_for_each(|watcher| watcher.handle.traverse(visit))?;
         self.quic
             .values()
             .try_for_each(|endpoint| visit.call(endpoint))?;

@@ -6,6 +6,8 @@
 //! | `turn` | the loop's turn: when to wait, what to run |
 //! | `dispatch` | from an engine event to the Python callback that waits for it |
 //! | `handle` | `Handle` and `TimerHandle` |
+//! | `watchers` | readers and writers |
+//! | `errands` | what the loop's thread does for other threads |
 //! | `hosts` | what the engine's keys stand for in Python |
 //! | `timers` | the heap of scheduled handles |
 //! | `stream` | the stream transport |
@@ -33,6 +35,7 @@ mod context;
 mod datagram;
 mod devcert;
 mod dispatch;
+mod errands;
 mod error;
 mod extra_info;
 mod h3;
@@ -46,6 +49,7 @@ mod stream;
 mod timers;
 mod tls;
 mod turn;
+mod watchers;
 
 use pyo3::prelude::*;
 

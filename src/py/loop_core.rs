@@ -13,11 +13,12 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyTraverseError, PyVisit, intern};
-use uringcore_engine::{Direction, Engine};
-use uringcore_io::{Backend, DriverConfig, Waker, net};
+use uringcore_engine::Engine;
+use uringcore_io::{Backend, DriverConfig, Waker};
 
 use crate::cell::GilCell;
 use crate::datagram::DatagramTransport;
+use crate::errands::Errand;
 use crate::error;
 use crate::handle::{AnyHandle, Handle};
 use crate::hosts::{Hosts, ListenerHost};
@@ -98,7 +99,7 @@ impl LoopCore {
         crate::clock::monotonic()
     }
 
-    fn make_handle(
+    pub fn make_handle(
         slf: &Bound<'_, Self>,
         method: &str,
         callback: &Bound<'_, PyAny>,
@@ -123,62 +124,12 @@ impl LoopCore {
         Ok(AnyHandle::Ours(Py::new(py, handle)?))
     }
 
-    fn wake(&self, py: Python<'_>) {
+    pub fn wake(&self, py: Python<'_>) {
         self.waker.with(py, |waker| {
             if let Some(waker) = waker {
                 waker.wake();
             }
         });
-    }
-
-    fn watch(
-        slf: &Bound<'_, Self>,
-        fd: RawFd,
-        write: bool,
-        callback: &Bound<'_, PyAny>,
-        args: &Bound<'_, PyTuple>,
-    ) -> PyResult<Py<PyAny>> {
-        let py = slf.py();
-        let this = slf.get();
-        let known = this
-            .hosts
-            .with(py, |hosts| hosts.watchers.contains_key(&(fd, write)));
-        if !known {
-            net::check_watchable(fd).map_err(|error| error::io_error(&error))?;
-        }
-        let handle = Self::make_handle(slf, "add_reader", callback, args, None)?;
-        let returned = handle.as_any().clone_ref(py);
-        let old = this
-            .hosts
-            .with(py, |hosts| hosts.watchers.insert((fd, write), handle));
-        match old {
-            Some(old) => old.cancel(py)?,
-            None => this.with_engine(py, |engine| engine.watch(fd, direction(write)))?,
-        }
-        Ok(returned)
-    }
-
-    fn unwatch(&self, py: Python<'_>, fd: RawFd, write: bool) -> PyResult<bool> {
-        if self.flags.with(py, |flags| flags.closed) {
-            return Ok(false);
-        }
-        let Some(handle) = self
-            .hosts
-            .with(py, |hosts| hosts.watchers.remove(&(fd, write)))
-        else {
-            return Ok(false);
-        };
-        handle.cancel(py)?;
-        self.with_engine(py, |engine| engine.unwatch(fd, direction(write)))?;
-        Ok(true)
-    }
-}
-
-fn direction(write: bool) -> Direction {
-    if write {
-        Direction::Write
-    } else {
-        Direction::Read
     }
 }
 
@@ -349,12 +300,12 @@ impl LoopCore {
     }
 
     /// asyncio's TimerHandle (debug mode) tells its loop that it was cancelled.
-    fn _timer_handle_cancelled(&self, py: Python<'_>, _handle: &Bound<'_, PyAny>) {
-        self.timers.with(py, |timers| {
-            timers
-                .cancelled
-                .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        });
+    fn _timer_handle_cancelled(&self, py: Python<'_>, handle: &Bound<'_, PyAny>) -> PyResult<()> {
+        // One that has left the heap is nothing to be taken out of it.
+        if handle.getattr(intern!(py, "_scheduled"))?.is_truthy()? {
+            self.timers.with(py, |timers| timers.count_cancelled());
+        }
+        Ok(())
     }
 
     /// Stops the loop at the end of the current turn.
@@ -419,7 +370,13 @@ impl LoopCore {
         if watchable || self.flags.with(py, |flags| flags.closed) {
             return Ok(());
         }
-        if self.with_engine(py, |engine| engine.has_transport(number))? {
+        // Unknown while the engine is in the kernel; only another thread can ask then, at its own risk.
+        let driven = self.engine.with(py, |engine| {
+            engine
+                .as_ref()
+                .is_some_and(|engine| engine.has_transport(number))
+        });
+        if driven {
             return Err(PyRuntimeError::new_err(format!(
                 "File descriptor {} is used by transport",
                 fd.repr()?
@@ -452,6 +409,8 @@ impl LoopCore {
         let py = slf.py();
         let context = crate::context::copy_current(py)?;
         let this = slf.get();
+        // Listening again on a descriptor replaces what there was, as registering a reader does.
+        this._unlisten(py, fd)?;
         let key = this.with_engine(py, |engine| engine.listen(fd))?;
         let host = ListenerHost {
             key,
@@ -460,21 +419,22 @@ impl LoopCore {
             server,
             context,
         };
-        let old = this
-            .hosts
+        this.hosts
             .with(py, |hosts| hosts.listeners.insert(fd, host));
-        drop(old);
         Ok(())
     }
 
     /// Stops accepting; the address is free once the caller has closed the socket.
     fn _unlisten(&self, py: Python<'_>, fd: RawFd) -> PyResult<()> {
-        let host = self.hosts.with(py, |hosts| hosts.listeners.remove(&fd));
-        if let Some(host) = &host {
-            self.with_engine(py, |engine| engine.stop_listener(host.key))?
-                .map_err(|error| error::io_error(&error))?;
+        let Some(host) = self.hosts.with(py, |hosts| hosts.listeners.remove(&fd)) else {
+            return Ok(());
+        };
+        if self.runs_elsewhere(py) {
+            self.leave_errand(py, Errand::StopListener(host.key));
+            return Ok(());
         }
-        Ok(())
+        self.with_engine(py, |engine| engine.stop_listener(host.key))?
+            .map_err(|error| error::io_error(&error))
     }
 
     /// Accepts again after a failure (out of descriptors, for instance).

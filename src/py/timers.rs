@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use pyo3::Python;
 
+use crate::cell::GilCell;
 use crate::handle::AnyHandle;
 
 pub struct Timer {
@@ -80,40 +81,72 @@ impl Timers {
         }
     }
 
+    /// A handle in the heap was cancelled (asyncio's own; ours count themselves).
+    pub fn count_cancelled(&mut self) {
+        self.cancelled.fetch_add(1, Relaxed);
+    }
+
     /// A handle that left the heap through `pop_due` had been counted as cancelled.
     pub fn uncount_cancelled(&mut self) {
         let count = self.cancelled.load(Relaxed);
         self.cancelled.store(count.saturating_sub(1), Relaxed);
     }
 
-    /// Takes out what was cancelled: from the front always, everywhere once it is more than half of a
-    /// large heap (asyncio's rule). The caller drops the result outside its borrow.
-    pub fn prune(&mut self, py: Python<'_>) -> Vec<AnyHandle> {
-        let mut pruned = Vec::new();
+    fn mostly_cancelled(&self) -> bool {
         let cancelled = self.cancelled.load(Relaxed);
-        if cancelled == 0 {
-            return pruned;
-        }
-        if self.heap.len() > PRUNE_FROM && cancelled * 2 > self.heap.len() {
-            let (dead, live): (Vec<_>, Vec<_>) = std::mem::take(&mut self.heap)
-                .into_vec()
-                .into_iter()
-                .partition(|timer| timer.handle.is_cancelled(py));
-            self.heap = live.into();
-            pruned.extend(dead.into_iter().map(|timer| timer.handle));
-        } else {
-            while self
-                .heap
-                .peek()
-                .is_some_and(|timer| timer.handle.is_cancelled(py))
-            {
-                pruned.extend(self.heap.pop().map(|timer| timer.handle));
-            }
-        }
-        self.cancelled
-            .fetch_sub(pruned.len().min(cancelled), Relaxed);
-        pruned
+        self.heap.len() > PRUNE_FROM && cancelled * 2 > self.heap.len()
     }
+
+    /// The earliest handle and what tells it from another one that came to its place.
+    fn first(&self, py: Python<'_>) -> Option<(u64, AnyHandle)> {
+        let timer = self.heap.peek()?;
+        Some((timer.sequence, timer.handle.clone_ref(py)))
+    }
+
+    fn pop_if_first(&mut self, sequence: u64) -> Option<Timer> {
+        if self.heap.peek()?.sequence == sequence {
+            self.heap.pop()
+        } else {
+            None
+        }
+    }
+}
+
+/// Takes out what was cancelled: from the front always, everywhere once it is more than half of a
+/// large heap (asyncio's rule).
+///
+/// What asyncio's own handles (debug mode) are asked and told could run Python, which may do anything
+/// to the heap; so that happens outside of the cell, and what it adds meanwhile stays.
+pub fn prune(timers: &GilCell<Timers>, py: Python<'_>) {
+    if timers.with(py, |timers| timers.cancelled.load(Relaxed)) == 0 {
+        return;
+    }
+    let heap = timers.with(py, |timers| {
+        let all = timers.mostly_cancelled();
+        all.then(|| std::mem::take(&mut timers.heap))
+    });
+    if let Some(heap) = heap {
+        let (dead, live): (Vec<_>, Vec<_>) = heap
+            .into_vec()
+            .into_iter()
+            .partition(|timer| timer.handle.is_cancelled(py));
+        timers.with(py, |timers| timers.heap.extend(live));
+        dead.into_iter().for_each(|timer| bury(timers, py, timer));
+        return;
+    }
+    while let Some((sequence, first)) = timers.with(py, |timers| timers.first(py)) {
+        if !first.is_cancelled(py) {
+            return;
+        }
+        if let Some(timer) = timers.with(py, |timers| timers.pop_if_first(sequence)) {
+            bury(timers, py, timer);
+        }
+    }
+}
+
+fn bury(timers: &GilCell<Timers>, py: Python<'_>, timer: Timer) {
+    timer.handle.leave_heap(py);
+    timers.with(py, Timers::uncount_cancelled);
 }
 
 /// A heap smaller than this is not worth rebuilding (asyncio's `_MIN_SCHEDULED_TIMER_HANDLES`).

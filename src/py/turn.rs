@@ -18,6 +18,7 @@ use crate::dispatch;
 use crate::error;
 use crate::handle::{AnyHandle, Ran};
 use crate::loop_core::{LoopCore, Ready};
+use crate::timers;
 
 pub fn run_until_stopped(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     let py = slf.py();
@@ -26,9 +27,7 @@ pub fn run_until_stopped(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     loop {
         wait(slf)?;
         let ready_now = this.ready.with(py, |ready| ready.len());
-        let result = run_ready(slf, ready_now, &mut entered);
-        entered.leave(py);
-        result?;
+        run_ready(slf, ready_now, &mut entered)?;
         if this.flags.with(py, |flags| flags.stopping) {
             return Ok(());
         }
@@ -39,13 +38,13 @@ pub fn run_until_stopped(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
 fn wait(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
-    let pruned = this.timers.with(py, |timers| timers.prune(py));
-    drop(pruned);
+    timers::prune(&this.timers, py);
     let Some(mut engine) = this.engine.with(py, Option::take) else {
         return Err(PyRuntimeError::new_err(
             "this event loop is already inside its own turn",
         ));
     };
+    this.run_errands(py, &mut engine);
     engine.flush(Instant::now());
     let has_work = engine.events_ready() > 0
         || this.ready.with(py, |ready| !ready.is_empty())
@@ -110,28 +109,60 @@ fn take_due_timers(this: &LoopCore, py: Python<'_>) {
     }
 }
 
+/// The callbacks of this turn. Each one's context is left before what it owned is dropped and before
+/// the next one starts; and here is the one place where an error that nobody took ends.
 fn run_ready(slf: &Bound<'_, LoopCore>, count: usize, entered: &mut Entered) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
     for _ in 0..count {
-        match this.ready.with(py, |ready| ready.pop_front()) {
-            Some(Ready::Handle(handle)) => run_handle(slf, &handle, entered)?,
-            Some(Ready::Io) => {
-                let event = this.with_engine(py, Engine::next_event)?;
-                if let Some(event) = event {
-                    dispatch::event(slf, event, entered)?;
-                }
-            }
-            Some(Ready::Start(transport, waiter)) => {
-                dispatch::start_stream(slf, &transport, waiter, entered)?;
-            }
-            Some(Ready::StartDatagram(transport, waiter)) => {
-                dispatch::start_datagram(slf, &transport, waiter, entered)?;
-            }
-            None => break,
+        let Some(item) = this.ready.with(py, |ready| ready.pop_front()) else {
+            break;
+        };
+        let result = run_item(slf, &item, entered);
+        entered.leave(py);
+        if let Err(error) = result {
+            complain(slf, error)?;
         }
     }
     Ok(())
+}
+
+fn run_item(slf: &Bound<'_, LoopCore>, item: &Ready, entered: &mut Entered) -> PyResult<()> {
+    let py = slf.py();
+    match item {
+        Ready::Handle(handle) => run_handle(slf, handle, entered),
+        Ready::Io => match slf.get().with_engine(py, Engine::next_event)? {
+            Some(event) => dispatch::event(slf, event, entered),
+            None => Ok(()),
+        },
+        Ready::Start(transport, waiter) => {
+            dispatch::start_stream(slf, transport, waiter.as_ref(), entered)
+        }
+        Ready::StartDatagram(transport, waiter) => {
+            dispatch::start_datagram(slf, transport, waiter.as_ref(), entered)
+        }
+    }
+}
+
+/// Hands an error to the exception handler, unless it is one that leaves the loop.
+fn complain(slf: &Bound<'_, LoopCore>, error: PyErr) -> PyResult<()> {
+    let py = slf.py();
+    if error::is_exit(py, &error) {
+        return Err(error);
+    }
+    let told = slf.call_method1(
+        intern!(py, "_report"),
+        ("Exception in the event loop", error.into_value(py)),
+    );
+    match told {
+        Ok(_) => Ok(()),
+        Err(error) if error::is_exit(py, &error) => Err(error),
+        // Only a subclass's own call_exception_handler() can get here.
+        Err(error) => {
+            error.write_unraisable(py, Some(slf));
+            Ok(())
+        }
+    }
 }
 
 /// Runs one handle. Only what asyncio lets out of the loop comes back as an error.

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import gc
 import os
 import signal
+import socket
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
-from tests.loop.support import Echo, Recorder, Runner, connected_pair, listen
+from tests.loop.support import Echo, Recorder, Runner, collect, connected_pair, listen
 
 # Connects, sends without end, and is killed in the middle of it.
 SENDER = """
@@ -275,3 +278,95 @@ def test_closing_a_loop_does_not_close_a_descriptor_twice(run: Runner) -> None:
         accepted[0].abort()  # type: ignore[attr-defined]
         loop.run_until_complete(asyncio.sleep(0))
         loop.close()
+
+
+def test_a_socket_that_cannot_be_closed_does_not_end_the_loop(run: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        one, other = connected_pair()
+        transport, recorder = await loop.create_connection(Recorder, sock=one)
+        number = one.detach()
+        stranger = socket.socket(fileno=number)
+        os.close(number)
+        transport.abort()
+        await recorder.until_call("lost")
+        await asyncio.sleep(0.01)
+        other.close()
+        stranger.detach()
+
+    run(main())
+    run.complaints.contexts.clear()
+
+
+def test_an_exception_handler_that_raises_is_logged(
+    run: Runner, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = run.factory()
+
+    def handler(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        raise ZeroDivisionError("in the handler")
+
+    def fail() -> None:
+        raise LookupError("in the callback")
+
+    loop.set_exception_handler(handler)
+    loop.call_soon(fail)
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    loop.close()
+    text = caplog.text
+    assert "Unhandled error in exception handler" in text
+    assert "in the handler" in text
+
+
+def test_the_exception_handler_runs_in_the_context_of_what_failed(run: Runner) -> None:
+    """Of the handle since CPython 3.12; of a task whose loss is noticed later since 3.12 too."""
+    variable = contextvars.ContextVar("variable", default="outer")
+    seen: list[str] = []
+
+    def handler(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        seen.append(variable.get())
+
+    def fail() -> None:
+        variable.set("callback")
+        raise LookupError
+
+    async def fail_as_task() -> None:
+        variable.set("task")
+        raise LookupError
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(handler)
+        loop.call_soon(fail)
+        await asyncio.sleep(0)
+        asyncio.ensure_future(fail_as_task())  # noqa: RUF006  losing it is the point
+        await asyncio.sleep(0)
+        collect()
+        await asyncio.sleep(0)
+
+    run(main())
+    expected = ["callback", "task"] if sys.version_info >= (3, 12) else ["outer", "outer"]
+    assert seen == expected
+
+
+def test_what_a_callback_owned_is_dropped_outside_its_context(run: Runner) -> None:
+    variable = contextvars.ContextVar("variable", default="outer")
+    seen: list[str] = []
+
+    class Owned:
+        def __call__(self) -> None:
+            variable.set("inner")
+
+        def __del__(self) -> None:
+            seen.append(variable.get())
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        context = contextvars.copy_context()
+        loop.call_soon(Owned(), context=context)
+        loop.call_soon(lambda: seen.append("next"), context=context)
+        await asyncio.sleep(0.01)
+
+    run(main())
+    assert seen == ["outer", "next"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 
@@ -205,6 +206,136 @@ def test_a_transports_descriptor_is_refused(run: Runner) -> None:
             loop.add_writer(number, print)
         transport.close()
         await asyncio.sleep(0.01)
+        other.close()
+
+    run(main())
+
+
+def test_readiness_of_a_removed_watcher_does_not_reach_its_successor(run: Runner) -> None:
+    """Both were ready in one turn; the first callback puts another file under the second's number."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        wake_read, wake_write = os.pipe()
+        watched, peer = socket.socketpair()
+        full, drain = socket.socketpair()
+        full.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                full.send(bytes(65536))
+        number = watched.fileno()
+        calls: list[str] = []
+
+        def first() -> None:
+            os.read(wake_read, 1)
+            loop.remove_reader(wake_read)
+            loop.remove_writer(number)
+            os.dup2(full.fileno(), number)
+            loop.add_writer(number, calls.append, "successor")
+
+        def second() -> None:
+            calls.append("original")
+            loop.remove_writer(number)
+
+        os.write(wake_write, b"1")
+        loop.add_reader(wake_read, first)
+        loop.add_writer(number, second)
+        await asyncio.sleep(0.05)
+        assert "successor" not in calls
+        loop.remove_writer(number)
+        for one in (watched, peer, full, drain):
+            one.close()
+        os.close(wake_read)
+        os.close(wake_write)
+
+    run(main())
+
+
+def test_a_replaced_callback_is_not_called_and_the_new_one_is(run: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        one, other = socket.socketpair()
+        first, first_peer = socket.socketpair()
+        calls: list[str] = []
+        done = asyncio.Event()
+
+        def new() -> None:
+            calls.append("new")
+            one.recv(1)
+            done.set()
+
+        def replace() -> None:
+            first.recv(1)
+            loop.add_reader(one, new)
+
+        loop.add_reader(first, replace)
+        loop.add_reader(one, calls.append, "old")
+        # Both ready at once: whichever comes first, the old callback ends with the replacement.
+        first_peer.send(b"x")
+        other.send(b"x")
+        await done.wait()
+        assert calls[-1] == "new"
+        assert calls.count("new") == 1
+        for fd in (one, first):
+            assert loop.remove_reader(fd)
+        for sock in (one, other, first, first_peer):
+            sock.close()
+
+    run(main())
+
+
+def test_a_file_closed_by_its_callback_is_not_reported_again(run: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        one, other = socket.socketpair()
+        number = one.fileno()
+        calls = 0
+
+        def read() -> None:
+            nonlocal calls
+            calls += 1
+            if calls == 1:
+                one.close()
+
+        loop.add_reader(one, read)
+        other.send(b"x")
+        await asyncio.sleep(0.05)
+        assert calls == 1
+        loop.remove_reader(number)
+        other.close()
+
+    run(main())
+
+
+def test_watchers_from_another_thread(run: Runner) -> None:
+    """Not documented as safe, but on asyncio's epoll it works, and so it does here."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        one, other = socket.socketpair()
+        one.setblocking(False)
+        seen: list[bytes] = []
+
+        def read() -> None:
+            seen.append(one.recv(10))
+            loop.call_soon(changed.set)
+
+        changed = asyncio.Event()
+        await asyncio.to_thread(loop.add_reader, one, read)
+        await asyncio.to_thread(other.send, b"a")
+        await changed.wait()
+        assert seen == [b"a"]
+        assert await asyncio.to_thread(loop.remove_reader, one)
+        assert not await asyncio.to_thread(loop.remove_reader, one)
+        other.send(b"b")
+        await asyncio.sleep(0.02)
+        assert seen == [b"a"]
+        changed.clear()
+        loop.add_reader(one, read)
+        await changed.wait()
+        assert seen == [b"a", b"b"]
+        loop.remove_reader(one)
+        one.close()
         other.close()
 
     run(main())
