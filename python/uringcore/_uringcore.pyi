@@ -21,6 +21,8 @@ __all__ = [
     "DatagramFrameReceived",
     "DatagramReceived",
     "DatagramTransport",
+    "DirectReads",
+    "FileOperation",
     "GoAwayReceived",
     "H3Connection",
     "H3Event",
@@ -54,6 +56,19 @@ __all__ = [
     "_op_abandon",
     "_op_read",
     "_op_write",
+    "file_close",
+    "file_describe",
+    "file_link",
+    "file_mkdir",
+    "file_open",
+    "file_read",
+    "file_rename",
+    "file_stat",
+    "file_symlink",
+    "file_sync",
+    "file_truncate",
+    "file_unlink",
+    "file_write",
     "make_dev_cert",
 ]
 __version__: str
@@ -850,3 +865,74 @@ class QpackDecoder:
         """Gives the sections of a stream up."""
     def take_instructions(self) -> bytes:
         """The bytes for the decoder stream since the last call."""
+
+@final
+class FileOperation:
+    """A file operation on the ring, under way or over."""
+
+    @property
+    def future(self) -> asyncio.Future[Any]:
+        """What the one coroutine that started the operation awaits."""
+    def abandon(self, late: Callable[[Any, BaseException | None], None]) -> None:
+        """Asks the kernel to end it; ``late(result, error)`` is called when it is over."""
+
+@final
+class DirectReads:
+    """Reads of what the kernel has in memory, for the files of one loop."""
+
+    def __new__(cls, owner: LoopCore | None = None) -> Self: ...
+    def read(self, fd: int, size: int, offset: int) -> bytes | bool | None:
+        """Reads up to ``size`` bytes at ``offset``, or at the file's position if that is negative.
+
+        ``bytes``: what was there, empty at the end of the file. ``None``: it would have to wait.
+        ``False``: this kind of file cannot tell. ``True``: nothing was tried, let others run first.
+        """
+    def rested(self) -> None:
+        """Others have run: a new slice of time begins."""
+
+def file_describe(fd: int) -> tuple[int, int, int, int | None]:
+    """``(mode, size, block_size, position)`` as far as the kernel knows it without asking a disk."""
+
+def file_open(
+    slf: LoopCore,
+    path: bytes,
+    dir_fd: int,
+    flags: int,
+    mode: int,
+    wait: bool,
+    names: tuple[Any, ...],
+) -> FileOperation: ...
+def file_read(slf: LoopCore, fd: int, size: int, offset: int, aside: bool) -> FileOperation: ...
+def file_write(slf: LoopCore, fd: int, data: Any, offset: int, aside: bool) -> FileOperation: ...
+def file_sync(slf: LoopCore, fd: int, data_only: bool) -> FileOperation: ...
+def file_truncate(slf: LoopCore, fd: int, length: int) -> FileOperation: ...
+def file_close(slf: LoopCore, fd: int) -> FileOperation: ...
+def file_stat(
+    slf: LoopCore, path: bytes, dir_fd: int, flags: int, names: tuple[Any, ...] | None
+) -> FileOperation: ...
+def file_unlink(
+    slf: LoopCore, path: bytes, dir_fd: int, flags: int, names: tuple[Any, ...]
+) -> FileOperation: ...
+def file_rename(
+    slf: LoopCore,
+    source: bytes,
+    source_dir_fd: int,
+    target: bytes,
+    target_dir_fd: int,
+    names: tuple[Any, ...],
+) -> FileOperation: ...
+def file_mkdir(
+    slf: LoopCore, path: bytes, dir_fd: int, mode: int, names: tuple[Any, ...]
+) -> FileOperation: ...
+def file_symlink(
+    slf: LoopCore, target: bytes, path: bytes, dir_fd: int, names: tuple[Any, ...]
+) -> FileOperation: ...
+def file_link(
+    slf: LoopCore,
+    source: bytes,
+    source_dir_fd: int,
+    target: bytes,
+    target_dir_fd: int,
+    flags: int,
+    names: tuple[Any, ...],
+) -> FileOperation: ...

@@ -98,6 +98,11 @@ impl Engine {
         &mut self.driver
     }
 
+    /// How many turns there have been.
+    pub fn turns(&self) -> u64 {
+        self.turns
+    }
+
     pub fn stats(&self) -> EngineStats {
         EngineStats {
             driver: self.driver.stats(),

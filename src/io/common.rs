@@ -189,6 +189,10 @@ fn outcome(kind: Kind, result: i32, payload: &mut Payload) -> Outcome {
             Payload::Buffer(buffer, _) => Outcome::Read(result, buffer),
             _ => Outcome::Read(result, Vec::new()),
         },
+        Kind::File => match std::mem::replace(payload, Payload::None) {
+            Payload::File(request) => Outcome::File(request.outcome(result)),
+            _ => Outcome::Done(result),
+        },
         Kind::Close => {
             // The descriptor's number is gone whatever close(2) answered; only a close that was
             // never executed leaves it open, and then dropping the OwnedFd closes it.

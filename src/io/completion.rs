@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use crate::datagram::Datagram;
+use crate::file::FileOutcome;
 use crate::op::{OpId, Token};
 use crate::pool::RecvBuf;
 
@@ -38,6 +39,8 @@ pub enum Outcome {
     Datagram(Result<Datagram, Errno>),
     /// Byte count and the buffer given to `read`, its length unchanged.
     Read(Result<u32, Errno>, Vec<u8>),
+    /// `file`: what the request came to.
+    File(FileOutcome),
 }
 
 /// A positive errno value.

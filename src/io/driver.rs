@@ -16,6 +16,7 @@ use crate::common::Common;
 use crate::completion::{Completion, Entered, Errno, Interest};
 use crate::config::{Backend, DriverConfig, DriverStats};
 use crate::epoll::Epoll;
+use crate::file::FileRequest;
 use crate::fork::Birthplace;
 use crate::message::{GatherPayload, SendMsg};
 use crate::op::{Kind, OpId, Payload, Token};
@@ -190,6 +191,13 @@ impl Driver {
         self.start(Kind::Write, fd, token, Payload::Bytes(data, offset))
     }
 
+    /// Carries a file operation out. A bad descriptor in it is an ordinary completion with `EBADF`.
+    /// The epoll backend blocks meanwhile.
+    pub fn file(&mut self, request: Box<FileRequest>, token: Token) -> OpId {
+        let fd = request.fd();
+        self.start(Kind::File, fd, token, Payload::File(request))
+    }
+
     /// Asks an operation to end. Its last completion still comes, with `ECANCELED` or with a real
     /// result that was faster. Unknown and finished operations are ignored.
     pub fn cancel(&mut self, op: OpId) {
@@ -321,7 +329,8 @@ impl Driver {
         self.leave_if_forked();
         let common = &mut self.common;
         common.stats.submissions += 1;
-        if !(0..DESCRIPTORS_MAX).contains(&fd) {
+        let needs_none = fd == -1 && kind == Kind::File;
+        if !needs_none && !(0..DESCRIPTORS_MAX).contains(&fd) {
             return common.refuse(kind, token, payload, Errno(libc::EBADF));
         }
         let op = match common.table.insert(kind, fd, token, payload) {

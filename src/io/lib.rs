@@ -7,6 +7,7 @@
 //! | `net/` | socket options, addresses, the error queue |
 //! | `memory`, `pool` | anonymous mappings; the receive buffers and the `RecvBuf` that hands one out |
 //! | `message`, `datagram` | one message to send or received, with its control messages |
+//! | `file` | file operations: open, read, write, and what changes directories |
 //! | `op` | the operation slab: identifiers, generations, what the kernel may touch |
 //! | `completion` | what comes back |
 //! | `waker`, `fork` | wake from another thread; notice that we are a forked child |
@@ -23,6 +24,7 @@ mod config;
 mod datagram;
 mod driver;
 mod epoll;
+mod file;
 mod fork;
 mod memory;
 mod message;
@@ -37,6 +39,7 @@ pub use completion::{Completion, Entered, Errno, Interest, Outcome};
 pub use config::{Backend, DriverConfig, DriverStats};
 pub use datagram::Datagram;
 pub use driver::Driver;
+pub use file::{At, Description, FileOutcome, FileRequest, ReadTarget, describe, read_now};
 pub use message::SendMsg;
 pub use op::{OpId, Token};
 pub use pool::RecvBuf;

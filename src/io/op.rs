@@ -19,6 +19,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use bytes::Bytes;
 use socket2::SockAddr;
 
+use crate::file::FileRequest;
 use crate::message::{GatherPayload, MessagePayload};
 
 /// The caller's own routing value; comes back in every completion of the operation.
@@ -66,6 +67,7 @@ pub(crate) enum Kind {
     Read,
     Write,
     Close,
+    File,
 }
 
 /// The memory and the resources of one operation.
@@ -85,6 +87,8 @@ pub(crate) enum Payload {
     Buffer(Vec<u8>, Option<u64>),
     /// `close`, until the kernel has taken the descriptor over.
     Descriptor(OwnedFd),
+    /// `file`.
+    File(Box<FileRequest>),
 }
 
 /// What the backends know about an operation besides its payload.

@@ -1,7 +1,9 @@
 //! Rust errors into Python exceptions. No other file makes an exception out of an error code.
 
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
+use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 use uringcore_io::{Errno, SetupError};
 
 /// `OSError(errno, strerror)`; Python picks the subclass (`ConnectionResetError` and so on).
@@ -14,6 +16,23 @@ pub fn os_error(errno: Errno) -> PyErr {
         .unwrap_or_default()
         .to_owned();
     PyOSError::new_err((errno.0, text))
+}
+
+/// As [`os_error`], with the one or two paths that the operation was about.
+pub fn named_os_error(py: Python<'_>, errno: Errno, names: Option<Py<PyTuple>>) -> PyErr {
+    let error = os_error(errno);
+    let Some(names) = names else { return error };
+    let names = names.bind(py);
+    let text = error
+        .value(py)
+        .getattr(intern!(py, "strerror"))
+        .unwrap_or_else(|_| py.None().into_bound(py))
+        .unbind();
+    let name = |index: usize| names.get_item(index).map(Bound::unbind).ok();
+    match (name(0), name(1)) {
+        (first, None) => PyOSError::new_err((errno.0, text, first)),
+        (first, second) => PyOSError::new_err((errno.0, text, first, py.None(), second)),
+    }
 }
 
 /// What `connection_lost` is told: the error that the host knows of, else the kernel's, else None.

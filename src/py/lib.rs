@@ -15,6 +15,7 @@
 //! | `ops` | operations that a Python future waits for |
 //! | `tls` | TLS over any transport, through `ssl.SSLObject` |
 //! | `quic_*`, `h3` | QUIC and HTTP/3 objects |
+//! | `file`, `file/` | file operations that a Python future waits for, and those that need not wait |
 //! | `devcert` | short-lived certificates for development |
 //! | `extra_info` | what both transports answer to `get_extra_info` alike |
 //! | `address` | socket addresses to and from Python tuples |
@@ -38,6 +39,7 @@ mod dispatch;
 mod errands;
 mod error;
 mod extra_info;
+mod file;
 mod h3;
 mod handle;
 mod hosts;
@@ -69,5 +71,6 @@ fn _uringcore(m: &Bound<'_, PyModule>) -> PyResult<()> {
     quic::register(m)?;
     h3::register(m)?;
     devcert::register(m)?;
+    file::register(m)?;
     Ok(())
 }

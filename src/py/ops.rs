@@ -180,7 +180,7 @@ pub fn failed(outcome: &Outcome) -> PyErr {
 /// on a closed loop.
 #[pyfunction]
 #[pyo3(name = "_op_abandon")]
-fn abandon(r#loop: &Bound<'_, LoopCore>, future: &Bound<'_, PyAny>) -> PyResult<()> {
+pub fn abandon(r#loop: &Bound<'_, LoopCore>, future: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = r#loop.py();
     let this = r#loop.get();
     let address = future.as_ptr() as usize;

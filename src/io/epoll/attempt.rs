@@ -130,6 +130,10 @@ fn step(slot: &mut Slot) -> Step {
                 }
             })
         }
+        (Kind::File, Payload::File(request)) => match request.carry_out() {
+            result if result == -libc::EAGAIN && request.readiness().is_some() => Step::Wait,
+            result => Step::Done(result),
+        },
         (kind, _) => unreachable!("a {kind:?} with another kind's payload"),
     }
 }
@@ -175,6 +179,13 @@ fn connected(fd: RawFd) -> Step {
 pub(super) fn poll_events(slot: &Slot) -> u32 {
     match slot.payload {
         Payload::Events(events) => events,
+        _ => 0,
+    }
+}
+
+pub(super) fn file_events(slot: &Slot) -> u32 {
+    match &slot.payload {
+        Payload::File(request) => request.readiness().unwrap_or(0) as u32,
         _ => 0,
     }
 }

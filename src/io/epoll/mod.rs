@@ -410,6 +410,7 @@ fn direction(slot: &Slot) -> u32 {
     match slot.kind {
         Kind::Accept | Kind::Recv | Kind::RecvMsg | Kind::Read => libc::EPOLLIN as u32,
         Kind::Poll => attempt::poll_events(slot),
+        Kind::File => attempt::file_events(slot),
         Kind::Send
         | Kind::SendVectored
         | Kind::SendMsg

@@ -49,6 +49,7 @@ pub(super) fn of(op: OpId, slot: &mut Slot, receive_header: &libc::msghdr) -> En
                 .offset(offset.unwrap_or(CURRENT_POSITION))
                 .build()
         }
+        (Kind::File, Payload::File(request)) => request.entry(),
         (kind, _) => unreachable!("a {kind:?} with another kind's payload"),
     };
     entry.user_data(op.0)
@@ -58,12 +59,20 @@ pub(super) fn of(op: OpId, slot: &mut Slot, receive_header: &libc::msghdr) -> En
 /// pipes and terminals straight through instead of waiting.
 pub(super) fn readiness(op: OpId, slot: &Slot) -> Entry {
     let events = match slot.kind {
+        Kind::File => file_events(slot),
         Kind::Read | Kind::Recv | Kind::RecvMsg | Kind::Accept => libc::POLLIN,
         _ => libc::POLLOUT,
     };
     opcode::PollAdd::new(Fd(slot.fd), events as u32)
         .build()
         .user_data(op.0)
+}
+
+fn file_events(slot: &Slot) -> libc::c_short {
+    match &slot.payload {
+        Payload::File(request) => request.readiness().unwrap_or(libc::POLLIN),
+        _ => libc::POLLIN,
+    }
 }
 
 pub(super) fn cancel(op: OpId) -> Entry {

@@ -8,7 +8,7 @@ use super::entry::{self, Event};
 use crate::common::Common;
 use crate::completion::{Completion, Errno, Outcome};
 use crate::datagram::Datagram;
-use crate::op::{Kind, OpId, Phase};
+use crate::op::{Kind, OpId, Payload, Phase};
 
 impl Uring {
     pub(crate) fn reap(&mut self, common: &mut Common, out: &mut VecDeque<Completion>) {
@@ -46,6 +46,7 @@ impl Uring {
             Kind::RecvMsg => self.handle_recv_msg(common, index, event, out),
             Kind::Accept => self.handle_accept(common, index, event, out),
             Kind::Poll | Kind::Close | Kind::Connect => common.finish(index, event.result, out),
+            Kind::File => self.handle_file(common, index, event.result, out),
             Kind::Send | Kind::SendVectored | Kind::SendMsg | Kind::Read | Kind::Write => {
                 self.handle_transfer(common, index, event.result, out);
             }
@@ -186,6 +187,30 @@ impl Uring {
         if result == -libc::EAGAIN {
             return self.wait_for_readiness(common, index, out);
         }
+        common.finish(index, result, out);
+    }
+
+    fn handle_file(
+        &mut self,
+        common: &mut Common,
+        index: u32,
+        result: i32,
+        out: &mut VecDeque<Completion>,
+    ) {
+        let waits = match &common.table.at(index).payload {
+            Payload::File(request) => request.readiness().is_some(),
+            _ => false,
+        };
+        if result == -libc::EAGAIN && waits {
+            return self.wait_for_readiness(common, index, out);
+        }
+        // A kernel thread that is interrupted by our cancel says so in its own words.
+        let interrupted = result == -libc::EINTR && common.table.at(index).cancelled;
+        let result = if interrupted {
+            -libc::ECANCELED
+        } else {
+            result
+        };
         common.finish(index, result, out);
     }
 

@@ -1,0 +1,205 @@
+"""What carries file operations out: the ring of a loop, or an executor's threads.
+
+One object per loop (and executor), with one method per operation; most start the operation and
+return it (``_operation``). :class:`RingFiles` uses the loop's ring wherever io_uring has the
+operation and threads for the rest; :class:`ThreadFiles` serves the epoll backend and every other
+asyncio loop. Not here: buffers, positions, text (``_binary``, ``_text``), paths (``os``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import stat
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any, NamedTuple, TypeVar, cast
+
+from .. import _uringcore
+from ..loop import UringEventLoop
+from ._operation import Operation, ThreadOperation, finish
+
+__all__ = ["DIRECT_MAX_BYTES", "Files", "Opened", "RingFiles", "files_of"]
+
+T = TypeVar("T")
+
+AT_FDCWD = -100
+_AT_EMPTY_PATH = 0x1000
+# Copying more than this is left to another thread: it would hold the loop up for a tenth of a
+# millisecond.
+DIRECT_MAX_BYTES = 256 * 1024
+
+
+class Opened(NamedTuple):
+    """An open descriptor and what the kernel knew about it."""
+
+    fd: int
+    mode: int
+    """``st_mode``."""
+    block_size: int
+    """Bytes."""
+
+
+class Files:
+    """File operations in the threads of an executor (the loop's default one for ``None``).
+
+    Args:
+        loop: the loop whose coroutines wait.
+        executor: where blocking calls are made.
+    """
+
+    # Whether a read of a pipe that has nothing would occupy a thread until something comes.
+    waits_in_threads = True
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, executor: Executor | None = None) -> None:
+        self.loop = loop
+        self.executor = executor
+        self.direct = _uringcore.DirectReads(loop if isinstance(loop, UringEventLoop) else None)
+
+    def call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> Operation[T]:
+        """Call a blocking function in a thread."""
+        if kwargs:
+            function = partial(function, **kwargs)
+        return ThreadOperation(self.loop, self.loop.run_in_executor(self.executor, function, *args))
+
+    async def open(self, path: str | bytes, flags: int, mode: int) -> Opened:
+        """Open a file as ``os.open`` does.
+
+        Raises:
+            OSError: with ``filename``.
+        """
+        return await finish(self.call(_open, path, flags, mode), _close)
+
+    def close(self, fd: int) -> Operation[Any]:
+        """Close a descriptor; its number is gone whatever comes of it."""
+        return self.call(os.close, fd)
+
+    def read(self, fd: int, size: int, offset: int) -> Operation[bytes]:
+        """Read once, at the file's position if ``offset`` is negative."""
+        if offset < 0:
+            return self.call(os.read, fd, size)
+        return self.call(os.pread, fd, size, offset)
+
+    def write(self, fd: int, data: Any, offset: int) -> Operation[int]:
+        """Write once, at the file's position if ``offset`` is negative."""
+        if offset < 0:
+            return self.call(os.write, fd, data)
+        return self.call(os.pwrite, fd, data, offset)
+
+    def sync(self, fd: int, data_only: bool) -> Operation[Any]:
+        """``fsync``, or ``fdatasync``."""
+        return self.call(os.fdatasync if data_only else os.fsync, fd)
+
+    def truncate(self, fd: int, length: int) -> Operation[Any]:
+        """``ftruncate``."""
+        return self.call(os.ftruncate, fd, length)
+
+    def fstat(self, fd: int) -> Operation[Any]:
+        """What ``os.stat_result`` is made of."""
+        return self.call(os.fstat, fd)
+
+
+class RingFiles(Files):
+    """File operations on the ring of one of our loops."""
+
+    waits_in_threads = False
+    loop: UringEventLoop
+
+    async def open(self, path: str | bytes, flags: int, mode: int) -> Opened:
+        """As :meth:`Files.open`."""
+        try:
+            opened = await self._open(path, flags, mode, wait=False)
+        except OSError as error:
+            # A FIFO that nobody reads. Unless asked to wait the ring opens without blocking.
+            if error.errno != errno.ENXIO or flags & os.O_NONBLOCK:
+                raise
+            return await self._open(path, flags, mode, wait=True)
+        if not stat.S_ISFIFO(opened.mode) or flags & (os.O_ACCMODE | os.O_NONBLOCK):
+            return opened
+        # The FIFO was opened for reading at once; the caller expects to wait for a writer. One that
+        # has seen us must not see us leave, so the first descriptor stays until there is a second.
+        try:
+            return await self._open(path, flags, mode, wait=True)
+        finally:
+            os.close(opened.fd)
+
+    async def _open(self, path: str | bytes, flags: int, mode: int, wait: bool) -> Opened:
+        name = os.fsencode(path)
+        operation = _uringcore.file_open(self.loop, name, AT_FDCWD, flags, mode, wait, (path,))
+        return _opened(await finish(operation, os.close))
+
+    def close(self, fd: int) -> Operation[Any]:
+        """As :meth:`Files.close`."""
+        return _uringcore.file_close(self.loop, fd)
+
+    def read(self, fd: int, size: int, offset: int) -> Operation[bytes]:
+        """As :meth:`Files.read`."""
+        return _uringcore.file_read(self.loop, fd, size, offset, size > DIRECT_MAX_BYTES)
+
+    def write(self, fd: int, data: Any, offset: int) -> Operation[int]:
+        """As :meth:`Files.write`."""
+        return _uringcore.file_write(self.loop, fd, data, offset, False)
+
+    def sync(self, fd: int, data_only: bool) -> Operation[Any]:
+        """As :meth:`Files.sync`."""
+        return _uringcore.file_sync(self.loop, fd, data_only)
+
+    def truncate(self, fd: int, length: int) -> Operation[Any]:
+        """As :meth:`Files.truncate`."""
+        if not _has_ftruncate:
+            return super().truncate(fd, length)
+        return _uringcore.file_truncate(self.loop, fd, length)
+
+    def fstat(self, fd: int) -> Operation[Any]:
+        """As :meth:`Files.fstat`."""
+        return _uringcore.file_stat(self.loop, b"", fd, _AT_EMPTY_PATH, None)
+
+
+def files_of(
+    loop: asyncio.AbstractEventLoop | None = None, executor: Executor | None = None
+) -> Files:
+    """What carries out the file operations of ``loop`` (the running one for ``None``).
+
+    Raises:
+        RuntimeError: no loop was given and none is running.
+    """
+    if loop is None:
+        loop = asyncio.get_running_loop()
+    files: Files | None = getattr(loop, "_uringcore_files", None)
+    if files is not None and executor is None:
+        return files
+    on_ring = isinstance(loop, UringEventLoop) and loop.backend == "uring"
+    files = RingFiles(loop, executor) if on_ring else Files(loop, executor)
+    if executor is None:
+        # An attribute, not a table by loop: `Files` refers to its loop and would keep it alive there.
+        cast(Any, loop)._uringcore_files = files
+    return files
+
+
+def _open(path: str | bytes, flags: int, mode: int) -> Opened:
+    return _opened(os.open(path, flags | os.O_CLOEXEC, mode))
+
+
+def _opened(fd: int) -> Opened:
+    try:
+        mode, _, block_size, _ = _uringcore.file_describe(fd)
+    except BaseException:
+        os.close(fd)
+        raise
+    return Opened(fd, mode, block_size)
+
+
+def _close(opened: Opened) -> None:
+    os.close(opened.fd)
+
+
+def _kernel_version() -> tuple[int, int]:
+    major, _, rest = os.uname().release.partition(".")
+    minor = rest.partition(".")[0]
+    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
+
+
+# Older kernels answer EINVAL, which a negative length answers as well.
+_has_ftruncate = _kernel_version() >= (6, 9)

@@ -1,0 +1,444 @@
+//! File operations: opening, reading and writing without a copy, and what changes a directory.
+//!
+//! One [`FileRequest`] is one operation and owns everything that the kernel looks at meanwhile. The
+//! ring carries them out asynchronously (`entry`); the epoll backend has nothing of the kind and
+//! carries them out on the spot (`carry_out`), which blocks: a host that cares uses threads there.
+//!
+//! [`read_now`] and [`describe`] are outside of any driver: what can be had without waiting.
+//!
+//! Not here: what has no operation in io_uring (reading directories, `readlink`, `access`).
+
+use std::any::Any;
+use std::ffi::CString;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::ptr::NonNull;
+
+use bytes::Bytes;
+use io_uring::opcode;
+use io_uring::squeue::{Entry, Flags};
+use io_uring::types::{Fd, FsyncFlags};
+
+use crate::completion::Errno;
+
+/// Memory that a read fills, and what keeps it alive.
+///
+/// The owner is kept until the last completion, like everything that the kernel may write to.
+pub struct ReadTarget {
+    start: NonNull<u8>,
+    length: usize,
+    owner: Box<dyn Any + Send>,
+}
+
+// SAFETY: whoever made the target promised that the memory is nobody else's while the owner lives;
+// the owner itself is `Send`.
+unsafe impl Send for ReadTarget {}
+
+impl ReadTarget {
+    /// # Safety
+    ///
+    /// `start` points to `length` writable bytes that stay where they are, and that nobody else
+    /// reads or writes, for as long as `owner` lives.
+    pub unsafe fn new(start: NonNull<u8>, length: usize, owner: Box<dyn Any + Send>) -> ReadTarget {
+        ReadTarget {
+            start,
+            length,
+            owner,
+        }
+    }
+
+    /// Memory of its own.
+    pub fn allocate(length: usize) -> ReadTarget {
+        let mut memory = vec![0; length];
+        let start = NonNull::new(memory.as_mut_ptr()).unwrap_or(NonNull::dangling());
+        ReadTarget {
+            start,
+            length,
+            owner: Box::new(memory),
+        }
+    }
+
+    /// Gives the owner back, after the last completion.
+    pub fn into_owner(self) -> Box<dyn Any + Send> {
+        self.owner
+    }
+}
+
+impl std::fmt::Debug for ReadTarget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ReadTarget({} bytes)", self.length)
+    }
+}
+
+/// A path, and the directory that it starts from (`AT_FDCWD` for the working directory).
+pub struct At {
+    pub directory: RawFd,
+    pub path: CString,
+}
+
+/// One operation on a file or a directory.
+pub enum FileRequest {
+    /// `openat(2)`. `wait` has the kernel open as a blocking caller would, which matters for FIFOs:
+    /// otherwise one without a peer opens at once for reading and fails with ENXIO for writing.
+    Open {
+        at: At,
+        flags: i32,
+        mode: u32,
+        wait: bool,
+    },
+    /// Reads once, at `offset` or at the file's position.
+    Read {
+        fd: RawFd,
+        target: ReadTarget,
+        offset: Option<u64>,
+        /// Leave copying to a kernel thread: a large read would keep the submitting thread busy.
+        aside: bool,
+    },
+    /// Writes once, at `offset` or at the file's position.
+    Write {
+        fd: RawFd,
+        data: Bytes,
+        offset: Option<u64>,
+        aside: bool,
+    },
+    /// `fsync(2)` or `fdatasync(2)`.
+    Sync { fd: RawFd, data_only: bool },
+    /// `ftruncate(2)`; EINVAL from kernels before 6.9.
+    Truncate { fd: RawFd, length: u64 },
+    /// `statx(2)`, all of the basic fields.
+    Stat {
+        at: At,
+        flags: i32,
+        out: Box<MaybeUninit<libc::statx>>,
+    },
+    /// `unlinkat(2)`.
+    Unlink { at: At, flags: i32 },
+    /// `renameat2(2)`.
+    Rename { from: At, to: At, flags: u32 },
+    /// `mkdirat(2)`.
+    MakeDirectory { at: At, mode: u32 },
+    /// `symlinkat(2)`.
+    Symlink { target: CString, at: At },
+    /// `linkat(2)`.
+    Link { from: At, to: At, flags: i32 },
+}
+
+/// What a [`FileRequest`] came to. The variant follows from the request.
+#[derive(Debug)]
+pub enum FileOutcome {
+    Opened(Result<OwnedFd, Errno>),
+    /// The byte count, and the memory whoever succeeded or not.
+    Read(Result<u32, Errno>, ReadTarget),
+    Stat(Result<Box<libc::statx>, Errno>),
+    /// `Write`: bytes. All else: 0.
+    Done(Result<u32, Errno>),
+}
+
+impl FileRequest {
+    /// A request for the attributes of an open file.
+    pub fn stat_of(fd: RawFd) -> FileRequest {
+        FileRequest::stat(
+            At {
+                directory: fd,
+                path: CString::default(),
+            },
+            libc::AT_EMPTY_PATH,
+        )
+    }
+
+    /// A request for the attributes of what a path names.
+    pub fn stat(at: At, flags: i32) -> FileRequest {
+        FileRequest::Stat {
+            at,
+            flags,
+            out: Box::new(MaybeUninit::zeroed()),
+        }
+    }
+
+    /// The descriptor that the operation works on; -1 if it works on paths. A directory that a
+    /// path starts from does not count: closing it does not disturb the operation.
+    pub(crate) fn fd(&self) -> RawFd {
+        match self {
+            FileRequest::Read { fd, .. }
+            | FileRequest::Write { fd, .. }
+            | FileRequest::Sync { fd, .. }
+            | FileRequest::Truncate { fd, .. } => *fd,
+            _ => -1,
+        }
+    }
+
+    /// What the operation waits for when it answers EAGAIN; `None` if that is final.
+    pub(crate) fn readiness(&self) -> Option<libc::c_short> {
+        match self {
+            FileRequest::Read { .. } => Some(libc::POLLIN),
+            FileRequest::Write { .. } => Some(libc::POLLOUT),
+            _ => None,
+        }
+    }
+
+    /// The submission entry. The pointers in it belong to the request, which the slot owns.
+    pub(crate) fn entry(&mut self) -> Entry {
+        match self {
+            FileRequest::Open {
+                at,
+                flags,
+                mode,
+                wait,
+            } => aside(
+                *wait,
+                opcode::OpenAt::new(Fd(at.directory), at.path.as_ptr())
+                    .flags(*flags | libc::O_CLOEXEC)
+                    .mode(*mode)
+                    .build(),
+            ),
+            FileRequest::Read {
+                fd,
+                target,
+                offset,
+                aside: leave,
+            } => aside(
+                *leave,
+                opcode::Read::new(Fd(*fd), target.start.as_ptr(), length(target.length))
+                    .offset(offset.unwrap_or(CURRENT_POSITION))
+                    .build(),
+            ),
+            FileRequest::Write {
+                fd,
+                data,
+                offset,
+                aside: leave,
+            } => aside(
+                *leave,
+                opcode::Write::new(Fd(*fd), data.as_ptr(), length(data.len()))
+                    .offset(offset.unwrap_or(CURRENT_POSITION))
+                    .build(),
+            ),
+            FileRequest::Sync { fd, data_only } => opcode::Fsync::new(Fd(*fd))
+                .flags(if *data_only {
+                    FsyncFlags::DATASYNC
+                } else {
+                    FsyncFlags::empty()
+                })
+                .build(),
+            FileRequest::Truncate { fd, length } => {
+                opcode::Ftruncate::new(Fd(*fd), *length).build()
+            }
+            FileRequest::Stat { at, flags, out } => {
+                opcode::Statx::new(Fd(at.directory), at.path.as_ptr(), out.as_mut_ptr().cast())
+                    .flags(*flags)
+                    .mask(libc::STATX_BASIC_STATS)
+                    .build()
+            }
+            FileRequest::Unlink { at, flags } => {
+                opcode::UnlinkAt::new(Fd(at.directory), at.path.as_ptr())
+                    .flags(*flags)
+                    .build()
+            }
+            FileRequest::Rename { from, to, flags } => opcode::RenameAt::new(
+                Fd(from.directory),
+                from.path.as_ptr(),
+                Fd(to.directory),
+                to.path.as_ptr(),
+            )
+            .flags(*flags)
+            .build(),
+            FileRequest::MakeDirectory { at, mode } => {
+                opcode::MkDirAt::new(Fd(at.directory), at.path.as_ptr())
+                    .mode(*mode)
+                    .build()
+            }
+            FileRequest::Symlink { target, at } => {
+                opcode::SymlinkAt::new(Fd(at.directory), target.as_ptr(), at.path.as_ptr()).build()
+            }
+            FileRequest::Link { from, to, flags } => opcode::LinkAt::new(
+                Fd(from.directory),
+                from.path.as_ptr(),
+                Fd(to.directory),
+                to.path.as_ptr(),
+            )
+            .flags(*flags)
+            .build(),
+        }
+    }
+
+    /// Does it now, blocking. A count or a negative errno, as the ring answers.
+    pub(crate) fn carry_out(&mut self) -> i32 {
+        loop {
+            let result = self.call();
+            if result >= 0 {
+                return i32::try_from(result).unwrap_or(i32::MAX);
+            }
+            let errno = Errno::last().0;
+            if errno != libc::EINTR {
+                return -errno;
+            }
+        }
+    }
+
+    fn call(&mut self) -> i64 {
+        // SAFETY: paths are nul-terminated and owned by the request, buffers are owned by it and as
+        // long as is said, descriptors are plain numbers to the kernel, and no call keeps anything.
+        unsafe {
+            match self {
+                FileRequest::Open {
+                    at, flags, mode, ..
+                } => {
+                    let flags = *flags | libc::O_CLOEXEC;
+                    libc::openat(at.directory, at.path.as_ptr(), flags, *mode).into()
+                }
+                FileRequest::Read {
+                    fd, target, offset, ..
+                } => {
+                    let (start, length) =
+                        (target.start.as_ptr().cast(), length(target.length) as _);
+                    (match offset {
+                        Some(offset) => libc::pread64(*fd, start, length, *offset as i64),
+                        None => libc::read(*fd, start, length),
+                    }) as i64
+                }
+                FileRequest::Write {
+                    fd, data, offset, ..
+                } => {
+                    let (start, length) = (data.as_ptr().cast(), length(data.len()) as _);
+                    (match offset {
+                        Some(offset) => libc::pwrite64(*fd, start, length, *offset as i64),
+                        None => libc::write(*fd, start, length),
+                    }) as i64
+                }
+                FileRequest::Sync {
+                    fd,
+                    data_only: true,
+                } => libc::fdatasync(*fd).into(),
+                FileRequest::Sync { fd, .. } => libc::fsync(*fd).into(),
+                FileRequest::Truncate { fd, length } => {
+                    libc::ftruncate64(*fd, *length as i64).into()
+                }
+                FileRequest::Stat { at, flags, out } => {
+                    let (path, mask) = (at.path.as_ptr(), libc::STATX_BASIC_STATS);
+                    libc::statx(at.directory, path, *flags, mask, out.as_mut_ptr()).into()
+                }
+                FileRequest::Unlink { at, flags } => {
+                    libc::unlinkat(at.directory, at.path.as_ptr(), *flags).into()
+                }
+                FileRequest::Rename { from, to, flags } => {
+                    let (old, new) = (from.path.as_ptr(), to.path.as_ptr());
+                    libc::renameat2(from.directory, old, to.directory, new, *flags).into()
+                }
+                FileRequest::MakeDirectory { at, mode } => {
+                    libc::mkdirat(at.directory, at.path.as_ptr(), *mode).into()
+                }
+                FileRequest::Symlink { target, at } => {
+                    libc::symlinkat(target.as_ptr(), at.directory, at.path.as_ptr()).into()
+                }
+                FileRequest::Link { from, to, flags } => {
+                    let (old, new) = (from.path.as_ptr(), to.path.as_ptr());
+                    libc::linkat(from.directory, old, to.directory, new, *flags).into()
+                }
+            }
+        }
+    }
+
+    /// The kernel's result in the request's own terms.
+    pub(crate) fn outcome(self, result: Result<u32, Errno>) -> FileOutcome {
+        match self {
+            FileRequest::Open { .. } => FileOutcome::Opened(result.map(|fd| {
+                // SAFETY: the kernel has just created this descriptor for us.
+                unsafe { OwnedFd::from_raw_fd(fd as RawFd) }
+            })),
+            FileRequest::Read { target, .. } => FileOutcome::Read(result, target),
+            FileRequest::Stat { out, .. } => FileOutcome::Stat(result.map(|_| {
+                // SAFETY: zeroed when made, which is valid for this structure of integers, and
+                // filled by the kernel since.
+                unsafe { out.assume_init() }
+            })),
+            _ => FileOutcome::Done(result),
+        }
+    }
+}
+
+/// Reads what can be had without waiting: bytes in the page cache, or in a pipe.
+///
+/// Returns how many bytes of `into` were filled, 0 at the end of the file.
+///
+/// # Errors
+///
+/// `EAGAIN` when nothing is there, `EOPNOTSUPP` when this kind of file cannot tell, and those of
+/// `preadv2(2)`.
+pub fn read_now(
+    fd: RawFd,
+    into: &mut [MaybeUninit<u8>],
+    offset: Option<u64>,
+) -> Result<usize, Errno> {
+    let vector = libc::iovec {
+        iov_base: into.as_mut_ptr().cast(),
+        iov_len: length(into.len()) as usize,
+    };
+    let offset = offset.map_or(-1, |offset| offset as i64);
+    loop {
+        // SAFETY: one vector that describes `into`; the kernel keeps nothing after the call.
+        let count = unsafe { libc::preadv2(fd, &raw const vector, 1, offset, libc::RWF_NOWAIT) };
+        match usize::try_from(count) {
+            Ok(count) => return Ok(count),
+            Err(_) => match Errno::last() {
+                Errno(libc::EINTR) => {}
+                errno => return Err(errno),
+            },
+        }
+    }
+}
+
+/// What is known about an open file without asking a server or a disk.
+#[derive(Copy, Clone, Debug)]
+pub struct Description {
+    /// `st_mode`.
+    pub mode: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Bytes: the unit that reads and writes are best done in.
+    pub block_size: u32,
+    /// Bytes; `None` if the file has no position.
+    pub position: Option<u64>,
+}
+
+/// Describes an open file from what the kernel has cached.
+///
+/// # Errors
+///
+/// Those of `statx(2)`, `EBADF` above all.
+pub fn describe(fd: RawFd) -> io::Result<Description> {
+    let mut out = MaybeUninit::<libc::statx>::zeroed();
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    let mask = libc::STATX_TYPE | libc::STATX_MODE | libc::STATX_SIZE;
+    // SAFETY: an empty path and a structure to fill, both alive during the call.
+    let result = unsafe { libc::statx(fd, c"".as_ptr(), flags, mask, out.as_mut_ptr()) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: zeroed, which is valid for this structure of integers, and filled by the kernel.
+    let out = unsafe { out.assume_init() };
+    // SAFETY: plain numbers.
+    let position = unsafe { libc::lseek64(fd, 0, libc::SEEK_CUR) };
+    Ok(Description {
+        mode: u32::from(out.stx_mode),
+        size: out.stx_size,
+        block_size: out.stx_blksize,
+        position: u64::try_from(position).ok(),
+    })
+}
+
+fn aside(yes: bool, entry: Entry) -> Entry {
+    if yes {
+        entry.flags(Flags::ASYNC)
+    } else {
+        entry
+    }
+}
+
+/// The kernel's own limit for one transfer (MAX_RW_COUNT); longer ones come back short.
+fn length(bytes: usize) -> u32 {
+    bytes.min(0x7fff_f000) as u32
+}
+
+/// "At the file's position", also right for what has none.
+const CURRENT_POSITION: u64 = u64::MAX;
