@@ -43,6 +43,7 @@ _asyncio_logger = logging.getLogger("asyncio")
 
 _SERVER_KNOWS_ITS_CLIENTS = sys.version_info >= (3, 13)
 _ACCEPT_RETRY_SECONDS = 1.0
+_DATAGRAM_FAMILIES = (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX)
 
 
 class _NoSelector(selectors.BaseSelector):
@@ -167,7 +168,8 @@ class UringEventLoop(TlsTransports, _uringcore.LoopCore, asyncio.SelectorEventLo
         waiter: asyncio.Future[None] | None = None,
         extra: dict[str, Any] | None = None,
     ) -> Any:
-        if sock.family not in (socket.AF_INET, socket.AF_INET6):
+        if sock.type != socket.SOCK_DGRAM or sock.family not in _DATAGRAM_FAMILIES:
+            # Raw sockets, netlink and so on: asyncio's transport, over the ring's polls.
             base: Any = super()
             return base._make_datagram_transport(sock, protocol, address, waiter, extra)
         self._ensure_fd_no_transport(sock)
@@ -232,9 +234,15 @@ class UringEventLoop(TlsTransports, _uringcore.LoopCore, asyncio.SelectorEventLo
             server._detach()
 
     def _borrow_socket(self, fd: int) -> socket.socket:
-        """A socket object over a descriptor that the engine owns (and detaches it from at the end)."""
+        """A socket object over a transport's descriptor, which is the socket's from then on."""
         sock = socket.socket(fileno=fd)
         sock.setblocking(False)
+        return sock
+
+    def _closed_socket(self) -> socket.socket:
+        """What get_extra_info("socket") shows of a transport that has come to its end."""
+        sock = socket.socket()
+        sock.close()
         return sock
 
     def _handle_raised(self, handle: Any, exc: BaseException) -> None:
@@ -255,6 +263,9 @@ class UringEventLoop(TlsTransports, _uringcore.LoopCore, asyncio.SelectorEventLo
 
     def _log_transport_error(self, transport: Any, message: str, exc: BaseException) -> None:
         _asyncio_logger.debug("%r: %s", transport, message, exc_info=exc)
+
+    def _log_debug(self, message: str, *args: Any) -> None:
+        _asyncio_logger.debug(message, *args)
 
     def _log_warning(self, message: str) -> None:
         _asyncio_logger.warning(message)

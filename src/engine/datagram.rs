@@ -1,13 +1,21 @@
-//! One datagram socket: a multishot receive, and a bounded number of sends in flight.
+//! One datagram socket: its send queue with watermarks, its reading state, its way to the end.
 //!
 //! Not here: QUIC's socket (`quic_endpoint`), which wants GRO, GSO and its own batching.
+//!
+//! **Invariants.** Datagrams leave in the order in which they were sent: one SENDMSG is in flight at
+//! most, because the kernel lets a later one overtake a send that waits for room, and a burst goes
+//! out in one `sendmmsg`, which stops at the first that does not go. Datagrams that arrive while the
+//! reader is paused are kept and delivered first on resume. The way to the end is that of `stream`:
+//! first quiet, then released.
 
 use std::collections::VecDeque;
+use std::os::fd::{OwnedFd, RawFd};
 
-use uringcore_io::{Completion, Driver, Errno, OpId, Outcome, SendMsg};
+use uringcore_io::{Completion, Driver, Errno, Interest, OpId, Outcome, SendMsg, net};
 
-use crate::event::Event;
-use crate::socket::SocketFd;
+use crate::event::{CopiedDatagram, Event, Received};
+use crate::gauge::Gauge;
+use crate::stream::CloseOutcome;
 use crate::table::Key;
 use crate::token::{Kind, Route};
 
@@ -20,24 +28,47 @@ pub enum SendOutcome {
     Lost,
 }
 
+/// How large the datagrams of a socket may be, which decides how they are received.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DatagramSize {
+    /// They fit the ring's buffers of 64 KiB: UDP.
+    Buffer,
+    /// They may be larger (Unix sockets): received by a system call each, when readable.
+    Large,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Open,
+    /// `close` was called: the queue is still to be sent.
+    Flushing,
+    /// Nothing is sent or received any more; the descriptor is still open.
+    Quiet,
+    /// The descriptor was given up; the last completions are to come.
+    Releasing,
+    Ended,
+}
+
 pub struct DatagramSocket {
-    fd: Option<SocketFd>,
-    raw_fd: i32,
+    raw_fd: RawFd,
     key: Key,
+    size: DatagramSize,
+    phase: Phase,
+    /// Everything that was sent before `close` is with the kernel.
+    flushed: bool,
     recv_op: Option<OpId>,
     reading: bool,
+    held: VecDeque<Received>,
+    /// Where a large datagram is received before its size is known.
+    large: Vec<u8>,
     queue: VecDeque<SendMsg>,
-    /// Payload sizes of the sends in flight, oldest first.
-    in_flight: VecDeque<(OpId, usize)>,
-    queued_bytes: usize,
+    /// The send in flight, and what it counts.
+    sending: Option<(OpId, usize)>,
+    queued: Gauge,
     high_water: usize,
     low_water: usize,
     above_high: bool,
-    closing: bool,
-    ending: bool,
-    ended: bool,
     closing_op: bool,
-    error: Option<Errno>,
     in_dirty_list: bool,
 }
 
@@ -46,38 +77,48 @@ const SUB_SEND: u8 = 1;
 const SUB_CLOSE: u8 = 2;
 
 impl DatagramSocket {
-    pub(crate) fn new(fd: SocketFd, key: Key) -> Self {
+    pub(crate) fn new(raw_fd: RawFd, size: DatagramSize, key: Key) -> Self {
         Self {
-            raw_fd: fd.raw(),
-            fd: Some(fd),
+            raw_fd,
             key,
+            size,
+            phase: Phase::Open,
+            flushed: false,
             recv_op: None,
             reading: false,
+            held: VecDeque::new(),
+            large: Vec::new(),
             queue: VecDeque::new(),
-            in_flight: VecDeque::new(),
-            queued_bytes: 0,
+            sending: None,
+            queued: Gauge::default(),
             high_water: HIGH_WATER_BYTES,
             low_water: HIGH_WATER_BYTES / 4,
             above_high: false,
-            closing: false,
-            ending: false,
-            ended: false,
             closing_op: false,
-            error: None,
             in_dirty_list: false,
         }
     }
 
-    pub fn raw_fd(&self) -> i32 {
+    pub fn raw_fd(&self) -> RawFd {
         self.raw_fd
     }
 
     pub fn is_closing(&self) -> bool {
-        self.closing
+        self.phase != Phase::Open
+    }
+
+    /// It was closed, and everything sent before is with the kernel.
+    pub fn is_flushed(&self) -> bool {
+        self.flushed
     }
 
     pub fn write_queue_bytes(&self) -> usize {
-        self.queued_bytes
+        self.queued.get()
+    }
+
+    /// The same number, for reading while the engine is in use elsewhere.
+    pub fn write_queue_gauge(&self) -> Gauge {
+        self.queued.clone()
     }
 
     /// `(low, high)` in bytes.
@@ -85,78 +126,99 @@ impl DatagramSocket {
         (self.low_water, self.high_water)
     }
 
+    // Commands -----------------------------------------------------------------------------------
+
     pub fn set_watermarks(&mut self, low: usize, high: usize) -> SendOutcome {
         (self.low_water, self.high_water) = (low, high);
         self.rise()
     }
 
-    pub fn start_reading(&mut self) {
+    /// Arms the receive and releases what was held.
+    pub fn resume_reading(&mut self) {
         self.reading = true;
     }
 
+    /// Stops delivery at once; datagrams that the kernel hands over meanwhile are kept.
+    pub fn pause_reading(&mut self, driver: &mut Driver) {
+        self.reading = false;
+        if let Some(op) = self.recv_op {
+            driver.cancel(op);
+        }
+    }
+
     pub fn send(&mut self, message: SendMsg) -> SendOutcome {
-        if self.closing {
+        if self.phase != Phase::Open {
             return SendOutcome::Lost;
         }
-        self.queued_bytes += message.data.len() + HEADER_BYTES;
+        self.queued.add(cost(&message));
         self.queue.push_back(message);
         self.rise()
     }
 
-    /// Closes after the queue is sent.
-    pub fn close(&mut self, driver: &mut Driver) {
-        self.closing = true;
-        self.stop_reading(driver);
+    /// Closes after the queue is sent; reading ends now.
+    pub fn close(&mut self, driver: &mut Driver) -> CloseOutcome {
+        if self.phase == Phase::Open {
+            self.flushed = self.is_drained();
+            self.phase = if self.flushed {
+                Phase::Quiet
+            } else {
+                Phase::Flushing
+            };
+            self.stop_reading(driver);
+        }
+        match self.phase {
+            Phase::Flushing => CloseOutcome::Flushing,
+            _ => CloseOutcome::Quiet,
+        }
     }
 
-    /// Drops the queue and ends.
-    pub fn abort(&mut self, driver: &mut Driver, error: Option<Errno>) {
-        self.error = self.error.or(error);
-        for message in self.queue.drain(..) {
-            self.queued_bytes -= message.data.len() + HEADER_BYTES;
+    /// Drops the queue: the socket is quiet.
+    pub fn abort(&mut self, driver: &mut Driver) {
+        if matches!(self.phase, Phase::Open | Phase::Flushing) {
+            self.phase = Phase::Quiet;
+            self.stop_reading(driver);
+            // As for a stream: what was never tried is tried now.
+            while self.sending.is_none()
+                && !self.queue.is_empty()
+                && let Ok(count) = net::send_many(self.raw_fd, self.queue.iter())
+            {
+                self.queue.drain(..count);
+            }
+            self.queue.clear();
+            self.queued.clear();
+            if let Some((op, _)) = self.sending {
+                driver.cancel(op);
+            }
         }
-        for (op, _) in &self.in_flight {
-            driver.cancel(*op);
+    }
+
+    /// Gives the descriptor up, as a stream does: true when nothing is in flight and no event follows.
+    pub fn release(&mut self, driver: &mut Driver, fd: Option<OwnedFd>) -> bool {
+        self.abort(driver);
+        if self.phase == Phase::Quiet {
+            self.phase = Phase::Releasing;
+            if let Some(fd) = fd {
+                self.closing_op = true;
+                driver.close(fd, Route::new(Kind::Datagram, SUB_CLOSE, self.key).token());
+            }
+            if self.is_idle() {
+                self.phase = Phase::Ended;
+            }
         }
-        self.close(driver);
+        self.phase == Phase::Ended
     }
 
     pub(crate) fn mark_dirty(&mut self) -> bool {
         !std::mem::replace(&mut self.in_dirty_list, true)
     }
 
-    pub(crate) fn has_ended(&self) -> bool {
-        self.ended
-    }
+    // The turn -----------------------------------------------------------------------------------
 
     pub(crate) fn flush(&mut self, driver: &mut Driver, events: &mut VecDeque<Event>) {
         self.in_dirty_list = false;
-        if self.reading && self.recv_op.is_none() && !self.closing {
-            let token = Route::new(Kind::Datagram, SUB_RECV, self.key).token();
-            self.recv_op = Some(driver.recv_msg(self.raw_fd, token));
-        }
-        while self.in_flight.len() < SENDS_IN_FLIGHT_MAX && !self.ending {
-            let Some(message) = self.queue.pop_front() else {
-                break;
-            };
-            let bytes = message.data.len() + HEADER_BYTES;
-            let token = Route::new(Kind::Datagram, SUB_SEND, self.key).token();
-            self.in_flight
-                .push_back((driver.send_msg(self.raw_fd, message, token), bytes));
-        }
-        if self.closing && !self.ending && self.queue.is_empty() && self.in_flight.is_empty() {
-            self.ending = true;
-            if let Some(SocketFd::Owned(fd)) = self.fd.take() {
-                self.closing_op = true;
-                driver.close(fd, Route::new(Kind::Datagram, SUB_CLOSE, self.key).token());
-            }
-        }
-        if self.ending && !self.ended && self.recv_op.is_none() && !self.closing_op {
-            self.ended = true;
-            events.push_back(Event::DatagramClosed {
-                socket: self.key,
-                error: self.error,
-            });
+        self.read(driver, events);
+        if matches!(self.phase, Phase::Open | Phase::Flushing) {
+            self.send_queue(driver, events);
         }
     }
 
@@ -172,44 +234,16 @@ impl DatagramSocket {
                 if !completion.more {
                     self.recv_op = None;
                 }
-                match outcome {
-                    Outcome::Datagram(Ok(datagram)) if !self.closing => {
-                        events.push_back(Event::DatagramReceived {
-                            socket: self.key,
-                            datagram,
-                        });
-                    }
-                    Outcome::Datagram(Err(error))
-                        if error.0 != libc::ECANCELED && !self.closing =>
-                    {
-                        events.push_back(Event::DatagramError {
-                            socket: self.key,
-                            error,
-                        });
-                    }
-                    _ => {}
-                }
+                self.handle_received(outcome, events);
+                self.read(driver, events);
             }
             (SUB_SEND, Outcome::Done(result)) => {
-                if let Some(at) = self
-                    .in_flight
-                    .iter()
-                    .position(|(op, _)| *op == completion.op)
-                    && let Some((_, bytes)) = self.in_flight.remove(at)
-                {
-                    self.queued_bytes -= bytes;
-                }
-                if let Err(error) = result
-                    && !self.closing
-                {
-                    events.push_back(Event::DatagramError {
-                        socket: self.key,
-                        error,
-                    });
-                }
-                if self.above_high && self.queued_bytes <= self.low_water {
-                    self.above_high = false;
-                    events.push_back(Event::DatagramResumeWriting { socket: self.key });
+                let (_, bytes) = self.sending.take().unwrap_or((OpId::NONE, 0));
+                if !matches!(self.phase, Phase::Open | Phase::Flushing) {
+                    // Aborted: the queue and its size are gone.
+                } else {
+                    self.handle_sent(bytes, result.err(), events);
+                    self.send_queue(driver, events);
                 }
             }
             (SUB_CLOSE, _) => self.closing_op = false,
@@ -218,12 +252,155 @@ impl DatagramSocket {
                 "a completion of a kind that no datagram socket starts"
             ),
         }
-        // Re-arms, refills the window, or ends.
-        self.flush(driver, events);
+        if self.phase == Phase::Releasing && self.is_idle() {
+            self.phase = Phase::Ended;
+            events.push_back(Event::DatagramClosed { socket: self.key });
+        }
+    }
+
+    /// Called by the engine for what was queued before the reader paused or the host closed: gives
+    /// back what is to be delivered now.
+    pub(crate) fn hold_if_paused(&mut self, datagram: Received) -> Option<Received> {
+        match self.phase {
+            Phase::Open if self.reading && self.held.is_empty() => Some(datagram),
+            Phase::Open => {
+                self.held.push_back(datagram.into_copied());
+                None
+            }
+            // After close() nothing is delivered.
+            _ => None,
+        }
+    }
+
+    fn read(&mut self, driver: &mut Driver, events: &mut VecDeque<Event>) {
+        if self.phase != Phase::Open || !self.reading {
+            return;
+        }
+        for datagram in self.held.drain(..) {
+            events.push_back(Event::DatagramReceived {
+                socket: self.key,
+                datagram,
+            });
+        }
+        if self.recv_op.is_none() {
+            let token = Route::new(Kind::Datagram, SUB_RECV, self.key).token();
+            self.recv_op = Some(match self.size {
+                DatagramSize::Buffer => driver.recv_msg(self.raw_fd, token),
+                DatagramSize::Large => driver.poll(self.raw_fd, Interest::Read, token),
+            });
+        }
+    }
+
+    fn handle_received(&mut self, outcome: Outcome, events: &mut VecDeque<Event>) {
+        if self.phase != Phase::Open {
+            return;
+        }
+        match outcome {
+            Outcome::Datagram(Ok(datagram)) => self.deliver(Received::Buffer(datagram), events),
+            Outcome::Datagram(Err(Errno::CANCELED)) | Outcome::Done(Err(Errno::CANCELED)) => {}
+            Outcome::Datagram(Err(error)) | Outcome::Done(Err(error)) => self.fail(error, events),
+            Outcome::Done(Ok(_)) if self.reading => self.receive_large(events),
+            _ => {}
+        }
+    }
+
+    /// The socket is readable, and its datagrams may be larger than the ring's buffers.
+    fn receive_large(&mut self, events: &mut VecDeque<Event>) {
+        self.large.reserve_exact(LARGE_BYTES_MAX);
+        for _ in 0..LARGE_PER_TURN {
+            match net::recv_from(self.raw_fd, &mut self.large) {
+                Ok(from) => {
+                    let payload = self.large.as_slice().to_vec();
+                    let copy = Box::new(CopiedDatagram {
+                        payload,
+                        remote: None, // only Unix sockets come here
+                        from,
+                    });
+                    self.deliver(Received::Copied(copy), events);
+                }
+                Err(error) => {
+                    let code = error.raw_os_error().unwrap_or(libc::EIO);
+                    if !matches!(code, libc::EAGAIN | libc::EINTR) {
+                        self.fail(Errno(code), events);
+                    }
+                    break;
+                }
+            }
+        }
+        self.large.clear();
+    }
+
+    fn deliver(&mut self, datagram: Received, events: &mut VecDeque<Event>) {
+        if self.reading && self.held.is_empty() {
+            events.push_back(Event::DatagramReceived {
+                socket: self.key,
+                datagram,
+            });
+        } else {
+            self.held.push_back(datagram.into_copied());
+        }
+    }
+
+    fn fail(&self, error: Errno, events: &mut VecDeque<Event>) {
+        events.push_back(Event::DatagramError {
+            socket: self.key,
+            error,
+        });
+    }
+
+    fn send_queue(&mut self, driver: &mut Driver, events: &mut VecDeque<Event>) {
+        while self.sending.is_none() && !self.queue.is_empty() {
+            // A lone datagram rides on the turn's own system call; so does one that must wait.
+            let waits = self.queue.len() > 1 && self.send_burst(events);
+            if (waits || self.queue.len() == 1)
+                && let Some(message) = self.queue.pop_front()
+            {
+                let bytes = cost(&message);
+                let token = Route::new(Kind::Datagram, SUB_SEND, self.key).token();
+                self.sending = Some((driver.send_msg(self.raw_fd, message, token), bytes));
+            }
+        }
+        if self.phase == Phase::Flushing && self.is_drained() {
+            self.phase = Phase::Quiet;
+            self.flushed = true;
+            events.push_back(Event::DatagramFlushed { socket: self.key });
+        }
+    }
+
+    /// True: the socket has no room for the first of the queue.
+    fn send_burst(&mut self, events: &mut VecDeque<Event>) -> bool {
+        match net::send_many(self.raw_fd, self.queue.iter()) {
+            Ok(count) => {
+                let bytes = self
+                    .queue
+                    .drain(..count)
+                    .map(|message| cost(&message))
+                    .sum();
+                self.handle_sent(bytes, None, events);
+                false
+            }
+            Err(Errno(libc::EAGAIN)) => true,
+            Err(error) => {
+                let bytes = self.queue.pop_front().map_or(0, |message| cost(&message));
+                self.handle_sent(bytes, Some(error), events);
+                false
+            }
+        }
+    }
+
+    fn handle_sent(&mut self, bytes: usize, error: Option<Errno>, events: &mut VecDeque<Event>) {
+        self.queued.sub(bytes);
+        if let Some(error) = error {
+            self.fail(error, events);
+        }
+        if self.above_high && self.queued.get() <= self.low_water {
+            self.above_high = false;
+            events.push_back(Event::DatagramResumeWriting { socket: self.key });
+        }
     }
 
     fn rise(&mut self) -> SendOutcome {
-        if !self.above_high && self.queued_bytes > self.high_water {
+        if !self.above_high && self.queued.get() > self.high_water {
             self.above_high = true;
             return SendOutcome::PauseWriting;
         }
@@ -232,15 +409,30 @@ impl DatagramSocket {
 
     fn stop_reading(&mut self, driver: &mut Driver) {
         self.reading = false;
+        self.held.clear();
         if let Some(op) = self.recv_op {
             driver.cancel(op);
         }
     }
+
+    fn is_drained(&self) -> bool {
+        self.queue.is_empty() && self.sending.is_none()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.recv_op.is_none() && self.sending.is_none() && !self.closing_op
+    }
+}
+
+fn cost(message: &SendMsg) -> usize {
+    message.data.len() + HEADER_BYTES
 }
 
 /// asyncio's default high-water mark; the low one is a quarter of it.
 const HIGH_WATER_BYTES: usize = 64 * 1024;
 /// What a queued datagram counts beside its payload, so that empty ones are bounded too (as asyncio does).
 const HEADER_BYTES: usize = 8;
-/// Sends that may be in the kernel at once. The kernel takes them in order while its buffer has room.
-const SENDS_IN_FLIGHT_MAX: usize = 64;
+/// asyncio's `max_size`: what one receive takes at most.
+const LARGE_BYTES_MAX: usize = 256 * 1024;
+/// Large datagrams taken in one turn, so that one busy socket does not starve the others.
+const LARGE_PER_TURN: usize = 16;

@@ -1,8 +1,9 @@
 //! What a host is told, one [`Event`] at a time, in the order in which it happened.
 
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-use uringcore_io::{Datagram, Errno, Outcome, RecvBuf};
+use uringcore_io::{Datagram, Errno, Outcome, RecvBuf, SockAddr};
 
 use crate::poll::Readiness;
 use crate::table::Key;
@@ -20,6 +21,55 @@ impl std::ops::Deref for StreamBytes {
         match self {
             Self::Buffer(buf) => buf,
             Self::Copied(vec) => vec,
+        }
+    }
+}
+
+/// A received datagram: still in the kernel's buffer, or copied out of it.
+pub enum Received {
+    Buffer(Datagram),
+    Copied(Box<CopiedDatagram>),
+}
+
+pub struct CopiedDatagram {
+    pub payload: Vec<u8>,
+    pub remote: Option<SocketAddr>,
+    pub from: SockAddr,
+}
+
+impl Received {
+    pub fn payload(&self) -> &[u8] {
+        match self {
+            Self::Buffer(datagram) => datagram.payload(),
+            Self::Copied(copy) => &copy.payload,
+        }
+    }
+
+    /// The sender's IP address and port; `None` for another address family.
+    pub fn remote(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Buffer(datagram) => datagram.remote(),
+            Self::Copied(copy) => copy.remote,
+        }
+    }
+
+    /// The sender's address in the kernel's form; its length is zero when there is none.
+    pub fn raw_remote(&self) -> SockAddr {
+        match self {
+            Self::Buffer(datagram) => datagram.raw_remote(),
+            Self::Copied(copy) => copy.from.clone(),
+        }
+    }
+
+    /// The same out of the kernel's buffer, which others wait for.
+    pub(crate) fn into_copied(self) -> Self {
+        match self {
+            Self::Buffer(datagram) => Self::Copied(Box::new(CopiedDatagram {
+                payload: datagram.payload().to_vec(),
+                remote: datagram.remote(),
+                from: datagram.raw_remote(),
+            })),
+            copied => copied,
         }
     }
 }
@@ -51,14 +101,27 @@ pub enum Event {
     StreamDrained {
         stream: Key,
     },
-    /// The last event of a stream: no operation of it is in flight any more.
+    /// Receiving failed. The host answers with `abort_stream`.
+    StreamReadFailed {
+        stream: Key,
+        error: Errno,
+    },
+    /// Sending failed and the queue is dropped. The host answers with `abort_stream`.
+    StreamWriteFailed {
+        stream: Key,
+        error: Errno,
+    },
+    /// Everything that was written before `close_stream` is with the kernel.
+    StreamFlushed {
+        stream: Key,
+    },
+    /// The last event of a released stream: no operation of it is in flight any more.
     StreamClosed {
         stream: Key,
-        error: Option<Errno>,
     },
     DatagramReceived {
         socket: Key,
-        datagram: Datagram,
+        datagram: Received,
     },
     DatagramError {
         socket: Key,
@@ -67,9 +130,13 @@ pub enum Event {
     DatagramResumeWriting {
         socket: Key,
     },
+    /// Everything that was sent before `close_datagram` is with the kernel.
+    DatagramFlushed {
+        socket: Key,
+    },
+    /// The last event of a released socket: no operation of it is in flight any more.
     DatagramClosed {
         socket: Key,
-        error: Option<Errno>,
     },
     /// A watched descriptor was ready. The watcher re-arms itself at the next flush. The host compares
     /// the serial with its own: a callback before this event may have registered somebody else.

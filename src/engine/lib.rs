@@ -25,6 +25,7 @@
 
 mod datagram;
 mod event;
+mod gauge;
 mod listener;
 mod ops;
 mod poll;
@@ -35,13 +36,14 @@ mod table;
 mod token;
 mod turn;
 
-pub use datagram::{DatagramSocket, SendOutcome};
-pub use event::{Event, StreamBytes};
+pub use datagram::{DatagramSize, DatagramSocket, SendOutcome};
+pub use event::{CopiedDatagram, Event, Received, StreamBytes};
+pub use gauge::Gauge;
 pub use listener::Listener;
 pub use poll::{Direction, Readiness};
 pub use quic_endpoint::QuicEndpoint;
 pub use socket::SocketFd;
-pub use stream::{Stream, WriteOutcome};
+pub use stream::{CloseOutcome, Stream, WriteOutcome};
 pub use table::{Key, Table};
 pub use token::{Kind, Route};
 pub use turn::{Engine, EngineStats};

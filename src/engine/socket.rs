@@ -1,4 +1,6 @@
-//! Who closes a descriptor: the engine, or the host that lent it.
+//! Who closes the descriptor of a QUIC endpoint: the engine, or the host that lent it.
+//!
+//! Streams and datagram sockets leave theirs with the host until it releases them.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 

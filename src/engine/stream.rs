@@ -3,17 +3,25 @@
 //! Not here: connecting, accepting, TLS. asyncio's transport rules that are about Python objects
 //! (what raises, what is logged) live in the bindings; those about bytes live here.
 //!
+//! The way to the end has two steps, because asyncio's protocols find their socket open in
+//! `connection_lost`. `close`, `abort` or a failure make the stream *quiet*: nothing is read or sent
+//! any more. `release` then gives the descriptor up, and `StreamClosed` says that no operation is in
+//! flight any more.
+//!
 //! **Invariants.** At most one SEND is in flight: a short first one would let a second overtake its
 //! tail. Bytes accepted by `write` are sent in order unless the stream is aborted or fails. Bytes
-//! that arrive while the reader is paused are kept and delivered first on resume.
+//! that arrive while the reader is paused are kept and delivered first on resume, and so is the end
+//! of file or the error that came after them.
 
 use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{OwnedFd, RawFd};
 
 use bytes::Bytes;
 use uringcore_io::{Completion, Driver, Errno, OpId, Outcome, net};
 
 use crate::event::{Event, StreamBytes};
-use crate::socket::SocketFd;
+use crate::gauge::Gauge;
 use crate::table::Key;
 use crate::token::{Kind, Route};
 
@@ -27,38 +35,60 @@ pub enum WriteOutcome {
     Lost,
 }
 
+/// What is left to do after [`Stream::close`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CloseOutcome {
+    /// Nothing was left to send: the stream is quiet.
+    Quiet,
+    /// The queue is still to be sent; [`Event::StreamFlushed`] follows, or a failure.
+    Flushing,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Open,
+    /// The socket failed and the host is to hear of it, after what arrived before.
+    Failed,
     /// `close` was called: the queue is still to be sent.
     Flushing,
-    /// Operations are being cancelled; the last completion ends the stream.
-    Ending,
+    /// Nothing is read or sent any more; the descriptor is still open.
+    Quiet,
+    /// The descriptor was given up; the last completions are to come.
+    Releasing,
     Ended,
 }
 
+/// What ends the received bytes, kept while the reader is paused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum ReadEnd {
+    Eof,
+    Error(Errno),
+}
+
 pub struct Stream {
-    fd: Option<SocketFd>,
-    raw_fd: i32,
+    raw_fd: RawFd,
     key: Key,
     phase: Phase,
-    error: Option<Errno>,
+    /// Everything that was written before `close` is with the kernel.
+    flushed: bool,
 
     recv_op: Option<OpId>,
     reading: bool,
-    read_eof: bool,
+    /// The receive came to its end: it is not armed again.
+    read_ended: bool,
     held: VecDeque<Vec<u8>>,
-    /// The peer's FIN came while the reader was paused.
-    held_eof: bool,
+    held_end: Option<ReadEnd>,
 
     send_op: Option<OpId>,
     /// What the operation in flight was given, front first, to requeue the tail of a short send.
     sending: VecDeque<Bytes>,
     queue: VecDeque<Bytes>,
-    queued_bytes: usize,
+    queued: Gauge,
     high_water: usize,
     low_water: usize,
     above_high: bool,
+    /// What a send without the ring met; the next flush tells it.
+    send_error: Option<Errno>,
     write_eof: bool,
     eof_sent: bool,
     notify_drained: bool,
@@ -71,25 +101,25 @@ pub(crate) const SUB_SEND: u8 = 1;
 pub(crate) const SUB_CLOSE: u8 = 2;
 
 impl Stream {
-    pub(crate) fn new(fd: SocketFd, key: Key) -> Self {
+    pub(crate) fn new(raw_fd: RawFd, key: Key) -> Self {
         Self {
-            raw_fd: fd.raw(),
-            fd: Some(fd),
+            raw_fd,
             key,
             phase: Phase::Open,
-            error: None,
+            flushed: false,
             recv_op: None,
             reading: false,
-            read_eof: false,
+            read_ended: false,
             held: VecDeque::new(),
-            held_eof: false,
+            held_end: None,
             send_op: None,
             sending: VecDeque::new(),
             queue: VecDeque::new(),
-            queued_bytes: 0,
+            queued: Gauge::default(),
             high_water: HIGH_WATER_BYTES,
             low_water: HIGH_WATER_BYTES / 4,
             above_high: false,
+            send_error: None,
             write_eof: false,
             eof_sent: false,
             notify_drained: false,
@@ -98,21 +128,31 @@ impl Stream {
         }
     }
 
-    pub fn raw_fd(&self) -> i32 {
+    pub fn raw_fd(&self) -> RawFd {
         self.raw_fd
     }
 
     pub fn is_reading(&self) -> bool {
-        self.reading && !self.read_eof && self.phase == Phase::Open
+        self.reading && !self.read_ended && self.phase == Phase::Open
     }
 
     pub fn is_closing(&self) -> bool {
-        self.phase != Phase::Open
+        !matches!(self.phase, Phase::Open | Phase::Failed)
+    }
+
+    /// It was closed, and everything written before is with the kernel.
+    pub fn is_flushed(&self) -> bool {
+        self.flushed
     }
 
     /// Bytes accepted and not yet taken by the kernel.
     pub fn write_queue_bytes(&self) -> usize {
-        self.queued_bytes
+        self.queued.get()
+    }
+
+    /// The same number, for reading while the engine is in use elsewhere.
+    pub fn write_queue_gauge(&self) -> Gauge {
+        self.queued.clone()
     }
 
     /// `(low, high)` in bytes.
@@ -132,14 +172,27 @@ impl Stream {
         if self.phase != Phase::Open || self.write_eof {
             return WriteOutcome::Lost;
         }
-        self.queued_bytes += data.len();
+        self.queued.add(data.len());
         self.queue.push_back(data);
+        if self.queued.get() > self.high_water && !self.above_high {
+            // Small writes ride on the turn's own system call. A large one is worth one of its own:
+            // what the socket takes now need not pause the producer.
+            self.send_now();
+        }
         self.rise()
     }
 
-    /// Half-closes after the queue. Further writes are lost.
-    pub fn finish_writing(&mut self) {
+    /// Half-closes after the queue: at once when it is empty. Further writes are lost.
+    pub fn finish_writing(&mut self) -> io::Result<()> {
+        if self.phase != Phase::Open || self.write_eof {
+            return Ok(());
+        }
         self.write_eof = true;
+        if self.is_drained() {
+            self.eof_sent = true;
+            return net::shutdown_write(self.raw_fd);
+        }
+        Ok(())
     }
 
     /// Arms the receive and releases what was held. The caller lists the stream as dirty.
@@ -155,28 +208,63 @@ impl Stream {
         }
     }
 
+    /// Keeps bytes of the latest event that the host did not take: they come first on resume.
+    pub fn hold_back(&mut self, rest: &[u8]) {
+        if matches!(self.phase, Phase::Open | Phase::Failed) {
+            self.held.push_front(rest.to_vec());
+        }
+    }
+
     /// Closes after the queue is sent; reading ends now.
-    pub fn close(&mut self, driver: &mut Driver) {
-        if self.phase == Phase::Open {
-            self.phase = Phase::Flushing;
+    pub fn close(&mut self, driver: &mut Driver) -> CloseOutcome {
+        if matches!(self.phase, Phase::Open | Phase::Failed) {
+            let flush = self.phase == Phase::Open && !self.is_drained();
+            self.flushed = self.phase == Phase::Open && !flush;
+            self.phase = if flush { Phase::Flushing } else { Phase::Quiet };
             self.stop_reading(driver);
+        }
+        match self.phase {
+            Phase::Flushing => CloseOutcome::Flushing,
+            _ => CloseOutcome::Quiet,
         }
     }
 
-    /// Drops the queue and ends the stream with `error`.
-    pub fn abort(&mut self, driver: &mut Driver, error: Option<Errno>) {
-        if matches!(self.phase, Phase::Open | Phase::Flushing) {
-            self.error = self.error.or(error);
-            self.queue.clear();
-            self.queued_bytes = 0;
+    /// Drops the queue: the stream is quiet.
+    pub fn abort(&mut self, driver: &mut Driver) {
+        if matches!(self.phase, Phase::Open | Phase::Failed | Phase::Flushing) {
+            // What was written in this very turn has not been tried yet: with asyncio, whose write()
+            // sends at once, it would be out.
+            if self.phase != Phase::Failed {
+                self.send_now();
+            }
+            self.phase = Phase::Quiet;
             self.stop_reading(driver);
-            self.end(driver);
+            self.stop_sending(driver);
         }
     }
 
-    /// Asks for one [`Event::StreamDrained`] when the queue is empty.
-    pub fn notify_when_drained(&mut self) {
-        self.notify_drained = true;
+    /// Gives the descriptor up. The driver closes it (cancel-all hard-linked to close, so that the
+    /// peer gets its FIN) if it comes with the call; else the host closes it after the last event,
+    /// or now if this answers true: then nothing is in flight and no event follows.
+    pub fn release(&mut self, driver: &mut Driver, fd: Option<OwnedFd>) -> bool {
+        self.abort(driver);
+        if self.phase == Phase::Quiet {
+            self.phase = Phase::Releasing;
+            if let Some(fd) = fd {
+                self.closing_op = true;
+                driver.close(fd, Route::new(Kind::Stream, SUB_CLOSE, self.key).token());
+            }
+            if self.is_idle() {
+                self.phase = Phase::Ended;
+            }
+        }
+        self.phase == Phase::Ended
+    }
+
+    /// Asks for one [`Event::StreamDrained`] when the queue is empty. True: it is, and none follows.
+    pub fn notify_when_drained(&mut self) -> bool {
+        self.notify_drained = !self.is_drained();
+        !self.notify_drained
     }
 
     /// True the first time since the last flush: the engine then lists the stream.
@@ -191,20 +279,16 @@ impl Stream {
         self.in_dirty_list = false;
         if self.phase == Phase::Open && self.reading {
             self.deliver_held(events);
-            if self.recv_op.is_none() && !self.read_eof {
-                let token = Route::new(Kind::Stream, SUB_RECV, self.key).token();
-                self.recv_op = Some(driver.recv(self.raw_fd, token));
-            }
+            self.arm(driver);
         }
         if matches!(self.phase, Phase::Open | Phase::Flushing) && self.send_op.is_none() {
-            if self.queue.is_empty() {
-                self.drained(driver, events);
+            if let Some(error) = self.send_error.take() {
+                self.fail_sending(error, driver, events);
+            } else if self.queue.is_empty() {
+                self.drained(events);
             } else {
                 self.start_send(driver);
             }
-        }
-        if self.phase == Phase::Ending {
-            self.check_ended(events);
         }
     }
 
@@ -231,39 +315,44 @@ impl Stream {
             (SUB_CLOSE, _) => self.closing_op = false,
             _ => debug_assert!(false, "a completion of a kind that no stream starts"),
         }
-        if self.phase == Phase::Ending {
-            self.check_ended(events);
+        if self.phase == Phase::Releasing && self.is_idle() {
+            self.phase = Phase::Ended;
+            events.push_back(Event::StreamClosed { stream: self.key });
         }
     }
 
-    pub(crate) fn has_ended(&self) -> bool {
-        self.phase == Phase::Ended
-    }
-
-    /// Called by the engine for an event that was queued before the reader paused.
+    /// Called by the engine for an event that was queued before the reader paused or the host closed.
     pub(crate) fn hold_if_paused(&mut self, data: &StreamBytes) -> bool {
         match self.phase {
-            // What is held goes first, even when reading was resumed since.
-            Phase::Open if self.reading && self.held.is_empty() && !self.held_eof => false,
-            Phase::Open => {
-                self.held.push_back(data.to_vec());
-                true
+            Phase::Open | Phase::Failed => {
+                let hold = self.holds();
+                if hold {
+                    self.held.push_back(data.to_vec());
+                }
+                hold
             }
-            // What arrived before the connection failed is still delivered; after close() nothing is.
-            _ => self.error.is_none(),
+            // After close() nothing is delivered.
+            _ => true,
         }
     }
 
-    /// The same for an end of file.
-    pub(crate) fn hold_eof_if_paused(&mut self) -> bool {
+    /// The same for an end of file, and for a failure to receive.
+    pub(crate) fn hold_end_if_paused(&mut self, error: Option<Errno>) -> bool {
         match self.phase {
-            Phase::Open if self.reading && self.held.is_empty() => false,
-            Phase::Open => {
-                self.held_eof = true;
-                true
+            Phase::Open | Phase::Failed => {
+                let hold = self.holds();
+                if hold {
+                    self.held_end = Some(error.map_or(ReadEnd::Eof, ReadEnd::Error));
+                }
+                hold
             }
             _ => true,
         }
+    }
+
+    /// What is held goes first, even when reading was resumed since.
+    fn holds(&self) -> bool {
+        !self.reading || !self.held.is_empty() || self.held_end.is_some()
     }
 
     fn handle_received(
@@ -277,40 +366,50 @@ impl Stream {
             return;
         }
         match result {
-            Ok(buf) if buf.is_empty() => {
-                self.read_eof = true;
-                if self.reading {
-                    events.push_back(Event::StreamEof { stream: self.key });
-                } else {
-                    self.held_eof = true;
-                }
-            }
+            Ok(buf) if buf.is_empty() => self.end_reading(ReadEnd::Eof, events),
             Ok(buf) => {
-                if self.reading {
+                if self.holds() {
+                    self.held.push_back(buf.to_vec());
+                } else {
                     let data = StreamBytes::Buffer(buf);
                     events.push_back(Event::StreamData {
                         stream: self.key,
                         data,
                     });
-                } else {
-                    self.held.push_back(buf.to_vec());
                 }
                 if !more && self.reading {
-                    self.rearm(driver);
+                    self.arm(driver);
                 }
             }
             Err(Errno(libc::ECANCELED)) => {
                 // A pause; a resume that came before this completion still wants its receive.
                 if self.reading {
-                    self.rearm(driver);
+                    self.arm(driver);
                 }
             }
-            Err(errno) => self.abort(driver, Some(errno)),
+            Err(errno) => self.end_reading(ReadEnd::Error(errno), events),
         }
     }
 
-    fn rearm(&mut self, driver: &mut Driver) {
-        if self.recv_op.is_none() {
+    fn end_reading(&mut self, end: ReadEnd, events: &mut VecDeque<Event>) {
+        self.read_ended = true;
+        if self.holds() {
+            self.held_end = Some(end);
+        } else {
+            events.push_back(self.read_end_event(end));
+        }
+    }
+
+    fn read_end_event(&self, end: ReadEnd) -> Event {
+        let stream = self.key;
+        match end {
+            ReadEnd::Eof => Event::StreamEof { stream },
+            ReadEnd::Error(error) => Event::StreamReadFailed { stream, error },
+        }
+    }
+
+    fn arm(&mut self, driver: &mut Driver) {
+        if self.recv_op.is_none() && !self.read_ended {
             let token = Route::new(Kind::Stream, SUB_RECV, self.key).token();
             self.recv_op = Some(driver.recv(self.raw_fd, token));
         }
@@ -329,7 +428,7 @@ impl Stream {
         match result {
             Ok(count) => {
                 let mut left = count as usize;
-                self.queued_bytes -= left;
+                self.queued.sub(left);
                 while let Some(mut piece) = sending.pop_front() {
                     if left < piece.len() {
                         let _ = piece.split_to(left);
@@ -347,20 +446,57 @@ impl Stream {
                     self.queue.push_front(piece);
                 }
             }
-            Err(errno) => {
-                self.abort(driver, Some(errno));
-                return;
-            }
+            Err(error) => return self.fail_sending(error, driver, events),
         }
-        if self.above_high && self.queued_bytes <= self.low_water {
+        if self.above_high && self.queued.get() <= self.low_water {
             self.above_high = false;
             events.push_back(Event::StreamResumeWriting { stream: self.key });
         }
         if self.queue.is_empty() {
-            self.drained(driver, events);
+            self.drained(events);
         } else {
             self.start_send(driver);
         }
+    }
+
+    /// Gives the socket what it takes without waiting.
+    fn send_now(&mut self) {
+        while self.send_op.is_none() && !self.queue.is_empty() {
+            let pieces = self.queue.iter().map(|piece| &piece[..]);
+            let count = match net::send_pieces(self.raw_fd, pieces) {
+                Ok(count) => count,
+                Err(Errno(libc::EAGAIN)) => return,
+                Err(error) => {
+                    self.send_error = Some(error);
+                    return;
+                }
+            };
+            self.queued.sub(count);
+            let mut left = count;
+            while let Some(mut piece) = self.queue.pop_front() {
+                if left < piece.len() {
+                    let _ = piece.split_to(left);
+                    self.queue.push_front(piece);
+                    return;
+                }
+                left -= piece.len();
+                if left == 0 {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn fail_sending(&mut self, error: Errno, driver: &mut Driver, events: &mut VecDeque<Event>) {
+        // A closed stream that fails to send its queue reads nothing more; an open one still delivers
+        // what arrived before.
+        self.phase = match self.phase {
+            Phase::Open => Phase::Failed,
+            _ => Phase::Quiet,
+        };
+        self.stop_sending(driver);
+        let stream = self.key;
+        events.push_back(Event::StreamWriteFailed { stream, error });
     }
 
     fn start_send(&mut self, driver: &mut Driver) {
@@ -374,7 +510,7 @@ impl Stream {
         });
     }
 
-    fn drained(&mut self, driver: &mut Driver, events: &mut VecDeque<Event>) {
+    fn drained(&mut self, events: &mut VecDeque<Event>) {
         if std::mem::take(&mut self.notify_drained) {
             events.push_back(Event::StreamDrained { stream: self.key });
         }
@@ -384,13 +520,14 @@ impl Stream {
             let _ = net::shutdown_write(self.raw_fd);
         }
         if self.phase == Phase::Flushing {
-            self.end(driver);
-            self.check_ended(events);
+            self.phase = Phase::Quiet;
+            self.flushed = true;
+            events.push_back(Event::StreamFlushed { stream: self.key });
         }
     }
 
     fn rise(&mut self) -> WriteOutcome {
-        if !self.above_high && self.queued_bytes > self.high_water {
+        if !self.above_high && self.queued.get() > self.high_water {
             self.above_high = true;
             return WriteOutcome::PauseWriting;
         }
@@ -405,44 +542,36 @@ impl Stream {
                 data,
             });
         }
-        if std::mem::take(&mut self.held_eof) {
-            events.push_back(Event::StreamEof { stream: self.key });
+        if let Some(end) = self.held_end.take() {
+            events.push_back(self.read_end_event(end));
         }
     }
 
     fn stop_reading(&mut self, driver: &mut Driver) {
         self.reading = false;
         self.held.clear();
+        self.held_end = None;
         if let Some(op) = self.recv_op {
             driver.cancel(op);
         }
     }
 
-    fn end(&mut self, driver: &mut Driver) {
-        self.phase = Phase::Ending;
+    fn stop_sending(&mut self, driver: &mut Driver) {
+        self.queue.clear();
         self.sending.clear();
-        match self.fd.take() {
-            Some(SocketFd::Owned(fd)) => {
-                self.closing_op = true;
-                driver.close(fd, Route::new(Kind::Stream, SUB_CLOSE, self.key).token());
-            }
-            Some(SocketFd::Lent(_)) => {
-                for op in [self.recv_op, self.send_op].into_iter().flatten() {
-                    driver.cancel(op);
-                }
-            }
-            None => {}
+        self.queued.clear();
+        if let Some(op) = self.send_op {
+            driver.cancel(op);
         }
     }
 
-    fn check_ended(&mut self, events: &mut VecDeque<Event>) {
-        if self.recv_op.is_none() && self.send_op.is_none() && !self.closing_op {
-            self.phase = Phase::Ended;
-            events.push_back(Event::StreamClosed {
-                stream: self.key,
-                error: self.error,
-            });
-        }
+    /// Everything that was written is with the kernel.
+    fn is_drained(&self) -> bool {
+        self.queue.is_empty() && self.send_op.is_none()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.recv_op.is_none() && self.send_op.is_none() && !self.closing_op
     }
 }
 

@@ -6,23 +6,22 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use uringcore_io::{
-    Backend, Completion, Driver, DriverConfig, DriverStats, Entered, Errno, OpId, SendMsg,
-    SetupError, Waker,
+    Backend, Completion, Driver, DriverConfig, DriverStats, Entered, OpId, SendMsg, SetupError,
+    Waker,
 };
 
-use crate::datagram::{DatagramSocket, SendOutcome};
+use crate::datagram::{DatagramSize, DatagramSocket, SendOutcome};
 use crate::event::Event;
 use crate::listener::Listener;
 use crate::ops::Ops;
 use crate::poll::{Direction, Watchers};
 use crate::quic_endpoint::QuicEndpoint;
-use crate::socket::SocketFd;
-use crate::stream::{Stream, WriteOutcome};
+use crate::stream::{CloseOutcome, Stream, WriteOutcome};
 use crate::table::{Key, Table};
 use crate::token::{Kind, Route};
 
@@ -119,9 +118,14 @@ impl Engine {
         }
     }
 
-    /// True when a transport of this engine drives `fd`, so that a watcher on it would steal its bytes.
+    /// True when a transport of this engine drives `fd` and is not closing, so that a watcher on it
+    /// would steal its bytes.
     pub fn has_transport(&self, fd: RawFd) -> bool {
-        self.transport_fds.contains_key(&fd)
+        self.transport_fds.get(&fd).is_some_and(|&key| {
+            let stream = self.streams.get(key).filter(|s| s.raw_fd() == fd);
+            let datagram = self.datagrams.get(key).filter(|s| s.raw_fd() == fd);
+            stream.is_some_and(|s| !s.is_closing()) || datagram.is_some_and(|s| !s.is_closing())
+        })
     }
 
     // The turn -----------------------------------------------------------------------------------
@@ -131,13 +135,11 @@ impl Engine {
         for key in std::mem::take(&mut self.dirty_streams) {
             if let Some(stream) = self.streams.get_mut(key) {
                 stream.flush(&mut self.driver, &mut self.events);
-                self.forget_ended_stream(key);
             }
         }
         for key in std::mem::take(&mut self.dirty_datagrams) {
             if let Some(socket) = self.datagrams.get_mut(key) {
                 socket.flush(&mut self.driver, &mut self.events);
-                self.forget_ended_datagram(key);
             }
         }
         if self.watchers.needs_flush() {
@@ -191,18 +193,7 @@ impl Engine {
     /// The next thing that the host is to hear of.
     pub fn next_event(&mut self) -> Option<Event> {
         while let Some(event) = self.events.pop_front() {
-            let held = match &event {
-                Event::StreamData { stream, data } => self
-                    .streams
-                    .get_mut(*stream)
-                    .is_some_and(|s| s.hold_if_paused(data)),
-                Event::StreamEof { stream } => self
-                    .streams
-                    .get_mut(*stream)
-                    .is_some_and(Stream::hold_eof_if_paused),
-                _ => false,
-            };
-            if !held {
+            if let Some(event) = self.unless_held(event) {
                 self.release_slot(&event);
                 return Some(event);
             }
@@ -213,6 +204,33 @@ impl Engine {
     /// Whether the next event is data of this stream: a host that gathers waits for it.
     pub fn next_is_data_of(&self, key: Key) -> bool {
         matches!(self.events.front(), Some(Event::StreamData { stream, .. }) if *stream == key)
+    }
+
+    /// `event`, unless its transport was paused or closed since it was queued.
+    fn unless_held(&mut self, event: Event) -> Option<Event> {
+        let held = match event {
+            Event::DatagramReceived { socket, datagram } => {
+                let datagram = match self.datagrams.get_mut(socket) {
+                    Some(s) => s.hold_if_paused(datagram)?,
+                    None => datagram,
+                };
+                return Some(Event::DatagramReceived { socket, datagram });
+            }
+            Event::StreamData { stream, ref data } => {
+                let stream = self.streams.get_mut(stream);
+                stream.is_some_and(|s| s.hold_if_paused(data))
+            }
+            Event::StreamEof { stream } => {
+                let stream = self.streams.get_mut(stream);
+                stream.is_some_and(|s| s.hold_end_if_paused(None))
+            }
+            Event::StreamReadFailed { stream, error } => {
+                let stream = self.streams.get_mut(stream);
+                stream.is_some_and(|s| s.hold_end_if_paused(Some(error)))
+            }
+            _ => false,
+        };
+        (!held).then_some(event)
     }
 
     /// A closed transport's index is free for another one only when its host hears of the end: a host
@@ -251,7 +269,6 @@ impl Engine {
             Kind::Stream => {
                 if let Some(stream) = self.streams.get_mut(key) {
                     stream.handle_completion(sub, completion, driver, events);
-                    self.forget_ended_stream(key);
                 }
             }
             Kind::Listener => {
@@ -265,7 +282,6 @@ impl Engine {
             Kind::Datagram => {
                 if let Some(socket) = self.datagrams.get_mut(key) {
                     socket.handle_completion(sub, completion, driver, events);
-                    self.forget_ended_datagram(key);
                 }
             }
             Kind::Poll => {
@@ -294,10 +310,11 @@ impl Engine {
     // Streams ------------------------------------------------------------------------------------
 
     /// Puts a connected stream socket on the engine. Nothing is read before `resume_reading`.
-    pub fn open_stream(&mut self, fd: SocketFd) -> Key {
-        let raw_fd = fd.raw();
+    /// Puts a connected, non-blocking socket on the engine. The host keeps the descriptor open until
+    /// it has released the stream and heard of its end.
+    pub fn open_stream(&mut self, fd: RawFd) -> Key {
         let key = self.streams.insert_with(|key| Stream::new(fd, key));
-        self.transport_fds.insert(raw_fd, key);
+        self.transport_fds.insert(fd, key);
         key
     }
 
@@ -311,8 +328,10 @@ impl Engine {
             .unwrap_or(WriteOutcome::Lost)
     }
 
-    pub fn finish_writing(&mut self, key: Key) {
-        self.command(key, |stream, _| stream.finish_writing());
+    /// Half-closes after the queue; fails if the queue is empty and `shutdown` fails.
+    pub fn finish_writing(&mut self, key: Key) -> io::Result<()> {
+        self.command(key, |stream, _| stream.finish_writing())
+            .unwrap_or(Ok(()))
     }
 
     pub fn resume_reading(&mut self, key: Key) {
@@ -328,16 +347,41 @@ impl Engine {
             .unwrap_or(WriteOutcome::Lost)
     }
 
-    pub fn notify_when_drained(&mut self, key: Key) {
-        self.command(key, |stream, _| stream.notify_when_drained());
+    /// Keeps the rest of received bytes for a reader that paused in the middle of them.
+    pub fn hold_back(&mut self, key: Key, rest: &[u8]) {
+        self.command(key, |stream, _| stream.hold_back(rest));
     }
 
-    pub fn close_stream(&mut self, key: Key) {
-        self.command(key, Stream::close);
+    /// Asks for [`Event::StreamDrained`]. True: everything is with the kernel, and none follows.
+    pub fn notify_when_drained(&mut self, key: Key) -> bool {
+        self.command(key, |stream, _| stream.notify_when_drained())
+            .unwrap_or(true)
     }
 
-    pub fn abort_stream(&mut self, key: Key, error: Option<Errno>) {
-        self.command(key, |stream, driver| stream.abort(driver, error));
+    /// Ends reading now and the stream after its queue; then the host releases it.
+    pub fn close_stream(&mut self, key: Key) -> CloseOutcome {
+        self.command(key, Stream::close)
+            .unwrap_or(CloseOutcome::Quiet)
+    }
+
+    /// Drops what is queued; then the host releases the stream.
+    pub fn abort_stream(&mut self, key: Key) {
+        self.command(key, Stream::abort);
+    }
+
+    /// The last command. With `fd` the engine closes the descriptor, without it the host does: after
+    /// [`Event::StreamClosed`], or now when this answers true, for then no event follows.
+    pub fn release_stream(&mut self, key: Key, fd: Option<OwnedFd>) -> bool {
+        let Some(stream) = self.streams.get_mut(key) else {
+            return true;
+        };
+        let raw_fd = stream.raw_fd();
+        let ended = stream.release(&mut self.driver, fd);
+        self.forget_transport_fd(raw_fd, key);
+        if ended {
+            self.streams.remove(key);
+        }
+        ended
     }
 
     fn command<T>(
@@ -351,14 +395,6 @@ impl Engine {
             self.dirty_streams.push(key);
         }
         Some(value)
-    }
-
-    fn forget_ended_stream(&mut self, key: Key) {
-        if let Some(stream) = self.streams.get(key)
-            && stream.has_ended()
-        {
-            self.forget_transport_fd(stream.raw_fd(), key);
-        }
     }
 
     /// The kernel may have given the number to a new connection before the old one's last completion.
@@ -400,12 +436,12 @@ impl Engine {
 
     // Datagram sockets ---------------------------------------------------------------------------
 
-    pub fn open_datagram(&mut self, fd: SocketFd) -> Key {
-        let raw_fd = fd.raw();
+    /// Puts a non-blocking socket on the engine; the descriptor stays the host's, as a stream's does.
+    pub fn open_datagram(&mut self, fd: RawFd, size: DatagramSize) -> Key {
         let key = self
             .datagrams
-            .insert_with(|key| DatagramSocket::new(fd, key));
-        self.transport_fds.insert(raw_fd, key);
+            .insert_with(|key| DatagramSocket::new(fd, size, key));
+        self.transport_fds.insert(fd, key);
         key
     }
 
@@ -413,8 +449,12 @@ impl Engine {
         self.datagrams.get(key)
     }
 
-    pub fn start_datagram_reading(&mut self, key: Key) {
-        self.datagram_command(key, |socket, _| socket.start_reading());
+    pub fn resume_datagrams(&mut self, key: Key) {
+        self.datagram_command(key, |socket, _| socket.resume_reading());
+    }
+
+    pub fn pause_datagrams(&mut self, key: Key) {
+        self.datagram_command(key, DatagramSocket::pause_reading);
     }
 
     pub fn send_datagram(&mut self, key: Key, message: SendMsg) -> SendOutcome {
@@ -427,12 +467,29 @@ impl Engine {
             .unwrap_or(SendOutcome::Lost)
     }
 
-    pub fn close_datagram(&mut self, key: Key) {
-        self.datagram_command(key, DatagramSocket::close);
+    /// Ends reading now and the socket after its queue; then the host releases it.
+    pub fn close_datagram(&mut self, key: Key) -> CloseOutcome {
+        self.datagram_command(key, DatagramSocket::close)
+            .unwrap_or(CloseOutcome::Quiet)
     }
 
-    pub fn abort_datagram(&mut self, key: Key, error: Option<Errno>) {
-        self.datagram_command(key, |socket, driver| socket.abort(driver, error));
+    /// Drops what is queued; then the host releases the socket.
+    pub fn abort_datagram(&mut self, key: Key) {
+        self.datagram_command(key, DatagramSocket::abort);
+    }
+
+    /// The last command, as [`release_stream`](Engine::release_stream).
+    pub fn release_datagram(&mut self, key: Key, fd: Option<OwnedFd>) -> bool {
+        let Some(socket) = self.datagrams.get_mut(key) else {
+            return true;
+        };
+        let raw_fd = socket.raw_fd();
+        let ended = socket.release(&mut self.driver, fd);
+        self.forget_transport_fd(raw_fd, key);
+        if ended {
+            self.datagrams.remove(key);
+        }
+        ended
     }
 
     fn datagram_command<T>(
@@ -446,14 +503,6 @@ impl Engine {
             self.dirty_datagrams.push(key);
         }
         Some(value)
-    }
-
-    fn forget_ended_datagram(&mut self, key: Key) {
-        if let Some(socket) = self.datagrams.get(key)
-            && socket.has_ended()
-        {
-            self.forget_transport_fd(socket.raw_fd(), key);
-        }
     }
 
     // Watchers -----------------------------------------------------------------------------------

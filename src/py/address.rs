@@ -1,15 +1,28 @@
-//! Socket addresses to and from Python, in the shapes of the `socket` module.
+//! Socket addresses to and from Python, in the shapes and with the errors of the `socket` module.
 
-use std::net::{IpAddr, SocketAddr, SocketAddrV6, ToSocketAddrs};
+use std::ffi::OsStr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::unix::ffi::OsStrExt;
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyOSError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString, PyTuple};
+use pyo3::types::{PyByteArray, PyBytes, PyString, PyTuple};
+use pyo3::{ffi, intern};
 use uringcore_io::SockAddr;
 
-/// `(host, port)`, `(host, port, flowinfo, scope_id)`, a path, or `None` for other families.
+use crate::buffer;
+
+/// `(host, port)`, `(host, port, flowinfo, scope_id)`, a path, the bytes of an abstract name, or
+/// `None` where there is no address (an unnamed sender).
 pub fn to_python(py: Python<'_>, addr: &SockAddr) -> PyResult<Py<PyAny>> {
-    if let Some(inet) = addr.as_socket() {
+    if addr.len() == 0 {
+        return Ok(py.None());
+    }
+    if let Some(mut inet) = addr.as_socket() {
+        if let SocketAddr::V6(v6) = &mut inet {
+            // The kernel's structure has it in network order.
+            v6.set_flowinfo(u32::from_be(v6.flowinfo()));
+        }
         return Ok(inet_to_python(py, inet)?.into_any().unbind());
     }
     if addr.is_unix() {
@@ -35,44 +48,171 @@ pub fn inet_to_python(py: Python<'_>, addr: SocketAddr) -> PyResult<Bound<'_, Py
     }
 }
 
-/// An internet address from the `socket` module's tuple. A host name is looked up, which blocks, as
-/// it does in asyncio's own `sendto`.
+/// Where a socket of `family` (AF_INET, AF_INET6 or AF_UNIX) sends for the Python address `addr`. A
+/// host name is looked up, which blocks, as it does in asyncio's own `sendto`.
+pub fn from_python(family: i32, addr: &Bound<'_, PyAny>) -> PyResult<SockAddr> {
+    match family {
+        libc::AF_UNIX => unix_from_python(addr),
+        libc::AF_INET6 => {
+            let mut v6 = inet6_from_python(addr)?;
+            v6.set_flowinfo(v6.flowinfo().to_be());
+            Ok(SockAddr::from(v6))
+        }
+        _ => inet4_from_python(addr).map(SockAddr::from),
+    }
+}
+
+/// An internet address of either family, by its shape or by what the host's name stands for.
 pub fn inet_from_python(addr: &Bound<'_, PyAny>) -> PyResult<SocketAddr> {
-    let tuple = addr.cast::<PyTuple>().map_err(|_| {
-        PyTypeError::new_err(format!("address must be a (host, port) tuple, not {addr}"))
-    })?;
-    if !(2..=4).contains(&tuple.len()) {
+    let tuple = tuple_of(addr, "internet")?;
+    let host = tuple.get_item(0)?;
+    if host.extract::<&str>().is_ok_and(str::is_empty) {
+        return Err(PyValueError::new_err("address: the host is empty"));
+    }
+    if tuple.len() > 2 || host.extract::<&str>().is_ok_and(|host| host.contains(':')) {
+        return inet6_from_python(addr).map(SocketAddr::V6);
+    }
+    let port = port(&tuple)?;
+    match host.extract::<&str>().map(str::parse::<IpAddr>) {
+        Ok(Ok(ip)) => Ok(SocketAddr::new(ip, port)),
+        _ => Ok(SocketAddr::new(look_up(&host, libc::AF_UNSPEC)?, port)),
+    }
+}
+
+fn inet4_from_python(addr: &Bound<'_, PyAny>) -> PyResult<SocketAddr> {
+    let tuple = tuple_of(addr, "AF_INET")?;
+    if tuple.len() != 2 {
         return Err(PyTypeError::new_err(
-            "address must be a (host, port[, flowinfo[, scope_id]]) tuple",
+            "AF_INET address must be a pair (host, port)",
         ));
     }
-    let host: String = tuple.get_item(0)?.extract()?;
-    let port: i64 = tuple.get_item(1)?.extract()?;
-    let port = u16::try_from(port)
-        .map_err(|_| pyo3::exceptions::PyOverflowError::new_err("port must be 0-65535."))?;
-    let item = |index: usize| -> PyResult<u32> {
-        if tuple.len() > index {
-            tuple.get_item(index)?.extract()
-        } else {
-            Ok(0)
-        }
-    };
-    let (flowinfo, scope_id) = (item(2)?, item(3)?);
-    let ip = match host.as_str() {
-        "" => return Err(PyValueError::new_err("address: the host is empty")),
-        "<broadcast>" => IpAddr::from([255, 255, 255, 255]),
-        text => match text.parse::<IpAddr>() {
+    let host = tuple.get_item(0)?;
+    let port = port(&tuple)?;
+    let ip = match host.extract::<&str>() {
+        Ok("") => Ipv4Addr::UNSPECIFIED,
+        Ok("<broadcast>") => Ipv4Addr::BROADCAST,
+        Ok(text) => match text.parse() {
             Ok(ip) => ip,
-            Err(_) => (text, port)
-                .to_socket_addrs()
-                .map_err(|error| crate::error::io_error(&error))?
-                .next()
-                .ok_or_else(|| PyValueError::new_err(format!("no address for host {text:?}")))?
-                .ip(),
+            Err(_) => match look_up(&host, libc::AF_INET)? {
+                IpAddr::V4(ip) => ip,
+                IpAddr::V6(_) => return Err(family_mismatch()),
+            },
+        },
+        Err(_) => match look_up(&host, libc::AF_INET)? {
+            IpAddr::V4(ip) => ip,
+            IpAddr::V6(_) => return Err(family_mismatch()),
         },
     };
-    Ok(match ip {
-        IpAddr::V4(_) => SocketAddr::new(ip, port),
-        IpAddr::V6(v6) => SocketAddr::V6(SocketAddrV6::new(v6, port, flowinfo, scope_id)),
+    Ok(SocketAddr::from((ip, port)))
+}
+
+fn inet6_from_python(addr: &Bound<'_, PyAny>) -> PyResult<SocketAddrV6> {
+    let tuple = tuple_of(addr, "AF_INET6")?;
+    if !(2..=4).contains(&tuple.len()) {
+        return Err(PyTypeError::new_err(
+            "AF_INET6 address must be a tuple (host, port[, flowinfo[, scopeid]])",
+        ));
+    }
+    let host = tuple.get_item(0)?;
+    let port = port(&tuple)?;
+    let item = |index: usize| match tuple.get_item(index) {
+        Ok(item) => item.extract::<u32>(),
+        Err(_) => Ok(0),
+    };
+    let (flowinfo, scope_id) = (item(2)?, item(3)?);
+    if flowinfo > 0xf_ffff {
+        return Err(PyOverflowError::new_err(
+            "sendto(): flowinfo must be 0-1048575.",
+        ));
+    }
+    let ip = match host.extract::<&str>() {
+        Ok("") => Ipv6Addr::UNSPECIFIED,
+        Ok("<broadcast>" | "255.255.255.255") => return Err(family_mismatch()),
+        Ok(text) => match text.parse() {
+            Ok(ip) => ip,
+            Err(_) => look_up_v6(&host)?,
+        },
+        Err(_) => look_up_v6(&host)?,
+    };
+    // As in the socket module, the scope is the tuple's, not that of a "%eth0" in the host.
+    Ok(SocketAddrV6::new(ip, port, flowinfo, scope_id))
+}
+
+fn look_up_v6(host: &Bound<'_, PyAny>) -> PyResult<Ipv6Addr> {
+    match look_up(host, libc::AF_INET6)? {
+        IpAddr::V6(ip) => Ok(ip),
+        IpAddr::V4(_) => Err(family_mismatch()),
+    }
+}
+
+/// The first answer of getaddrinfo(), with the `socket.gaierror` of the socket module.
+fn look_up(host: &Bound<'_, PyAny>, family: i32) -> PyResult<IpAddr> {
+    let py = host.py();
+    let host = match host.cast::<PyByteArray>() {
+        Ok(array) => PyBytes::new(py, &array.to_vec()).into_any(),
+        Err(_) if host.is_instance_of::<PyString>() || host.is_instance_of::<PyBytes>() => {
+            host.clone()
+        }
+        Err(_) => {
+            return Err(PyTypeError::new_err(format!(
+                "str, bytes or bytearray expected, not {}",
+                host.get_type().name()?
+            )));
+        }
+    };
+    let found = py
+        .import(intern!(py, "_socket"))?
+        .call_method1(intern!(py, "getaddrinfo"), (host, py.None(), family))?;
+    let address: String = found.get_item(0)?.get_item(4)?.get_item(0)?.extract()?;
+    let address = address.split('%').next().unwrap_or_default();
+    address
+        .parse()
+        .map_err(|_| PyOSError::new_err(format!("not an address: {address}")))
+}
+
+fn unix_from_python(addr: &Bound<'_, PyAny>) -> PyResult<SockAddr> {
+    let py = addr.py();
+    let path = if addr.is_instance_of::<PyString>() {
+        // SAFETY: the interpreter lock is held and `addr` is a str; the call returns a new reference
+        // or NULL with an exception set.
+        let encoded = unsafe {
+            Bound::from_owned_ptr_or_err(py, ffi::PyUnicode_EncodeFSDefault(addr.as_ptr()))?
+        };
+        buffer::any_buffer(&encoded)?
+    } else {
+        buffer::any_buffer(addr)?
+    };
+    SockAddr::unix(OsStr::from_bytes(&path))
+        .map_err(|_| PyOSError::new_err("AF_UNIX path too long"))
+}
+
+fn tuple_of<'py>(addr: &Bound<'py, PyAny>, family: &str) -> PyResult<Bound<'py, PyTuple>> {
+    match addr.cast::<PyTuple>() {
+        Ok(tuple) => Ok(tuple.clone()),
+        Err(_) => Err(PyTypeError::new_err(format!(
+            "sendto(): {family} address must be tuple, not {}",
+            addr.get_type().name()?
+        ))),
+    }
+}
+
+fn port(tuple: &Bound<'_, PyTuple>) -> PyResult<u16> {
+    let port: i64 = tuple.get_item(1)?.extract()?;
+    u16::try_from(port).map_err(|_| PyOverflowError::new_err("sendto(): port must be 0-65535."))
+}
+
+fn family_mismatch() -> PyErr {
+    PyOSError::new_err("address family mismatched")
+}
+
+/// True for an internet address without a name to look up, made of objects that cannot change.
+pub fn is_literal(addr: &Bound<'_, PyAny>) -> bool {
+    addr.cast_exact::<PyTuple>().is_ok_and(|tuple| {
+        tuple.get_item(0).is_ok_and(|host| {
+            host.is_exact_instance_of::<PyString>()
+                && host
+                    .extract::<&str>()
+                    .is_ok_and(|host| host.parse::<IpAddr>().is_ok())
+        })
     })
 }

@@ -1,8 +1,8 @@
 //! Python buffers held as `Bytes`. No other file keeps a pointer into a Python object.
 
 use bytes::Bytes;
-use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyMemoryView};
 
@@ -29,7 +29,8 @@ impl AsRef<[u8]> for HeldBytes {
 /// A `bytes` object as `Bytes`: copied while small, referenced above that.
 pub fn hold_bytes(bytes: &Bound<'_, PyBytes>) -> Bytes {
     let slice = bytes.as_bytes();
-    if slice.len() < HOLD_FROM_BYTES {
+    // A subclass may have a `__del__`, which must not run where the engine drops what it has sent.
+    if slice.len() < HOLD_FROM_BYTES || !bytes.is_exact_instance_of::<PyBytes>() {
         return Bytes::copy_from_slice(slice);
     }
     Bytes::from_owner(HeldBytes {
@@ -39,18 +40,14 @@ pub fn hold_bytes(bytes: &Bound<'_, PyBytes>) -> Bytes {
     })
 }
 
-/// Any bytes-like object as `Bytes`. A mutable one is copied: it may change before it is sent.
+/// What asyncio's transports take: bytes, bytearray or memoryview. A mutable one is copied: it may
+/// change before it is sent.
 pub fn bytes_like(data: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     if let Ok(bytes) = data.cast::<PyBytes>() {
         return Ok(hold_bytes(bytes));
     }
     if data.is_instance_of::<PyByteArray>() || data.is_instance_of::<PyMemoryView>() {
-        let view = PyBuffer::<u8>::get(data);
-        return match view {
-            Ok(view) => Ok(Bytes::from(view.to_vec(data.py())?)),
-            // A memoryview of another item format: asyncio sends its bytes all the same.
-            Err(_) => Ok(hold_bytes(data.call_method0("tobytes")?.cast::<PyBytes>()?)),
-        };
+        return any_buffer(data);
     }
     Err(PyTypeError::new_err(format!(
         "data argument must be a bytes-like object, not {}",
@@ -58,20 +55,79 @@ pub fn bytes_like(data: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     )))
 }
 
-/// Copies as much of `data` as fits into a writable Python buffer. Returns the count.
+/// Any object with the buffer protocol, as `memoryview()` takes it (asyncio's `writelines`).
+pub fn any_buffer(data: &Bound<'_, PyAny>) -> PyResult<Bytes> {
+    if let Ok(bytes) = data.cast::<PyBytes>() {
+        return Ok(hold_bytes(bytes));
+    }
+    match View::get(data, ffi::PyBUF_SIMPLE) {
+        // SAFETY: the view is held, and the interpreter lock keeps others from changing it.
+        Ok(view) => Ok(Bytes::copy_from_slice(unsafe {
+            std::slice::from_raw_parts(view.data(), view.len())
+        })),
+        // Not contiguous: asyncio sends what it shows all the same.
+        Err(_) => {
+            let shown = PyMemoryView::from(data)?.call_method0("tobytes")?;
+            Ok(hold_bytes(shown.cast::<PyBytes>()?))
+        }
+    }
+}
+
+/// Copies as much of `data` as fits into a writable Python buffer of any item format. Returns the
+/// count.
 pub fn copy_into(target: &Bound<'_, PyAny>, data: &[u8]) -> PyResult<usize> {
-    let view = PyBuffer::<u8>::get(target)?;
-    if view.readonly() || !view.is_c_contiguous() {
-        return Err(PyTypeError::new_err(
-            "get_buffer() must return a writable, contiguous buffer",
+    let view = View::get(target, ffi::PyBUF_WRITABLE)?;
+    if view.len() == 0 {
+        return Err(PyRuntimeError::new_err(
+            "get_buffer() returned an empty buffer",
         ));
     }
-    let count = view.len_bytes().min(data.len());
+    let count = view.len().min(data.len());
     // SAFETY: the view is held, writable and contiguous, and `count` is within its length; the
     // interpreter lock is held, so no Python code touches it meanwhile; `data` is Rust memory, which
     // the Python buffer cannot overlap.
-    unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), view.buf_ptr().cast::<u8>(), count) };
+    unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), view.data(), count) };
     Ok(count)
+}
+
+/// A contiguous view of a Python buffer as bytes, whatever its item format: PyO3's `PyBuffer` insists
+/// on a format.
+struct View<'py>(ffi::Py_buffer, Python<'py>);
+
+impl<'py> View<'py> {
+    fn get(object: &Bound<'py, PyAny>, flags: std::ffi::c_int) -> PyResult<Self> {
+        let mut view = Self(ffi::Py_buffer::new(), object.py());
+        // SAFETY: the interpreter lock is held and the structure is ours. The exporter keeps no
+        // pointer to it (`memoryview` and friends hold what they need in `internal` or by reference).
+        if unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut view.0, flags) } != 0 {
+            // On failure the exporter has set `obj` to NULL, so the release below does nothing.
+            return Err(PyErr::fetch(object.py()));
+        }
+        Ok(view)
+    }
+
+    fn len(&self) -> usize {
+        usize::try_from(self.0.len).unwrap_or(0)
+    }
+
+    /// Never null, so that a slice of no bytes can be made of it.
+    fn data(&self) -> *mut u8 {
+        let data = self.0.buf.cast::<u8>();
+        if data.is_null() {
+            std::ptr::NonNull::dangling().as_ptr()
+        } else {
+            data
+        }
+    }
+}
+
+impl Drop for View<'_> {
+    fn drop(&mut self) {
+        let _held: Python<'_> = self.1;
+        // SAFETY: the interpreter lock is held (`_held`), and the view was filled by
+        // `PyObject_GetBuffer`, which leaves `obj` NULL when it fails.
+        unsafe { ffi::PyBuffer_Release(&raw mut self.0) };
+    }
 }
 
 /// Below this a copy is cheaper than keeping the object alive through two reference counts.

@@ -32,6 +32,11 @@ impl Entered {
         Ok(())
     }
 
+    /// True when `context` is the current one by `switch`.
+    pub fn is_in(&self, context: &Py<PyAny>) -> bool {
+        self.0.as_ref().is_some_and(|current| current.is(context))
+    }
+
     /// Back to the thread's own context.
     pub fn leave(&mut self, py: Python<'_>) {
         if let Some(context) = self.0.take() {

@@ -5,7 +5,7 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use uringcore_engine::{Direction, Engine, Event, Key, SocketFd};
+use uringcore_engine::{Direction, Engine, Event, Key};
 use uringcore_io::Errno;
 
 use crate::context::{self, Entered};
@@ -14,6 +14,7 @@ use crate::error;
 use crate::loop_core::{LoopCore, Ready};
 use crate::ops;
 use crate::stream::StreamTransport;
+use crate::transport::{BaseTransport, Descriptor};
 use crate::turn;
 
 pub fn event(slf: &Bound<'_, LoopCore>, event: Event, entered: &mut Entered) -> PyResult<()> {
@@ -31,15 +32,27 @@ pub fn event(slf: &Bound<'_, LoopCore>, event: Event, entered: &mut Entered) -> 
             None => Ok(()),
         },
         Event::StreamResumeWriting { stream: key } => match stream(key) {
-            Some(transport) => StreamTransport::resume_writing(transport.bind(py), entered),
+            Some(one) => BaseTransport::resume_writing(one.bind(py).as_super(), entered),
             None => Ok(()),
         },
         Event::StreamDrained { stream: key } => match stream(key) {
             Some(transport) => StreamTransport::drained(transport.bind(py)),
             None => Ok(()),
         },
-        Event::StreamClosed { stream: key, error } => match stream(key) {
-            Some(transport) => StreamTransport::closed(transport.bind(py), error, entered),
+        Event::StreamReadFailed { stream: key, error } => match stream(key) {
+            Some(transport) => StreamTransport::read_failed(transport.bind(py), error, entered),
+            None => Ok(()),
+        },
+        Event::StreamWriteFailed { stream: key, error } => match stream(key) {
+            Some(transport) => StreamTransport::write_failed(transport.bind(py), error, entered),
+            None => Ok(()),
+        },
+        Event::StreamFlushed { stream: key } => match stream(key) {
+            Some(transport) => BaseTransport::flushed(transport.bind(py).as_super(), entered),
+            None => Ok(()),
+        },
+        Event::StreamClosed { stream: key } => match stream(key) {
+            Some(transport) => transport.bind(py).as_super().get().closed(py, key),
             None => Ok(()),
         },
         Event::DatagramReceived {
@@ -56,11 +69,15 @@ pub fn event(slf: &Bound<'_, LoopCore>, event: Event, entered: &mut Entered) -> 
             None => Ok(()),
         },
         Event::DatagramResumeWriting { socket: key } => match datagram(key) {
-            Some(transport) => DatagramTransport::resume_writing(transport.bind(py), entered),
+            Some(one) => BaseTransport::resume_writing(one.bind(py).as_super(), entered),
             None => Ok(()),
         },
-        Event::DatagramClosed { socket: key, error } => match datagram(key) {
-            Some(transport) => DatagramTransport::closed(transport.bind(py), error, entered),
+        Event::DatagramFlushed { socket: key } => match datagram(key) {
+            Some(transport) => BaseTransport::flushed(transport.bind(py).as_super(), entered),
+            None => Ok(()),
+        },
+        Event::DatagramClosed { socket: key } => match datagram(key) {
+            Some(transport) => transport.bind(py).as_super().get().closed(py, key),
             None => Ok(()),
         },
         Event::PollReady(ready) => {
@@ -82,47 +99,14 @@ pub fn event(slf: &Bound<'_, LoopCore>, event: Event, entered: &mut Entered) -> 
     }
 }
 
-/// `connection_made`, then reading, then the waiter: what asyncio schedules as three callbacks.
-pub fn start_stream(
-    slf: &Bound<'_, LoopCore>,
-    transport: &Py<StreamTransport>,
-    waiter: Option<&Py<PyAny>>,
-    entered: &mut Entered,
-) -> PyResult<()> {
-    let py = slf.py();
-    let bound = transport.bind(py);
-    StreamTransport::connection_made(bound, entered)?;
-    finish_waiter(py, waiter)
-}
-
-pub fn start_datagram(
-    slf: &Bound<'_, LoopCore>,
-    transport: &Py<DatagramTransport>,
-    waiter: Option<&Py<PyAny>>,
-    entered: &mut Entered,
-) -> PyResult<()> {
-    let py = slf.py();
-    DatagramTransport::connection_made(transport.bind(py), entered)?;
-    finish_waiter(py, waiter)
-}
-
-/// asyncio's `_set_result_unless_cancelled`.
-fn finish_waiter(py: Python<'_>, waiter: Option<&Py<PyAny>>) -> PyResult<()> {
-    if let Some(waiter) = waiter {
-        let waiter = waiter.bind(py);
-        if !waiter.call_method0(intern!(py, "done"))?.is_truthy()? {
-            waiter.call_method1(intern!(py, "set_result"), (py.None(),))?;
-        }
-    }
-    Ok(())
-}
-
 fn accepted(
     slf: &Bound<'_, LoopCore>,
     key: Key,
     fd: std::os::fd::OwnedFd,
     entered: &mut Entered,
 ) -> PyResult<()> {
+    use std::os::fd::AsRawFd;
+
     let py = slf.py();
     let this = slf.get();
     let host = this.hosts.with(py, |hosts| {
@@ -149,14 +133,15 @@ fn accepted(
             let context = context::copy_current(py)?;
             let transport = StreamTransport::open(
                 slf,
-                SocketFd::Owned(fd),
-                None,
+                fd.as_raw_fd(),
+                Descriptor::Owned(fd),
                 protocol.unbind(),
                 None,
                 Some(server),
                 context,
             )?;
-            this.push_ready(py, Ready::Start(transport, None));
+            let base = transport.bind(py).as_super().clone().unbind();
+            this.push_ready(py, Ready::Start(base, None));
             Ok(())
         }),
         Some(tls) => crate::tls::accepted(slf, fd, factory.bind(py), tls.bind(py), server),

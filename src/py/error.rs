@@ -35,15 +35,6 @@ pub fn named_os_error(py: Python<'_>, errno: Errno, names: Option<Py<PyTuple>>) 
     }
 }
 
-/// What `connection_lost` is told: the error that the host knows of, else the kernel's, else None.
-pub fn lost_reason(py: Python<'_>, known: Option<Py<PyAny>>, errno: Option<Errno>) -> Py<PyAny> {
-    match (known, errno) {
-        (Some(error), _) => error,
-        (None, Some(errno)) => os_error(errno).into_value(py).into_any(),
-        (None, None) => py.None(),
-    }
-}
-
 pub fn io_error(error: &std::io::Error) -> PyErr {
     match error.raw_os_error() {
         Some(code) => os_error(Errno(code)),

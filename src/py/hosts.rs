@@ -13,6 +13,7 @@ use crate::datagram::DatagramTransport;
 use crate::errands::Errand;
 use crate::handle::AnyHandle;
 use crate::stream::StreamTransport;
+use crate::transport::BaseTransport;
 
 /// A reader or a writer.
 pub struct Watcher {
@@ -53,6 +54,16 @@ impl Hosts {
     pub fn datagram(&self, py: Python<'_>, key: Key) -> Option<Py<DatagramTransport>> {
         let (at, transport) = self.datagrams.get(key.index as usize)?.as_ref()?;
         (*at == key).then(|| transport.clone_ref(py))
+    }
+
+    /// All transports of both kinds.
+    pub fn transports(&self, py: Python<'_>) -> Vec<Py<BaseTransport>> {
+        let streams = self.streams.iter().flatten();
+        let datagrams = self.datagrams.iter().flatten();
+        streams
+            .map(|(_, one)| one.bind(py).as_super().clone().unbind())
+            .chain(datagrams.map(|(_, one)| one.bind(py).as_super().clone().unbind()))
+            .collect()
     }
 
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -50,6 +50,7 @@ mod quic;
 mod stream;
 mod timers;
 mod tls;
+mod transport;
 mod turn;
 mod watchers;
 
@@ -63,6 +64,7 @@ fn _uringcore(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<loop_core::LoopCore>()?;
     m.add_class::<handle::Handle>()?;
     m.add_class::<handle::TimerHandle>()?;
+    m.add_class::<transport::BaseTransport>()?;
     m.add_class::<stream::StreamTransport>()?;
     m.add_class::<datagram::DatagramTransport>()?;
     ops::register(m)?;

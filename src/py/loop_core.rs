@@ -17,14 +17,13 @@ use uringcore_engine::Engine;
 use uringcore_io::{Backend, DriverConfig, Waker};
 
 use crate::cell::GilCell;
-use crate::datagram::DatagramTransport;
 use crate::errands::Errand;
 use crate::error;
 use crate::handle::{AnyHandle, Handle};
 use crate::hosts::{Hosts, ListenerHost};
 use crate::ops::Ops;
-use crate::stream::StreamTransport;
 use crate::timers::Timers;
+use crate::transport::BaseTransport;
 
 /// One thing to run in this turn.
 pub enum Ready {
@@ -33,8 +32,9 @@ pub enum Ready {
     /// have paused the stream that it belongs to.
     Io,
     /// `connection_made`, then the first read, then the waiter of whoever asked for the transport.
-    Start(Py<StreamTransport>, Option<Py<PyAny>>),
-    StartDatagram(Py<DatagramTransport>, Option<Py<PyAny>>),
+    Start(Py<BaseTransport>, Option<Py<PyAny>>),
+    /// `connection_lost`, where `close` or a failure has its place in the order.
+    Lost(Py<BaseTransport>),
 }
 
 #[derive(Default)]
@@ -456,13 +456,14 @@ impl LoopCore {
         let timers = self.timers.take(py);
         let hosts = self.hosts.take(py);
         let ops = self.ops.take(py);
-        for (_, transport) in hosts.streams.iter().flatten() {
-            transport.get().release_borrowed_socket(py)?;
-        }
         let engine = self.engine.with(py, Option::take);
         let waker = self.waker.with(py, Option::take);
         if let Some(mut engine) = engine {
             engine.shutdown(SHUTDOWN_LIMIT);
+        }
+        // Nothing is in flight any more: sockets that waited for that are closed.
+        for transport in hosts.transports(py) {
+            transport.bind(py).get().loop_closed(py)?;
         }
         drop((ready, timers, hosts, ops, waker));
         Ok(())
@@ -518,10 +519,7 @@ impl LoopCore {
                         visit.call(transport)?;
                         visit.call(waiter)
                     }
-                    Ready::StartDatagram(transport, waiter) => {
-                        visit.call(transport)?;
-                        visit.call(waiter)
-                    }
+                    Ready::Lost(transport) => visit.call(transport),
                     Ready::Io => Ok(()),
                 })
             })

@@ -19,6 +19,7 @@ use crate::error;
 use crate::handle::{AnyHandle, Ran};
 use crate::loop_core::{LoopCore, Ready};
 use crate::timers;
+use crate::transport::BaseTransport;
 
 pub fn run_until_stopped(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     let py = slf.py();
@@ -136,11 +137,9 @@ fn run_item(slf: &Bound<'_, LoopCore>, item: &Ready, entered: &mut Entered) -> P
             None => Ok(()),
         },
         Ready::Start(transport, waiter) => {
-            dispatch::start_stream(slf, transport, waiter.as_ref(), entered)
+            BaseTransport::start(transport.bind(py), waiter.as_ref(), entered)
         }
-        Ready::StartDatagram(transport, waiter) => {
-            dispatch::start_datagram(slf, transport, waiter.as_ref(), entered)
-        }
+        Ready::Lost(transport) => BaseTransport::run_lost(transport.bind(py), entered),
     }
 }
 

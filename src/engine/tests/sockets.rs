@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::{BACKENDS, engine, turn, turn_until};
-use uringcore_engine::{Direction, Event, SendOutcome, SocketFd};
+use uringcore_engine::{DatagramSize, Direction, Event, SendOutcome};
 use uringcore_io::{Errno, Outcome, SendMsg, SockAddr};
 
 fn message(data: &'static [u8], to: std::net::SocketAddr) -> SendMsg {
@@ -66,8 +66,8 @@ fn datagrams_go_both_ways_and_the_socket_ends() {
         let peer = UdpSocket::bind("127.0.0.1:0").expect("bind");
         peer.set_read_timeout(Some(Duration::from_secs(5)))
             .expect("timeout");
-        let key = engine.open_datagram(SocketFd::Owned(ours.into()));
-        engine.start_datagram_reading(key);
+        let key = engine.open_datagram(ours.as_raw_fd(), DatagramSize::Buffer);
+        engine.resume_datagrams(key);
         peer.send_to(b"ping", addr).expect("send");
         let mut senders = Vec::new();
         let end = std::time::Instant::now() + Duration::from_secs(10);
@@ -86,13 +86,21 @@ fn datagrams_go_both_ways_and_the_socket_ends() {
             });
         }
         engine.close_datagram(key);
-        let mut closed = false;
+        let mut fd = Some(OwnedFd::from(ours));
+        let mut told = Vec::new();
         turn_until(
             &mut engine,
-            |_, event| closed |= matches!(event, Event::DatagramClosed { .. }),
+            |engine, event| match event {
+                Event::DatagramFlushed { .. } => {
+                    told.push("flushed");
+                    assert!(!engine.release_datagram(key, fd.take()));
+                }
+                Event::DatagramClosed { .. } => told.push("closed"),
+                _ => {}
+            },
             |engine| engine.stats().datagrams == 0,
         );
-        assert!(closed);
+        assert_eq!(told, ["flushed", "closed"]);
         let mut buf = [0; 16];
         let (count, from) = peer.recv_from(&mut buf).expect("the answer");
         assert_eq!((&buf[..count], from), (&b"pong"[..], addr));
@@ -106,7 +114,7 @@ fn a_datagram_queue_is_bounded_by_its_watermark() {
         let mut engine = engine(backend);
         let ours = UdpSocket::bind("127.0.0.1:0").expect("bind");
         let to = ours.local_addr().expect("address");
-        let key = engine.open_datagram(SocketFd::Owned(ours.into()));
+        let key = engine.open_datagram(ours.as_raw_fd(), DatagramSize::Buffer);
         let mut queued = 0;
         while engine.send_datagram(key, message(&[7; 1000], to)) == SendOutcome::Queued {
             queued += 1;
@@ -123,6 +131,105 @@ fn a_datagram_queue_is_bounded_by_its_watermark() {
             },
         );
         assert!(resumed, "{}", backend.as_str());
+    }
+}
+
+#[test]
+fn datagrams_keep_their_order_however_full_the_socket() {
+    for backend in BACKENDS {
+        let mut engine = engine(backend);
+        let (ours, peer) = std::os::unix::net::UnixDatagram::pair().expect("pair");
+        ours.set_nonblocking(true).expect("nonblocking");
+        peer.set_read_timeout(Some(Duration::from_secs(5)))
+            .expect("timeout");
+        let key = engine.open_datagram(ours.as_raw_fd(), DatagramSize::Large);
+        // A Unix socket's queue holds a few datagrams only: most of these have to wait for room.
+        let count = 3000u32;
+        let reader = std::thread::spawn(move || {
+            let mut got = Vec::new();
+            let mut buf = [0; 16];
+            while got.len() < count as usize {
+                let size = peer.recv(&mut buf).expect("the next datagram");
+                got.push(u32::from_le_bytes(buf[..size].try_into().expect("four")));
+            }
+            got
+        });
+        let mut next = 0u32;
+        let end = std::time::Instant::now() + Duration::from_secs(10);
+        while next < count {
+            assert!(std::time::Instant::now() < end, "{}", backend.as_str());
+            // One, then a few, then many in a turn.
+            for _ in 0..(next % 97).min(count - next) + 1 {
+                if next < count {
+                    let data = Bytes::copy_from_slice(&next.to_le_bytes());
+                    engine.send_datagram(
+                        key,
+                        SendMsg {
+                            data,
+                            to: None,
+                            segment_size: None,
+                            ecn: None,
+                            src_ip: None,
+                        },
+                    );
+                    next += 1;
+                }
+            }
+            turn(&mut engine, Duration::ZERO, |_, _| {});
+        }
+        turn_until(
+            &mut engine,
+            |_, _| {},
+            |engine| {
+                engine
+                    .datagram(key)
+                    .is_some_and(|d| d.write_queue_bytes() == 0)
+            },
+        );
+        let got = reader.join().expect("reader");
+        assert!(got.iter().copied().eq(0..count), "{}", backend.as_str());
+    }
+}
+
+#[test]
+fn a_large_datagram_arrives_whole_and_waits_for_a_paused_reader() {
+    for backend in BACKENDS {
+        let mut engine = engine(backend);
+        let (ours, peer) = std::os::unix::net::UnixDatagram::pair().expect("pair");
+        ours.set_nonblocking(true).expect("nonblocking");
+        let key = engine.open_datagram(ours.as_raw_fd(), DatagramSize::Large);
+        engine.resume_datagrams(key);
+        let sent: Vec<u8> = (0..150_000u32).map(|i| (i % 253) as u8).collect();
+        peer.send(&sent).expect("send");
+        peer.send(b"").expect("send");
+        let mut got = Vec::new();
+        let end = std::time::Instant::now() + Duration::from_secs(10);
+        while got.is_empty() {
+            assert!(std::time::Instant::now() < end, "{}", backend.as_str());
+            turn(&mut engine, Duration::from_millis(20), |engine, event| {
+                if let Event::DatagramReceived { datagram, .. } = event {
+                    got.push(datagram.payload().to_vec());
+                    engine.pause_datagrams(key);
+                }
+            });
+        }
+        for _ in 0..3 {
+            turn(&mut engine, Duration::from_millis(5), |_, event| {
+                assert!(!matches!(event, Event::DatagramReceived { .. }));
+            });
+        }
+        engine.resume_datagrams(key);
+        while got.len() < 2 {
+            assert!(std::time::Instant::now() < end, "{}", backend.as_str());
+            turn(&mut engine, Duration::from_millis(20), |_, event| {
+                if let Event::DatagramReceived { datagram, .. } = event {
+                    assert_eq!(datagram.raw_remote().len(), 0, "an unnamed sender");
+                    got.push(datagram.payload().to_vec());
+                }
+            });
+        }
+        assert!(got == [sent, Vec::new()], "{}", backend.as_str());
+        drop(peer);
     }
 }
 

@@ -3,18 +3,20 @@
 mod common;
 
 use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use bytes::Bytes;
 use common::{BACKENDS, bytes, engine, open, tcp_pair, turn, turn_until};
 use uringcore_engine::{Event, WriteOutcome};
+use uringcore_io::net;
 
 #[test]
 fn what_is_written_arrives_whole_and_in_order() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
         let (fd, mut peer) = tcp_pair();
-        let key = open(&mut engine, fd);
+        let key = open(&mut engine, &fd);
         let expected: Vec<u8> = (0..2_000_000u32).map(|i| (i / 7) as u8).collect();
         for piece in expected.chunks(3_001) {
             engine.write(key, Bytes::copy_from_slice(piece));
@@ -24,17 +26,22 @@ fn what_is_written_arrives_whole_and_in_order() {
             let mut got = Vec::new();
             peer.read_to_end(&mut got).map(|_| got)
         });
-        let mut closed = None;
+        let mut fd = Some(fd);
+        let mut told = Vec::new();
         turn_until(
             &mut engine,
-            |_, event| {
-                if let Event::StreamClosed { error, .. } = event {
-                    closed = Some(error);
+            |engine, event| match event {
+                Event::StreamFlushed { .. } => {
+                    told.push("flushed");
+                    assert!(engine.stream(key).is_some_and(|s| s.is_flushed()));
+                    assert!(!engine.release_stream(key, fd.take()));
                 }
+                Event::StreamClosed { .. } => told.push("closed"),
+                _ => {}
             },
             |engine| engine.stats().streams == 0,
         );
-        assert_eq!(closed, Some(None));
+        assert_eq!(told, ["flushed", "closed"]);
         assert!(
             reader.join().expect("reader").expect("read") == expected,
             "{}",
@@ -49,8 +56,14 @@ fn the_queue_rises_above_high_water_once_and_falls_once() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
         let (fd, mut peer) = tcp_pair();
-        let key = open(&mut engine, fd);
+        let key = open(&mut engine, &fd);
         engine.set_stream_watermarks(key, 1000, 4000);
+        // A full socket, or the engine would give it what is above the mark at once.
+        let filler = [0; 65536];
+        let mut filled = 0;
+        while let Ok(sent) = net::send_pieces(fd.as_raw_fd(), [&filler[..]].into_iter()) {
+            filled += sent;
+        }
         assert_eq!(
             engine.write(key, Bytes::from(vec![1; 4000])),
             WriteOutcome::Queued
@@ -63,6 +76,8 @@ fn the_queue_rises_above_high_water_once_and_falls_once() {
             engine.write(key, Bytes::from(vec![1; 999])),
             WriteOutcome::Queued
         );
+        let reader =
+            std::thread::spawn(move || peer.read_exact(&mut vec![0; filled + 5000]).map(|()| peer));
         let mut resumed = 0;
         turn_until(
             &mut engine,
@@ -77,8 +92,7 @@ fn the_queue_rises_above_high_water_once_and_falls_once() {
             resumed += usize::from(matches!(event, Event::StreamResumeWriting { .. }));
         });
         assert_eq!(resumed, 1);
-        peer.read_exact(&mut vec![0; 5000])
-            .expect("all of it arrived");
+        reader.join().expect("reader").expect("all of it arrived");
     }
 }
 
@@ -87,7 +101,7 @@ fn a_paused_reader_gets_every_byte_after_it_resumes() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
         let (fd, mut peer) = tcp_pair();
-        let key = open(&mut engine, fd);
+        let key = open(&mut engine, &fd);
         let expected: Vec<u8> = (0..300_000u32).map(|i| (i % 251) as u8).collect();
         let sent = expected.clone();
         let writer = std::thread::spawn(move || peer.write_all(&sent).map(|()| peer));
@@ -127,9 +141,9 @@ fn half_close_sends_the_queue_then_fin_and_still_reads() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
         let (fd, mut peer) = tcp_pair();
-        let key = open(&mut engine, fd);
+        let key = open(&mut engine, &fd);
         engine.write(key, Bytes::from_static(b"question"));
-        engine.finish_writing(key);
+        engine.finish_writing(key).expect("not yet shut down");
         let answerer = std::thread::spawn(move || {
             let mut question = Vec::new();
             peer.read_to_end(&mut question).expect("read");
@@ -164,16 +178,18 @@ fn a_reset_by_the_peer_ends_the_stream_with_the_error() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
         let (fd, peer) = tcp_pair();
-        let key = open(&mut engine, fd);
+        let key = open(&mut engine, &fd);
         let peer = socket2::Socket::from(peer);
         peer.set_linger(Some(Duration::ZERO)).expect("linger");
         drop(peer); // with no linger, a close is a reset
         let mut ended = None;
         turn_until(
             &mut engine,
-            |_, event| {
-                if let Event::StreamClosed { error, .. } = event {
-                    ended = error;
+            |engine, event| {
+                if let Event::StreamReadFailed { error, .. } = event {
+                    ended = Some(error);
+                    // Nothing is in flight: the end is at once, and no event follows.
+                    assert!(engine.release_stream(key, None));
                 }
             },
             |engine| engine.stream(key).is_none(),
@@ -193,10 +209,12 @@ fn abort_drops_the_queue() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
         let (fd, mut peer) = tcp_pair();
-        let key = open(&mut engine, fd);
+        let key = open(&mut engine, &fd);
         engine.write(key, Bytes::from(vec![0; 64 << 20]));
         turn(&mut engine, Duration::ZERO, |_, _| {});
-        engine.abort_stream(key, None);
+        engine.abort_stream(key);
+        assert_eq!(engine.stream(key).map(|s| s.write_queue_bytes()), Some(0));
+        engine.release_stream(key, Some(fd));
         turn_until(
             &mut engine,
             |_, _| {},
@@ -208,5 +226,91 @@ fn abort_drops_the_queue() {
         assert!(got.len() < 64 << 20, "{}", backend.as_str());
         assert_eq!(engine.stats().driver.in_flight, 0);
         assert_eq!(engine.stats().driver.buffers_out, 0);
+    }
+}
+
+#[test]
+fn what_was_written_in_the_turn_of_an_abort_is_tried_first() {
+    for backend in BACKENDS {
+        let mut engine = engine(backend);
+        let (fd, mut peer) = tcp_pair();
+        let key = open(&mut engine, &fd);
+        turn(&mut engine, Duration::ZERO, |_, _| {});
+        engine.write(key, Bytes::from_static(b"last "));
+        engine.write(key, Bytes::from_static(b"words"));
+        engine.abort_stream(key);
+        engine.release_stream(key, Some(fd));
+        turn_until(
+            &mut engine,
+            |_, _| {},
+            |engine| engine.stream(key).is_none(),
+        );
+        let mut got = Vec::new();
+        peer.read_to_end(&mut got).expect("read");
+        assert_eq!(got, b"last words", "{}", backend.as_str());
+    }
+}
+
+#[test]
+fn a_large_write_that_the_socket_takes_pauses_nobody() {
+    for backend in BACKENDS {
+        let mut engine = engine(backend);
+        let (fd, mut peer) = tcp_pair();
+        let key = open(&mut engine, &fd);
+        engine.set_stream_watermarks(key, 10, 1000);
+        engine.write(key, Bytes::from_static(b"first "));
+        let outcome = engine.write(key, Bytes::from(vec![b'x'; 2000]));
+        assert_eq!(outcome, WriteOutcome::Queued, "{}", backend.as_str());
+        let mut got = vec![0; 2006];
+        peer.read_exact(&mut got).expect("sent without a turn");
+        assert!(got.starts_with(b"first x"));
+    }
+}
+
+#[test]
+fn an_error_while_paused_waits_behind_what_came_before_it() {
+    for backend in BACKENDS {
+        let mut engine = engine(backend);
+        let (fd, mut peer) = tcp_pair();
+        let key = open(&mut engine, &fd);
+        turn(&mut engine, Duration::ZERO, |_, _| {});
+        peer.write_all(b"farewell").expect("write");
+        let mut told = Vec::new();
+        let end = std::time::Instant::now() + Duration::from_secs(10);
+        while told.is_empty() {
+            assert!(std::time::Instant::now() < end, "{}", backend.as_str());
+            turn(&mut engine, Duration::from_millis(20), |engine, event| {
+                if let Event::StreamData { data, .. } = event {
+                    told.push(String::from_utf8(bytes(&data)).expect("text"));
+                    engine.pause_reading(key);
+                    engine.hold_back(key, b" again");
+                }
+            });
+        }
+        let peer = socket2::Socket::from(peer);
+        peer.set_linger(Some(Duration::ZERO)).expect("linger");
+        drop(peer);
+        for _ in 0..5 {
+            turn(&mut engine, Duration::from_millis(5), |_, event| {
+                assert!(!matches!(event, Event::StreamReadFailed { .. }));
+            });
+        }
+        engine.resume_reading(key);
+        while told.len() < 3 {
+            assert!(std::time::Instant::now() < end, "{}", backend.as_str());
+            turn(
+                &mut engine,
+                Duration::from_millis(20),
+                |_, event| match event {
+                    Event::StreamData { data, .. } => {
+                        told.push(String::from_utf8(bytes(&data)).expect("text"));
+                    }
+                    Event::StreamReadFailed { error, .. } => told.push(format!("{}", error.0)),
+                    _ => {}
+                },
+            );
+        }
+        let reset = libc::ECONNRESET.to_string();
+        assert_eq!(told, ["farewell", " again", &reset], "{}", backend.as_str());
     }
 }

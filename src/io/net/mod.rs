@@ -1,9 +1,10 @@
 //! Socket helpers: addresses, options, half-close. All of them safe functions on a descriptor that
 //! the caller keeps open; a closed one is `EBADF`.
 //!
-//! QUIC's UDP sockets are in `quic`, the error queue in `error_queue`. Creating TCP sockets is left
+//! QUIC's UDP sockets are in `quic`, the error queue in `error_queue`, datagrams in `datagrams`. Creating TCP sockets is left
 //! to the caller (socket2 or Python's socket module).
 
+mod datagrams;
 mod error_queue;
 mod quic;
 
@@ -13,6 +14,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 
 use socket2::{SockAddr, SockRef};
 
+pub use datagrams::{BURST_MAX, recv_from, send_many};
 pub use error_queue::{SocketError, read_error_queue};
 pub use quic::{QuicSocketInfo, QuicSocketOptions, prepare_quic_socket, udp_quic_socket};
 
@@ -57,10 +59,30 @@ pub fn send_to(fd: RawFd, data: &[u8], to: Option<&SockAddr>) -> io::Result<usiz
     })
 }
 
-/// Sends stream data at once, without the ring: the fast path of an empty write queue.
-pub fn send(fd: RawFd, data: &[u8]) -> io::Result<usize> {
-    send_to(fd, data, None)
+/// Sends stream data at once, without the ring: the fast path of an empty write queue. At most
+/// [`PIECES_MAX`] pieces; never blocks.
+pub fn send_pieces<'a>(fd: RawFd, pieces: impl Iterator<Item = &'a [u8]>) -> Result<usize, Errno> {
+    let mut slices = [io::IoSlice::new(&[]); PIECES_MAX];
+    let mut count = 0;
+    for (slice, piece) in slices.iter_mut().zip(pieces) {
+        *slice = io::IoSlice::new(piece);
+        count += 1;
+    }
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    loop {
+        let sent = with_socket(fd, |socket| {
+            socket.send_vectored_with_flags(&slices[..count], flags)
+        });
+        match sent {
+            Ok(sent) => return Ok(sent),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(Errno(error.raw_os_error().unwrap_or(libc::EIO))),
+        }
+    }
 }
+
+/// The most pieces of one [`send_pieces`].
+pub const PIECES_MAX: usize = 64;
 
 /// Fails for a descriptor that cannot be watched for readiness: EBADF for a closed one, EPERM for a
 /// regular file or a folder, which are always ready (the answers of `epoll_ctl`).

@@ -5,32 +5,33 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 
 use super::StreamTransport;
-use crate::dispatch::command;
+use crate::transport::BaseTransport;
 
 impl StreamTransport {
     /// Takes bytes of TLS on top. They were accepted there, so no more questions are asked.
     pub fn write_bytes(slf: &Bound<'_, Self>, bytes: Bytes) -> PyResult<()> {
-        let py = slf.py();
-        let this = slf.get();
-        if let Some(key) = this.writable_key(py)? {
-            let outcome = command(py, &this.owner, |engine| engine.write(key, bytes))?;
-            Self::after_write(slf, outcome)?;
+        let base = slf.as_super();
+        match Self::writable(base.get(), slf.py())? {
+            Some(key) => Self::queue(base, key, bytes),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Fails when the engine is out of reach (another thread, a closed loop).
-    pub fn check_reachable(&self, py: Python<'_>) -> PyResult<()> {
-        command(py, &self.owner, |_| ())
+    pub fn check_reachable(slf: &Bound<'_, Self>) -> PyResult<()> {
+        slf.as_super().get().command(slf.py(), |_| ())
     }
 
-    pub fn write_queue_bytes(&self, py: Python<'_>) -> PyResult<usize> {
-        self.get_write_buffer_size(py)
+    pub fn write_queue_bytes(slf: &Bound<'_, Self>) -> usize {
+        let base = slf.as_super().get();
+        base.state.with(slf.py(), |state| state.gauge.get())
     }
 
     /// Sends what is queued, then ends the connection with `error`.
-    pub fn close_with(&self, py: Python<'_>, error: Option<Py<PyAny>>) -> PyResult<()> {
-        let kept = self.state.with(py, |state| {
+    pub fn close_with(slf: &Bound<'_, Self>, error: Option<Py<PyAny>>) -> PyResult<()> {
+        let base = slf.as_super();
+        BaseTransport::close(base)?;
+        let kept = base.get().state.with(slf.py(), |state| {
             if state.lost_error.is_some() {
                 return error;
             }
@@ -38,6 +39,11 @@ impl StreamTransport {
             None
         });
         drop(kept);
-        self.close(py)
+        Ok(())
+    }
+
+    /// Ends the connection with `error` at once.
+    pub fn end_with(slf: &Bound<'_, Self>, error: Option<Py<PyAny>>) -> PyResult<()> {
+        BaseTransport::force_close(slf.as_super(), error)
     }
 }

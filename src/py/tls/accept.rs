@@ -1,15 +1,15 @@
 //! Connections of a TLS server: from an accepted descriptor to a handshake, without a task for each.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use uringcore_engine::SocketFd;
 
 use super::protocol::{Setup, TlsProtocol};
 use crate::context;
 use crate::loop_core::{LoopCore, Ready};
 use crate::stream::StreamTransport;
+use crate::transport::Descriptor;
 
 /// Puts TLS on an accepted connection. `tls` is what `_start_serving` was given: the context and the
 /// time-outs.
@@ -39,13 +39,14 @@ pub fn accepted(
     let protocol = TlsProtocol::create(owner, &app, None, setup)?;
     let transport = StreamTransport::open(
         owner,
-        SocketFd::Owned(fd),
-        None,
+        fd.as_raw_fd(),
+        Descriptor::Owned(fd),
         protocol.into_any().unbind(),
         None,
         Some(server),
         context::copy_current(py)?,
     )?;
-    owner.get().push_ready(py, Ready::Start(transport, None));
+    let base = transport.bind(py).as_super().clone().unbind();
+    owner.get().push_ready(py, Ready::Start(base, None));
     Ok(())
 }

@@ -40,7 +40,7 @@ impl Lower {
     /// a record that is lost between OpenSSL and the transport breaks the connection.
     pub fn check_reachable(&self, py: Python<'_>) -> PyResult<()> {
         match self {
-            Self::Stream(stream) => stream.get().check_reachable(py),
+            Self::Stream(stream) => StreamTransport::check_reachable(stream.bind(py)),
             Self::Other(_) => Ok(()),
         }
     }
@@ -66,11 +66,13 @@ impl Lower {
         error: Option<Py<PyAny>>,
     ) -> PyResult<()> {
         match (self, last_words) {
-            (Self::Stream(stream), Some(words)) if stream.get().write_queue_bytes(py)? == 0 => {
+            (Self::Stream(stream), Some(words))
+                if StreamTransport::write_queue_bytes(stream.bind(py)) == 0 =>
+            {
                 StreamTransport::write_bytes(stream.bind(py), buffer::hold_bytes(words))?;
-                stream.get().close_with(py, error)
+                StreamTransport::close_with(stream.bind(py), error)
             }
-            (Self::Stream(stream), _) => stream.get().end_with(py, error),
+            (Self::Stream(stream), _) => StreamTransport::end_with(stream.bind(py), error),
             (Self::Other(other), words) => {
                 let other = other.bind(py);
                 if let Some(words) = words {

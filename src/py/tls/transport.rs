@@ -8,7 +8,7 @@ use pyo3::{PyTraverseError, PyVisit, intern};
 
 use super::protocol::{READ_HIGH_WATER_BYTES, TlsProtocol, WRITE_HIGH_WATER_BYTES, is_buffered};
 use crate::loop_core::LoopCore;
-use crate::stream::watermarks_above;
+use crate::transport::watermarks_above;
 
 /// A TLS connection with the interface of asyncio.Transport.
 #[pyclass(frozen, weakref, module = "uringcore._uringcore")]

@@ -3,10 +3,10 @@
 // Each test crate uses its own part of this.
 #![allow(dead_code)]
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use uringcore_engine::{Engine, Event, Key, SocketFd, StreamBytes};
+use uringcore_engine::{Engine, Event, Key, StreamBytes};
 use uringcore_io::{Backend, DriverConfig};
 
 pub const BACKENDS: [Backend; 2] = [Backend::Uring, Backend::Epoll];
@@ -57,8 +57,9 @@ pub fn tcp_pair() -> (OwnedFd, std::net::TcpStream) {
     (ours.into(), peer)
 }
 
-pub fn open(engine: &mut Engine, fd: OwnedFd) -> Key {
-    let key = engine.open_stream(SocketFd::Owned(fd));
+/// Puts `fd` on the engine, reading. The test keeps the descriptor until it releases the stream.
+pub fn open(engine: &mut Engine, fd: &OwnedFd) -> Key {
+    let key = engine.open_stream(fd.as_raw_fd());
     engine.resume_reading(key);
     key
 }
