@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-rust test-python check bench develop clean
+.PHONY: help demo test test-rust test-python test-ecosystem check bench develop clean
 
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TERM_COLOR ?= auto
@@ -24,6 +24,7 @@ help:
 	@echo 'make demo     set up, serve the FastAPI example, fetch it over HTTP/1.1 and HTTP/3, print a table'
 	@echo 'make test     cargo test, then pytest on the oldest, default and newest CPython >= 3.10'
 	@echo 'make check    rustfmt, clippy, ruff, mypy and stubtest'
+	@echo 'make test-ecosystem  run the suites of websockets, aiohttp, asyncpg... on this loop and on asyncio'
 	@echo 'make bench    measure against the peers, write BENCHMARK.md'
 	@echo 'make develop  an environment in $(DEV_VENV) to work on the tree with'
 	@echo 'make clean    remove the environments and everything built'
@@ -53,6 +54,12 @@ check: $(DEV_VENV)
 	@$(DEV_VENV)/bin/ruff format --quiet --check $(PACKAGES)
 	@$(DEV_VENV)/bin/mypy
 	@$(DEV_VENV)/bin/python -m mypy.stubtest uringcore._uringcore
+
+# Other projects' own test suites, an hour in all: `make test-ecosystem ECOSYSTEM="websockets uring"`
+# narrows it. PostgreSQL and Redis have to be installed (Debian: postgresql, redis-server).
+ECOSYSTEM ?=
+test-ecosystem:
+	@$(PYTHON) -m tests.ecosystem $(ECOSYSTEM)
 
 # `make bench BENCH=--quick` takes less than five minutes.
 BENCH ?=

@@ -45,6 +45,9 @@ _SERVER_KNOWS_ITS_CLIENTS = sys.version_info >= (3, 13)
 _ACCEPT_RETRY_SECONDS = 1.0
 _DATAGRAM_FAMILIES = (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX)
 
+# Bound here because programs install a loop by giving asyncio's name another value.
+_StockLoop = asyncio.SelectorEventLoop
+
 
 class _NoSelector(selectors.BaseSelector):
     """Stands where asyncio keeps its selector: nothing may ever be registered with it."""
@@ -94,7 +97,8 @@ class UringEventLoop(TlsTransports, _uringcore.LoopCore, asyncio.SelectorEventLo
         return cast(UringEventLoop, super().__new__(cls, backend or _backend_from_environment()))
 
     def __init__(self, backend: str | None = None) -> None:
-        asyncio.SelectorEventLoop.__init__(self, _NoSelector())
+        # Bound at import: `asyncio.SelectorEventLoop` may be this very class by now.
+        _StockLoop.__init__(self, _NoSelector())
         if self._fallback_reason is not None:
             logger.info("io_uring is not available, using epoll: %s", self._fallback_reason)
         else:

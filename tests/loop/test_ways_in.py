@@ -102,6 +102,15 @@ def test_install() -> None:
         asyncio.set_event_loop_policy(None)
 
 
+def test_the_class_may_take_the_place_of_asyncios(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asyncio, "SelectorEventLoop", uringcore.UringEventLoop)
+    loop = asyncio.SelectorEventLoop()
+    try:
+        assert loop.run_until_complete(what())[0] == "UringEventLoop"
+    finally:
+        loop.close()
+
+
 def test_importing_neither_warns_nor_imports_quic() -> None:
     code = (
         "import sys, uringcore; "

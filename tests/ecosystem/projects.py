@@ -1,0 +1,150 @@
+"""The projects whose suites are run: the release, what the suite needs, the part of it that is run.
+
+What is left out is left out on every loop alike: parts without an event loop, linters, benchmarks,
+what needs a network beyond this machine. Tests that may differ on our loop are exceptions.py's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+PYTEST = ("pytest==9.1.1", "pytest-timeout==2.4.0")
+
+
+@dataclass(frozen=True)
+class Project:
+    """One released project and how its suite is run."""
+
+    name: str
+    version: str
+    requirements: tuple[str, ...] = ()
+    """Distributions beside the project and pytest."""
+    extras: str = ""
+    arguments: tuple[str, ...] = ("tests",)
+    """pytest's, after the plugin and an emptied `addopts`."""
+    environment: dict[str, str] = field(default_factory=dict)
+    service: str | None = None
+    """A server that the suite talks to: `redis` or `postgresql` (services.py)."""
+    remove: tuple[str, ...] = ()
+    """Folders of the sources that would hide the installed package with its compiled parts."""
+    debian: tuple[str, str] | None = None
+    """Debian's source package and its suite, where the release on PyPI has no tests."""
+    test_seconds: float = 60.0
+    """A test that takes longer hangs."""
+
+
+PROJECTS: tuple[Project, ...] = (
+    Project(
+        "websockets",
+        "15.0.1",
+        # The releases on PyPI have no tests of the asyncio implementation; Debian's sources do.
+        debian=("python-websockets", "trixie"),
+        requirements=("werkzeug", "python-socks[asyncio]"),
+        arguments=("tests/asyncio", "tests/legacy"),
+        environment={"WEBSOCKETS_TESTS_TIMEOUT_FACTOR": "20"},
+    ),
+    Project(
+        "aiohttp",
+        "3.14.5",
+        extras="speedups",
+        requirements=(
+            "blockbuster",
+            "freezegun",
+            "isal",
+            "proxy.py>=2.4.4rc5",
+            "pytest-codspeed",
+            "pytest-mock",
+            "pytest-xdist",
+            "re-assert",
+            "trustme",
+            "zlib_ng",
+        ),
+        arguments=(
+            *("-m", "not dev_mode and not autobahn and not internal", "tests"),
+            # Parsers, data structures and benchmarks: no loop in them.
+            *("--ignore-glob=tests/test_benchmarks_*", "--ignore=tests/autobahn"),
+            *("--ignore=tests/test_http_parser.py", "--ignore=tests/test_multipart_helpers.py"),
+            *("--ignore=tests/test_helpers.py", "--ignore=tests/test_cookie_helpers.py"),
+            *("--ignore=tests/test_cookiejar.py", "--ignore=tests/test_imports.py"),
+            *("--ignore=tests/test_circular_imports.py", "--ignore=tests/test_urldispatch.py"),
+            *("--ignore=tests/test_websocket_parser.py", "--ignore=tests/test_leaks.py"),
+        ),
+        remove=("aiohttp",),
+    ),
+    Project(
+        "anyio",
+        "4.16.0",
+        requirements=(
+            "blockbuster",
+            "hypothesis",
+            "psutil",
+            "pytest-mock",
+            "trustme",
+            "truststore",
+        ),
+        arguments=(
+            *("-p", "anyio", "-p", "pytest_mock", "-p", "timeout", "-p", "no:asyncio"),
+            *("-m", "not network", "tests"),
+        ),
+    ),
+    Project(
+        "asyncpg",
+        "0.32.0",
+        requirements=("distro",),
+        arguments=(
+            *("--assert=plain", "--import-mode=importlib", "tests"),
+            # flake8 and mypy over asyncpg's own sources.
+            "--ignore=tests/test__sourcecode.py",
+        ),
+        service="postgresql",
+        remove=("asyncpg",),
+    ),
+    Project(
+        "redis",
+        "8.1.0",
+        requirements=(
+            "cryptography",
+            "numpy",
+            "pybreaker",
+            "pyjwt",
+            "pytest-asyncio==1.5.0",
+            "redis-entraid",
+            "ujson",
+            "xxhash",
+            "opentelemetry-api",
+            "opentelemetry-sdk",
+        ),
+        arguments=(
+            *("tests/test_asyncio", "-m", "not onlycluster and not redismod and not ssl"),
+            # Needs a Redis Enterprise, a cluster, or sentinels.
+            *("--ignore=tests/test_asyncio/test_scenario",),
+        ),
+        service="redis",
+        test_seconds=120.0,
+    ),
+    Project(
+        "uvicorn",
+        "0.54.0",
+        extras="standard",
+        requirements=(
+            "a2wsgi==1.10.10",
+            "cryptography",
+            "httpx2",
+            "pytest-codspeed",
+            "pytest-mock",
+            "pytest-xdist",
+            "trustme",
+            "wsproto",
+        ),
+        arguments=("tests", "--ignore=tests/benchmarks"),
+    ),
+    Project(
+        "httpx",
+        "0.28.1",
+        extras="brotli,cli,http2,socks,zstd",
+        requirements=("chardet", "cryptography", "trio", "trustme", "uvicorn"),
+        arguments=("tests", "-m", "not network"),
+    ),
+)
+
+BY_NAME = {project.name: project for project in PROJECTS}

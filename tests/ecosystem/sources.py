@@ -1,0 +1,123 @@
+"""Fetches and unpacks the released source packages.
+
+From PyPI by pip; where a release has no tests there, Debian's source package of it by apt, with a
+package list of its own, so that the machine's is neither read nor changed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+from tests.ecosystem.projects import Project
+
+ROOT = Path(__file__).resolve().parents[2]
+HOME = ROOT / ".ecosystem"
+KEYRINGS = ("debian-archive-keyring.gpg", "debian-archive-keyring.pgp")
+
+
+class Missing(Exception):
+    """Something that this machine lacks; the message says what, and how to get it."""
+
+
+def unpacked(project: Project, python: Path) -> Path:
+    """The folder with the sources of `project`, fetched if they are not there yet.
+
+    `python` is an interpreter with pip.
+    """
+    folder = HOME / "sources" / f"{project.name}-{project.version}"
+    if folder.exists():
+        return folder
+    downloads = HOME / "downloads" / project.name
+    shutil.rmtree(downloads, ignore_errors=True)
+    downloads.mkdir(parents=True)
+    if project.debian is None:
+        _from_pypi(project, python, downloads)
+    else:
+        _from_debian(*project.debian, project.version, downloads)
+    [archive] = [one for one in downloads.iterdir() if ".tar." in one.name]
+    staging = downloads / "unpacked"
+    with tarfile.open(archive) as tar:
+        tar.extractall(staging, filter="data") if hasattr(
+            tarfile, "data_filter"
+        ) else tar.extractall(staging)
+    [top] = staging.iterdir()
+    for name in project.remove:
+        shutil.rmtree(top / name)
+    _settle_pytest_configuration(top)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    top.rename(folder)
+    shutil.rmtree(downloads)
+    return folder
+
+
+def _settle_pytest_configuration(top: Path) -> None:
+    """pytest looks upwards for a configuration: without one of its own, a suite would get ours."""
+    project = top / "pyproject.toml"
+    if project.exists() and "[tool.pytest" in project.read_text():
+        return
+    ini = top / "pytest.ini"
+    if not ini.exists():
+        ini.write_text("[pytest]\n")
+
+
+def _from_pypi(project: Project, python: Path, folder: Path) -> None:
+    command = [str(python), "-m", "pip", "download", "-q", "--disable-pip-version-check"]
+    command += ["--no-deps", "--no-binary", project.name, "-d", str(folder)]
+    _run([*command, f"{project.name}=={project.version}"], f"fetching {project.name}'s sources")
+
+
+def _from_debian(package: str, suite: str, version: str, folder: Path) -> None:
+    """The upstream tar file of Debian's source package, checked by apt against Debian's keys."""
+    if shutil.which("apt-get") is None:
+        raise Missing(
+            f"{package}'s tests are only in Debian's source package, and this machine has no apt; "
+            f"unpack {package} {version} to {HOME / 'sources'} by hand"
+        )
+    state, cache = folder / "apt-state", folder / "apt-cache"
+    for part in (state / "lists" / "partial", cache / "archives" / "partial"):
+        part.mkdir(parents=True)
+    keyring = next(
+        (path for name in KEYRINGS if (path := Path("/usr/share/keyrings") / name).exists()), None
+    )
+    mirror = _debian_mirror()
+    if keyring is None or mirror is None:
+        raise Missing(f"{package}'s tests come from Debian's archive, and this is not Debian")
+    sources = folder / "sources.list"
+    sources.write_text(f"deb-src [signed-by={keyring}] {mirror} {suite} main\n")
+    options = [
+        *("-o", f"Dir::Etc::sourcelist={sources}", "-o", "Dir::Etc::sourceparts=-"),
+        *("-o", f"Dir::State={state}", "-o", f"Dir::Cache={cache}", "-o", "APT::Sandbox::User="),
+    ]
+    _run(["apt-get", "-q", *options, "update"], f"reading Debian's list of sources ({suite})")
+    command = ["apt-get", "-q", *options, "source", "--tar-only", "--only-source", package]
+    _run(command, f"fetching Debian's source package {package}", folder)
+    if not any(version in one.name for one in folder.iterdir() if ".tar." in one.name):
+        raise Missing(f"Debian {suite} no longer has version {version} of {package}")
+
+
+def _debian_mirror() -> str | None:
+    """Where this machine gets Debian's packages from."""
+    found = subprocess.run(
+        [
+            "apt-get",
+            "indextargets",
+            "--format",
+            "$(SITE)",
+            "Created-By: Packages",
+            "Origin: Debian",
+        ],
+        capture_output=True,
+        text=True,
+    ).stdout.split()
+    return next((site for site in found if not site.rstrip("/").endswith("-security")), None)
+
+
+def _run(command: list[str], what: str, folder: Path | None = None) -> None:
+    done = subprocess.run(
+        command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    if done.returncode:
+        raise Missing(f"{what} failed:\n{done.stdout.rstrip()}")
