@@ -136,9 +136,11 @@ impl TlsProtocol {
         failure: Option<Py<PyAny>>,
     ) -> PyResult<()> {
         let py = slf.py();
+        let first = self
+            .state
+            .with(py, |state| std::mem::take(&mut state.report_failure));
         if let Some(failure) = &failure
-            && self.accepted
-            && self.told(py) == Told::Nothing
+            && first
             && self.owner.get().is_debug(py)
         {
             let message = "Error on transport creation for incoming connection";
@@ -160,10 +162,6 @@ impl TlsProtocol {
             None => waiter.call_method1(intern!(py, "set_result"), (py.None(),))?,
         };
         Ok(())
-    }
-
-    fn told(&self, py: Python<'_>) -> Told {
-        self.state.with(py, |state| state.told)
     }
 
     /// One line in asyncio's debug log.

@@ -48,6 +48,8 @@ pub struct State {
     pub buffered: bool,
     pub face: Option<Py<TlsTransport>>,
     pub waiter: Option<Py<PyAny>>,
+    /// Nobody waits for this connection: a failed handshake is told in debug mode.
+    pub report_failure: bool,
     pub phase: Phase,
     pub told: Told,
     pub eof_received: bool,
@@ -88,8 +90,6 @@ pub struct TlsProtocol {
     pub ssl: SslObject,
     pub context: Py<PyAny>,
     pub server_side: bool,
-    /// Failed handshakes are reported to the loop in debug mode: nobody waits for this connection.
-    pub accepted: bool,
     pub handshake_timeout: f64,
     pub shutdown_timeout: f64,
     pub state: GilCell<State>,
@@ -145,6 +145,7 @@ impl TlsProtocol {
             buffered: is_buffered(app)?,
             face: None,
             waiter,
+            report_failure: setup.accepted,
             phase: Phase::Unwrapped,
             told: if setup.call_connection_made {
                 Told::Nothing
@@ -180,7 +181,6 @@ impl TlsProtocol {
                 ssl,
                 context: context.unbind(),
                 server_side: setup.server_side,
-                accepted: setup.accepted,
                 handshake_timeout,
                 shutdown_timeout,
                 state: GilCell::new(state),
