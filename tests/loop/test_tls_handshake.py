@@ -62,9 +62,7 @@ def test_a_server_switches_contexts_by_name(run: Runner, authority: Authority) -
     async def main() -> None:
         server, address = await listen(Echo, ssl=front)
         for name in ("two.test", "one.test", "front.test"):
-            transport, client = await connect(
-                address, ssl=authority.client(), server_hostname=name
-            )
+            transport, client = await connect(address, ssl=authority.client(), server_hostname=name)
             certificate = transport.get_extra_info("peercert")
             assert certificate["subjectAltName"] == (("DNS", name),)
             await echoed(client, name.encode())

@@ -44,7 +44,16 @@ impl RecordBoundaries {
     ///
     /// True as well once the stream has turned out not to be TLS: then only the library can tell.
     pub fn has_whole_record(&self, left: usize) -> bool {
-        left > 0 && (self.lost || self.seen - (left as u64) < self.whole_until)
+        self.whole_bytes(left) > 0
+    }
+
+    /// How many of the last `left` bytes, which a reader has not taken yet, belong to whole records.
+    pub fn whole_bytes(&self, left: usize) -> usize {
+        if self.lost {
+            return left;
+        }
+        let taken = self.seen - left as u64;
+        self.whole_until.saturating_sub(taken) as usize
     }
 
     /// Whether a reader that has taken all but the last `left` bytes stopped inside of a record.
@@ -130,6 +139,18 @@ mod tests {
             }
             assert!(!boundaries.has_whole_record(0));
         }
+    }
+
+    #[test]
+    fn an_unfinished_record_does_not_count() {
+        let mut boundaries = RecordBoundaries::default();
+        let stream = [record(10), record(20)].concat();
+        boundaries.push(&stream[..39]);
+        assert_eq!(boundaries.whole_bytes(39), 15);
+        assert_eq!(boundaries.whole_bytes(30), 6);
+        assert_eq!(boundaries.whole_bytes(24), 0);
+        boundaries.push(&stream[39..]);
+        assert_eq!(boundaries.whole_bytes(25), 25);
     }
 
     #[test]

@@ -355,8 +355,10 @@ impl TlsProtocol {
     pub(super) fn control_lower_reading(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
-        let size = this.ssl.incoming_bytes(py)?;
+        let incoming = this.ssl.incoming_bytes(py)?;
         let pause = this.state.with(py, |state| {
+            // The beginning of a record waits for its rest, which must not be held back.
+            let size = state.records.whole_bytes(incoming);
             let pause = if size >= state.read_high && !state.lower_reading_paused {
                 true
             } else if size <= state.read_low && state.lower_reading_paused {
