@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import socket
 import ssl
+import struct
 from pathlib import Path
 
 from cryptography import x509
@@ -58,6 +60,8 @@ class Peer:
                 return self.tls.read(count)
             except ssl.SSLWantReadError:
                 await self._more()
+            except ssl.SSLZeroReturnError:  # both sides have said goodbye
+                return b""
 
     async def read_exactly(self, count: int) -> bytes:
         """Just `count` decrypted bytes."""
@@ -88,6 +92,8 @@ class Peer:
 
     def abort(self) -> None:
         """Reset the connection."""
+        linger = struct.pack("ii", 1, 0)
+        self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         self.writer.transport.abort()
 
     async def _more(self) -> None:

@@ -1,0 +1,388 @@
+"""How TLS connections end: goodbyes answered and not, ends of file, aborts, servers that close."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import sys
+from typing import Any
+
+import pytest
+
+from tests.loop.support import Recorder, Runner, listen
+from tests.loop.test_tls_data import end, pattern, tls_pair
+from tests.loop.tls_peer import Peer
+
+MIB = 1 << 20
+NO_SHUTDOWN_TIMEOUT = sys.version_info < (3, 11)
+
+
+async def served_by(
+    context: ssl.SSLContext, client_tls: ssl.SSLContext, make: Any = Recorder, **options: Any
+) -> tuple[Peer, Any, asyncio.AbstractServer]:
+    """(a scripted client after its handshake, the server's protocol, the server)."""
+    made: list[Any] = []
+
+    def accept() -> Any:
+        made.append(make())
+        return made[0]
+
+    server, address = await listen(accept, ssl=context, **options)
+    peer = await Peer.connect(address, client_tls)
+    await peer.handshake()
+    await made[0].until_call("made")
+    return peer, made[0], server
+
+
+def modern(run: Runner) -> None:
+    """Skip CPython 3.10's own sslproto: it closes without waiting for the peer's goodbye."""
+    if run.name == "stock" and NO_SHUTDOWN_TIMEOUT:
+        pytest.skip("CPython 3.10's sslproto ends connections in another way")
+
+
+def test_both_sides_say_goodbye(
+    run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
+) -> None:
+    modern(run)
+
+    async def main() -> None:
+        peer, served, server = await served_by(server_tls, client_tls)
+        served.transport.write(b"last words")
+        served.transport.close()
+        assert served.transport.is_closing()
+        served.transport.close()
+        assert await peer.read_exactly(10) == b"last words"
+        assert await peer.read() == b""
+        assert served.calls == ["made"]
+        peer.say_goodbye()
+        await served.until_call("lost")
+        assert served.calls == ["made", "eof", "lost"]
+        assert served.lost_with is None
+        peer.abort()
+        server.close()
+        await server.wait_closed()
+
+    run(main())
+
+
+def test_the_peer_says_goodbye_first(
+    run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
+) -> None:
+    modern(run)
+
+    async def main() -> None:
+        peer, served, server = await served_by(server_tls, client_tls)
+        peer.write(b"data")
+        peer.say_goodbye()
+        await served.until_call("lost")
+        assert served.data == b"data"
+        assert served.calls == ["made", "data", "eof", "lost"]
+        assert served.lost_with is None
+        assert await peer.read() == b""
+        peer.abort()
+        server.close()
+        await server.wait_closed()
+
+    run(main())
+
+
+def test_a_peer_that_never_answers_goodbye(
+    run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
+) -> None:
+    if NO_SHUTDOWN_TIMEOUT:
+        pytest.skip("ssl_shutdown_timeout came with Python 3.11")
+
+    async def main() -> None:
+        peer, served, server = await served_by(server_tls, client_tls, ssl_shutdown_timeout=0.05)
+        served.transport.close()
+        await served.until_call("lost")
+        assert isinstance(served.lost_with, asyncio.TimeoutError)
+        assert str(served.lost_with) == "SSL shutdown timed out"
+        peer.abort()
+        server.close()
+        await server.wait_closed()
+
+    run(main())
+
+
+def test_an_end_of_file_without_goodbye(
+    run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
+) -> None:
+    async def main() -> None:
+        peer, served, server = await served_by(server_tls, client_tls)
+        peer.write(b"data")
+        peer.writer.write_eof()
+        await served.until_call("lost")
+        assert served.data == b"data"
+        assert served.calls == ["made", "data", "eof", "lost"]
+        assert served.lost_with is None
+        server.close()
+        await server.wait_closed()
+
+    run(main())
+
+
+def test_a_reset(run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext) -> None:
+    async def main() -> None:
+        peer, served, server = await served_by(server_tls, client_tls)
+        peer.abort()
+        await served.until_call("lost")
+        assert isinstance(served.lost_with, ConnectionResetError)
+        assert "eof" not in served.calls
+        server.close()
+        await server.wait_closed()
+
+    run(main())
+
+
+def test_a_half_closed_peer_still_gets_what_was_written(
+    run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
+) -> None:
+    data = pattern(8 * MIB)
+
+    async def main() -> None:
+        peer, served, server = await served_by(server_tls, client_tls)
+        served.transport.write(data)
+        peer.writer.write_eof()
+        assert await peer.read_exactly(len(data)) == data
+        await served.until_call("lost")
+        assert served.lost_with is None
+        peer.abort()
+        server.close()
+        await server.wait_closed()
+
+    run(main())
+
+
+def test_a_peer_that_said_goodbye_still_gets_what_was_written(
+    run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
+) -> None:
+    modern(run)
+    data = pattern(8 * MIB)
+
+    async def main() -> None:
+        peer, served, server = await served_by(server_tls, client_tls)
+        served.transport.write(data[: 4 * MIB])
+        served.transport.write(data[4 * MIB :])
+        peer.say_goodbye()
+        received = bytearray()
+        while piece := await peer.read():
+            received += piece
+        assert received == data
+        await served.until_call("lost")
+        assert served.lost_with is None
+        peer.abort()
+        server.close()
+        await server.wait_closed()
+
+    run(main())
+
+
+def test_close_sends_the_backlog_first(
+    run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
+) -> None:
+    data = pattern(16 * MIB)
+
+    async def main() -> None:
+        client, served, server = await tls_pair(server_tls, client_tls)
+        client.transport.write(data)
+        await end(client, server)
+        await served.until_call("lost")
+        assert served.data == data
+        assert served.lost_with is None
+
+    run(main())
+
+
+def test_writes_after_close_go_nowhere(
+    run: Runner,
+    server_tls: ssl.SSLContext,
+    client_tls: ssl.SSLContext,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        client, served, server = await tls_pair(server_tls, client_tls)
+        client.transport.close()
+        for _ in range(10):
+            client.transport.write(b"too late")
+        await client.until_call("lost")
+        await served.until_call("lost")
+        assert served.data == b""
+        server.close()
+        await server.wait_closed()
+
+    modern(run)
+    run(main())
+    assert "SSL connection is closed" in caplog.text
+
+
+def test_close_in_data_received(
+    run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
+) -> None:
+    class Closing(Recorder):
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self.transport.write(b"goodbye")
+            self.transport.close()
+
+    async def main() -> None:
+        client, served, server = await tls_pair(server_tls, client_tls, Closing)
+        client.transport.write(b"hello")
+        await client.until_call("lost")
+        await served.until_call("lost")
+        assert client.data == b"goodbye"
+        assert client.calls == ["made", "data", "eof", "lost"]
+        server.close()
+        await server.wait_closed()
+
+    run(main())
+
+
+@pytest.mark.parametrize("how", ["close", "abort"])
+def test_an_end_in_connection_made(
+    run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext, how: str
+) -> None:
+    class Short(Recorder):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            getattr(transport, how)()
+
+    async def main() -> None:
+        server, address = await listen(Short, ssl=server_tls)
+        loop = asyncio.get_running_loop()
+        try:
+            transport, client = await loop.create_connection(
+                Recorder, *address, ssl=client_tls, server_hostname="localhost"
+            )
+        except ConnectionError:  # the reset overtook the last flight
+            assert how == "abort"
+        else:
+            await client.until_call("lost")
+            assert transport.is_closing()
+        server.close()
+        await server.wait_closed()
+
+    modern(run)
+    run(main())
+    assert all(issubclass(error, OSError) for error in run.complaints.errors)
+    run.complaints.contexts.clear()
+
+
+def test_abort_drops_what_waits(
+    run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
+) -> None:
+    async def main() -> None:
+        client, served, server = await tls_pair(server_tls, client_tls)
+        served.transport.pause_reading()
+        client.transport.write(bytes(64 * MIB))
+        client.transport.abort()
+        await client.until_call("lost")
+        assert client.lost_with is None
+        assert client.transport.get_write_buffer_size() == 0
+        served.transport.resume_reading()
+        await served.until_call("lost")
+        assert len(served.data) < 64 * MIB
+        server.close()
+        await server.wait_closed()
+
+    modern(run)
+    run(main())
+
+
+def test_an_end_of_file_waits_for_a_paused_reader(
+    run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
+) -> None:
+    modern(run)
+
+    async def main() -> None:
+        peer, served, server = await served_by(server_tls, client_tls)
+        served.transport.pause_reading()
+        peer.write(b"data")
+        peer.writer.write_eof()
+        await asyncio.sleep(0.05)
+        assert served.calls == ["made"]
+        served.transport.resume_reading()
+        await served.until_call("lost")
+        assert served.calls == ["made", "data", "eof", "lost"]
+        server.close()
+        await server.wait_closed()
+
+    run(main())
+
+
+def test_close_of_a_paused_reader_after_the_end_of_file(
+    run_ours: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
+) -> None:
+    # Stock asyncio forgets such a connection.
+    async def main() -> None:
+        peer, served, server = await served_by(server_tls, client_tls)
+        served.transport.pause_reading()
+        peer.writer.write_eof()
+        await asyncio.sleep(0.05)
+        served.transport.close()
+        await served.until_call("lost")
+        server.close()
+        await server.wait_closed()
+
+    run_ours(main())
+
+
+def test_a_record_that_was_tampered_with(
+    run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
+) -> None:
+    modern(run)
+
+    async def main() -> None:
+        peer, served, server = await served_by(server_tls, client_tls)
+        peer.tls.write(b"good")
+        peer.flush()
+        peer.tls.write(b"bad")
+        record = bytearray(peer.outgoing.read())
+        record[-1] ^= 1
+        peer.writer.write(record)
+        await served.until_call("lost")
+        assert isinstance(served.lost_with, ssl.SSLError)
+        if run.ours:  # nothing that was received intact is lost, and the peer hears why
+            assert served.data == b"good"
+            with pytest.raises(ssl.SSLError, match="(?i)bad.record.mac"):
+                await peer.read()
+        peer.abort()
+        server.close()
+        await server.wait_closed()
+
+    run(main())
+
+
+def test_eof_received_cannot_keep_tls_open(
+    run: Runner,
+    server_tls: ssl.SSLContext,
+    client_tls: ssl.SSLContext,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Keeping(Recorder):
+        def __init__(self) -> None:
+            super().__init__()
+            self.eof_answer = True
+
+    async def main() -> None:
+        client, served, server = await tls_pair(server_tls, client_tls, Keeping)
+        await end(client, server)
+        await served.until_call("lost")
+
+    modern(run)
+    run(main())
+    assert "returning true from eof_received() has no effect when using ssl" in caplog.text
+
+
+def test_a_loop_that_closes_under_open_connections(
+    run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
+) -> None:
+    async def main() -> Any:
+        client, served, server = await tls_pair(server_tls, client_tls)
+        client.transport.write(bytes(100_000))
+        server.close()
+        return client, served
+
+    client, served = run(main())
+    for protocol in (client, served):
+        assert protocol.transport.get_extra_info("cipher")
