@@ -1,0 +1,176 @@
+"""What TLS connections leave behind: nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import ssl
+import weakref
+
+import pytest
+
+from tests.loop.support import (
+    Echo,
+    Recorder,
+    Runner,
+    collect,
+    connected_pair,
+    listen,
+    open_descriptors,
+    resident_bytes,
+)
+
+
+class Once(asyncio.Protocol):
+    """Sends a byte, and closes when it has one back."""
+
+    def __init__(self, done: asyncio.Future[None]) -> None:
+        self.done = done
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport: asyncio.Transport = transport  # type: ignore[assignment]
+        self.transport.write(b"x")
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.close()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self.done.set_result(None)
+
+
+async def handshakes(
+    count: int, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext, at_once: int = 10
+) -> None:
+    """Connects, echoes a byte and closes, `count` times."""
+    loop = asyncio.get_running_loop()
+    server, address = await listen(Echo, ssl=server_tls)
+
+    async def one() -> None:
+        done = loop.create_future()
+        await loop.create_connection(
+            lambda: Once(done), *address, ssl=client_tls, server_hostname="localhost"
+        )
+        await done
+
+    for _ in range(count // at_once):
+        await asyncio.gather(*(one() for _ in range(at_once)))
+    server.close()
+    await server.wait_closed()
+
+
+def test_handshakes_leave_no_memory_and_no_descriptor(
+    run_ours: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
+) -> None:
+    async def main() -> None:
+        await handshakes(500, server_tls, client_tls)
+        collect()
+        memory, descriptors = resident_bytes(), open_descriptors()
+        await handshakes(1000, server_tls, client_tls)
+        collect()
+        # A leaked connection costs OpenSSL's 20 KiB and more.
+        assert resident_bytes() - memory < 2 << 20
+        assert open_descriptors() <= descriptors
+
+    run_ours(main(), timeout=120)
+
+
+def test_connections_are_freed_without_the_collector(
+    run_ours: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
+) -> None:
+    ended: list[weakref.ref[object]] = []
+
+    class Watched(Recorder):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            ended.extend(weakref.ref(one) for one in (self, transport, transport._ssl_protocol))  # type: ignore[attr-defined]
+
+    async def talk(address: tuple[str, int]) -> None:
+        loop = asyncio.get_running_loop()
+        transport, client = await loop.create_connection(
+            Watched, *address, ssl=client_tls, server_hostname="localhost"
+        )
+        transport.write(b"data")
+        await client.until(lambda: client.data == b"data")
+        transport.close()
+        await client.until_call("lost")
+        # A protocol that keeps its transport makes no cycle with what is freed here.
+        del client.transport
+
+    class Served(Watched):
+        def data_received(self, data: bytes) -> None:
+            self.transport.write(data)
+
+        def connection_lost(self, exc: BaseException | None) -> None:
+            super().connection_lost(exc)
+            del self.transport
+
+    async def main() -> None:
+        server, address = await listen(Served, ssl=server_tls)
+        gc.collect()
+        gc.disable()
+        try:
+            await talk(address)
+            server.close()
+            await server.wait_closed()
+            await asyncio.sleep(0.02)
+            assert len(ended) == 6
+            assert [one() for one in ended] == [None] * 6
+        finally:
+            gc.enable()
+
+    run_ours(main())
+
+
+def test_failed_handshakes_are_freed_without_the_collector(
+    run_ours: Runner, client_tls: ssl.SSLContext
+) -> None:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    watched = weakref.ref(context)
+
+    async def fail(context: ssl.SSLContext) -> None:
+        loop = asyncio.get_running_loop()
+        one, other = connected_pair()
+        connecting = asyncio.ensure_future(
+            loop.create_connection(Recorder, sock=one, ssl=context, server_hostname="localhost")
+        )
+        await asyncio.sleep(0.01)
+        other.close()
+        with pytest.raises(ConnectionError) as caught:
+            await connecting
+        # The traceback of a failure holds what its frames held.
+        caught.value.__traceback__ = None
+        del caught
+
+    async def main() -> None:
+        nonlocal context
+        gc.collect()
+        gc.disable()
+        try:
+            await fail(context)
+            del context
+            await asyncio.sleep(0.02)
+            assert watched() is None
+        finally:
+            gc.enable()
+
+    run_ours(main())
+
+
+def test_an_abandoned_transport_warns(
+    run_ours: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
+) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        server, address = await listen(Echo, ssl=server_tls)
+        await loop.create_connection(
+            Recorder, *address, ssl=client_tls, server_hostname="localhost"
+        )
+        server.close()
+
+    def abandon() -> None:
+        run_ours(main())
+        collect()
+
+    with pytest.warns(ResourceWarning, match="unclosed transport"):
+        abandon()
