@@ -115,7 +115,20 @@ def _policy_class() -> type[Any]:
             """asyncio's default policy, with :class:`UringEventLoop` as the loop it makes."""
 
             _loop_factory = UringEventLoop
+            # A child watcher that get_child_watcher() made by itself: our loops await their children
+            # without it, and use one that set_child_watcher() was given. Gone in 3.14.
+            _watcher_is_default = False
 
+            def _init_watcher(self) -> None:
+                super()._init_watcher()
+                self._watcher_is_default = True
+
+            def set_child_watcher(self, watcher: Any) -> None:
+                self._watcher_is_default = False
+                super().set_child_watcher(watcher)
+
+        if sys.version_info >= (3, 14):
+            del EventLoopPolicy._init_watcher, EventLoopPolicy.set_child_watcher
         EventLoopPolicy.__module__ = "uringcore"
         EventLoopPolicy.__qualname__ = "EventLoopPolicy"
         _policy = EventLoopPolicy

@@ -42,6 +42,7 @@ __all__ = [
     "QuicEndpoint",
     "QuicEvent",
     "QuicServerSetup",
+    "Spawn",
     "StopSendingReceived",
     "StreamAbandoned",
     "StreamDataReceived",
@@ -103,6 +104,24 @@ class Handle:
     def cancel(self) -> None: ...
     def cancelled(self) -> bool: ...
     def get_context(self) -> contextvars.Context | None: ...
+
+@final
+class Spawn:
+    def __new__(
+        cls,
+        executables: list[bytes],
+        args: list[bytes],
+        env: list[bytes] | None,
+        cwd: bytes | None,
+        stdio: list[int],
+        pass_fds: list[int],
+        umask: int,
+        restore_signals: bool,
+        start_new_session: bool,
+        process_group: int,
+    ) -> Spawn: ...
+    def start(self) -> int: ...
+    def finish(self) -> tuple[int, int, tuple[str, int] | None]: ...
 
 @disjoint_base
 class LoopCore:

@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from . import _uringcore
+from ._processes import ProcessMixin
 from ._tls import TlsTransports
 
 if TYPE_CHECKING:
@@ -68,7 +69,12 @@ class _NoSelector(selectors.BaseSelector):
         return {}
 
 
-class UringEventLoop(TlsTransports, _uringcore.LoopCore, asyncio.SelectorEventLoop):  # type: ignore[misc]
+class UringEventLoop(  # type: ignore[misc]
+    TlsTransports,
+    ProcessMixin,
+    _uringcore.LoopCore,
+    asyncio.SelectorEventLoop,
+):
     """An asyncio event loop on io_uring, or on epoll where io_uring is not to be had.
 
     Args:
@@ -99,6 +105,7 @@ class UringEventLoop(TlsTransports, _uringcore.LoopCore, asyncio.SelectorEventLo
     def __init__(self, backend: str | None = None) -> None:
         # Bound at import: `asyncio.SelectorEventLoop` may be this very class by now.
         _StockLoop.__init__(self, _NoSelector())
+        self._prepare_children()
         if self._fallback_reason is not None:
             logger.info("io_uring is not available, using epoll: %s", self._fallback_reason)
         else:

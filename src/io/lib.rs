@@ -11,6 +11,7 @@
 //! | `op` | the operation slab: identifiers, generations, what the kernel may touch |
 //! | `completion` | what comes back |
 //! | `waker`, `fork` | wake from another thread; notice that we are a forked child |
+//! | `spawn` | starting a child process from any thread |
 //! | `uring/`, `epoll/` | the two backends |
 //! | `common` | what they share: how operations end |
 //! | `driver` | the public face that dispatches to one of them |
@@ -32,6 +33,7 @@ pub mod net;
 mod op;
 mod pool;
 mod setup_error;
+pub mod spawn;
 mod uring;
 mod waker;
 

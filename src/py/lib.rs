@@ -14,6 +14,7 @@
 //! | `datagram` | the datagram transport |
 //! | `ops` | operations that a Python future waits for |
 //! | `tls` | TLS over any transport, through `ssl.SSLObject` |
+//! | `spawn` | a child process on its way |
 //! | `quic_*`, `h3` | QUIC and HTTP/3 objects |
 //! | `file`, `file/` | file operations that a Python future waits for, and those that need not wait |
 //! | `devcert` | short-lived certificates for development |
@@ -47,6 +48,7 @@ mod lend;
 mod loop_core;
 mod ops;
 mod quic;
+mod spawn;
 mod stream;
 mod timers;
 mod tls;
@@ -70,6 +72,7 @@ fn _uringcore(m: &Bound<'_, PyModule>) -> PyResult<()> {
     ops::register(m)?;
     m.add_class::<tls::TlsProtocol>()?;
     m.add_class::<tls::TlsTransport>()?;
+    m.add_class::<spawn::Spawn>()?;
     quic::register(m)?;
     h3::register(m)?;
     devcert::register(m)?;

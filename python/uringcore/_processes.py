@@ -1,0 +1,448 @@
+"""Child processes: started on a thread that holds nobody up, awaited through a pidfd on the ring.
+
+asyncio's subprocess transport, its protocols and its pipes stay as they are; two things are ours. The
+child is made by :class:`uringcore._uringcore.Spawn` off the loop's thread and without the interpreter
+lock, where CPython's ``fork_exec`` keeps both until the program runs. And its end is told by a poll on
+its pidfd, in any thread and without a signal handler, also on the versions (3.10, 3.11) whose default
+is a thread for each child.
+
+CPython's own way is kept where ours cannot do what was asked for: code of the caller's in the child
+(``preexec_fn``), another user or group, descriptors inherited at large (``close_fds=False``), a
+``subprocess.Popen`` that somebody replaced, and a child watcher that the program has set.
+
+Not here: the pipes' transports, and what a child process is given (``src/io/spawn.rs``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import inspect
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from asyncio import unix_events
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from . import _uringcore
+
+__all__ = ["ProcessMixin"]
+
+_asyncio_logger = logging.getLogger("asyncio")
+
+_Popen = subprocess.Popen
+_UnixSubprocessTransport: Any = unix_events._UnixSubprocessTransport  # type: ignore[attr-defined]
+
+# What subprocess.Popen hands to _execute_child by position, whatever the version's order.
+_PARAMETERS = tuple(inspect.signature(_Popen._execute_child).parameters)[1:]  # type: ignore[attr-defined]
+# fmt: off
+_KNOWN_PARAMETERS = frozenset((
+    "args", "executable", "preexec_fn", "close_fds", "pass_fds", "cwd", "env", "startupinfo",
+    "creationflags", "shell", "p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite",
+    "restore_signals", "gid", "gids", "uid", "umask", "start_new_session", "process_group",
+))
+# fmt: on
+_KNOWS_POPEN = _KNOWN_PARAMETERS - {"process_group"} <= set(_PARAMETERS) <= _KNOWN_PARAMETERS
+_ORIGINALS = (_Popen.__init__, _Popen._execute_child)  # type: ignore[attr-defined]
+
+# More would only wait for each other in the kernel; each is a thread for a millisecond.
+_SPAWNS_AT_ONCE_MAX = 8
+# The exit status that asyncio reports for a child that somebody else has waited for.
+_UNKNOWN_STATUS = 255
+
+
+class _PendingPopen(_Popen):  # type: ignore[type-arg]
+    """A Popen whose child does not exist yet: `spawn` makes it.
+
+    It becomes a plain ``subprocess.Popen`` when the child runs.
+    """
+
+    spawn: _uringcore.Spawn
+    _close_pipe_fds: Callable[..., None]
+    _child_created: bool
+
+    def _execute_child(self, *values: Any) -> None:
+        """CPython's method up to the fork, with its checks and its order."""
+        given = dict(zip(_PARAMETERS, values, strict=True))
+        args, executable = _command(given["args"], given["executable"], given["shell"])
+        sys.audit("subprocess.Popen", executable, args, given["cwd"], given["env"])
+        pass_fds = sorted({int(fd) for fd in given["pass_fds"]})
+        if pass_fds and pass_fds[0] < 0:
+            raise ValueError("bad value(s) in fds_to_keep")
+        cwd = given["cwd"]
+        self.spawn = _uringcore.Spawn(
+            _candidates(executable, given["env"]),
+            [os.fsencode(one) for one in args],
+            _environment(given["env"]),
+            None if cwd is None else os.fsencode(cwd),
+            [given["p2cread"], given["c2pwrite"], given["errwrite"]],
+            pass_fds,
+            given["umask"],
+            bool(given["restore_signals"]),
+            bool(given["start_new_session"]),
+            given.get("process_group", -1),
+        )
+        self._failure_names = {"chdir": cwd, "exec": executable}
+        # The child's ends live on as duplicates.
+        pipe_ends = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+        self._close_pipe_fds(*(given[name] for name in pipe_ends))
+
+    def started(self, pid: int) -> None:
+        """The child runs."""
+        self.pid = pid
+        self._child_created = True
+        self.forget_spawn()
+        self.__class__ = _Popen  # type: ignore[assignment]
+
+    def failed(self, stage: str, errno: int) -> OSError:
+        """The error that CPython raises for this failure."""
+        name = self._failure_names.get(stage)
+        _close_pipes(self)
+        if name is None:
+            return OSError(errno, os.strerror(errno))
+        return OSError(errno, os.strerror(errno), name)
+
+    def forget_spawn(self) -> None:
+        """Let go of what only the start needed."""
+        del self.spawn, self._failure_names
+
+
+class _SubprocessTransport(_UnixSubprocessTransport):  # type: ignore[misc]
+    """asyncio's transport over a process that may run already."""
+
+    def _start(self, *args: Any, process: Any = None, **kwargs: Any) -> None:
+        if process is None:
+            super()._start(*args, **kwargs)
+        else:
+            self._proc = process
+
+
+class _Start:
+    """One child between the request and its first instruction.
+
+    Callbacks carry it, not the coroutine that waits for it: whether that is cancelled, closed or never
+    resumed, the child is either handed over or killed and waited for.
+    """
+
+    def __init__(self, loop: ProcessMixin, process: _PendingPopen) -> None:
+        self._loop = loop
+        self._process = process
+        self._fd = -1
+        self._begun = False
+        self._unwanted = False
+        self.done: asyncio.Future[tuple[int, int]] = loop.create_future()
+        self._gone: asyncio.Future[None] = loop.create_future()
+
+    @property
+    def unwanted(self) -> bool:
+        """Whether nobody waits for the child any more."""
+        return self._unwanted or self.done.cancelled()
+
+    def begin(self) -> None:
+        """Start the thread."""
+        try:
+            self._fd = self._process.spawn.start()
+        except BaseException:
+            self._end_without_child()
+            raise
+        self._begun = True
+        self._loop._add_reader(self._fd, self._finished)
+
+    async def abandon(self) -> None:
+        """Give the child up and wait until it has gone."""
+        self.discard()
+        await self._gone
+
+    def discard(self) -> None:
+        """Nobody wants the child: it never starts, or is killed as soon as it exists."""
+        self._unwanted = True
+        if not self._begun:
+            self._end_without_child()
+        elif self.done.done() and not self.done.cancelled() and self.done.exception() is None:
+            self._kill(*self.done.result())  # it was handed over, and nobody took it
+        # Else _finished() sees it; if the loop is closed before that, the end of `Spawn` kills.
+
+    def _finished(self) -> None:
+        self._loop._remove_reader(self._fd)
+        self._loop._start_next_child()
+        pid, pidfd, failure = self._process.spawn.finish()
+        if failure is not None:
+            error = self._process.failed(*failure)
+            if not self.unwanted:
+                self.done.set_exception(error)
+            self._end_without_child()
+            return
+        self._process.started(pid)
+        if self.unwanted:
+            self._kill(pid, pidfd)
+        else:
+            self.done.set_result((pid, pidfd))
+
+    def _kill(self, pid: int, pidfd: int) -> None:
+        _close_pipes(self._process)
+        os.kill(pid, signal.SIGKILL)
+        if not self._loop.is_closed():
+            self._loop._await_child(pid, pidfd, self._killed)
+            return
+        if pidfd >= 0:
+            os.close(pidfd)
+        self._process.returncode = _reap(pid)
+
+    def _killed(self, pid: int, status: int | None) -> None:
+        self._process.returncode = _UNKNOWN_STATUS if status is None else status
+        self._tell_gone()
+
+    def _end_without_child(self) -> None:
+        _close_pipes(self._process)
+        self._tell_gone()
+
+    def _tell_gone(self) -> None:
+        if not self._gone.done() and not self._loop.is_closed():
+            self._gone.set_result(None)
+
+
+class ProcessMixin:
+    """``subprocess_exec`` and ``subprocess_shell``, from the point where asyncio makes the process."""
+
+    if TYPE_CHECKING:
+        _add_reader: Callable[..., Any]
+        _remove_reader: Callable[..., Any]
+        _child_watcher_callback: Callable[..., None]
+        call_soon: Callable[..., Any]
+        call_soon_threadsafe: Callable[..., Any]
+        create_future: Callable[[], asyncio.Future[Any]]
+        is_closed: Callable[[], bool]
+        is_running: Callable[[], bool]
+
+    def _prepare_children(self) -> None:
+        self._children_starting = 0
+        self._children_waiting: collections.deque[_Start] = collections.deque()
+        self._pidfds: set[int] = set()
+
+    def close(self) -> None:
+        """Close the loop. Its children run on, as they do when an asyncio loop is closed."""
+        if not self.is_running() and not self.is_closed():
+            while self._pidfds:
+                pidfd = self._pidfds.pop()
+                self._remove_reader(pidfd)
+                os.close(pidfd)
+        super().close()  # type: ignore[misc]
+
+    async def _make_subprocess_transport(
+        self,
+        protocol: asyncio.SubprocessProtocol,
+        args: Any,
+        shell: bool,
+        stdin: Any,
+        stdout: Any,
+        stderr: Any,
+        bufsize: int,
+        extra: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        streams = (stdin, stdout, stderr)
+        if _has_watcher_of_its_own():
+            base: Any = super()
+            return await base._make_subprocess_transport(
+                protocol, args, shell, *streams, bufsize, extra, **kwargs
+            )
+        pidfd = -1
+        if _can_spawn_aside(kwargs):
+            process = _PendingPopen(
+                args,
+                shell=shell,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                universal_newlines=False,
+                bufsize=bufsize,
+                **kwargs,
+            )
+            _, pidfd = await self._start_child(process)
+            kwargs = {"process": process}
+        waiter = self.create_future()
+        transport = _SubprocessTransport(
+            self, protocol, args, shell, *streams, bufsize, waiter=waiter, extra=extra, **kwargs
+        )
+        self._await_child(transport.get_pid(), pidfd, self._child_ended, transport)
+        try:
+            await waiter
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException:
+            transport.close()
+            await transport._wait()
+            raise
+        return transport
+
+    async def _start_child(self, process: _PendingPopen) -> tuple[int, int]:
+        """`(pid, pidfd)` of a new child; no child is left when this raises."""
+        start = _Start(self, process)
+        if self._children_starting < _SPAWNS_AT_ONCE_MAX:
+            start.begin()
+            self._children_starting += 1
+        else:
+            self._children_waiting.append(start)
+        try:
+            return await start.done
+        except asyncio.CancelledError:
+            await start.abandon()
+            raise
+        except GeneratorExit:  # the coroutine is closed: it cannot wait, but callbacks go on
+            start.discard()
+            raise
+
+    def _start_next_child(self) -> None:
+        self._children_starting -= 1
+        while self._children_waiting and self._children_starting < _SPAWNS_AT_ONCE_MAX:
+            start = self._children_waiting.popleft()
+            if start.unwanted:
+                start.discard()
+                continue
+            try:
+                start.begin()
+            except OSError as error:
+                start.done.set_exception(error)
+            else:
+                self._children_starting += 1
+
+    def _await_child(self, pid: int, pidfd: int, ended: Callable[..., None], *args: Any) -> None:
+        """Call ``ended(pid, status, *args)`` on the loop once the child has ended.
+
+        `status` is None where somebody else has waited for the child already.
+        """
+        if pidfd < 0:
+            try:
+                pidfd = os.pidfd_open(pid)
+            except ProcessLookupError:
+                self.call_soon(ended, pid, _reap(pid), *args)
+                return
+            except OSError:  # an old kernel, or a filter that does not know the call
+                thread = threading.Thread(
+                    target=self._await_child_in_thread,
+                    args=(pid, ended, args),
+                    name=f"uringcore-waitpid-{pid}",
+                    daemon=True,
+                )
+                thread.start()
+                return
+        self._pidfds.add(pidfd)
+        self._add_reader(pidfd, self._child_readable, pid, pidfd, ended, args)
+
+    def _child_readable(self, pid: int, pidfd: int, ended: Callable[..., None], args: Any) -> None:
+        self._remove_reader(pidfd)
+        self._pidfds.discard(pidfd)
+        status = _reap(pid)
+        os.close(pidfd)
+        ended(pid, status, *args)
+
+    def _await_child_in_thread(self, pid: int, ended: Callable[..., None], args: Any) -> None:
+        status = _reap(pid)
+        if self.is_closed():
+            _asyncio_logger.warning("Loop %r that handles pid %r is closed", self, pid)
+        else:
+            self.call_soon_threadsafe(ended, pid, status, *args)
+
+    def _child_ended(self, pid: int, status: int | None, transport: Any) -> None:
+        if status is None:
+            # Popen.poll() of the program's own, or of transport.close(), was faster and knows.
+            process = transport._proc
+            status = None if process is None else process.returncode
+        if status is None:
+            _asyncio_logger.warning(
+                "child process pid %d exit status already read:  will report returncode 255", pid
+            )
+            status = _UNKNOWN_STATUS
+        self._child_watcher_callback(pid, status, transport)
+
+
+def _has_watcher_of_its_own() -> bool:
+    """Whether the program has set a child watcher, which then is used as on asyncio's own loop."""
+    if sys.version_info >= (3, 14):
+        return False
+    policy: Any = asyncio.get_event_loop_policy()
+    default: Any = unix_events._UnixDefaultEventLoopPolicy
+    if isinstance(policy, default) and type(policy).get_child_watcher is default.get_child_watcher:
+        watcher = policy._watcher
+        if watcher is None or getattr(policy, "_watcher_is_default", False):
+            return False
+        # What 3.12 makes by itself works just as ours does.
+        return not (sys.version_info >= (3, 12) and type(watcher) is asyncio.PidfdChildWatcher)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            return policy.get_child_watcher() is not None
+        except NotImplementedError:
+            return False
+
+
+def _can_spawn_aside(options: dict[str, Any]) -> bool:
+    """Whether the child can be made by `Spawn`, with everything that the options ask for."""
+    return (
+        _KNOWS_POPEN
+        and subprocess.Popen is _Popen
+        and (_Popen.__init__, _Popen._execute_child) == _ORIGINALS  # type: ignore[attr-defined]
+        # The documented switch against vfork.
+        and getattr(subprocess, "_USE_VFORK", True)
+        and options.get("preexec_fn") is None
+        and bool(options.get("close_fds", True))
+        and all(options.get(name) is None for name in ("user", "group", "extra_groups"))
+    )
+
+
+def _command(args: Any, executable: Any, shell: bool) -> tuple[list[Any], Any]:
+    """``argv`` and the program, by the rules of ``subprocess.Popen``."""
+    if isinstance(args, (str, bytes)):
+        args = [args]
+    elif isinstance(args, os.PathLike):
+        if shell:
+            raise TypeError("path-like args is not allowed when shell is true")
+        args = [args]
+    else:
+        args = list(args)
+    if shell:
+        args = ["/bin/sh", "-c", *args]
+        if executable:
+            args[0] = executable
+    return args, args[0] if executable is None else executable
+
+
+def _candidates(executable: Any, env: Any) -> list[bytes]:
+    """The paths to try, as ``os.execvpe`` does."""
+    path = os.fsencode(executable)
+    if os.path.dirname(path):
+        return [path]
+    return [os.path.join(os.fsencode(folder), path) for folder in os.get_exec_path(env)]
+
+
+def _environment(env: Any) -> list[bytes] | None:
+    if env is None:
+        return None
+    entries = []
+    for name, value in env.items():
+        encoded = os.fsencode(name)
+        if b"=" in encoded:
+            raise ValueError("illegal environment variable name")
+        entries.append(encoded + b"=" + os.fsencode(value))
+    return entries
+
+
+def _close_pipes(process: subprocess.Popen[Any]) -> None:
+    """Give up the parent's ends."""
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
+
+
+def _reap(pid: int) -> int | None:
+    """The exit code of a child that has ended, negative for a signal; None if it was reaped before."""
+    try:
+        _, status = os.waitpid(pid, 0)
+    except ChildProcessError:
+        return None
+    return os.waitstatus_to_exitcode(status)

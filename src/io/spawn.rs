@@ -1,0 +1,363 @@
+//! Starting a child process without copying this one and without holding it up.
+//!
+//! The child is cloned as `vfork` does it: it borrows the parent's memory, on a stack of its own, until
+//! it executes its program, and only the *calling thread* waits for that. A process of any size starts
+//! children equally fast, and a host that calls [`Command::spawn`] on a thread of its own goes on
+//! meanwhile. What the child does before its program runs follows CPython's `_posixsubprocess`, so that
+//! the same options mean the same.
+//!
+//! Not here: changing user or group (with borrowed memory that would hand secrets to another user), code
+//! of the caller's between clone and exec, who waits for the child's end.
+
+use std::cell::Cell;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+use crate::completion::Errno;
+use crate::memory::Mapping;
+
+/// A program to run and everything about the process that runs it.
+pub struct Command {
+    /// Tried in order until one can be executed, as `execvp` walks `PATH`.
+    pub executables: Vec<CString>,
+    /// `argv`, the program's own name first.
+    pub arguments: Vec<CString>,
+    /// `NAME=value`.
+    pub environment: Vec<CString>,
+    /// `None`: the parent's.
+    pub directory: Option<CString>,
+    /// What becomes the child's descriptors 0, 1 and 2; `None` inherits the parent's.
+    pub stdio: [Option<ChildFd>; 3],
+    /// Descriptors that the child has under these numbers; all others above 2 are closed.
+    pub passed: Vec<(RawFd, ChildFd)>,
+    pub umask: Option<u32>,
+    /// Gives the child the default action for the signals that Python ignores.
+    pub restore_signals: bool,
+    pub new_session: bool,
+    pub process_group: Option<i32>,
+    /// The signals that the child starts with blocked.
+    pub signal_mask: SignalMask,
+}
+
+/// A private duplicate of a descriptor, out of the way of the numbers 0 to 2: what its owner does to the
+/// original before the child exists does not matter any more.
+pub struct ChildFd(OwnedFd);
+
+impl ChildFd {
+    /// Duplicates `fd`; `EBADF` when it is not open.
+    pub fn duplicate(fd: RawFd) -> io::Result<ChildFd> {
+        if fd < 0 {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        }
+        // SAFETY: the descriptor is only looked at by fcntl, which answers EBADF if it is closed.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+        // The standard library duplicates close-on-exec and above the standard streams.
+        Ok(ChildFd(borrowed.try_clone_to_owned()?))
+    }
+}
+
+/// A thread's set of blocked signals.
+#[derive(Clone, Copy)]
+pub struct SignalMask(libc::sigset_t);
+
+impl SignalMask {
+    /// The calling thread's.
+    pub fn current() -> SignalMask {
+        let mut mask = MaybeUninit::uninit();
+        // SAFETY: without a new set the call only writes the current one to `mask`.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), mask.as_mut_ptr());
+            SignalMask(mask.assume_init())
+        }
+    }
+
+    /// Blocks every signal in the calling thread; returns what was blocked before.
+    fn block_all() -> SignalMask {
+        let mut all = MaybeUninit::uninit();
+        let mut before = MaybeUninit::uninit();
+        // SAFETY: sigfillset writes `all` before pthread_sigmask reads it, which writes `before`.
+        unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+            SignalMask(before.assume_init())
+        }
+    }
+
+    fn set(&self) {
+        // SAFETY: reads an initialised set.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, ptr::null_mut()) };
+    }
+}
+
+/// A running child, not reaped.
+#[derive(Debug)]
+pub struct Child {
+    pub pid: i32,
+    /// Readable when the child has ended. `None` on kernels before 5.2.
+    pub pidfd: Option<OwnedFd>,
+}
+
+impl Child {
+    /// Kills the child and waits for its end.
+    pub fn kill_and_reap(self) {
+        // SAFETY: the child was not reaped, so the number is still its own.
+        unsafe { libc::kill(self.pid, libc::SIGKILL) };
+        reap(self.pid);
+    }
+}
+
+/// What the child was doing when it failed.
+#[derive(Copy, Clone, Eq, PartialEq, Debug)]
+pub enum Stage {
+    /// Making the process, or giving it what was asked for.
+    SetUp,
+    /// Changing to [`Command::directory`].
+    ChangeDirectory,
+    Execute,
+}
+
+/// Why there is no child.
+#[derive(Copy, Clone, Eq, PartialEq, Debug)]
+pub struct SpawnError {
+    pub stage: Stage,
+    pub errno: Errno,
+}
+
+impl SpawnError {
+    fn last(stage: Stage) -> SpawnError {
+        SpawnError {
+            stage,
+            errno: Errno::last(),
+        }
+    }
+}
+
+impl Command {
+    /// Starts the child. The calling thread returns when the child's program runs, or could not.
+    pub fn spawn(&self) -> Result<Child, SpawnError> {
+        let stack = Mapping::new(STACK_BYTES).map_err(|error| SpawnError {
+            stage: Stage::SetUp,
+            errno: Errno(error.raw_os_error().unwrap_or(libc::ENOMEM)),
+        })?;
+        let mut keep: Vec<RawFd> = self.passed.iter().map(|(number, _)| *number).collect();
+        keep.sort_unstable();
+        let plan = Plan {
+            command: self,
+            executables: self.executables.iter().map(|path| path.as_ptr()).collect(),
+            arguments: null_terminated(&self.arguments),
+            environment: null_terminated(&self.environment),
+            keep,
+            descriptors_max: descriptors_max(),
+            failure: Cell::new(None),
+        };
+        let mut pidfd: c_int = -1;
+        // A handler that ran in the child would run on the parent's memory.
+        let mask = SignalMask::block_all();
+        // SAFETY: the child runs `run_child` on `stack`, whose top is aligned to a page, and the parent's
+        // thread is suspended (CLONE_VFORK) until the child has executed or exited, so `plan`, `stack`
+        // and `pidfd` outlive every use. `run_child` only makes system calls: it takes no lock that
+        // another thread may hold and it never returns.
+        let pid = unsafe {
+            let top = stack.base().add(STACK_BYTES).cast::<c_void>();
+            libc::clone(
+                run_child,
+                top,
+                libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD,
+                ptr::from_ref(&plan).cast_mut().cast::<c_void>(),
+                &raw mut pidfd,
+            )
+        };
+        let failed_to_clone = (pid < 0).then(|| SpawnError::last(Stage::SetUp));
+        mask.set();
+        if let Some(error) = failed_to_clone {
+            return Err(error);
+        }
+        // SAFETY: the kernel made the descriptor for this call; nobody else owns it.
+        let pidfd = (pidfd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(pidfd) });
+        match plan.failure.get() {
+            None => Ok(Child { pid, pidfd }),
+            Some(error) => {
+                reap(pid);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Everything that the child needs, made before it exists: it must not allocate.
+struct Plan<'a> {
+    command: &'a Command,
+    executables: Vec<*const c_char>,
+    arguments: Vec<*const c_char>,
+    environment: Vec<*const c_char>,
+    /// The numbers of the passed descriptors, ascending.
+    keep: Vec<RawFd>,
+    descriptors_max: RawFd,
+    /// Written by the child before it exits, read by the parent afterwards.
+    failure: Cell<Option<SpawnError>>,
+}
+
+fn null_terminated(strings: &[CString]) -> Vec<*const c_char> {
+    strings
+        .iter()
+        .map(|string| string.as_ptr())
+        .chain([ptr::null()])
+        .collect()
+}
+
+extern "C" fn run_child(plan: *mut c_void) -> c_int {
+    // SAFETY: the parent passed a pointer to its plan and is suspended while this child uses it.
+    let plan = unsafe { &*plan.cast::<Plan<'_>>() };
+    let error = match plan.prepare() {
+        Ok(()) => plan.execute(),
+        Err(error) => error,
+    };
+    plan.failure.set(Some(error));
+    // SAFETY: ends the child without running the parent's exit handlers.
+    unsafe { libc::_exit(255) }
+}
+
+/// The child's side. Only async-signal-safe calls: other threads were stopped nowhere in particular.
+impl Plan<'_> {
+    fn prepare(&self) -> Result<(), SpawnError> {
+        let command = self.command;
+        for (number, fd) in &command.passed {
+            duplicate_to(fd, *number)?;
+        }
+        for (number, fd) in (0..).zip(&command.stdio) {
+            if let Some(fd) = fd {
+                duplicate_to(fd, number)?;
+            }
+        }
+        if let Some(directory) = &command.directory {
+            change_directory(directory)?;
+        }
+        if let Some(mask) = command.umask {
+            // SAFETY: sets a number of this process.
+            unsafe { libc::umask(mask as libc::mode_t) };
+        }
+        if command.restore_signals {
+            for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
+                // SAFETY: the default action needs no handler.
+                unsafe { libc::signal(signal, libc::SIG_DFL) };
+            }
+        }
+        reset_handlers();
+        if command.new_session {
+            // SAFETY: no memory is involved.
+            check(unsafe { libc::setsid() })?;
+        }
+        if let Some(group) = command.process_group {
+            // SAFETY: no memory is involved.
+            check(unsafe { libc::setpgid(0, group) })?;
+        }
+        self.close_others();
+        Ok(())
+    }
+
+    /// Closes everything above the standard streams that is not passed on.
+    fn close_others(&self) {
+        let mut first = 3;
+        for &keep in self.keep.iter().filter(|&&number| number >= 3) {
+            close_from_to(first, keep - 1, self.descriptors_max);
+            first = keep + 1;
+        }
+        close_from_to(first, RawFd::MAX, self.descriptors_max);
+    }
+
+    /// Returns only if no program could be executed: with the first error that says more than that a
+    /// file is not there.
+    fn execute(&self) -> SpawnError {
+        self.command.signal_mask.set();
+        let mut telling = None;
+        let mut last = Errno(libc::ENOENT);
+        for &path in &self.executables {
+            // SAFETY: `path` and both lists are NUL-terminated strings and NULL-terminated lists that
+            // live in the suspended parent.
+            unsafe { libc::execve(path, self.arguments.as_ptr(), self.environment.as_ptr()) };
+            last = Errno::last();
+            if !matches!(last.0, libc::ENOENT | libc::ENOTDIR) {
+                telling = telling.or(Some(last));
+            }
+        }
+        SpawnError {
+            stage: Stage::Execute,
+            errno: telling.unwrap_or(last),
+        }
+    }
+}
+
+fn duplicate_to(fd: &ChildFd, number: RawFd) -> Result<(), SpawnError> {
+    // SAFETY: changes only the child's own descriptor table; the copy is not close-on-exec.
+    check(unsafe { libc::dup2(fd.0.as_raw_fd(), number) })
+}
+
+fn change_directory(directory: &CStr) -> Result<(), SpawnError> {
+    // SAFETY: a NUL-terminated string in the suspended parent's memory.
+    if unsafe { libc::chdir(directory.as_ptr()) } < 0 {
+        return Err(SpawnError::last(Stage::ChangeDirectory));
+    }
+    Ok(())
+}
+
+/// A signal that arrives once the mask is the parent's again must not run a handler of the parent's: the
+/// memory is shared. Dispositions are the child's own, so the parent notices nothing.
+fn reset_handlers() {
+    for signal in 1..=libc::SIGRTMAX() {
+        let mut action = MaybeUninit::<libc::sigaction>::uninit();
+        // SAFETY: `action` is written by the first call if it succeeds, and only then read.
+        unsafe {
+            if libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) != 0 {
+                continue; // the C library's own signals
+            }
+            let handler = action.assume_init().sa_sigaction;
+            if handler != libc::SIG_DFL && handler != libc::SIG_IGN {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+        }
+    }
+}
+
+fn close_from_to(first: RawFd, last: RawFd, descriptors_max: RawFd) {
+    if first > last {
+        return;
+    }
+    // SAFETY: the descriptor table is the child's own copy.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+    if closed != 0 {
+        // A kernel before 5.9, or a filter that does not know the call.
+        for number in first..=last.min(descriptors_max) {
+            // SAFETY: as above; a number that is not open is EBADF.
+            unsafe { libc::close(number) };
+        }
+    }
+}
+
+fn check(result: c_int) -> Result<(), SpawnError> {
+    if result < 0 {
+        return Err(SpawnError::last(Stage::SetUp));
+    }
+    Ok(())
+}
+
+fn reap(pid: i32) {
+    loop {
+        // SAFETY: the status is not asked for.
+        let reaped = unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };
+        if reaped >= 0 || Errno::last().0 != libc::EINTR {
+            return;
+        }
+    }
+}
+
+fn descriptors_max() -> RawFd {
+    // SAFETY: reads a limit.
+    let open_max = unsafe { libc::sysconf(libc::_SC_OPEN_MAX) };
+    RawFd::try_from(open_max).unwrap_or(RawFd::MAX)
+}
+
+/// The child's deepest call is a few frames of this file and of the C library's wrappers.
+const STACK_BYTES: usize = 64 * 1024;

@@ -1,0 +1,206 @@
+//! Child processes: what they are given, what they are spared, how failures come back.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{Read, Write, pipe};
+use std::os::fd::{AsRawFd, RawFd};
+
+use uringcore_io::spawn::{Child, ChildFd, Command, SignalMask, SpawnError, Stage};
+
+fn shell(script: &str) -> Command {
+    Command {
+        executables: vec![c("/bin/sh")],
+        arguments: vec![c("sh"), c("-c"), c(script)],
+        environment: vec![c("GREETING=hello"), c("PATH=/usr/bin:/bin")],
+        directory: None,
+        stdio: [None, None, None],
+        passed: Vec::new(),
+        umask: None,
+        restore_signals: true,
+        new_session: false,
+        process_group: None,
+        signal_mask: SignalMask::current(),
+    }
+}
+
+fn c(text: &str) -> CString {
+    CString::new(text).unwrap()
+}
+
+fn dup(fd: &impl AsRawFd) -> ChildFd {
+    ChildFd::duplicate(fd.as_raw_fd()).unwrap()
+}
+
+/// Runs to the end and gives the output and the wait status.
+fn output(mut command: Command) -> (String, i32) {
+    let (mut reader, writer) = pipe().unwrap();
+    command.stdio[1] = Some(dup(&writer));
+    let child = command.spawn().unwrap();
+    drop((command, writer));
+    let mut text = String::new();
+    reader.read_to_string(&mut text).unwrap();
+    (text, wait(&child))
+}
+
+fn wait(child: &Child) -> i32 {
+    let mut status = 0;
+    // SAFETY: `status` is a valid place for the answer.
+    let pid = unsafe { libc::waitpid(child.pid, &mut status, 0) };
+    assert_eq!(pid, child.pid);
+    status
+}
+
+fn error(command: &Command) -> SpawnError {
+    command.spawn().expect_err("there is nothing to run")
+}
+
+#[test]
+fn a_child_has_its_arguments_environment_and_streams() {
+    let (mut reader, mut writer) = pipe().unwrap();
+    let mut command = shell("read line; echo $GREETING $line; exit 3");
+    command.stdio[0] = Some(dup(&reader));
+    writer.write_all(b"world\n").unwrap();
+    let (text, status) = output(command);
+    assert_eq!(text, "hello world\n");
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 3);
+    drop(writer);
+    let mut rest = Vec::new();
+    reader.read_to_end(&mut rest).unwrap();
+    assert!(rest.is_empty());
+}
+
+#[test]
+fn a_child_has_just_the_descriptors_that_it_is_given() {
+    let kept = File::open("/dev/null").unwrap();
+    // Inheritable, so that only closing keeps it from the child.
+    // SAFETY: duplicates a descriptor that is open.
+    let leaked: RawFd = unsafe { libc::dup(kept.as_raw_fd()) };
+    let number = 77;
+    let mut command = shell("for fd in /proc/self/fd/*; do echo ${fd##*/}; done");
+    command.passed = vec![(number, dup(&kept))];
+    let (text, _) = output(command);
+    // SAFETY: this test's own descriptor.
+    unsafe { libc::close(leaked) };
+    let found: Vec<RawFd> = text.lines().map(|line| line.parse().unwrap()).collect();
+    // The shell's own look into the folder is one more, below 77.
+    assert!(found.contains(&number), "{found:?}");
+    let others = found.iter().filter(|&&fd| fd > 2 && fd != number).count();
+    assert!(others <= 1, "{found:?}");
+}
+
+#[test]
+fn the_first_telling_error_of_a_path_search_is_reported() {
+    let mut command = shell("");
+    command.executables = vec![c("/nonexistent/a"), c("/etc/passwd"), c("/nonexistent/b")];
+    let failed = error(&command);
+    assert_eq!(
+        (failed.stage, failed.errno.0),
+        (Stage::Execute, libc::EACCES)
+    );
+    command.executables = vec![c("/nonexistent/a"), c("/etc/passwd/b")];
+    let failed = error(&command);
+    assert_eq!(
+        (failed.stage, failed.errno.0),
+        (Stage::Execute, libc::ENOTDIR)
+    );
+}
+
+#[test]
+fn a_missing_folder_is_told_from_a_missing_program() {
+    let mut command = shell("pwd");
+    command.directory = Some(c("/nonexistent"));
+    let failed = error(&command);
+    assert_eq!(
+        (failed.stage, failed.errno.0),
+        (Stage::ChangeDirectory, libc::ENOENT)
+    );
+    command.directory = Some(c("/usr"));
+    assert_eq!(output(command).0, "/usr\n");
+}
+
+#[test]
+fn a_session_and_a_group_of_its_own() {
+    let field = |text: &str, at: usize| text.split(' ').nth(at).unwrap().parse::<i32>().unwrap();
+    let mut command = shell("cat /proc/$$/stat");
+    command.new_session = true;
+    let (text, _) = output(command);
+    assert_eq!(field(&text, 0), field(&text, 5), "session of {text}");
+    let mut command = shell("cat /proc/$$/stat");
+    command.process_group = Some(0);
+    let (text, _) = output(command);
+    assert_eq!(field(&text, 0), field(&text, 4), "group of {text}");
+    let mut command = shell("");
+    command.process_group = Some(i32::MAX);
+    assert_eq!(error(&command).stage, Stage::SetUp);
+}
+
+#[test]
+fn handlers_and_masks_are_not_the_parents() {
+    extern "C" fn handler(_: libc::c_int) {}
+    // SAFETY: the handler does nothing; SIGUSR1 is used by no other test of this file.
+    unsafe {
+        libc::signal(libc::SIGUSR1, handler as *const () as libc::sighandler_t);
+        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+    }
+    let (text, _) = output(shell("grep -E '^Sig(Blk|Ign|Cgt)' /proc/self/status"));
+    let set = |name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+        u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap()
+    };
+    let bit = |signal: libc::c_int| 1_u64 << (signal - 1);
+    assert_eq!(set("SigBlk:"), 0);
+    assert_eq!(set("SigIgn:") & bit(libc::SIGPIPE), 0);
+    assert_eq!(set("SigCgt:") & bit(libc::SIGUSR1), 0);
+    let mut ignoring = shell("grep SigIgn /proc/self/status");
+    ignoring.restore_signals = false;
+    let (text, _) = output(ignoring);
+    let ignored = u64::from_str_radix(text.split_whitespace().nth(1).unwrap(), 16).unwrap();
+    assert_ne!(ignored & bit(libc::SIGPIPE), 0);
+}
+
+#[test]
+fn a_pidfd_tells_the_end() {
+    let child = shell("exit 0").spawn().unwrap();
+    let pidfd = child.pidfd.as_ref().expect("a kernel since 5.2");
+    let mut poll = libc::pollfd {
+        fd: pidfd.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one valid pollfd.
+    assert_eq!(unsafe { libc::poll(&mut poll, 1, 20_000) }, 1);
+    wait(&child);
+}
+
+#[test]
+fn children_of_many_threads_at_once() {
+    let threads: Vec<_> = (0..8)
+        .map(|_| {
+            std::thread::spawn(|| {
+                for round in 0..20 {
+                    let child = shell(&format!("exit {round}")).spawn().unwrap();
+                    assert_eq!(libc::WEXITSTATUS(wait(&child)), round);
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn an_unwanted_child_leaves_no_zombie() {
+    let child = shell("sleep 60").spawn().unwrap();
+    let pid = child.pid;
+    child.kill_and_reap();
+    // SAFETY: signal 0 only asks.
+    assert_eq!(unsafe { libc::kill(pid, 0) }, -1);
+}
+
+#[test]
+fn a_closed_descriptor_is_refused() {
+    let error = ChildFd::duplicate(1_000_000).err().unwrap();
+    assert_eq!(error.raw_os_error(), Some(libc::EBADF));
+    assert!(ChildFd::duplicate(-1).is_err());
+}

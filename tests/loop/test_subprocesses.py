@@ -1,0 +1,768 @@
+"""Child processes: redirections, options, failures, the end of a child, cancellation, many at once."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.loop.support import Runner, open_descriptors, python_version
+
+PYTHON = sys.executable
+
+
+@pytest.fixture(autouse=True)
+def no_watcher_left() -> Iterator[None]:
+    """asyncio's own loops leave a child watcher in the policy, which ours would then honour."""
+    if sys.version_info < (3, 14):
+        asyncio.set_event_loop_policy(None)
+    yield
+    assert_no_children()
+
+
+def assert_no_children() -> None:
+    """Every child of this process has ended and was waited for."""
+    try:
+        left = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return
+    pytest.fail(f"a child is left: {left or 'running'}")
+
+
+def exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+class Events(asyncio.SubprocessProtocol):
+    """Keeps what it is told, in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+        self.data: dict[int, bytes] = {1: b"", 2: b""}
+        self.lost = asyncio.get_running_loop().create_future()
+        self.exited = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.calls.append("made")
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        assert type(data) is bytes
+        self.data[fd] += data
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        self.calls.append(("pipe lost", fd))
+
+    def process_exited(self) -> None:
+        self.calls.append("exited")
+        self.exited.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.calls.append("lost")
+        self.lost.set_result(exc)
+
+
+async def output(*args: Any, **options: Any) -> bytes:
+    """What a child writes to its standard output; its status must be 0."""
+    child = await asyncio.create_subprocess_exec(*args, stdout=PIPE, **options)
+    out, _ = await child.communicate()
+    assert child.returncode == 0
+    return out
+
+
+# Redirections -------------------------------------------------------------------------------------
+
+
+def test_pipes_in_and_out(run: Runner) -> None:
+    async def main() -> None:
+        child = await asyncio.create_subprocess_exec(
+            PYTHON,
+            "-c",
+            "import sys; d = sys.stdin.buffer.read(); sys.stdout.buffer.write(d[::-1]);"
+            "sys.stderr.write('done'); sys.exit(3)",
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+        )
+        payload = os.urandom(1 << 20)
+        out, err = await child.communicate(payload)
+        assert (out, err, child.returncode) == (payload[::-1], b"done", 3)
+
+    run(main())
+
+
+def test_every_redirection(run: Runner, tmp_path: Path) -> None:
+    async def main() -> None:
+        shell = asyncio.create_subprocess_shell
+        both = await shell("echo out; echo err >&2", stdout=PIPE, stderr=STDOUT)
+        assert (await both.communicate())[0] == b"out\nerr\n"
+        nothing = await shell("cat; echo x; echo y >&2", stdin=DEVNULL, stdout=DEVNULL)
+        assert await nothing.wait() == 0
+        with (tmp_path / "in").open("wb+") as source, (tmp_path / "out").open("wb") as sink:
+            source.write(b"from a file")
+            source.seek(0)
+            copied = await shell("cat", stdin=source, stdout=sink.fileno())
+            assert await copied.wait() == 0
+        assert (tmp_path / "out").read_bytes() == b"from a file"
+        reader, writer = os.pipe()
+        piped = await shell("echo through a pipe; echo and more >&2", stdout=writer, stderr=writer)
+        os.close(writer)
+        assert await piped.wait() == 0
+        with open(reader, "rb") as rest:
+            assert rest.read() == b"through a pipe\nand more\n"
+
+    run(main())
+
+
+def test_standard_streams_that_are_swapped_or_closed() -> None:
+    """The child's ends may have the very numbers that the child's streams get."""
+    code = """
+import asyncio, os, sys
+from tests.loop.support import factory
+async def main():
+    # 0 and 2 are free, so pipes land there; stdout and stderr trade places.
+    child = await asyncio.create_subprocess_exec(
+        "/bin/sh", "-c", "cat; echo to stderr >&2; echo to stdout",
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE)
+    out, err = await child.communicate(b"fed ")
+    assert (out, err) == (b"fed to stdout\\n", b"to stderr\\n"), (out, err)
+    swap = os.dup(1)
+    reader, writer = os.pipe()
+    os.dup2(writer, 1)
+    child = await asyncio.create_subprocess_exec(
+        "/bin/sh", "-c", "echo a; echo b >&2", stdout=swap, stderr=1)
+    assert await child.wait() == 0
+    os.dup2(swap, 1)
+    os.close(writer)
+    assert os.read(reader, 100) == b"b\\n"
+for name in ("uring", "epoll"):
+    loop = factory(name)()
+    asyncio.set_event_loop(loop)
+    os.close(0), os.close(2)
+    loop.run_until_complete(main())
+    loop.close()
+    os.open("/dev/null", os.O_RDWR)
+    os.open("/dev/null", os.O_RDWR)
+"""
+    done = subprocess.run(
+        [PYTHON, "-c", code],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).resolve().parents[2],
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, b"a\na\n")
+
+
+def test_what_the_caller_closes_meanwhile_is_the_childs_all_the_same(run: Runner) -> None:
+    """The child gets what was open when it was asked for, though it is made a moment later."""
+
+    async def main() -> None:
+        readers = []
+        children = []
+        for number in range(20):
+            reader, writer = os.pipe()
+            readers.append(reader)
+            child = asyncio.ensure_future(
+                asyncio.create_subprocess_exec("/bin/echo", str(number), stdout=writer)
+            )
+            await asyncio.sleep(0)
+            os.close(writer)
+            children.append(child)
+        for child in await asyncio.gather(*children):
+            assert await child.wait() == 0
+        for number, reader in enumerate(readers):
+            assert os.read(reader, 100) == b"%d\n" % number
+            assert os.read(reader, 100) == b""
+            os.close(reader)
+
+    run(main())
+
+
+# Options ------------------------------------------------------------------------------------------
+
+
+def test_options(run: Runner, tmp_path: Path) -> None:
+    async def main() -> None:
+        assert await output("/bin/pwd", cwd=tmp_path) == os.fsencode(tmp_path.resolve()) + b"\n"
+        assert await output("/usr/bin/env", env={"A": "b", b"C": b"d"}) == b"A=b\nC=d\n"
+        os.environ["URINGCORE_TEST"] = "inherited"
+        try:
+            assert b"URINGCORE_TEST=inherited\n" in await output("/usr/bin/env")
+        finally:
+            del os.environ["URINGCORE_TEST"]
+        assert await output("sh", "-c", "echo $0 $1", "x y") == b"x y\n"
+        assert await output("name", "-c", "echo $0", executable="/bin/sh") == b"name\n"
+        assert await output(b"/bin/echo", Path("p"), b"\xff") == b"p \xff\n"
+        assert await output("sh", "-c", "umask", umask=0o27) == b"0027\n"
+        shell = await asyncio.create_subprocess_shell(
+            "echo $0", stdout=PIPE, executable="/bin/bash"
+        )
+        assert (await shell.communicate())[0] == b"/bin/bash\n"
+
+    run(main())
+
+
+def test_sessions_and_groups(run: Runner) -> None:
+    stat = "print(*(__import__('os').getpgid(0), __import__('os').getsid(0)))"
+
+    async def main() -> None:
+        async def ids(**options: Any) -> tuple[int, int, int]:
+            child = await asyncio.create_subprocess_exec(PYTHON, "-c", stat, stdout=PIPE, **options)
+            out, _ = await child.communicate()
+            group, session = map(int, out.split())
+            return child.pid, group, session
+
+        pid, group, session = await ids(start_new_session=True)
+        assert pid == group == session
+        pid, group, session = await ids()
+        assert (group, session) == (os.getpgid(0), os.getsid(0))
+        if python_version() >= (3, 11):
+            pid, group, session = await ids(process_group=0)
+            assert (group, session) == (pid, os.getsid(0))
+            with pytest.raises(PermissionError):
+                await ids(process_group=2**22 + 5)
+
+    run(main())
+
+
+def test_descriptors_are_passed_on_and_no_others(run: Runner) -> None:
+    async def main() -> None:
+        reader, writer = os.pipe()
+        leak = os.dup(reader)
+        os.set_inheritable(leak, True)
+        listing = await output("/bin/sh", "-c", "echo /proc/self/fd/*", pass_fds=(writer,))
+        numbers = {int(path.rsplit("/", 1)[1]) for path in listing.decode().split()}
+        assert writer in numbers
+        assert leak not in numbers
+        assert reader not in numbers
+        listing = await output("/bin/sh", "-c", "echo /proc/self/fd/*", close_fds=False)
+        assert leak in {int(path.rsplit("/", 1)[1]) for path in listing.decode().split()}
+        os.close(leak)
+        writing = await output("/bin/sh", "-c", f"echo here >/dev/fd/{writer}", pass_fds=[writer])
+        assert writing == b""
+        assert os.read(reader, 10) == b"here\n"
+        os.close(reader)
+        os.close(writer)
+
+    run(main())
+
+
+def test_preexec_fn_runs_in_the_child(run: Runner) -> None:
+    async def main() -> None:
+        def before() -> None:
+            os.chdir("/usr")
+            os.environ["IGNORED"] = "the environment was taken before"
+
+        assert await output("/bin/pwd", preexec_fn=before) == b"/usr\n"
+
+        def fail() -> None:
+            raise LookupError
+
+        with pytest.raises(subprocess.SubprocessError, match="preexec_fn"):
+            await output("/bin/true", preexec_fn=fail)
+
+    run(main())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
+def test_user_and_group(run: Runner) -> None:
+    async def main() -> None:
+        who = "id -u; id -g; id -G"
+        said = await output("/bin/sh", "-c", who, user=65534, group=65533, extra_groups=[65532])
+        assert said == b"65534\n65533\n65533 65532\n"
+
+    run(main())
+
+
+def test_signals_are_as_in_any_new_process(run: Runner) -> None:
+    """Python ignores SIGPIPE and this process has handlers; a child has neither."""
+    code = (
+        "import signal as s; print(*(s.getsignal(n) is s.SIG_DFL for n in (s.SIGUSR1, s.SIGTERM)))"
+    )
+
+    async def main() -> None:
+        previous = signal.signal(signal.SIGUSR1, lambda *_: None)
+        try:
+            assert await output(PYTHON, "-c", code) == b"True True\n"
+        finally:
+            signal.signal(signal.SIGUSR1, previous)
+        status = await output("/bin/grep", "-E", "Sig(Blk|Ign)", "/proc/self/status")
+        blocked, ignored = (int(line.split()[1], 16) for line in status.splitlines())
+        assert blocked == 0
+        assert not ignored & 1 << signal.SIGPIPE - 1
+        kept = await output("/bin/grep", "SigIgn", "/proc/self/status", restore_signals=False)
+        assert int(kept.split()[1], 16) & 1 << signal.SIGPIPE - 1
+
+    run(main())
+
+
+# Failures -----------------------------------------------------------------------------------------
+
+
+def test_failures_name_what_is_missing(run: Runner, tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.write_text("not a program")
+    broken = tmp_path / "broken"
+    broken.write_bytes(b"\x7fELF is all that it has")
+    broken.chmod(0o755)
+
+    async def main() -> None:
+        async def failure(*args: Any, **options: Any) -> OSError:
+            with pytest.raises(OSError) as caught:
+                await asyncio.create_subprocess_exec(
+                    *args, stdin=PIPE, stdout=PIPE, stderr=PIPE, **options
+                )
+            return caught.value
+
+        await output("/bin/true")
+        before = open_descriptors()
+        for _ in range(3):
+            missing = await failure("/nonexistent/program")
+            assert (type(missing), missing.filename) == (FileNotFoundError, "/nonexistent/program")
+            assert str(missing) == "[Errno 2] No such file or directory: '/nonexistent/program'"
+            searched = await failure("no-such-program", env={"PATH": "/bin:/nonexistent"})
+            assert (type(searched), searched.filename) == (FileNotFoundError, "no-such-program")
+            folder = await failure("/bin/true", cwd="/nonexistent")
+            assert (type(folder), folder.filename) == (FileNotFoundError, "/nonexistent")
+            denied = await failure(plain)
+            assert type(denied) is PermissionError
+            assert os.fspath(denied.filename) == str(plain)
+            format_error = await failure(str(broken))
+            assert (format_error.errno, format_error.filename) == (8, str(broken))
+            closed = await failure("/bin/true", pass_fds=[999])
+            assert (closed.errno, closed.filename) == (9, None)
+        gc.collect()
+        assert open_descriptors() == before
+        assert_no_children()
+
+    run(main())
+
+
+def test_wrong_arguments(run: Runner) -> None:
+    async def main() -> None:
+        loop: Any = asyncio.get_running_loop()
+        protocol = asyncio.SubprocessProtocol
+        before = open_descriptors()
+        for start, program in (
+            (loop.subprocess_exec, "/bin/true"),
+            (loop.subprocess_shell, "true"),
+        ):
+            for name, value in (
+                ("universal_newlines", True),
+                ("text", True),
+                ("encoding", "utf-8"),
+                ("errors", "strict"),
+                ("bufsize", 4096),
+            ):
+                with pytest.raises(ValueError, match=f"{name} must be"):
+                    await start(protocol, program, **{name: value})
+            for wrong in ({"startupinfo": 1}, {"creationflags": 1}):
+                with pytest.raises(ValueError, match="only supported on Windows"):
+                    await start(protocol, program, **wrong)
+            with pytest.raises(TypeError, match="unexpected keyword"):
+                await start(protocol, program, no_such_option=1)
+        with pytest.raises(ValueError, match="shell must be False"):
+            await loop.subprocess_exec(protocol, "/bin/true", shell=True)
+        with pytest.raises(ValueError, match="shell must be True"):
+            await loop.subprocess_shell(protocol, "true", shell=False)
+        with pytest.raises(ValueError, match="must be a string"):
+            await loop.subprocess_shell(protocol, ["true"])
+        with pytest.raises(ValueError, match="null byte"):
+            await loop.subprocess_exec(protocol, "/bin/true", "a\0b")
+        with pytest.raises(TypeError):
+            await loop.subprocess_exec(protocol, "/bin/true", 42)
+        with pytest.raises(ValueError, match="illegal environment variable name"):
+            await loop.subprocess_exec(protocol, "/bin/true", env={"A=B": "c"})
+        with pytest.raises(ValueError, match="fds_to_keep"):
+            await loop.subprocess_exec(protocol, "/bin/true", pass_fds=[-1])
+        gc.collect()
+        assert open_descriptors() == before
+
+    run(main())
+
+
+# The end of a child -------------------------------------------------------------------------------
+
+
+def test_statuses_and_signals(run: Runner) -> None:
+    async def main() -> None:
+        child = await asyncio.create_subprocess_shell("exit 7")
+        assert await child.wait() == 7
+        for send, expected in (
+            (lambda child: child.terminate(), -signal.SIGTERM),
+            (lambda child: child.kill(), -signal.SIGKILL),
+            (lambda child: child.send_signal(signal.SIGUSR1), -signal.SIGUSR1),
+        ):
+            child = await asyncio.create_subprocess_exec("/bin/sleep", "60")
+            assert child.returncode is None
+            send(child)
+            assert await child.wait() == expected == child.returncode
+            for again in (child.terminate, child.kill):
+                with pytest.raises(ProcessLookupError):
+                    again()
+            with pytest.raises(ProcessLookupError):
+                child.send_signal(signal.SIGTERM)
+            assert not exists(child.pid)
+
+    run(main())
+
+
+def test_several_tasks_wait_for_one_child(run: Runner) -> None:
+    async def main() -> None:
+        child = await asyncio.create_subprocess_exec("/bin/cat", stdin=PIPE)
+        waits = [asyncio.ensure_future(child.wait()) for _ in range(10)]
+        await asyncio.sleep(0)
+        waits[3].cancel()
+        assert child.stdin is not None
+        child.stdin.close()
+        results = await asyncio.gather(*waits, return_exceptions=True)
+        assert isinstance(results.pop(3), asyncio.CancelledError)
+        assert results == [0] * 9
+        assert await child.wait() == 0
+
+    run(main())
+
+
+def test_the_order_of_events(run: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        transport, protocol = await loop.subprocess_exec(
+            Events, "/bin/sh", "-c", "echo out; echo err >&2"
+        )
+        assert protocol.calls[0] == "made"
+        assert isinstance(transport, asyncio.SubprocessTransport)
+        process = transport.get_extra_info("subprocess")
+        assert type(process) is subprocess.Popen
+        assert process.pid == transport.get_pid()
+        assert process.args == ("/bin/sh", "-c", "echo out; echo err >&2")
+        assert await protocol.lost is None
+        assert protocol.data == {1: b"out\n", 2: b"err\n"}
+        assert protocol.calls[-1] == "lost"
+        assert sorted(map(str, protocol.calls[1:-1])) == sorted(
+            map(str, ["exited", ("pipe lost", 0), ("pipe lost", 1), ("pipe lost", 2)])
+        )
+        assert transport.get_returncode() == 0 == process.returncode
+        transport.close()
+
+    run(main())
+
+
+def test_output_that_a_grandchild_writes_after_the_exit(run: Runner) -> None:
+    """The child is gone, its pipe is still held: connection_lost waits for the pipe."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        reader, writer = os.pipe()
+        transport, protocol = await loop.subprocess_exec(
+            Events,
+            "/bin/sh",
+            "-c",
+            f"(read line </dev/fd/{reader}; echo late) & echo early",
+            stdin=DEVNULL,
+            stderr=None,
+            pass_fds=(reader,),
+        )
+        await protocol.exited
+        assert transport.get_returncode() == 0
+        assert ("pipe lost", 1) not in protocol.calls
+        os.write(writer, b"go\n")
+        await protocol.lost
+        assert protocol.data[1] == b"early\nlate\n"
+        assert protocol.calls == ["made", "exited", ("pipe lost", 1), "lost"]
+        transport.close()
+        os.close(reader)
+        os.close(writer)
+
+    run(main())
+
+
+def test_closing_a_transport_kills(run: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        transport, protocol = await loop.subprocess_exec(Events, "/bin/sleep", "60")
+        assert not transport.is_closing()
+        transport.close()
+        transport.close()
+        assert transport.is_closing()
+        await protocol.lost
+        assert transport.get_returncode() == -signal.SIGKILL
+
+    run(main())
+
+
+def test_closing_after_the_exit_keeps_the_status(run_ours: Runner) -> None:
+    """close() waits for the child through Popen.poll(); its status is not lost by that.
+
+    On asyncio it is: the watcher finds no child any more and reports 255.
+    """
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        reader, writer = os.pipe()
+        transport, protocol = await loop.subprocess_exec(
+            Events, "/bin/sh", "-c", "read x; exit 9", stdin=reader, stdout=None, stderr=None
+        )
+        os.close(writer)
+        # Ended, and the loop has had no chance to notice.
+        os.waitid(os.P_PID, transport.get_pid(), os.WEXITED | os.WNOWAIT)
+        transport.close()
+        await protocol.lost
+        assert transport.get_returncode() == 9
+        os.close(reader)
+
+    run_ours(main())
+
+
+def test_a_child_that_somebody_else_waits_for(
+    run_ours: Runner, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As asyncio with a pidfd: 255 and a warning. A thread of its (3.10, 3.11) is faster than that."""
+
+    async def main() -> None:
+        reader, writer = os.pipe()
+        child = await asyncio.create_subprocess_exec("/bin/cat", stdin=reader)
+        os.close(writer)
+        os.waitpid(child.pid, 0)
+        assert await child.wait() == 255
+        os.close(reader)
+
+    run_ours(main())
+    assert "255" in caplog.text
+
+
+def test_a_dropped_transport_warns_and_kills(run: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        transport, protocol = await loop.subprocess_exec(
+            Events, "/bin/sleep", "60", stdin=DEVNULL, stdout=None, stderr=None
+        )
+        transport.__del__()
+        await protocol.lost
+        assert transport.get_returncode() == -signal.SIGKILL
+
+    with pytest.warns(ResourceWarning, match="unclosed transport"):
+        run(main())
+
+
+def test_children_of_a_loop_in_another_thread(run: Runner) -> None:
+    async def main() -> bytes:
+        child = await asyncio.create_subprocess_shell("cat; exit 5", stdin=PIPE, stdout=PIPE)
+        out, _ = await child.communicate(b"in a thread")
+        assert child.returncode == 5
+        return out
+
+    answers: list[bytes] = []
+    thread = threading.Thread(target=lambda: answers.append(run(main())))
+    thread.start()
+    thread.join(30)
+    assert answers == [b"in a thread"]
+
+
+def test_no_signal_handler_is_taken(run_ours: Runner) -> None:
+    before = signal.getsignal(signal.SIGCHLD)
+
+    async def main() -> None:
+        assert await output("/bin/echo") == b"\n"
+        assert signal.getsignal(signal.SIGCHLD) is before
+        assert not any("waitpid" in thread.name for thread in threading.enumerate())
+
+    run_ours(main())
+
+
+# Cancellation and numbers -------------------------------------------------------------------------
+
+
+def test_cancellation_at_every_step_leaves_neither_child_nor_descriptor(run: Runner) -> None:
+    async def main() -> None:
+        await output("/bin/true")
+        before = open_descriptors()
+        for steps in [*range(12), *range(12)]:
+            starting = asyncio.ensure_future(
+                asyncio.create_subprocess_exec(
+                    "/bin/sleep", "60", stdin=PIPE, stdout=PIPE, stderr=PIPE
+                )
+            )
+            for _ in range(steps):
+                await asyncio.sleep(0.0005 if steps % 2 else 0)
+            starting.cancel()
+            try:
+                child = await starting
+            except asyncio.CancelledError:
+                assert_no_children()
+            else:
+                child.kill()
+                await child.communicate()
+        gc.collect()
+        for _ in range(100):
+            if open_descriptors() <= before:
+                break
+            await asyncio.sleep(0.01)
+        assert open_descriptors() <= before
+
+    run(main())
+
+
+def test_a_time_out_while_many_are_starting(run: Runner) -> None:
+    async def main() -> None:
+        await output("/bin/true")
+        before = open_descriptors()
+
+        async def one(seconds: float) -> None:
+            try:
+                child = await asyncio.wait_for(
+                    asyncio.create_subprocess_exec("/bin/sleep", "60", stdin=PIPE, stdout=PIPE),
+                    seconds,
+                )
+            except asyncio.TimeoutError:
+                return
+            child.kill()
+            await child.communicate()
+
+        await asyncio.gather(*(one(0.001 * number) for number in range(40)))
+        gc.collect()
+        assert open_descriptors() <= before
+
+    run(main())
+
+
+def test_two_hundred_at_once(run: Runner) -> None:
+    async def main() -> None:
+        await output("/bin/true")
+        before = open_descriptors()
+        outs = await asyncio.gather(*(output("/bin/echo", str(n)) for n in range(200)))
+        assert outs == [b"%d\n" % n for n in range(200)]
+        assert open_descriptors() <= before
+
+    run(main(), timeout=60)
+
+
+def test_the_loop_runs_on_while_children_start(run_ours: Runner) -> None:
+    """The first step of the coroutine returns before there is a child."""
+
+    async def main() -> None:
+        ticks = 0
+
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                ticks += 1
+                await asyncio.sleep(0)
+
+        ticker = asyncio.ensure_future(tick())
+        started = asyncio.ensure_future(asyncio.create_subprocess_exec("/bin/true"))
+        await asyncio.sleep(0)
+        assert not started.done()
+        seen = ticks
+        child = await started
+        assert ticks > seen
+        assert await child.wait() == 0
+        ticker.cancel()
+
+    run_ours(main())
+
+
+def test_interrupted_programs_leave_no_child(run_ours: Runner) -> None:
+    """The loop is stopped and closed while a child is being made."""
+    loop = run_ours.factory()
+    asyncio.set_event_loop(loop)
+    before = open_descriptors()
+
+    async def main() -> None:
+        starting = asyncio.ensure_future(
+            asyncio.create_subprocess_exec("/bin/sleep", "60", stdin=PIPE, stdout=PIPE)
+        )
+        await asyncio.sleep(0)
+        starting.add_done_callback(lambda _: None)
+        task.append(starting)
+
+    task: list[Any] = []
+    loop.run_until_complete(main())
+    task[0]._log_destroy_pending = False
+    task.clear()
+    loop.close()
+    asyncio.set_event_loop(None)
+    del loop
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+    assert_no_children()
+    assert open_descriptors() < before
+
+
+# Child watchers -----------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(python_version() >= (3, 14), reason="3.14 has no child watchers")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ThreadedChildWatcher",
+        "SafeChildWatcher",
+        "FastChildWatcher",
+        "MultiLoopChildWatcher",
+        "PidfdChildWatcher",
+    ],
+)
+def test_a_watcher_that_the_program_sets_is_used(run: Runner, name: str) -> None:
+    base: Any = getattr(asyncio, name)
+    used: list[int] = []
+
+    class Watcher(base):  # type: ignore[misc]
+        def add_child_handler(self, pid: int, callback: Any, *args: Any) -> None:
+            used.append(pid)
+            super().add_child_handler(pid, callback, *args)
+
+    async def main() -> None:
+        watcher: Any = Watcher()
+        watcher.attach_loop(asyncio.get_running_loop())
+        asyncio.set_child_watcher(watcher)
+        try:
+            assert asyncio.get_child_watcher() is watcher
+            child = await asyncio.create_subprocess_shell("cat; exit 6", stdin=PIPE, stdout=PIPE)
+            assert (await child.communicate(b"watched"))[0] == b"watched"
+            assert child.returncode == 6
+            assert used == [child.pid]
+        finally:
+            asyncio.set_child_watcher(None)  # type: ignore[arg-type]
+
+    run(main())
+
+
+@pytest.mark.skipif(python_version() >= (3, 14), reason="3.14 has no child watchers")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_our_policy_has_a_working_watcher() -> None:
+    import uringcore
+
+    asyncio.set_event_loop_policy(uringcore.EventLoopPolicy())
+    try:
+        assert asyncio.run(output("/bin/echo", "a")) == b"a\n"
+        watcher = asyncio.get_child_watcher()
+        assert isinstance(watcher, asyncio.AbstractChildWatcher)
+        assert asyncio.get_child_watcher() is watcher
+        assert asyncio.run(output("/bin/echo", "b")) == b"b\n"
+        own = asyncio.ThreadedChildWatcher()
+        asyncio.set_child_watcher(own)
+        assert asyncio.get_child_watcher() is own
+        assert asyncio.run(output("/bin/echo", "c")) == b"c\n"
+        asyncio.set_child_watcher(None)  # type: ignore[arg-type]
+        assert asyncio.run(output("/bin/echo", "d")) == b"d\n"
+    finally:
+        asyncio.set_event_loop_policy(None)
