@@ -14,6 +14,7 @@ import io
 import os
 import stat
 import warnings
+from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, TypeVar
 
 from ._files import DIRECT_MAX_BYTES, Files
@@ -47,6 +48,7 @@ class AsyncFile(Turns):
 
     __slots__ = (
         "__weakref__",
+        "_after_close",
         "_at",
         "_closefd",
         "_closing",
@@ -85,6 +87,8 @@ class AsyncFile(Turns):
         # Positional operations under way, and who waits for there to be none.
         self._positional = 0
         self._idle: asyncio.Future[None] | None = None
+        # What is left to do when the file is closed.
+        self._after_close: Callable[[], Coroutine[Any, Any, None]] | None = None
         self._closing: asyncio.Task[None] | None = None
 
     # What is known without asking -----------------------------------------------------------------
@@ -480,6 +484,10 @@ class AsyncFile(Turns):
         except (asyncio.CancelledError, GeneratorExit):
             operation.abandon(_ignore)
             raise
+        finally:
+            after, self._after_close = self._after_close, None
+            if after is not None:
+                await after()
 
     async def __aenter__(self: _Self) -> _Self:
         self._check_open()

@@ -21,7 +21,7 @@ from .. import _uringcore
 from ..loop import UringEventLoop
 from ._operation import Operation, ThreadOperation, finish
 
-__all__ = ["DIRECT_MAX_BYTES", "Files", "Opened", "RingFiles", "files_of"]
+__all__ = ["AT_FDCWD", "DIRECT_MAX_BYTES", "Files", "Opened", "RingFiles", "files_of"]
 
 T = TypeVar("T")
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any, NamedTuple
 
+from .. import _uringcore
 from ._buffered import AsyncBufferedIOBase, AsyncBufferedReader
 from ._context import Opening
 from ._file import Source
@@ -25,7 +26,7 @@ from ._operation import finish
 from ._raw import AsyncFileIO
 from ._text import AsyncTextIOWrapper
 
-__all__ = ["Mode", "open", "open_source"]
+__all__ = ["AnyFile", "Mode", "open", "stack"]
 
 AnyFile = AsyncTextIOWrapper | AsyncBufferedIOBase | AsyncFileIO
 
@@ -99,6 +100,10 @@ class Mode(NamedTuple):
         if "t" in letters and "b" in letters:
             raise ValueError("can't have text and binary mode at once")
         actions = letters & set("axrw")
+        if not actions:
+            raise ValueError(
+                "Must have exactly one of create/read/write/append mode and at most one plus"
+            )
         if len(actions) != 1:
             raise ValueError("must have exactly one of create/read/write/append mode")
         return cls(actions.pop(), "+" in letters, "b" in letters)
@@ -157,11 +162,11 @@ async def _open(
         # Before anything is opened or created: what is wrong with these is known already.
         io.TextIOWrapper(io.BytesIO(), encoding, errors, newline)
     files = files_of(loop, executor)
-    source = await open_source(files, file, parsed, closefd, opener)
-    return _stack(source, parsed, mode, buffering, encoding, errors, newline)
+    source = await _open_source(files, file, parsed, closefd, opener)
+    return stack(source, parsed, mode, buffering, encoding, errors, newline)
 
 
-async def open_source(
+async def _open_source(
     files: Files,
     file: int | str | bytes,
     mode: Mode,
@@ -177,7 +182,7 @@ async def open_source(
     if isinstance(file, int):
         if file < 0:
             raise ValueError("negative file descriptor")
-        return await _adopt(files, file, file, mode, closefd)
+        return _adopt(files, file, file, mode, closefd)
     if not closefd:
         raise ValueError("Cannot use closefd=False with file name")
     sys.audit("open", file, mode.raw, mode.flags)
@@ -188,18 +193,13 @@ async def open_source(
         if fd < 0:
             raise ValueError(f"opener returned {fd}")
         os.set_inheritable(fd, False)
-        return await _adopt(files, fd, file, mode, True)
+        return _adopt(files, fd, file, mode, True)
     opened = await files.open(file, mode.flags, 0o666)
     return _source(files, opened, file, mode, True)
 
 
-async def _adopt(files: Files, fd: int, name: Any, mode: Mode, closefd: bool) -> Source:
-    from .._uringcore import file_describe
-
-    try:
-        st_mode, _, block_size, _ = file_describe(fd)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, name) from None
+def _adopt(files: Files, fd: int, name: Any, mode: Mode, closefd: bool) -> Source:
+    st_mode, _, block_size, _ = _uringcore.file_describe(fd)
     return _source(files, Opened(fd, st_mode, block_size), name, mode, closefd)
 
 
@@ -221,7 +221,7 @@ def _source(files: Files, opened: Opened, name: Any, mode: Mode, closefd: bool) 
     return Source(files, fd, name, mode.raw, closefd, opened.mode)
 
 
-def _stack(
+def stack(
     source: Source,
     parsed: Mode,
     mode: str,
@@ -230,6 +230,7 @@ def _stack(
     errors: str | None,
     newline: str | None,
 ) -> AnyFile:
+    """The objects over an open descriptor that ``open`` would put there; arguments as its own."""
     if parsed.binary and buffering == 0:
         return AsyncFileIO(source)
     lines = buffering == 1

@@ -1,0 +1,184 @@
+"""Many tasks and many files: order on one file, independence of others, fairness, flat memory."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import resource
+from pathlib import Path
+
+import pytest
+
+from tests.aio.support import ticks_during
+from tests.loop.support import Runner, collect, open_descriptors, resident_bytes
+from uringcore import aio
+
+
+def test_operations_of_several_tasks_run_in_order(run: Runner, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+
+    async def main() -> None:
+        async with aio.open(path, "wb", buffering=100) as file:
+            pieces = [b"%04d " % index * 30 for index in range(300)]
+            await asyncio.gather(*(file.write(piece) for piece in pieces))
+        assert path.read_bytes() == b"".join(pieces)
+        async with aio.open(path, "rb", buffering=100) as file:
+            got = await asyncio.gather(*(file.read(150) for _ in pieces))
+            assert got == pieces
+        async with aio.open(path, "r+") as text:
+            got_text = await asyncio.gather(*(text.read(150) for _ in pieces))
+            assert [piece.encode() for piece in got_text] == pieces
+
+    run(main())
+
+
+def test_lines_go_to_tasks_whole(run: Runner, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    lines = [f"{index:06d}é{'x' * (index % 90)}\n" for index in range(5000)]
+    path.write_text("".join(lines), encoding="utf-8")
+
+    async def main() -> None:
+        async with aio.open(path, encoding="utf-8") as file:
+
+            async def reader() -> list[str]:
+                got = []
+                async for line in file:
+                    got.append(line)
+                    await asyncio.sleep(0)
+                return got
+
+            shares = await asyncio.gather(*(reader() for _ in range(10)))
+        assert sorted(line for share in shares for line in share) == lines
+
+    run(main())
+
+
+def test_a_hundred_readers_of_one_file(run: Runner, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    content = random.Random(1).randbytes(1_000_000)
+    path.write_bytes(content)
+
+    async def main() -> None:
+        async with aio.open(path, "rb") as file:
+
+            async def reader(seed: int) -> None:
+                rng = random.Random(seed)
+                for _ in range(30):
+                    offset = rng.randrange(len(content))
+                    size = rng.choice((1, 4096, 70_000, 400_000))
+                    assert await file.pread(size, offset) == content[offset : offset + size]
+
+            await asyncio.gather(*(reader(seed) for seed in range(100)))
+            assert await file.tell() == 0
+
+    run(main(), timeout=60)
+
+
+def test_positional_writes_beside_a_reader(run: Runner, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(100_000))
+
+    async def main() -> None:
+        async with aio.open(path, "r+b") as file:
+            assert await file.read(10) == bytes(10)
+            await asyncio.gather(*(file.pwrite(b"%03d" % i, 20 + 3 * i) for i in range(100)))
+            assert await file.tell() == 10
+            # What was read ahead before is not what is there now.
+            await file.read(10)
+            assert await file.read(300) == b"".join(b"%03d" % i for i in range(100))
+            # And what was written but not flushed is seen.
+            await file.seek(0)
+            await file.write(b"buffered")
+            assert await file.pread(8, 0) == b"buffered"
+        assert (await aio.os.stat(path)).st_size == 100_000
+
+    run(main())
+
+
+def test_a_thousand_files_at_once(run: Runner, tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < 4096:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+
+    async def one(index: int) -> None:
+        async with aio.open(tmp_path / str(index), "w+") as file:
+            await file.write(f"{index}\n" * 10)
+            await file.seek(0)
+            assert await file.readlines() == [f"{index}\n"] * 10
+
+    async def main() -> None:
+        before = open_descriptors()
+        await asyncio.gather(*(one(index) for index in range(1000)))
+        assert open_descriptors() <= before + 50  # the executor's threads have none, the loop few
+
+    run(main(), timeout=60)
+    assert len(os.listdir(tmp_path)) == 1000
+
+
+def test_a_reader_of_cached_bytes_lets_others_run(run: Runner, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(1_000_000))
+
+    async def main() -> None:
+        async with aio.open(path, "rb") as file:
+
+            async def read_much() -> None:
+                for _ in range(30_000):
+                    await file.pread(4096, 8192)
+
+            # At least one turn for every ten times the slice that is promised.
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            ticks = await ticks_during(asyncio.ensure_future(read_much()))
+            assert ticks > (loop.time() - began) / 0.005
+
+    run(main(), timeout=60)
+
+
+def test_memory_stays_flat(run: Runner, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(300_000))
+
+    async def use(count: int) -> None:
+        for _ in range(count):
+            async with aio.open(path, "rb") as file:
+                await file.read()
+                await file.seek(5)
+                await file.readline()
+                task = asyncio.ensure_future(file.pread(290_000, 0))
+                await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+            async with aio.open(tmp_path / "out", "w") as text:
+                await text.write("x" * 100_000)
+
+    async def main() -> None:
+        await use(100)
+        collect()
+        before = resident_bytes()
+        await use(300)
+        collect()
+        # A leak of one buffer in ten uses would be 9 MB.
+        assert resident_bytes() - before < 6_000_000
+
+    run(main(), timeout=100)
+
+
+def test_operations_in_flight_when_the_loop_closes(run: Runner, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(5_000_000))
+    started = []
+
+    async def main() -> None:
+        file = await aio.open(path, "rb")
+        started.append(file)
+        task = asyncio.ensure_future(file.read())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        started.append(task)
+
+    run(main())
+    with pytest.warns(ResourceWarning):  # noqa: PT031
+        started.clear()
+        collect()
