@@ -13,6 +13,7 @@ from pathlib import Path
 from tests.ecosystem.compare import Results, count, differences, flaky, unproved
 from tests.ecosystem.environments import environment, wheel
 from tests.ecosystem.exceptions import allowed
+from tests.ecosystem.names import with_ipv6_localhost
 from tests.ecosystem.projects import BY_NAME, PROJECTS, Project
 from tests.ecosystem.runner import BAD, Suite, read_results
 from tests.ecosystem.services import Service, service
@@ -127,7 +128,8 @@ def _results(
     stock: Results | None,
 ) -> Results:
     folder = HOME / "results" / options.version / f"{project.name}-{loop}"
-    suite = Suite(project, loop, python, sources, folder, server, options.keyword)
+    prefix = with_ipv6_localhost() if project.needs_ipv6_localhost else ()
+    suite = Suite(project, loop, python, sources, folder, server, prefix, options.keyword)
     started = time.monotonic()
     if stock is None and options.reuse_asyncio and (folder / "results.json").exists():
         results = read_results(folder)

@@ -25,6 +25,8 @@ class Project:
     environment: dict[str, str] = field(default_factory=dict)
     service: str | None = None
     """A server that the suite talks to: `redis` or `postgresql` (services.py)."""
+    needs_ipv6_localhost: bool = False
+    """Whether it expects the name `localhost` to have an IPv6 address too (names.py)."""
     remove: tuple[str, ...] = ()
     """Folders of the sources that would hide the installed package with its compiled parts."""
     debian: tuple[str, str] | None = None
@@ -86,6 +88,7 @@ PROJECTS: tuple[Project, ...] = (
             *("-p", "anyio", "-p", "pytest_mock", "-p", "timeout", "-p", "no:asyncio"),
             *("-m", "not network", "tests"),
         ),
+        needs_ipv6_localhost=True,
     ),
     Project(
         "asyncpg",
@@ -104,6 +107,7 @@ PROJECTS: tuple[Project, ...] = (
         "8.1.0",
         requirements=(
             "cryptography",
+            "aiohttp",
             "numpy",
             "pybreaker",
             "pyjwt",
@@ -142,7 +146,15 @@ PROJECTS: tuple[Project, ...] = (
         "httpx",
         "0.28.1",
         extras="brotli,cli,http2,socks,zstd",
-        requirements=("chardet", "cryptography", "trio", "trustme", "uvicorn"),
+        # What the release was tested with; newer ones fail its tests on any loop.
+        requirements=(
+            "chardet==5.2.0",
+            "click==8.1.7",
+            "cryptography",
+            "trio==0.27.0",
+            "trustme",
+            "uvicorn==0.32.1",
+        ),
         arguments=("tests", "-m", "not network"),
     ),
 )

@@ -66,6 +66,8 @@ class Suite:
     folder: Path
     """Gets the log, the reports and pytest's own XML files."""
     service: Service = field(default_factory=Service)
+    prefix: tuple[str, ...] = ()
+    """Goes before the command."""
     keyword: str = ""
 
     def run(self, worth_repeating: Callable[[str], bool]) -> dict[str, Result]:
@@ -127,9 +129,12 @@ class Suite:
             environment["ECOSYSTEM_ONLY"] = str(self.folder / "only")
         xml = self.folder / f"junit-{number}.xml"
         xml.write_text("")
+        # A shell that starts us in the background has SIGINT ignored, and ignored signals are inherited.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         with _own_orphans(), (self.folder / "log").open("a") as log:
             process = subprocess.Popen(
                 [
+                    *self.prefix,
                     *self.service.prefix,
                     *(str(self.python), "-m", "pytest", "-p", "ecosystem_plugin", "-o", "addopts="),
                     *("-p", "no:cacheprovider", "--tb=short", "-q", f"--junitxml={xml}"),

@@ -65,7 +65,8 @@ def _loop_class() -> type[asyncio.AbstractEventLoop]:
     members = {"__init__": init, "run_forever": run_forever, "__module__": base.__module__}
     if arguments:
         members["__new__"] = new
-    return type(base.__name__, (base,), members)
+    # The name that asyncio's has: it becomes part of the names of parametrised tests.
+    return type(asyncio.SelectorEventLoop.__name__, (base,), members)
 
 
 def _turns(loop: Any) -> int:
