@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 import weakref
-from asyncio import events, format_helpers
+from asyncio import base_events, events, format_helpers
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -196,7 +196,9 @@ class UringEventLoop(  # type: ignore[misc]
         *timeouts: Any,
     ) -> None:
         tls = None if sslcontext is None else (sslcontext, timeouts)
-        self._listen(sock.fileno(), protocol_factory, tls, server)
+        # asyncio's own answer to what is no descriptor: ValueError.
+        fd: int = selectors._fileobj_to_fd(sock)  # type: ignore[attr-defined]
+        self._listen(fd, protocol_factory, tls, server)
 
     def _stop_serving(self, sock: socket.socket) -> None:
         try:
@@ -325,7 +327,8 @@ class UringEventLoop(  # type: ignore[misc]
             self._current_handle = None
         seconds = time.monotonic() - started
         if seconds >= self.slow_callback_duration:
-            _asyncio_logger.warning(
+            # Looked up each time: asyncio's users and its own tests put another in its place.
+            base_events.logger.warning(  # type: ignore[attr-defined]
                 "Executing %s took %.3f seconds", _format_handle(handle), seconds
             )
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from tests.conformance.suites import python
+
 
 @dataclass(frozen=True)
 class Allowed:
@@ -17,11 +19,17 @@ class Allowed:
     pattern: str
     reason: str
     loops: tuple[str, ...] = ("uring", "epoll")
+    pythons: tuple[str, ...] = ()
+    """Only on these versions; on all of them if empty."""
     varies: bool = False
 
     def covers(self, test: str, loop: str) -> bool:
         """Whether `test` on `loop` falls under this exception."""
-        return loop in self.loops and fnmatchcase(test, self.pattern)
+        return (
+            loop in self.loops
+            and (not self.pythons or python() in self.pythons)
+            and fnmatchcase(test, self.pattern)
+        )
 
 
 EXCEPTIONS: tuple[Allowed, ...] = (

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,21 +38,33 @@ class Result:
         return lines[-1] if lines else ""
 
 
-def run_group(group: str, loop: str, *, test_seconds: float = TEST_SECONDS) -> dict[str, Result]:
-    """Every test of `group` on `loop`, by name.
+def run_group(
+    group: str,
+    loop: str,
+    *,
+    only: Sequence[str] = (),
+    test_seconds: float = TEST_SECONDS,
+) -> dict[str, Result]:
+    """Every test of `group` on `loop`, by name; with `only`, those that match one of its patterns.
 
     Raises `RuntimeError` where a worker ends before its first test.
     """
     results: dict[str, Result] = {}
     while True:
         before = len(results)
-        if _run_worker(group, loop, results, test_seconds):
+        if _run_worker(group, loop, results, only, test_seconds):
             return results
         if len(results) == before:
             raise RuntimeError(f"{group} on {loop}: the worker makes no progress")
 
 
-def _run_worker(group: str, loop: str, results: dict[str, Result], test_seconds: float) -> bool:
+def _run_worker(
+    group: str,
+    loop: str,
+    results: dict[str, Result],
+    only: Sequence[str],
+    test_seconds: float,
+) -> bool:
     """One worker, over the tests that have no result yet; True when it came to the end."""
     reader, writer = os.pipe()
     with tempfile.TemporaryFile("w+", errors="replace") as errors:
@@ -60,7 +72,7 @@ def _run_worker(group: str, loop: str, results: dict[str, Result], test_seconds:
             [
                 *(sys.executable, "-W", "ignore", "-m", "tests.conformance.worker"),
                 *("--loop", loop, "--group", group, "--report", str(writer)),
-                *("--done", json.dumps(sorted(results))),
+                *("--done", json.dumps(sorted(results)), "--only", json.dumps(list(only))),
             ],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,

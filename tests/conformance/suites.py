@@ -1,134 +1,105 @@
-"""Groups of CPython's asyncio tests and how each group gets the loop under test.
+"""CPython's asyncio tests by module, and how they get the loop under test.
 
-Two ways: the mixins of `test.test_asyncio` take a loop through a method (`create_event_loop`,
-`new_loop`), so a class is built from each; every other module asks `asyncio.new_event_loop()`, so the
-default policy's factory is replaced for the whole process.
+A group is a module of `test.test_asyncio`, found in the running interpreter: a module that a newer CPython
+brings is run without a change here. The tests make their loops by two names, `asyncio.SelectorEventLoop`
+and `asyncio.new_event_loop()` (the runners and `unittest.IsolatedAsyncioTestCase` come to the second), so
+both are replaced for the whole process. What cannot run on a foreign loop stands in `LEFT_OUT`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import importlib
+import pkgutil
+import re
 import sys
 import unittest
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
-LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+PACKAGE = "test.test_asyncio"
 
 LOOPS = ("asyncio", "uring", "epoll")
 
-
-@dataclass(frozen=True)
-class Group:
-    """Tests that share one process."""
-
-    name: str
-    mixins: tuple[str, ...] = ()
-    """Mixins, as "module.Class", that together make one test class with our loop."""
-    method: str = ""
-    """The method through which the mixins get their loop."""
-    modules: tuple[str, ...] = ()
-    """Whole modules, run under our default policy."""
-    essential: bool = False
-    """Run by pytest; the others only by `--all`."""
-
-
-EVENTS = ("test_events.UnixEventLoopTestsMixin", "test_events.SubprocessTestsMixin")
-
-GROUPS: tuple[Group, ...] = (
-    Group("events", mixins=EVENTS, method="create_event_loop", essential=True),
-    Group(
-        "sock_lowlevel",
-        mixins=("test_sock_lowlevel.BaseSockTestsMixin",),
-        method="create_event_loop",
-        essential=True,
-    ),
-    Group(
-        "buffered_proto",
-        mixins=("test_buffered_proto.BaseTestBufferedProtocol",),
-        method="new_loop",
-        essential=True,
-    ),
-    Group("server", mixins=("test_server.BaseStartServer",), method="new_loop", essential=True),
-    Group("sendfile", mixins=("test_sendfile.SendfileTestsBase",), method="create_event_loop"),
-    Group("start_tls", mixins=("test_sslproto.BaseStartTLS",), method="new_loop"),
-    Group("subprocess", modules=("test_subprocess",)),
-    Group("streams", modules=("test_streams",)),
-    Group("server_module", modules=("test_server",)),
-    Group("ssl", modules=("test_ssl", "test_sslproto")),
-    Group("tasks", modules=("test_tasks", "test_eager_task_factory", "test_taskgroups")),
-    Group("futures", modules=("test_futures", "test_futures2")),
-    Group("locks", modules=("test_locks", "test_queues", "test_timeouts", "test_waitfor")),
-    Group("runners", modules=("test_runners", "test_threads", "test_context", "test_pep492")),
-    Group("unix_events", modules=("test_unix_events",)),
+CI = (
+    "buffered_proto",
+    "events",
+    "sendfile",
+    "server",
+    "sock_lowlevel",
+    "ssl",
+    "sslproto",
+    "streams",
+    "subprocess",
+    "unix_events",
 )
+"""Groups whose outcome hangs on the loop more than on asyncio's tasks, futures and locks: run by pytest."""
+
+LEFT_OUT = {
+    "proactor_events": "Windows' proactor loop, driven with mocks.",
+    "windows_events": "Only for Windows.",
+    "windows_utils": "Only for Windows.",
+    "selector_events": "Drives asyncio's own BaseSelectorEventLoop and its transports with a mocked "
+    "selector; makes no loop by a name that could be ours.",
+}
+"""Modules that are not run, with the reason."""
+
+REPEATED = re.compile(r"(Select|Poll|DevPoll|Kqueue)EventLoopTests")
+"""Classes that run the same mixins over another selector: without a selector, once is enough."""
 
 
-def group(name: str) -> Group:
-    """The group called `name`; raises `KeyError` where there is none."""
-    return {one.name: one for one in GROUPS}[name]
+def groups() -> tuple[str, ...]:
+    """The modules of this interpreter's `test.test_asyncio` that are run, without `test_`.
+
+    Raises `ModuleNotFoundError` where the interpreter comes without its own tests.
+    """
+    package = importlib.import_module(PACKAGE)
+    modules = (one.name for one in pkgutil.iter_modules(package.__path__))
+    names = (name.removeprefix("test_") for name in modules if name.startswith("test_"))
+    return tuple(sorted(name for name in names if name not in LEFT_OUT))
 
 
-def loop_factory(name: str) -> LoopFactory:
-    """A factory for the loop called `name`, one of `LOOPS` (or `uvloop`, to try the runner)."""
+def loop_class(name: str) -> type[asyncio.AbstractEventLoop]:
+    """The class of the loop called `name`, one of `LOOPS`; it takes a selector and has no use for it."""
     if name == "asyncio":
         return asyncio.SelectorEventLoop
-    if name == "uvloop":
-        import uvloop
+    if name not in LOOPS:
+        raise ValueError(f"name: no loop is called {name!r}")
+    import uringcore
 
-        return uvloop.new_event_loop
-    if name in LOOPS:
-        import uringcore
+    class UringEventLoop(uringcore.UringEventLoop):
+        def __new__(cls, selector: object = None) -> UringEventLoop:
+            return super().__new__(cls, name)
 
-        return lambda: uringcore.new_event_loop(backend=name)
-    raise ValueError(f"name: no loop is called {name!r}")
+        def __init__(self, selector: object = None) -> None:
+            super().__init__(name)
 
-
-def load(group: Group, factory: LoopFactory) -> list[unittest.TestCase]:
-    """The group's tests, in CPython's order, bound to `factory`.
-
-    A module that this CPython does not have yields nothing.
-    """
-    install_default(factory)
-    if group.mixins:
-        loader = unittest.defaultTestLoader
-        return list(_flatten(loader.loadTestsFromTestCase(_build(group, factory))))
-    tests: list[unittest.TestCase] = []
-    for name in group.modules:
-        try:
-            module = importlib.import_module(f"test.test_asyncio.{name}")
-        except ModuleNotFoundError as missing:
-            if missing.name != f"test.test_asyncio.{name}":
-                raise
-            continue
-        tests.extend(_flatten(unittest.defaultTestLoader.loadTestsFromModule(module)))
-    return tests
+    return UringEventLoop
 
 
-def install_default(factory: LoopFactory) -> None:
-    """Make `asyncio.new_event_loop()` and the runners use `factory` in this process."""
+def install(loop: type[asyncio.AbstractEventLoop]) -> None:
+    """Make every loop of this process that is asked for by a name of asyncio's a `loop`."""
+    if loop is asyncio.SelectorEventLoop:
+        return
+    for name in ("SelectorEventLoop", "EventLoop"):
+        if hasattr(asyncio, name):
+            setattr(asyncio, name, loop)
     # 3.14 renamed the class and deprecated the way to it; the attribute is the same.
     policy: Any = getattr(
         asyncio.unix_events,
         "_UnixDefaultEventLoopPolicy",
         getattr(asyncio.unix_events, "_DefaultEventLoopPolicy", None),
     )
-    policy._loop_factory = staticmethod(factory)
+    policy._loop_factory = loop
 
 
-def _build(group: Group, factory: LoopFactory) -> type[unittest.TestCase]:
-    from test.test_asyncio import utils
-
-    bases = []
-    for name in group.mixins:
-        module, _, attribute = name.partition(".")
-        bases.append(getattr(importlib.import_module(f"test.test_asyncio.{module}"), attribute))
-    body = {group.method: lambda self: factory(), "__module__": __name__}
-    # functional.FunctionalTestCaseMixin brings its own set-up; the others count on TestCase's.
-    base = unittest.TestCase if group.method == "new_loop" else utils.TestCase
-    return type(group.name, (*bases, base), body)
+def load(group: str, loop: type[asyncio.AbstractEventLoop]) -> list[unittest.TestCase]:
+    """The group's tests, in CPython's order, with `loop` installed."""
+    install(loop)
+    module = importlib.import_module(f"{PACKAGE}.test_{group}")
+    tests = list(_flatten(unittest.defaultTestLoader.loadTestsFromModule(module)))
+    once = any(type(test).__name__ == "EPollEventLoopTests" for test in tests)
+    return [test for test in tests if not (once and REPEATED.fullmatch(type(test).__name__))]
 
 
 def _flatten(suite: unittest.TestSuite | unittest.TestCase) -> Iterator[unittest.TestCase]:
@@ -141,7 +112,7 @@ def _flatten(suite: unittest.TestSuite | unittest.TestCase) -> Iterator[unittest
 
 def test_id(test: unittest.TestCase) -> str:
     """A test's name without the package, the same for every loop."""
-    return test.id().removeprefix("test.test_asyncio.").removeprefix(f"{__name__}.")
+    return test.id().removeprefix(f"{PACKAGE}.")
 
 
 def python() -> str:

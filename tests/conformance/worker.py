@@ -12,9 +12,10 @@ import json
 import os
 import time
 import unittest
+from fnmatch import fnmatchcase
 from typing import Any
 
-from tests.conformance.suites import group, load, loop_factory, test_id
+from tests.conformance.suites import load, loop_class, test_id
 
 PASS, FAIL, SKIP = "pass", "fail", "skip"
 
@@ -63,16 +64,17 @@ def main() -> None:
     parser.add_argument("--group", required=True)
     parser.add_argument("--report", type=int, required=True)
     parser.add_argument("--done", default="[]", help="JSON list of tests to leave out")
+    parser.add_argument("--only", default="[]", help="JSON list of patterns; all tests if empty")
     options = parser.parse_args()
     # Children that the tests start must not keep the runner's pipe open.
     os.set_inheritable(options.report, False)
     report = os.fdopen(options.report, "w", buffering=1)
     faulthandler.enable()
-    done = set(json.loads(options.done))
-    tests = load(group(options.group), loop_factory(options.loop))
+    done, only = set(json.loads(options.done)), json.loads(options.only)
+    tests = load(options.group, loop_class(options.loop))
     for test in tests:
         name = test_id(test)
-        if name in done:
+        if name in done or (only and not any(fnmatchcase(name, one) for one in only)):
             continue
         print(json.dumps({"start": name}), file=report)
         outcome = Outcome()
