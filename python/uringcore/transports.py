@@ -11,7 +11,7 @@ import asyncio
 from asyncio import sslproto
 from asyncio import transports as asyncio_transports
 
-__all__ = ["DatagramTransport", "StreamTransport", "TlsProtocol", "TlsTransport"]
+__all__ = ["DatagramTransport", "SSLTransport", "StreamTransport", "TlsProtocol"]
 
 
 class StreamTransport(asyncio_transports._FlowControlMixin):
@@ -22,8 +22,8 @@ class DatagramTransport(asyncio_transports._FlowControlMixin, asyncio.DatagramTr
     """A datagram socket. It is both kinds of transport, as asyncio's own datagram transport is."""
 
 
-class TlsTransport(sslproto._SSLProtocolTransport):
-    """A TLS connection: programs that look for asyncio's class find it."""
+class SSLTransport(sslproto._SSLProtocolTransport):
+    """A TLS connection: programs that look for asyncio's class, or for "ssl" in its name, find it."""
 
 
 class TlsProtocol(asyncio.Protocol):

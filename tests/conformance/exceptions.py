@@ -38,15 +38,6 @@ EXCEPTIONS: tuple[Allowed, ...] = (
         "Looks its socket up in the loop's selector; this loop has none.",
     ),
     Allowed(
-        "test_streams.StreamTests.test_async_writer_api_exception_after_close",
-        "Known gap: expects connection_lost one turn after close(); here it comes after the last "
-        "completion, a turn or two later.",
-    ),
-    Allowed(
-        "test_server.TestServer2.test_*_clients",
-        "Known gap: expects connection_lost within two turns of closing, as above.",
-    ),
-    Allowed(
         "test_futures2.*FutureTests.test_task_exc_handler_correct_context",
         "Known gap: the exception handler does not run in the failed task's context.",
     ),

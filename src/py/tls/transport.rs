@@ -41,7 +41,7 @@ impl TlsTransport {
     #[getter(__class__)]
     fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let module = py.import(intern!(py, "uringcore.transports"))?;
-        Ok(module.getattr(intern!(py, "TlsTransport"))?.unbind())
+        Ok(module.getattr(intern!(py, "SSLTransport"))?.unbind())
     }
 
     #[getter]
