@@ -248,8 +248,16 @@ impl Engine {
         }
     }
 
-    /// Cancels everything and waits up to `limit` for the kernel to let go.
+    /// The host stops running turns for an unknown time: what it commanded last is sent, and all that
+    /// waits is taken back from the kernel, so that the next turn may run on any thread.
+    pub fn rest(&mut self, limit: Duration) {
+        self.driver.park(limit);
+    }
+
+    /// Cancels everything and waits up to `limit` for the kernel to let go. What was accepted for
+    /// sending is sent, as far as the sockets take it without waiting.
     pub fn shutdown(&mut self, limit: Duration) {
+        self.flush(Instant::now());
         self.events.clear();
         self.driver.shutdown(limit);
     }
@@ -429,7 +437,9 @@ impl Engine {
                 self.listeners.remove(key);
                 return Ok(());
             }
-            self.driver.enter(Some(Duration::ZERO))?;
+            if !self.driver.is_parked() {
+                self.driver.enter(Some(Duration::ZERO))?;
+            }
         }
         Ok(())
     }

@@ -35,7 +35,7 @@ use crate::waker::Waker;
 /// non-blocking; the epoll backend relies on it.
 ///
 /// The thread that enters owns the driver. With io_uring another thread can take over only while no
-/// operation is in flight; its `enter` fails otherwise.
+/// operation is in the kernel, which [`park`](Driver::park) sees to; its `enter` fails otherwise.
 /// After `fork` the child's copy is dead, detected on every call.
 pub struct Driver {
     common: Common,
@@ -288,6 +288,32 @@ impl Driver {
         entered
     }
 
+    /// Submits what is queued and takes all operations back from the kernel, to be armed again by the
+    /// next [`enter`](Driver::enter), which may then come from any thread. No operation is lost or
+    /// carried out twice; a send may complete short, as after a cancel. Returns after `limit` if a
+    /// file operation that has begun does not end: then only this thread can go on.
+    ///
+    /// Call it whenever entering stops for an unknown time. Costs a system call if anything but
+    /// [`poll`](Driver::poll)s is in flight, nothing otherwise.
+    pub fn park(&mut self, limit: Duration) {
+        self.leave_if_forked();
+        match &mut self.inner {
+            Inner::Uring(uring) => uring.park(&mut self.common, limit),
+            // The set knows no threads.
+            Inner::Epoll(epoll) => epoll.start_queued(&mut self.common),
+            Inner::Dead => {}
+        }
+    }
+
+    /// Whether cancelling and closing need no [`enter`](Driver::enter) to take effect.
+    pub fn is_parked(&self) -> bool {
+        match &self.inner {
+            Inner::Uring(uring) => uring.is_resting(),
+            Inner::Epoll(_) => false,
+            Inner::Dead => true,
+        }
+    }
+
     /// Moves the completions that are ready to `out`. No system call, except to release what
     /// discarded operations bring. Ended multishots that nobody cancelled (no buffers, overflow)
     /// are armed again in the same slot and not reported.
@@ -309,17 +335,19 @@ impl Driver {
         self.cancel_everything();
     }
 
-    /// Cancels everything, waits up to `limit` for the kernel to let go, and drops the completions.
+    /// Starts what is queued, cancels everything, waits up to `limit` for the kernel to let go, and
+    /// drops the completions.
     /// Memory that the kernel still holds after `limit` is leaked, the only safe answer. The
     /// driver is dead afterwards. Also runs on drop, with a limit of one second.
     ///
-    /// Belongs on the thread that entered the driver: from another one nothing can be cancelled, and
-    /// what is in flight is leaked at once.
+    /// Unless the driver is [parked](Driver::park), it belongs on the thread that entered it: from
+    /// another one nothing can be cancelled, and what is in flight is leaked at once.
     pub fn shutdown(&mut self, limit: Duration) {
         self.leave_if_forked();
         match std::mem::replace(&mut self.inner, Inner::Dead) {
             Inner::Uring(uring) => uring.shutdown(&mut self.common, limit),
-            Inner::Epoll(_) | Inner::Dead => {}
+            Inner::Epoll(mut epoll) => epoll.start_queued(&mut self.common),
+            Inner::Dead => {}
         }
         self.cancel_everything();
         self.common.ready.clear();

@@ -102,6 +102,7 @@ pub(crate) struct Slot {
     /// `cancel` was asked for: no re-arm, no retry.
     pub(crate) cancelled: bool,
     /// Backend state, see there.
+    /// Changed by `OpTable::set_phase`, which counts.
     pub(crate) phase: Phase,
     pub(crate) fd: RawFd,
     pub(crate) token: Token,
@@ -127,6 +128,15 @@ pub(crate) enum Phase {
     Polling,
     /// Waits for a receive buffer.
     Starved,
+    /// Taken back from the kernel while nobody enters the driver.
+    Parked,
+}
+
+impl Phase {
+    /// The kernel does not know of the operation.
+    fn is_idle(self) -> bool {
+        matches!(self, Phase::Starved | Phase::Parked)
+    }
 }
 
 /// All operations of a driver.
@@ -134,6 +144,10 @@ pub(crate) struct OpTable {
     slots: Vec<Slot>,
     free: u32,
     live: usize,
+    /// Live operations that the kernel does not know of.
+    idle: usize,
+    /// Readiness waits among those that it knows of.
+    polls: usize,
     max: usize,
     /// Head of the list of live operations, by descriptor.
     heads: Vec<u32>,
@@ -145,6 +159,8 @@ impl OpTable {
             slots: Vec::new(),
             free: NIL,
             live: 0,
+            idle: 0,
+            polls: 0,
             max: max.min(NIL as usize),
             heads: Vec::new(),
         }
@@ -152,6 +168,26 @@ impl OpTable {
 
     pub(crate) fn len(&self) -> usize {
         self.live
+    }
+
+    /// Operations that are queued or with the kernel.
+    pub(crate) fn in_kernel(&self) -> usize {
+        self.live - self.idle
+    }
+
+    /// Those of them that carry nothing: no memory, no bytes, no connection.
+    pub(crate) fn polls_in_kernel(&self) -> usize {
+        self.polls
+    }
+
+    pub(crate) fn set_phase(&mut self, index: u32, phase: Phase) {
+        let slot = &mut self.slots[index as usize];
+        let was = std::mem::replace(&mut slot.phase, phase);
+        let (before, after) = (usize::from(was.is_idle()), usize::from(phase.is_idle()));
+        self.idle = self.idle + after - before;
+        if slot.kind == Kind::Poll {
+            self.polls = self.polls + before - after;
+        }
     }
 
     pub(crate) fn capacity(&self) -> usize {
@@ -181,6 +217,7 @@ impl OpTable {
             ..Slot::vacant(kind)
         };
         self.live += 1;
+        self.polls += usize::from(kind == Kind::Poll);
         self.link(index);
         Ok(OpId::new(kind, generation, index))
     }
@@ -215,6 +252,11 @@ impl OpTable {
         debug_assert!(slot.live);
         let payload = std::mem::replace(&mut slot.payload, Payload::None);
         slot.live = false;
+        if slot.phase.is_idle() {
+            self.idle -= 1;
+        } else if slot.kind == Kind::Poll {
+            self.polls -= 1;
+        }
         slot.generation = (slot.generation + 1) & GENERATION_MASK;
         slot.next = free;
         self.free = index;

@@ -22,6 +22,23 @@ use crate::timers;
 use crate::transport::BaseTransport;
 
 pub fn run_until_stopped(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
+    let outcome = run_turns(slf);
+    rest(slf.get(), slf.py());
+    outcome
+}
+
+/// The loop stops for an unknown time: the last turn's writes go out now, and what waits in the kernel
+/// comes back, because the loop may be run or closed by another thread next.
+fn rest(this: &LoopCore, py: Python<'_>) {
+    if let Some(mut engine) = this.engine.with(py, Option::take) {
+        engine.flush(Instant::now());
+        let mut lent = WithoutLock(&mut engine);
+        py.detach(move || lent.rest());
+        this.engine.with(py, |slot| *slot = Some(engine));
+    }
+}
+
+fn run_turns(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
     let mut entered = Entered::default();
@@ -205,6 +222,10 @@ impl WithoutLock<'_> {
     fn enter(&mut self, timeout: Option<Duration>) -> std::io::Result<KernelEntered> {
         self.0.enter(timeout)
     }
+
+    fn rest(&mut self) {
+        self.0.rest(REST_LIMIT);
+    }
 }
 
 fn check_signals(py: Python<'_>) -> PyResult<()> {
@@ -215,5 +236,8 @@ fn check_signals(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
+/// How long a loop that stops waits for operations that can't be taken back: file operations that have
+/// begun and hang in their device.
+const REST_LIMIT: Duration = Duration::from_millis(50);
 /// asyncio's MAXIMUM_SELECT_TIMEOUT: a day.
 const WAIT_SECONDS_MAX: f64 = 24.0 * 3600.0;

@@ -116,15 +116,7 @@ impl Epoll {
         common: &mut Common,
         timeout: Option<Duration>,
     ) -> io::Result<Entered> {
-        // Only what is queued now: a completion's consequences belong to the next turn.
-        for _ in 0..self.queued.len() {
-            let Some(op) = self.queued.pop_front() else {
-                break;
-            };
-            if common.table.get(op).is_some() {
-                self.start(common, op.index());
-            }
-        }
+        self.start_queued(common);
         self.feed_starved(common);
         self.update_set(common);
         let wants_block = timeout != Some(Duration::ZERO) && common.ready.is_empty();
@@ -158,6 +150,18 @@ impl Epoll {
         })
     }
 
+    /// Tries what is queued now: a completion's consequences belong to the next turn.
+    pub(crate) fn start_queued(&mut self, common: &mut Common) {
+        for _ in 0..self.queued.len() {
+            let Some(op) = self.queued.pop_front() else {
+                break;
+            };
+            if common.table.get(op).is_some() {
+                self.start(common, op.index());
+            }
+        }
+    }
+
     /// First look at a queued operation.
     fn start(&mut self, common: &mut Common, index: u32) {
         let slot = common.table.at(index);
@@ -176,9 +180,8 @@ impl Epoll {
 
     /// The operation waits for readiness from now on.
     fn wait_for(&mut self, common: &mut Common, index: u32) {
-        let slot = common.table.at(index);
-        slot.phase = Phase::Polling;
-        let fd = slot.fd;
+        common.table.set_phase(index, Phase::Polling);
+        let fd = common.table.at(index).fd;
         self.change(fd, true);
     }
 

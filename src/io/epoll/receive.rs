@@ -94,8 +94,8 @@ impl Epoll {
     fn starve(&mut self, common: &mut Common, index: u32) {
         common.stats.enobufs += 1;
         let op = common.table.id_at(index);
+        common.table.set_phase(index, Phase::Starved);
         let slot = common.table.at(index);
-        slot.phase = Phase::Starved;
         let (kind, fd) = (slot.kind, slot.fd);
         if kind == Kind::Recv {
             &mut self.starved_streams

@@ -3,18 +3,22 @@
 mod common;
 
 use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::*;
-use uringcore_io::{Backend, Driver, DriverConfig, Entered, Errno, Outcome, SetupError};
+use uringcore_io::{Backend, Driver, DriverConfig, Entered, Errno, Interest, Outcome, SetupError};
 
 both_backends!(
     the_backend_is_what_was_asked_for,
     queued_on_one_thread_run_on_another,
     an_idle_driver_changes_threads,
+    a_parked_driver_changes_threads_with_operations_in_flight,
+    parking_sends_what_is_queued,
+    a_parked_operation_can_be_cancelled_and_its_driver_dropped,
     the_forked_child_is_dead_and_the_parent_lives,
     dropping_with_file_reads_in_flight_frees_nothing_early,
     dropping_on_a_foreign_thread_is_safe,
@@ -275,6 +279,118 @@ fn an_idle_driver_changes_threads(backend: Backend) {
         rig.driver.enter(Some(Duration::from_millis(1))).unwrap(),
         Entered::TimedOut
     );
+}
+
+fn a_parked_driver_changes_threads_with_operations_in_flight(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (ours, mut theirs) = tcp_pair();
+    let (polled, mut pusher) = tcp_pair();
+    let accept = rig.driver.accept(listener.as_raw_fd(), 1);
+    let recv = rig.driver.recv(ours.as_raw_fd(), 2);
+    let poll = rig.driver.poll(polled.as_raw_fd(), Interest::READ, 3);
+    let read = rig.driver.read(polled.as_raw_fd(), vec![0; 4], None, 5);
+    // More than the socket's buffer takes: parked half-way.
+    let sent = pattern(8_000_000);
+    let send = rig
+        .driver
+        .send(ours.as_raw_fd(), Bytes::from(sent.clone()), 4);
+    rig.turn(Duration::ZERO);
+    for round in 0..6u8 {
+        rig.driver.park(Duration::from_secs(5));
+        let mover = Mover(rig);
+        let run = move || {
+            let mut rig = { mover }.0;
+            let client = TcpStream::connect(address).unwrap();
+            assert!(matches!(
+                rig.next_of(accept).outcome,
+                Outcome::Accepted(Ok(_))
+            ));
+            drop(client);
+            rig.driver.park(Duration::from_secs(5));
+            Mover(rig)
+        };
+        // There and back again.
+        rig = if round % 2 == 0 {
+            { thread::spawn(run).join().unwrap() }.0
+        } else {
+            run().0
+        };
+        let (mut theirs, want) = (theirs.try_clone().unwrap(), [round; 7]);
+        theirs.write_all(&want).unwrap();
+        assert_eq!(rig.read_exactly(recv, 7), want);
+    }
+    assert!(rig.take(poll).is_none() && rig.take(read).is_none());
+    pusher.write_all(b"data").unwrap();
+    assert_eq!(rig.result_of(poll), Ok(libc::POLLIN as u32));
+    assert!(matches!(rig.next_of(read).outcome, Outcome::Read(Ok(4), bytes) if bytes == b"data"));
+    // The send was cut short at most once, and what it says it sent is what arrives.
+    let mut done = rig.take(send);
+    let reader = thread::spawn(move || {
+        let mut all = Vec::new();
+        theirs.read_to_end(&mut all).unwrap();
+        all
+    });
+    while done.is_none() {
+        rig.turn(Duration::from_millis(50));
+        done = rig.take(send);
+    }
+    let Some(Outcome::Done(Ok(count))) = done.map(|done| done.outcome) else {
+        panic!("the send failed");
+    };
+    let count = count as usize;
+    assert!(count > 0);
+    rig.close(ours);
+    let arrived = reader.join().unwrap();
+    assert_eq!(arrived.len(), count);
+    assert!(arrived == sent[..count]);
+}
+
+fn parking_sends_what_is_queued(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (ours, mut theirs) = tcp_pair();
+    let recv = rig.driver.recv(ours.as_raw_fd(), 1);
+    rig.turn(Duration::ZERO);
+    let send = rig
+        .driver
+        .send(ours.as_raw_fd(), Bytes::from_static(b"last"), 2);
+    rig.driver.park(Duration::from_secs(5));
+    let mut four = [0; 4];
+    theirs.read_exact(&mut four).unwrap();
+    assert_eq!(&four, b"last");
+    assert_eq!(rig.result_of(send), Ok(4));
+    assert!(rig.take(recv).is_none());
+}
+
+fn a_parked_operation_can_be_cancelled_and_its_driver_dropped(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (ours, mut theirs) = tcp_pair();
+    let accept = rig.driver.accept(listener.as_raw_fd(), 1);
+    rig.driver.recv(ours.as_raw_fd(), 2);
+    rig.turn(Duration::ZERO);
+    rig.driver.park(Duration::from_secs(5));
+    let mover = Mover(rig);
+    let elsewhere = move || {
+        let mut rig = { mover }.0;
+        rig.driver.cancel(accept);
+        drop(listener);
+        assert!(TcpStream::connect(address).is_err());
+        // Queued on a parked driver, sent by its end.
+        rig.driver
+            .send(ours.as_raw_fd(), Bytes::from_static(b"bye"), 3);
+        drop(rig);
+        ours
+    };
+    let ours = thread::spawn(elsewhere).join().unwrap();
+    drop(ours);
+    let mut all = Vec::new();
+    theirs.read_to_end(&mut all).unwrap();
+    assert_eq!(all, b"bye");
 }
 
 fn the_forked_child_is_dead_and_the_parent_lives(backend: Backend) {

@@ -1,14 +1,15 @@
 //! The io_uring backend: the ring, entering it, reaping it, ending it.
 //!
 //! `setup` builds the ring and `trial` tries one out, `entry` writes submission entries, `reap`
-//! reads completions, `buffer_ring` is the memory that receives use. Here: the submission queue and
-//! the life cycle.
+//! reads completions, `park` takes operations back, `buffer_ring` is the memory that receives use.
+//! Here: the submission queue and the life cycle.
 //!
 //! Some facts about io_uring that shape this:
 //!
 //! - SINGLE_ISSUER binds the ring to the thread that enables it: `enter` from another one is EEXIST.
 //!   We enable at the first `enter`. When another thread takes an idle driver over it gets a
-//!   second ring; operations can't follow, for they belong to the thread that submitted them.
+//!   second ring; operations can't follow, for they belong to the thread that submitted them. That
+//!   is why they are taken back when the driver comes to rest (`park`).
 //! - With DEFER_TASKRUN completions appear only inside an `enter` with GETEVENTS. The TASKRUN flag
 //!   in shared memory says whether there is any.
 //! - A multishot ends with ENOBUFS when the buffer ring is empty; nothing resumes it. The
@@ -16,6 +17,7 @@
 
 mod buffer_ring;
 mod entry;
+mod park;
 mod reap;
 mod setup;
 mod trial;
@@ -38,7 +40,7 @@ pub(crate) use buffer_ring::BufferRing;
 use crate::common::Common;
 use crate::completion::Entered;
 use crate::config::DriverConfig;
-use crate::op::{Kind, OpId, OpTable, Phase};
+use crate::op::{Kind, OpId, OpTable, Payload, Phase};
 use crate::pool::Pool;
 use crate::setup_error::SetupError;
 use crate::waker::Waker;
@@ -58,8 +60,15 @@ pub(crate) struct Uring {
     /// Receives that wait for a buffer, oldest first.
     starved_streams: VecDeque<OpId>,
     starved_datagrams: VecDeque<OpId>,
-    /// Multishots to arm again after this reap.
+    /// Operations to arm again after this reap.
     rearm: Vec<u32>,
+    /// Operations that were taken back from the kernel.
+    parked: Vec<OpId>,
+    /// Nobody enters this ring at the moment; what is queued goes to the backlog, for it may be
+    /// another thread's ring that takes it.
+    resting: bool,
+    /// Parking has ended the watch of the waker's eventfd.
+    watch_lost: bool,
     receive_header: Box<libc::msghdr>,
     config: DriverConfig,
     stream_flags: u16,
@@ -86,6 +95,9 @@ impl Uring {
             starved_streams: VecDeque::new(),
             starved_datagrams: VecDeque::new(),
             rearm: Vec::new(),
+            parked: Vec::new(),
+            resting: false,
+            watch_lost: false,
             receive_header: entry::receive_header(),
             config: config.clone(),
             stream_flags,
@@ -116,7 +128,7 @@ impl Uring {
             let slot = common.table.at(index);
             slot.cancelled = true;
             match slot.phase {
-                Phase::Starved => common.finish_later(index, -libc::ECANCELED),
+                Phase::Starved | Phase::Parked => common.finish_later(index, -libc::ECANCELED),
                 Phase::Active | Phase::Polling => in_kernel = true,
             }
         }
@@ -133,10 +145,13 @@ impl Uring {
     /// The slot is marked already.
     pub(crate) fn cancel(&mut self, common: &mut Common, op: OpId) {
         match common.table.at(op.index()).phase {
-            // The kernel does not know it at the moment; the queue of the starved skips it later.
-            Phase::Starved => common.finish_later(op.index(), -libc::ECANCELED),
+            // The kernel does not know it at the moment; the list that it is in skips it later.
+            Phase::Starved | Phase::Parked => common.finish_later(op.index(), -libc::ECANCELED),
+            Phase::Active | Phase::Polling if self.resting => {
+                self.cancel_at_rest(common, entry::cancel(op));
+            }
             Phase::Active | Phase::Polling => {
-                self.push(entry::cancel(op), &mut common.stats.syscalls)
+                self.push(entry::cancel(op), &mut common.stats.syscalls);
             }
         }
     }
@@ -150,6 +165,8 @@ impl Uring {
             || submission.cq_overflow()
             || !completion.is_empty()
             || !self.backlog.is_empty()
+            || !self.parked.is_empty()
+            || self.watch_lost
             || self.has_food(common)
     }
 
@@ -170,8 +187,9 @@ impl Uring {
             owner if owner != thread_number() => self.change_thread(common)?,
             _ => {}
         }
+        self.unpark(common);
         self.feed_starved(common);
-        self.flush_backlog(&mut common.stats.syscalls);
+        self.submit_backlog(&mut common.stats.syscalls);
         // SAFETY: the queue views are dropped before anything else looks at the queues.
         let (queued, must_run, waiting) = unsafe {
             let (submission, completion) =
@@ -195,7 +213,8 @@ impl Uring {
             Some(limit) if block && queued > 0 => Instant::now().checked_add(limit),
             _ => None,
         };
-        let result = self.enter_kernel(queued, block, timeout);
+        let timeout = timeout.filter(|_| block);
+        let result = self.enter_kernel(queued, u32::from(block), timeout);
         // Only a wake that is reported is used up: one that comes during an `enter` that does not
         // block must still end the next sleep.
         let woken = (block || already_woken) && common.waker.get_up();
@@ -226,12 +245,12 @@ impl Uring {
         Ok(why_empty(&result, deadline))
     }
 
-    /// One `io_uring_enter`: submits `queued` entries, runs deferred work, and waits for one
-    /// completion if `block`. Touches nothing but the ring, so it may run without Python's lock.
-    fn enter_kernel(&self, queued: u32, block: bool, timeout: Option<Duration>) -> io::Result<u32> {
+    /// One `io_uring_enter`: submits `queued` entries, runs deferred work, and waits for `wanted`
+    /// completions. Touches nothing but the ring, so it may run without Python's lock.
+    fn enter_kernel(&self, queued: u32, wanted: u32, timeout: Option<Duration>) -> io::Result<u32> {
         let timespec;
         let mut arguments = SubmitArgs::new();
-        if block && let Some(limit) = timeout {
+        if let Some(limit) = timeout {
             timespec = Timespec::from(limit);
             arguments = arguments.timespec(&timespec);
         }
@@ -244,7 +263,7 @@ impl Uring {
                 libc::SYS_io_uring_enter,
                 self.enter_fd,
                 queued,
-                u32::from(block),
+                wanted,
                 flags,
                 &raw const arguments,
                 mem::size_of::<SubmitArgs<'_, '_>>(),
@@ -274,13 +293,12 @@ impl Uring {
     fn change_thread(&mut self, common: &mut Common) -> io::Result<()> {
         let mut ready = mem::take(&mut common.ready);
         self.reap(common, &mut ready);
+        ready.append(&mut common.ready);
         common.ready = ready;
+        self.abandon_polls(common);
         let queued = self.backlog.iter().map(|entry| OpId(entry.get_user_data()));
-        let mut movable = queued.filter(|&op| common.table.get(op).is_some()).count();
-        for index in common.table.indexes() {
-            movable += usize::from(common.table.at(index).phase == Phase::Starved);
-        }
-        if common.table.len() != movable {
+        let movable = queued.filter(|&op| common.table.get(op).is_some()).count();
+        if common.table.in_kernel() != movable {
             return Err(foreign_thread());
         }
         let ring = setup::set_up_again(
@@ -289,27 +307,33 @@ impl Uring {
             &common.datagram,
             self.stream_flags,
         )?;
-        // SAFETY: replaced at once. No operation is in this ring but the watch of the eventfd.
+        // SAFETY: replaced at once. Only readiness waits are in this ring, which point to no memory.
         unsafe { ManuallyDrop::drop(&mut self.ring) };
         self.ring = ManuallyDrop::new(ring);
         self.enter_fd = self.ring.as_raw_fd();
         self.enter_flags = 0;
         self.registered = None;
         self.owner = 0;
+        self.watch_lost = false;
         self.backlog
             .push_front(entry::watch_eventfd(common.waker.fd()));
         self.start()
     }
 
-    /// Whether another thread than the ring's owner is calling.
-    fn is_foreign(&self) -> bool {
-        self.owner != 0 && self.owner != thread_number()
+    fn is_owner(&self) -> bool {
+        self.owner == thread_number()
+    }
+
+    /// Whether entries have to wait: another thread than the ring's owner is calling, or one may take
+    /// the driver over.
+    fn must_wait(&self) -> bool {
+        self.resting || self.owner != 0 && !self.is_owner()
     }
 
     /// Queues an entry; a full queue is submitted first.
     #[inline]
     fn push(&mut self, entry: Entry, syscalls: &mut u64) {
-        if !self.backlog.is_empty() || self.is_foreign() || !self.make_room(1, syscalls) {
+        if !self.backlog.is_empty() || self.must_wait() || !self.make_room(1, syscalls) {
             return self.backlog.push_back(entry);
         }
         // SAFETY: what the entry points to is owned by the slab, by `self.receive_header` or by
@@ -319,7 +343,7 @@ impl Uring {
 
     /// Two linked entries, which must go in one submission.
     fn push_pair(&mut self, first: Entry, second: Entry, syscalls: &mut u64) {
-        if !self.backlog.is_empty() || self.is_foreign() || !self.make_room(2, syscalls) {
+        if !self.backlog.is_empty() || self.must_wait() || !self.make_room(2, syscalls) {
             return self.backlog.extend([first, second]);
         }
         // SAFETY: as in `push`.
@@ -360,7 +384,7 @@ impl Uring {
         room(&mut self.ring)
     }
 
-    fn flush_backlog(&mut self, syscalls: &mut u64) {
+    fn submit_backlog(&mut self, syscalls: &mut u64) {
         while let Some(entry) = self.backlog.front() {
             let pair = entry_is_linked(entry);
             if !self.make_room(if pair { 2 } else { 1 }, syscalls) {
@@ -394,19 +418,50 @@ impl Uring {
 
     fn arm_again(&mut self, common: &mut Common, op: OpId) {
         common.stats.rearms += 1;
-        let slot = common.table.at(op.index());
-        slot.phase = Phase::Active;
-        let entry = entry::of(op, slot, &self.receive_header);
+        let index = op.index();
+        common.table.set_phase(index, Phase::Active);
+        let slot = common.table.at(index);
+        let entry = match (slot.kind, &slot.payload) {
+            // The handshake goes on without us; asking again once it is over gives its result.
+            (Kind::Connect, _) => return self.push_readiness(common, index),
+            (Kind::Close, Payload::Descriptor(fd)) => entry::close(op, fd.as_raw_fd()),
+            _ => entry::of(op, slot, &self.receive_header),
+        };
+        self.push(entry, &mut common.stats.syscalls);
+    }
+
+    /// A readiness wait stands in for the operation.
+    fn push_readiness(&mut self, common: &mut Common, index: u32) {
+        let op = common.table.id_at(index);
+        common.table.set_phase(index, Phase::Polling);
+        let entry = entry::readiness(op, common.table.at(index));
         self.push(entry, &mut common.stats.syscalls);
     }
 
     /// Ends the ring: cancels everything, waits until the kernel has let go of every operation's
     /// memory or `limit` has passed, and leaks what it still holds then.
     pub(crate) fn shutdown(mut self, common: &mut Common, limit: Duration) {
+        for index in common.table.indexes() {
+            let idle = matches!(common.table.at(index).phase, Phase::Starved | Phase::Parked);
+            if common.table.is_live(index) && idle {
+                common.finish_later(index, -libc::ECANCELED);
+            }
+        }
         if self.owner != 0 {
-            let ours = self.owner == thread_number();
+            // What was queued while the driver rested is still to be sent, from here if need be.
+            if !self.backlog.is_empty() && !self.is_owner() {
+                let _ = self.change_thread(common);
+            }
+            let ours = self.is_owner();
             if ours {
                 self.drain(common, limit);
+            } else {
+                self.abandon_polls(common);
+                for op in mem::take(&mut self.parked) {
+                    if common.table.get(op).is_some() {
+                        common.finish_later(op.index(), -libc::ECANCELED);
+                    }
+                }
             }
             if common.table.len() > 0 {
                 // The kernel may write these payloads and buffers at any time.
@@ -437,10 +492,11 @@ impl Uring {
             let slot = common.table.at(index);
             slot.discarded = true;
             slot.cancelled |= slot.kind != Kind::Close;
-            if slot.phase == Phase::Starved {
-                common.finish_later(index, -libc::ECANCELED);
-            }
         }
+        if common.table.len() == 0 {
+            return;
+        }
+        self.unpark(common);
         let mut dropped = VecDeque::new();
         self.push(entry::cancel_everything(), &mut common.stats.syscalls);
         loop {

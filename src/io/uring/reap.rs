@@ -26,8 +26,7 @@ impl Uring {
             self.handle(common, Event::new(&entry), out);
         }
         for index in std::mem::take(&mut self.rearm) {
-            let op = common.table.id_at(index);
-            self.arm_again(common, op);
+            self.arm_or_park(common, index);
         }
     }
 
@@ -41,7 +40,12 @@ impl Uring {
         if slot.phase == Phase::Polling {
             return self.handle_readiness(common, index, event.result, out);
         }
-        match slot.kind {
+        let kind = slot.kind;
+        let multishot = matches!(kind, Kind::Recv | Kind::RecvMsg | Kind::Accept);
+        if !multishot && event.result < 0 && self.was_taken_back(common, index, event.result) {
+            return self.rearm.push(index);
+        }
+        match kind {
             Kind::Recv => self.handle_recv(common, index, event, out),
             Kind::RecvMsg => self.handle_recv_msg(common, index, event, out),
             Kind::Accept => self.handle_accept(common, index, event, out),
@@ -54,7 +58,8 @@ impl Uring {
     }
 
     fn handle_internal(&mut self, common: &mut Common, event: Event) {
-        if event.user_data == entry::WAKE && !event.more() && event.result != -libc::ECANCELED {
+        let lost = event.user_data == entry::WAKE && !event.more();
+        if lost && event.result != -libc::ECANCELED && !self.resting {
             let watch = entry::watch_eventfd(common.waker.fd());
             self.push(watch, &mut common.stats.syscalls);
         }
@@ -160,7 +165,7 @@ impl Uring {
                 if cancelled {
                     return common.finish(index, -libc::ECANCELED, out);
                 }
-                common.table.at(index).phase = Phase::Starved;
+                common.table.set_phase(index, Phase::Starved);
                 if kind == Kind::Recv {
                     &mut self.starved_streams
                 } else {
@@ -169,7 +174,9 @@ impl Uring {
                 .push_back(op);
             }
             // The peer gave up before we accepted; the listener is fine.
-            (libc::ECONNABORTED, Kind::Accept) | (libc::EINTR, _) if !cancelled => {
+            (libc::ECONNABORTED, Kind::Accept) | (libc::EINTR | libc::ECANCELED, _)
+                if !cancelled =>
+            {
                 self.rearm.push(index)
             }
             (libc::EAGAIN, _) => self.wait_for_readiness(common, index, out),
@@ -220,14 +227,13 @@ impl Uring {
         index: u32,
         out: &mut VecDeque<Completion>,
     ) {
-        let op = common.table.id_at(index);
-        let slot = common.table.at(index);
-        if slot.cancelled {
+        if common.table.at(index).cancelled {
             return common.finish(index, -libc::ECANCELED, out);
         }
-        slot.phase = Phase::Polling;
-        let entry = entry::readiness(op, slot);
-        self.push(entry, &mut common.stats.syscalls);
+        if self.resting {
+            return self.rearm.push(index);
+        }
+        self.push_readiness(common, index);
     }
 
     fn handle_readiness(
@@ -237,9 +243,12 @@ impl Uring {
         result: i32,
         out: &mut VecDeque<Completion>,
     ) {
+        common.table.set_phase(index, Phase::Active);
+        if result >= 0 && self.resting || self.was_taken_back(common, index, result) {
+            return self.rearm.push(index);
+        }
         let op = common.table.id_at(index);
         let slot = common.table.at(index);
-        slot.phase = Phase::Active;
         if slot.cancelled || result < 0 {
             let result = if slot.cancelled {
                 -libc::ECANCELED

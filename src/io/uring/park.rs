@@ -1,0 +1,158 @@
+//! Parking: taking every operation back from the kernel, so that the next `enter` may come from any
+//! thread.
+//!
+//! A ring belongs to one thread, and so do the operations in it. A loop that has stopped may be run by
+//! another thread, or be closed by one, and nothing tells beforehand; so the operations are taken back
+//! when it stops, while its own thread is still here to do it. One `enter` submits what the last turn
+//! queued, cancels everything and waits for the answers, which takes microseconds. What was cancelled
+//! stays in its slot and is armed again by the next `enter`, on whatever thread that is; what had
+//! something to tell (bytes, a connection, the count of a send cut short) tells it as always. The
+//! caller notices nothing.
+//!
+//! Readiness waits alone are left where they are: they carry nothing, so a thread that takes the
+//! driver over abandons them with the old ring and arms new ones. A loop that has nothing but its own
+//! wake-up and some watchers pays nothing for coming to rest.
+//!
+//! Not here: the second ring for another thread (`change_thread`).
+
+use std::collections::HashSet;
+use std::io;
+use std::time::{Duration, Instant};
+
+use io_uring::squeue::Entry;
+
+use super::{Uring, entry};
+use crate::common::Common;
+use crate::op::{Kind, Phase};
+
+impl Uring {
+    /// Returns with nothing in the kernel's hands, or after `limit` (a file operation that has begun
+    /// can't be taken back). Does nothing on a thread that does not own the ring.
+    pub(crate) fn park(&mut self, common: &mut Common, limit: Duration) {
+        if !self.is_owner() || self.resting {
+            return;
+        }
+        if common.table.in_kernel() == common.table.polls_in_kernel() {
+            self.resting = true;
+            return;
+        }
+        let deadline = Instant::now() + limit;
+        self.push(entry::cancel_everything(), &mut common.stats.syscalls);
+        self.watch_lost = true;
+        self.resting = true;
+        let mut ready = std::mem::take(&mut common.ready);
+        loop {
+            let in_kernel = common.table.in_kernel() as u32;
+            let rest = deadline.saturating_duration_since(Instant::now());
+            if in_kernel == 0 || rest.is_zero() {
+                break;
+            }
+            self.submit_backlog(&mut common.stats.syscalls);
+            common.stats.enters += 1;
+            common.stats.syscalls += 1;
+            // One more: the answer of the cancel itself.
+            let wanted = (in_kernel + 1).min(self.ring.params().cq_entries() / 2);
+            let queued = self.ring.submission().len() as u32;
+            let entered = self.enter_kernel(queued, wanted, Some(rest));
+            self.reap(common, &mut ready);
+            if entered.is_err_and(|error| !is_passing(&error)) {
+                break;
+            }
+        }
+        ready.append(&mut common.ready);
+        common.ready = ready;
+    }
+
+    /// Whether the operations are with us instead of the kernel until the next `enter`.
+    pub(crate) fn is_resting(&self) -> bool {
+        self.resting
+    }
+
+    /// Arms what was parked.
+    pub(super) fn unpark(&mut self, common: &mut Common) {
+        if !std::mem::take(&mut self.resting) {
+            return;
+        }
+        if std::mem::take(&mut self.watch_lost) {
+            let watch = entry::watch_eventfd(common.waker.fd());
+            self.push(watch, &mut common.stats.syscalls);
+        }
+        for op in std::mem::take(&mut self.parked) {
+            if common
+                .table
+                .get(op)
+                .is_some_and(|slot| slot.phase == Phase::Parked)
+            {
+                self.arm_again(common, op);
+            }
+        }
+    }
+
+    /// Another thread takes the driver over: readiness waits are armed again there, and forgotten here.
+    pub(super) fn abandon_polls(&mut self, common: &mut Common) {
+        let queued: HashSet<u64> = self.backlog.iter().map(Entry::get_user_data).collect();
+        for index in common.table.indexes() {
+            let op = common.table.id_at(index);
+            let slot = common.table.at(index);
+            if slot.kind != Kind::Poll
+                || slot.phase == Phase::Parked
+                || queued.contains(&op.as_u64())
+            {
+                continue;
+            }
+            if slot.cancelled {
+                common.finish_later(index, -libc::ECANCELED);
+            } else {
+                common.table.set_phase(index, Phase::Parked);
+                self.parked.push(op);
+            }
+        }
+    }
+
+    /// A readiness wait that ends while the driver rests must end now: it holds on to a file that its
+    /// owner is about to close.
+    pub(super) fn cancel_at_rest(&mut self, common: &mut Common, cancel: Entry) {
+        if !self.is_owner() || !self.backlog.is_empty() {
+            return self.push(cancel, &mut common.stats.syscalls);
+        }
+        self.resting = false;
+        self.push(cancel, &mut common.stats.syscalls);
+        self.resting = true;
+        common.stats.enters += 1;
+        common.stats.syscalls += 1;
+        let queued = self.ring.submission().len() as u32;
+        // A failure leaves the entry in the queue for the next enter.
+        let _ = self.enter_kernel(queued, 0, None);
+    }
+
+    /// An operation ended without a result that the caller should see: again, now or after the rest.
+    pub(super) fn arm_or_park(&mut self, common: &mut Common, index: u32) {
+        let op = common.table.id_at(index);
+        if self.resting {
+            common.table.set_phase(index, Phase::Parked);
+            self.parked.push(op);
+        } else {
+            self.arm_again(common, op);
+        }
+    }
+
+    /// Whether an operation was taken back by somebody who was not its owner: parking, or the end of
+    /// the thread that submitted it.
+    pub(super) fn was_taken_back(&self, common: &mut Common, index: u32, result: i32) -> bool {
+        let slot = common.table.at(index);
+        let resumable = match -result {
+            libc::ECANCELED => true,
+            // A worker thread was interrupted. What a file request had done by then is not known.
+            libc::EINTR => slot.kind != Kind::File,
+            _ => false,
+        };
+        resumable && !slot.cancelled && !slot.discarded
+    }
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    let expected = [libc::ETIME, libc::EINTR, libc::EAGAIN, libc::EBUSY];
+    error
+        .raw_os_error()
+        .is_some_and(|errno| expected.contains(&errno))
+}
