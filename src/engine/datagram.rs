@@ -4,7 +4,7 @@
 //!
 //! **Invariants.** Datagrams leave in the order in which they were sent: one SENDMSG is in flight at
 //! most, because the kernel lets a later one overtake a send that waits for room, and a burst goes
-//! out in one `sendmmsg`, which stops at the first that does not go. Datagrams that arrive while the
+//! out in one `sendmmsg`, which stops at the first that does not go. Unix sockets send so always. Datagrams that arrive while the
 //! reader is paused are kept and delivered first on resume. The way to the end is that of `stream`:
 //! first quiet, then released.
 
@@ -62,7 +62,7 @@ pub struct DatagramSocket {
     /// Where a large datagram is received before its size is known.
     large: Vec<u8>,
     queue: VecDeque<SendMsg>,
-    /// The send in flight, and what it counts.
+    /// The send in flight and what it counts, or the wait for room.
     sending: Option<(OpId, usize)>,
     queued: Gauge,
     high_water: usize,
@@ -238,7 +238,11 @@ impl DatagramSocket {
                 self.read(driver, events);
             }
             (SUB_SEND, Outcome::Done(result)) => {
-                let (_, bytes) = self.sending.take().unwrap_or((OpId::NONE, 0));
+                let (_, mut bytes) = self.sending.take().unwrap_or((OpId::NONE, 0));
+                if result.is_err() && self.size == DatagramSize::Large {
+                    // No waiting for room on this socket: the first is lost, not the loop.
+                    bytes = self.queue.pop_front().map_or(0, |first| cost(&first));
+                }
                 if !matches!(self.phase, Phase::Open | Phase::Flushing) {
                     // Aborted: the queue and its size are gone.
                 } else {
@@ -350,15 +354,21 @@ impl DatagramSocket {
 
     fn send_queue(&mut self, driver: &mut Driver, events: &mut VecDeque<Event>) {
         while self.sending.is_none() && !self.queue.is_empty() {
+            let token = Route::new(Kind::Datagram, SUB_SEND, self.key).token();
             // A lone datagram rides on the turn's own system call; so does one that must wait.
-            let waits = self.queue.len() > 1 && self.send_burst(events);
-            if (waits || self.queue.len() == 1)
-                && let Some(message) = self.queue.pop_front()
-            {
-                let bytes = cost(&message);
-                let token = Route::new(Kind::Datagram, SUB_SEND, self.key).token();
-                self.sending = Some((driver.send_msg(self.raw_fd, message, token), bytes));
+            let alone = self.queue.len() == 1 && self.size == DatagramSize::Buffer;
+            if !alone && !self.send_burst(events) {
+                continue;
             }
+            self.sending = match self.size {
+                // A Unix socket that found its receiver full has used its message up, and the kernel's
+                // retry sends an empty one (Linux 6.18): wait for room, then send again.
+                DatagramSize::Large => Some((driver.poll(self.raw_fd, Interest::Write, token), 0)),
+                DatagramSize::Buffer => self.queue.pop_front().map(|message| {
+                    let bytes = cost(&message);
+                    (driver.send_msg(self.raw_fd, message, token), bytes)
+                }),
+            };
         }
         if self.phase == Phase::Flushing && self.is_drained() {
             self.phase = Phase::Quiet;

@@ -4,6 +4,8 @@ mod common;
 
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -138,7 +140,16 @@ fn a_datagram_queue_is_bounded_by_its_watermark() {
 fn datagrams_keep_their_order_however_full_the_socket() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
-        let (ours, peer) = std::os::unix::net::UnixDatagram::pair().expect("pair");
+        // Not a pair: a full receiver is noticed later than a full sender.
+        let name = format!(
+            "uringcore-order-{}-{}",
+            std::process::id(),
+            backend.as_str()
+        );
+        let addr = SocketAddr::from_abstract_name(name).expect("name");
+        let peer = UnixDatagram::bind_addr(&addr).expect("bind");
+        let ours = UnixDatagram::unbound().expect("socket");
+        ours.connect_addr(&addr).expect("connect");
         ours.set_nonblocking(true).expect("nonblocking");
         peer.set_read_timeout(Some(Duration::from_secs(5)))
             .expect("timeout");
@@ -195,7 +206,7 @@ fn datagrams_keep_their_order_however_full_the_socket() {
 fn a_large_datagram_arrives_whole_and_waits_for_a_paused_reader() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
-        let (ours, peer) = std::os::unix::net::UnixDatagram::pair().expect("pair");
+        let (ours, peer) = UnixDatagram::pair().expect("pair");
         ours.set_nonblocking(true).expect("nonblocking");
         let key = engine.open_datagram(ours.as_raw_fd(), DatagramSize::Large);
         engine.resume_datagrams(key);

@@ -1,0 +1,341 @@
+"""How a stream transport ends: the order of connection_lost, the socket until then, writes after it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import errno
+import gc
+import logging
+import socket
+import struct
+import weakref
+from typing import Any
+
+import pytest
+
+from tests.loop.support import Recorder, Runner, connected_pair, listen
+
+Diary = list[Any]
+
+
+class Noted(asyncio.Protocol):
+    """Writes what happens to it into a diary that it shares with the test."""
+
+    def __init__(self, diary: Diary) -> None:
+        self.diary = diary
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport: asyncio.Transport = transport  # type: ignore[assignment]
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self.diary.append(("lost", type(exc).__name__ if exc else None))
+
+
+async def _connected(diary: Diary) -> tuple[asyncio.Transport, Noted, socket.socket]:
+    loop = asyncio.get_running_loop()
+    one, other = connected_pair()
+    transport, protocol = await loop.create_connection(lambda: Noted(diary), sock=one)
+    return transport, protocol, other
+
+
+@pytest.mark.parametrize("ending", ["close", "abort", "write and close", "force"])
+def test_connection_lost_has_its_place_in_the_order(run: Runner, ending: str) -> None:
+    diary: Diary = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        transport: Any
+        transport, _, other = await _connected(diary)
+        loop.call_soon(diary.append, "before")
+        if ending == "write and close":
+            transport.write(b"x" * 100)
+            transport.close()
+        elif ending == "force":
+            transport._force_close(ConnectionAbortedError())
+        else:
+            getattr(transport, ending)()
+        diary.append("now")
+        loop.call_soon(diary.append, "after")
+        loop.call_soon(loop.call_soon, diary.append, "a turn later")
+        for _ in range(3):
+            await asyncio.sleep(0)
+        other.close()
+
+    run(main())
+    reason = "ConnectionAbortedError" if ending == "force" else None
+    assert diary == ["now", "before", ("lost", reason), "after", "a turn later"]
+
+
+def test_a_full_queue_is_sent_before_connection_lost(run: Runner) -> None:
+    diary: Diary = []
+
+    async def main() -> int:
+        transport, _, other = await _connected(diary)
+        size = 8 << 20
+        transport.write(b"x" * size)
+        transport.close()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert diary == [], "the peer has not read, so it is not all sent"
+        assert transport.get_write_buffer_size() > 0
+        loop = asyncio.get_running_loop()
+        got = 0
+        while chunk := await loop.sock_recv(other, 1 << 20):
+            got += len(chunk)
+        other.close()
+        assert got == size
+        return got
+
+    run(main())
+    assert diary == [("lost", None)]
+
+
+def test_a_fatal_error_schedules_connection_lost(run: Runner) -> None:
+    """A reset is read in one turn; connection_lost comes in the next, after what was ready then."""
+    diary: Diary = []
+
+    async def main() -> None:
+        transport, _, other = await _connected(diary)
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        other.close()
+        while not transport.is_closing():
+            assert diary == []
+            await asyncio.sleep(0)
+        # is_closing() is seen in the turn of the failure or in the next, where the call is due.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    run(main())
+    assert diary == [("lost", "ConnectionResetError")]
+
+
+def test_what_was_written_in_the_turn_of_an_abort_arrives(run: Runner) -> None:
+    """asyncio's write() sends at once, so an abort after it drops only what did not fit."""
+
+    async def main() -> bytes:
+        transport, _, other = await _connected([])
+        await asyncio.sleep(0)
+        transport.write(b"last ")
+        transport.write(b"words")
+        transport.abort()
+        loop = asyncio.get_running_loop()
+        got = b""
+        while chunk := await loop.sock_recv(other, 100):
+            got += chunk
+        other.close()
+        return got
+
+    assert run(main()) == b"last words"
+
+
+def test_the_socket_is_open_in_connection_lost(run: Runner) -> None:
+    diary: Diary = []
+
+    class Server(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.transport = transport
+
+        def data_received(self, data: bytes) -> None:
+            self.transport.close()
+            self.transport.close()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            sock = self.transport.get_extra_info("socket")
+            diary.append(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+            diary.append(sock.fileno() >= 0)
+            asyncio.get_running_loop().call_soon(self.later)
+
+        def later(self) -> None:
+            sock = self.transport.get_extra_info("socket")
+            diary.append(sock.fileno())
+            diary.append(self.transport.get_extra_info("peername")[0])
+            diary.append(self.transport.get_extra_info("nothing", "default"))
+
+    async def main() -> None:
+        server, address = await listen(Server)
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"x")
+        assert await reader.read() == b""
+        while len(diary) < 5:
+            await asyncio.sleep(0.01)
+        writer.close()
+        server.close()
+
+    run(main())
+    assert diary == [0, True, -1, "127.0.0.1", "default"]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_the_peer_hears_of_the_end_of_a_borrowed_socket(run: Runner, when: str) -> None:
+    """A socket that was asked for is closed by the Python object, and as promptly."""
+    kept: list[Any] = []
+
+    class Server(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            if when == "before":
+                kept.append(transport.get_extra_info("socket"))
+                assert transport.get_extra_info("socket") is kept[-1]
+            transport.close()
+            if when == "after":
+                kept.append(transport.get_extra_info("socket"))
+
+    async def main() -> None:
+        server, address = await listen(Server)
+        for _ in range(5):
+            reader, writer = await asyncio.open_connection(*address)
+            assert await reader.read() == b""
+            writer.close()
+        server.close()
+        await asyncio.sleep(0.01)
+        assert [one.fileno() for one in kept] == [-1] * 5
+        if run.ours:
+            assert asyncio.get_running_loop().stats()["streams"] == 0  # type: ignore[attr-defined]
+
+    run(main())
+
+
+def test_a_transport_lets_go_of_its_protocol(run: Runner) -> None:
+    async def main() -> None:
+        transport: Any
+        transport, protocol, other = await _connected([])
+        alive = weakref.ref(protocol)
+        transport.abort()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert transport.get_protocol() is None
+        assert transport._loop is None
+        assert transport._sock is None
+        assert "closed" in repr(transport)
+        del protocol
+        gc.collect()
+        assert alive() is None
+        transport.close()
+        transport.abort()
+        other.close()
+
+    run(main())
+
+
+def test_writes_after_the_end_are_counted_and_warned_about(
+    run: Runner, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        transport: Any
+        transport, _, other = await _connected([])
+        transport.close()
+        assert transport._conn_lost == 1
+        transport.write(b"")
+        assert transport._conn_lost == 1
+        with caplog.at_level(logging.WARNING, "asyncio"):
+            for _ in range(4):
+                transport.write(b"x")
+            assert caplog.messages == []
+            transport.write(b"x")
+            transport.write(b"x")
+            assert caplog.messages == ["socket.send() raised exception."] * 2
+        assert transport._conn_lost == 7
+        other.close()
+
+    run(main())
+
+
+def test_writing_is_refused_after_write_eof_and_wrong_types_always(run: Runner) -> None:
+    async def main() -> None:
+        transport, _, other = await _connected([])
+        for wrong in ("text", 7, None, [b"x"]):
+            with pytest.raises(TypeError):
+                transport.write(wrong)  # type: ignore[arg-type]
+        transport.write_eof()
+        transport.write_eof()
+        with pytest.raises(RuntimeError, match="after write_eof"):
+            transport.write(b"x")
+        with pytest.raises(RuntimeError, match="after write_eof"):
+            transport.write(b"")
+        with pytest.raises(RuntimeError, match="after write_eof"):
+            transport.writelines([b"x"])
+        assert await asyncio.get_running_loop().sock_recv(other, 10) == b""
+        transport.abort()
+        transport.write_eof()
+        other.close()
+
+    run(main())
+
+
+def test_half_closing_a_dead_connection_raises_as_the_socket_does(run: Runner) -> None:
+    async def main() -> None:
+        transport, _, other = await _connected([])
+        transport.pause_reading()
+        await asyncio.sleep(0.01)
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        other.close()
+        with pytest.raises(OSError) as caught:
+            transport.write_eof()
+        assert caught.value.errno == errno.ENOTCONN
+        transport.abort()
+
+    run(main())
+
+
+def test_connection_lost_runs_in_the_context_of_who_closed(run: Runner) -> None:
+    variable = contextvars.ContextVar("variable", default="none")
+    seen: list[str] = []
+
+    class Protocol(asyncio.Protocol):
+        def connection_lost(self, exc: Exception | None) -> None:
+            seen.append(variable.get())
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        variable.set("connected")
+        one, other = connected_pair()
+        transport, _ = await loop.create_connection(Protocol, sock=one)
+        variable.set("closed")
+        transport.close()
+        variable.set("later")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        other.close()
+
+    run(main())
+    assert seen == ["closed"]
+
+
+def test_a_failed_attach_leaves_nothing_behind(run_ours: Runner) -> None:
+    """A server that refuses its connection, and a loop that is closed, cost no stream."""
+
+    class Server:
+        def _attach(self, *_: Any) -> None:
+            raise LookupError("not mine")
+
+    async def main() -> None:
+        loop: Any = asyncio.get_running_loop()
+        one, other = connected_pair()
+        with pytest.raises(LookupError):
+            loop._make_socket_transport(one, Recorder(), server=Server())
+        assert loop.stats()["streams"] == 0
+        assert one.fileno() >= 0, "still the caller's"
+        transport, _ = await loop.create_connection(Recorder, sock=one)
+        transport.abort()
+        await asyncio.sleep(0)
+        other.close()
+
+    run_ours(main())
+
+
+def test_a_new_transport_on_a_closing_ones_descriptor(run: Runner) -> None:
+    """A descriptor whose transport is closing may be watched; one in use may not."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        transport, _, other = await _connected([])
+        number = transport.get_extra_info("socket").fileno()
+        with pytest.raises(RuntimeError, match="is used by transport"):
+            loop.add_reader(number, print)
+        transport.close()
+        loop.add_reader(number, print)
+        assert loop.remove_reader(number)
+        await asyncio.sleep(0)
+        other.close()
+
+    run(main())
