@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from . import _uringcore
 from ._processes import ProcessMixin
+from ._sockets import SocketCalls
 from ._tls import TlsTransports
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class _NoSelector(selectors.BaseSelector):
 
 
 class UringEventLoop(  # type: ignore[misc]
+    SocketCalls,
     TlsTransports,
     ProcessMixin,
     _uringcore.LoopCore,

@@ -183,7 +183,21 @@ fn outcome(kind: Kind, result: i32, payload: &mut Payload) -> Outcome {
             // SAFETY: the kernel has just created this descriptor for us.
             unsafe { OwnedFd::from_raw_fd(fd as RawFd) }
         })),
-        Kind::Recv => Outcome::Received(result.map(|_| RecvBuf::empty())),
+        Kind::AcceptOnce => Outcome::AcceptedFrom(result.map(|fd| {
+            // SAFETY: the kernel has just created this descriptor for us.
+            let fd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
+            let Payload::Name(name) = payload else {
+                unreachable!("an accept with another kind's payload");
+            };
+            (fd, name.address())
+        })),
+        Kind::RecvFrom => Outcome::ReceivedFrom(result.map(|length| {
+            let Payload::Incoming(incoming) = payload else {
+                unreachable!("a receive with another kind's payload");
+            };
+            incoming.take(length as usize)
+        })),
+        Kind::Recv | Kind::RecvOnce => Outcome::Received(result.map(|_| RecvBuf::empty())),
         Kind::RecvMsg => Outcome::Datagram(Err(result.err().unwrap_or(Errno(libc::EIO)))),
         Kind::Read => match std::mem::replace(payload, Payload::None) {
             Payload::Buffer(buffer, _) => Outcome::Read(result, buffer),

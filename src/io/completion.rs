@@ -6,8 +6,11 @@ use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 
+use socket2::SockAddr;
+
 use crate::datagram::Datagram;
 use crate::file::FileOutcome;
+use crate::incoming::Incoming;
 use crate::op::{OpId, Token};
 use crate::pool::RecvBuf;
 
@@ -37,6 +40,10 @@ pub enum Outcome {
     Received(Result<RecvBuf, Errno>),
     /// A datagram, or several of one peer that GRO joined.
     Datagram(Result<Datagram, Errno>),
+    /// `accept_once`: as `Accepted`, with the peer's address.
+    AcceptedFrom(Result<(OwnedFd, SockAddr), Errno>),
+    /// `recv_from`.
+    ReceivedFrom(Result<Incoming, Errno>),
     /// Byte count and the buffer given to `read`, its length unchanged.
     Read(Result<u32, Errno>, Vec<u8>),
     /// `file`: what the request came to.

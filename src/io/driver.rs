@@ -18,6 +18,7 @@ use crate::config::{Backend, DriverConfig, DriverStats};
 use crate::epoll::Epoll;
 use crate::file::FileRequest;
 use crate::fork::Birthplace;
+use crate::incoming::{IncomingPayload, NamePayload};
 use crate::message::{GatherPayload, SendMsg};
 use crate::op::{Kind, OpId, Payload, Token};
 use crate::setup_error::SetupError;
@@ -130,6 +131,29 @@ impl Driver {
     /// Receives stream data until the end of the stream, an error or a cancel (multishot).
     pub fn recv(&mut self, fd: RawFd, token: Token) -> OpId {
         self.start(Kind::Recv, fd, token, Payload::None)
+    }
+
+    /// Accepts one connection, with the peer's address.
+    pub fn accept_once(&mut self, fd: RawFd, token: Token) -> OpId {
+        self.start(
+            Kind::AcceptOnce,
+            fd,
+            token,
+            Payload::Name(NamePayload::new()),
+        )
+    }
+
+    /// Receives stream data once, at most `most` bytes (not 0) and at most a stream buffer, which is
+    /// taken only when data is there. For a datagram socket use [`recv_from`](Driver::recv_from).
+    pub fn recv_once(&mut self, fd: RawFd, most: u32, token: Token) -> OpId {
+        self.start(Kind::RecvOnce, fd, token, Payload::Most(most))
+    }
+
+    /// Receives one message of up to `size` bytes, into memory of its own; the rest of a longer
+    /// datagram is lost.
+    pub fn recv_from(&mut self, fd: RawFd, size: usize, token: Token) -> OpId {
+        let payload = Payload::Incoming(IncomingPayload::new(size));
+        self.start(Kind::RecvFrom, fd, token, payload)
     }
 
     /// Receives datagrams until an error or a cancel (multishot), with address and control

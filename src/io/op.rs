@@ -20,6 +20,7 @@ use bytes::Bytes;
 use socket2::SockAddr;
 
 use crate::file::FileRequest;
+use crate::incoming::{IncomingPayload, NamePayload};
 use crate::message::{GatherPayload, MessagePayload};
 
 /// The caller's own routing value; comes back in every completion of the operation.
@@ -68,6 +69,9 @@ pub(crate) enum Kind {
     Write,
     Close,
     File,
+    AcceptOnce,
+    RecvOnce,
+    RecvFrom,
 }
 
 /// The memory and the resources of one operation.
@@ -81,6 +85,12 @@ pub(crate) enum Payload {
     Message(Box<MessagePayload>),
     /// `connect`.
     Address(Box<SockAddr>),
+    /// `accept_once`.
+    Name(Box<NamePayload>),
+    /// `recv_once`: the most bytes.
+    Most(u32),
+    /// `recv_from`.
+    Incoming(Box<IncomingPayload>),
     /// `poll`.
     Events(u32),
     /// `read` and its offset.

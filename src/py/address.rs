@@ -48,6 +48,31 @@ pub fn inet_to_python(py: Python<'_>, addr: SocketAddr) -> PyResult<Bound<'_, Py
     }
 }
 
+/// An address that needs no look-up and no special rule of its family. `None` for all others, good or
+/// bad: the socket module knows what to do with them.
+pub fn plain(family: i32, addr: &Bound<'_, PyAny>) -> Option<SockAddr> {
+    let usable = if family == libc::AF_UNIX {
+        is_ordinary_path(addr)
+    } else {
+        is_literal(addr)
+    };
+    usable.then(|| from_python(family, addr).ok()).flatten()
+}
+
+/// True for a path or an abstract name; an empty one binds automatically, and a path with a zero byte
+/// inside is an error.
+fn is_ordinary_path(addr: &Bound<'_, PyAny>) -> bool {
+    if let Ok(path) = addr.cast::<PyString>() {
+        return path
+            .to_str()
+            .is_ok_and(|path| !path.is_empty() && !path.contains('\0'));
+    }
+    addr.cast::<PyBytes>().is_ok_and(|path| {
+        let path = path.as_bytes();
+        !path.is_empty() && (path[0] == 0 || !path.contains(&0))
+    })
+}
+
 /// Where a socket of `family` (AF_INET, AF_INET6 or AF_UNIX) sends for the Python address `addr`. A
 /// host name is looked up, which blocks, as it does in asyncio's own `sendto`.
 pub fn from_python(family: i32, addr: &Bound<'_, PyAny>) -> PyResult<SockAddr> {

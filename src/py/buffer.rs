@@ -1,5 +1,8 @@
 //! Python buffers held as `Bytes`. No other file keeps a pointer into a Python object.
 
+use std::io;
+use std::mem::MaybeUninit;
+
 use bytes::Bytes;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::ffi;
@@ -90,6 +93,76 @@ pub fn copy_into(target: &Bound<'_, PyAny>, data: &[u8]) -> PyResult<usize> {
     Ok(count)
 }
 
+/// A new `bytes` object of what `fill` writes into up to `size` bytes of memory.
+pub fn new_bytes(
+    py: Python<'_>,
+    size: usize,
+    fill: impl FnOnce(&mut [MaybeUninit<u8>]) -> io::Result<usize>,
+) -> io::Result<Py<PyBytes>> {
+    let no_memory = |error: PyErr| {
+        drop(error);
+        io::Error::from_raw_os_error(libc::ENOMEM)
+    };
+    let length = ffi::Py_ssize_t::try_from(size).unwrap_or(ffi::Py_ssize_t::MAX);
+    // SAFETY: the interpreter lock is held; NULL asks for uninitialised storage of that length.
+    let fresh: Bound<'_, PyAny> = unsafe {
+        let object = ffi::PyBytes_FromStringAndSize(std::ptr::null(), length);
+        Bound::from_owned_ptr_or_err(py, object)
+    }
+    .map_err(no_memory)?;
+    // SAFETY: nobody else has seen the object, so its storage of `size` bytes is ours to write.
+    let memory = unsafe {
+        let start = ffi::PyBytes_AsString(fresh.as_ptr());
+        std::slice::from_raw_parts_mut(start.cast::<MaybeUninit<u8>>(), size)
+    };
+    let count = fill(memory)?.min(size) as ffi::Py_ssize_t;
+    let mut object = fresh.into_ptr();
+    // SAFETY: the only reference to the object, whose first `count` bytes are written; the call frees
+    // it and stores NULL when it fails.
+    let resized: Bound<'_, PyAny> = unsafe {
+        _PyBytes_Resize(&raw mut object, count);
+        Bound::from_owned_ptr_or_err(py, object)
+    }
+    .map_err(no_memory)?;
+    resized
+        .cast_into::<PyBytes>()
+        .map(Bound::unbind)
+        .map_err(|_| io::Error::from_raw_os_error(libc::EIO))
+}
+
+/// Runs `work` on the bytes of a bytes-like object; `None` if it is none.
+pub fn with_readable<R>(data: &Bound<'_, PyAny>, work: impl FnOnce(&[u8]) -> R) -> Option<R> {
+    let view = View::get(data, ffi::PyBUF_SIMPLE).ok()?;
+    // SAFETY: the view is held until the end of this function and says where and how long; the
+    // interpreter lock keeps Python code from changing it meanwhile.
+    let bytes = unsafe { std::slice::from_raw_parts(view.data(), view.len()) };
+    Some(work(bytes))
+}
+
+/// Runs `work` on the memory of a writable bytes-like object; `None` if it is none.
+pub fn with_writable<R>(
+    data: &Bound<'_, PyAny>,
+    work: impl FnOnce(&mut [MaybeUninit<u8>]) -> R,
+) -> Option<R> {
+    let view = View::get(data, ffi::PyBUF_WRITABLE).ok()?;
+    // SAFETY: as above, and the view is writable.
+    let memory = unsafe {
+        std::slice::from_raw_parts_mut(view.data().cast::<MaybeUninit<u8>>(), view.len())
+    };
+    Some(work(memory))
+}
+
+/// The bytes of a bytes-like object from `start` on: referenced if they can't change, else copied.
+pub fn rest_of(data: &Bound<'_, PyAny>, start: usize) -> PyResult<Bytes> {
+    if let Ok(bytes) = data.cast::<PyBytes>() {
+        return Ok(hold_bytes(bytes).slice(start..));
+    }
+    with_readable(data, |bytes| {
+        Bytes::copy_from_slice(bytes.get(start..).unwrap_or(&[]))
+    })
+    .ok_or_else(|| PyTypeError::new_err("a bytes-like object is required"))
+}
+
 /// A contiguous view of a Python buffer as bytes, whatever its item format: PyO3's `PyBuffer` insists
 /// on a format.
 struct View<'py>(ffi::Py_buffer, Python<'py>);
@@ -128,6 +201,11 @@ impl Drop for View<'_> {
         // `PyObject_GetBuffer`, which leaves `obj` NULL when it fails.
         unsafe { ffi::PyBuffer_Release(&raw mut self.0) };
     }
+}
+
+unsafe extern "C" {
+    // Documented API of CPython that pyo3-ffi leaves out.
+    fn _PyBytes_Resize(bytes: *mut *mut ffi::PyObject, size: ffi::Py_ssize_t) -> std::ffi::c_int;
 }
 
 /// Below this a copy is cheaper than keeping the object alive through two reference counts.

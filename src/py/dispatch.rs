@@ -13,6 +13,7 @@ use crate::datagram::DatagramTransport;
 use crate::error;
 use crate::loop_core::{LoopCore, Ready};
 use crate::ops;
+use crate::sockets;
 use crate::stream::StreamTransport;
 use crate::transport::{BaseTransport, Descriptor};
 use crate::turn;
@@ -127,6 +128,7 @@ fn accepted(
     let Some((factory, tls, server, listener_context)) = host else {
         return Ok(());
     };
+    sockets::forget_descriptor(this, py, fd.as_raw_fd())?;
     entered.switch(py, &listener_context)?;
     let made = match tls {
         None => factory.bind(py).call0().and_then(|protocol| {

@@ -15,6 +15,8 @@
 //! | `ops` | operations that a Python future waits for |
 //! | `tls` | TLS over any transport, through `ssl.SSLObject` |
 //! | `spawn` | a child process on its way |
+//! | `ops_socket` | the `sock_*` calls as operations |
+//! | `sockets` | whose turn it is on a socket of a `sock_*` call, what is held for it |
 //! | `quic_*`, `h3` | QUIC and HTTP/3 objects |
 //! | `file`, `file/` | file operations that a Python future waits for, and those that need not wait |
 //! | `devcert` | short-lived certificates for development |
@@ -47,8 +49,10 @@ mod hosts;
 mod lend;
 mod loop_core;
 mod ops;
+mod ops_socket;
 mod quic;
 mod spawn;
+mod sockets;
 mod stream;
 mod timers;
 mod tls;
@@ -73,6 +77,7 @@ fn _uringcore(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<tls::TlsProtocol>()?;
     m.add_class::<tls::TlsTransport>()?;
     m.add_class::<spawn::Spawn>()?;
+    ops_socket::register(m)?;
     quic::register(m)?;
     h3::register(m)?;
     devcert::register(m)?;

@@ -22,6 +22,7 @@ use crate::error;
 use crate::handle::{AnyHandle, Handle};
 use crate::hosts::{Hosts, ListenerHost};
 use crate::ops::Ops;
+use crate::sockets::{self, Sockets};
 use crate::timers::Timers;
 use crate::transport::BaseTransport;
 
@@ -54,6 +55,7 @@ pub struct LoopCore {
     pub timers: GilCell<Timers>,
     pub hosts: GilCell<Hosts>,
     pub ops: GilCell<Ops>,
+    pub sockets: GilCell<Sockets>,
     pub flags: GilCell<Flags>,
     waker: GilCell<Option<Waker>>,
     backend: Backend,
@@ -169,6 +171,7 @@ impl LoopCore {
             timers: GilCell::new(Timers::default()),
             hosts: GilCell::new(Hosts::default()),
             ops: GilCell::new(Ops::default()),
+            sockets: GilCell::new(Sockets::default()),
             flags: GilCell::new(Flags::default()),
         })
     }
@@ -456,6 +459,7 @@ impl LoopCore {
         let timers = self.timers.take(py);
         let hosts = self.hosts.take(py);
         let ops = self.ops.take(py);
+        sockets::close(self, py)?;
         let engine = self.engine.with(py, Option::take);
         let waker = self.waker.with(py, Option::take);
         if let Some(mut engine) = engine {
@@ -536,6 +540,9 @@ impl LoopCore {
             .unwrap_or(Ok(()))?;
         self.ops
             .traverse(|ops| ops.traverse(&visit))
+            .unwrap_or(Ok(()))?;
+        self.sockets
+            .traverse(|sockets| sockets.traverse(&visit))
             .unwrap_or(Ok(()))
     }
 
@@ -545,6 +552,7 @@ impl LoopCore {
             self.timers.take(py),
             self.hosts.take(py),
             self.ops.take(py),
+            self.sockets.take(py),
         ));
     }
 }

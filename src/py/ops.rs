@@ -25,13 +25,14 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use pyo3::{PyTraverseError, PyVisit, intern};
-use uringcore_engine::Key;
+use uringcore_engine::{Engine, Key};
 use uringcore_io::{Driver, Errno, OpId, Outcome, Token};
 
 use crate::buffer;
 use crate::error;
 use crate::hosts::{host_at, host_take};
 use crate::loop_core::LoopCore;
+use crate::sockets;
 
 /// What the object that an operation is about was given as to `start` (a socket, a path, a tuple of
 /// what an error message needs), for the functions of a [`Plan`]. Kept alive until the completion.
@@ -47,10 +48,22 @@ pub struct Plan {
 }
 
 /// One operation in flight, as Python sees it.
-struct Waiting {
+pub struct Waiting {
     future: Py<PyAny>,
     subject: Option<Py<PyAny>>,
     plan: &'static Plan,
+}
+
+impl Waiting {
+    /// Whether somebody still waits for the result.
+    pub fn is_wanted(&self, py: Python<'_>) -> PyResult<bool> {
+        let done = self.future.bind(py).call_method0(intern!(py, "done"))?;
+        Ok(!done.is_truthy()?)
+    }
+
+    pub fn subject(&self) -> Option<&Py<PyAny>> {
+        self.subject.as_ref()
+    }
 }
 
 /// The operations of a loop that futures wait for. As many as the driver has slots.
@@ -62,12 +75,27 @@ pub struct Ops {
 }
 
 impl Ops {
-    fn insert(&mut self, key: Key, waiting: Waiting) {
+    pub fn insert(&mut self, key: Key, waiting: Waiting) {
         self.by_future.insert(waiting.future.as_ptr() as usize, key);
         host_at(&mut self.waiting, key, waiting);
     }
 
-    fn take(&mut self, key: Key) -> Option<Waiting> {
+    pub fn contains(&self, key: Key) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// The object that an operation is about.
+    pub fn subject(&self, py: Python<'_>, key: Key) -> Option<Py<PyAny>> {
+        let subject = self.get(key)?.subject.as_ref()?;
+        Some(subject.clone_ref(py))
+    }
+
+    fn get(&self, key: Key) -> Option<&Waiting> {
+        let (at, waiting) = self.waiting.get(key.index as usize)?.as_ref()?;
+        (*at == key).then_some(waiting)
+    }
+
+    pub fn take(&mut self, key: Key) -> Option<Waiting> {
         let waiting = host_take(&mut self.waiting, key)?;
         self.by_future.remove(&(waiting.future.as_ptr() as usize));
         Some(waiting)
@@ -109,15 +137,68 @@ pub fn start(
     Ok(future)
 }
 
+/// A future and the key of an operation that the caller starts later.
+pub fn reserve(
+    slf: &Bound<'_, LoopCore>,
+    plan: &'static Plan,
+    subject: &Bound<'_, PyAny>,
+) -> PyResult<(Py<PyAny>, Key)> {
+    let py = slf.py();
+    let this = slf.get();
+    let future = slf.call_method0(intern!(py, "create_future"))?.unbind();
+    let key = this.with_engine(py, Engine::reserve_op)?;
+    let waiting = Waiting {
+        future: future.clone_ref(py),
+        subject: Some(subject.clone().unbind()),
+        plan,
+    };
+    this.ops.with(py, |ops| ops.insert(key, waiting));
+    Ok((future, key))
+}
+
+/// Whether somebody still waits for this operation.
+pub fn is_wanted(slf: &Bound<'_, LoopCore>, key: Key) -> PyResult<bool> {
+    let py = slf.py();
+    let future = slf.get().ops.with(py, |ops| {
+        ops.get(key).map(|waiting| waiting.future.clone_ref(py))
+    });
+    match future {
+        Some(future) => Ok(!future
+            .call_method0(py, intern!(py, "done"))?
+            .is_truthy(py)?),
+        None => Ok(false),
+    }
+}
+
+/// Gives a result from elsewhere to an operation that was never started.
+pub fn answer(slf: &Bound<'_, LoopCore>, key: Key, value: Py<PyAny>) -> PyResult<()> {
+    let py = slf.py();
+    if let Some(waiting) = slf.get().ops.with(py, |ops| ops.take(key)) {
+        waiting
+            .future
+            .call_method1(py, intern!(py, "set_result"), (value,))?;
+    }
+    Ok(())
+}
+
 /// The completion of an operation: its result goes to the future, or to whoever keeps orphans.
 pub fn done(slf: &Bound<'_, LoopCore>, key: Key, outcome: Outcome) -> PyResult<()> {
     let py = slf.py();
-    let Some(waiting) = slf.get().ops.with(py, |ops| ops.take(key)) else {
+    let waiting = slf.get().ops.with(py, |ops| ops.take(key));
+    let flight = sockets::land(slf.get(), py, key);
+    let Some(mut waiting) = waiting else {
         return Ok(());
     };
+    if let Some(flight) = &flight {
+        sockets::note(slf, flight, &outcome);
+        match sockets::go_on(slf, flight, &outcome, waiting)? {
+            Some(back) => waiting = back,
+            None => return Ok(()),
+        }
+    }
     let future = waiting.future.bind(py);
     let subject = waiting.subject.as_ref().map(|subject| subject.bind(py));
-    if future.call_method0(intern!(py, "done"))?.is_truthy()? {
+    if !waiting.is_wanted(py)? {
         return (waiting.plan.orphan)(slf, subject, outcome);
     }
     match (waiting.plan.convert)(slf, subject, outcome) {
@@ -167,6 +248,8 @@ pub fn failed(outcome: &Outcome) -> PyErr {
         | Outcome::Accepted(Err(errno))
         | Outcome::Received(Err(errno))
         | Outcome::Datagram(Err(errno))
+        | Outcome::AcceptedFrom(Err(errno))
+        | Outcome::ReceivedFrom(Err(errno))
         | Outcome::Read(Err(errno), _) => *errno,
         _ => {
             debug_assert!(false, "an outcome of another kind");

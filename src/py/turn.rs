@@ -18,6 +18,7 @@ use crate::dispatch;
 use crate::error;
 use crate::handle::{AnyHandle, Ran};
 use crate::loop_core::{LoopCore, Ready};
+use crate::sockets;
 use crate::timers;
 use crate::transport::BaseTransport;
 
@@ -57,6 +58,7 @@ fn wait(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
     timers::prune(&this.timers, py);
+    sockets::start_requests(slf)?;
     let Some(mut engine) = this.engine.with(py, Option::take) else {
         return Err(PyRuntimeError::new_err(
             "this event loop is already inside its own turn",

@@ -13,6 +13,7 @@ use crate::errands::Errand;
 use crate::error;
 use crate::hosts::Watcher;
 use crate::loop_core::LoopCore;
+use crate::sockets;
 
 impl LoopCore {
     pub fn watch(
@@ -29,6 +30,9 @@ impl LoopCore {
             .with(py, |hosts| hosts.watchers.contains_key(&(fd, write)));
         if !known {
             net::check_watchable(fd).map_err(|error| error::io_error(&error))?;
+            if !this.runs_elsewhere(py) {
+                sockets::forget_closed(slf, fd, usize::MAX)?;
+            }
         }
         let handle = Self::make_handle(slf, "add_reader", callback, args, None)?;
         let returned = handle.as_any().clone_ref(py);

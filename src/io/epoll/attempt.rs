@@ -1,7 +1,6 @@
 //! Carrying an operation out without blocking; what answers EAGAIN waits.
 
-use std::io;
-use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
+use std::os::fd::{AsRawFd, IntoRawFd};
 
 use super::Epoll;
 use crate::common::Common;
@@ -15,6 +14,7 @@ impl Epoll {
         match common.table.at(index).kind {
             Kind::Accept => self.accept(common, index),
             Kind::Recv => self.recv(common, index),
+            Kind::RecvOnce => self.recv_once(common, index),
             Kind::RecvMsg => self.recv_msg(common, index),
             Kind::Poll => {
                 let wanted = poll_events(common.table.at(index)) | super::TROUBLE;
@@ -99,16 +99,31 @@ fn step(slot: &mut Slot) -> Step {
         }
         (Kind::Connect, Payload::Address(address)) => {
             if slot.phase == Phase::Polling {
-                return connected(fd);
+                return Step::Done(net::connect_result(fd));
             }
             // SAFETY: an address with its own length.
             let result = unsafe { libc::connect(fd, address.as_ptr().cast(), address.len()) };
             match (result, if result < 0 { Errno::last().0 } else { 0 }) {
                 (0, _) => Step::Done(0),
                 // An interrupted connect goes on in the background like a non-blocking one.
-                (_, libc::EINPROGRESS | libc::EINTR) => Step::Wait,
+                // EALREADY: an earlier, cancelled one began it.
+                (_, libc::EINPROGRESS | libc::EALREADY | libc::EINTR) => Step::Wait,
                 (_, errno) => Step::Done(-errno),
             }
+        }
+        (Kind::AcceptOnce, Payload::Name(name)) => {
+            let (address, length) = name.pointers();
+            let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+            // SAFETY: room for any address, whose length says so, both in the slot.
+            match whole(unsafe { libc::accept4(fd, address, length, flags) } as isize) {
+                // The peer gave up before we accepted; the listener is fine.
+                Step::Done(result) if result == -libc::ECONNABORTED => Step::Again,
+                step => step,
+            }
+        }
+        (Kind::RecvFrom, Payload::Incoming(incoming)) => {
+            // SAFETY: the header points into the payload, which the slot owns.
+            whole(unsafe { libc::recvmsg(fd, incoming.header(), libc::MSG_DONTWAIT) })
         }
         (Kind::Read, Payload::Buffer(buffer, offset)) => {
             let (pointer, length) = (buffer.as_mut_ptr().cast(), buffer.len().min(TRANSFER_MAX));
@@ -165,14 +180,6 @@ fn whole(result: isize) -> Step {
         libc::EAGAIN => Step::Wait,
         libc::EINTR => Step::Again,
         errno => Step::Done(-errno),
-    }
-}
-
-fn connected(fd: RawFd) -> Step {
-    match net::take_socket_error(fd) {
-        Ok(None) => Step::Done(0),
-        Ok(Some(errno)) => Step::Done(-errno.0),
-        Err(error) => Step::Done(-io::Error::raw_os_error(&error).unwrap_or(libc::EIO)),
     }
 }
 

@@ -166,7 +166,13 @@ impl Epoll {
     fn start(&mut self, common: &mut Common, index: u32) {
         let slot = common.table.at(index);
         let waits_first = match slot.kind {
-            Kind::Accept | Kind::Recv | Kind::RecvMsg | Kind::Poll => true,
+            Kind::Accept
+            | Kind::AcceptOnce
+            | Kind::Recv
+            | Kind::RecvOnce
+            | Kind::RecvFrom
+            | Kind::RecvMsg
+            | Kind::Poll => true,
             // Only files that can seek take an offset, and those can't be waited for.
             Kind::Read => !attempt::has_offset(slot),
             _ => false,
@@ -411,7 +417,13 @@ fn direction(slot: &Slot) -> u32 {
         return 0;
     }
     match slot.kind {
-        Kind::Accept | Kind::Recv | Kind::RecvMsg | Kind::Read => libc::EPOLLIN as u32,
+        Kind::Accept
+        | Kind::AcceptOnce
+        | Kind::Recv
+        | Kind::RecvOnce
+        | Kind::RecvFrom
+        | Kind::RecvMsg
+        | Kind::Read => libc::EPOLLIN as u32,
         Kind::Poll => attempt::poll_events(slot),
         Kind::File => attempt::file_events(slot),
         Kind::Send

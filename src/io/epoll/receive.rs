@@ -9,7 +9,7 @@ use crate::common::Common;
 use crate::completion::{Errno, Outcome};
 use crate::datagram::{CONTROL_ROOM, Datagram, HEADER_ROOM, HEADER_SIZE, Header, NAME_ROOM};
 use crate::message::empty_header;
-use crate::op::{Kind, Phase};
+use crate::op::{Kind, Payload, Phase};
 
 impl Epoll {
     pub(super) fn accept(&mut self, common: &mut Common, index: u32) {
@@ -60,6 +60,36 @@ impl Epoll {
         }
     }
 
+    pub(super) fn recv_once(&mut self, common: &mut Common, index: u32) {
+        let slot = common.table.at(index);
+        let (fd, most) = match slot.payload {
+            Payload::Most(most) => (slot.fd, most as usize),
+            _ => unreachable!("a receive with another kind's payload"),
+        };
+        loop {
+            let Some((start, room)) = common.stream.room() else {
+                return self.starve(common, index);
+            };
+            common.stats.syscalls += 1;
+            let most = most.min(room);
+            // SAFETY: the room is ours alone, at least `most` bytes long.
+            let received = unsafe { libc::recv(fd, start.cast(), most, libc::MSG_DONTWAIT) };
+            if received > 0 {
+                let buffer = common.stream.received(received as u32);
+                let mut ready = mem::take(&mut common.ready);
+                common.finish_with(index, Outcome::Received(Ok(buffer)), &mut ready);
+                common.ready = ready;
+                return self.change(fd, false);
+            }
+            match if received < 0 { Errno::last().0 } else { 0 } {
+                libc::EAGAIN => return,
+                libc::EINTR => {}
+                // 0 is the end of the stream.
+                errno => return self.finish(common, index, -errno),
+            }
+        }
+    }
+
     pub(super) fn recv_msg(&mut self, common: &mut Common, index: u32) {
         let fd = common.table.at(index).fd;
         for _ in 0..BATCHES_PER_TURN {
@@ -97,10 +127,10 @@ impl Epoll {
         common.table.set_phase(index, Phase::Starved);
         let slot = common.table.at(index);
         let (kind, fd) = (slot.kind, slot.fd);
-        if kind == Kind::Recv {
-            &mut self.starved_streams
-        } else {
+        if kind == Kind::RecvMsg {
             &mut self.starved_datagrams
+        } else {
+            &mut self.starved_streams
         }
         .push_back(op);
         self.change(fd, false);

@@ -10,7 +10,7 @@ mod quic;
 
 use std::io;
 use std::mem;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use socket2::{SockAddr, SockRef};
 
@@ -19,6 +19,7 @@ pub use error_queue::{SocketError, read_error_queue};
 pub use quic::{QuicSocketInfo, QuicSocketOptions, prepare_quic_socket, udp_quic_socket};
 
 use crate::completion::Errno;
+use crate::incoming::{Incoming, IncomingPayload, NamePayload};
 
 /// The socket's own address.
 pub fn local_addr(fd: RawFd) -> io::Result<SockAddr> {
@@ -49,6 +50,54 @@ pub fn shutdown_write(fd: RawFd) -> io::Result<()> {
 pub fn take_socket_error(fd: RawFd) -> io::Result<Option<Errno>> {
     let error = with_socket(fd, |socket| socket.take_error())?;
     Ok(error.and_then(|error| error.raw_os_error()).map(Errno))
+}
+
+/// Begins to connect at once, without the ring.
+pub fn connect(fd: RawFd, address: &SockAddr) -> io::Result<()> {
+    with_socket(fd, |socket| socket.connect(address))
+}
+
+/// How a non-blocking connect ended whose socket became writable: 0 or a negative errno.
+pub(crate) fn connect_result(fd: RawFd) -> i32 {
+    match take_socket_error(fd) {
+        Ok(None) => 0,
+        Ok(Some(errno)) => -errno.0,
+        Err(error) => -error.raw_os_error().unwrap_or(libc::EIO),
+    }
+}
+
+/// Receives at once, without the ring, into memory that may be uninitialised.
+pub fn recv(fd: RawFd, memory: &mut [mem::MaybeUninit<u8>]) -> io::Result<usize> {
+    with_socket(fd, |socket| {
+        socket.recv_with_flags(memory, libc::MSG_DONTWAIT)
+    })
+}
+
+/// Receives one message at once, without the ring.
+pub fn recv_message(fd: RawFd, size: usize) -> io::Result<Incoming> {
+    let mut payload = IncomingPayload::new(size);
+    // SAFETY: the header points into the payload, which lives until the call is over.
+    let received = unsafe { libc::recvmsg(fd, payload.header(), libc::MSG_DONTWAIT) };
+    if received < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(payload.take(received as usize))
+    }
+}
+
+/// Accepts one connection at once, if the listener is non-blocking: non-blocking and close-on-exec.
+pub fn accept(fd: RawFd) -> io::Result<(OwnedFd, SockAddr)> {
+    let mut name = NamePayload::new();
+    let (address, length) = name.pointers();
+    let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: room for any address, whose length says so; both live until the call is over.
+    let accepted = unsafe { libc::accept4(fd, address, length, flags) };
+    if accepted < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just created this descriptor for us.
+    let accepted = unsafe { OwnedFd::from_raw_fd(accepted) };
+    Ok((accepted, name.address()))
 }
 
 /// Sends one datagram at once, without the ring; for callers outside a turn.

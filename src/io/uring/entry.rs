@@ -4,6 +4,7 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{CancelBuilder, Fd};
 use io_uring::{cqueue, opcode};
 use std::os::fd::RawFd;
+use std::ptr;
 
 use super::setup::{DATAGRAM_GROUP, STREAM_GROUP};
 use crate::datagram::{CONTROL_ROOM, NAME_ROOM};
@@ -17,6 +18,19 @@ pub(super) fn of(op: OpId, slot: &mut Slot, receive_header: &libc::msghdr) -> En
         (Kind::Accept, _) => opcode::AcceptMulti::new(fd)
             .flags(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC)
             .build(),
+        (Kind::AcceptOnce, Payload::Name(name)) => {
+            let (address, length) = name.pointers();
+            opcode::Accept::new(fd, address, length)
+                .flags(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC)
+                .build()
+        }
+        (Kind::RecvOnce, Payload::Most(most)) => opcode::Recv::new(fd, ptr::null_mut(), *most)
+            .buf_group(STREAM_GROUP)
+            .build()
+            .flags(Flags::BUFFER_SELECT),
+        (Kind::RecvFrom, Payload::Incoming(incoming)) => {
+            opcode::RecvMsg::new(fd, incoming.header()).build()
+        }
         (Kind::Recv, _) => opcode::RecvMulti::new(fd, STREAM_GROUP).build(),
         (Kind::RecvMsg, _) => opcode::RecvMsgMulti::new(fd, receive_header, DATAGRAM_GROUP).build(),
         (Kind::Send, Payload::Bytes(data, _)) => {
@@ -60,7 +74,13 @@ pub(super) fn of(op: OpId, slot: &mut Slot, receive_header: &libc::msghdr) -> En
 pub(super) fn readiness(op: OpId, slot: &Slot) -> Entry {
     let events = match slot.kind {
         Kind::File => file_events(slot),
-        Kind::Read | Kind::Recv | Kind::RecvMsg | Kind::Accept => libc::POLLIN,
+        Kind::Read
+        | Kind::Recv
+        | Kind::RecvMsg
+        | Kind::Accept
+        | Kind::AcceptOnce
+        | Kind::RecvOnce
+        | Kind::RecvFrom => libc::POLLIN,
         _ => libc::POLLOUT,
     };
     opcode::PollAdd::new(Fd(slot.fd), events as u32)

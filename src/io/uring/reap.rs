@@ -8,6 +8,7 @@ use super::entry::{self, Event};
 use crate::common::Common;
 use crate::completion::{Completion, Errno, Outcome};
 use crate::datagram::Datagram;
+use crate::net;
 use crate::op::{Kind, OpId, Payload, Phase};
 
 impl Uring {
@@ -46,12 +47,19 @@ impl Uring {
             return self.rearm.push(index);
         }
         match kind {
-            Kind::Recv => self.handle_recv(common, index, event, out),
+            Kind::Recv | Kind::RecvOnce => self.handle_recv(common, index, event, out),
             Kind::RecvMsg => self.handle_recv_msg(common, index, event, out),
             Kind::Accept => self.handle_accept(common, index, event, out),
-            Kind::Poll | Kind::Close | Kind::Connect => common.finish(index, event.result, out),
             Kind::File => self.handle_file(common, index, event.result, out),
-            Kind::Send | Kind::SendVectored | Kind::SendMsg | Kind::Read | Kind::Write => {
+            Kind::AcceptOnce => self.no_data(common, index, event.result, out),
+            Kind::Connect => self.handle_connect(common, index, event.result, out),
+            Kind::Poll | Kind::Close => common.finish(index, event.result, out),
+            Kind::Send
+            | Kind::SendVectored
+            | Kind::SendMsg
+            | Kind::Read
+            | Kind::Write
+            | Kind::RecvFrom => {
                 self.handle_transfer(common, index, event.result, out);
             }
         }
@@ -141,7 +149,8 @@ impl Uring {
         if event.more() {
             return common.report(index, outcome, out);
         }
-        if common.table.at(index).cancelled {
+        let slot = common.table.at(index);
+        if slot.cancelled || slot.kind == Kind::RecvOnce {
             return common.finish_with(index, outcome, out);
         }
         common.report(index, outcome, out);
@@ -160,21 +169,21 @@ impl Uring {
         let slot = common.table.at(index);
         let (kind, cancelled) = (slot.kind, slot.cancelled);
         match (-result, kind) {
-            (libc::ENOBUFS, Kind::Recv | Kind::RecvMsg) => {
+            (libc::ENOBUFS, Kind::Recv | Kind::RecvOnce | Kind::RecvMsg) => {
                 common.stats.enobufs += 1;
                 if cancelled {
                     return common.finish(index, -libc::ECANCELED, out);
                 }
                 common.table.set_phase(index, Phase::Starved);
-                if kind == Kind::Recv {
-                    &mut self.starved_streams
-                } else {
+                if kind == Kind::RecvMsg {
                     &mut self.starved_datagrams
+                } else {
+                    &mut self.starved_streams
                 }
                 .push_back(op);
             }
             // The peer gave up before we accepted; the listener is fine.
-            (libc::ECONNABORTED, Kind::Accept) | (libc::EINTR | libc::ECANCELED, _)
+            (libc::ECONNABORTED, Kind::Accept | Kind::AcceptOnce) | (libc::EINTR | libc::ECANCELED, _)
                 if !cancelled =>
             {
                 self.rearm.push(index)
@@ -221,6 +230,20 @@ impl Uring {
         common.finish(index, result, out);
     }
 
+    /// A connect that an earlier, cancelled one began goes on: its end is what this one waits for.
+    fn handle_connect(
+        &mut self,
+        common: &mut Common,
+        index: u32,
+        result: i32,
+        out: &mut VecDeque<Completion>,
+    ) {
+        if result == -libc::EALREADY {
+            return self.wait_for_readiness(common, index, out);
+        }
+        common.finish(index, result, out);
+    }
+
     fn wait_for_readiness(
         &mut self,
         common: &mut Common,
@@ -255,6 +278,10 @@ impl Uring {
             } else {
                 result
             };
+            return common.finish(index, result, out);
+        }
+        if slot.kind == Kind::Connect {
+            let result = net::connect_result(slot.fd);
             return common.finish(index, result, out);
         }
         let entry = entry::of(op, slot, &self.receive_header);

@@ -1,0 +1,266 @@
+"""``sock_*``: the calls on sockets that belong to the program, as operations of the ring.
+
+The work is in Rust (``ops_socket``); the coroutines here wait for it, and see to it that a cancelled
+call takes its operation with it and loses nothing: what the kernel handed over for a waiter that is
+gone is kept for the next call on the same socket object.
+
+A call whose data (or room) is there already mostly answers without suspending, as asyncio's do; a task
+that goes on like that is made to wait once in a while, so that the others run.
+
+What is not plain goes to asyncio's own code, over the ring's readiness: subclasses of
+``socket.socket``, other address families than IPv4, IPv6 and Unix, and arguments that are errors (so
+that the errors are asyncio's).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from asyncio import base_events
+from typing import TYPE_CHECKING, Any, cast
+
+from . import _uringcore
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from ._uringcore import LoopCore
+
+    class _Base(LoopCore, asyncio.SelectorEventLoop):  # type: ignore[misc]
+        pass
+
+    _Address = Any
+else:
+    _Base = object
+
+_abandon = _uringcore._sock_abandon
+_receive = _uringcore._sock_receive
+_receive_into = _uringcore._sock_receive_into
+_send_all = _uringcore._sock_send_all
+
+_INET = (socket.AF_INET, socket.AF_INET6)
+
+
+class SocketCalls(_Base):
+    """The ``sock_*`` methods of the loop. Sockets must be non-blocking."""
+
+    async def sock_recv(self, sock: socket.socket, n: int) -> bytes:
+        """Receive up to `n` bytes; ``b""`` is the end of the stream.
+
+        Cancelling loses nothing: bytes that were on their way go to the next call on `sock`.
+
+        Raises:
+            OSError: the connection failed.
+            ValueError: debug mode, and `sock` is blocking.
+        """
+        result = _receive(self, sock, n)
+        kind = type(result)
+        if kind is bytes:
+            return cast(bytes, result)
+        if kind is tuple:
+            return cast(bytes, result[0])
+        if result is None:
+            return await super().sock_recv(sock, n)
+        try:
+            data = await result
+        except BaseException:
+            _abandon(self, sock, result)
+            raise
+        return cast(bytes, data if type(data) is bytes else data[0])
+
+    async def sock_recv_into(self, sock: socket.socket, buf: Buffer) -> int:
+        """Receive into `buf` as much as fits; 0 is the end of the stream.
+
+        `buf` may be resized meanwhile: what no longer fits goes to the next call on `sock`.
+        """
+        result = _receive_into(self, sock, buf)
+        if type(result) is int:
+            return result
+        if result is None:
+            return await super().sock_recv_into(sock, buf)
+        try:
+            data = await result
+        except BaseException:
+            _abandon(self, sock, result)
+            raise
+        return _uringcore._sock_fill(self, sock, buf, data if type(data) is bytes else data[0])
+
+    async def sock_recvfrom(self, sock: socket.socket, bufsize: int) -> tuple[bytes, Any]:
+        """Receive one datagram of up to `bufsize` bytes: ``(data, address)``."""
+        result = _receive(self, sock, bufsize)
+        kind = type(result)
+        if kind is tuple:
+            return cast("tuple[bytes, Any]", result)
+        if kind is bytes:
+            return cast(bytes, result), None
+        if result is None:
+            return await self._asyncio_recvfrom(sock, bufsize)
+        try:
+            data = await result
+        except BaseException:
+            _abandon(self, sock, result)
+            raise
+        return data if type(data) is tuple else (data, None)
+
+    async def sock_recvfrom_into(
+        self, sock: socket.socket, buf: Buffer, nbytes: int = 0
+    ) -> tuple[int, Any]:
+        """Receive one datagram into the first `nbytes` of `buf` (0: all of it): ``(count, address)``."""
+        size = nbytes or len(cast(bytes, buf))
+        with memoryview(buf) as view:
+            usable = not view.readonly and view.contiguous and 0 < size <= view.nbytes
+        result = _receive(self, sock, size) if usable else None
+        if result is None:
+            return await self._asyncio_recvfrom_into(sock, buf, nbytes)
+        if type(result) is not tuple and type(result) is not bytes:
+            try:
+                future, result = result, await result
+            except BaseException:
+                _abandon(self, sock, result)
+                raise
+            del future
+        data, address = result if type(result) is tuple else (result, None)
+        try:
+            with memoryview(buf) as view, view.cast("B") as target:
+                if size > target.nbytes:
+                    raise ValueError("nbytes is greater than the length of the buffer")
+                target[: len(data)] = data
+        except BaseException:
+            _uringcore._sock_hold(self, sock, result)
+            raise
+        return len(data), address
+
+    async def sock_sendall(self, sock: socket.socket, data: Buffer) -> None:
+        """Send all of `data`. Two calls on one socket at once send one after the other.
+
+        After an error or a cancellation it is not known how much was sent, as in asyncio.
+        """
+        result = _send_all(self, sock, data)
+        if type(result) is int:
+            return
+        if result is None:
+            await super().sock_sendall(sock, data)
+            return
+        try:
+            await result
+        except BaseException:
+            _abandon(self, sock, result)
+            raise
+
+    async def sock_sendto(self, sock: socket.socket, data: Buffer, address: _Address) -> int:
+        """Send one datagram to `address` and return the count of bytes."""
+        result = _uringcore._sock_send_to(self, sock, data, address)
+        if type(result) is int:
+            return result
+        if result is None:
+            return await self._asyncio_sendto(sock, data, address)
+        try:
+            return cast(int, await result)
+        except BaseException:
+            _abandon(self, sock, result)
+            raise
+
+    async def sock_connect(self, sock: socket.socket, address: _Address) -> None:
+        """Connect `sock`; a host name is resolved first.
+
+        Raises:
+            OSError: ``Connect call failed``, with the address.
+        """
+        base_events._check_ssl_socket(sock)  # type: ignore[attr-defined]
+        if self.get_debug() and sock.gettimeout() != 0:
+            raise ValueError("the socket must be non-blocking")
+        if sock.family in _INET:
+            resolved = await self._ensure_resolved(  # type: ignore[attr-defined]
+                address, family=sock.family, type=sock.type, proto=sock.proto, loop=self
+            )
+            address = resolved[0][4]
+        result = _uringcore._sock_connect(self, sock, address)
+        if type(result) is int:
+            return
+        if result is None:
+            await super().sock_connect(sock, address)
+            return
+        try:
+            await result
+        except OSError as exc:
+            raise OSError(exc.errno, f"Connect call failed {address}") from None
+        except BaseException:
+            _abandon(self, sock, result)
+            raise
+
+    async def sock_accept(self, sock: socket.socket) -> tuple[socket.socket, Any]:
+        """Accept a connection: ``(connection, address)``, the connection non-blocking.
+
+        Cancelling loses nothing: a connection that was on its way goes to the next call on `sock`, or
+        is closed when `sock` is thrown away.
+        """
+        result = _uringcore._sock_accept(self, sock)
+        if type(result) is tuple:
+            return result
+        if result is None:
+            return await super().sock_accept(sock)
+        try:
+            return cast("tuple[socket.socket, Any]", await result)
+        except BaseException:
+            _abandon(self, sock, result)
+            raise
+
+    # CPython 3.10 has none of these three ---------------------------------------------------------
+
+    if hasattr(asyncio.SelectorEventLoop, "sock_recvfrom"):
+
+        async def _asyncio_recvfrom(self, sock: Any, bufsize: int) -> tuple[bytes, Any]:
+            base: Any = super()
+            return cast("tuple[bytes, Any]", await base.sock_recvfrom(sock, bufsize))
+
+        async def _asyncio_recvfrom_into(self, sock: Any, buf: Any, n: int) -> tuple[int, Any]:
+            base: Any = super()
+            return cast("tuple[int, Any]", await base.sock_recvfrom_into(sock, buf, n))
+
+        async def _asyncio_sendto(self, sock: Any, data: Any, address: Any) -> int:
+            base: Any = super()
+            return cast(int, await base.sock_sendto(sock, data, address))
+
+    else:
+
+        async def _asyncio_recvfrom(self, sock: Any, bufsize: int) -> tuple[bytes, Any]:
+            return cast("tuple[bytes, Any]", await self._when_readable(sock, "recvfrom", bufsize))
+
+        async def _asyncio_recvfrom_into(self, sock: Any, buf: Any, n: int) -> tuple[int, Any]:
+            size = n or len(buf)
+            return cast(
+                "tuple[int, Any]", await self._when_readable(sock, "recvfrom_into", buf, size)
+            )
+
+        async def _asyncio_sendto(self, sock: Any, data: Any, address: Any) -> int:
+            return cast(int, await self._when_writable(sock, "sendto", data, address))
+
+    async def _when_readable(self, sock: Any, method: str, *args: Any) -> Any:
+        return await self._when_ready(self.add_reader, self.remove_reader, sock, method, args)
+
+    async def _when_writable(self, sock: Any, method: str, *args: Any) -> Any:
+        return await self._when_ready(self.add_writer, self.remove_writer, sock, method, args)
+
+    async def _when_ready(
+        self, add: Any, remove: Any, sock: Any, method: str, args: tuple[Any, ...]
+    ) -> Any:
+        base_events._check_ssl_socket(sock)  # type: ignore[attr-defined]
+        if self.get_debug() and sock.gettimeout() != 0:
+            raise ValueError("the socket must be non-blocking")
+        while True:
+            try:
+                return getattr(sock, method)(*args)
+            except (BlockingIOError, InterruptedError):
+                pass
+            ready = self.create_future()
+            fd = sock.fileno()
+            add(fd, _wake, ready)
+            try:
+                await ready
+            finally:
+                remove(fd)
+
+
+def _wake(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)

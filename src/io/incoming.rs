@@ -1,0 +1,114 @@
+//! What comes with a sender's address: the memory of one-shot accepts and of receives into memory of
+//! their own, and what they bring.
+//!
+//! Multishot datagram receives use the buffer pool instead, see `datagram`.
+
+use std::mem;
+use std::ptr;
+
+use socket2::SockAddr;
+
+use crate::message::empty_header;
+
+/// A message received into memory of its own.
+#[derive(Debug)]
+pub struct Incoming {
+    /// The bytes, at most as many as were asked for.
+    pub data: Vec<u8>,
+    /// The sender; `None` from a stream socket and from a Unix socket without a name.
+    pub from: Option<SockAddr>,
+}
+
+/// Room for a peer's address, which an accept fills.
+pub(crate) struct NamePayload {
+    storage: libc::sockaddr_storage,
+    length: libc::socklen_t,
+}
+
+impl NamePayload {
+    pub(crate) fn new() -> Box<NamePayload> {
+        Box::new(NamePayload {
+            storage: empty_name(),
+            length: NAME_SIZE,
+        })
+    }
+
+    /// Where the kernel writes; also before a second try, which finds the length as it was.
+    pub(crate) fn pointers(&mut self) -> (*mut libc::sockaddr, *mut libc::socklen_t) {
+        self.length = NAME_SIZE;
+        ((&raw mut self.storage).cast(), &raw mut self.length)
+    }
+
+    pub(crate) fn address(&self) -> SockAddr {
+        address(&self.storage, self.length)
+    }
+}
+
+/// The `msghdr` of a receive. It points into itself, so its box is never moved out of.
+pub(crate) struct IncomingPayload {
+    header: libc::msghdr,
+    iovec: libc::iovec,
+    name: libc::sockaddr_storage,
+    data: Vec<u8>,
+}
+
+impl IncomingPayload {
+    pub(crate) fn new(size: usize) -> Box<IncomingPayload> {
+        Box::new(IncomingPayload {
+            header: empty_header(),
+            iovec: libc::iovec {
+                iov_base: ptr::null_mut(),
+                iov_len: size,
+            },
+            name: empty_name(),
+            data: Vec::with_capacity(size),
+        })
+    }
+
+    /// The header, pointed at this very box; for each try anew, since the kernel writes lengths back.
+    pub(crate) fn header(&mut self) -> *mut libc::msghdr {
+        self.iovec.iov_base = self.data.as_mut_ptr().cast();
+        self.header.msg_iov = &raw mut self.iovec;
+        self.header.msg_iovlen = 1;
+        self.header.msg_name = (&raw mut self.name).cast();
+        self.header.msg_namelen = NAME_SIZE;
+        &raw mut self.header
+    }
+
+    /// What a receive of `length` bytes brought.
+    pub(crate) fn take(&mut self, length: usize) -> Incoming {
+        let mut data = mem::take(&mut self.data);
+        let length = length.min(data.capacity()).min(self.iovec.iov_len);
+        // SAFETY: the kernel reported that many bytes written to the start of this vector's memory,
+        // whose capacity is at least `iov_len`.
+        unsafe { data.set_len(length) };
+        let from =
+            (self.header.msg_namelen > 0).then(|| address(&self.name, self.header.msg_namelen));
+        Incoming { data, from }
+    }
+}
+
+fn address(storage: &libc::sockaddr_storage, length: libc::socklen_t) -> SockAddr {
+    let length = length.min(NAME_SIZE);
+    // SAFETY: both are whole `sockaddr_storage`s, and the length is the kernel's.
+    let (_, address) = unsafe {
+        SockAddr::try_init(|target, target_length| {
+            ptr::copy_nonoverlapping(
+                ptr::from_ref(storage).cast::<u8>(),
+                target.cast::<u8>(),
+                length as usize,
+            );
+            *target_length = length;
+            Ok(())
+        })
+    }
+    .expect("the closure never fails");
+    address
+}
+
+fn empty_name() -> libc::sockaddr_storage {
+    // SAFETY: plain integers and bytes, for which zero is a value.
+    unsafe { mem::zeroed() }
+}
+
+const NAME_SIZE: libc::socklen_t = mem::size_of::<libc::sockaddr_storage>() as libc::socklen_t;

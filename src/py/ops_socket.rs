@@ -1,0 +1,616 @@
+//! `sock_*`: receives, sends, accepts and connects of Python's own sockets as operations of the ring.
+//!
+//! Each function here answers in one of three ways: the result itself, when a system call could be
+//! made at once; a future, when the operation was queued; or `None`, when the socket or an argument is
+//! not of the plain kind, and asyncio's own code has to deal with it (a subclass, an unusual address
+//! family, an argument that is an error). The coroutines around them are in `_sockets.py`; lanes and
+//! held results in `sockets`.
+//!
+//! Where a result travels through a future it is in one shape, so that it can be held for the next
+//! call whatever that is: `bytes` from a stream, `(bytes, address)` from other sockets, and
+//! `(socket, address)` from a listener.
+
+use std::io;
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBool, PyBytes, PyDict, PyTuple, PyType};
+use pyo3::{ffi, intern};
+use uringcore_io::{Errno, Incoming, Outcome, SockAddr, net};
+
+use crate::loop_core::LoopCore;
+use crate::ops::{self, Plan, Subject};
+use crate::sockets::{self, Request, Way, fileno, launch};
+use crate::{address, buffer, error};
+
+static RECEIVE: Plan = Plan {
+    convert: received,
+    orphan: keep,
+};
+static ACCEPT: Plan = Plan {
+    convert: received,
+    orphan: keep,
+};
+static SEND: Plan = Plan {
+    convert: nothing,
+    orphan: ops::drop_orphan,
+};
+static CONNECT: Plan = Plan {
+    convert: connected,
+    orphan: keep_connected,
+};
+static SEND_TO: Plan = Plan {
+    convert: ops::count,
+    orphan: ops::drop_orphan,
+};
+
+/// Receives up to `size` bytes: `bytes` or `(bytes, address)`.
+#[pyfunction]
+#[pyo3(name = "_sock_receive")]
+fn receive(
+    r#loop: &Bound<'_, LoopCore>,
+    sock: &Bound<'_, PyAny>,
+    size: &Bound<'_, PyAny>,
+) -> PyResult<Option<Py<PyAny>>> {
+    let py = r#loop.py();
+    let this = r#loop.get();
+    let Ok(size @ 1..) = size.extract::<isize>() else {
+        return Ok(None);
+    };
+    let size = size as usize;
+    let Some((fd, stream)) = plain(r#loop, sock)? else {
+        return Ok(None);
+    };
+    if this.sockets.with(py, |sockets| sockets.has_held(sock))
+        && !this
+            .sockets
+            .with(py, |sockets| sockets.is_busy(fd, Way::In))
+        && let Some(item) = sockets::take_held(r#loop, sock)
+    {
+        return cut(r#loop, sock, item, size).map(Some);
+    }
+    if this
+        .sockets
+        .with(py, |sockets| sockets.may_try(fd, Way::In))
+    {
+        let tried = if stream {
+            buffer::new_bytes(py, size.min(AT_ONCE_MAX), |memory| net::recv(fd, memory))
+                .map(|bytes| PyResult::Ok((bytes.as_bytes(py).len() == size, bytes.into_any())))
+        } else {
+            net::recv_message(fd, size.min(SIZE_MAX))
+                .map(|incoming| Ok((true, pair(py, &incoming)?)))
+        };
+        match tried {
+            Ok(value) => {
+                let (full, value) = value?;
+                this.sockets.with(py, |sockets| sockets.tried(fd, full));
+                return Ok(Some(value));
+            }
+            Err(error) if is_transient(&error) => {
+                this.sockets.with(py, |sockets| sockets.tried(fd, false));
+            }
+            Err(error) => return Err(error::io_error(&error)),
+        }
+    }
+    let request = if stream {
+        Request::Recv(size.min(AT_ONCE_MAX) as u32)
+    } else {
+        Request::RecvFrom(size.min(SIZE_MAX))
+    };
+    check_no_transport(this, py, fd)?;
+    launch(r#loop, &RECEIVE, sock, fd, request).map(Some)
+}
+
+/// Receives into a buffer: the count, or a future of what `_sock_fill` then copies.
+#[pyfunction]
+#[pyo3(name = "_sock_receive_into")]
+fn receive_into(
+    r#loop: &Bound<'_, LoopCore>,
+    sock: &Bound<'_, PyAny>,
+    buf: &Bound<'_, PyAny>,
+) -> PyResult<Option<Py<PyAny>>> {
+    let py = r#loop.py();
+    let this = r#loop.get();
+    let Some((fd, stream)) = plain(r#loop, sock)? else {
+        return Ok(None);
+    };
+    let held = this.sockets.with(py, |sockets| sockets.has_held(sock));
+    let may_try = this
+        .sockets
+        .with(py, |sockets| sockets.may_try(fd, Way::In));
+    let tried = buffer::with_writable(buf, |memory| {
+        let result = if may_try && !held && !memory.is_empty() {
+            net::recv(fd, memory)
+        } else {
+            Err(io::ErrorKind::WouldBlock.into())
+        };
+        (memory.len(), result)
+    });
+    let Some((size @ 1.., result)) = tried else {
+        return Ok(None);
+    };
+    match result {
+        Ok(count) => {
+            let full = count == size || !stream;
+            this.sockets.with(py, |sockets| sockets.tried(fd, full));
+            return Ok(Some(count.into_pyobject(py)?.into_any().unbind()));
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            if may_try && !held {
+                this.sockets.with(py, |sockets| sockets.tried(fd, false));
+            }
+        }
+        Err(error) => return Err(error::io_error(&error)),
+    }
+    let request = if stream {
+        Request::Recv(size.min(AT_ONCE_MAX) as u32)
+    } else {
+        Request::RecvFrom(size.min(SIZE_MAX))
+    };
+    check_no_transport(this, py, fd)?;
+    launch(r#loop, &RECEIVE, sock, fd, request).map(Some)
+}
+
+/// Copies received bytes into a buffer and returns the count. What does not fit, because the buffer
+/// shrank while the operation was in flight, is held for the next call.
+#[pyfunction]
+#[pyo3(name = "_sock_fill")]
+fn fill(
+    r#loop: &Bound<'_, LoopCore>,
+    sock: &Bound<'_, PyAny>,
+    buf: &Bound<'_, PyAny>,
+    data: &Bound<'_, PyBytes>,
+) -> PyResult<usize> {
+    let bytes = data.as_bytes();
+    let copied = buffer::with_writable(buf, |memory| {
+        let count = bytes.len().min(memory.len());
+        for (to, from) in memory.iter_mut().zip(bytes) {
+            to.write(*from);
+        }
+        count
+    });
+    let count = copied.unwrap_or(0);
+    if count < bytes.len() {
+        let rest = PyBytes::new(r#loop.py(), &bytes[count..]);
+        sockets::hold(r#loop, sock, rest.into_any().unbind(), true)?;
+    }
+    if copied.is_none() {
+        return Err(PyValueError::new_err(
+            "the buffer is no longer writable; what was received is kept for the next call",
+        ));
+    }
+    Ok(count)
+}
+
+/// Accepts a connection: `(socket, address)`.
+#[pyfunction]
+#[pyo3(name = "_sock_accept")]
+fn accept(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
+    let py = r#loop.py();
+    let this = r#loop.get();
+    let Some((fd, true)) = plain(r#loop, sock)? else {
+        return Ok(None);
+    };
+    if !this
+        .sockets
+        .with(py, |sockets| sockets.is_busy(fd, Way::In))
+        && let Some(item) = sockets::take_held(r#loop, sock)
+    {
+        return Ok(Some(item));
+    }
+    if this
+        .sockets
+        .with(py, |sockets| sockets.may_try(fd, Way::In))
+    {
+        match net::accept(fd) {
+            Ok((accepted, from)) => {
+                this.sockets.with(py, |sockets| sockets.tried(fd, true));
+                return connection(py, sock, accepted, &from).map(Some);
+            }
+            Err(error) if is_transient(&error) => {
+                this.sockets.with(py, |sockets| sockets.tried(fd, false));
+            }
+            Err(error) => return Err(error::io_error(&error)),
+        }
+    }
+    check_no_transport(this, py, fd)?;
+    launch(r#loop, &ACCEPT, sock, fd, Request::Accept).map(Some)
+}
+
+/// Sends all of `data`: the count when that was done at once, else a future.
+#[pyfunction]
+#[pyo3(name = "_sock_send_all")]
+fn send_all(
+    r#loop: &Bound<'_, LoopCore>,
+    sock: &Bound<'_, PyAny>,
+    data: &Bound<'_, PyAny>,
+) -> PyResult<Option<Py<PyAny>>> {
+    let py = r#loop.py();
+    let this = r#loop.get();
+    let Some((fd, _)) = plain(r#loop, sock)? else {
+        return Ok(None);
+    };
+    let may_try = this
+        .sockets
+        .with(py, |sockets| sockets.may_try(fd, Way::Out));
+    let tried = buffer::with_readable(data, |bytes| {
+        let result = if may_try {
+            net::send_to(fd, bytes, None)
+        } else {
+            Err(io::ErrorKind::WouldBlock.into())
+        };
+        (bytes.len(), result)
+    });
+    let Some((size, result)) = tried else {
+        return Ok(None);
+    };
+    let sent = match result {
+        Ok(sent) if sent == size => {
+            return Ok(Some(sent.into_pyobject(py)?.into_any().unbind()));
+        }
+        Ok(sent) => sent,
+        Err(error) if is_transient(&error) => 0,
+        Err(error) => return Err(error::io_error(&error)),
+    };
+    check_no_transport(this, py, fd)?;
+    let rest = buffer::rest_of(data, sent)?;
+    launch(r#loop, &SEND, sock, fd, Request::Send(rest)).map(Some)
+}
+
+/// Sends one message: the count.
+#[pyfunction]
+#[pyo3(name = "_sock_send_to")]
+fn send_to(
+    r#loop: &Bound<'_, LoopCore>,
+    sock: &Bound<'_, PyAny>,
+    data: &Bound<'_, PyAny>,
+    address: &Bound<'_, PyAny>,
+) -> PyResult<Option<Py<PyAny>>> {
+    let py = r#loop.py();
+    let this = r#loop.get();
+    let Some((fd, _)) = plain(r#loop, sock)? else {
+        return Ok(None);
+    };
+    let Some(to) = address::plain(member(sock, "family")?, address) else {
+        return Ok(None);
+    };
+    let may_try = this
+        .sockets
+        .with(py, |sockets| sockets.may_try(fd, Way::Out));
+    let tried = buffer::with_readable(data, |bytes| {
+        if may_try {
+            net::send_to(fd, bytes, Some(&to))
+        } else {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+    });
+    match tried {
+        None => return Ok(None),
+        Some(Ok(sent)) => return Ok(Some(sent.into_pyobject(py)?.into_any().unbind())),
+        Some(Err(error)) if is_transient(&error) => {}
+        Some(Err(error)) => return Err(error::io_error(&error)),
+    }
+    check_no_transport(this, py, fd)?;
+    let data = buffer::rest_of(data, 0)?;
+    launch(r#loop, &SEND_TO, sock, fd, Request::SendTo(data, Some(to))).map(Some)
+}
+
+/// Connects to a resolved address. The attempt begins at once, as in asyncio; the operation sees it
+/// through. A number when that was all.
+#[pyfunction]
+#[pyo3(name = "_sock_connect")]
+fn connect(
+    r#loop: &Bound<'_, LoopCore>,
+    sock: &Bound<'_, PyAny>,
+    address: &Bound<'_, PyAny>,
+) -> PyResult<Option<Py<PyAny>>> {
+    let py = r#loop.py();
+    let Some((fd, _)) = plain(r#loop, sock)? else {
+        return Ok(None);
+    };
+    let Some(to) = address::plain(member(sock, "family")?, address) else {
+        return Ok(None);
+    };
+    let this = r#loop.get();
+    let resumed = sockets::take_connected(this, py, sock);
+    match net::connect(fd, &to) {
+        Ok(()) => return Ok(Some(0i32.into_pyobject(py)?.into_any().unbind())),
+        // A cancelled call's operation had seen the connection through.
+        Err(error) if resumed && error.raw_os_error() == Some(libc::EISCONN) => {
+            return Ok(Some(0i32.into_pyobject(py)?.into_any().unbind()));
+        }
+        Err(error) if is_under_way(&error) => {}
+        Err(error) => return Err(error::io_error(&error)),
+    }
+    check_no_transport(this, py, fd)?;
+    launch(r#loop, &CONNECT, sock, fd, Request::Connect(to)).map(Some)
+}
+
+/// The waiter of `future` is gone: its operation is asked to end. A result that it has already is
+/// held for the next call on `sock`.
+#[pyfunction]
+#[pyo3(name = "_sock_abandon")]
+fn abandon(
+    r#loop: &Bound<'_, LoopCore>,
+    sock: &Bound<'_, PyAny>,
+    future: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    let py = r#loop.py();
+    ops::abandon(r#loop, future)?;
+    if future.call_method0(intern!(py, "cancelled"))?.is_truthy()?
+        || !future.call_method0(intern!(py, "exception"))?.is_none()
+    {
+        return Ok(());
+    }
+    let result = future.call_method0(intern!(py, "result"))?;
+    if result.is_instance_of::<PyBool>() {
+        return sockets::note_connected(r#loop, sock);
+    }
+    if r#loop.get().check_closed(py).is_err()
+        || !(result.is_instance_of::<PyBytes>() || result.is_instance_of::<PyTuple>())
+    {
+        return Ok(());
+    }
+    sockets::hold(r#loop, sock, result.unbind(), true)
+}
+
+/// Gives a result back that could not be delivered.
+#[pyfunction]
+#[pyo3(name = "_sock_hold")]
+fn hold(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>, result: Py<PyAny>) -> PyResult<()> {
+    sockets::hold(r#loop, sock, result, true)
+}
+
+/// All bytes that are held for a stream socket, for the transport that is made of it.
+#[pyfunction]
+#[pyo3(name = "_sock_take_held")]
+fn take_held(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>) -> Option<Py<PyAny>> {
+    sockets::take_held(r#loop, sock)
+}
+
+// Outcomes -------------------------------------------------------------------------------------------
+
+fn received(
+    slf: &Bound<'_, LoopCore>,
+    subject: Subject<'_, '_>,
+    outcome: Outcome,
+) -> PyResult<Py<PyAny>> {
+    let py = slf.py();
+    match (outcome, subject) {
+        (Outcome::Received(Ok(data)), _) => Ok(PyBytes::new(py, &data).into_any().unbind()),
+        (Outcome::ReceivedFrom(Ok(incoming)), _) => pair(py, &incoming),
+        (Outcome::AcceptedFrom(Ok((fd, from))), Some(listener)) => {
+            connection(py, listener, fd, &from)
+        }
+        (other, _) => Err(ops::failed(&other)),
+    }
+}
+
+fn nothing(slf: &Bound<'_, LoopCore>, _: Subject<'_, '_>, outcome: Outcome) -> PyResult<Py<PyAny>> {
+    match outcome {
+        Outcome::Done(Ok(_)) => Ok(slf.py().None()),
+        other => Err(ops::failed(&other)),
+    }
+}
+
+fn connected(
+    slf: &Bound<'_, LoopCore>,
+    subject: Subject<'_, '_>,
+    outcome: Outcome,
+) -> PyResult<Py<PyAny>> {
+    // Already connected: the operation of a cancelled call was before this one in the lane.
+    if !matches!(outcome, Outcome::Done(Err(Errno(libc::EISCONN)))) {
+        nothing(slf, subject, outcome)?;
+    }
+    // True is what `abandon` knows a connection by.
+    Ok(PyBool::new(slf.py(), true).to_owned().into_any().unbind())
+}
+
+/// A connection whose waiter was cancelled: the next call finds the socket connected, which is no
+/// error then.
+fn keep_connected(
+    slf: &Bound<'_, LoopCore>,
+    subject: Subject<'_, '_>,
+    outcome: Outcome,
+) -> PyResult<()> {
+    match (outcome, subject) {
+        (Outcome::Done(Ok(_)), Some(socket)) => sockets::note_connected(slf, socket),
+        _ => Ok(()),
+    }
+}
+
+/// A result whose waiter was cancelled while it was on its way. An error, and an end of stream, will
+/// be told again to whoever asks next.
+fn keep(slf: &Bound<'_, LoopCore>, subject: Subject<'_, '_>, outcome: Outcome) -> PyResult<()> {
+    let worth = match &outcome {
+        Outcome::Received(Ok(data)) => !data.is_empty(),
+        Outcome::ReceivedFrom(Ok(_)) | Outcome::AcceptedFrom(Ok(_)) => true,
+        _ => false,
+    };
+    match subject {
+        Some(socket) if worth && fileno(socket)? >= 0 => {
+            let item = received(slf, subject, outcome)?;
+            sockets::hold(slf, socket, item, false)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn pair(py: Python<'_>, incoming: &Incoming) -> PyResult<Py<PyAny>> {
+    let from = match &incoming.from {
+        Some(from) => address::to_python(py, from)?,
+        None => py.None(),
+    };
+    let data = PyBytes::new(py, &incoming.data);
+    Ok((data, from).into_pyobject(py)?.into_any().unbind())
+}
+
+/// What `socket.accept()` makes of a new connection, non-blocking.
+fn connection(
+    py: Python<'_>,
+    listener: &Bound<'_, PyAny>,
+    fd: OwnedFd,
+    from: &SockAddr,
+) -> PyResult<Py<PyAny>> {
+    let arguments = PyDict::new(py);
+    arguments.set_item(intern!(py, "family"), member(listener, "family")?)?;
+    // With this bit the new object knows that it is non-blocking.
+    let kind = member(listener, "type")? | libc::SOCK_NONBLOCK;
+    arguments.set_item(intern!(py, "type"), kind)?;
+    arguments.set_item(intern!(py, "proto"), member(listener, "proto")?)?;
+    arguments.set_item(intern!(py, "fileno"), fd.as_raw_fd())?;
+    let made = socket_types(py)?
+        .class
+        .bind(py)
+        .call((), Some(&arguments))?;
+    // The object closes it from now on.
+    let _ = fd.into_raw_fd();
+    let from = address::to_python(py, from)?;
+    Ok((made, from).into_pyobject(py)?.into_any().unbind())
+}
+
+/// As much of a held result as was asked for; the rest of a stream's stays.
+fn cut(
+    slf: &Bound<'_, LoopCore>,
+    socket: &Bound<'_, PyAny>,
+    item: Py<PyAny>,
+    size: usize,
+) -> PyResult<Py<PyAny>> {
+    let py = slf.py();
+    let Ok(bytes) = item.bind(py).cast::<PyBytes>() else {
+        let pair = item.bind(py).cast::<PyTuple>()?;
+        let (data, from) = (pair.get_item(0)?, pair.get_item(1)?);
+        let data = data.cast::<PyBytes>()?.as_bytes();
+        let data = PyBytes::new(py, &data[..data.len().min(size)]);
+        return Ok((data, from).into_pyobject(py)?.into_any().unbind());
+    };
+    if bytes.as_bytes().len() <= size {
+        return Ok(item);
+    }
+    let (first, rest) = bytes.as_bytes().split_at(size);
+    let (first, rest) = (PyBytes::new(py, first), PyBytes::new(py, rest));
+    sockets::hold(slf, socket, rest.into_any().unbind(), true)?;
+    Ok(first.into_any().unbind())
+}
+
+// What is plain --------------------------------------------------------------------------------------
+
+/// The descriptor of a `socket.socket` of an ordinary family, and whether it is a stream. `None` for
+/// anything else.
+///
+/// Raises what asyncio does in debug mode for a blocking socket.
+fn plain(slf: &Bound<'_, LoopCore>, socket: &Bound<'_, PyAny>) -> PyResult<Option<(RawFd, bool)>> {
+    let py = slf.py();
+    let types = socket_types(py)?;
+    if !socket.get_type().is(&types.class) {
+        return Ok(None);
+    }
+    if slf.get().is_debug(py) {
+        let timeout = socket.call_method0(intern!(py, "gettimeout"))?;
+        if timeout.is_none() || timeout.extract::<f64>()? != 0.0 {
+            return Err(PyValueError::new_err("the socket must be non-blocking"));
+        }
+    }
+    let fd = fileno(socket)?;
+    let family = member(socket, "family")?;
+    if fd < 0 || ![libc::AF_INET, libc::AF_INET6, libc::AF_UNIX].contains(&family) {
+        return Ok(None);
+    }
+    Ok(Some((fd, member(socket, "type")? == libc::SOCK_STREAM)))
+}
+
+struct SocketTypes {
+    /// `socket.socket`.
+    class: Py<PyType>,
+    /// The descriptors of the C class behind it: its Python properties make enumerations, at ten
+    /// times the price.
+    family: Py<PyAny>,
+    kind: Py<PyAny>,
+    proto: Py<PyAny>,
+}
+
+fn socket_types(py: Python<'_>) -> PyResult<&SocketTypes> {
+    static TYPES: PyOnceLock<SocketTypes> = PyOnceLock::new();
+    TYPES.get_or_try_init(py, || {
+        let class = py.import("socket")?.getattr("socket")?;
+        let base = py.import("_socket")?.getattr("socket")?;
+        Ok(SocketTypes {
+            class: class.cast_into::<PyType>()?.unbind(),
+            family: base.getattr("family")?.unbind(),
+            kind: base.getattr("type")?.unbind(),
+            proto: base.getattr("proto")?.unbind(),
+        })
+    })
+}
+
+/// `family`, `type` or `proto` of a socket object as a plain number.
+fn member(socket: &Bound<'_, PyAny>, name: &str) -> PyResult<i32> {
+    let py = socket.py();
+    let types = socket_types(py)?;
+    let descriptor = match name {
+        "family" => &types.family,
+        "type" => &types.kind,
+        _ => &types.proto,
+    };
+    // SAFETY: the interpreter lock is held; a member descriptor of the socket class has `tp_descr_get`
+    // and answers a new reference, or NULL with an exception when the object is of another class.
+    let value = unsafe {
+        let class = ffi::Py_TYPE(descriptor.as_ptr());
+        let Some(get) = (*class).tp_descr_get else {
+            return socket.getattr(name)?.extract();
+        };
+        let value = get(descriptor.as_ptr(), socket.as_ptr(), std::ptr::null_mut());
+        Bound::from_owned_ptr_or_err(py, value)?
+    };
+    value.extract()
+}
+
+fn check_no_transport(this: &LoopCore, py: Python<'_>, fd: RawFd) -> PyResult<()> {
+    let watchable = this
+        .hosts
+        .with(py, |hosts| hosts.watchable_fds.contains(&fd));
+    if !watchable && this.with_engine(py, |engine| engine.has_transport(fd))? {
+        return Err(PyRuntimeError::new_err(format!(
+            "File descriptor {fd} is used by transport"
+        )));
+    }
+    Ok(())
+}
+
+/// A connect that goes on in the background; EAGAIN is a Unix listener's full backlog.
+fn is_under_way(error: &io::Error) -> bool {
+    is_transient(error)
+        || matches!(
+            error.raw_os_error(),
+            Some(libc::EINPROGRESS | libc::EALREADY)
+        )
+}
+
+/// What asyncio takes for "not now".
+fn is_transient(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(receive, m)?)?;
+    m.add_function(wrap_pyfunction!(receive_into, m)?)?;
+    m.add_function(wrap_pyfunction!(fill, m)?)?;
+    m.add_function(wrap_pyfunction!(accept, m)?)?;
+    m.add_function(wrap_pyfunction!(send_all, m)?)?;
+    m.add_function(wrap_pyfunction!(send_to, m)?)?;
+    m.add_function(wrap_pyfunction!(connect, m)?)?;
+    m.add_function(wrap_pyfunction!(abandon, m)?)?;
+    m.add_function(wrap_pyfunction!(hold, m)?)?;
+    m.add_function(wrap_pyfunction!(take_held, m)?)
+}
+
+/// The most that one receive brings: asyncio's own choice, and what a buffer of the ring can hold
+/// anyway is less.
+const AT_ONCE_MAX: usize = 256 * 1024;
+/// Longer than any message.
+const SIZE_MAX: usize = 1 << 20;

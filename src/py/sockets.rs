@@ -1,0 +1,569 @@
+//! What a loop knows about the sockets of its `sock_*` calls: whose turn it is, what is held.
+//!
+//! - **Lanes.** In each direction a socket has at most one operation in flight; the others wait their
+//!   turn. Two sends in the kernel could overtake each other, and a receive that is being cancelled may
+//!   still bring bytes, which the next one must get first.
+//! - **Late starts.** An operation is started at the end of the turn, after a look whether its socket
+//!   still has its descriptor: a number that was closed and given away within the turn must not cost
+//!   its new owner a byte.
+//! - **Held results.** What a receive or an accept brought for a waiter that was cancelled is kept for
+//!   the Python socket object (weakly, by the object; a descriptor's number says nothing) and goes to
+//!   the next call. It is at most what one operation brings, for nothing is asked of the kernel while
+//!   something is held.
+//!
+//! The calls themselves are in `ops_socket`, futures and cancelling in `ops`.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::RawFd;
+
+use bytes::Bytes;
+use pyo3::prelude::*;
+use pyo3::types::{PyCFunction, PyDict, PyTuple, PyWeakrefReference};
+use pyo3::{PyTraverseError, PyVisit, intern};
+use uringcore_engine::Key;
+use uringcore_io::{Driver, OpId, Outcome, SendMsg, SockAddr, Token};
+
+use crate::hosts::{host_at, host_take};
+use crate::loop_core::LoopCore;
+use crate::ops;
+
+/// A direction of a socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    In = 0,
+    Out = 1,
+}
+
+/// What is to be asked of the driver.
+pub enum Request {
+    Recv(u32),
+    RecvFrom(usize),
+    Accept,
+    Send(Bytes),
+    SendTo(Bytes, Option<SockAddr>),
+    Connect(SockAddr),
+}
+
+impl Request {
+    pub fn way(&self) -> Way {
+        match self {
+            Self::Recv(_) | Self::RecvFrom(_) | Self::Accept => Way::In,
+            Self::Send(_) | Self::SendTo(..) | Self::Connect(_) => Way::Out,
+        }
+    }
+
+    fn queue(self, driver: &mut Driver, fd: RawFd, token: Token) -> OpId {
+        match self {
+            Self::Recv(most) => driver.recv_once(fd, most, token),
+            Self::RecvFrom(size) => driver.recv_from(fd, size, token),
+            Self::Accept => driver.accept_once(fd, token),
+            Self::Send(data) => driver.send(fd, data, token),
+            Self::SendTo(data, to) => {
+                let message = SendMsg {
+                    data,
+                    to,
+                    segment_size: None,
+                    ecn: None,
+                    src_ip: None,
+                };
+                driver.send_msg(fd, message, token)
+            }
+            Self::Connect(address) => driver.connect(fd, address, token),
+        }
+    }
+}
+
+/// One direction of one descriptor.
+#[derive(Default)]
+struct Lane {
+    current: Option<Key>,
+    /// The address of the socket object that `current` belongs to, which it keeps alive.
+    socket: usize,
+    waiting: VecDeque<(Key, Request)>,
+}
+
+/// How often a system call tried at once found nothing: then the next ones are left to the ring.
+#[derive(Default, Clone, Copy)]
+struct Hint {
+    /// Operations to go before the next try.
+    skip: u8,
+    /// What `skip` becomes after a vain try.
+    backoff: u8,
+}
+
+#[derive(Default)]
+struct Descriptor {
+    lanes: [Lane; 2],
+    hint: Hint,
+    /// Calls answered without waiting in turn `turn`.
+    turn: u64,
+    answered: u32,
+}
+
+/// An operation that was started or waits for its turn.
+pub struct Flight {
+    fd: RawFd,
+    way: Way,
+    /// What a receive from a stream asked for.
+    most: usize,
+    /// What a send was given, to go on after a short one.
+    data: Option<Bytes>,
+}
+
+/// Results without a waiter.
+struct Held {
+    /// Removes the entry when the socket object dies.
+    _socket: Py<PyWeakrefReference>,
+    items: VecDeque<Py<PyAny>>,
+    /// A connect succeeded.
+    connected: bool,
+}
+
+#[derive(Default)]
+pub struct Sockets {
+    descriptors: Vec<Descriptor>,
+    flights: Vec<Option<(Key, Flight)>>,
+    starting: VecDeque<(Key, RawFd, Request)>,
+    held: HashMap<usize, Held>,
+    turn: u64,
+}
+
+impl Sockets {
+    fn descriptor(&mut self, fd: RawFd) -> &mut Descriptor {
+        let index = fd.max(0) as usize;
+        if index >= self.descriptors.len() {
+            self.descriptors.resize_with(index + 1, Descriptor::default);
+        }
+        &mut self.descriptors[index]
+    }
+
+    /// Whether a system call may be tried at once, and counts it: nothing of that direction may be in
+    /// flight, a try must be likely to succeed, and a task whose calls never wait must let others run.
+    pub fn may_try(&mut self, fd: RawFd, way: Way) -> bool {
+        let turn = self.turn;
+        let descriptor = self.descriptor(fd);
+        if descriptor.lanes[way as usize].current.is_some() {
+            return false;
+        }
+        if descriptor.turn != turn {
+            (descriptor.turn, descriptor.answered) = (turn, 0);
+        }
+        if descriptor.answered >= ANSWERS_PER_TURN || way == Way::In && descriptor.hint.skip > 0 {
+            return false;
+        }
+        descriptor.answered += 1;
+        true
+    }
+
+    /// What a try in the inward direction found.
+    pub fn tried(&mut self, fd: RawFd, something: bool) {
+        let hint = &mut self.descriptor(fd).hint;
+        if something {
+            *hint = Hint::default();
+        } else {
+            hint.backoff = (hint.backoff * 2 + 1).min(BACKOFF_MAX);
+            hint.skip = hint.backoff;
+        }
+    }
+
+    /// An inward operation came back; `full` if it brought as much as was asked for.
+    fn came(&mut self, fd: RawFd, full: bool) {
+        let hint = &mut self.descriptor(fd).hint;
+        hint.skip = if full { 0 } else { hint.skip.saturating_sub(1) };
+    }
+
+    pub fn is_busy(&mut self, fd: RawFd, way: Way) -> bool {
+        self.descriptor(fd).lanes[way as usize].current.is_some()
+    }
+
+    /// Takes an operation's entry when it has ended; the next of its lane is up.
+    fn land(&mut self, key: Key, ops: &ops::Ops) -> Option<Flight> {
+        let flight = host_take(&mut self.flights, key)?;
+        self.advance(flight.fd, flight.way, key, ops);
+        Some(flight)
+    }
+
+    /// Gives the lane to the next one that still waits, if `key` had it.
+    fn advance(&mut self, fd: RawFd, way: Way, key: Key, ops: &ops::Ops) {
+        let lane = &mut self.descriptor(fd).lanes[way as usize];
+        if lane.current != Some(key) {
+            return;
+        }
+        lane.current = None;
+        lane.socket = 0;
+        let mut waiting = std::mem::take(&mut lane.waiting);
+        while let Some((next, request)) = waiting.pop_front() {
+            if ops.contains(next) {
+                self.starting.push_back((next, fd, request));
+                let lane = &mut self.descriptor(fd).lanes[way as usize];
+                lane.current = Some(next);
+                lane.waiting = waiting;
+                return;
+            }
+            host_take(&mut self.flights, next);
+        }
+    }
+
+    pub fn has_held(&self, socket: &Bound<'_, PyAny>) -> bool {
+        !self.held.is_empty()
+            && self
+                .held
+                .get(&(socket.as_ptr() as usize))
+                .is_some_and(|held| !held.items.is_empty())
+    }
+
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.held
+            .values()
+            .try_for_each(|held| held.items.iter().try_for_each(|item| visit.call(item)))
+    }
+}
+
+/// Queues a request and returns its future. The operation starts at the end of the turn.
+pub fn launch(
+    slf: &Bound<'_, LoopCore>,
+    plan: &'static ops::Plan,
+    socket: &Bound<'_, PyAny>,
+    fd: RawFd,
+    request: Request,
+) -> PyResult<Py<PyAny>> {
+    let py = slf.py();
+    let this = slf.get();
+    this.check_closed(py)?;
+    let way = request.way();
+    forget_predecessor(slf, socket, fd)?;
+    let (future, key) = ops::reserve(slf, plan, socket)?;
+    let (most, data) = match &request {
+        Request::Send(data) => (0, Some(data.clone())),
+        Request::Recv(most) => (*most as usize, None),
+        _ => (usize::MAX, None),
+    };
+    let flight = Flight {
+        fd,
+        way,
+        most,
+        data,
+    };
+    this.sockets.with(py, |sockets| {
+        host_at(&mut sockets.flights, key, flight);
+        let lane = &mut sockets.descriptor(fd).lanes[way as usize];
+        if lane.current.is_some() {
+            return lane.waiting.push_back((key, request));
+        }
+        lane.current = Some(key);
+        lane.socket = socket.as_ptr() as usize;
+        sockets.starting.push_back((key, fd, request));
+    });
+    Ok(future)
+}
+
+/// Starts what the last turn's callbacks asked for. Called before the engine is flushed.
+pub fn start_requests(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
+    let py = slf.py();
+    let this = slf.get();
+    this.sockets.with(py, |sockets| sockets.turn += 1);
+    while let Some((key, fd, request)) = this
+        .sockets
+        .with(py, |sockets| sockets.starting.pop_front())
+    {
+        let way = request.way();
+        let Some(socket) = this.ops.with(py, |ops| ops.subject(py, key)) else {
+            retire(this, py, fd, way, key);
+            continue;
+        };
+        let socket = socket.bind(py);
+        if fileno(socket)? != fd {
+            // Closed since. Nothing was asked of the kernel, and nobody is told, as in asyncio.
+            forget(this, py, fd, way, key)?;
+        } else if way == Way::In && this.sockets.with(py, |sockets| sockets.has_held(socket)) {
+            if ops::is_wanted(slf, key)?
+                && let Some(item) = take_held(slf, socket)
+            {
+                ops::answer(slf, key, item)?;
+            }
+            forget(this, py, fd, way, key)?;
+        } else {
+            this.with_engine(py, |engine| {
+                engine.start_op(key, |driver, token| request.queue(driver, fd, token))
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// An operation has ended. `None` if it was none of ours. The next one of its lane is up.
+pub fn land(this: &LoopCore, py: Python<'_>, key: Key) -> Option<Flight> {
+    this.sockets.with(py, |sockets| {
+        this.ops.with(py, |ops| sockets.land(key, ops))
+    })
+}
+
+/// What an operation's outcome says about the next try.
+pub fn note(slf: &Bound<'_, LoopCore>, flight: &Flight, outcome: &Outcome) {
+    if flight.way == Way::In {
+        let full = matches!(outcome, Outcome::Received(Ok(data)) if data.len() >= flight.most);
+        slf.get()
+            .sockets
+            .with(slf.py(), |sockets| sockets.came(flight.fd, full));
+    }
+}
+
+/// The tail of a send that came back short: it goes on under the same future, before others.
+pub fn go_on(
+    slf: &Bound<'_, LoopCore>,
+    flight: &Flight,
+    outcome: &Outcome,
+    waiting: ops::Waiting,
+) -> PyResult<Option<ops::Waiting>> {
+    let py = slf.py();
+    let (Some(data), Outcome::Done(Ok(sent))) = (&flight.data, outcome) else {
+        return Ok(Some(waiting));
+    };
+    if *sent as usize >= data.len() || !waiting.is_wanted(py)? {
+        return Ok(Some(waiting));
+    }
+    let this = slf.get();
+    let rest = data.slice(*sent as usize..);
+    let socket = waiting.subject().map_or(0, |s| s.as_ptr() as usize);
+    let key = this.with_engine(py, |engine| engine.reserve_op())?;
+    this.ops.with(py, |ops| ops.insert(key, waiting));
+    this.sockets.with(py, |sockets| {
+        let (fd, way) = (flight.fd, flight.way);
+        let again = Flight {
+            fd,
+            way,
+            most: 0,
+            data: Some(rest.clone()),
+        };
+        host_at(&mut sockets.flights, key, again);
+        let lane = &mut sockets.descriptor(fd).lanes[way as usize];
+        if let Some(next) = lane.current.replace(key) {
+            // It was about to start; it has to wait again.
+            let starting = &mut sockets.starting;
+            if let Some(at) = starting.iter().position(|(key, ..)| *key == next)
+                && let Some((key, _, request)) = starting.remove(at)
+            {
+                let lane = &mut sockets.descriptor(fd).lanes[way as usize];
+                lane.waiting.push_front((key, request));
+            }
+        }
+        sockets.descriptor(fd).lanes[way as usize].socket = socket;
+        sockets.starting.push_back((key, fd, Request::Send(rest)));
+    });
+    Ok(None)
+}
+
+/// Operations of a socket object that is closed while its number belongs to `socket` now must not
+/// stand in the new one's way, and on epoll would take its bytes.
+fn forget_predecessor(
+    slf: &Bound<'_, LoopCore>,
+    socket: &Bound<'_, PyAny>,
+    fd: RawFd,
+) -> PyResult<()> {
+    forget_closed(slf, fd, socket.as_ptr() as usize)
+}
+
+/// Forgets the operations of closed sockets that had the number `fd`; those of the socket object at
+/// `address` are not looked at.
+pub fn forget_closed(slf: &Bound<'_, LoopCore>, fd: RawFd, address: usize) -> PyResult<()> {
+    let py = slf.py();
+    let this = slf.get();
+    for way in [Way::In, Way::Out] {
+        let other = |sockets: &mut Sockets| {
+            let descriptor = sockets.descriptors.get(fd.max(0) as usize)?;
+            let lane = &descriptor.lanes[way as usize];
+            lane.current.filter(|_| lane.socket != address)
+        };
+        while let Some(key) = this.sockets.with(py, other) {
+            let old = this.ops.with(py, |ops| ops.subject(py, key));
+            if let Some(old) = old
+                && fileno(old.bind(py))? == fd
+            {
+                // Two objects over one descriptor: they share its lanes.
+                break;
+            }
+            forget(this, py, fd, way, key)?;
+        }
+    }
+    Ok(())
+}
+
+/// Every operation on `fd` belongs to a socket object that is closed: the number has a new owner.
+pub fn forget_descriptor(this: &LoopCore, py: Python<'_>, fd: RawFd) -> PyResult<()> {
+    for way in [Way::In, Way::Out] {
+        let current = |sockets: &mut Sockets| {
+            let descriptor = sockets.descriptors.get(fd.max(0) as usize)?;
+            descriptor.lanes[way as usize].current
+        };
+        while let Some(key) = this.sockets.with(py, current) {
+            forget(this, py, fd, way, key)?;
+        }
+    }
+    Ok(())
+}
+
+/// Cancels an operation and lets the next one of its lane have its turn. The future, if it still
+/// waits, is left as it is: pending, as asyncio leaves it.
+fn forget(this: &LoopCore, py: Python<'_>, fd: RawFd, way: Way, key: Key) -> PyResult<()> {
+    let waiting = this.ops.with(py, |ops| ops.take(key));
+    drop(waiting);
+    retire(this, py, fd, way, key);
+    this.with_engine(py, |engine| engine.cancel_op(key))?;
+    Ok(())
+}
+
+/// Takes an operation off its lane, also one whose key is somebody else's by now.
+fn retire(this: &LoopCore, py: Python<'_>, fd: RawFd, way: Way, key: Key) {
+    this.sockets.with(py, |sockets| {
+        host_take(&mut sockets.flights, key);
+        this.ops.with(py, |ops| sockets.advance(fd, way, key, ops));
+    });
+}
+
+// Held results ---------------------------------------------------------------------------------------
+
+/// Keeps a result for the next call on `socket`.
+pub fn hold(
+    slf: &Bound<'_, LoopCore>,
+    socket: &Bound<'_, PyAny>,
+    item: Py<PyAny>,
+    first: bool,
+) -> PyResult<()> {
+    with_held(slf, socket, |held| {
+        if first {
+            held.items.push_front(item);
+        } else {
+            held.items.push_back(item);
+        }
+    })
+}
+
+/// A connect succeeded whose waiter was cancelled.
+pub fn note_connected(slf: &Bound<'_, LoopCore>, socket: &Bound<'_, PyAny>) -> PyResult<()> {
+    with_held(slf, socket, |held| held.connected = true)
+}
+
+/// Whether that was noted; it is forgotten now.
+pub fn take_connected(this: &LoopCore, py: Python<'_>, socket: &Bound<'_, PyAny>) -> bool {
+    let (connected, emptied) = this.sockets.with(py, |sockets| {
+        let address = socket.as_ptr() as usize;
+        let Some(held) = sockets.held.get_mut(&address) else {
+            return (false, None);
+        };
+        let connected = std::mem::take(&mut held.connected);
+        let emptied = held.items.is_empty();
+        let emptied = emptied.then(|| sockets.held.remove(&address)).flatten();
+        (connected, emptied)
+    });
+    drop(emptied);
+    connected
+}
+
+fn with_held(
+    slf: &Bound<'_, LoopCore>,
+    socket: &Bound<'_, PyAny>,
+    work: impl FnOnce(&mut Held),
+) -> PyResult<()> {
+    let py = slf.py();
+    let this = slf.get();
+    let address = socket.as_ptr() as usize;
+    let known = this
+        .sockets
+        .with(py, |sockets| sockets.held.contains_key(&address));
+    let fresh = if known {
+        None
+    } else {
+        Some(weak_key(slf, socket, address)?)
+    };
+    this.sockets.with(py, |sockets| {
+        if let Some(weak) = fresh {
+            let held = Held {
+                _socket: weak,
+                items: VecDeque::new(),
+                connected: false,
+            };
+            sockets.held.insert(address, held);
+        }
+        if let Some(held) = sockets.held.get_mut(&address) {
+            work(held);
+        }
+    });
+    Ok(())
+}
+
+/// The oldest result held for `socket`.
+pub fn take_held(slf: &Bound<'_, LoopCore>, socket: &Bound<'_, PyAny>) -> Option<Py<PyAny>> {
+    let py = slf.py();
+    let address = socket.as_ptr() as usize;
+    let (item, emptied) = slf.get().sockets.with(py, |sockets| {
+        if sockets.held.is_empty() {
+            return (None, None);
+        }
+        let Some(held) = sockets.held.get_mut(&address) else {
+            return (None, None);
+        };
+        let item = held.items.pop_front();
+        let emptied = held.items.is_empty() && !held.connected;
+        let emptied = emptied.then(|| sockets.held.remove(&address)).flatten();
+        (item, emptied)
+    });
+    drop(emptied);
+    item
+}
+
+/// A weak reference that lets go of what is held when the socket object dies.
+fn weak_key(
+    slf: &Bound<'_, LoopCore>,
+    socket: &Bound<'_, PyAny>,
+    address: usize,
+) -> PyResult<Py<PyWeakrefReference>> {
+    let py = slf.py();
+    let owner = PyWeakrefReference::new(slf)?.unbind();
+    let forget = move |args: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| -> PyResult<()> {
+        let py = args.py();
+        let Some(owner) = owner.bind(py).upgrade_as::<LoopCore>()? else {
+            return Ok(());
+        };
+        let held = owner
+            .get()
+            .sockets
+            .with(py, |sockets| sockets.held.remove(&address));
+        held.map_or(Ok(()), |held| release(py, held))
+    };
+    let callback = PyCFunction::new_closure(py, None, None, forget)?;
+    Ok(PyWeakrefReference::new_with(socket, callback)?.unbind())
+}
+
+/// Lets go of held results: accepted connections are closed.
+fn release(py: Python<'_>, held: Held) -> PyResult<()> {
+    for item in held.items {
+        if let Ok(pair) = item.bind(py).cast::<PyTuple>()
+            && let Ok(first) = pair.get_item(0)
+            && first.hasattr(intern!(py, "close"))?
+        {
+            first.call_method0(intern!(py, "close"))?;
+        }
+    }
+    Ok(())
+}
+
+/// At the end of the loop.
+pub fn close(this: &LoopCore, py: Python<'_>) -> PyResult<()> {
+    let sockets = this.sockets.take(py);
+    sockets
+        .held
+        .into_values()
+        .try_for_each(|held| release(py, held))
+}
+
+/// The descriptor of a socket object, -1 when it is closed.
+pub fn fileno(socket: &Bound<'_, PyAny>) -> PyResult<RawFd> {
+    socket
+        .call_method0(intern!(socket.py(), "fileno"))?
+        .extract()
+}
+
+/// A task that is answered without waiting this often in a turn waits once, so that the others run.
+const ANSWERS_PER_TURN: u32 = 16;
+/// The longest pause between vain tries, in operations.
+const BACKOFF_MAX: u8 = 31;

@@ -1,0 +1,255 @@
+"""A cancelled `sock_*` call loses no byte, no datagram and no connection."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import socket
+import threading
+
+import pytest
+
+from tests.loop.support import Runner, connected_pair, open_descriptors
+from tests.loop.test_sock_streams import pair, started
+
+
+def test_bytes_that_come_after_a_cancelled_receive(run: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        with pair() as (one, other):
+            task = await started(loop.sock_recv(one, 100))
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            other.send(b"later")
+            # The program may read them itself...
+            assert one.recv(2) == b"la"
+            # ...or through the loop.
+            assert await loop.sock_recv(one, 100) == b"ter"
+            other.send(b"again")
+            await asyncio.sleep(0.01)
+            assert one.recv(100) == b"again"
+
+    run(main())
+
+
+def test_bytes_that_were_delivered_to_a_cancelled_receive(run_ours: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        with pair() as (one, other):
+            for turns in range(6):
+                task = await started(loop.sock_recv(one, 100))
+                other.send(b"abc%d" % turns)
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                if not task.cancel():
+                    assert task.result() == b"abc%d" % turns
+                    continue
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                assert await loop.sock_recv(one, 3) == b"abc"
+                assert await loop.sock_recv(one, 3) == b"%d" % turns
+
+    run_ours(main())
+
+
+@pytest.mark.parametrize("into", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_receives_with_short_time_outs_lose_nothing(
+    run_ours: Runner, seed: int, into: bool
+) -> None:
+    dice = random.Random(seed)
+    total = 400_000
+    data = dice.randbytes(total)
+
+    def send(sock: socket.socket) -> None:
+        sock.setblocking(True)
+        sender = random.Random(seed + 100)
+        position = 0
+        while position < total:
+            size = sender.choice((1, 10, 100, 5000))
+            sock.sendall(data[position : position + size])
+            position += size
+            if sender.random() < 0.05:
+                threading.Event().wait(0.0003)
+        sock.shutdown(socket.SHUT_WR)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        with pair() as (one, other):
+            thread = threading.Thread(target=send, args=(other,))
+            thread.start()
+            got = bytearray()
+            buffer = bytearray(700)
+            cancelled = 0
+            while True:
+                size = dice.choice((1, 7, 700))
+                with memoryview(buffer)[:size] as view:
+                    call = loop.sock_recv_into(one, view) if into else loop.sock_recv(one, size)
+                    task = asyncio.ensure_future(call)
+                    for _ in range(dice.choice((0, 1, 2, 3, 5))):
+                        await asyncio.sleep(0)
+                    if dice.random() < 0.7 and task.cancel():
+                        try:
+                            await task
+                        except asyncio.CancelledError:
+                            cancelled += 1
+                        else:
+                            raise AssertionError("not cancelled")
+                        continue
+                    result = await task
+                    piece = bytes(view[:result]) if into else result
+                if not piece:
+                    break
+                got += piece
+            assert got == data
+            assert cancelled > 10
+            thread.join()
+
+    run_ours(main(), timeout=60)
+
+
+def test_datagrams_of_cancelled_receives(run_ours: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        dice = random.Random(7)
+        receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with receiver, sender:
+            receiver.bind(("127.0.0.1", 0))
+            receiver.setblocking(False)
+            sender.bind(("127.0.0.1", 0))
+            got: list[bytes] = []
+            for number in range(500):
+                task = await started(loop.sock_recvfrom(receiver, 100))
+                sender.sendto(b"%d" % number, receiver.getsockname())
+                for _ in range(dice.choice((0, 1, 2, 3))):
+                    await asyncio.sleep(0)
+                if task.cancel():
+                    with pytest.raises(asyncio.CancelledError):
+                        await task
+                    task = asyncio.create_task(loop.sock_recvfrom(receiver, 100))
+                data, address = await task
+                assert address == sender.getsockname()
+                got.append(data)
+            assert got == [b"%d" % number for number in range(500)]
+
+    run_ours(main())
+
+
+def test_connections_of_cancelled_accepts(run_ours: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        dice = random.Random(3)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            listener.setblocking(False)
+            for number in range(200):
+                task = await started(loop.sock_accept(listener))
+                with socket.create_connection(listener.getsockname()) as client:
+                    for _ in range(dice.choice((0, 1, 2, 3))):
+                        await asyncio.sleep(0)
+                    if task.cancel():
+                        with pytest.raises(asyncio.CancelledError):
+                            await task
+                        task = asyncio.create_task(loop.sock_accept(listener))
+                    conn, address = await task
+                    with conn:
+                        assert address == client.getsockname()
+                        client.send(b"%d" % number)
+                        assert await loop.sock_recv(conn, 100) == b"%d" % number
+
+    run_ours(main())
+
+
+def test_a_connection_for_nobody_is_closed_with_its_listener(run_ours: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        before = open_descriptors()
+        listener = socket.create_server(("127.0.0.1", 0))
+        listener.setblocking(False)
+        task = asyncio.create_task(loop.sock_accept(listener))
+        await asyncio.sleep(0.01)
+        with socket.create_connection(listener.getsockname()) as client:
+            # Accepted and handed to the future; the task is cancelled before it hears of it.
+            future = task._fut_waiter  # type: ignore[attr-defined]
+            while not future.done():
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            # The interpreter lets go of the last exception's frames only now.
+            await asyncio.sleep(0)
+            del task, future
+            listener.close()
+            del listener
+            gc.collect()
+            client.settimeout(5)
+            assert client.recv(1) == b""
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert open_descriptors() == before
+
+    run_ours(main())
+
+
+def test_a_buffer_that_shrinks_while_a_receive_waits(run_ours: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        with pair() as (one, other):
+            target = bytearray(10)
+            task = await started(loop.sock_recv_into(one, target))
+            del target[4:]
+            other.send(b"abcdefghij")
+            assert await task == 4
+            assert target == b"abcd"
+            assert await loop.sock_recv(one, 100) == b"efghij"
+
+    run_ours(main())
+
+
+def test_what_is_held_belongs_to_the_socket_object(run_ours: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        one, other = connected_pair()
+        task = await started(loop.sock_recv(one, 100))
+        other.send(b"held")
+        future = task._fut_waiter  # type: ignore[attr-defined]
+        while not future.done():
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        number = one.fileno()
+        one.close()
+        other.close()
+        fresh, peer = connected_pair()
+        with fresh, peer:
+            assert number in (fresh.fileno(), peer.fileno())
+            fresh.send(b"new")
+            peer.send(b"new")
+            assert await loop.sock_recv(fresh, 100) == b"new"
+            assert await loop.sock_recv(peer, 100) == b"new"
+
+    run_ours(main())
+
+
+def test_a_cancelled_connect_can_be_repeated(run: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        for turns in range(5):
+            with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as sock:
+                sock.setblocking(False)
+                task = asyncio.ensure_future(loop.sock_connect(sock, listener.getsockname()))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                if task.cancel():
+                    with pytest.raises(asyncio.CancelledError):
+                        await task
+                    await loop.sock_connect(sock, listener.getsockname())
+                conn, _ = listener.accept()
+                with conn:
+                    conn.send(b"here")
+                    assert await loop.sock_recv(sock, 10) == b"here"
+
+    run(main())
