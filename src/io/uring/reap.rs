@@ -183,7 +183,8 @@ impl Uring {
                 .push_back(op);
             }
             // The peer gave up before we accepted; the listener is fine.
-            (libc::ECONNABORTED, Kind::Accept | Kind::AcceptOnce) | (libc::EINTR | libc::ECANCELED, _)
+            (libc::ECONNABORTED, Kind::Accept | Kind::AcceptOnce)
+            | (libc::EINTR | libc::ECANCELED, _)
                 if !cancelled =>
             {
                 self.rearm.push(index)
