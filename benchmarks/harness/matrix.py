@@ -68,6 +68,26 @@ MATRICES: tuple[Matrix, ...] = (
         baseline="asyncio",
         tags=frozenset({"loop"}),
     ),
+    Matrix(
+        name="files",
+        title="Files",
+        about=(
+            "File I/O with everything in the page cache: `uringcore.aio` on its own loops and on stock "
+            "asyncio beside aiofiles, and the same calls made blocking as the floor. Operations a "
+            "second, with the multiple of aiofiles' on asyncio; every read is checked."
+        ),
+        program="files",
+        columns=(
+            Column("aiofiles on asyncio", "aiofiles"),
+            Column("aiofiles on uvloop", "uvloop"),
+            Column("uringcore-uring", "uringcore"),
+            Column("uringcore-epoll", "uringcore"),
+            Column("uringcore on asyncio", "uringcore"),
+            Column("blocking", "pip"),
+        ),
+        baseline="aiofiles on asyncio",
+        tags=frozenset({"files"}),
+    ),
 )
 
 

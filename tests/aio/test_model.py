@@ -82,7 +82,8 @@ async def binary_step(rng: random.Random, pair: Pair) -> None:
     if step == 0:
         await pair.same("read", size)
     elif step == 1:
-        await pair.same("read", rng.choice((-1, None)))
+        # Before it looks whether it can read at all, the built-in of CPython 3.13 refuses None.
+        await pair.same("read", rng.choice((-1, None)) if pair.model.readable() else -1)
     elif step in (2, 3):
         # The built-in's lines of no bytes need no file to be readable.
         await pair.same("readline", *rng.choice(((), (-1,), (size or 1,))))
