@@ -19,6 +19,9 @@ use crate::transport::BaseTransport;
 pub struct Watcher {
     /// The engine's name for this registration.
     pub serial: u64,
+    /// What was registered: a number or an object with a `fileno()`. An object that was closed since has
+    /// no number any more, and is still the way to take the registration back, as with `selectors`.
+    pub file: Py<PyAny>,
     pub handle: AnyHandle,
 }
 
@@ -75,9 +78,10 @@ impl Hosts {
             .iter()
             .flatten()
             .try_for_each(|(_, transport)| visit.call(transport))?;
-        self.watchers
-            .values()
-            .try_for_each(|watcher| watcher.handle.traverse(visit))?;
+        self.watchers.values().try_for_each(|watcher| {
+            visit.call(&watcher.file)?;
+            watcher.handle.traverse(visit)
+        })?;
         self.quic
             .values()
             .try_for_each(|endpoint| visit.call(endpoint))?;

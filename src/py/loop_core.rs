@@ -25,6 +25,7 @@ use crate::ops::Ops;
 use crate::sockets::{self, Sockets};
 use crate::timers::Timers;
 use crate::transport::BaseTransport;
+use crate::watchers::descriptor_number;
 
 /// One thing to run in this turn.
 pub enum Ready {
@@ -343,7 +344,7 @@ impl LoopCore {
         args: &Bound<'_, PyTuple>,
     ) -> PyResult<Py<PyAny>> {
         slf.get().check_closed(slf.py())?;
-        Self::watch(slf, file_descriptor(fd)?, false, callback, args)
+        Self::watch(slf, fd, false, callback, args)
     }
 
     #[pyo3(signature = (fd, callback, *args))]
@@ -354,19 +355,19 @@ impl LoopCore {
         args: &Bound<'_, PyTuple>,
     ) -> PyResult<Py<PyAny>> {
         slf.get().check_closed(slf.py())?;
-        Self::watch(slf, file_descriptor(fd)?, true, callback, args)
+        Self::watch(slf, fd, true, callback, args)
     }
 
-    fn _remove_reader(&self, py: Python<'_>, fd: &Bound<'_, PyAny>) -> PyResult<bool> {
-        self.unwatch(py, file_descriptor(fd)?, false)
+    fn _remove_reader(&self, fd: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.unwatch(fd, false)
     }
 
-    fn _remove_writer(&self, py: Python<'_>, fd: &Bound<'_, PyAny>) -> PyResult<bool> {
-        self.unwatch(py, file_descriptor(fd)?, true)
+    fn _remove_writer(&self, fd: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.unwatch(fd, true)
     }
 
     fn _ensure_fd_no_transport(&self, py: Python<'_>, fd: &Bound<'_, PyAny>) -> PyResult<()> {
-        let number = file_descriptor(fd)?;
+        let number = descriptor_number(fd)?;
         let watchable = self
             .hosts
             .with(py, |hosts| hosts.watchable_fds.contains(&number));
@@ -593,23 +594,6 @@ impl LoopCore {
             .with(py, |timers| timers.push(when, AnyHandle::Ours(base)));
         Ok(timer.into_any())
     }
-}
-
-/// An integer descriptor, or what has a `fileno()` (the rules of the `selectors` module).
-fn file_descriptor(fd: &Bound<'_, PyAny>) -> PyResult<RawFd> {
-    let number = match fd.extract::<RawFd>() {
-        Ok(number) => number,
-        Err(_) => fd
-            .call_method0(intern!(fd.py(), "fileno"))
-            .and_then(|number| number.extract::<RawFd>())
-            .map_err(|_| PyValueError::new_err(format!("Invalid file object: {fd}")))?,
-    };
-    if number < 0 {
-        return Err(PyValueError::new_err(format!(
-            "Invalid file descriptor: {number}"
-        )));
-    }
-    Ok(number)
 }
 
 /// What `threading.get_ident()` returns on this thread.

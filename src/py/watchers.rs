@@ -4,6 +4,8 @@
 
 use std::os::fd::RawFd;
 
+use pyo3::exceptions::PyValueError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use uringcore_engine::Direction;
@@ -18,13 +20,14 @@ use crate::sockets;
 impl LoopCore {
     pub fn watch(
         slf: &Bound<'_, Self>,
-        fd: RawFd,
+        file: &Bound<'_, PyAny>,
         write: bool,
         callback: &Bound<'_, PyAny>,
         args: &Bound<'_, PyTuple>,
     ) -> PyResult<Py<PyAny>> {
         let py = slf.py();
         let this = slf.get();
+        let fd = file_descriptor(file)?;
         let known = this
             .hosts
             .with(py, |hosts| hosts.watchers.contains_key(&(fd, write)));
@@ -43,7 +46,11 @@ impl LoopCore {
         } else {
             this.with_engine(py, |engine| engine.watch(fd, direction(write)))?
         };
-        let watcher = Watcher { serial, handle };
+        let watcher = Watcher {
+            serial,
+            file: file.clone().unbind(),
+            handle,
+        };
         let old = this
             .hosts
             .with(py, |hosts| hosts.watchers.insert((fd, write), watcher));
@@ -53,10 +60,15 @@ impl LoopCore {
         Ok(returned)
     }
 
-    pub fn unwatch(&self, py: Python<'_>, fd: RawFd, write: bool) -> PyResult<bool> {
+    pub fn unwatch(&self, file: &Bound<'_, PyAny>, write: bool) -> PyResult<bool> {
+        let py = file.py();
         if self.flags.with(py, |flags| flags.closed) {
             return Ok(false);
         }
+        let fd = match file_descriptor(file) {
+            Ok(fd) => fd,
+            Err(error) => self.registered_as(file).ok_or(error)?,
+        };
         let known = self
             .hosts
             .with(py, |hosts| hosts.watchers.contains_key(&(fd, write)));
@@ -75,6 +87,44 @@ impl LoopCore {
             old.handle.cancel(py)?;
         }
         Ok(true)
+    }
+
+    /// The descriptor under which this very object is being watched.
+    fn registered_as(&self, file: &Bound<'_, PyAny>) -> Option<RawFd> {
+        self.hosts.with(file.py(), |hosts| {
+            hosts
+                .watchers
+                .iter()
+                .find(|(_, watcher)| watcher.file.is(file))
+                .map(|((fd, _), _)| *fd)
+        })
+    }
+}
+
+/// An integer descriptor, or what has a `fileno()` (the rules of the `selectors` module).
+fn file_descriptor(file: &Bound<'_, PyAny>) -> PyResult<RawFd> {
+    let number = descriptor_number(file)?;
+    if number < 0 {
+        return Err(PyValueError::new_err(format!(
+            "Invalid file descriptor: {number}"
+        )));
+    }
+    Ok(number)
+}
+
+/// The same without a look at the sign: a closed socket's number is -1.
+pub fn descriptor_number(file: &Bound<'_, PyAny>) -> PyResult<RawFd> {
+    file.extract::<RawFd>().or_else(|_| {
+        file.call_method0(intern!(file.py(), "fileno"))
+            .and_then(|number| number.extract::<RawFd>())
+            .map_err(|_| invalid_file_object(file))
+    })
+}
+
+fn invalid_file_object(file: &Bound<'_, PyAny>) -> PyErr {
+    match file.repr() {
+        Ok(text) => PyValueError::new_err(format!("Invalid file object: {text}")),
+        Err(error) => error,
     }
 }
 

@@ -339,3 +339,29 @@ def test_watchers_from_another_thread(run: Runner) -> None:
         other.close()
 
     run(main())
+
+
+def test_an_object_closed_while_watched_can_still_be_removed(run: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        one, other = socket.socketpair()
+        stranger, _ = pair = socket.socketpair()
+        loop.add_reader(one, print)
+        loop.add_writer(one, print)
+        loop.remove_writer(one)
+        loop.add_reader(other, print)
+        one.close()
+        for each in pair:
+            each.close()
+        assert loop.remove_reader(one)
+        for gone in (one, stranger, -1):
+            with pytest.raises(ValueError, match="Invalid file descriptor: -1"):
+                loop.remove_reader(gone)
+            with pytest.raises(ValueError, match="Invalid file descriptor: -1"):
+                loop.add_reader(gone, print)
+        with pytest.raises(ValueError, match="Invalid file object: 'x'"):
+            loop.remove_writer("x")  # type: ignore[arg-type]
+        assert loop.remove_reader(other)
+        other.close()
+
+    run(main())
