@@ -117,11 +117,17 @@ class UringEventLoop(  # type: ignore[misc]
     def stats(self) -> dict[str, int]:
         """Counters and gauges of this loop.
 
-        Counters: ``turns``, ``syscalls`` (entries into the kernel by the loop), ``submissions``,
-        ``completions``, ``wakes``, ``enobufs``, ``rearms``. Gauges: ``ops_in_flight``, ``slots``,
-        ``buffers_total``, ``buffers_out``, ``streams``, ``listeners``, ``datagrams``, ``readers``
-        (one is the loop's own), ``writers``, ``quic_endpoints``, ``quic_connections``, ``timers``,
-        ``ready``.
+        Counters since the loop was made: ``turns``; ``syscalls``, of which ``enters`` waited or
+        polled for completions; ``submissions`` and ``completions`` of operations; ``rearms`` of
+        receives; ``enobufs`` (a receive found no buffer); ``wakes`` by other threads.
+
+        Gauges: ``ops_in_flight`` (of the kernel, whoever started them) in ``slots`` that grow on
+        demand; ``ops`` (those that a coroutine waits for); receive buffers ``buffers_total``, of
+        which ``buffers_out`` hold bytes that nobody has taken yet; ``buffers_bytes`` of memory set
+        aside for them and ``memory_bytes`` for all that the loop shares with the kernel;
+        ``write_queue_bytes`` accepted by transports and not with the kernel yet; ``streams``,
+        ``listeners``, ``datagrams``, ``readers`` (one is the loop's own), ``writers``,
+        ``quic_endpoints``, ``quic_connections``, ``timers`` and ``ready`` callbacks.
 
         Raises:
             RuntimeError: the loop is closed, or runs in another thread right now.
@@ -140,12 +146,19 @@ class UringEventLoop(  # type: ignore[misc]
             return
         # With a wakeup descriptor, a signal that arrives just before the loop goes to sleep still
         # wakes it: the system call alone would be interrupted only while it sleeps.
-        previous = signal.set_wakeup_fd(self._csock.fileno(), warn_on_full_buffer=False)
+        ours = self._csock.fileno()
+        previous = signal.set_wakeup_fd(ours, warn_on_full_buffer=False)
+        if previous not in (-1, ours) and _give_wakeup_fd_back(previous):
+            # Somebody waits for signals there: another loop with signal handlers, for instance.
+            super().run_forever()
+            return
         try:
             super().run_forever()
         finally:
-            if not self._signal_handlers and not self.is_closed():
-                signal.set_wakeup_fd(previous)
+            if not self._signal_handlers:
+                current = signal.set_wakeup_fd(-1)
+                if current != ours:  # somebody's since, and none of our business
+                    _give_wakeup_fd_back(current)
 
     def close(self) -> None:
         """Close the loop: nothing runs on it any more. Idempotent.
@@ -379,6 +392,14 @@ def _format_handle(handle: Any) -> str:
     if isinstance(getattr(callback, "__self__", None), asyncio.Task):
         return repr(callback.__self__)
     return str(handle)
+
+
+def _give_wakeup_fd_back(fd: int) -> bool:
+    try:
+        signal.set_wakeup_fd(fd)
+    except (OSError, ValueError):  # its owner closed it and left it there
+        return False
+    return True
 
 
 def _backend_from_environment() -> str | None:

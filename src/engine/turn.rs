@@ -58,6 +58,8 @@ pub struct EngineStats {
     pub quic_endpoints: usize,
     pub quic_connections: usize,
     pub events_queued: usize,
+    /// Accepted for sending and not with the kernel yet, streams and datagrams together.
+    pub write_queue_bytes: usize,
 }
 
 impl Engine {
@@ -103,6 +105,13 @@ impl Engine {
     }
 
     pub fn stats(&self) -> EngineStats {
+        let streams: usize = self
+            .streams
+            .iter()
+            .map(|(_, s)| s.write_queue_bytes())
+            .sum();
+        let datagrams = self.datagrams.iter().map(|(_, s)| s.write_queue_bytes());
+        let datagrams: usize = datagrams.sum();
         EngineStats {
             driver: self.driver.stats(),
             turns: self.turns,
@@ -115,6 +124,7 @@ impl Engine {
             quic_endpoints: self.quic.len(),
             quic_connections: self.quic.iter().map(|(_, e)| e.connections()).sum(),
             events_queued: self.events.len(),
+            write_queue_bytes: streams + datagrams,
         }
     }
 
@@ -165,7 +175,6 @@ impl Engine {
     /// Submits what is queued and waits for at most `timeout` (`None`: until something happens), or
     /// less when an endpoint's timer is due. The host may release its interpreter lock around this.
     pub fn enter(&mut self, timeout: Option<Duration>) -> io::Result<Entered> {
-        self.turns += 1;
         self.driver.enter(timeout)
     }
 
@@ -179,6 +188,7 @@ impl Engine {
 
     /// Routes all ready completions and due timers. What the host is to hear is in `next_event`.
     pub fn process(&mut self, now: Instant) {
+        self.turns += 1;
         let mut batch = std::mem::take(&mut self.batch);
         self.driver.reap(&mut batch);
         for completion in batch.drain(..) {

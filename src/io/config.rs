@@ -117,4 +117,9 @@ pub struct DriverStats {
     pub rearms: u64,
     /// Wakes from other threads that ended an `enter`.
     pub wakes: u64,
+    /// Bytes of the receive buffers. Pages that were never used are not in memory yet.
+    pub buffers_bytes: u64,
+    /// Bytes of the driver altogether: buffers, queues shared with the kernel, slots. What operations
+    /// in flight send or read into is their callers' and not in it.
+    pub memory_bytes: u64,
 }

@@ -21,6 +21,7 @@ use crate::fork::Birthplace;
 use crate::incoming::{IncomingPayload, NamePayload};
 use crate::message::{GatherPayload, SendMsg};
 use crate::op::{Kind, OpId, Payload, Token};
+use crate::pool::Pool;
 use crate::setup_error::SetupError;
 use crate::uring::Uring;
 use crate::waker::Waker;
@@ -113,7 +114,16 @@ impl Driver {
             stats,
             ..
         } = &self.common;
+        let pool_bytes = |pool: &Pool| u64::from(pool.len()) * u64::from(pool.buffer_size());
+        let buffers_bytes = pool_bytes(stream) + pool_bytes(datagram);
+        let queues_bytes = match &self.inner {
+            Inner::Uring(uring) => uring.queues_bytes(),
+            Inner::Epoll(epoll) => epoll.queues_bytes(),
+            Inner::Dead => 0,
+        };
         DriverStats {
+            buffers_bytes,
+            memory_bytes: buffers_bytes + queues_bytes + table.memory_bytes(),
             in_flight: table.len() as u64,
             slots_capacity: table.capacity() as u64,
             buffers_total: u64::from(stream.len() + datagram.len()),

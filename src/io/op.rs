@@ -200,6 +200,11 @@ impl OpTable {
         }
     }
 
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let slots = self.slots.capacity() * size_of::<Slot>();
+        (slots + self.heads.capacity() * size_of::<u32>()) as u64
+    }
+
     pub(crate) fn capacity(&self) -> usize {
         self.slots.len()
     }

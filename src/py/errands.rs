@@ -28,6 +28,11 @@ impl LoopCore {
             .is_some_and(|id| id != current_thread_id())
     }
 
+    /// A forked child whose parent's thread had the engine: nothing is registered here.
+    pub fn has_no_engine(&self, py: Python<'_>) -> bool {
+        self.flags.with(py, |flags| flags.forked) && self.engine.with(py, |engine| engine.is_none())
+    }
+
     pub fn leave_errand(&self, py: Python<'_>, errand: Errand) {
         self.hosts.with(py, |hosts| hosts.errands.push(errand));
         self.wake(py);

@@ -54,6 +54,13 @@ pub fn engine_away() -> PyErr {
     )
 }
 
+/// A forked child wants something of its parent's loop.
+pub fn loop_of_parent() -> PyErr {
+    PyRuntimeError::new_err(
+        "This event loop belongs to the parent process; make a new one in the forked child",
+    )
+}
+
 pub fn loop_closed() -> PyErr {
     PyRuntimeError::new_err("Event loop is closed")
 }

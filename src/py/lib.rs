@@ -9,6 +9,7 @@
 //! | `watchers` | readers and writers |
 //! | `errands` | what the loop's thread does for other threads |
 //! | `hosts` | what the engine's keys stand for in Python |
+//! | `stats` | what `loop.stats()` tells |
 //! | `timers` | the heap of scheduled handles |
 //! | `stream` | the stream transport |
 //! | `datagram` | the datagram transport |
@@ -53,6 +54,7 @@ mod ops_socket;
 mod quic;
 mod sockets;
 mod spawn;
+mod stats;
 mod stream;
 mod timers;
 mod tls;

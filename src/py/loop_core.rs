@@ -45,6 +45,8 @@ pub struct Flags {
     pub closed: bool,
     pub debug: bool,
     pub thread_id: Option<u64>,
+    /// This is a forked child: the loop is the parent's.
+    pub forked: bool,
 }
 
 #[pyclass(frozen, subclass, weakref, module = "uringcore._uringcore")]
@@ -74,8 +76,11 @@ impl LoopCore {
             .engine
             .with(py, |engine| engine.as_deref_mut().map(run));
         result.ok_or_else(|| {
-            if self.flags.with(py, |flags| flags.closed) {
+            let (closed, forked) = self.flags.with(py, |flags| (flags.closed, flags.forked));
+            if closed {
                 error::loop_closed()
+            } else if forked {
+                error::loop_of_parent()
             } else {
                 error::engine_away()
             }
@@ -437,6 +442,9 @@ impl LoopCore {
             self.leave_errand(py, Errand::StopListener(host.key));
             return Ok(());
         }
+        if self.has_no_engine(py) {
+            return Ok(());
+        }
         self.with_engine(py, |engine| engine.stop_listener(host.key))?
             .map_err(|error| error::io_error(&error))
     }
@@ -475,44 +483,25 @@ impl LoopCore {
     }
 
     /// In a forked child: the parent's ring must not be touched.
+    ///
+    /// When another thread was in the kernel with the engine, that thread and what it holds are not in
+    /// this process; the loop is then nobody's, and can be closed.
     fn _after_fork_in_child(&self, py: Python<'_>) {
         self.engine.with(py, |engine| {
             if let Some(engine) = engine {
                 engine.after_fork_in_child();
             }
         });
+        self.flags.with(py, |flags| {
+            flags.forked = true;
+            if flags.thread_id != Some(current_thread_id()) {
+                flags.thread_id = None;
+            }
+        });
     }
 
     fn _core_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = self.with_engine(py, |engine| engine.stats())?;
-        let dict = PyDict::new(py);
-        let driver = stats.driver;
-        for (name, value) in [
-            ("turns", stats.turns),
-            ("syscalls", driver.enters),
-            ("submissions", driver.submissions),
-            ("completions", driver.completions),
-            ("wakes", driver.wakes),
-            ("enobufs", driver.enobufs),
-            ("rearms", driver.rearms),
-            ("ops_in_flight", driver.in_flight),
-            ("slots", driver.slots_capacity),
-            ("buffers_total", driver.buffers_total),
-            ("buffers_out", driver.buffers_out),
-            ("streams", stats.streams as u64),
-            ("listeners", stats.listeners as u64),
-            ("datagrams", stats.datagrams as u64),
-            ("readers", stats.readers as u64),
-            ("writers", stats.writers as u64),
-            ("ops", stats.ops as u64),
-            ("quic_endpoints", stats.quic_endpoints as u64),
-            ("quic_connections", stats.quic_connections as u64),
-            ("timers", self.timers.with(py, |timers| timers.len()) as u64),
-            ("ready", self.ready.with(py, |ready| ready.len()) as u64),
-        ] {
-            dict.set_item(name, value)?;
-        }
-        Ok(dict)
+        crate::stats::of_loop(py, self)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -60,6 +60,9 @@ fn wait(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     timers::prune(&this.timers, py);
     sockets::start_requests(slf)?;
     let Some(mut engine) = this.engine.with(py, Option::take) else {
+        if this.flags.with(py, |flags| flags.forked) {
+            return Err(error::loop_of_parent());
+        }
         return Err(PyRuntimeError::new_err(
             "this event loop is already inside its own turn",
         ));

@@ -77,7 +77,7 @@ impl LoopCore {
         }
         if self.runs_elsewhere(py) {
             self.leave_errand(py, Errand::Watch(fd, write));
-        } else {
+        } else if !self.has_no_engine(py) {
             self.with_engine(py, |engine| engine.unwatch(fd, direction(write)))?;
         }
         let old = self

@@ -262,6 +262,15 @@ def test_stats_name_what_is_open(run_ours: Runner) -> None:
         assert stats["syscalls"] > before["syscalls"]
         assert stats["completions"] > before["completions"]
         assert stats["turns"] > before["turns"]
+        assert stats["syscalls"] >= stats["enters"] > before["enters"]
+        assert 0 < stats["buffers_bytes"] < stats["memory_bytes"]
+        assert all(isinstance(value, int) and value >= 0 for value in stats.values())
+        # More than sockets take, and nobody reads it.
+        transport.write(bytes(64 << 20))
+        client.transport.pause_reading()
+        assert 16 << 20 < loop.stats()["write_queue_bytes"] <= 64 << 20
+        transport.abort()
+        assert loop.stats()["write_queue_bytes"] == 0
         timer.cancel()
         datagram.close()
         transport.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.loop.support import LOOPS, python_version
+from tests.loop.support import BACKENDS, LOOPS, python_version
 
 ROOT = Path(__file__).resolve().parents[2]
 PREAMBLE = """
@@ -289,6 +289,99 @@ def test_a_forked_child_leaves_the_parents_loop_alone(name: str) -> None:
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
         loop.run_until_complete(asyncio.sleep(0.01))
+        loop.close()
+        """,
+    )
+    status, _, err = finish(process)
+    assert (status, err) == (0, "")
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_fork_while_another_threads_loop_is_in_the_kernel(name: str) -> None:
+    """The thread and what it holds are not in the child: the loop there can only be closed."""
+    process = start(
+        name,
+        """
+        import warnings
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from tests.loop.support import Echo, listen
+        loop = new_loop()
+        thread = threading.Thread(target=loop.run_forever)
+        thread.start()
+        _, address = asyncio.run_coroutine_threadsafe(listen(Echo), loop).result(20)
+        time.sleep(0.05)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(15)
+            try:
+                loop.run_until_complete(asyncio.sleep(0))
+            except RuntimeError as error:
+                assert "parent process" in str(error), error
+            else:
+                os._exit(2)
+            loop.close()
+            assert loop.is_closed()
+            own = new_loop()
+            own.run_until_complete(asyncio.sleep(0.01))
+            own.close()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        with socket.create_connection(address) as client:
+            client.sendall(b"still here")
+            assert client.recv(100) == b"still here"
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(20)
+        loop.close()
+        """,
+    )
+    status, _, err = finish(process)
+    # The child's coroutine that could not be run says so.
+    err = "\n".join(line for line in err.splitlines() if "never awaited" not in line)
+    assert status == 0, err
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_signals_of_one_loop_are_not_lost_while_another_one_runs(name: str) -> None:
+    process = start(
+        name,
+        """
+        caught = []
+        first, second = new_loop(), new_loop()
+        first.add_signal_handler(signal.SIGUSR1, caught.append, "first")
+        os.kill(os.getpid(), signal.SIGUSR1)
+        second.run_until_complete(asyncio.sleep(0.01))
+        first.run_until_complete(asyncio.sleep(0.01))
+        assert caught == ["first"], caught
+        second.call_later(0.01, os.kill, os.getpid(), signal.SIGUSR1)
+        second.run_until_complete(asyncio.sleep(0.05))
+        assert caught == ["first"], caught
+        first.run_until_complete(asyncio.sleep(0.01))
+        assert caught == ["first"] * 2, caught
+        first.close()
+        second.run_until_complete(asyncio.sleep(0.01))
+        second.close()
+        assert signal.set_wakeup_fd(-1) == -1
+        """,
+    )
+    status, _, err = finish(process)
+    assert (status, err) == (0, "")
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_wakeup_descriptor_set_meanwhile_is_kept(name: str) -> None:
+    process = start(
+        name,
+        """
+        ours, theirs = socket.socketpair()
+        for sock in (ours, theirs):
+            sock.setblocking(False)
+        async def main():
+            signal.set_wakeup_fd(ours.fileno())
+        loop = new_loop()
+        loop.run_until_complete(main())
+        assert signal.set_wakeup_fd(ours.fileno()) == ours.fileno()
+        loop.run_until_complete(asyncio.sleep(0.01))
+        assert signal.set_wakeup_fd(-1) == ours.fileno()
         loop.close()
         """,
     )

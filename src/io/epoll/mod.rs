@@ -162,6 +162,12 @@ impl Epoll {
         }
     }
 
+    /// The event array and what is known by descriptor.
+    pub(crate) fn queues_bytes(&self) -> u64 {
+        let events = self.events.len() * size_of::<libc::epoll_event>();
+        (events + self.watches.capacity() * size_of::<Watch>()) as u64
+    }
+
     /// First look at a queued operation.
     fn start(&mut self, common: &mut Common, index: u32) {
         let slot = common.table.at(index);

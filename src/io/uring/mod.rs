@@ -170,6 +170,15 @@ impl Uring {
             || self.has_food(common)
     }
 
+    /// Both queues and the backlog.
+    pub(crate) fn queues_bytes(&self) -> u64 {
+        let parameters = self.ring.params();
+        let submission = parameters.sq_entries() as usize * size_of::<Entry>();
+        let completion = parameters.cq_entries() as usize * size_of::<io_uring::cqueue::Entry>();
+        let backlog = self.backlog.capacity() * size_of::<Entry>();
+        (submission + completion + backlog) as u64
+    }
+
     /// Whether a starved receive could go on.
     fn has_food(&self, common: &Common) -> bool {
         !self.starved_streams.is_empty() && common.stream.available() > 0
