@@ -398,3 +398,33 @@ def test_a_failed_handshake_is_reported_in_debug_mode(
     assert issubclass(run.complaints.errors[0], ssl.SSLError)
     run.complaints.contexts.clear()
     assert any("starts SSL handshake" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize("turns", range(1, 8))
+def test_a_connect_that_is_cancelled_at_any_turn_leaves_nothing(
+    run: Runner, client_tls: ssl.SSLContext, turns: int
+) -> None:
+    one, other = connected_pair()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        protocol = Recorder()
+        connecting = asyncio.ensure_future(
+            loop.create_connection(
+                lambda: protocol, sock=one, ssl=client_tls, server_hostname="localhost"
+            )
+        )
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        connecting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
+        if run.ours:  # stock asyncio goes on with a handshake that had not begun
+            reader, writer = await asyncio.open_connection(sock=other)
+            await reader.read()
+            writer.close()
+        assert protocol.calls == []
+
+    run(main())
+    other.close()
+    one.close()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import ssl
+import sys
 import weakref
+from pathlib import Path
 
 import pytest
 
@@ -174,3 +176,67 @@ def test_an_abandoned_transport_warns(
 
     with pytest.warns(ResourceWarning, match="unclosed transport"):
         abandon()
+
+
+def test_a_transport_that_is_kept_keeps_no_context(
+    run: Runner, server_tls: ssl.SSLContext, certificate: tuple[Path, Path]
+) -> None:
+    if run.name == "stock" and sys.version_info < (3, 11):
+        pytest.skip("CPython 3.10's transport keeps everything")
+    context = ssl.create_default_context(cafile=str(certificate[0]))
+    watched = weakref.ref(context)
+
+    async def talk(context: ssl.SSLContext) -> asyncio.Transport:
+        loop = asyncio.get_running_loop()
+        server, address = await listen(Echo, ssl=server_tls)
+        transport, client = await loop.create_connection(
+            Recorder, *address, ssl=context, server_hostname="localhost"
+        )
+        transport.close()
+        transport.close()
+        await client.until_call("lost")
+        server.close()
+        return transport
+
+    async def main() -> None:
+        nonlocal context
+        transport = await talk(context)
+        del context
+        collect()
+        assert watched() is None
+        transport.close()
+        transport.abort()
+
+    run(main())
+
+
+def test_a_kept_transport_answers_after_its_end(
+    run_ours: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
+) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        server, address = await listen(Echo, ssl=server_tls)
+        transport, client = await loop.create_connection(
+            Recorder, *address, ssl=client_tls, server_hostname="localhost"
+        )
+        transport.close()
+        await client.until_call("lost")
+        # Closed once: what the connection was is still known.
+        assert transport.get_extra_info("sslcontext") is client_tls
+        transport.close()
+        assert transport.get_extra_info("sslcontext", "unknown") == "unknown"
+        assert transport.is_closing()
+        assert not transport.is_reading()
+        assert transport.get_protocol() is None
+        assert transport.get_write_buffer_size() == 0
+        transport.write(b"too late")
+        transport.writelines([b"too late"])
+        transport.pause_reading()
+        transport.resume_reading()
+        transport.close()
+        transport.abort()
+        with pytest.raises(TypeError):
+            transport.write("text")  # type: ignore[arg-type]
+        server.close()
+
+    run_ours(main())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 import sys
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -386,3 +388,55 @@ def test_a_loop_that_closes_under_open_connections(
     client, served = run(main())
     for protocol in (client, served):
         assert protocol.transport.get_extra_info("cipher")
+
+
+def test_transports_outlive_their_loop(
+    run_ours: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
+) -> None:
+    async def main() -> Any:
+        client, served, _ = await tls_pair(server_tls, client_tls)
+        return client, served
+
+    client, served = run_ours(main())
+    for transport in (client.transport, served.transport):
+        for call in (transport.close, transport.abort, lambda: transport.write(b"too late")):  # noqa: B023
+            with pytest.raises(RuntimeError, match="Event loop is closed"):
+                call()
+        assert transport.get_write_buffer_size() == 0
+        assert transport.get_extra_info("cipher")
+
+
+def test_another_thread_is_refused_and_breaks_nothing(
+    run_ours: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
+) -> None:
+    # While the loop's thread sleeps in the kernel, its transports belong to nobody else.
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        client, served, server = await tls_pair(server_tls, client_tls)
+        transport = client.transport
+        refused: list[str] = []
+
+        def meddle() -> None:
+            time.sleep(0.1)
+            for call in (
+                lambda: transport.write(b"lost"),
+                lambda: transport.writelines([b"lost"]),
+                transport.close,
+                transport.abort,
+            ):
+                try:
+                    call()
+                except RuntimeError as error:
+                    refused.append(str(error))
+            loop.call_soon_threadsafe(done.set_result, None)
+
+        done = loop.create_future()
+        threading.Thread(target=meddle).start()
+        await done
+        assert len(refused) == 4
+        assert all("call_soon_threadsafe" in text for text in refused)
+        client.transport.write(b"still whole")
+        await served.until(lambda: served.data == b"still whole")
+        await end(client, server)
+
+    run_ours(main())

@@ -17,9 +17,14 @@ impl StreamTransport {
         }
     }
 
-    /// Fails when the engine is out of reach (another thread, a closed loop).
-    pub fn check_reachable(slf: &Bound<'_, Self>) -> PyResult<()> {
-        slf.as_super().get().command(slf.py(), |_| ())
+    /// Fails when the engine is out of reach: the loop is inside the kernel on another thread. False
+    /// after the end of the transport or of its loop.
+    pub fn check_reachable(slf: &Bound<'_, Self>) -> PyResult<bool> {
+        let base = slf.as_super().get();
+        match base.key(slf.py()) {
+            Some(_) => base.command(slf.py(), |_| true),
+            None => Ok(false),
+        }
     }
 
     pub fn write_queue_bytes(slf: &Bound<'_, Self>) -> usize {

@@ -332,10 +332,6 @@ impl TlsProtocol {
 
     // Reading, paused and resumed ------------------------------------------------------------------
 
-    pub(super) fn pause_reading(&self, py: Python<'_>) {
-        self.state.with(py, |state| state.reading_paused = true);
-    }
-
     pub(super) fn resume_reading(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();

@@ -37,11 +37,12 @@ impl Lower {
     }
 
     /// Fails where the bytes of a write could not be taken: asked before anything is encrypted, since
-    /// a record that is lost between OpenSSL and the transport breaks the connection.
-    pub fn check_reachable(&self, py: Python<'_>) -> PyResult<()> {
+    /// a record that is lost between OpenSSL and the transport breaks the connection. False after the
+    /// end of the transport or of its loop.
+    pub fn check_reachable(&self, py: Python<'_>) -> PyResult<bool> {
         match self {
             Self::Stream(stream) => StreamTransport::check_reachable(stream.bind(py)),
-            Self::Other(_) => Ok(()),
+            Self::Other(_) => Ok(true),
         }
     }
 

@@ -11,9 +11,8 @@ use super::ssl_object::Step;
 use crate::{buffer, error};
 
 impl TlsProtocol {
-    /// One write of the application.
+    /// One write of the application: bytes, a bytearray or a memoryview.
     pub(super) fn write(slf: &Bound<'_, Self>, data: &Bound<'_, PyAny>) -> PyResult<()> {
-        check_bytes_like(data)?;
         let py = slf.py();
         let this = slf.get();
         // The common case: the connection is up, nothing waits, and the bytes go through OpenSSL as
@@ -78,10 +77,13 @@ impl TlsProtocol {
         Self::write_backlog(slf)
     }
 
-    fn check_reachable(&self, py: Python<'_>) -> PyResult<()> {
+    /// Fails when the transport beneath is out of reach (the loop's thread is inside the kernel, and
+    /// this is another): nothing may have changed by then, neither here nor in OpenSSL. False when
+    /// the transport beneath or its loop has come to its end.
+    pub(super) fn check_reachable(&self, py: Python<'_>) -> PyResult<bool> {
         match self.lower(py) {
             Some(lower) => lower.check_reachable(py),
-            None => Ok(()),
+            None => Ok(true),
         }
     }
 
@@ -258,7 +260,7 @@ impl TlsProtocol {
     }
 }
 
-fn check_bytes_like(data: &Bound<'_, PyAny>) -> PyResult<()> {
+pub(super) fn check_bytes_like(data: &Bound<'_, PyAny>) -> PyResult<()> {
     if data.is_instance_of::<PyBytes>()
         || data.is_instance_of::<PyByteArray>()
         || data.is_instance_of::<PyMemoryView>()

@@ -55,6 +55,8 @@ pub struct State {
     pub eof_received: bool,
     /// The application's transport is closed or closing.
     pub closed: bool,
+    /// close() was called on it more than once.
+    pub forsaken: bool,
     /// A call into `ssl` is running.
     pub in_ssl: bool,
     pub extra: Py<PyDict>,
@@ -81,6 +83,13 @@ pub struct State {
     pub write_high: usize,
     /// Writes since the connection was lost.
     pub writes_lost: u32,
+}
+
+impl State {
+    /// The connection was there, and is lost.
+    pub fn over(&self) -> bool {
+        self.lower.is_none() && self.face.is_none()
+    }
 }
 
 /// The protocol that does TLS between a transport and an application's protocol.
@@ -154,6 +163,7 @@ impl TlsProtocol {
             },
             eof_received: false,
             closed: false,
+            forsaken: false,
             in_ssl: false,
             extra: extra.unbind(),
             handshake_timer: None,
@@ -186,7 +196,7 @@ impl TlsProtocol {
                 state: GilCell::new(state),
             },
         )?;
-        let face = Py::new(py, TlsTransport::new(made.clone().unbind()))?;
+        let face = Py::new(py, TlsTransport::new(&made))?;
         made.get().state.with(py, |state| state.face = Some(face));
         Ok(made)
     }
@@ -354,6 +364,10 @@ impl TlsProtocol {
             .state
             .with(slf.py(), |state| state.lower.replace(lower));
         drop(old);
+        if slf.get().state.with(slf.py(), |state| state.closed) {
+            // Closed before it began: whoever asked for the connection does not want it any more.
+            return Self::force_close(slf, None);
+        }
         Self::start_handshake(slf)
     }
 

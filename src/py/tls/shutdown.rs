@@ -13,7 +13,12 @@ impl TlsProtocol {
     pub(super) fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
         let this = slf.get();
         let py = slf.py();
+        let reachable = this.check_reachable(py)?;
         if this.mark_closed(py) {
+            this.forsake(py);
+            return Ok(());
+        }
+        if !reachable {
             return Ok(());
         }
         let stuck = this.state.with(py, |state| {
@@ -30,12 +35,19 @@ impl TlsProtocol {
     pub(super) fn force_close(slf: &Bound<'_, Self>, error: Option<Py<PyAny>>) -> PyResult<()> {
         let this = slf.get();
         let py = slf.py();
+        this.check_reachable(py)?;
         this.mark_closed(py);
         this.set_phase(py, Phase::Unwrapped);
         match this.lower(py) {
             Some(lower) => lower.fail(py, None, error),
             None => Ok(()),
         }
+    }
+
+    /// The application is done with its transport: it need not keep the connection's memory alive once
+    /// that is lost.
+    fn forsake(&self, py: Python<'_>) {
+        self.state.with(py, |state| state.forsaken = true);
     }
 
     /// Marks the application's transport as closing; returns whether it was.
@@ -208,6 +220,11 @@ impl TlsProtocol {
         });
         cancel_timer(py, handshake_timer)?;
         cancel_timer(py, shutdown_timer)?;
+        if let Some(face) = &face
+            && this.state.with(py, |state| state.forsaken)
+        {
+            face.get().let_go(py);
+        }
         drop((lower, face, app));
         Ok(())
     }

@@ -6,19 +6,57 @@ use pyo3::exceptions::{PyNotImplementedError, PyResourceWarning};
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit, intern};
 
-use super::protocol::{READ_HIGH_WATER_BYTES, TlsProtocol, WRITE_HIGH_WATER_BYTES, is_buffered};
+use super::outgoing::check_bytes_like;
+use super::protocol::{
+    READ_HIGH_WATER_BYTES, State, TlsProtocol, WRITE_HIGH_WATER_BYTES, is_buffered,
+};
+use crate::cell::GilCell;
 use crate::loop_core::LoopCore;
 use crate::transport::watermarks_above;
 
 /// A TLS connection with the interface of asyncio.Transport.
 #[pyclass(frozen, weakref, module = "uringcore._uringcore")]
 pub struct TlsTransport {
-    protocol: Py<TlsProtocol>,
+    owner: Py<LoopCore>,
+    /// `None` after the connection is lost and close() was called once more: whoever still keeps the
+    /// transport keeps neither certificates nor OpenSSL's memory alive, as in asyncio.
+    protocol: GilCell<Option<Py<TlsProtocol>>>,
 }
 
 impl TlsTransport {
-    pub fn new(protocol: Py<TlsProtocol>) -> Self {
-        Self { protocol }
+    pub fn new(protocol: &Bound<'_, TlsProtocol>) -> Self {
+        Self {
+            owner: protocol.get().owner.clone_ref(protocol.py()),
+            protocol: GilCell::new(Some(protocol.clone().unbind())),
+        }
+    }
+
+    fn protocol<'py>(&self, py: Python<'py>) -> Option<Bound<'py, TlsProtocol>> {
+        self.protocol
+            .with(py, |protocol| protocol.as_ref().map(|p| p.bind(py).clone()))
+    }
+
+    pub fn let_go(&self, py: Python<'_>) {
+        drop(self.protocol.take(py));
+    }
+
+    /// Asks the connection, or answers `otherwise` when it was let go.
+    fn ask<R>(&self, py: Python<'_>, otherwise: R, ask: impl FnOnce(&mut State) -> R) -> R {
+        match self.protocol(py) {
+            Some(protocol) => protocol.get().state.with(py, ask),
+            None => otherwise,
+        }
+    }
+
+    fn command(
+        &self,
+        py: Python<'_>,
+        run: impl FnOnce(&Bound<'_, TlsProtocol>) -> PyResult<()>,
+    ) -> PyResult<()> {
+        match self.protocol(py) {
+            Some(protocol) => run(&protocol),
+            None => Ok(()),
+        }
     }
 }
 
@@ -37,7 +75,7 @@ impl TlsTransport {
         Ok(modes.getattr("FALLBACK")?.unbind())
     }
 
-    /// See `StreamTransport`.
+    /// See `BaseTransport`.
     #[getter(__class__)]
     fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let module = py.import(intern!(py, "uringcore.transports"))?;
@@ -46,25 +84,22 @@ impl TlsTransport {
 
     #[getter]
     fn _loop(&self, py: Python<'_>) -> Py<LoopCore> {
-        self.protocol.get().owner.clone_ref(py)
+        self.owner.clone_ref(py)
     }
 
     #[getter]
-    fn _ssl_protocol(&self, py: Python<'_>) -> Py<TlsProtocol> {
-        self.protocol.clone_ref(py)
+    fn _ssl_protocol<'py>(&self, py: Python<'py>) -> Option<Bound<'py, TlsProtocol>> {
+        self.protocol(py)
     }
 
     #[getter]
     fn _closed(&self, py: Python<'_>) -> bool {
-        self.protocol.get().state.with(py, |state| state.closed)
+        self.ask(py, true, |state| state.closed)
     }
 
     #[getter]
     fn _protocol_paused(&self, py: Python<'_>) -> bool {
-        self.protocol
-            .get()
-            .state
-            .with(py, |state| state.writing_paused)
+        self.ask(py, false, |state| state.writing_paused)
     }
 
     #[pyo3(signature = (name, default = None))]
@@ -74,13 +109,16 @@ impl TlsTransport {
         name: &Bound<'_, PyAny>,
         default: Option<Py<PyAny>>,
     ) -> PyResult<Option<Py<PyAny>>> {
-        self.protocol.get().extra_info(py, name, default)
+        match self.protocol(py) {
+            Some(protocol) => protocol.get().extra_info(py, name, default),
+            None => Ok(default),
+        }
     }
 
     fn set_protocol(&self, py: Python<'_>, protocol: &Bound<'_, PyAny>) -> PyResult<()> {
         let buffered = is_buffered(protocol)?;
         let new = protocol.clone().unbind();
-        let old = self.protocol.get().state.with(py, |state| {
+        let old = self.ask(py, None, |state| {
             state.buffered = buffered;
             state.app.replace(new)
         });
@@ -89,15 +127,17 @@ impl TlsTransport {
     }
 
     fn get_protocol<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
-        self.protocol.get().app(py)
+        self.protocol(py)?.get().app(py)
     }
 
     fn is_closing(&self, py: Python<'_>) -> PyResult<bool> {
-        let this = self.protocol.get();
-        if this.state.with(py, |state| state.closed) {
+        let Some(protocol) = self.protocol(py) else {
+            return Ok(true);
+        };
+        if protocol.get().state.with(py, |state| state.closed) {
             return Ok(true);
         }
-        match this.lower(py) {
+        match protocol.get().lower(py) {
             Some(lower) => lower.is_closing(py),
             None => Ok(false),
         }
@@ -106,40 +146,50 @@ impl TlsTransport {
     /// Closes after everything written is sent and the peer has said goodbye, or the shutdown
     /// time-out has passed; connection_lost() follows.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        TlsProtocol::close(self.protocol.bind(py))
+        self.command(py, |protocol| {
+            TlsProtocol::close(protocol)?;
+            if protocol
+                .get()
+                .state
+                .with(py, |state| state.forsaken && state.over())
+            {
+                self.let_go(py);
+            }
+            Ok(())
+        })
     }
 
     /// Closes at once; bytes that were not sent are lost.
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
-        TlsProtocol::force_close(self.protocol.bind(py), None)
+        self.command(py, |protocol| TlsProtocol::force_close(protocol, None))
     }
 
     #[pyo3(signature = (exc = None))]
     fn _force_close(&self, py: Python<'_>, exc: Option<Py<PyAny>>) -> PyResult<()> {
-        TlsProtocol::force_close(self.protocol.bind(py), exc)
+        self.command(py, |protocol| TlsProtocol::force_close(protocol, exc))
     }
 
     fn is_reading(&self, py: Python<'_>) -> bool {
-        self.protocol
-            .get()
-            .state
-            .with(py, |state| !state.reading_paused)
+        self.ask(py, false, |state| !state.reading_paused)
     }
 
     fn pause_reading(&self, py: Python<'_>) {
-        self.protocol.get().pause_reading(py);
+        self.ask(py, (), |state| state.reading_paused = true);
     }
 
     fn resume_reading(&self, py: Python<'_>) -> PyResult<()> {
-        TlsProtocol::resume_reading(self.protocol.bind(py))
+        self.command(py, |protocol| TlsProtocol::resume_reading(protocol))
     }
 
     fn write(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
-        TlsProtocol::write(self.protocol.bind(data.py()), data)
+        check_bytes_like(data)?;
+        self.command(data.py(), |protocol| TlsProtocol::write(protocol, data))
     }
 
     fn writelines(&self, list_of_data: &Bound<'_, PyAny>) -> PyResult<()> {
-        TlsProtocol::writelines(self.protocol.bind(list_of_data.py()), list_of_data)
+        self.command(list_of_data.py(), |protocol| {
+            TlsProtocol::writelines(protocol, list_of_data)
+        })
     }
 
     fn write_eof(&self) -> PyResult<()> {
@@ -158,22 +208,24 @@ impl TlsTransport {
         low: Option<i64>,
     ) -> PyResult<()> {
         let (low, high) = watermarks_above(high, low, WRITE_HIGH_WATER_BYTES)?;
-        self.protocol.get().state.with(py, |state| {
-            (state.write_low, state.write_high) = (low, high);
-        });
-        TlsProtocol::control_app_writing(self.protocol.bind(py))
+        self.command(py, |protocol| {
+            protocol.get().state.with(py, |state| {
+                (state.write_low, state.write_high) = (low, high);
+            });
+            TlsProtocol::control_app_writing(protocol)
+        })
     }
 
     fn get_write_buffer_limits(&self, py: Python<'_>) -> (usize, usize) {
-        self.protocol
-            .get()
-            .state
-            .with(py, |state| (state.write_low, state.write_high))
+        self.ask(py, (0, 0), |state| (state.write_low, state.write_high))
     }
 
     /// Bytes that wait to be encrypted or to be taken by the transport beneath.
     fn get_write_buffer_size(&self, py: Python<'_>) -> PyResult<usize> {
-        self.protocol.get().write_buffer_bytes(py)
+        match self.protocol(py) {
+            Some(protocol) => protocol.get().write_buffer_bytes(py),
+            None => Ok(0),
+        }
     }
 
     #[pyo3(signature = (high = None, low = None))]
@@ -184,30 +236,34 @@ impl TlsTransport {
         low: Option<i64>,
     ) -> PyResult<()> {
         let (low, high) = watermarks_above(high, low, READ_HIGH_WATER_BYTES)?;
-        self.protocol.get().state.with(py, |state| {
-            (state.read_low, state.read_high) = (low, high);
-        });
-        TlsProtocol::control_lower_reading(self.protocol.bind(py))
+        self.command(py, |protocol| {
+            protocol.get().state.with(py, |state| {
+                (state.read_low, state.read_high) = (low, high);
+            });
+            TlsProtocol::control_lower_reading(protocol)
+        })
     }
 
     fn get_read_buffer_limits(&self, py: Python<'_>) -> (usize, usize) {
-        self.protocol
-            .get()
-            .state
-            .with(py, |state| (state.read_low, state.read_high))
+        self.ask(py, (0, 0), |state| (state.read_low, state.read_high))
     }
 
     /// Bytes that arrived and were not decrypted yet.
     fn get_read_buffer_size(&self, py: Python<'_>) -> PyResult<usize> {
-        self.protocol.get().ssl.incoming_bytes(py)
+        match self.protocol(py) {
+            Some(protocol) => protocol.get().ssl.incoming_bytes(py),
+            None => Ok(0),
+        }
     }
 
     /// CPython's own tests fill the backlog with this.
     #[pyo3(name = "_test__append_write_backlog")]
     fn append_write_backlog(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let bytes = crate::buffer::bytes_like(data)?;
-        self.protocol.get().push(data.py(), bytes);
-        Ok(())
+        self.command(data.py(), |protocol| {
+            protocol.get().push(data.py(), bytes);
+            Ok(())
+        })
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
@@ -220,7 +276,14 @@ impl TlsTransport {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.protocol)
+        visit.call(&self.owner)?;
+        self.protocol
+            .traverse(|protocol| visit.call(protocol))
+            .unwrap_or(Ok(()))
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        self.let_go(py);
     }
 }
 
@@ -228,10 +291,7 @@ impl Drop for TlsTransport {
     fn drop(&mut self) {
         // An interpreter that is on its way out has nobody left to warn.
         Python::try_attach(|py| {
-            let this = self.protocol.get();
-            let closed = this
-                .state
-                .with(py, |state| std::mem::replace(&mut state.closed, true));
+            let closed = self.ask(py, true, |state| std::mem::replace(&mut state.closed, true));
             if !closed {
                 let category = py.get_type::<PyResourceWarning>();
                 let warned = PyErr::warn(
