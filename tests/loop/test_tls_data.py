@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.loop.support import Recorder, Runner, listen
-from tests.loop.tls_peer import Peer
+from tests.loop.tls_peer import Peer, modern
 
 MIB = 1 << 20
 
@@ -233,6 +233,7 @@ def test_paused_reading_delivers_nothing_and_loses_nothing(
 def test_pausing_in_data_received(
     run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
 ) -> None:
+    modern(run)
     data = pattern(4 * MIB)
 
     class Sipping(Recorder):
@@ -301,6 +302,7 @@ class Buffered(asyncio.BufferedProtocol):
 def test_a_buffered_protocol_over_tls(
     run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext, size: int
 ) -> None:
+    modern(run)
     data = pattern(max(size * 50, 5_000) if size < 100 else 2 * MIB)
 
     async def main() -> None:
@@ -342,6 +344,8 @@ def test_protocols_change_kind_in_the_middle(
 def test_a_protocol_that_raises_loses_its_connection(
     run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext, method: str
 ) -> None:
+    modern(run)
+
     class Failing(Recorder):
         pass
 

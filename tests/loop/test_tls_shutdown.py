@@ -13,7 +13,7 @@ import pytest
 
 from tests.loop.support import Recorder, Runner, listen
 from tests.loop.test_tls_data import end, pattern, tls_pair
-from tests.loop.tls_peer import Peer
+from tests.loop.tls_peer import Peer, modern
 
 MIB = 1 << 20
 NO_SHUTDOWN_TIMEOUT = sys.version_info < (3, 11)
@@ -34,12 +34,6 @@ async def served_by(
     await peer.handshake()
     await made[0].until_call("made")
     return peer, made[0], server
-
-
-def modern(run: Runner) -> None:
-    """Skip CPython 3.10's own sslproto: it closes without waiting for the peer's goodbye."""
-    if run.name == "stock" and NO_SHUTDOWN_TIMEOUT:
-        pytest.skip("CPython 3.10's sslproto ends connections in another way")
 
 
 def test_both_sides_say_goodbye(
@@ -221,6 +215,8 @@ def test_writes_after_close_go_nowhere(
 def test_close_in_data_received(
     run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
 ) -> None:
+    modern(run)
+
     class Closing(Recorder):
         def data_received(self, data: bytes) -> None:
             super().data_received(data)

@@ -178,7 +178,7 @@ impl TlsTransport {
     }
 
     fn resume_reading(&self, py: Python<'_>) -> PyResult<()> {
-        self.command(py, |protocol| TlsProtocol::resume_reading(protocol))
+        self.command(py, TlsProtocol::resume_reading)
     }
 
     fn write(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
