@@ -1,0 +1,8 @@
+"""All lives, as often as they shall be drawn."""
+
+from __future__ import annotations
+
+from tests.stress import lives_process, lives_sockets, lives_streams
+from tests.stress.world import Life
+
+LIVES: list[Life] = [*lives_streams.LIVES, *lives_sockets.LIVES, *lives_process.LIVES]

@@ -1,0 +1,46 @@
+"""A short run of every kind of life on each loop; `python -m tests.stress` runs for as long as wanted."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.stress.ends import End
+from tests.stress.lives import LIVES
+from tests.stress.pattern import Pattern, Violation
+from tests.stress.world import World, stress
+
+SEED = int(os.environ.get("STRESS_SEED", "20"))
+# A minute for each backend over the three interpreters that are tested.
+SECONDS = float(os.environ.get("STRESS_SECONDS", "20"))
+
+
+@pytest.mark.timeout(SECONDS + 600)
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("backend", ["uring", "epoll", "asyncio"])
+def test_every_rule_holds(backend: str) -> None:
+    seconds = SECONDS if backend != "asyncio" else SECONDS / 4
+    report = stress(backend, SEED, seconds, LIVES)
+    again = f"python -m tests.stress --seed {SEED} --seconds {seconds} --backend {backend}"
+    assert not report.violations, "\n".join([again, *report.violations])
+    assert report.eras > 0 and sum(report.lives.values()) > 0
+
+
+def test_a_pattern_finds_what_is_lost_doubled_or_altered() -> None:
+    whole = Pattern("key").take(200_000)
+    Pattern("key").check(whole)
+    for wrong in (whole[1:], whole[:70_000] + whole[69_999:], whole[:-1] + b"\0\0"):
+        with pytest.raises(Violation):
+            Pattern("key").check(wrong)
+
+
+def test_an_end_notes_calls_out_of_order(tmp_path: object) -> None:
+    import random
+
+    world = World("asyncio", "test", tmp_path)  # type: ignore[arg-type]
+    end = End(world, "end", "key", random.Random(1))
+    end.data_received(b"too early")
+    end.connection_lost(None)
+    end.connection_lost(None)
+    assert len(world.violations) >= 3

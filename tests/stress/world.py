@@ -1,0 +1,249 @@
+"""What holds all along: the loop of an era, its rules, and the balance at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import random
+import ssl
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from tests.loop.support import factory, open_descriptors, resident_bytes
+from tests.stress.pattern import Violation
+
+LIFE_SECONDS = 60.0
+"""A life that takes longer hangs: on an idle machine the longest takes about two."""
+SETTLE_SECONDS = 15.0
+MEMORY_GROWTH_MAX = 96 << 20
+"""Resident bytes that a run may add after its first eras: arenas and caches, not a leak per life."""
+GAUGES = (
+    *("ops_in_flight", "buffers_out", "streams", "listeners", "datagrams"),
+    *("readers", "writers", "quic_endpoints"),
+)
+
+HANDSHAKE_FAILED = "Error on transport creation for incoming connection"
+
+Life = Callable[["World", random.Random], Coroutine[Any, Any, None]]
+
+
+class Planned(Exception):
+    """Raised by a protocol on purpose: the exception handler must be told of it, and only it."""
+
+
+class World:
+    """One era: a loop, its lives and their rules."""
+
+    def __init__(self, backend: str, key: str, folder: Path) -> None:
+        self.backend = backend
+        self.key = key
+        self.folder = folder
+        self.violations: list[str] = []
+        self.done: dict[str, int] = {}
+        self.planned = 0
+        """Exceptions that lives raised on purpose and the handler was not told of yet."""
+        self.one_at_a_time = asyncio.Lock()
+        """For lives that change the process: signals, forks."""
+
+    @property
+    def ours(self) -> bool:
+        """Whether the loop under test is ours: stock asyncio promises less in a few places."""
+        return self.backend != "asyncio"
+
+    def violate(self, text: str) -> None:
+        """Note that a rule was broken."""
+        self.violations.append(text)
+
+    @contextlib.contextmanager
+    def watching(self, what: str) -> Any:
+        """For callbacks: a `Violation` inside is noted here and goes no further."""
+        try:
+            yield
+        except Violation as broken:
+            self.violate(f"{what}: {broken}")
+
+    def new_loop(self) -> asyncio.AbstractEventLoop:
+        """A loop of the kind under test."""
+        return factory("stock" if self.backend == "asyncio" else self.backend)()
+
+    def complaint(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """The loop's exception handler: whatever was not planned is a violation."""
+        exception = context.get("exception")
+        if isinstance(exception, Planned):
+            self.planned -= 1
+        elif context["message"] == HANDSHAKE_FAILED and isinstance(exception, OSError):
+            return  # a client that was cancelled in its handshake; asyncio tells of each
+        else:
+            self.violate(f"exception handler: {context}")
+
+    def path(self, rng: random.Random) -> str:
+        """A path for a Unix socket that nobody uses."""
+        return str(self.folder / f"{rng.getrandbits(64):x}")
+
+    def run(self, lives: list[tuple[Life, random.Random]], at_once: int) -> None:
+        """Run the era: every life, `at_once` of them together, then the balance."""
+        loop = self.new_loop()
+        loop.set_exception_handler(self.complaint)
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_until_complete(self._era(loop, lives, at_once))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.run_until_complete(loop.shutdown_default_executor())
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
+        if self.planned:
+            self.violate(f"{self.planned} exceptions of protocols never reached the handler")
+
+    async def _era(
+        self, loop: asyncio.AbstractEventLoop, lives: list[tuple[Life, random.Random]], at_once: int
+    ) -> None:
+        # Python 3.10 binds a lock to the loop that runs when it is first used.
+        self.one_at_a_time = asyncio.Lock()
+        base = self._gauges(loop)
+        slots = asyncio.Semaphore(at_once)
+
+        async def one(life: Life, rng: random.Random) -> None:
+            async with slots:
+                name = life.__name__
+                try:
+                    await asyncio.wait_for(life(self, rng), LIFE_SECONDS)
+                except asyncio.TimeoutError:
+                    self.violate(f"{name} hangs")
+                except Violation as broken:
+                    self.violate(f"{name}: {broken}")
+                self.done[name] = self.done.get(name, 0) + 1
+
+        await asyncio.gather(*(one(life, rng) for life, rng in lives))
+        await self._settle(loop, base)
+
+    async def _settle(self, loop: asyncio.AbstractEventLoop, base: dict[str, int]) -> None:
+        """All that the lives opened is closed: the gauges come back to where they began."""
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while True:
+            gc.collect()
+            await asyncio.sleep(0.01)
+            left = {name: now - base[name] for name, now in self._gauges(loop).items()}
+            over = {name: more for name, more in left.items() if more > 0}
+            strangers = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            if not over and not strangers:
+                return
+            if time.monotonic() > deadline:
+                self.violate(f"left over in the loop: {over}, tasks {strangers}")
+                return
+
+    def _gauges(self, loop: Any) -> dict[str, int]:
+        if not self.ours:
+            return {"watched": len(loop._selector.get_map())}
+        stats = loop.stats()
+        return {name: stats[name] for name in GAUGES}
+
+
+class Watchdog:
+    """Ends the process with every thread's stack when an era takes too long."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._what = ""
+        self._deadline = time.monotonic() + seconds
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+        self._thread.start()
+
+    def feed(self, what: str) -> None:
+        """A new era begins."""
+        self._what = what
+        self._deadline = time.monotonic() + self._seconds
+
+    def stop(self) -> None:
+        """No more watching."""
+        self._end.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        import faulthandler
+
+        while not self._end.wait(0.5):
+            if time.monotonic() > self._deadline:
+                print(f"HANG in {self._what}", file=sys.stderr, flush=True)
+                faulthandler.dump_traceback(all_threads=True)
+                os._exit(3)
+
+
+class Report:
+    """What a run did and found."""
+
+    def __init__(self) -> None:
+        self.eras = 0
+        self.lives: dict[str, int] = {}
+        self.violations: list[str] = []
+        self.memory: list[int] = []
+
+
+def stress(
+    backend: str, seed: int, seconds: float, all_lives: list[Life], *, eras_max: int | None = None
+) -> Report:
+    """Eras from `seed` until `seconds` have passed, or a rule is broken."""
+    report = Report()
+    end = time.monotonic() + seconds
+    watchdog = Watchdog(4 * LIFE_SECONDS)
+    with tempfile.TemporaryDirectory(prefix="stress-") as folder:
+        try:
+            while time.monotonic() < end and not report.violations and report.eras != eras_max:
+                key = f"{seed}/{report.eras}"
+                watchdog.feed(f"era {key} on {backend}")
+                _era(report, backend, key, Path(folder), all_lives)
+        finally:
+            watchdog.stop()
+    # The first eras fill caches, pools and Python's own arenas.
+    if len(report.memory) > 8:
+        growth = report.memory[-1] - max(report.memory[3:6])
+        if growth > MEMORY_GROWTH_MAX:
+            report.violations.append(f"memory grew by {growth >> 20} MiB: {report.memory}")
+    return report
+
+
+def _era(report: Report, backend: str, key: str, folder: Path, all_lives: list[Life]) -> None:
+    rng = random.Random(key)
+    gc.collect()
+    descriptors = open_descriptors()
+    world = World(backend, key, folder)
+    lives = [
+        (rng.choice(all_lives), random.Random(f"{key}/{index}"))
+        for index in range(rng.randint(10, 60))
+    ]
+    world.run(lives, at_once=rng.choice((1, 4, 16, 32)))
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while open_descriptors() > descriptors and time.monotonic() < deadline:
+        gc.collect()
+        time.sleep(0.01)
+    if open_descriptors() > descriptors:
+        names = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")[:-1]]
+        world.violate(f"{open_descriptors() - descriptors} descriptors are left over: {names}")
+    report.eras += 1
+    for name, count in world.done.items():
+        report.lives[name] = report.lives.get(name, 0) + count
+    report.violations += [f"era {key}: {text}" for text in world.violations]
+    report.memory.append(resident_bytes())
+
+
+def tls_contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """A server's context with a fresh certificate and a client's that trusts it."""
+    from uringcore._uringcore import make_dev_cert
+
+    certificate, key, *_ = make_dev_cert(["localhost"], 30)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "both.pem")
+        path.write_bytes(certificate + key)
+        server.load_cert_chain(path)
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.load_verify_locations(cadata=certificate.decode())
+    return server, client
