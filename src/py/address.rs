@@ -18,11 +18,7 @@ pub fn to_python(py: Python<'_>, addr: &SockAddr) -> PyResult<Py<PyAny>> {
     if addr.len() == 0 {
         return Ok(py.None());
     }
-    if let Some(mut inet) = addr.as_socket() {
-        if let SocketAddr::V6(v6) = &mut inet {
-            // The kernel's structure has it in network order.
-            v6.set_flowinfo(u32::from_be(v6.flowinfo()));
-        }
+    if let Some(inet) = from_kernel(addr) {
         return Ok(inet_to_python(py, inet)?.into_any().unbind());
     }
     if addr.is_unix() {
@@ -78,13 +74,26 @@ fn is_ordinary_path(addr: &Bound<'_, PyAny>) -> bool {
 pub fn from_python(family: i32, addr: &Bound<'_, PyAny>) -> PyResult<SockAddr> {
     match family {
         libc::AF_UNIX => unix_from_python(addr),
-        libc::AF_INET6 => {
-            let mut v6 = inet6_from_python(addr)?;
-            v6.set_flowinfo(v6.flowinfo().to_be());
-            Ok(SockAddr::from(v6))
-        }
-        _ => inet4_from_python(addr).map(SockAddr::from),
+        libc::AF_INET6 => Ok(to_kernel(inet6_from_python(addr)?.into())),
+        _ => inet4_from_python(addr).map(to_kernel),
     }
+}
+
+/// An internet address in the kernel's structure, whose flow label is in network order.
+pub fn to_kernel(mut addr: SocketAddr) -> SockAddr {
+    if let SocketAddr::V6(v6) = &mut addr {
+        v6.set_flowinfo(v6.flowinfo().to_be());
+    }
+    SockAddr::from(addr)
+}
+
+/// The way back; `None` for another family.
+pub fn from_kernel(addr: &SockAddr) -> Option<SocketAddr> {
+    let mut inet = addr.as_socket()?;
+    if let SocketAddr::V6(v6) = &mut inet {
+        v6.set_flowinfo(u32::from_be(v6.flowinfo()));
+    }
+    Some(inet)
 }
 
 /// An internet address of either family, by its shape or by what the host's name stands for.

@@ -8,7 +8,7 @@ use std::os::fd::RawFd;
 
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict};
 use pyo3::{PyTraverseError, PyVisit, intern};
 use uringcore_engine::{DatagramSize, Received, SendOutcome};
 use uringcore_io::{Errno, SendMsg, SockAddr};
@@ -21,14 +21,16 @@ use crate::loop_core::{LoopCore, Ready};
 use crate::transport::{BaseTransport, Descriptor, Kind, Parts, WRITES_LOST_BEFORE_WARNING};
 use crate::{address, buffer, error};
 
-/// Addresses in both forms, so that answering a peer makes neither anew. Each has one place, which
-/// a later address may take.
+/// An address in both forms, so that answering a peer makes neither anew.
+type Entry = (SocketAddr, Py<PyAny>);
+
+/// Addresses that were met, each in one place, which a later address may take.
 #[derive(Default)]
 struct Known {
     /// Senders, by their address.
-    senders: Vec<Option<(SocketAddr, Py<PyTuple>)>>,
+    senders: Vec<Option<Entry>>,
     /// The same and others that were sent to, by the identity of the Python object.
-    targets: Vec<Option<(Py<PyAny>, SockAddr)>>,
+    targets: Vec<Option<Entry>>,
 }
 
 /// A datagram socket with the interface of asyncio.DatagramTransport.
@@ -83,6 +85,9 @@ impl DatagramTransport {
     ) -> PyResult<()> {
         let py = slf.py();
         let base = slf.as_super().get();
+        if base.state.with(py, |state| state.lost) {
+            return Ok(()); // it happened before the end, and is told after it
+        }
         let Some(protocol) = base.enter(py, entered)? else {
             return Ok(());
         };
@@ -111,28 +116,32 @@ impl DatagramTransport {
         let Some(addr) = datagram.remote() else {
             return Ok(address::to_python(py, &datagram.raw_remote())?.into_bound(py));
         };
-        let place = place_of(addr);
-        let known = self.known.with(py, |known| match known.senders.get(place) {
-            Some(Some((kept, tuple))) if *kept == addr => Some(tuple.clone_ref(py)),
-            _ => None,
+        let known = self.known.with(py, |known| {
+            let (kept, python) = known
+                .senders
+                .get(place(&known.senders, hash(addr)))?
+                .as_ref()?;
+            (*kept == addr).then(|| python.clone_ref(py))
         });
-        if let Some(tuple) = known {
-            return Ok(tuple.into_bound(py).into_any());
+        if let Some(python) = known {
+            return Ok(python.into_bound(py));
         }
-        let tuple = address::inet_to_python(py, addr)?;
-        let entry = (addr, tuple.clone().unbind());
-        let old = self
-            .known
-            .with(py, |known| replace(&mut known.senders, place, entry));
+        let python = address::inet_to_python(py, addr)?.into_any();
+        let entry = (addr, python.clone().unbind());
+        let old = self.known.with(py, |known| {
+            keep(&mut known.senders, entry, |(addr, _)| hash(*addr))
+        });
         drop(old);
-        self.remember(py, tuple.as_any(), datagram.raw_remote());
-        Ok(tuple.into_any())
+        self.remember(py, addr, &python);
+        Ok(python)
     }
 
-    fn remember(&self, py: Python<'_>, python: &Bound<'_, PyAny>, addr: SockAddr) {
-        let entry = (python.clone().unbind(), addr);
+    fn remember(&self, py: Python<'_>, addr: SocketAddr, python: &Bound<'_, PyAny>) {
+        let entry = (addr, python.clone().unbind());
         let old = self.known.with(py, |known| {
-            replace(&mut known.targets, place_of_object(python), entry)
+            keep(&mut known.targets, entry, |(_, python)| {
+                hash_object(python.as_ptr())
+            })
         });
         drop(old);
     }
@@ -140,22 +149,22 @@ impl DatagramTransport {
     /// The kernel's form of the Python address `addr`.
     fn target(&self, addr: &Bound<'_, PyAny>) -> PyResult<SockAddr> {
         let py = addr.py();
-        let place = place_of_object(addr);
-        let known = self.known.with(py, |known| match known.targets.get(place) {
-            Some(Some((kept, target))) if kept.is(addr) => Some(target.clone()),
-            _ => None,
+        let known = self.known.with(py, |known| {
+            let place = place(&known.targets, hash_object(addr.as_ptr()));
+            let (kept, python) = known.targets.get(place)?.as_ref()?;
+            python.is(addr).then_some(*kept)
         });
-        match known {
-            Some(target) => Ok(target),
-            // Only what cannot change is remembered, and no name: that is looked up each time.
-            None => {
-                let target = address::from_python(self.family, addr)?;
-                if address::is_literal(addr) {
-                    self.remember(py, addr, target.clone());
-                }
-                Ok(target)
-            }
+        if let Some(target) = known {
+            return Ok(address::to_kernel(target));
         }
+        let target = address::from_python(self.family, addr)?;
+        // Only what cannot change is remembered, and no name: that is looked up each time.
+        if address::is_literal(addr)
+            && let Some(inet) = address::from_kernel(&target)
+        {
+            self.remember(py, inet, addr);
+        }
+        Ok(target)
     }
 
     /// asyncio's answer to a datagram that cannot be sent: the protocol hears of an OSError, anything
@@ -309,11 +318,11 @@ impl DatagramTransport {
         visit.call(&self.remote)?;
         self.known
             .traverse(|known| {
-                known
-                    .targets
-                    .iter()
+                let (senders, targets) = (known.senders.iter(), known.targets.iter());
+                senders
+                    .chain(targets)
                     .flatten()
-                    .try_for_each(|(python, _)| visit.call(python))
+                    .try_for_each(|(_, python)| visit.call(python))
             })
             .unwrap_or(Ok(()))
     }
@@ -323,28 +332,53 @@ impl DatagramTransport {
     }
 }
 
-fn replace<T>(places: &mut Vec<Option<T>>, place: usize, entry: T) -> Option<T> {
-    if places.is_empty() {
-        places.resize_with(KNOWN_MAX, || None);
-    }
-    places[place].replace(entry)
+fn place(places: &[Option<Entry>], hash: usize) -> usize {
+    hash & places.len().wrapping_sub(1)
 }
 
-fn place_of(addr: SocketAddr) -> usize {
+/// Puts `entry` in its place and gives back what was there. The places grow while two addresses want
+/// the same one: those that had different places still have.
+fn keep(
+    places: &mut Vec<Option<Entry>>,
+    entry: Entry,
+    hash: impl Fn(&Entry) -> usize,
+) -> Option<Entry> {
+    if places.is_empty() {
+        places.resize_with(KNOWN_MIN, || None);
+    }
+    let wanted = hash(&entry);
+    while places.len() < KNOWN_MAX
+        && places[place(places, wanted)]
+            .as_ref()
+            .is_some_and(|there| hash(there) != wanted)
+    {
+        let size = places.len() * 2;
+        let old = std::mem::take(places);
+        places.resize_with(size, || None);
+        for entry in old.into_iter().flatten() {
+            let at = place(places, hash(&entry));
+            places[at] = Some(entry);
+        }
+    }
+    let at = place(places, wanted);
+    places[at].replace(entry)
+}
+
+fn hash(addr: SocketAddr) -> usize {
     let host = match addr.ip() {
         std::net::IpAddr::V4(ip) => u64::from(ip.to_bits()),
         std::net::IpAddr::V6(ip) => ip.to_bits() as u64 ^ (ip.to_bits() >> 64) as u64,
     };
     // Ports of a host's clients are often neighbours: those find different places.
-    ((host.wrapping_mul(HASH_FACTOR) >> 32) as usize + usize::from(addr.port())) & (KNOWN_MAX - 1)
+    (host.wrapping_mul(HASH_FACTOR) >> 32) as usize + usize::from(addr.port())
 }
 
-fn place_of_object(object: &Bound<'_, PyAny>) -> usize {
-    let pointer = object.as_ptr() as u64 >> 4;
-    (pointer.wrapping_mul(HASH_FACTOR) >> 32) as usize & (KNOWN_MAX - 1)
+fn hash_object(object: *mut pyo3::ffi::PyObject) -> usize {
+    ((object as u64 >> 4).wrapping_mul(HASH_FACTOR) >> 32) as usize
 }
 
-/// Addresses remembered by a socket; a power of two.
+/// Addresses remembered by a socket, at first and at most; powers of two.
+const KNOWN_MIN: usize = 4;
 const KNOWN_MAX: usize = 256;
 /// 2^64 divided by the golden ratio: neighbouring numbers scatter.
 const HASH_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -14,7 +14,7 @@ pub use life::fail_waiter;
 
 use std::os::fd::{OwnedFd, RawFd};
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyResourceWarning, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyo3::{PyTraverseError, PyVisit, intern};
@@ -495,6 +495,33 @@ impl BaseTransport {
             )
         });
         drop(dropped);
+    }
+}
+
+/// asyncio's `__del__`: a transport that nobody closed is a resource that was lost track of.
+impl Drop for BaseTransport {
+    fn drop(&mut self) {
+        let name = match self.kind {
+            Kind::Stream => "StreamTransport",
+            Kind::Datagram => "DatagramTransport",
+        };
+        // Not in an interpreter that is coming to its end.
+        Python::try_attach(|py| {
+            if self.state.with(py, |state| state.key.is_none()) {
+                return;
+            }
+            let pending = PyErr::take(py);
+            let text = format!("unclosed transport <{name} fd={}>", self.fd);
+            // Without a NUL byte in it.
+            let text = std::ffi::CString::new(text).unwrap_or_default();
+            let category = py.get_type::<PyResourceWarning>();
+            if let Err(error) = PyErr::warn(py, &category, &text, 1) {
+                error.write_unraisable(py, None);
+            }
+            if let Some(pending) = pending {
+                pending.restore(py);
+            }
+        });
     }
 }
 

@@ -339,3 +339,32 @@ def test_a_new_transport_on_a_closing_ones_descriptor(run: Runner) -> None:
         other.close()
 
     run(main())
+
+
+def test_an_unclosed_transport_is_warned_about(run: Runner) -> None:
+    async def main() -> socket.socket:
+        loop = asyncio.get_running_loop()
+        one, other = connected_pair()
+        await loop.create_connection(Recorder, sock=one)
+        await loop.create_datagram_endpoint(asyncio.DatagramProtocol, local_addr=("127.0.0.1", 0))
+        closed, third = connected_pair()
+        transport, recorder = await loop.create_connection(Recorder, sock=closed)
+        transport.close()
+        await recorder.until_call("lost")
+        third.close()
+        return other
+
+    def lose_track() -> socket.socket:
+        loop = run.factory()
+        other = loop.run_until_complete(main())
+        loop.close()
+        del loop
+        gc.collect()
+        return other
+
+    with pytest.warns(ResourceWarning, match="unclosed transport") as caught:
+        other = lose_track()
+    assert sum("unclosed transport" in str(one.message) for one in caught) == 2
+    other.settimeout(10)
+    assert other.recv(10) == b"", "what was lost track of is closed all the same"
+    other.close()
