@@ -15,10 +15,8 @@ import asyncio
 import logging
 import os
 import selectors
-import signal
 import socket
 import sys
-import threading
 import time
 import weakref
 from asyncio import base_events, events, format_helpers
@@ -29,6 +27,7 @@ from . import _uringcore
 from ._processes import ProcessMixin
 from ._sockets import SocketCalls
 from ._tls import TlsTransports
+from ._unix_signals import SignalMixin, forget_wakeup_in_child
 
 if TYPE_CHECKING:
     import contextvars
@@ -74,6 +73,7 @@ class UringEventLoop(  # type: ignore[misc]
     SocketCalls,
     TlsTransports,
     ProcessMixin,
+    SignalMixin,
     _uringcore.LoopCore,
     asyncio.SelectorEventLoop,
 ):
@@ -141,24 +141,8 @@ class UringEventLoop(  # type: ignore[misc]
         # CPython 3.13.0 cleans up after a set-up that it refused, as if the loop had stopped.
         self._check_closed()
         self._check_running()
-        if threading.current_thread() is not threading.main_thread() or self.is_closed():
+        with self._signals_wake_the_loop():
             super().run_forever()
-            return
-        # With a wakeup descriptor, a signal that arrives just before the loop goes to sleep still
-        # wakes it: the system call alone would be interrupted only while it sleeps.
-        ours = self._csock.fileno()
-        previous = signal.set_wakeup_fd(ours, warn_on_full_buffer=False)
-        if previous not in (-1, ours) and _give_wakeup_fd_back(previous):
-            # Somebody waits for signals there: another loop with signal handlers, for instance.
-            super().run_forever()
-            return
-        try:
-            super().run_forever()
-        finally:
-            if not self._signal_handlers:
-                current = signal.set_wakeup_fd(-1)
-                if current != ours:  # somebody's since, and none of our business
-                    _give_wakeup_fd_back(current)
 
     def close(self) -> None:
         """Close the loop: nothing runs on it any more. Idempotent.
@@ -394,14 +378,6 @@ def _format_handle(handle: Any) -> str:
     return str(handle)
 
 
-def _give_wakeup_fd_back(fd: int) -> bool:
-    try:
-        signal.set_wakeup_fd(fd)
-    except (OSError, ValueError):  # its owner closed it and left it there
-        return False
-    return True
-
-
 def _backend_from_environment() -> str | None:
     name = os.environ.get("URINGCORE_BACKEND") or None
     if name not in (None, "auto", *BACKENDS):
@@ -414,8 +390,10 @@ _open_loops: weakref.WeakSet[UringEventLoop] = weakref.WeakSet()
 
 def _forget_loops_in_child() -> None:
     # A ring belongs to the process that made it; the child must neither submit to it nor reap.
-    for loop in list(_open_loops):
+    loops = list(_open_loops)
+    for loop in loops:
         loop._after_fork_in_child()
+    forget_wakeup_in_child(loops)
 
 
 os.register_at_fork(after_in_child=_forget_loops_in_child)

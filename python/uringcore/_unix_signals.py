@@ -1,0 +1,94 @@
+"""Signals wake the loop: who holds Python's wakeup descriptor, and when it is given back.
+
+``add_signal_handler`` and its errors are asyncio's own. What is added is that a loop which runs in the
+main thread is woken by *every* signal, handlers or not: a system call is interrupted only while it
+sleeps, so without the descriptor a Ctrl-C that comes just before would wait for the next event.
+
+Not here: the look at pending signals after every wait (the core's turn).
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["SignalMixin", "forget_wakeup_in_child"]
+
+_NOBODY = -1
+
+
+class SignalMixin:
+    """Signal handlers, and the wakeup descriptor around a run."""
+
+    if TYPE_CHECKING:
+        _csock: socket.socket
+        _signal_handlers: dict[int, Any]
+        is_running: Callable[[], bool]
+        is_closed: Callable[[], bool]
+
+    def add_signal_handler(self, sig: int, callback: Callable[..., Any], *args: Any) -> None:
+        """Call ``callback(*args)`` on the loop when the signal arrives.
+
+        As :meth:`asyncio.loop.add_signal_handler`; a storm of signals does not print warnings.
+
+        Raises:
+            ValueError: ``sig`` is no signal's number.
+            RuntimeError: the signal cannot be caught, or this is not the main thread.
+        """
+        super().add_signal_handler(sig, callback, *args)  # type: ignore[misc]
+        self._hold_wakeup_fd()
+
+    def remove_signal_handler(self, sig: int) -> bool:
+        """Give the signal its default action back. True if there was a handler."""
+        removed: bool = super().remove_signal_handler(sig)  # type: ignore[misc]
+        if removed and not self._signal_handlers and self.is_running():
+            self._hold_wakeup_fd()  # asyncio has just let go of it
+        return removed
+
+    def _hold_wakeup_fd(self) -> int:
+        """Let signals wake this loop. Returns whom they woke before, -1 for nobody."""
+        return signal.set_wakeup_fd(self._csock.fileno(), warn_on_full_buffer=False)
+
+    @contextmanager
+    def _signals_wake_the_loop(self) -> Iterator[None]:
+        """For the duration of a run in the main thread; elsewhere Python has no such descriptor."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        own = self._csock.fileno()
+        previous = self._hold_wakeup_fd()
+        # The program's own, or another loop's that has handlers: on asyncio it keeps it, too.
+        if previous not in (_NOBODY, own) and _give_wakeup_fd(previous):
+            yield
+            return
+        try:
+            yield
+        finally:
+            if not self._signal_handlers:
+                current = signal.set_wakeup_fd(_NOBODY)
+                if current != own:  # somebody took it during the run, to keep
+                    _give_wakeup_fd(current)
+
+
+def forget_wakeup_in_child(loops: Iterable[SignalMixin]) -> None:
+    """In a forked child: its signals must not be told to the parent's loops.
+
+    The wakeup descriptor is a socket pair that both processes share. CPython lets go of it since 3.12.
+    """
+    own = {loop._csock.fileno() for loop in loops if not loop.is_closed()}
+    current = signal.set_wakeup_fd(_NOBODY)
+    if current not in own:
+        _give_wakeup_fd(current)
+
+
+def _give_wakeup_fd(fd: int) -> bool:
+    """Let signals be told to `fd`; False if it is closed by now."""
+    try:
+        signal.set_wakeup_fd(fd)
+    except (OSError, ValueError):
+        return False
+    return True
