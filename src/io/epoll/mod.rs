@@ -14,6 +14,10 @@
 //! - A descriptor closed behind our back leaves the set silently and its number comes back as
 //!   something else. Every new waiting operation therefore renews the registration; ENOENT and
 //!   EEXIST tell that our memory of it is stale.
+//! - A registration belongs to the open file, not to the number: closing the number leaves it in the set
+//!   while a duplicate lives, in a forked child for instance, where nobody can take it out any more. So
+//!   each registration carries a generation; an event of another than the number's own is nobody's, and
+//!   the only cure is a new set.
 //! - Regular files can't be waited for (EPERM): they are read and written directly.
 
 mod attempt;
@@ -40,6 +44,8 @@ pub(crate) struct Epoll {
     set: OwnedFd,
     /// By descriptor.
     watches: Vec<Watch>,
+    /// Of the latest registration of all.
+    generation: u32,
     /// Descriptors whose registration has to be looked at before the next wait.
     changed: Vec<RawFd>,
     /// Operations not yet tried, in the order in which they were queued.
@@ -57,6 +63,8 @@ pub(crate) struct Epoll {
 #[derive(Copy, Clone, Default)]
 struct Watch {
     registered: u32,
+    /// Of the latest registration; comes back with its events.
+    generation: u32,
     /// It is in `changed`.
     changed: bool,
     /// A new operation waits: renew the registration even if it looks right.
@@ -76,6 +84,7 @@ impl Epoll {
         let epoll = Epoll {
             set,
             watches: Vec::new(),
+            generation: 0,
             changed: Vec::new(),
             queued: VecDeque::new(),
             starved_streams: VecDeque::new(),
@@ -137,17 +146,60 @@ impl Epoll {
             }
             Err(error) => return Err(error),
         };
+        let mut orphans = false;
         for index in 0..count {
             let libc::epoll_event { events, u64: data } = self.events[index];
-            if data != WAKE {
-                self.handle_event(common, data as RawFd, events);
+            if data == WAKE {
+                continue;
             }
+            match self.owner_of(data) {
+                Some(fd) => self.handle_event(common, fd, events),
+                None => orphans = true,
+            }
+        }
+        if orphans {
+            self.leave_orphans_behind(common);
         }
         Ok(match (woken, block && count == 0) {
             (true, _) => Entered::Woken,
             (false, true) => Entered::TimedOut,
             (false, false) => Entered::Ready,
         })
+    }
+
+    /// The descriptor whose registration an event comes from; `None` if it is of a file that once had the
+    /// number.
+    fn owner_of(&self, data: u64) -> Option<RawFd> {
+        let fd = data as u32;
+        let watch = self.watches.get(fd as usize)?;
+        (watch.registered != 0 && watch.generation == (data >> 32) as u32).then_some(fd as RawFd)
+    }
+
+    /// Moves to a new set, with just the registrations that are known. Without a descriptor for it the
+    /// orphans stay and are met again at the next wait.
+    fn leave_orphans_behind(&mut self, common: &mut Common) {
+        let Ok(set) = create(&common.waker) else {
+            return;
+        };
+        self.set = set;
+        for (fd, watch) in self.watches.iter_mut().enumerate() {
+            if watch.registered == 0 {
+                continue;
+            }
+            common.stats.syscalls += 1;
+            // Closed behind our back: as silent as if it had left the old set.
+            if control(
+                &self.set,
+                fd as RawFd,
+                0,
+                watch.registered,
+                watch.generation,
+            )
+            .is_err()
+            {
+                watch.registered = 0;
+            }
+        }
     }
 
     /// Tries what is queued now: a completion's consequences belong to the next turn.
@@ -235,8 +287,10 @@ impl Epoll {
             return;
         }
         let was = std::mem::replace(&mut watch.registered, wanted);
+        self.generation = self.generation.wrapping_add(1);
+        watch.generation = self.generation;
         common.stats.syscalls += 1;
-        match (control(&self.set, fd, was, wanted), wanted) {
+        match (control(&self.set, fd, was, wanted, self.generation), wanted) {
             (Ok(()), _) | (Err(_), 0) => {}
             (Err(Errno(libc::EPERM)), _) => {
                 self.watches[fd as usize].registered = 0;
@@ -392,11 +446,11 @@ fn create(waker: &Waker) -> io::Result<OwnedFd> {
 }
 
 /// Brings the set from `was` to `wanted`, whatever happened to the descriptor in between.
-fn control(set: &OwnedFd, fd: RawFd, was: u32, wanted: u32) -> Result<(), Errno> {
+fn control(set: &OwnedFd, fd: RawFd, was: u32, wanted: u32, generation: u32) -> Result<(), Errno> {
     let call = |operation| {
         let mut event = libc::epoll_event {
             events: wanted,
-            u64: fd as u64,
+            u64: u64::from(generation) << 32 | u64::from(fd as u32),
         };
         // SAFETY: a live event structure.
         match unsafe { libc::epoll_ctl(set.as_raw_fd(), operation, fd, &raw mut event) } {

@@ -18,6 +18,7 @@ both_backends!(
     poll_write_and_hang_up,
     polls_in_both_directions_are_independent,
     poll_of_a_reused_descriptor_number,
+    a_duplicate_of_a_closed_descriptor_is_not_heard,
     nonblocking_pipes_wait_instead_of_failing,
     a_full_pipe_is_written_when_it_drains,
     files_are_read_and_written_at_offsets,
@@ -116,6 +117,35 @@ fn read_of(rig: &mut Rig, op: uringcore_io::OpId) -> (Result<u32, i32>, Vec<u8>)
         Outcome::Read(result, buffer) => (result.map_err(|errno| errno.0), buffer),
         other => panic!("{other:?}"),
     }
+}
+
+/// What a forked child does to a watched descriptor that the parent closes: the open file lives on.
+fn a_duplicate_of_a_closed_descriptor_is_not_heard(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (ours, mut theirs) = unix_pair();
+    let (others, mut their_peer) = unix_pair();
+    let number = ours.as_raw_fd();
+    let poll = rig.driver.poll(number, Interest::Read, 1);
+    rig.turn(Duration::from_millis(1));
+    rig.driver.discard(poll);
+    let duplicate = ours.try_clone().unwrap();
+    // The number means another file from here on, before the driver has looked again.
+    // SAFETY: both descriptors are this test's own.
+    assert_eq!(unsafe { libc::dup2(others.as_raw_fd(), number) }, number);
+    let poll = rig.driver.poll(number, Interest::Read, 2);
+    rig.turn(Duration::from_millis(1));
+    theirs.write_all(b"for the file of before").unwrap();
+    rig.turn(Duration::from_millis(20));
+    assert!(rig.done.is_empty(), "readiness of a file that is not ours");
+    // Nor does it keep the driver from sleeping.
+    let begin = Instant::now();
+    rig.turn(Duration::from_millis(50));
+    rig.turn(Duration::from_millis(50));
+    assert!(begin.elapsed() >= Duration::from_millis(90));
+    their_peer.write_all(b"x").unwrap();
+    assert_ne!(rig.result_of(poll).unwrap() & libc::POLLIN as u32, 0);
+    drop(duplicate);
+    rig.assert_idle();
 }
 
 fn nonblocking_pipes_wait_instead_of_failing(backend: Backend) {
