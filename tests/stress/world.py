@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,8 @@ class World:
                     self.violate(f"{name} hangs")
                 except Violation as broken:
                     self.violate(f"{name}: {broken}")
+                except Exception:
+                    self.violate(f"{name}: {traceback.format_exc()}")
                 self.done[name] = self.done.get(name, 0) + 1
 
         await asyncio.gather(*(one(life, rng) for life, rng in lives))
@@ -219,7 +222,10 @@ def _era(report: Report, backend: str, key: str, folder: Path, all_lives: list[L
         (rng.choice(all_lives), random.Random(f"{key}/{index}"))
         for index in range(rng.randint(10, 60))
     ]
-    world.run(lives, at_once=rng.choice((1, 4, 16, 32)))
+    try:
+        world.run(lives, at_once=rng.choice((1, 4, 16, 32)))
+    except Exception:
+        world.violate(f"the loop itself: {traceback.format_exc()}")
     deadline = time.monotonic() + SETTLE_SECONDS
     while open_descriptors() > descriptors and time.monotonic() < deadline:
         gc.collect()
