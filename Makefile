@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-rust test-python test-ecosystem check bench develop clean
+.PHONY: help demo test test-rust test-python test-conformance test-stress test-asan test-ecosystem check bench develop clean
 
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TERM_COLOR ?= auto
@@ -24,6 +24,9 @@ help:
 	@echo 'make demo     set up, serve the FastAPI example, fetch it over HTTP/1.1 and HTTP/3, print a table'
 	@echo 'make test     cargo test, then pytest on the oldest, default and newest CPython >= 3.10'
 	@echo 'make check    rustfmt, clippy, ruff, mypy and stubtest'
+	@echo 'make test-conformance  run CPython'"'"'s asyncio tests on every interpreter here, print a table'
+	@echo 'make test-stress  random lives of connections, processes and loops for as long as wanted'
+	@echo 'make test-asan  the Rust tests and a stress run under AddressSanitizer (nightly Rust)'
 	@echo 'make test-ecosystem  run the suites of websockets, aiohttp, asyncpg... on this loop and on asyncio'
 	@echo 'make bench    measure against the peers, write BENCHMARK.md'
 	@echo 'make develop  an environment in $(DEV_VENV) to work on the tree with'
@@ -54,6 +57,30 @@ check: $(DEV_VENV)
 	@$(DEV_VENV)/bin/ruff format --quiet --check $(PACKAGES)
 	@$(DEV_VENV)/bin/mypy
 	@$(DEV_VENV)/bin/python -m mypy.stubtest uringcore._uringcore
+
+# All of CPython's asyncio tests that a foreign loop can run, on every interpreter of this machine, both
+# backends and stock asyncio beside them: half an hour. `make test` runs the groups that hang on the loop.
+# `make test-conformance CONFORMANCE="ssl streams"` narrows it.
+CONFORMANCE ?= --all
+test-conformance:
+	@rm -rf .conformance; mkdir .conformance; \
+	while read -r version path; do \
+	    extras=test; if [[ ".venv-$$version" == "$(DEV_VENV)" ]]; then extras=dev; fi; \
+	    python3 .ci/venv.py --venv ".venv-$$version" --python "$$path" --extras $$extras --profile $(TEST_PROFILE); \
+	    ".venv-$$version/bin/python" -m tests.conformance $(CONFORMANCE) --json ".conformance/$$version.json" \
+	        < /dev/null || echo "CPython $$version differs"; \
+	done < <(python3 .ci/pythons.py every); \
+	$(PYTHON) -m tests.conformance.table .conformance/*.json
+
+# `make test-stress STRESS="--seconds 3600 --seed 5"`; a failure prints the seed that repeats it.
+STRESS ?= --seconds 300
+test-stress: $(DEV_VENV)
+	@for backend in uring epoll; do $(DEV_VENV)/bin/python -W ignore -m tests.stress --backend $$backend $(STRESS); done
+
+# The rooms of Rust under AddressSanitizer, then the extension module with a stress run on top.
+ASAN_STRESS ?= --seconds 60
+test-asan: $(DEV_VENV)
+	@$(DEV_VENV)/bin/python .ci/asan.py $(ASAN_STRESS)
 
 # Other projects' own test suites, an hour in all: `make test-ecosystem ECOSYSTEM="websockets uring"`
 # narrows it. PostgreSQL and Redis have to be installed (Debian: postgresql, redis-server).

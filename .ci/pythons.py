@@ -6,6 +6,7 @@ printed once. Building and testing on them is venv.py's and the Makefile's busin
 
     python3 .ci/pythons.py            all roles
     python3 .ci/pythons.py default    only the path of that role
+    python3 .ci/pythons.py every      `VERSION PATH` of one interpreter for each minor version
 """
 
 import json
@@ -41,10 +42,14 @@ def main(arguments):
             "no CPython 3.10 or later with the venv module was found on PATH or in ~/.pyenv/versions "
             "(on Debian and Ubuntu: apt-get install python3 python3-venv)"
         )
+    if arguments == ["every"]:
+        for probe in found:
+            print(minor_version(probe), probe["path"])
+        return
     roles = {"oldest": found[0], "default": default(found), "newest": found[-1]}
     if arguments:
         if arguments[0] not in roles:
-            sys.exit(f"unknown role {arguments[0]!r}: choose from {', '.join(roles)}")
+            sys.exit(f"unknown role {arguments[0]!r}: choose from every, {', '.join(roles)}")
         print(roles[arguments[0]]["path"])
         return
     printed = set()
