@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import warnings
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .loop import UringEventLoop
@@ -19,17 +19,25 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-def new_event_loop(backend: str | None = None) -> UringEventLoop:
+def new_event_loop(
+    backend: str | None = None, *, busy_poll_us: int | None = None
+) -> UringEventLoop:
     """Make an event loop: the factory for ``asyncio.run(..., loop_factory=...)`` and its like.
 
     Args:
         backend: ``"uring"``, ``"epoll"``, or ``None`` to choose by itself.
+        busy_poll_us: microseconds of looking for work before sleeping, see
+            :class:`UringEventLoop`.
     """
-    return UringEventLoop(backend)
+    return UringEventLoop(backend, busy_poll_us=busy_poll_us)
 
 
 def run(
-    main: Coroutine[Any, Any, _T], *, debug: bool | None = None, backend: str | None = None
+    main: Coroutine[Any, Any, _T],
+    *,
+    debug: bool | None = None,
+    backend: str | None = None,
+    busy_poll_us: int | None = None,
 ) -> _T:
     """Run a coroutine on a new loop and close it: ``asyncio.run`` on this package's loop.
 
@@ -37,26 +45,33 @@ def run(
         main: the coroutine to run.
         debug: asyncio's debug mode; ``None`` leaves it to the environment.
         backend: ``"uring"``, ``"epoll"``, or ``None`` to choose by itself.
+        busy_poll_us: microseconds of looking for work before sleeping, see
+            :class:`UringEventLoop`.
 
     Raises:
         RuntimeError: another loop is running in this thread.
-        ValueError: ``main`` is not a coroutine, or ``backend`` is unknown.
+        ValueError: ``main`` is not a coroutine, ``backend`` is unknown, or ``busy_poll_us`` out of
+            its range.
     """
+
+    def make_loop() -> UringEventLoop:
+        return new_event_loop(backend, busy_poll_us=busy_poll_us)
+
     if sys.version_info >= (3, 11):
-        with asyncio.Runner(debug=debug, loop_factory=lambda: new_event_loop(backend)) as runner:
+        with asyncio.Runner(debug=debug, loop_factory=make_loop) as runner:
             return runner.run(main)
-    return _run_without_runner(main, debug, backend)
+    return _run_without_runner(main, debug, make_loop)
 
 
 def _run_without_runner(
-    main: Coroutine[Any, Any, _T], debug: bool | None, backend: str | None
+    main: Coroutine[Any, Any, _T], debug: bool | None, make_loop: Callable[[], UringEventLoop]
 ) -> _T:
     """What CPython 3.10's ``asyncio.run`` does; it has neither a Runner nor a loop factory."""
     if asyncio._get_running_loop() is not None:
         raise RuntimeError("uringcore.run() cannot be called from a running event loop")
     if not asyncio.iscoroutine(main):
         raise ValueError(f"a coroutine was expected, got {main!r}")
-    loop = new_event_loop(backend)
+    loop = make_loop()
     try:
         asyncio.set_event_loop(loop)
         if debug is not None:

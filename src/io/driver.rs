@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use socket2::SockAddr;
@@ -45,6 +45,7 @@ pub struct Driver {
     birthplace: Birthplace,
     backend: Backend,
     fallback_reason: Option<String>,
+    busy_poll: Duration,
 }
 
 // SAFETY: the driver is not tied to a thread by thread-local state, only by the rule that one
@@ -87,6 +88,7 @@ impl Driver {
             birthplace,
             backend,
             fallback_reason,
+            busy_poll: config.busy_poll,
         })
     }
 
@@ -309,17 +311,56 @@ impl Driver {
         } else {
             Some(Duration::ZERO)
         };
-        let entered = match &mut self.inner {
-            Inner::Uring(uring) => uring.enter(&mut self.common, timeout),
-            Inner::Epoll(epoll) => epoll.enter(&mut self.common, timeout),
-            Inner::Dead => Err(io::Error::other(
-                "the driver was shut down, or this is a forked child",
-            )),
+        let entered = if self.busy_poll.is_zero() || timeout == Some(Duration::ZERO) {
+            self.enter_backend(timeout)
+        } else {
+            self.spin_then_sleep(timeout)
         };
         if matches!(entered, Ok(Entered::Woken)) {
             self.common.stats.wakes += 1;
         }
         entered
+    }
+
+    fn enter_backend(&mut self, timeout: Option<Duration>) -> io::Result<Entered> {
+        match &mut self.inner {
+            Inner::Uring(uring) => uring.enter(&mut self.common, timeout),
+            Inner::Epoll(epoll) => epoll.enter(&mut self.common, timeout),
+            Inner::Dead => Err(io::Error::other(
+                "the driver was shut down, or this is a forked child",
+            )),
+        }
+    }
+
+    /// Looks for completions for a while, then waits for them. With io_uring looking is reading two
+    /// words of shared memory; with epoll it is a system call each time.
+    fn spin_then_sleep(&mut self, timeout: Option<Duration>) -> io::Result<Entered> {
+        let start = Instant::now();
+        let spin = timeout.map_or(self.busy_poll, |limit| limit.min(self.busy_poll));
+        loop {
+            let entered = self.enter_backend(Some(Duration::ZERO))?;
+            if entered == Entered::Interrupted || self.has_completions() {
+                self.common.stats.busy_polls += 1;
+                return Ok(entered);
+            }
+            // A wake is reported, and used up, by the call that would have slept.
+            if self.common.waker.is_notified() || start.elapsed() >= spin {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        let rest = timeout.map(|limit| limit.saturating_sub(start.elapsed()));
+        match (self.enter_backend(rest)?, rest) {
+            (Entered::Ready, Some(Duration::ZERO)) if !self.has_completions() => {
+                Ok(Entered::TimedOut)
+            }
+            (entered, _) => Ok(entered),
+        }
+    }
+
+    fn has_completions(&self) -> bool {
+        !self.common.ready.is_empty()
+            || matches!(&self.inner, Inner::Uring(uring) if uring.has_completions())
     }
 
     /// Submits what is queued and takes all operations back from the kernel, to be armed again by the

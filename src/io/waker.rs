@@ -67,6 +67,11 @@ impl Waker {
         change.is_ok()
     }
 
+    /// A wake has arrived and waits to be reported.
+    pub(crate) fn is_notified(&self) -> bool {
+        self.shared.state.load(Ordering::Acquire) == NOTIFIED
+    }
+
     /// The driver is back. True: a wake arrived, and is used up by this.
     pub(crate) fn get_up(&self) -> bool {
         self.shared.state.swap(AWAKE, Ordering::AcqRel) == NOTIFIED

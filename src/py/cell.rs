@@ -1,37 +1,69 @@
 //! State that a Python object owns.
 
-use std::cell::RefCell;
-
 use pyo3::Python;
 
-/// A `RefCell` that a Python class may hold.
+/// State that a Python class may hold, open to one thread at a time.
 ///
-/// **Invariant.** The value is touched only by a thread that holds the interpreter lock, and never
-/// across a call into Python: `with` takes a closure so that borrows end before one. Anything whose
-/// drop may run Python code (a last reference) has to be moved out of the closure and dropped there.
-pub struct GilCell<T>(RefCell<T>);
+/// **Invariant.** The value is never borrowed across a call into Python: `with` takes a closure so that
+/// borrows end before one. Anything whose drop may run Python code (a last reference) has to be moved
+/// out of the closure and dropped there.
+///
+/// With the interpreter lock that makes a `RefCell` enough, and a second borrow a panic that tests
+/// find. In a free-threaded interpreter it is a mutex; for the invariant holds, it is held for
+/// moments only, by a thread that waits for nothing, and no two of them are ever waited for in a
+/// circle.
+pub struct GilCell<T>(Inner<T>);
 
-// SAFETY: every access needs a `Python` token, i.e. the interpreter lock (the module declares
-// `gil_used = true`), and an object is dropped with the lock held, so accesses from several threads
-// are serialised and ordered by that lock; none of the values relies on thread-local state.
+#[cfg(not(Py_GIL_DISABLED))]
+type Inner<T> = std::cell::RefCell<T>;
+#[cfg(Py_GIL_DISABLED)]
+type Inner<T> = std::sync::Mutex<T>;
+
+// SAFETY: every access needs a `Python` token. With the interpreter lock, that token is the lock, an
+// object is dropped with the lock held, and accesses from several threads are serialised and ordered
+// by it. Without, the mutex does the same. Values that are not `Send` by themselves are so because of
+// counters that they share with buffers on the loop's thread (`uringcore_io::RecvBuf`); those exist
+// only while that thread dispatches an event, and no other thread reaches the engine meanwhile
+// (`LoopCore::with_engine`). None of the values relies on thread-local state.
 unsafe impl<T> Send for GilCell<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for GilCell<T> {}
 
 impl<T> GilCell<T> {
     pub fn new(value: T) -> Self {
-        Self(RefCell::new(value))
+        Self(Inner::new(value))
     }
 
+    #[cfg(not(Py_GIL_DISABLED))]
     #[inline]
     pub fn with<R>(&self, _py: Python<'_>, run: impl FnOnce(&mut T) -> R) -> R {
         run(&mut self.0.borrow_mut())
     }
 
+    /// A panic in another closure leaves the value as it was at that moment, as with a `RefCell`.
+    #[cfg(Py_GIL_DISABLED)]
+    pub fn with<R>(&self, _py: Python<'_>, run: impl FnOnce(&mut T) -> R) -> R {
+        run(&mut self
+            .0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
     /// For `__traverse__`, which has no token and must not run Python code: `None` when the value is
     /// borrowed, which the collector treats as "still alive".
+    #[cfg(not(Py_GIL_DISABLED))]
     pub fn traverse<R>(&self, run: impl FnOnce(&T) -> R) -> Option<R> {
         self.0.try_borrow().ok().map(|value| run(&value))
+    }
+
+    #[cfg(Py_GIL_DISABLED)]
+    pub fn traverse<R>(&self, run: impl FnOnce(&T) -> R) -> Option<R> {
+        use std::sync::TryLockError;
+        match self.0.try_lock() {
+            Ok(value) => Some(run(&value)),
+            Err(TryLockError::Poisoned(value)) => Some(run(&value.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 }
 

@@ -64,9 +64,9 @@ mod watchers;
 
 use pyo3::prelude::*;
 
-// The cells of this module rely on the interpreter lock (see `cell`), so a free-threaded interpreter
-// has to switch it on.
-#[pymodule(gil_used = true)]
+// A free-threaded interpreter stays free-threaded: state sits in cells with a lock of their own there
+// (see `cell`), and each loop belongs to the thread that runs it.
+#[pymodule(gil_used = false)]
 fn _uringcore(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add_class::<loop_core::LoopCore>()?;

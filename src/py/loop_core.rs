@@ -62,6 +62,7 @@ pub struct LoopCore {
     pub flags: GilCell<Flags>,
     waker: GilCell<Option<Waker>>,
     backend: Backend,
+    busy_poll_us: u64,
     fallback_reason: Option<String>,
 }
 
@@ -72,6 +73,12 @@ impl LoopCore {
         py: Python<'_>,
         run: impl FnOnce(&mut Engine) -> R,
     ) -> PyResult<R> {
+        // Without an interpreter lock, the loop's thread may hold the kernel's buffers between two
+        // calls; a thread that comes in then is turned away as if the loop were in the kernel.
+        #[cfg(Py_GIL_DISABLED)]
+        if self.runs_elsewhere(py) {
+            return Err(error::engine_away());
+        }
         let result = self
             .engine
             .with(py, |engine| engine.as_deref_mut().map(run));
@@ -151,8 +158,8 @@ fn context_or_copy(py: Python<'_>, context: Option<Bound<'_, PyAny>>) -> PyResul
 #[pymethods]
 impl LoopCore {
     #[new]
-    #[pyo3(signature = (backend = None))]
-    fn new(backend: Option<&str>) -> PyResult<Self> {
+    #[pyo3(signature = (backend = None, busy_poll_us = 0))]
+    fn new(backend: Option<&str>, busy_poll_us: i64) -> PyResult<Self> {
         let backend = match backend {
             None | Some("auto") => None,
             Some("uring") => Some(Backend::Uring),
@@ -163,13 +170,23 @@ impl LoopCore {
                 )));
             }
         };
+        let busy_poll_us = u64::try_from(busy_poll_us)
+            .ok()
+            .filter(|&us| us <= BUSY_POLL_US_MAX)
+            .ok_or_else(|| {
+                PyValueError::new_err(format!(
+                    "busy_poll_us must be between 0 and {BUSY_POLL_US_MAX}, not {busy_poll_us}"
+                ))
+            })?;
         let config = DriverConfig {
             backend,
+            busy_poll: Duration::from_micros(busy_poll_us),
             ..DriverConfig::default()
         };
         let engine = Engine::new(&config).map_err(|error| error::setup_error(&error))?;
         Ok(Self {
             backend: engine.backend(),
+            busy_poll_us,
             fallback_reason: engine.fallback_reason().map(str::to_owned),
             waker: GilCell::new(Some(engine.waker())),
             engine: GilCell::new(Some(Box::new(engine))),
@@ -186,6 +203,12 @@ impl LoopCore {
     #[getter]
     fn backend(&self) -> &'static str {
         self.backend.as_str()
+    }
+
+    /// Microseconds that the loop looks for work before it sleeps; 0: it sleeps at once.
+    #[getter]
+    fn busy_poll_us(&self) -> u64 {
+        self.busy_poll_us
     }
 
     /// Why the automatic choice fell on epoll, or None.
@@ -591,5 +614,7 @@ pub fn current_thread_id() -> u64 {
     unsafe { pyo3::ffi::PyThread_get_thread_ident() as u64 }
 }
 
+/// A second. Who wants more wants a loop that never sleeps, and gets one with this too.
+const BUSY_POLL_US_MAX: u64 = 1_000_000;
 /// How long closing a loop waits for the kernel to let go of cancelled operations.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(1);

@@ -18,6 +18,7 @@ pub fn of_loop<'py>(py: Python<'py>, this: &LoopCore) -> PyResult<Bound<'py, PyD
         ("submissions", driver.submissions),
         ("completions", driver.completions),
         ("wakes", driver.wakes),
+        ("busy_polls", driver.busy_polls),
         ("enobufs", driver.enobufs),
         ("rearms", driver.rearms),
         ("ops_in_flight", driver.in_flight),

@@ -170,6 +170,12 @@ impl Uring {
             || self.has_food(common)
     }
 
+    /// Whether a reap would find something.
+    pub(crate) fn has_completions(&self) -> bool {
+        // SAFETY: no other view of the queue exists while `self` is borrowed.
+        !unsafe { self.ring.completion_shared() }.is_empty()
+    }
+
     /// Both queues and the backlog.
     pub(crate) fn queues_bytes(&self) -> u64 {
         let parameters = self.ring.params();

@@ -1,0 +1,91 @@
+"""busy_poll_us: a loop that looks for work before it sleeps behaves like any other."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+import time
+from typing import Any
+
+import pytest
+
+import uringcore
+from tests.loop.support import BACKENDS, PATIENCE, Echo, Recorder, listen
+
+# So long that everything below arrives while the loop is still looking.
+LONG_US = 1_000_000
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
+    """Each backend."""
+    return str(request.param)
+
+
+@pytest.mark.parametrize("busy_poll_us", [1, 200, LONG_US])
+def test_what_arrives_is_noticed_looking_or_asleep(backend: str, busy_poll_us: int) -> None:
+    async def main() -> None:
+        loop: Any = asyncio.get_running_loop()
+        assert loop.busy_poll_us == busy_poll_us
+        before = loop.stats()["busy_polls"]
+        # From another thread, from a socket, from a watcher, from a signal, from a timer.
+        assert await asyncio.wait_for(asyncio.to_thread(time.sleep, 0.01), PATIENCE) is None
+        server, address = await listen(Echo)
+        _, client = await loop.create_connection(Recorder, *address)
+        for number in range(20):
+            client.transport.write(b"%d" % (number % 10))
+            await client.until(lambda number=number: len(client.data) == number + 1)  # type: ignore[misc]
+        one, other = socket.socketpair()
+        readable = asyncio.Event()
+        loop.add_reader(one, lambda: (one.recv(1), readable.set()))
+        threading.Timer(0.01, other.send, (b"x",)).start()
+        await asyncio.wait_for(readable.wait(), PATIENCE)
+        loop.remove_reader(one)
+        signalled = asyncio.Event()
+        loop.add_signal_handler(signal.SIGUSR1, signalled.set)
+        threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+        await asyncio.wait_for(signalled.wait(), PATIENCE)
+        loop.remove_signal_handler(signal.SIGUSR1)
+        started = loop.time()
+        await asyncio.sleep(0.02)
+        assert loop.time() - started >= 0.02
+        if busy_poll_us == LONG_US:
+            assert loop.stats()["busy_polls"] > before
+        one.close()
+        other.close()
+        client.transport.close()
+        await client.until_call("lost")
+        server.close()
+
+    uringcore.run(main(), backend=backend, busy_poll_us=busy_poll_us)
+
+
+def test_it_is_off_unless_asked_for(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("URINGCORE_BUSY_POLL_US", raising=False)
+    loop = uringcore.new_event_loop(backend)
+    assert loop.busy_poll_us == 0
+    loop.run_until_complete(asyncio.sleep(0.01))
+    assert loop.stats()["busy_polls"] == 0
+    loop.close()
+    monkeypatch.setenv("URINGCORE_BUSY_POLL_US", "250")
+    loop = uringcore.new_event_loop(backend)
+    assert loop.busy_poll_us == 250
+    loop.close()
+    loop = uringcore.new_event_loop(backend, busy_poll_us=0)
+    assert loop.busy_poll_us == 0
+    loop.close()
+
+
+@pytest.mark.parametrize("wrong", [-1, 1_000_001, 1 << 70])
+def test_a_number_out_of_range_is_refused(backend: str, wrong: int) -> None:
+    with pytest.raises((ValueError, OverflowError)):
+        uringcore.new_event_loop(backend, busy_poll_us=wrong)
+
+
+def test_a_variable_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("URINGCORE_BUSY_POLL_US", "often")
+    with pytest.raises(ValueError, match="URINGCORE_BUSY_POLL_US"):
+        uringcore.new_event_loop()
