@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from typing import TYPE_CHECKING, Any, cast
 
 from . import _uringcore
+
+try:
+    import ssl
+except ImportError:  # a CPython that was built without OpenSSL
+    ssl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     import socket
@@ -55,7 +59,11 @@ class TlsTransports:
             ssl_shutdown_timeout=ssl_shutdown_timeout,
         )
         transport = tls._get_app_transport()
-        _uringcore.StreamTransport(loop, rawsock, tls, None, extra, server)
+        try:
+            _uringcore.StreamTransport(loop, rawsock, tls, None, extra, server)
+        except BaseException:
+            tls.connection_lost(None)  # the two halves of the connection know each other
+            raise
         return cast(asyncio.Transport, transport)
 
     async def start_tls(
@@ -85,11 +93,14 @@ class TlsTransports:
             asyncio.
 
         Raises:
+            RuntimeError: this CPython has no ``ssl`` module.
             TypeError: ``sslcontext`` is no ``ssl.SSLContext``, or the transport cannot carry TLS.
             ValueError: a time-out is not positive.
             ssl.SSLError: the handshake failed.
             ConnectionError: the connection ended during the handshake, or it took too long.
         """
+        if ssl is None:
+            raise RuntimeError("Python ssl module is not available")
         if not isinstance(sslcontext, ssl.SSLContext):
             raise TypeError(
                 f"sslcontext is expected to be an instance of ssl.SSLContext, got {sslcontext!r}"

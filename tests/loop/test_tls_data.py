@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import shutil
 import ssl
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -632,3 +635,107 @@ def test_a_certificate_asked_for_after_the_handshake(run: Runner, certificate: A
         await end(client, server)
 
     run(main())
+
+
+@pytest.mark.parametrize("action", ["write", "close", "abort"])
+@pytest.mark.parametrize("during", ["read", "write"])
+def test_a_transport_used_from_within_openssl(
+    run_ours: Runner, server_tls: ssl.SSLContext, certificate: Any, action: str, during: str
+) -> None:
+    # A message callback runs inside of OpenSSL's reads and writes, and may use its own transport.
+    context = ssl.create_default_context(cafile=str(certificate[0]))
+    hook: list[Callable[[], None]] = []
+
+    def callback(tls: Any, direction: str, *args: Any) -> None:
+        if direction == during and hook:
+            hook.pop()()
+
+    context._msg_callback = callback  # type: ignore[attr-defined]
+
+    async def main() -> None:
+        client, served, server = await tls_pair(server_tls, context)
+        if action == "write":
+            hook.append(lambda: client.transport.write(b"inside"))
+        else:
+            hook.append(getattr(client.transport, action))
+        if during == "read":
+            served.transport.write(b"greeting")
+            await client.until(lambda: not hook)
+        client.transport.write(b"hello")
+        assert not hook
+        if action == "write":
+            await served.until(lambda: sorted(served.data) == sorted(b"hello" + b"inside"))
+            client.transport.close()
+        await client.until_call("lost")
+        await served.until_call("lost")
+        if during == "write" and action == "close":
+            assert served.data == b"hello"
+        server.close()
+        await server.wait_closed()
+
+    run_ours(main())
+
+
+@pytest.mark.parametrize(("version", "letter"), [("-tls1_3", "K"), ("-tls1_2", "R")])
+def test_keys_that_change_in_the_middle(
+    run: Runner, certificate: Any, version: str, letter: str
+) -> None:
+    """TLS 1.3's KeyUpdate, TLS 1.2's renegotiation: reads that make writes, and no data."""
+    modern(run)
+    program = shutil.which("openssl")
+    if program is None:
+        pytest.skip("the openssl program, which can change keys, is not installed")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    context.options |= (
+        1 << 8
+    )  # SSL_OP_ALLOW_CLIENT_RENEGOTIATION, which the ssl module does not name
+
+    async def main() -> None:
+        made: list[Producer] = []
+
+        def accept() -> Producer:
+            made.append(Producer(pattern(4 * MIB)))
+            return made[0]
+
+        server, (host, port) = await listen(accept, ssl=context)
+        child = await asyncio.create_subprocess_exec(
+            program,
+            *("s_client", version, "-quiet", "-no_ign_eof", "-connect", f"{host}:{port}"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(b"before\n")
+        await child.stdin.drain()
+        while not made:
+            await asyncio.sleep(0.01)
+        served = made[0]
+        await served.until(lambda: served.data == b"before\n")
+        if letter == "K":
+            served.go_on()  # the server is in the middle of a large write
+        for _ in range(3):
+            child.stdin.write(f"{letter}\n".encode())
+            await child.stdin.drain()
+            await asyncio.sleep(0.05)
+        if letter == "R":
+            served.go_on()  # s_client cannot do both at once
+        received = await child.stdout.readexactly(4 * MIB)
+        assert received == pattern(4 * MIB)
+        child.stdin.write(b"after\n")
+        await child.stdin.drain()
+        await served.until(lambda: served.data.endswith(b"after\n"))
+        assert served.data == b"before\nafter\n"
+        served.transport.close()
+        child.stdin.close()
+        await child.stdout.read()
+        await child.wait()
+        await served.until_call("lost")
+        server.close()
+        await server.wait_closed()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # child watchers of Python 3.11
+        run(main())

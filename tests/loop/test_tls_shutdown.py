@@ -436,3 +436,54 @@ def test_another_thread_is_refused_and_breaks_nothing(
         await end(client, server)
 
     run_ours(main())
+
+
+def test_a_peer_that_goes_on_sending_gets_what_was_written(
+    run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
+) -> None:
+    # OpenSSL has no goodbye with a peer that still sends.
+    modern(run)
+    data = pattern(4 * MIB)
+
+    async def main() -> None:
+        peer, served, server = await served_by(server_tls, client_tls)
+        served.transport.pause_reading()
+        peer.write(b"more")
+        await asyncio.sleep(0.02)
+        served.transport.write(data)
+        served.transport.close()
+        if run.ours:  # stock asyncio drops the rest
+            received = bytearray()
+            while piece := await peer.read():
+                received += piece
+            assert received == data
+        await served.until_call("lost")
+        assert isinstance(served.lost_with, ssl.SSLError)
+        assert served.data == b""
+        peer.abort()
+        server.close()
+        await server.wait_closed()
+
+    run(main())
+
+
+def test_a_peer_that_goes_on_sending_and_never_reads(
+    run_ours: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
+) -> None:
+    async def main() -> None:
+        peer, served, server = await served_by(server_tls, client_tls, ssl_shutdown_timeout=0.1)
+        peer.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        served.transport.pause_reading()
+        peer.write(b"more")
+        await asyncio.sleep(0.02)
+        served.transport.write(bytes(64 * MIB))
+        served.transport.close()
+        await served.until_call("lost")
+        assert isinstance(served.lost_with, OSError)
+        peer.abort()
+        server.close()
+        await server.wait_closed()
+
+    if NO_SHUTDOWN_TIMEOUT:
+        pytest.skip("ssl_shutdown_timeout came with Python 3.11")
+    run_ours(main())

@@ -37,15 +37,23 @@ pub fn accepted(
         shutdown_timeout: timeout(1),
     };
     let protocol = TlsProtocol::create(owner, &app, None, setup)?;
-    let transport = StreamTransport::open(
+    let opened = StreamTransport::open(
         owner,
         fd.as_raw_fd(),
         Descriptor::Owned(fd),
-        protocol.into_any().unbind(),
+        protocol.clone().into_any().unbind(),
         None,
         Some(server),
         context::copy_current(py)?,
-    )?;
+    );
+    let transport = match opened {
+        Ok(transport) => transport,
+        Err(error) => {
+            // The two halves of the connection know each other; nobody else will part them.
+            TlsProtocol::lower_lost(&protocol, None)?;
+            return Err(error);
+        }
+    };
     let base = transport.bind(py).as_super().clone().unbind();
     owner.get().push_ready(py, Ready::Start(base, None));
     Ok(())

@@ -19,7 +19,7 @@ impl TlsProtocol {
                 .with(py, |state| state.handshake_began = Some(now));
         }
         this.set_phase(py, Phase::Handshake);
-        let timer = Self::start_timer(slf, this.handshake_timeout, "_check_handshake_timeout")?;
+        let timer = Self::start_timer(slf, &this.handshake_timeout, "_check_handshake_timeout")?;
         this.state
             .with(py, |state| state.handshake_timer = Some(timer));
         Self::do_handshake(slf)
@@ -121,10 +121,9 @@ impl TlsProtocol {
         if this.phase(py) != Phase::Handshake {
             return Ok(());
         }
-        let seconds = pyo3::types::PyFloat::new(py, this.handshake_timeout);
         let error = PyConnectionAbortedError::new_err(format!(
             "SSL handshake is taking longer than {} seconds: aborting the connection",
-            seconds.repr()?
+            this.handshake_timeout.bind(py).str()?
         ));
         Self::fatal_error(slf, error, "Fatal error on transport")
     }

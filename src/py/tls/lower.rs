@@ -88,6 +88,26 @@ impl Lower {
         }
     }
 
+    /// Closes after everything written is sent, `last_words` included; where it can be told, `error` is
+    /// the reason.
+    pub fn finish(
+        &self,
+        py: Python<'_>,
+        last_words: Option<&Bound<'_, PyBytes>>,
+        error: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        if let Some(words) = last_words {
+            self.write(py, words)?;
+        }
+        match self {
+            Self::Stream(stream) => StreamTransport::close_with(stream.bind(py), error),
+            Self::Other(other) => {
+                other.bind(py).call_method0(intern!(py, "close"))?;
+                Ok(())
+            }
+        }
+    }
+
     pub fn pause_reading(&self, py: Python<'_>) -> PyResult<()> {
         self.as_any(py).call_method0(intern!(py, "pause_reading"))?;
         Ok(())

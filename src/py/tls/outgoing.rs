@@ -31,7 +31,8 @@ impl TlsProtocol {
             if ready && slice.len() <= PIECE_BYTES_MAX {
                 this.check_reachable(py)?;
                 return match this.in_ssl(py, |ssl| ssl.write(data)) {
-                    Ok(Step::Done(_)) => Self::after_write(slf),
+                    // Not after_write(): a callback within OpenSSL may have written more.
+                    Ok(Step::Done(_)) => Self::write_backlog(slf),
                     Ok(Step::Again) => {
                         this.push(py, buffer::hold_bytes(bytes));
                         Self::after_write(slf)

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyFloat};
 use pyo3::{PyTraverseError, PyVisit, intern};
 use uringcore_proto::tls::RecordBoundaries;
 
@@ -99,8 +99,9 @@ pub struct TlsProtocol {
     pub ssl: SslObject,
     pub context: Py<PyAny>,
     pub server_side: bool,
-    pub handshake_timeout: f64,
-    pub shutdown_timeout: f64,
+    /// In seconds, as they were given.
+    pub handshake_timeout: Py<PyAny>,
+    pub shutdown_timeout: Py<PyAny>,
     pub state: GilCell<State>,
 }
 
@@ -124,11 +125,13 @@ impl TlsProtocol {
     ) -> PyResult<Bound<'py, Self>> {
         let py = owner.py();
         let handshake_timeout = seconds(
+            py,
             "ssl_handshake_timeout",
             setup.handshake_timeout,
             HANDSHAKE_SECONDS,
         )?;
         let shutdown_timeout = seconds(
+            py,
             "ssl_shutdown_timeout",
             setup.shutdown_timeout,
             SHUTDOWN_SECONDS,
@@ -278,7 +281,11 @@ impl TlsProtocol {
     }
 
     /// `call_later(delay, self.method)`.
-    pub fn start_timer(slf: &Bound<'_, Self>, delay: f64, method: &str) -> PyResult<Py<PyAny>> {
+    pub fn start_timer(
+        slf: &Bound<'_, Self>,
+        delay: &Py<PyAny>,
+        method: &str,
+    ) -> PyResult<Py<PyAny>> {
         let py = slf.py();
         let callback = slf.getattr(method)?;
         let owner = slf.get().owner.bind(py);
@@ -302,18 +309,22 @@ pub fn is_buffered(protocol: &Bound<'_, PyAny>) -> PyResult<bool> {
     protocol.is_instance(&class)
 }
 
-fn seconds(name: &str, value: Option<Bound<'_, PyAny>>, default: f64) -> PyResult<f64> {
+fn seconds(
+    py: Python<'_>,
+    name: &str,
+    value: Option<Bound<'_, PyAny>>,
+    default: f64,
+) -> PyResult<Py<PyAny>> {
     let Some(value) = value else {
-        return Ok(default);
+        return Ok(PyFloat::new(py, default).into_any().unbind());
     };
-    let number: f64 = value.extract()?;
-    if number <= 0.0 {
+    if value.le(0)? {
         return Err(PyValueError::new_err(format!(
             "{name} should be a positive number, got {}",
             value.str()?
         )));
     }
-    Ok(number)
+    Ok(value.unbind())
 }
 
 #[pymethods]

@@ -65,7 +65,7 @@ impl TlsProtocol {
             Phase::Wrapped => {}
         }
         this.mark_closed(py);
-        let timer = Self::start_timer(slf, this.shutdown_timeout, "_check_shutdown_timeout")?;
+        let timer = Self::start_timer(slf, &this.shutdown_timeout, "_check_shutdown_timeout")?;
         let later = this.state.with(py, |state| {
             state.phase = Phase::Flushing;
             state.shutdown_timer = Some(timer);
@@ -107,9 +107,10 @@ impl TlsProtocol {
             match step {
                 Ok(Step::Done(())) => {}
                 Ok(Step::Again) => return Self::send_outgoing(slf, false),
+                // A peer that goes on sending is not waited for. What was written before close() still
+                // goes out; the time-out runs on for a peer that does not take it.
                 Err(error) => {
-                    this.stop_shutdown_timer(py)?;
-                    return Self::fatal_error(slf, error, "Fatal error on transport");
+                    return Self::end_with(slf, error, "Fatal error on transport", true);
                 }
             }
         }
@@ -231,6 +232,11 @@ impl TlsProtocol {
 
     /// Ends the connection with `error`, and reports what is not the network's fault.
     pub(super) fn fatal_error(slf: &Bound<'_, Self>, error: PyErr, message: &str) -> PyResult<()> {
+        Self::end_with(slf, error, message, false)
+    }
+
+    /// The same. `flush`: what the transport beneath has taken is sent first.
+    fn end_with(slf: &Bound<'_, Self>, error: PyErr, message: &str, flush: bool) -> PyResult<()> {
         let this = slf.get();
         let py = slf.py();
         if error::is_exit(py, &error) {
@@ -245,7 +251,11 @@ impl TlsProtocol {
             } else {
                 None
             };
-            lower.fail(py, alert.as_ref(), Some(value.clone_ref(py)))?;
+            if flush {
+                lower.finish(py, alert.as_ref(), Some(value.clone_ref(py)))?;
+            } else {
+                lower.fail(py, alert.as_ref(), Some(value.clone_ref(py)))?;
+            }
         }
         let transport = lower.as_ref().map(|lower| lower.as_any(py));
         if value.bind(py).is_instance_of::<PyOSError>() {
