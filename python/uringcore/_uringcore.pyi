@@ -942,6 +942,8 @@ class DirectReads:
         ``bytes``: what was there, empty at the end of the file. ``None``: it would have to wait.
         ``False``: this kind of file cannot tell. ``True``: nothing was tried, let others run first.
         """
+    def is_due(self) -> bool:
+        """Whether it is time to let others run."""
     def rested(self) -> None:
         """Others have run: a new slice of time begins."""
 

@@ -177,6 +177,20 @@ impl FileRequest {
         }
     }
 
+    /// Whether doing it again after EINTR is the same as doing it once: nothing was done, or it does
+    /// not matter. What changes a directory may have been done by a server that was not heard of.
+    pub(crate) fn may_repeat(&self) -> bool {
+        matches!(
+            self,
+            FileRequest::Open { .. }
+                | FileRequest::Read { .. }
+                | FileRequest::Write { .. }
+                | FileRequest::Sync { .. }
+                | FileRequest::Truncate { .. }
+                | FileRequest::Stat { .. }
+        )
+    }
+
     /// The submission entry. The pointers in it belong to the request, which the slot owns.
     pub(crate) fn entry(&mut self) -> Entry {
         match self {

@@ -33,7 +33,6 @@ def refusal(call: Any) -> tuple[type[BaseException], str]:
         {"mode": "rw"},
         {"mode": "rr"},
         {"mode": "rbt"},
-        {"mode": "Ur"},
         {"mode": "wq"},
         {"mode": "r+w"},
         {"mode": 3},

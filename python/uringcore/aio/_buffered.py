@@ -440,6 +440,7 @@ class AsyncBufferedIOBase(AsyncFile):
         await self._begin()
         try:
             self._check_open()
+            await self._rest_if_due()
             await self._write_out()
             ahead = len(self._taken) - self._at
             if whence == os.SEEK_CUR:

@@ -219,13 +219,14 @@ class AsyncFile(Turns):
         self._check_writable()
         if offset < 0:
             raise ValueError("pwrite: the offset must not be negative")
-        rest = memoryview(as_bytes(data))
-        size = len(rest)
+        piece = as_bytes(data)
+        size = len(piece)
         await self._settle(drop=True)
-        while rest:
+        while piece:
             self._check_open()
-            count = await self._at_offset(self._files.write(self._fd, bytes(rest), offset))
-            rest = rest[count:]
+            count = await self._at_offset(self._files.write(self._fd, piece, offset))
+            # Short only in trouble, so the copy does not matter.
+            piece = piece[count:]
             offset += count
         return size
 
@@ -297,27 +298,35 @@ class AsyncFile(Turns):
 
         When cancelled, the bytes that were read nevertheless are put behind ``_taken``.
         """
-        while self._direct and size <= DIRECT_MAX_BYTES:
-            got = self._files.direct.read(self._fd, size, -1)
-            if got.__class__ is bytes:
-                return got
-            if got is None:
-                if not (self._pollable and self._files.waits_in_threads):
-                    break
+        if self._pollable:
+            # Whatever is there is an answer: no reason to have a thread wait for more.
+            size = min(size, DIRECT_MAX_BYTES)
+        while True:
+            while self._direct and size <= DIRECT_MAX_BYTES:
+                got = self._files.direct.read(self._fd, size, -1)
+                if got.__class__ is bytes:
+                    return got
+                if got is None:
+                    if not (self._pollable and self._files.waits_in_threads):
+                        break
+                    await self._wait_ready(write=False)
+                elif got is True:
+                    await self._rest()
+                else:
+                    self._direct = False
+            if self._pollable and self._files.waits_in_threads:
                 await self._wait_ready(write=False)
-            elif got is True:
-                await self._rest()
-            else:
-                self._direct = False
-        if self._pollable and not self._direct and self._files.waits_in_threads:
-            await self._wait_ready(write=False)
-        operation = self._files.read(self._fd, min(size, _PIECE_MAX_BYTES), -1)
-        try:
-            return await operation.future
-        except (asyncio.CancelledError, GeneratorExit):
-            self._orphan()
-            operation.abandon(self._read_late)
-            raise
+            operation = self._files.read(self._fd, min(size, _PIECE_MAX_BYTES), -1)
+            try:
+                return await operation.future
+            except (asyncio.CancelledError, GeneratorExit):
+                self._orphan()
+                operation.abandon(self._read_late)
+                raise
+            except BlockingIOError:
+                if not self._pollable:
+                    raise
+                # Somebody else took what there was.
 
     def _read_late(self, result: Any, error: BaseException | None) -> None:
         if result:
@@ -330,17 +339,22 @@ class AsyncFile(Turns):
 
         When cancelled, ``_wrote_late`` is told what was written nevertheless.
         """
-        if self._pollable and self._files.waits_in_threads:
-            await self._wait_ready(write=True)
-            # No more than a pipe takes without blocking once it is ready.
-            data = memoryview(data)[:_PIPE_BUF_BYTES]
-        operation = self._files.write(self._fd, data, -1)
-        try:
-            return await operation.future
-        except (asyncio.CancelledError, GeneratorExit):
-            self._orphan()
-            operation.abandon(self._write_late)
-            raise
+        while True:
+            if self._pollable and self._files.waits_in_threads:
+                await self._wait_ready(write=True)
+                # No more than a pipe takes without blocking once it is ready.
+                data = memoryview(data)[:_PIPE_BUF_BYTES]
+            operation = self._files.write(self._fd, data, -1)
+            try:
+                return await operation.future
+            except (asyncio.CancelledError, GeneratorExit):
+                self._orphan()
+                operation.abandon(self._write_late)
+                raise
+            except BlockingIOError:
+                if not self._pollable:
+                    raise
+                # Somebody else filled the room that there was.
 
     def _write_late(self, result: Any, error: BaseException | None) -> None:
         self._wrote_late(result or 0)
@@ -348,6 +362,11 @@ class AsyncFile(Turns):
 
     def _wrote_late(self, count: int) -> None:
         """An abandoned write turned out to have written this much."""
+
+    async def _rest_if_due(self) -> None:
+        """For what may go on for ever inside of a buffer."""
+        if self._files.direct.is_due():
+            await self._rest()
 
     async def _rest(self) -> None:
         """Let others run: many reads in a row needed no waiting."""
@@ -502,7 +521,9 @@ class AsyncFile(Turns):
             return
         if self._closefd:
             warnings.warn(f"unclosed file {self!r}", ResourceWarning, stacklevel=2, source=self)
-        self._write_out_blocking()
+        # With a write of unknown outcome under way, writing again might write twice.
+        if not self._busy:
+            self._write_out_blocking()
         self._fd = -1
         self._unwatch()
         if self._closefd:

@@ -118,12 +118,33 @@ class RingFiles(Files):
             return await self._open(path, flags, mode, wait=True)
         if not stat.S_ISFIFO(opened.mode) or flags & (os.O_ACCMODE | os.O_NONBLOCK):
             return opened
-        # The FIFO was opened for reading at once; the caller expects to wait for a writer. One that
-        # has seen us must not see us leave, so the first descriptor stays until there is a second.
         try:
-            return await self._open(path, flags, mode, wait=True)
-        finally:
+            await self._wait_for_writer(opened.fd, path, flags)
+        except BaseException:
             os.close(opened.fd)
+            raise
+        return opened
+
+    async def _wait_for_writer(self, fd: int, path: str | bytes, flags: int) -> None:
+        """A FIFO was opened for reading at once; the caller expects to wait for a writer.
+
+        A second, blocking open tells when one comes. One that came before it began may be gone
+        already, which the first descriptor shows: by bytes, or by the end of the file.
+        """
+        seen = self.loop.create_future()
+        self.loop.add_reader(fd, _set_seen, seen)
+        blocking = self.loop.create_task(self._open(path, flags, 0, wait=True))
+        try:
+            await asyncio.wait({seen, blocking}, return_when=asyncio.FIRST_COMPLETED)
+            if blocking.done() and blocking.exception() is not None:
+                # The name is gone; those who have opened it are not.
+                await seen
+        finally:
+            self.loop.remove_reader(fd)
+            if not blocking.done():
+                blocking.cancel()
+            elif not blocking.cancelled() and blocking.exception() is None:
+                os.close(blocking.result().fd)
 
     async def _open(self, path: str | bytes, flags: int, mode: int, wait: bool) -> Opened:
         name = os.fsencode(path)
@@ -189,6 +210,11 @@ def _opened(fd: int) -> Opened:
         os.close(fd)
         raise
     return Opened(fd, mode, block_size)
+
+
+def _set_seen(seen: asyncio.Future[None]) -> None:
+    if not seen.done():
+        seen.set_result(None)
 
 
 def _close(opened: Opened) -> None:

@@ -237,11 +237,23 @@ def stack(
     if buffering < 0 and stat.S_ISCHR(source.st_mode) and os.isatty(source.fd):
         lines = True
     size = buffering if buffering > 1 else None
+    if parsed.updating and not _has_position(source.fd):
+        if source.closefd:
+            os.close(source.fd)
+        raise io.UnsupportedOperation("File or stream is not seekable.")
     reads = parsed.updating or parsed.action == "r"
     buffered = (AsyncBufferedReader if reads else AsyncBufferedIOBase)(source, size)
     if parsed.binary:
         return buffered
     return AsyncTextIOWrapper(buffered, encoding, errors, newline, lines, mode=mode)
+
+
+def _has_position(fd: int) -> bool:
+    try:
+        os.lseek(fd, 0, os.SEEK_CUR)
+    except OSError:
+        return False
+    return True
 
 
 _ACTION_FLAGS = {

@@ -306,6 +306,7 @@ class AsyncTextIOWrapper(Turns):
         """Decode the next piece into ``_text``, whose old contents the caller has. False at the end."""
         if self._decoder is None:
             self._decoder = self._make_decoder()
+        await self._below()._rest_if_due()
         pending, flags = self._decoder.getstate()
         # A character is at least a byte, but for codecs that nobody minds reading ahead.
         data = await self._below().read1(max(characters, _CHUNK_BYTES))

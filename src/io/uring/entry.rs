@@ -88,6 +88,17 @@ pub(super) fn readiness(op: OpId, slot: &Slot) -> Entry {
         .user_data(op.0)
 }
 
+/// What an interrupted worker thread answers is sometimes the kernel's own word for "call again",
+/// which no system call ever shows (seen with opening a FIFO, Linux 6.18).
+#[inline]
+fn without_restart(result: i32) -> i32 {
+    if (-ERESTART_LAST..=-ERESTART_FIRST).contains(&result) {
+        -libc::EINTR
+    } else {
+        result
+    }
+}
+
 fn file_events(slot: &Slot) -> libc::c_short {
     match &slot.payload {
         Payload::File(request) => request.readiness().unwrap_or(libc::POLLIN),
@@ -154,7 +165,7 @@ impl Event {
     pub(super) fn new(entry: &cqueue::Entry) -> Event {
         Event {
             user_data: entry.user_data(),
-            result: entry.result(),
+            result: without_restart(entry.result()),
             flags: entry.flags(),
         }
     }
@@ -185,3 +196,6 @@ const CURRENT_POSITION: u64 = u64::MAX;
 /// Internal entries have kind 0, which no operation has.
 pub(super) const IGNORED: u64 = 0;
 pub(super) const WAKE: u64 = 1;
+/// ERESTARTSYS to ERESTART_RESTARTBLOCK.
+const ERESTART_FIRST: i32 = 512;
+const ERESTART_LAST: i32 = 516;

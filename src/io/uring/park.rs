@@ -23,7 +23,7 @@ use io_uring::squeue::Entry;
 
 use super::{Uring, entry};
 use crate::common::Common;
-use crate::op::{Kind, Phase};
+use crate::op::{Kind, Payload, Phase};
 
 impl Uring {
     /// Returns with nothing in the kernel's hands, or after `limit` (a file operation that has begun
@@ -142,8 +142,11 @@ impl Uring {
         let slot = common.table.at(index);
         let resumable = match -result {
             libc::ECANCELED => true,
-            // A worker thread was interrupted. What a file request had done by then is not known.
-            libc::EINTR => slot.kind != Kind::File,
+            // A worker thread was interrupted.
+            libc::EINTR => match &slot.payload {
+                Payload::File(request) => request.may_repeat(),
+                _ => true,
+            },
             _ => false,
         };
         resumable && !slot.cancelled && !slot.discarded

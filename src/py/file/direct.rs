@@ -85,6 +85,11 @@ impl DirectReads {
         }
     }
 
+    /// Whether it is time to let others run.
+    fn is_due(&self, py: Python<'_>) -> bool {
+        self.is_over(py)
+    }
+
     /// Others have run: a new slice of time begins.
     fn rested(&self, py: Python<'_>) {
         self.slice.with(py, |slice| slice.began = Instant::now());
