@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use uringcore_io::{
-    Backend, Completion, Driver, DriverConfig, DriverStats, Entered, OpId, SendMsg, SetupError,
-    Waker,
+    Backend, Completion, Driver, DriverConfig, DriverStats, Entered, SendMsg, SetupError, Waker,
 };
 
 use crate::datagram::{DatagramSize, DatagramSocket, SendOutcome};
@@ -26,13 +25,13 @@ use crate::table::{Key, Table};
 use crate::token::{Kind, Route};
 
 pub struct Engine {
-    driver: Driver,
+    pub(crate) driver: Driver,
     streams: Table<Stream>,
     listeners: Table<Listener>,
     datagrams: Table<DatagramSocket>,
     quic: Table<QuicEndpoint>,
     watchers: Watchers,
-    ops: Ops,
+    pub(crate) ops: Ops,
     /// Descriptors that a stream or datagram transport drives.
     transport_fds: HashMap<RawFd, Key>,
     dirty_streams: Vec<Key>,
@@ -40,7 +39,7 @@ pub struct Engine {
     dirty_quic: Vec<Key>,
     quic_to_flush: bool,
     batch: VecDeque<Completion>,
-    events: VecDeque<Event>,
+    pub(crate) events: VecDeque<Event>,
     turns: u64,
 }
 
@@ -535,29 +534,6 @@ impl Engine {
     /// True when `fd` was watched.
     pub fn unwatch(&mut self, fd: RawFd, direction: Direction) -> bool {
         self.watchers.remove(fd, direction, &mut self.driver)
-    }
-
-    // Operations that the host waits for ---------------------------------------------------------
-
-    /// A key for an operation that [`start_op`](Self::start_op) starts later.
-    pub fn reserve_op(&mut self) -> Key {
-        self.ops.reserve()
-    }
-
-    /// Starts the one-shot operation of a reserved key; `start` queues it on the driver with the token
-    /// that it is given. Its one result is [`Event::OpDone`]. False if the key was cancelled before.
-    pub fn start_op(
-        &mut self,
-        key: Key,
-        start: impl FnOnce(&mut Driver, uringcore_io::Token) -> OpId,
-    ) -> bool {
-        self.ops.start(key, &mut self.driver, start)
-    }
-
-    /// Asks an operation to end. Its result still comes, ECANCELED or a real one that was faster,
-    /// unless this answers true: it was never started, and its key is gone.
-    pub fn cancel_op(&mut self, key: Key) -> bool {
-        self.ops.cancel(key, &mut self.driver)
     }
 
     // QUIC endpoints -----------------------------------------------------------------------------

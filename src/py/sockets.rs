@@ -15,14 +15,16 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::RawFd;
+use std::time::Instant;
 
 use bytes::Bytes;
 use pyo3::prelude::*;
-use pyo3::types::{PyCFunction, PyDict, PyTuple, PyWeakrefReference};
+use pyo3::types::{PyBytes, PyCFunction, PyDict, PyTuple, PyWeakrefReference};
 use pyo3::{PyTraverseError, PyVisit, intern};
 use uringcore_engine::Key;
 use uringcore_io::{Driver, OpId, Outcome, SendMsg, SockAddr, Token};
 
+use crate::error;
 use crate::hosts::{host_at, host_take};
 use crate::loop_core::LoopCore;
 use crate::ops;
@@ -418,6 +420,47 @@ fn retire(this: &LoopCore, py: Python<'_>, fd: RawFd, way: Way, key: Key) {
         host_take(&mut sockets.flights, key);
         this.ops.with(py, |ops| sockets.advance(fd, way, key, ops));
     });
+}
+
+/// Ends what receives from `socket` now, before a transport reads from it. What that brings is held.
+pub fn settle(slf: &Bound<'_, LoopCore>, socket: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = slf.py();
+    let this = slf.get();
+    let fd = fileno(socket)?;
+    let current = |sockets: &mut Sockets| {
+        let descriptor = sockets.descriptors.get(fd.max(0) as usize)?;
+        descriptor.lanes[Way::In as usize].current
+    };
+    while let Some(key) = this.sockets.with(py, current) {
+        let outcome = this
+            .with_engine(py, |engine| engine.settle_op(key, Instant::now()))?
+            .map_err(|error| error::io_error(&error))?;
+        match outcome {
+            Some(outcome) => ops::done(slf, key, outcome)?,
+            None => forget(this, py, fd, Way::In, key)?,
+        }
+    }
+    Ok(())
+}
+
+/// Gives a new transport what is held for its socket: it is received first.
+pub fn hand_over(
+    slf: &Bound<'_, LoopCore>,
+    socket: &Bound<'_, PyAny>,
+    stream: Key,
+) -> PyResult<()> {
+    let py = slf.py();
+    let mut data = Vec::new();
+    while let Some(item) = take_held(slf, socket) {
+        if let Ok(bytes) = item.bind(py).cast::<PyBytes>() {
+            data.extend_from_slice(bytes.as_bytes());
+        }
+    }
+    if data.is_empty() {
+        return Ok(());
+    }
+    slf.get()
+        .with_engine(py, |engine| engine.hold_back(stream, &data))
 }
 
 // Held results ---------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ use crate::loop_core::{LoopCore, Ready};
 use crate::transport::{
     BaseTransport, Descriptor, Kind, Parts, WRITES_LOST_BEFORE_WARNING, fail_waiter,
 };
-use crate::{buffer, error};
+use crate::{buffer, error, sockets};
 
 /// A connected stream socket with the interface of asyncio.Transport.
 #[pyclass(frozen, extends = BaseTransport, module = "uringcore._uringcore")]
@@ -126,6 +126,7 @@ impl StreamTransport {
         if fd < 0 {
             return Err(PyValueError::new_err("sock: the socket is closed"));
         }
+        sockets::settle(owner, socket)?;
         let transport = Self::open(
             owner,
             fd,
@@ -135,6 +136,9 @@ impl StreamTransport {
             server,
             crate::context::copy_current(py)?,
         )?;
+        if let Some(key) = transport.bind(py).as_super().get().key(py) {
+            sockets::hand_over(owner, socket, key)?;
+        }
         let base = transport.bind(py).as_super().clone().unbind();
         owner.get().push_ready(py, Ready::Start(base, waiter));
         Ok(transport)

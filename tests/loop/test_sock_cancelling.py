@@ -253,3 +253,48 @@ def test_a_cancelled_connect_can_be_repeated(run: Runner) -> None:
                     assert await loop.sock_recv(sock, 10) == b"here"
 
     run(main())
+
+
+@pytest.mark.parametrize("turns", range(5))
+def test_a_transport_gets_what_a_cancelled_receive_brought(run_ours: Runner, turns: int) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        with pair() as (one, other):
+            task = await started(loop.sock_recv(one, 100))
+            other.send(b"first,")
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if not task.cancel():
+                assert task.result() == b"first,"
+                return
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            reader, writer = await asyncio.open_connection(sock=one)
+            other.send(b"second")
+            other.shutdown(socket.SHUT_WR)
+            assert await reader.read() == b"first,second"
+            writer.close()
+            await writer.wait_closed()
+
+    run_ours(main())
+
+
+def test_a_transport_made_in_the_turn_of_the_cancel(run_ours: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        with pair() as (one, other):
+            task = await started(loop.sock_recv(one, 100))
+            other.send(b"first,")
+            # The receive is in the kernel, and its waiter is still there: the bytes are the waiter's.
+            reader, writer = await asyncio.open_connection(sock=one)
+            other.send(b"second")
+            other.shutdown(socket.SHUT_WR)
+            rest = await reader.read()
+            task.cancel()
+            got = b"" if task.cancelled() else await asyncio.gather(task, return_exceptions=True)
+            first = got[0] if got and isinstance(got[0], bytes) else b""
+            assert first + rest == b"first,second"
+            writer.close()
+            await writer.wait_closed()
+
+    run_ours(main())

@@ -46,8 +46,10 @@ pub(super) fn of(op: OpId, slot: &mut Slot, receive_header: &libc::msghdr) -> En
                 .flags(flags)
                 .build()
         }
+        // DONTWAIT, and we wait ourselves: where the receiver of a Unix datagram has no room, the
+        // kernel's own second try finds the data used up and sends an empty datagram (Linux 6.18).
         (Kind::SendMsg, Payload::Message(message)) => opcode::SendMsg::new(fd, message.header())
-            .flags(libc::MSG_NOSIGNAL as u32)
+            .flags((libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) as u32)
             .build(),
         (Kind::Connect, Payload::Address(address)) => {
             opcode::Connect::new(fd, address.as_ptr().cast(), address.len()).build()

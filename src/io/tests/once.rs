@@ -1,0 +1,272 @@
+//! One-shot receives and accepts: what they bring, and what becomes of it when nobody wants it.
+
+mod common;
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+
+use bytes::Bytes;
+use common::{Rig, listener, open_descriptors, pattern, tcp_pair, udp_socket};
+use uringcore_io::{Backend, Errno, Outcome, SendMsg, net};
+
+both_backends!(
+    a_receive_brings_at_most_what_was_asked_for,
+    the_end_of_a_stream_is_empty,
+    a_cancelled_receive_takes_nothing,
+    cancels_that_race_with_data_lose_nothing,
+    a_discarded_receive_returns_its_buffer,
+    a_message_comes_with_its_sender,
+    an_accept_comes_with_the_peers_address,
+    a_cancelled_accept_leaves_the_connection_or_brings_it,
+    a_discarded_accept_closes_the_connection,
+    a_connect_that_was_begun_before_goes_on,
+    unix_datagrams_to_a_full_receiver_arrive_whole,
+);
+
+fn received(rig: &mut Rig, op: uringcore_io::OpId) -> Result<Vec<u8>, Errno> {
+    let completion = rig.next_of(op);
+    assert!(!completion.more);
+    match completion.outcome {
+        Outcome::Received(result) => result.map(|data| data.to_vec()),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn a_receive_brings_at_most_what_was_asked_for(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (ours, mut theirs) = tcp_pair();
+    let op = rig.driver.recv_once(ours.as_raw_fd(), 3, 0);
+    rig.turn(Duration::ZERO);
+    theirs.write_all(b"abcdef").unwrap();
+    assert_eq!(received(&mut rig, op).unwrap(), b"abc");
+    let op = rig.driver.recv_once(ours.as_raw_fd(), 1000, 0);
+    assert_eq!(received(&mut rig, op).unwrap(), b"def");
+    rig.assert_idle();
+}
+
+fn the_end_of_a_stream_is_empty(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (ours, theirs) = tcp_pair();
+    drop(theirs);
+    for _ in 0..2 {
+        let op = rig.driver.recv_once(ours.as_raw_fd(), 10, 0);
+        assert_eq!(received(&mut rig, op).unwrap(), b"");
+    }
+    rig.assert_idle();
+}
+
+fn a_cancelled_receive_takes_nothing(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (ours, mut theirs) = tcp_pair();
+    let op = rig.driver.recv_once(ours.as_raw_fd(), 10, 0);
+    rig.turn(Duration::ZERO);
+    rig.driver.cancel(op);
+    // What comes between the cancel and the next entry into the kernel stays in the socket.
+    theirs.write_all(b"later").unwrap();
+    assert_eq!(received(&mut rig, op), Err(Errno::CANCELED));
+    let op = rig.driver.recv_once(ours.as_raw_fd(), 10, 0);
+    assert_eq!(received(&mut rig, op).unwrap(), b"later");
+    rig.assert_idle();
+}
+
+fn cancels_that_race_with_data_lose_nothing(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (ours, mut theirs) = tcp_pair();
+    let data = pattern(300_000);
+    let sent = data.clone();
+    let sender = std::thread::spawn(move || {
+        for piece in sent.chunks(97) {
+            theirs.write_all(piece).unwrap();
+        }
+    });
+    let mut got = Vec::new();
+    let mut cancelled = 0;
+    let mut round = 0_u32;
+    while got.len() < data.len() {
+        round += 1;
+        let op = rig.driver.recv_once(ours.as_raw_fd(), 1 + round % 500, 0);
+        if round.is_multiple_of(3) {
+            rig.turn(Duration::ZERO);
+        }
+        if round.is_multiple_of(2) {
+            rig.driver.cancel(op);
+        }
+        match received(&mut rig, op) {
+            Ok(piece) => got.extend_from_slice(&piece),
+            Err(errno) => {
+                assert_eq!(errno, Errno::CANCELED);
+                cancelled += 1;
+            }
+        }
+    }
+    sender.join().unwrap();
+    assert!(got == data, "the bytes differ");
+    assert!(cancelled > 0);
+    rig.assert_idle();
+}
+
+fn a_discarded_receive_returns_its_buffer(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (ours, mut theirs) = tcp_pair();
+    for _ in 0..500 {
+        theirs.write_all(b"x").unwrap();
+        let op = rig.driver.recv_once(ours.as_raw_fd(), 10, 0);
+        rig.turn(Duration::ZERO);
+        rig.driver.discard(op);
+        rig.turn(Duration::ZERO);
+        rig.done.clear();
+    }
+    rig.assert_idle();
+}
+
+fn a_message_comes_with_its_sender(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (ours, address) = udp_socket();
+    let (theirs, sender) = udp_socket();
+    for size in [0, 1, 5, 5000] {
+        let op = rig.driver.recv_from(ours.as_raw_fd(), 5, 0);
+        rig.turn(Duration::ZERO);
+        let data = pattern(size);
+        theirs.send_to(&data, address).unwrap();
+        match rig.next_of(op).outcome {
+            Outcome::ReceivedFrom(Ok(incoming)) => {
+                assert_eq!(incoming.data, data[..size.min(5)]);
+                assert_eq!(incoming.from.unwrap().as_socket(), Some(sender));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let op = rig.driver.recv_from(ours.as_raw_fd(), 5, 0);
+    rig.turn(Duration::ZERO);
+    rig.driver.cancel(op);
+    assert!(matches!(
+        rig.next_of(op).outcome,
+        Outcome::ReceivedFrom(Err(Errno::CANCELED))
+    ));
+    rig.assert_idle();
+}
+
+fn an_accept_comes_with_the_peers_address(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (listener, address) = listener();
+    let op = rig.driver.accept_once(listener.as_raw_fd(), 0);
+    rig.turn(Duration::ZERO);
+    let client = TcpStream::connect(address).unwrap();
+    let completion = rig.next_of(op);
+    assert!(!completion.more);
+    match completion.outcome {
+        Outcome::AcceptedFrom(Ok((fd, from))) => {
+            assert_eq!(from.as_socket(), Some(client.local_addr().unwrap()));
+            assert_eq!(
+                net::peer_addr(fd.as_raw_fd()).unwrap().as_socket(),
+                from.as_socket()
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+    rig.assert_idle();
+}
+
+fn a_cancelled_accept_leaves_the_connection_or_brings_it(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (listener, address) = listener();
+    let before = open_descriptors();
+    for round in 0..100 {
+        let op = rig.driver.accept_once(listener.as_raw_fd(), 0);
+        rig.turn(Duration::ZERO);
+        let client = TcpStream::connect(address).unwrap();
+        if round % 2 == 0 {
+            rig.turn(Duration::ZERO);
+        }
+        rig.driver.cancel(op);
+        let accepted = match rig.next_of(op).outcome {
+            Outcome::AcceptedFrom(Ok((fd, _))) => fd,
+            Outcome::AcceptedFrom(Err(Errno::CANCELED)) => {
+                let op = rig.driver.accept_once(listener.as_raw_fd(), 0);
+                match rig.next_of(op).outcome {
+                    Outcome::AcceptedFrom(Ok((fd, _))) => fd,
+                    other => panic!("{other:?}"),
+                }
+            }
+            other => panic!("{other:?}"),
+        };
+        let peer = net::peer_addr(accepted.as_raw_fd()).unwrap();
+        assert_eq!(peer.as_socket(), Some(client.local_addr().unwrap()));
+    }
+    rig.assert_idle();
+    assert_eq!(open_descriptors(), before);
+}
+
+fn a_discarded_accept_closes_the_connection(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (listener, address) = listener();
+    let before = open_descriptors();
+    for _ in 0..50 {
+        let op = rig.driver.accept_once(listener.as_raw_fd(), 0);
+        rig.turn(Duration::ZERO);
+        let _client = TcpStream::connect(address).unwrap();
+        rig.driver.discard(op);
+        rig.until("the end of the accept", |rig| {
+            rig.driver.stats().in_flight == 0
+        });
+        // A connection that the accept did not take is taken here.
+        let _ = listener.accept();
+    }
+    rig.assert_idle();
+    assert_eq!(open_descriptors(), before);
+}
+
+fn a_connect_that_was_begun_before_goes_on(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (_listener, address) = listener();
+    for _ in 0..20 {
+        let socket =
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let begun = net::connect(socket.as_raw_fd(), &address.into());
+        assert!(begun.is_ok() || begun.unwrap_err().raw_os_error() == Some(libc::EINPROGRESS));
+        let op = rig.driver.connect(socket.as_raw_fd(), address.into(), 0);
+        assert_eq!(rig.result_of(op), Ok(0));
+        assert!(net::peer_addr(socket.as_raw_fd()).is_ok());
+    }
+    rig.assert_idle();
+}
+
+/// The kernel's own second try would find the data used up (see `uring::entry`).
+fn unix_datagrams_to_a_full_receiver_arrive_whole(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let folder = std::env::temp_dir().join(format!(
+        "uringcore-once-{}-{}",
+        std::process::id(),
+        backend.as_str()
+    ));
+    let receiver = UnixDatagram::bind(&folder).unwrap();
+    let sender = UnixDatagram::unbound().unwrap();
+    sender.connect(&folder).unwrap();
+    std::fs::remove_file(&folder).unwrap();
+    sender.set_nonblocking(true).unwrap();
+    receiver.set_nonblocking(true).unwrap();
+    let mut got = 0_u32;
+    for number in 0..200_u32 {
+        let message = SendMsg {
+            data: Bytes::copy_from_slice(&number.to_be_bytes()),
+            to: None,
+            segment_size: None,
+            ecn: None,
+            src_ip: None,
+        };
+        let op = rig.driver.send_msg(sender.as_raw_fd(), message, 0);
+        rig.turn(Duration::ZERO);
+        let mut buffer = [0; 16];
+        while rig.take(op).is_none() {
+            let length = receiver.recv(&mut buffer).unwrap();
+            assert_eq!(buffer[..length], got.to_be_bytes());
+            got += 1;
+            rig.turn(Duration::from_millis(50));
+        }
+    }
+    rig.assert_idle();
+}
