@@ -188,6 +188,7 @@ impl Stream {
             return Ok(());
         }
         self.write_eof = true;
+        self.send_now();
         if self.is_drained() {
             self.eof_sent = true;
             return net::shutdown_write(self.raw_fd);
@@ -218,6 +219,11 @@ impl Stream {
     /// Closes after the queue is sent; reading ends now.
     pub fn close(&mut self, driver: &mut Driver) -> CloseOutcome {
         if matches!(self.phase, Phase::Open | Phase::Failed) {
+            // What was written in this very turn has not been tried yet. With asyncio, whose write()
+            // sends at once, it would be out, and the stream quiet.
+            if self.phase == Phase::Open {
+                self.send_now();
+            }
             let flush = self.phase == Phase::Open && !self.is_drained();
             self.flushed = self.phase == Phase::Open && !flush;
             self.phase = if flush { Phase::Flushing } else { Phase::Quiet };
@@ -232,8 +238,7 @@ impl Stream {
     /// Drops the queue: the stream is quiet.
     pub fn abort(&mut self, driver: &mut Driver) {
         if matches!(self.phase, Phase::Open | Phase::Failed | Phase::Flushing) {
-            // What was written in this very turn has not been tried yet: with asyncio, whose write()
-            // sends at once, it would be out.
+            // As in `close`.
             if self.phase != Phase::Failed {
                 self.send_now();
             }

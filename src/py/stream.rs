@@ -84,13 +84,13 @@ impl StreamTransport {
     }
 
     /// Writing is refused after `write_eof`, and while sendfile has the socket.
-    fn refuse(base: &BaseTransport, py: Python<'_>, call: &str, verb: &str) -> PyResult<()> {
+    fn refuse(base: &BaseTransport, py: Python<'_>, call: &str) -> PyResult<()> {
         let (eof, sendfile) = base.state.with(py, |state| {
             (state.eof_written, state.empty_waiter.is_some())
         });
         let text = match (eof, sendfile) {
             (true, _) => format!("Cannot call {call}() after write_eof()"),
-            (_, true) => format!("unable to {verb}; sendfile is in progress"),
+            (_, true) => format!("unable to {call}; sendfile is in progress"),
             _ => return Ok(()),
         };
         Err(PyRuntimeError::new_err(text))
@@ -175,7 +175,7 @@ impl StreamTransport {
         let py = slf.py();
         let base = slf.as_super();
         let bytes = buffer::bytes_like(data)?;
-        Self::refuse(base.get(), py, "write", "write")?;
+        Self::refuse(base.get(), py, "write")?;
         if bytes.is_empty() {
             return Ok(());
         }
@@ -188,7 +188,13 @@ impl StreamTransport {
     fn writelines(slf: &Bound<'_, Self>, list_of_data: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = slf.py();
         let base = slf.as_super();
-        Self::refuse(base.get(), py, "writelines", "writelines")?;
+        // Until 3.12 writelines() was a write() of everything.
+        let name = if py.version_info() >= (3, 12) {
+            "writelines"
+        } else {
+            "write"
+        };
+        Self::refuse(base.get(), py, name)?;
         let pieces = list_of_data
             .try_iter()?
             .map(|item| buffer::any_buffer(&item?))

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::{BACKENDS, bytes, engine, open, tcp_pair, turn, turn_until};
-use uringcore_engine::{Event, WriteOutcome};
+use uringcore_engine::{CloseOutcome, Event, WriteOutcome};
 use uringcore_io::net;
 
 #[test]
@@ -17,11 +17,11 @@ fn what_is_written_arrives_whole_and_in_order() {
         let mut engine = engine(backend);
         let (fd, mut peer) = tcp_pair();
         let key = open(&mut engine, &fd);
-        let expected: Vec<u8> = (0..2_000_000u32).map(|i| (i / 7) as u8).collect();
-        for piece in expected.chunks(3_001) {
+        let expected: Vec<u8> = (0..32_000_000u32).map(|i| (i / 7) as u8).collect();
+        for piece in expected.chunks(30_001) {
             engine.write(key, Bytes::copy_from_slice(piece));
         }
-        engine.close_stream(key);
+        assert_eq!(engine.close_stream(key), CloseOutcome::Flushing);
         let reader = std::thread::spawn(move || {
             let mut got = Vec::new();
             peer.read_to_end(&mut got).map(|_| got)
@@ -248,6 +248,26 @@ fn what_was_written_in_the_turn_of_an_abort_is_tried_first() {
         let mut got = Vec::new();
         peer.read_to_end(&mut got).expect("read");
         assert_eq!(got, b"last words", "{}", backend.as_str());
+    }
+}
+
+#[test]
+fn a_close_after_a_write_that_the_socket_takes_is_quiet_at_once() {
+    for backend in BACKENDS {
+        let mut engine = engine(backend);
+        let (fd, mut peer) = tcp_pair();
+        let key = open(&mut engine, &fd);
+        engine.write(key, Bytes::from_static(b"bye"));
+        assert_eq!(engine.close_stream(key), CloseOutcome::Quiet);
+        engine.release_stream(key, Some(fd));
+        turn_until(
+            &mut engine,
+            |_, event| assert!(!matches!(event, Event::StreamFlushed { .. })),
+            |engine| engine.stream(key).is_none(),
+        );
+        let mut got = Vec::new();
+        peer.read_to_end(&mut got).expect("read");
+        assert_eq!(got, b"bye", "{}", backend.as_str());
     }
 }
 
