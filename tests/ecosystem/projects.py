@@ -51,6 +51,7 @@ PROJECTS: tuple[Project, ...] = (
         extras="speedups",
         requirements=(
             "blockbuster",
+            "coverage",
             "freezegun",
             "isal",
             "proxy.py>=2.4.4rc5",
@@ -156,6 +157,38 @@ PROJECTS: tuple[Project, ...] = (
             "uvicorn==0.32.1",
         ),
         arguments=("tests", "-m", "not network"),
+    ),
+    Project(
+        "starlette",
+        "1.10.0",
+        extras="full",
+        requirements=(
+            "blockbuster",
+            "httpx2[zstd]",
+            "importlib-metadata",
+            "opentelemetry-sdk",
+            "trio",
+        ),
+        arguments=("tests", "-m", "not benchmark", "-k", "not trio"),
+    ),
+    Project(
+        "hypercorn",
+        "0.18.0",
+        requirements=(
+            "httpx",
+            "hypothesis",
+            "mock",
+            "pytest-asyncio==1.5.0",
+            "pytest-trio",
+            "trio",
+        ),
+        arguments=("tests", "--ignore=tests/trio", "--ignore=tests/e2e"),
+    ),
+    Project(
+        "aiosmtplib",
+        "5.1.3",
+        requirements=("aiosmtpd", "hypothesis", "pytest-asyncio==1.5.0", "trustme"),
+        arguments=("--import-mode=importlib", "tests"),
     ),
 )
 

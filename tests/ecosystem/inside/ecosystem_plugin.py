@@ -125,7 +125,7 @@ class Reporter:
 
     def _write(self, line: dict[str, Any]) -> None:
         # Some suites fork: a child that goes on through pytest must not report for its parent.
-        if os.getpid() == self._pid:
+        if os.getpid() == self._pid and not self._file.closed:
             self._file.write(json.dumps(line) + "\n")
 
     def pytest_collection_modifyitems(
@@ -183,6 +183,9 @@ class Reporter:
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         self._write({"finished": int(exitstatus)})
+
+    def pytest_unconfigure(self) -> None:
+        self._file.close()
 
 
 def _names(variable: str) -> set[str] | None:
