@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import io
 import os
+import random
+import resource
+import signal
 import warnings
 from pathlib import Path
 from typing import Any
@@ -357,6 +361,36 @@ def test_closing_reports_what_could_not_be_written(run: Runner) -> None:
         assert file.closed
 
     run(main())
+
+
+@pytest.mark.parametrize("buffering", [-1, 0])
+def test_a_write_that_is_cut_short_is_told(run: Runner, tmp_path: Path, buffering: int) -> None:
+    path = tmp_path / "file"
+    limit = 200_000
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    async def main() -> None:
+        data = random.Random(0).randbytes(300_000)
+        async with aio.open(path, "wb", buffering) as file:
+            await file.seek(limit - 1000)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, old[1]))
+            try:
+                if buffering == 0:
+                    assert await file.write(data) == 1000
+                    assert await file.tell() == limit
+                with pytest.raises(OSError) as caught:
+                    await file.write(data)
+                assert caught.value.errno == errno.EFBIG
+                assert await file.tell() == limit
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, old)
+        assert path.read_bytes() == bytes(limit - 1000) + data[:1000]
+
+    try:
+        run(main())
+    finally:
+        signal.signal(signal.SIGXFSZ, ignored)
 
 
 def test_another_loop_is_refused(run: Runner, tmp_path: Path) -> None:

@@ -33,6 +33,23 @@ def test_operations_of_several_tasks_run_in_order(run: Runner, tmp_path: Path) -
     run(main())
 
 
+def test_closing_waits_for_its_turn(run: Runner, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(3_000_000))
+
+    async def main() -> None:
+        for size in (10, 1_000_000):
+            file = await aio.open(path, "rb")
+            before, _, *after = await asyncio.gather(
+                *(file.read(size), file.close(), file.read(size), file.seek(0)),
+                return_exceptions=True,
+            )
+            assert before == bytes(size)
+            assert [type(one) for one in after] == [ValueError, ValueError]
+
+    run(main())
+
+
 def test_lines_go_to_tasks_whole(run: Runner, tmp_path: Path) -> None:
     path = tmp_path / "file"
     lines = [f"{index:06d}é{'x' * (index % 90)}\n" for index in range(5000)]

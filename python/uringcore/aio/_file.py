@@ -15,6 +15,7 @@ import os
 import stat
 import warnings
 from collections.abc import Callable, Coroutine
+from fcntl import F_GETFL, fcntl
 from typing import Any, NamedTuple, TypeVar
 
 from ._files import DIRECT_MAX_BYTES, Files
@@ -49,6 +50,7 @@ class AsyncFile(Turns):
     __slots__ = (
         "__weakref__",
         "_after_close",
+        "_append",
         "_at",
         "_closefd",
         "_closing",
@@ -62,6 +64,7 @@ class AsyncFile(Turns):
         "_positional",
         "_readable",
         "_regular",
+        "_started",
         "_taken",
         "_watched",
         "_writable",
@@ -76,6 +79,10 @@ class AsyncFile(Turns):
         self._closefd = source.closefd
         self._readable = "r" in source.mode or "+" in source.mode
         self._writable = "r" not in source.mode or "+" in source.mode
+        # Writes go to the end whatever they are told.
+        self._append = self._writable and bool(fcntl(source.fd, F_GETFL) & os.O_APPEND)
+        # Where the last sequential operation began, if it had to be told.
+        self._started = -1
         self._regular = stat.S_ISREG(source.st_mode)
         self._pollable = not (stat.S_ISREG(source.st_mode) or stat.S_ISBLK(source.st_mode))
         # A duplicate to wait for readiness on, so that a watcher of the user's own stays his.
@@ -316,9 +323,12 @@ class AsyncFile(Turns):
                     self._direct = False
             if self._pollable and self._files.waits_in_threads:
                 await self._wait_ready(write=False)
-            operation = self._files.read(self._fd, min(size, _PIECE_MAX_BYTES), -1)
+            start = self._start(write=False)
+            operation = self._files.read(self._fd, min(size, _PIECE_MAX_BYTES), start)
             try:
-                return await operation.future
+                data = await operation.future
+                self._moved(start, len(data))
+                return data
             except (asyncio.CancelledError, GeneratorExit):
                 self._orphan()
                 operation.abandon(self._read_late)
@@ -330,6 +340,7 @@ class AsyncFile(Turns):
 
     def _read_late(self, result: Any, error: BaseException | None) -> None:
         if result:
+            self._moved(self._started, len(result))
             self._taken = self._taken[self._at :] + result
             self._at = 0
         self._orphan_ended()
@@ -344,9 +355,12 @@ class AsyncFile(Turns):
                 await self._wait_ready(write=True)
                 # No more than a pipe takes without blocking once it is ready.
                 data = memoryview(data)[:_PIPE_BUF_BYTES]
-            operation = self._files.write(self._fd, data, -1)
+            start = self._start(write=True)
+            operation = self._files.write(self._fd, data, start)
             try:
-                return await operation.future
+                count = await operation.future
+                self._moved(start, count)
+                return count
             except (asyncio.CancelledError, GeneratorExit):
                 self._orphan()
                 operation.abandon(self._write_late)
@@ -357,11 +371,28 @@ class AsyncFile(Turns):
                 # Somebody else filled the room that there was.
 
     def _write_late(self, result: Any, error: BaseException | None) -> None:
+        self._moved(self._started, result or 0)
         self._wrote_late(result or 0)
         self._orphan_ended()
 
     def _wrote_late(self, count: int) -> None:
         """An abandoned write turned out to have written this much."""
+
+    def _start(self, write: bool) -> int:
+        """The offset that a read or write at the position has to be told; negative for none.
+
+        The ring is told, and the position moved afterwards: a transfer that the kernel cuts short by
+        an error or a cancel leaves the position where it was (seen on Linux 6.18).
+        """
+        if self._pollable or self._files.moves_position or (write and self._append):
+            self._started = -1
+        else:
+            self._started = os.lseek(self._fd, 0, os.SEEK_CUR)
+        return self._started
+
+    def _moved(self, start: int, count: int) -> None:
+        if start >= 0 and count:
+            os.lseek(self._fd, start + count, os.SEEK_SET)
 
     async def _rest_if_due(self) -> None:
         """For what may go on for ever inside of a buffer."""
@@ -463,14 +494,19 @@ class AsyncFile(Turns):
             if not (self._busy or self._positional or self._has_unwritten()):
                 await self._close_now()
                 return
-            self._closing = self._loop.create_task(self._close_in_turn())
+            self._closing = self._loop.create_task(self._close_in_turn(self._ask()))
         await asyncio.shield(self._closing)
 
     def _has_unwritten(self) -> bool:
         return False
 
-    async def _close_in_turn(self) -> None:
-        await self._begin()
+    async def _close_in_turn(self, turn: asyncio.Future[None] | None) -> None:
+        try:
+            if turn is not None:
+                await self._wait_for(turn)
+        except BaseException:
+            self._closing = None
+            raise
         try:
             if self._fd < 0:
                 return

@@ -50,6 +50,8 @@ class Files:
         executor: where blocking calls are made.
     """
 
+    # Whether a read or write without an offset moves the position right whatever happens.
+    moves_position = True
     # Whether a read of a pipe that has nothing would occupy a thread until something comes.
     waits_in_threads = True
 
@@ -104,6 +106,7 @@ class Files:
 class RingFiles(Files):
     """File operations on the ring of one of our loops."""
 
+    moves_position = False
     waits_in_threads = False
     loop: UringEventLoop
 

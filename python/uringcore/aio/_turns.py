@@ -29,11 +29,20 @@ class Turns:
 
     async def _begin(self) -> None:
         """Wait for this task's turn, in the order of asking."""
+        turn = self._ask()
+        if turn is not None:
+            await self._wait_for(turn)
+
+    def _ask(self) -> asyncio.Future[None] | None:
+        """Stand in line. ``None``: the turn has come; else it is to be waited for."""
         if not self._busy:
             self._busy = True
-            return
+            return None
         turn = self._loop.create_future()
         self._queue.append(turn)
+        return turn
+
+    async def _wait_for(self, turn: asyncio.Future[None]) -> None:
         try:
             await turn
         except BaseException:

@@ -1,0 +1,19 @@
+"""Where aiofiles keeps its ``open`` and its classes, for programs that import them from there.
+
+Nothing lives here, and no thread pool either where there is a ring.
+"""
+
+from __future__ import annotations
+
+from .._open import open  # noqa: A004 - the name is the point
+from .._standard import stderr, stderr_bytes, stdin, stdin_bytes, stdout, stdout_bytes
+
+__all__ = [
+    "open",
+    "stderr",
+    "stderr_bytes",
+    "stdin",
+    "stdin_bytes",
+    "stdout",
+    "stdout_bytes",
+]
