@@ -118,6 +118,7 @@ class UringEventLoop(  # type: ignore[misc]
         # Bound at import: `asyncio.SelectorEventLoop` may be this very class by now.
         _StockLoop.__init__(self, _NoSelector())
         self._prepare_children()
+        self._listening_sockets: dict[int, socket.socket] = {}
         if self._fallback_reason is not None:
             logger.info("io_uring is not available, using epoll: %s", self._fallback_reason)
         else:
@@ -209,11 +210,17 @@ class UringEventLoop(  # type: ignore[misc]
         # asyncio's own answer to what is no descriptor: ValueError.
         fd: int = selectors._fileobj_to_fd(sock)  # type: ignore[attr-defined]
         self._listen(fd, protocol_factory, tls, server)
+        self._listening_sockets[fd] = sock
 
     def _stop_serving(self, sock: socket.socket) -> None:
+        # Not by its number: a socket that the program has closed has none any more, but the kernel goes
+        # on accepting, and the number may be another server's by now.
+        fd = next((fd for fd, one in self._listening_sockets.items() if one is sock), None)
         try:
-            if not self.is_closed():
-                self._unlisten(sock.fileno())
+            if fd is not None:
+                del self._listening_sockets[fd]
+                if not self.is_closed():
+                    self._unlisten(fd)
         finally:
             # asyncio's own closes the socket and, since 3.13, removes a Unix server's path.
             base: Any = super()

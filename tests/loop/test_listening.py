@@ -216,3 +216,34 @@ def test_close_clients_and_abort_clients(run: Runner) -> None:
             await server.wait_closed()
 
     run(main())
+
+
+def test_a_listening_socket_that_the_program_closes_itself(run_ours: Runner) -> None:
+    """The server cannot be closed any more, as on asyncio; but nobody is served after the attempt.
+
+    On asyncio the selector still knows the number, and its next owner is not served.
+    """
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        closed = socket.create_server(("127.0.0.1", 0))
+        address = closed.getsockname()
+        server = await loop.create_server(Echo, sock=closed)
+        number = closed.fileno()
+        closed.close()
+        with pytest.raises(ValueError, match="Invalid file descriptor"):
+            server.close()
+        await asyncio.sleep(0)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address, timeout=5)
+        # The number is another server's now, which is served.
+        successor, where = await listen(Echo)
+        assert successor.sockets[0].fileno() == number
+        reader, writer = await asyncio.open_connection(*where)
+        writer.write(b"served")
+        assert await reader.readexactly(6) == b"served"
+        writer.close()
+        await writer.wait_closed()
+        successor.close()
+
+    run_ours(main())
