@@ -1,7 +1,7 @@
-"""The classes that the loop's transports present to ``isinstance``.
+"""The classes that the loop's transports and handles present to ``isinstance``.
 
-The transports themselves are extension classes of the Rust core, which cannot derive from asyncio's
-(those have slots); their ``__class__`` names one of these, so that ``isinstance(transport,
+They are extension classes of the Rust core themselves, which cannot derive from asyncio's (those have
+slots); their ``__class__`` names one of these, so that ``isinstance(transport,
 asyncio.Transport)`` holds as it does on asyncio's own loop. Nobody makes instances of these classes.
 """
 
@@ -11,7 +11,14 @@ import asyncio
 from asyncio import sslproto
 from asyncio import transports as asyncio_transports
 
-__all__ = ["DatagramTransport", "SSLTransport", "StreamTransport", "TlsProtocol"]
+__all__ = [
+    "DatagramTransport",
+    "Handle",
+    "SSLTransport",
+    "StreamTransport",
+    "TimerHandle",
+    "TlsProtocol",
+]
 
 
 class StreamTransport(asyncio_transports._FlowControlMixin):
@@ -28,3 +35,11 @@ class SSLTransport(sslproto._SSLProtocolTransport):
 
 class TlsProtocol(asyncio.Protocol):
     """What stands between a transport and TLS. Not an asyncio ``SSLProtocol``: its fields differ."""
+
+
+class Handle(asyncio.Handle):
+    """What ``call_soon`` returns."""
+
+
+class TimerHandle(asyncio.TimerHandle):
+    """What ``call_later`` and ``call_at`` return."""

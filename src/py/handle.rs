@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
-use pyo3::{PyTraverseError, PyVisit, ffi, intern};
+use pyo3::{IntoPyObjectExt, PyTraverseError, PyVisit, ffi, intern};
 
 use crate::cell::GilCell;
 use crate::context::Entered;
@@ -161,6 +161,11 @@ impl Handle {
             .with(py, |state| state.context.as_ref().map(|c| c.clone_ref(py)))
     }
 
+    #[getter(__class__)]
+    fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        asyncio_class(py, "Handle")
+    }
+
     #[getter(_callback)]
     fn callback(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.state
@@ -227,25 +232,67 @@ impl TimerHandle {
         self.when
     }
 
+    #[getter]
+    fn _when(&self) -> f64 {
+        self.when
+    }
+
+    /// See `Handle`: what the object is to `isinstance`.
+    #[getter(__class__)]
+    fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        asyncio_class(py, "TimerHandle")
+    }
+
     fn __hash__(&self) -> u64 {
-        self.when.to_bits()
+        // 0.0 and -0.0 are equal.
+        (self.when + 0.0).to_bits()
+    }
+
+    /// asyncio's: the same callback with the same arguments at the same time.
+    fn __eq__(slf: &Bound<'_, Self>, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let Ok(other) = other.cast::<TimerHandle>() else {
+            return Ok(false);
+        };
+        if slf.is(other) {
+            return Ok(true);
+        }
+        if slf.get().when != other.get().when {
+            return Ok(false);
+        }
+        let py = slf.py();
+        let (one, two) = (slf.as_super().get(), other.as_super().get());
+        Ok(one.is_cancelled(py) == two.is_cancelled(py)
+            && one
+                .callback(py)
+                .into_bound_py_any(py)?
+                .eq(two.callback(py))?
+            && one.args(py).into_bound_py_any(py)?.eq(two.args(py))?)
     }
 
     fn __lt__(&self, other: &Bound<'_, TimerHandle>) -> bool {
         self.when < other.get().when
     }
 
-    fn __le__(&self, other: &Bound<'_, TimerHandle>) -> bool {
-        self.when <= other.get().when
+    fn __le__(slf: &Bound<'_, Self>, other: &Bound<'_, TimerHandle>) -> PyResult<bool> {
+        Ok(slf.get().when < other.get().when || Self::__eq__(slf, other.as_any())?)
     }
 
     fn __gt__(&self, other: &Bound<'_, TimerHandle>) -> bool {
         self.when > other.get().when
     }
 
-    fn __ge__(&self, other: &Bound<'_, TimerHandle>) -> bool {
-        self.when >= other.get().when
+    fn __ge__(slf: &Bound<'_, Self>, other: &Bound<'_, TimerHandle>) -> PyResult<bool> {
+        Ok(slf.get().when > other.get().when || Self::__eq__(slf, other.as_any())?)
     }
+}
+
+/// A handle is an asyncio.Handle to `isinstance`; an extension class cannot derive from that one, which
+/// has slots, so the object names the class that it stands for.
+fn asyncio_class(py: Python<'_>, name: &str) -> PyResult<Py<PyAny>> {
+    Ok(py
+        .import(intern!(py, "uringcore.transports"))?
+        .getattr(name)?
+        .unbind())
 }
 
 /// A handle of ours, or one of asyncio's (debug mode).

@@ -314,7 +314,7 @@ impl LoopCore {
             return Err(PyTypeError::new_err("delay must not be None"));
         }
         let when = slf.get().now() + delay.extract::<f64>()?;
-        Self::schedule(slf, "call_later", when, callback, args, context)
+        Self::schedule(slf, when, callback, args, context)
     }
 
     #[pyo3(signature = (when, callback, *args, context = None))]
@@ -328,7 +328,7 @@ impl LoopCore {
         if when.is_none() {
             return Err(PyTypeError::new_err("when cannot be None"));
         }
-        Self::schedule(slf, "call_at", when.extract()?, callback, args, context)
+        Self::schedule(slf, when.extract()?, callback, args, context)
     }
 
     /// asyncio's TimerHandle (debug mode) tells its loop that it was cancelled.
@@ -573,7 +573,6 @@ impl LoopCore {
 impl LoopCore {
     fn schedule(
         slf: &Bound<'_, Self>,
-        method: &str,
         when: f64,
         callback: &Bound<'_, PyAny>,
         args: &Bound<'_, PyTuple>,
@@ -588,7 +587,7 @@ impl LoopCore {
         if this.is_debug(py) {
             let timer = slf.call_method1(
                 intern!(py, "_debug_timer"),
-                (method, when, callback, args, context),
+                ("call_at", when, callback, args, context),
             )?;
             let handle = AnyHandle::Foreign(timer.clone().unbind());
             this.timers.with(py, |timers| timers.push(when, handle));
