@@ -96,7 +96,7 @@ impl SignalMask {
 #[derive(Debug)]
 pub struct Child {
     pub pid: i32,
-    /// Readable when the child has ended. `None` on kernels before 5.2.
+    /// Readable when the child has ended. `None` where the kernel has no such thing.
     pub pidfd: Option<OwnedFd>,
 }
 
@@ -156,20 +156,21 @@ impl Command {
         let mut pidfd: c_int = -1;
         // A handler that ran in the child would run on the parent's memory.
         let mask = SignalMask::block_all();
+        let pidfd_place = &raw mut pidfd;
         // SAFETY: the child runs `run_child` on `stack`, whose top is aligned to a page, and the parent's
         // thread is suspended (CLONE_VFORK) until the child has executed or exited, so `plan`, `stack`
         // and `pidfd` outlive every use. `run_child` only makes system calls: it takes no lock that
         // another thread may hold and it never returns.
-        let pid = unsafe {
+        let clone = |flags| unsafe {
             let top = stack.base().add(STACK_BYTES).cast::<c_void>();
-            libc::clone(
-                run_child,
-                top,
-                libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD,
-                ptr::from_ref(&plan).cast_mut().cast::<c_void>(),
-                &raw mut pidfd,
-            )
+            let plan = ptr::from_ref(&plan).cast_mut().cast::<c_void>();
+            libc::clone(run_child, top, flags, plan, pidfd_place)
         };
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+        let mut pid = clone(flags | libc::CLONE_PIDFD);
+        if pid < 0 && Errno::last().0 == libc::EINVAL {
+            pid = clone(flags); // a sandbox's kernel that has no such flag
+        }
         let failed_to_clone = (pid < 0).then(|| SpawnError::last(Stage::SetUp));
         mask.set();
         if let Some(error) = failed_to_clone {

@@ -575,6 +575,46 @@ def test_children_of_a_loop_in_another_thread(run: Runner) -> None:
     assert answers == [b"in a thread"]
 
 
+def test_without_pidfds(run_ours: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a filter forbids them, a thread waits for the child."""
+
+    def forbidden(pid: int, flags: int = 0) -> int:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "pidfd_open", forbidden)
+
+    async def main() -> None:
+        children = [
+            # A preexec_fn takes CPython's way, which brings no pidfd either.
+            await asyncio.create_subprocess_shell(f"exit {n}", preexec_fn=lambda: None)
+            for n in range(5)
+        ]
+        assert [await child.wait() for child in children] == [0, 1, 2, 3, 4]
+        killed = await asyncio.create_subprocess_exec("/bin/sleep", "60", preexec_fn=lambda: None)
+        killed.kill()
+        assert await killed.wait() == -signal.SIGKILL
+
+    run_ours(main())
+
+
+def test_a_replaced_popen_is_used(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tools that put their own class there (tracers, mocks) see every child."""
+    seen: list[Any] = []
+
+    class Popen(subprocess.Popen):  # type: ignore[type-arg]
+        def __init__(self, args: Any, **options: Any) -> None:
+            seen.append(args)
+            super().__init__(args, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", Popen)
+
+    async def main() -> None:
+        assert await output("/bin/echo", "seen") == b"seen\n"
+
+    run(main())
+    assert seen == [("/bin/echo", "seen")]
+
+
 def test_no_signal_handler_is_taken(run_ours: Runner) -> None:
     before = signal.getsignal(signal.SIGCHLD)
 
