@@ -17,7 +17,9 @@
 //! | `tls` | TLS over any transport, through `ssl.SSLObject` |
 //! | `spawn` | a child process on its way |
 //! | `ops_socket` | the `sock_*` calls as operations |
-//! | `sockets` | whose turn it is on a socket of a `sock_*` call, what is held for it |
+//! | `sockets` | whose turn it is on a socket of a `sock_*` call |
+//! | `held` | results that came for a cancelled waiter |
+//! | `plain_socket` | what Python's socket objects are, read cheaply |
 //! | `quic_*`, `h3` | QUIC and HTTP/3 objects |
 //! | `file`, `file/` | file operations that a Python future waits for, and those that need not wait |
 //! | `devcert` | short-lived certificates for development |
@@ -46,11 +48,13 @@ mod extra_info;
 mod file;
 mod h3;
 mod handle;
+mod held;
 mod hosts;
 mod lend;
 mod loop_core;
 mod ops;
 mod ops_socket;
+mod plain_socket;
 mod quic;
 mod sockets;
 mod spawn;

@@ -20,9 +20,10 @@ use crate::cell::GilCell;
 use crate::errands::Errand;
 use crate::error;
 use crate::handle::{AnyHandle, Handle};
+use crate::held;
 use crate::hosts::{Hosts, ListenerHost};
 use crate::ops::Ops;
-use crate::sockets::{self, Sockets};
+use crate::sockets::Sockets;
 use crate::timers::Timers;
 use crate::transport::BaseTransport;
 use crate::watchers::descriptor_number;
@@ -491,7 +492,7 @@ impl LoopCore {
         let timers = self.timers.take(py);
         let hosts = self.hosts.take(py);
         let ops = self.ops.take(py);
-        sockets::close(self, py)?;
+        held::close(self, py)?;
         let engine = self.engine.with(py, Option::take);
         let waker = self.waker.with(py, Option::take);
         if let Some(mut engine) = engine {

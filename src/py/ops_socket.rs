@@ -14,16 +14,16 @@ use std::io;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyTuple, PyType};
-use pyo3::{ffi, intern};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyTuple};
 use uringcore_io::{Errno, Incoming, Outcome, SockAddr, net};
 
 use crate::loop_core::LoopCore;
 use crate::ops::{self, Plan, Subject};
-use crate::sockets::{self, Request, Way, fileno, launch};
-use crate::{address, buffer, error};
+use crate::plain_socket::{fileno, member, plain, socket_types};
+use crate::sockets::{Request, Way, launch};
+use crate::{address, buffer, error, held};
 
 static RECEIVE: Plan = Plan {
     convert: received,
@@ -67,7 +67,7 @@ fn receive(
         && !this
             .sockets
             .with(py, |sockets| sockets.is_busy(fd, Way::In))
-        && let Some(item) = sockets::take_held(r#loop, sock)
+        && let Some(item) = held::take_held(r#loop, sock)
     {
         return cut(r#loop, sock, item, size).map(Some);
     }
@@ -174,7 +174,7 @@ fn fill(
     let count = copied.unwrap_or(0);
     if count < bytes.len() {
         let rest = PyBytes::new(r#loop.py(), &bytes[count..]);
-        sockets::hold(r#loop, sock, rest.into_any().unbind(), true)?;
+        held::hold(r#loop, sock, rest.into_any().unbind(), true)?;
     }
     if copied.is_none() {
         return Err(PyValueError::new_err(
@@ -196,7 +196,7 @@ fn accept(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>) -> PyResult<Opt
     if !this
         .sockets
         .with(py, |sockets| sockets.is_busy(fd, Way::In))
-        && let Some(item) = sockets::take_held(r#loop, sock)
+        && let Some(item) = held::take_held(r#loop, sock)
     {
         return Ok(Some(item));
     }
@@ -314,7 +314,7 @@ fn connect(
         return Ok(None);
     };
     let this = r#loop.get();
-    let resumed = sockets::take_connected(this, py, sock);
+    let resumed = held::take_connected(this, py, sock);
     match net::connect(fd, &to) {
         Ok(()) => return Ok(Some(0i32.into_pyobject(py)?.into_any().unbind())),
         // A cancelled call's operation had seen the connection through.
@@ -346,28 +346,28 @@ fn abandon(
     }
     let result = future.call_method0(intern!(py, "result"))?;
     if result.is_instance_of::<PyBool>() {
-        return sockets::note_connected(r#loop, sock);
+        return held::note_connected(r#loop, sock);
     }
     if r#loop.get().check_closed(py).is_err()
         || !(result.is_instance_of::<PyBytes>() || result.is_instance_of::<PyTuple>())
     {
         return Ok(());
     }
-    sockets::hold(r#loop, sock, result.unbind(), true)
+    held::hold(r#loop, sock, result.unbind(), true)
 }
 
 /// Gives a result back that could not be delivered.
 #[pyfunction]
 #[pyo3(name = "_sock_hold")]
 fn hold(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>, result: Py<PyAny>) -> PyResult<()> {
-    sockets::hold(r#loop, sock, result, true)
+    held::hold(r#loop, sock, result, true)
 }
 
 /// All bytes that are held for a stream socket, for the transport that is made of it.
 #[pyfunction]
 #[pyo3(name = "_sock_take_held")]
 fn take_held(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>) -> Option<Py<PyAny>> {
-    sockets::take_held(r#loop, sock)
+    held::take_held(r#loop, sock)
 }
 
 // Outcomes -------------------------------------------------------------------------------------------
@@ -416,7 +416,7 @@ fn keep_connected(
     outcome: Outcome,
 ) -> PyResult<()> {
     match (outcome, subject) {
-        (Outcome::Done(Ok(_)), Some(socket)) => sockets::note_connected(slf, socket),
+        (Outcome::Done(Ok(_)), Some(socket)) => held::note_connected(slf, socket),
         _ => Ok(()),
     }
 }
@@ -432,7 +432,7 @@ fn keep(slf: &Bound<'_, LoopCore>, subject: Subject<'_, '_>, outcome: Outcome) -
     match subject {
         Some(socket) if worth && fileno(socket)? >= 0 => {
             let item = received(slf, subject, outcome)?;
-            sockets::hold(slf, socket, item, false)
+            held::hold(slf, socket, item, false)
         }
         _ => Ok(()),
     }
@@ -491,80 +491,8 @@ fn cut(
     }
     let (first, rest) = bytes.as_bytes().split_at(size);
     let (first, rest) = (PyBytes::new(py, first), PyBytes::new(py, rest));
-    sockets::hold(slf, socket, rest.into_any().unbind(), true)?;
+    held::hold(slf, socket, rest.into_any().unbind(), true)?;
     Ok(first.into_any().unbind())
-}
-
-// What is plain --------------------------------------------------------------------------------------
-
-/// The descriptor of a `socket.socket` of an ordinary family, and whether it is a stream. `None` for
-/// anything else.
-///
-/// Raises what asyncio does in debug mode for a blocking socket.
-fn plain(slf: &Bound<'_, LoopCore>, socket: &Bound<'_, PyAny>) -> PyResult<Option<(RawFd, bool)>> {
-    let py = slf.py();
-    let types = socket_types(py)?;
-    if !socket.get_type().is(&types.class) {
-        return Ok(None);
-    }
-    if slf.get().is_debug(py) {
-        let timeout = socket.call_method0(intern!(py, "gettimeout"))?;
-        if timeout.is_none() || timeout.extract::<f64>()? != 0.0 {
-            return Err(PyValueError::new_err("the socket must be non-blocking"));
-        }
-    }
-    let fd = fileno(socket)?;
-    let family = member(socket, "family")?;
-    if fd < 0 || ![libc::AF_INET, libc::AF_INET6, libc::AF_UNIX].contains(&family) {
-        return Ok(None);
-    }
-    Ok(Some((fd, member(socket, "type")? == libc::SOCK_STREAM)))
-}
-
-struct SocketTypes {
-    /// `socket.socket`.
-    class: Py<PyType>,
-    /// The descriptors of the C class behind it: its Python properties make enumerations, at ten
-    /// times the price.
-    family: Py<PyAny>,
-    kind: Py<PyAny>,
-    proto: Py<PyAny>,
-}
-
-fn socket_types(py: Python<'_>) -> PyResult<&SocketTypes> {
-    static TYPES: PyOnceLock<SocketTypes> = PyOnceLock::new();
-    TYPES.get_or_try_init(py, || {
-        let class = py.import("socket")?.getattr("socket")?;
-        let base = py.import("_socket")?.getattr("socket")?;
-        Ok(SocketTypes {
-            class: class.cast_into::<PyType>()?.unbind(),
-            family: base.getattr("family")?.unbind(),
-            kind: base.getattr("type")?.unbind(),
-            proto: base.getattr("proto")?.unbind(),
-        })
-    })
-}
-
-/// `family`, `type` or `proto` of a socket object as a plain number.
-fn member(socket: &Bound<'_, PyAny>, name: &str) -> PyResult<i32> {
-    let py = socket.py();
-    let types = socket_types(py)?;
-    let descriptor = match name {
-        "family" => &types.family,
-        "type" => &types.kind,
-        _ => &types.proto,
-    };
-    // SAFETY: the interpreter lock is held; a member descriptor of the socket class has `tp_descr_get`
-    // and answers a new reference, or NULL with an exception when the object is of another class.
-    let value = unsafe {
-        let class = ffi::Py_TYPE(descriptor.as_ptr());
-        let Some(get) = (*class).tp_descr_get else {
-            return socket.getattr(name)?.extract();
-        };
-        let value = get(descriptor.as_ptr(), socket.as_ptr(), std::ptr::null_mut());
-        Bound::from_owned_ptr_or_err(py, value)?
-    };
-    value.extract()
 }
 
 fn check_no_transport(this: &LoopCore, py: Python<'_>, fd: RawFd) -> PyResult<()> {

@@ -11,23 +11,25 @@
 //!   the next call. It is at most what one operation brings, for nothing is asked of the kernel while
 //!   something is held.
 //!
-//! The calls themselves are in `ops_socket`, futures and cancelling in `ops`.
+//! The calls themselves are in `ops_socket`, held results in `held`, futures and cancelling in `ops`.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::RawFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyCFunction, PyDict, PyTuple, PyWeakrefReference};
-use pyo3::{PyTraverseError, PyVisit, intern};
+use pyo3::types::PyBytes;
+use pyo3::{PyTraverseError, PyVisit};
 use uringcore_engine::Key;
 use uringcore_io::{Driver, OpId, Outcome, SendMsg, SockAddr, Token};
 
 use crate::error;
+use crate::held::{Held, take_held};
 use crate::hosts::{host_at, host_take};
 use crate::loop_core::LoopCore;
 use crate::ops;
+use crate::plain_socket::fileno;
 
 /// A direction of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,22 +114,19 @@ pub struct Flight {
     data: Option<Bytes>,
 }
 
-/// Results without a waiter.
-struct Held {
-    /// Removes the entry when the socket object dies.
-    _socket: Py<PyWeakrefReference>,
-    items: VecDeque<Py<PyAny>>,
-    /// A connect succeeded.
-    connected: bool,
-}
-
 #[derive(Default)]
 pub struct Sockets {
     descriptors: Vec<Descriptor>,
     flights: Vec<Option<(Key, Flight)>>,
     starting: VecDeque<(Key, RawFd, Request)>,
-    held: HashMap<usize, Held>,
+    pub held: HashMap<usize, Held>,
     turn: u64,
+    /// Entries of `flights`, or more: counted anew at each look.
+    flying: usize,
+    /// When sockets are looked at again, see `find_closed`.
+    next_look: Option<Instant>,
+    /// Callbacks ran since the last look.
+    look_is_due: bool,
 }
 
 impl Sockets {
@@ -181,6 +180,7 @@ impl Sockets {
     /// Takes an operation's entry when it has ended; the next of its lane is up.
     fn land(&mut self, key: Key, ops: &ops::Ops) -> Option<Flight> {
         let flight = host_take(&mut self.flights, key)?;
+        self.flying = self.flying.saturating_sub(1);
         self.advance(flight.fd, flight.way, key, ops);
         Some(flight)
     }
@@ -204,6 +204,33 @@ impl Sockets {
             }
             host_take(&mut self.flights, next);
         }
+    }
+
+    /// How long the loop may sleep before it looks for closed sockets.
+    pub fn idle_limit(&self) -> Option<Duration> {
+        let next = self.next_look.filter(|_| self.look_is_due)?;
+        Some(next.saturating_duration_since(Instant::now()))
+    }
+
+    /// The operations to look at now, if it is time.
+    fn to_look_at(&mut self) -> Vec<(Key, RawFd, Way)> {
+        if self.flying == 0 {
+            self.look_is_due = false;
+            return Vec::new();
+        }
+        let now = Instant::now();
+        let next = *self.next_look.get_or_insert(now + LOOK_INTERVAL);
+        self.look_is_due = now < next;
+        if self.look_is_due {
+            return Vec::new();
+        }
+        self.next_look = Some(now + LOOK_INTERVAL);
+        let flights = self.flights.iter().flatten();
+        let found: Vec<_> = flights
+            .map(|(key, flight)| (*key, flight.fd, flight.way))
+            .collect();
+        self.flying = found.len();
+        found
     }
 
     pub fn has_held(&self, socket: &Bound<'_, PyAny>) -> bool {
@@ -248,6 +275,7 @@ pub fn launch(
     };
     this.sockets.with(py, |sockets| {
         host_at(&mut sockets.flights, key, flight);
+        sockets.flying += 1;
         let lane = &mut sockets.descriptor(fd).lanes[way as usize];
         if lane.current.is_some() {
             return lane.waiting.push_back((key, request));
@@ -264,6 +292,7 @@ pub fn start_requests(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
     this.sockets.with(py, |sockets| sockets.turn += 1);
+    find_closed(this, py)?;
     while let Some((key, fd, request)) = this
         .sockets
         .with(py, |sockets| sockets.starting.pop_front())
@@ -288,6 +317,22 @@ pub fn start_requests(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
             this.with_engine(py, |engine| {
                 engine.start_op(key, |driver, token| request.queue(driver, fd, token))
             })?;
+        }
+    }
+    Ok(())
+}
+
+/// A socket that is closed while an operation of it is in the ring stays open in the kernel, and its
+/// peer sees no end. Nothing tells of a `close()`, so the loop looks from time to time, and once more
+/// before it sleeps for long. The operation is cancelled then; its future is left pending, as asyncio
+/// leaves it.
+fn find_closed(this: &LoopCore, py: Python<'_>) -> PyResult<()> {
+    for (key, fd, way) in this.sockets.with(py, Sockets::to_look_at) {
+        let socket = this.ops.with(py, |ops| ops.subject(py, key));
+        if let Some(socket) = socket
+            && fileno(socket.bind(py))? != fd
+        {
+            forget(this, py, fd, way, key)?;
         }
     }
     Ok(())
@@ -338,6 +383,7 @@ pub fn go_on(
             data: Some(rest.clone()),
         };
         host_at(&mut sockets.flights, key, again);
+        sockets.flying += 1;
         let lane = &mut sockets.descriptor(fd).lanes[way as usize];
         if let Some(next) = lane.current.replace(key) {
             // It was about to start; it has to wait again.
@@ -463,150 +509,9 @@ pub fn hand_over(
         .with_engine(py, |engine| engine.hold_back(stream, &data))
 }
 
-// Held results ---------------------------------------------------------------------------------------
-
-/// Keeps a result for the next call on `socket`.
-pub fn hold(
-    slf: &Bound<'_, LoopCore>,
-    socket: &Bound<'_, PyAny>,
-    item: Py<PyAny>,
-    first: bool,
-) -> PyResult<()> {
-    with_held(slf, socket, |held| {
-        if first {
-            held.items.push_front(item);
-        } else {
-            held.items.push_back(item);
-        }
-    })
-}
-
-/// A connect succeeded whose waiter was cancelled.
-pub fn note_connected(slf: &Bound<'_, LoopCore>, socket: &Bound<'_, PyAny>) -> PyResult<()> {
-    with_held(slf, socket, |held| held.connected = true)
-}
-
-/// Whether that was noted; it is forgotten now.
-pub fn take_connected(this: &LoopCore, py: Python<'_>, socket: &Bound<'_, PyAny>) -> bool {
-    let (connected, emptied) = this.sockets.with(py, |sockets| {
-        let address = socket.as_ptr() as usize;
-        let Some(held) = sockets.held.get_mut(&address) else {
-            return (false, None);
-        };
-        let connected = std::mem::take(&mut held.connected);
-        let emptied = held.items.is_empty();
-        let emptied = emptied.then(|| sockets.held.remove(&address)).flatten();
-        (connected, emptied)
-    });
-    drop(emptied);
-    connected
-}
-
-fn with_held(
-    slf: &Bound<'_, LoopCore>,
-    socket: &Bound<'_, PyAny>,
-    work: impl FnOnce(&mut Held),
-) -> PyResult<()> {
-    let py = slf.py();
-    let this = slf.get();
-    let address = socket.as_ptr() as usize;
-    let known = this
-        .sockets
-        .with(py, |sockets| sockets.held.contains_key(&address));
-    let fresh = if known {
-        None
-    } else {
-        Some(weak_key(slf, socket, address)?)
-    };
-    this.sockets.with(py, |sockets| {
-        if let Some(weak) = fresh {
-            let held = Held {
-                _socket: weak,
-                items: VecDeque::new(),
-                connected: false,
-            };
-            sockets.held.insert(address, held);
-        }
-        if let Some(held) = sockets.held.get_mut(&address) {
-            work(held);
-        }
-    });
-    Ok(())
-}
-
-/// The oldest result held for `socket`.
-pub fn take_held(slf: &Bound<'_, LoopCore>, socket: &Bound<'_, PyAny>) -> Option<Py<PyAny>> {
-    let py = slf.py();
-    let address = socket.as_ptr() as usize;
-    let (item, emptied) = slf.get().sockets.with(py, |sockets| {
-        if sockets.held.is_empty() {
-            return (None, None);
-        }
-        let Some(held) = sockets.held.get_mut(&address) else {
-            return (None, None);
-        };
-        let item = held.items.pop_front();
-        let emptied = held.items.is_empty() && !held.connected;
-        let emptied = emptied.then(|| sockets.held.remove(&address)).flatten();
-        (item, emptied)
-    });
-    drop(emptied);
-    item
-}
-
-/// A weak reference that lets go of what is held when the socket object dies.
-fn weak_key(
-    slf: &Bound<'_, LoopCore>,
-    socket: &Bound<'_, PyAny>,
-    address: usize,
-) -> PyResult<Py<PyWeakrefReference>> {
-    let py = slf.py();
-    let owner = PyWeakrefReference::new(slf)?.unbind();
-    let forget = move |args: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| -> PyResult<()> {
-        let py = args.py();
-        let Some(owner) = owner.bind(py).upgrade_as::<LoopCore>()? else {
-            return Ok(());
-        };
-        let held = owner
-            .get()
-            .sockets
-            .with(py, |sockets| sockets.held.remove(&address));
-        held.map_or(Ok(()), |held| release(py, held))
-    };
-    let callback = PyCFunction::new_closure(py, None, None, forget)?;
-    Ok(PyWeakrefReference::new_with(socket, callback)?.unbind())
-}
-
-/// Lets go of held results: accepted connections are closed.
-fn release(py: Python<'_>, held: Held) -> PyResult<()> {
-    for item in held.items {
-        if let Ok(pair) = item.bind(py).cast::<PyTuple>()
-            && let Ok(first) = pair.get_item(0)
-            && first.hasattr(intern!(py, "close"))?
-        {
-            first.call_method0(intern!(py, "close"))?;
-        }
-    }
-    Ok(())
-}
-
-/// At the end of the loop.
-pub fn close(this: &LoopCore, py: Python<'_>) -> PyResult<()> {
-    let sockets = this.sockets.take(py);
-    sockets
-        .held
-        .into_values()
-        .try_for_each(|held| release(py, held))
-}
-
-/// The descriptor of a socket object, -1 when it is closed.
-pub fn fileno(socket: &Bound<'_, PyAny>) -> PyResult<RawFd> {
-    socket
-        .call_method0(intern!(socket.py(), "fileno"))?
-        .extract()
-}
-
 /// A task that is answered without waiting this often in a turn waits once, so that the others run.
 const ANSWERS_PER_TURN: u32 = 16;
 /// The longest pause between vain tries, in operations.
 const BACKOFF_MAX: u8 = 31;
+/// How long a closed socket may stay open in the kernel.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
