@@ -213,7 +213,7 @@ impl Sockets {
     }
 
     /// The operations to look at now, if it is time.
-    fn to_look_at(&mut self) -> Vec<(Key, RawFd, Way)> {
+    fn take_due_looks(&mut self) -> Vec<(Key, RawFd, Way)> {
         if self.flying == 0 {
             self.look_is_due = false;
             return Vec::new();
@@ -327,7 +327,7 @@ pub fn start_requests(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
 /// before it sleeps for long. The operation is cancelled then; its future is left pending, as asyncio
 /// leaves it.
 fn find_closed(this: &LoopCore, py: Python<'_>) -> PyResult<()> {
-    for (key, fd, way) in this.sockets.with(py, Sockets::to_look_at) {
+    for (key, fd, way) in this.sockets.with(py, Sockets::take_due_looks) {
         let socket = this.ops.with(py, |ops| ops.subject(py, key));
         if let Some(socket) = socket
             && fileno(socket.bind(py))? != fd

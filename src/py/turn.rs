@@ -113,10 +113,8 @@ fn idle_time(this: &LoopCore, py: Python<'_>, engine: &Engine) -> Option<Duratio
     let endpoint = engine
         .next_deadline()
         .map(|deadline| deadline.saturating_duration_since(Instant::now()));
-    match (timer, endpoint) {
-        (Some(timer), Some(endpoint)) => Some(timer.min(endpoint)),
-        (timer, endpoint) => timer.or(endpoint),
-    }
+    let look = this.sockets.with(py, |sockets| sockets.idle_limit());
+    [timer, endpoint, look].into_iter().flatten().min()
 }
 
 fn take_due_timers(this: &LoopCore, py: Python<'_>) {

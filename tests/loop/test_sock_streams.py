@@ -359,3 +359,35 @@ def test_a_number_given_away_within_a_turn_is_not_read(run_ours: Runner) -> None
                 each.close()
 
     run_ours(main())
+
+
+def test_the_peer_of_a_socket_closed_under_a_receive_reads_the_end(run: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        one, other = socket.socketpair()
+        with one, other:
+            one.setblocking(False)
+            other.settimeout(10)
+            task = await started(loop.sock_recv(one, 100))
+            one.close()
+            assert await loop.run_in_executor(None, other.recv, 100) == b""
+            assert not task.done()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    run(main())
+
+
+def test_a_loop_with_waiting_receives_sleeps(run_ours: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        with pair() as (one, _):
+            task = await started(loop.sock_recv(one, 100))
+            await asyncio.sleep(0.3)
+            before = loop.stats()["turns"]  # type: ignore[attr-defined]
+            await asyncio.sleep(0.5)
+            assert loop.stats()["turns"] - before <= 4  # type: ignore[attr-defined]
+            task.cancel()
+
+    run_ours(main())
