@@ -4,11 +4,11 @@ mod common;
 
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::{BACKENDS, bytes, engine, open, tcp_pair, turn, turn_until};
-use uringcore_engine::{CloseOutcome, Event, WriteOutcome};
+use uringcore_engine::{CloseOutcome, Engine, Event, WriteOutcome};
 use uringcore_io::net;
 
 #[test]
@@ -332,5 +332,63 @@ fn an_error_while_paused_waits_behind_what_came_before_it() {
         }
         let reset = libc::ECONNRESET.to_string();
         assert_eq!(told, ["farewell", " again", &reset], "{}", backend.as_str());
+    }
+}
+
+/// The events of one turn are A1 A2 B A3. A pauses at A1, and B's callback resumes it: A2, which was
+/// held by then, still comes before A3.
+#[test]
+fn resuming_in_the_middle_of_a_turn_keeps_the_order() {
+    for backend in BACKENDS {
+        for with_eof in [false, true] {
+            let mut engine = engine(backend);
+            let (a_fd, mut a_peer) = tcp_pair();
+            let (b_fd, mut b_peer) = tcp_pair();
+            let (a, b) = (open(&mut engine, &a_fd), open(&mut engine, &b_fd));
+            turn(&mut engine, Duration::ZERO, |_, _| {
+                panic!("nothing was sent")
+            });
+            // Entered without being processed, so that each piece is a completion of its own.
+            let take = |engine: &mut Engine| {
+                std::thread::sleep(Duration::from_millis(5));
+                engine.enter(Some(Duration::ZERO)).expect("enter");
+            };
+            a_peer.write_all(b"1").expect("write");
+            take(&mut engine);
+            a_peer.write_all(b"2").expect("write");
+            take(&mut engine);
+            b_peer.write_all(b"x").expect("write");
+            take(&mut engine);
+            if with_eof {
+                a_peer
+                    .shutdown(std::net::Shutdown::Write)
+                    .expect("shutdown");
+            } else {
+                a_peer.write_all(b"3").expect("write");
+            }
+            take(&mut engine);
+            let mut heard = Vec::new();
+            let end = Instant::now() + Duration::from_secs(10);
+            while heard.len() < 3 {
+                assert!(Instant::now() < end, "{}: {heard:?}", backend.as_str());
+                turn(
+                    &mut engine,
+                    Duration::from_millis(20),
+                    |engine, event| match event {
+                        Event::StreamData { stream, data } if stream == a => {
+                            heard.extend_from_slice(&bytes(&data));
+                            if heard.len() == 1 {
+                                engine.pause_reading(a);
+                            }
+                        }
+                        Event::StreamEof { stream } if stream == a => heard.push(b'E'),
+                        Event::StreamData { stream, .. } if stream == b => engine.resume_reading(a),
+                        _ => {}
+                    },
+                );
+            }
+            let expected = if with_eof { b"12E" } else { b"123" };
+            assert_eq!(heard, expected, "{}", backend.as_str());
+        }
     }
 }
