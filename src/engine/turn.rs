@@ -41,6 +41,8 @@ pub struct Engine {
     batch: VecDeque<Completion>,
     pub(crate) events: VecDeque<Event>,
     turns: u64,
+    /// System calls of streams that did not go through the driver.
+    direct_sends: u64,
 }
 
 /// Counters and gauges for `loop.stats()`.
@@ -48,6 +50,8 @@ pub struct Engine {
 pub struct EngineStats {
     pub driver: DriverStats,
     pub turns: u64,
+    /// System calls besides the driver's.
+    pub direct_sends: u64,
     pub streams: usize,
     pub listeners: usize,
     pub datagrams: usize,
@@ -79,6 +83,7 @@ impl Engine {
             batch: VecDeque::new(),
             events: VecDeque::new(),
             turns: 0,
+            direct_sends: 0,
         })
     }
 
@@ -114,6 +119,7 @@ impl Engine {
         EngineStats {
             driver: self.driver.stats(),
             turns: self.turns,
+            direct_sends: self.direct_sends,
             streams: self.streams.len(),
             listeners: self.listeners.len(),
             datagrams: self.datagrams.len(),
@@ -141,8 +147,14 @@ impl Engine {
 
     /// Turns what was commanded since the last flush into queued operations. No system call.
     pub fn flush(&mut self, now: Instant) {
-        for key in std::mem::take(&mut self.dirty_streams) {
+        let dirty_streams = std::mem::take(&mut self.dirty_streams);
+        let alone = dirty_streams.len() == 1;
+        for key in dirty_streams {
             if let Some(stream) = self.streams.get_mut(key) {
+                if alone {
+                    stream.send_alone();
+                }
+                self.direct_sends += stream.take_direct_sends();
                 stream.flush(&mut self.driver, &mut self.events);
             }
         }

@@ -14,7 +14,7 @@ pub fn of_loop<'py>(py: Python<'py>, this: &LoopCore) -> PyResult<Bound<'py, PyD
     for (name, value) in [
         ("turns", stats.turns),
         ("enters", driver.enters),
-        ("syscalls", driver.syscalls),
+        ("syscalls", driver.syscalls + stats.direct_sends),
         ("submissions", driver.submissions),
         ("completions", driver.completions),
         ("wakes", driver.wakes),
