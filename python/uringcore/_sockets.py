@@ -15,8 +15,10 @@ that the errors are asyncio's).
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
-from asyncio import base_events
+from asyncio import base_events, exceptions
 from typing import TYPE_CHECKING, Any, cast
 
 from . import _uringcore
@@ -38,6 +40,8 @@ _receive = _uringcore._sock_receive
 _receive_into = _uringcore._sock_receive_into
 _send_all = _uringcore._sock_send_all
 
+# A fast peer must not keep the other tasks from running.
+_SENDFILES_AT_ONCE = 16
 _INET = (socket.AF_INET, socket.AF_INET6)
 
 
@@ -201,6 +205,69 @@ class SocketCalls(_Base):
             return await super().sock_accept(sock)
         try:
             return cast("tuple[socket.socket, Any]", await result)
+        except BaseException:
+            _abandon(self, sock, result)
+            raise
+
+    # sendfile -------------------------------------------------------------------------------------
+
+    async def _sock_sendfile_native(
+        self, sock: socket.socket, file: Any, offset: int, count: int | None
+    ) -> int:
+        # asyncio's rules, in one place: the file stands behind what was sent however this ends, also
+        # when it is cancelled. The wait for room is an operation of the ring.
+        try:
+            fileno = file.fileno()
+            size = os.fstat(fileno).st_size
+        except (AttributeError, OSError) as exc:  # io.UnsupportedOperation is an OSError
+            raise exceptions.SendfileNotAvailableError("not a regular file") from exc
+        if not (count or size):
+            return 0  # empty file
+        total = 0
+        answered = 0
+        try:
+            while count is None or total < count:
+                wanted = size if count is None else count - total
+                try:
+                    sent = os.sendfile(sock.fileno(), fileno, offset, wanted or size)
+                except (BlockingIOError, InterruptedError):
+                    await self._wait_writable(sock)
+                    answered = 0
+                    continue
+                except OSError as exc:
+                    if exc.errno == errno.ENOTCONN and type(exc) is not ConnectionError:
+                        raise ConnectionError("socket is not connected", errno.ENOTCONN) from exc
+                    if total == 0:
+                        raise exceptions.SendfileNotAvailableError(
+                            "os.sendfile call failed"
+                        ) from exc
+                    raise
+                if sent == 0:
+                    break
+                offset += sent
+                total += sent
+                answered += 1
+                if answered == _SENDFILES_AT_ONCE:
+                    answered = 0
+                    await asyncio.sleep(0)
+        finally:
+            if total:
+                os.lseek(fileno, offset, os.SEEK_SET)
+        return total
+
+    async def _wait_writable(self, sock: Any) -> None:
+        result = _uringcore._sock_writable(self, sock)
+        if result is None:
+            ready = self.create_future()
+            fd = sock.fileno()
+            self.add_writer(fd, _wake, ready)
+            try:
+                await ready
+            finally:
+                self.remove_writer(fd)
+            return
+        try:
+            await result
         except BaseException:
             _abandon(self, sock, result)
             raise

@@ -328,6 +328,18 @@ fn connect(
     launch(r#loop, &CONNECT, sock, fd, Request::Connect(to)).map(Some)
 }
 
+/// A future of room for more in the socket, also under a transport that is sending a file.
+#[pyfunction]
+#[pyo3(name = "_sock_writable")]
+fn writable(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
+    let py = r#loop.py();
+    let Some((fd, _)) = plain(r#loop, sock)? else {
+        return Ok(None);
+    };
+    check_no_transport(r#loop.get(), py, fd)?;
+    launch(r#loop, &SEND, sock, fd, Request::Writable).map(Some)
+}
+
 /// The waiter of `future` is gone: its operation is asked to end. A result that it has already is
 /// held for the next call on `sock`.
 #[pyfunction]
@@ -534,6 +546,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(connect, m)?)?;
     m.add_function(wrap_pyfunction!(abandon, m)?)?;
     m.add_function(wrap_pyfunction!(hold, m)?)?;
+    m.add_function(wrap_pyfunction!(writable, m)?)?;
     m.add_function(wrap_pyfunction!(take_held, m)?)
 }
 

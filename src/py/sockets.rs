@@ -22,7 +22,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_engine::Key;
-use uringcore_io::{Driver, OpId, Outcome, SendMsg, SockAddr, Token};
+use uringcore_io::{Driver, Interest, OpId, Outcome, SendMsg, SockAddr, Token};
 
 use crate::error;
 use crate::held::{Held, take_held};
@@ -46,13 +46,15 @@ pub enum Request {
     Send(Bytes),
     SendTo(Bytes, Option<SockAddr>),
     Connect(SockAddr),
+    /// Room for more; nothing is sent.
+    Writable,
 }
 
 impl Request {
     pub fn way(&self) -> Way {
         match self {
             Self::Recv(_) | Self::RecvFrom(_) | Self::Accept => Way::In,
-            Self::Send(_) | Self::SendTo(..) | Self::Connect(_) => Way::Out,
+            Self::Send(_) | Self::SendTo(..) | Self::Connect(_) | Self::Writable => Way::Out,
         }
     }
 
@@ -73,6 +75,7 @@ impl Request {
                 driver.send_msg(fd, message, token)
             }
             Self::Connect(address) => driver.connect(fd, address, token),
+            Self::Writable => driver.poll(fd, Interest::Write, token),
         }
     }
 }
