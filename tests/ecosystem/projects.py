@@ -140,6 +140,7 @@ PROJECTS: tuple[Project, ...] = (
             "pytest-xdist",
             "trustme",
             "wsproto",
+            "zttp==0.0.35",
         ),
         arguments=("tests", "--ignore=tests/benchmarks"),
     ),
