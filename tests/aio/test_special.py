@@ -49,6 +49,39 @@ async def _open(path: Any, mode: str, *arguments: Any) -> Any:
     return await aio.open(path, mode, *arguments)
 
 
+def test_many_who_wait_for_the_other_end_hold_up_nobody(run_ours: Runner, tmp_path: Path) -> None:
+    count = 60 if run_ours.name == "uring" else 3  # a thread for each is what there is without
+    paths = [tmp_path / str(index) for index in range(count)]
+    for path in paths:
+        os.mkfifo(path)
+
+    async def main() -> None:
+        for mode in ("rb", "wb"):
+            waiting = [asyncio.ensure_future(_open(path, mode)) for path in paths]
+            await asyncio.sleep(0.1)
+            assert not any(task.done() for task in waiting)
+            async with aio.open(tmp_path / "file", "w") as file:
+                await file.write("written meanwhile")
+            assert await aio.ospath.getsize(tmp_path / "file") == 17
+            # Each hears of its other end, whether that says something or not.
+            for number, (path, task) in enumerate(zip(paths, waiting, strict=True)):
+                other = os.open(path, os.O_WRONLY if mode == "rb" else os.O_RDONLY | os.O_NONBLOCK)
+                if mode == "rb" and number % 2:
+                    os.write(other, b"said")
+                    os.close(other)
+                file = await soon(task)
+                if mode == "rb" and not number % 2:
+                    os.write(other, b"said")
+                    os.close(other)
+                if mode == "rb":
+                    assert await file.read() == b"said"  # type: ignore[attr-defined]
+                await file.close()  # type: ignore[attr-defined]
+                if mode == "wb":
+                    os.close(other)
+
+    run_ours(main(), timeout=60)
+
+
 def test_waiting_for_a_fifo_survives_a_stopped_loop(run_ours: Runner, tmp_path: Path) -> None:
     path = tmp_path / "fifo"
     os.mkfifo(path)

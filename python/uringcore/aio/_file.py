@@ -42,6 +42,8 @@ class Source(NamedTuple):
     """As ``io.FileIO.mode``: ``"rb"``, ``"rb+"``, ``"wb"``, ``"ab"``, ..."""
     closefd: bool
     st_mode: int
+    taken: bytes = b""
+    """Bytes that come before those of the descriptor."""
 
 
 class AsyncFile(Turns):
@@ -89,7 +91,7 @@ class AsyncFile(Turns):
         self._watched = -1
         # Whether reads that need not wait are worth trying.
         self._direct = self._readable
-        self._taken = b""
+        self._taken = source.taken
         self._at = 0
         # Positional operations under way, and who waits for there to be none.
         self._positional = 0

@@ -30,6 +30,10 @@ _AT_EMPTY_PATH = 0x1000
 # Copying more than this is left to another thread: it would hold the loop up for a tenth of a
 # millisecond.
 DIRECT_MAX_BYTES = 256 * 1024
+# The kernel has four threads and more for what waits in opening a file; all other file operations
+# need some of them as well.
+_BLOCKING_OPENS_MAX = 2
+_RETRY_SECONDS = 0.02
 
 
 class Opened(NamedTuple):
@@ -40,6 +44,8 @@ class Opened(NamedTuple):
     """``st_mode``."""
     block_size: int
     """Bytes."""
+    taken: bytes = b""
+    """Bytes that were read from it already."""
 
 
 class Files:
@@ -109,50 +115,103 @@ class RingFiles(Files):
     moves_position = False
     waits_in_threads = False
     loop: UringEventLoop
+    # Opens that wait in a kernel thread for the other end of a FIFO.
+    _blocking = 0
 
     async def open(self, path: str | bytes, flags: int, mode: int) -> Opened:
         """As :meth:`Files.open`."""
         try:
             opened = await self._open(path, flags, mode, wait=False)
         except OSError as error:
+            if error.errno == errno.EAGAIN and not flags & os.O_NONBLOCK:
+                # Somebody has a lease on it and is asked to give it up.
+                return await self._open(path, flags, mode, wait=True)
             # A FIFO that nobody reads. Unless asked to wait the ring opens without blocking.
             if error.errno != errno.ENXIO or flags & os.O_NONBLOCK:
                 raise
-            return await self._open(path, flags, mode, wait=True)
+            return await self._wait_for_reader(path, flags, mode)
         if not stat.S_ISFIFO(opened.mode) or flags & (os.O_ACCMODE | os.O_NONBLOCK):
             return opened
         try:
-            await self._wait_for_writer(opened.fd, path, flags)
+            return opened._replace(taken=await self._wait_for_writer(opened.fd, path, flags))
         except BaseException:
             os.close(opened.fd)
             raise
-        return opened
 
-    async def _wait_for_writer(self, fd: int, path: str | bytes, flags: int) -> None:
+    async def _wait_for_reader(self, path: str | bytes, flags: int, mode: int) -> Opened:
+        """A FIFO is to be written, and nobody has it open for reading yet."""
+        if self._blocking < _BLOCKING_OPENS_MAX:
+            self._blocking += 1
+            return await self._open_blocking(path, flags, mode)
+        while True:
+            await asyncio.sleep(_RETRY_SECONDS)
+            try:
+                return await self._open(path, flags, mode, wait=False)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+
+    async def _wait_for_writer(self, fd: int, path: str | bytes, flags: int) -> bytes:
         """A FIFO was opened for reading at once; the caller expects to wait for a writer.
 
         A second, blocking open tells when one comes. One that came before it began may be gone
-        already, which the first descriptor shows: by bytes, or by the end of the file.
+        already, which the first descriptor shows: by bytes, or by the end of the file. Returns what
+        was read in the course of looking.
         """
         seen = self.loop.create_future()
         self.loop.add_reader(fd, _set_seen, seen)
-        blocking = self.loop.create_task(self._open(path, flags, 0, wait=True))
+        blocking = None
+        if self._blocking < _BLOCKING_OPENS_MAX:
+            self._blocking += 1
+            blocking = self.loop.create_task(self._open_blocking(path, flags, 0))
         try:
+            if blocking is None:
+                return await self._look_for_writer(fd, seen)
             await asyncio.wait({seen, blocking}, return_when=asyncio.FIRST_COMPLETED)
             if blocking.done() and blocking.exception() is not None:
                 # The name is gone; those who have opened it are not.
-                await seen
+                return await self._look_for_writer(fd, seen)
         finally:
             self.loop.remove_reader(fd)
-            if not blocking.done():
-                blocking.cancel()
-            elif not blocking.cancelled() and blocking.exception() is None:
-                os.close(blocking.result().fd)
+            if blocking is not None:
+                if not blocking.done():
+                    blocking.cancel()
+                elif not blocking.cancelled() and blocking.exception() is None:
+                    os.close(blocking.result().fd)
+        return b""
+
+    async def _look_for_writer(self, fd: int, seen: asyncio.Future[None]) -> bytes:
+        os.set_blocking(fd, False)
+        try:
+            while True:
+                await asyncio.wait({seen}, timeout=_RETRY_SECONDS)
+                if seen.done():
+                    return b""
+                if got := os.read(fd, 1):
+                    return got
+        except BlockingIOError:
+            # Nothing to read and not the end of the file: somebody is there who has not written.
+            return b""
+        finally:
+            os.set_blocking(fd, True)
+
+    async def _open_blocking(self, path: str | bytes, flags: int, mode: int) -> Opened:
+        try:
+            return await self._open(path, flags, mode, wait=True)
+        finally:
+            self._blocking -= 1
 
     async def _open(self, path: str | bytes, flags: int, mode: int, wait: bool) -> Opened:
+        # What may create a file is opened by a kernel thread from the start, which would wait there
+        # for the other end of a FIFO. For everything else opening without blocking is the same.
+        nonblocking = not wait and bool(flags & os.O_CREAT) and not flags & os.O_NONBLOCK
+        asked = flags | os.O_NONBLOCK if nonblocking else flags
         name = os.fsencode(path)
-        operation = _uringcore.file_open(self.loop, name, AT_FDCWD, flags, mode, wait, (path,))
-        return _opened(await finish(operation, os.close))
+        operation = _uringcore.file_open(self.loop, name, AT_FDCWD, asked, mode, wait, (path,))
+        fd = await finish(operation, os.close)
+        if nonblocking:
+            os.set_blocking(fd, True)
+        return _opened(fd)
 
     def close(self, fd: int) -> Operation[Any]:
         """As :meth:`Files.close`."""

@@ -218,7 +218,7 @@ def _source(files: Files, opened: Opened, name: Any, mode: Mode, closefd: bool) 
         if closefd and not isinstance(name, int):
             os.close(fd)
         raise
-    return Source(files, fd, name, mode.raw, closefd, opened.mode)
+    return Source(files, fd, name, mode.raw, closefd, opened.mode, opened.taken)
 
 
 def stack(
