@@ -165,10 +165,10 @@ pub fn rest_of(data: &Bound<'_, PyAny>, start: usize) -> PyResult<Bytes> {
 
 /// A contiguous view of a Python buffer as bytes, whatever its item format: PyO3's `PyBuffer` insists
 /// on a format.
-struct View<'py>(ffi::Py_buffer, Python<'py>);
+pub struct View<'py>(ffi::Py_buffer, Python<'py>);
 
 impl<'py> View<'py> {
-    fn get(object: &Bound<'py, PyAny>, flags: std::ffi::c_int) -> PyResult<Self> {
+    pub fn get(object: &Bound<'py, PyAny>, flags: std::ffi::c_int) -> PyResult<Self> {
         let mut view = Self(ffi::Py_buffer::new(), object.py());
         // SAFETY: the interpreter lock is held and the structure is ours. The exporter keeps no
         // pointer to it (`memoryview` and friends hold what they need in `internal` or by reference).
@@ -179,12 +179,12 @@ impl<'py> View<'py> {
         Ok(view)
     }
 
-    fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         usize::try_from(self.0.len).unwrap_or(0)
     }
 
     /// Never null, so that a slice of no bytes can be made of it.
-    fn data(&self) -> *mut u8 {
+    pub fn data(&self) -> *mut u8 {
         let data = self.0.buf.cast::<u8>();
         if data.is_null() {
             std::ptr::NonNull::dangling().as_ptr()

@@ -4,10 +4,12 @@
 
 use std::ffi::{c_char, c_int};
 
-use pyo3::exceptions::PyBufferError;
+use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use pyo3::{ffi, intern};
+
+use crate::buffer::View;
 
 /// Shows `data` to `call` as a read-only memoryview.
 ///
@@ -119,6 +121,46 @@ impl FreshBytes {
             }
             Ok(Bound::from_owned_ptr(py, object).cast_into_unchecked::<PyBytes>())
         }
+    }
+}
+
+/// A writable, contiguous Python buffer of any item format, held while parts of it are lent.
+pub struct Target<'py>(View<'py>);
+
+impl<'py> Target<'py> {
+    pub fn get(object: &Bound<'py, PyAny>) -> PyResult<Self> {
+        match View::get(object, ffi::PyBUF_WRITABLE) {
+            Ok(view) => Ok(Self(view)),
+            Err(error) if error.is_instance_of::<PyBufferError>(object.py()) => Err(
+                PyTypeError::new_err("get_buffer() must return a writable, contiguous buffer"),
+            ),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Lets `call` fill what comes after the first `from` bytes. The rules are those of [`lend`].
+    pub fn fill<R>(
+        &self,
+        py: Python<'_>,
+        from: usize,
+        call: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<R>,
+    ) -> PyResult<R> {
+        assert!(from < self.len(), "no space in the buffer");
+        // SAFETY: the buffer is held, writable and contiguous, and `from` is within it; `take_back`
+        // makes sure that the view does not outlive this call.
+        let view = unsafe {
+            let start = self.0.data().cast::<c_char>().add(from);
+            let space = (self.len() - from).cast_signed();
+            let made = ffi::PyMemoryView_FromMemory(start, space, ffi::PyBUF_WRITE);
+            Bound::from_owned_ptr_or_err(py, made)?
+        };
+        let result = call(&view);
+        take_back(&view)?;
+        result
     }
 }
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
+import ctypes
 import gc
 import shutil
 import ssl
@@ -223,7 +225,8 @@ def test_paused_reading_delivers_nothing_and_loses_nothing(
         await asyncio.sleep(0.05)
         assert served.data == b""
         # Neither did what arrived pile up: the transport beneath stopped reading.
-        assert served.transport.get_read_buffer_size() < MIB
+        if hasattr(served.transport, "get_read_buffer_size"):  # not in CPython 3.10's own
+            assert served.transport.get_read_buffer_size() < MIB
         served.transport.resume_reading()
         served.transport.resume_reading()
         await served.until(lambda: len(served.data) >= len(data))
@@ -316,6 +319,34 @@ def test_a_buffered_protocol_over_tls(
         await end(client, server)
         await served.recorder.until_call("lost")
         assert served.recorder.calls[-2:] == ["eof", "lost"]
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "buffer", [(ctypes.c_char * 1000)(), array.array("I", bytes(4000)), memoryview(bytearray(999))]
+)
+def test_buffers_of_any_format(
+    run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext, buffer: Any
+) -> None:
+    modern(run)
+    if run.name == "stock" and not isinstance(buffer, memoryview):
+        pytest.skip("asyncio's sslproto slices the object itself, which copies it or counts items")
+    data = pattern(100_000)
+
+    class Foreign(Buffered):
+        def get_buffer(self, sizehint: int) -> Any:
+            return buffer
+
+        def buffer_updated(self, nbytes: int) -> None:
+            self.recorder.data_received(memoryview(buffer).tobytes()[:nbytes])
+
+    async def main() -> None:
+        client, served, server = await tls_pair(server_tls, client_tls, Foreign)
+        client.transport.write(data)
+        await served.recorder.until(lambda: len(served.recorder.data) >= len(data))
+        assert served.recorder.data == data
+        await end(client, server)
 
     run(main())
 
@@ -450,6 +481,8 @@ def test_get_buffer_that_returns_no_buffer(
 def test_a_keyboard_interrupt_leaves_the_loop(
     run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
 ) -> None:
+    modern(run)
+
     class Interrupting(Recorder):
         def data_received(self, data: bytes) -> None:
             raise KeyboardInterrupt

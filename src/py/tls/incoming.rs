@@ -1,15 +1,14 @@
 //! The peer's records to the application, and reading paused and resumed on both sides.
 
-use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyMemoryView};
+use pyo3::types::PyBytes;
 
 use super::protocol::{Phase, TlsProtocol, Told};
 use super::ssl_object::Step;
 use crate::error;
-use crate::lend::FreshBytes;
+use crate::lend::{FreshBytes, Target};
 
 /// How a round of reading ended.
 enum End {
@@ -249,15 +248,8 @@ impl TlsProtocol {
     /// Decrypts into the application's buffer until it is full or nothing is left.
     fn fill_buffer(&self, target: &Bound<'_, PyAny>, end: &mut Option<End>) -> PyResult<usize> {
         let py = target.py();
-        let view = PyMemoryView::from(target)?;
-        let held = PyBuffer::<u8>::get(target)?;
-        if held.readonly() || !held.is_c_contiguous() {
-            return Err(PyTypeError::new_err(
-                "get_buffer() must return a writable, contiguous buffer",
-            ));
-        }
-        let size = held.len_bytes();
-        drop(held);
+        let target = Target::get(target)?;
+        let size = target.len();
         if size == 0 {
             return Err(PyRuntimeError::new_err(
                 "get_buffer() returned an empty buffer",
@@ -266,14 +258,10 @@ impl TlsProtocol {
         let mut filled = 0;
         while filled < size {
             let space = size - filled;
-            let rest = if filled == 0 {
-                view.as_any().clone()
-            } else {
-                let slice =
-                    pyo3::types::PySlice::new(py, filled.cast_signed(), size.cast_signed(), 1);
-                view.get_item(slice)?
-            };
-            let count = match self.in_ssl(py, |ssl| ssl.read_into(&rest, space)) {
+            let read = target.fill(py, filled, |view| {
+                self.in_ssl(py, |ssl| ssl.read_into(view, space))
+            });
+            let count = match read {
                 Ok(Step::Done(0)) => {
                     *end = Some(End::CloseNotify);
                     break;

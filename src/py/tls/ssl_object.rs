@@ -127,43 +127,30 @@ impl SslObject {
         step(py, read.and_then(|bytes| Ok(bytes.cast_into::<PyBytes>()?)))
     }
 
-    /// Reads from one record into `target`, a writable memoryview that is kept by nobody. Zero at
-    /// close_notify.
-    pub fn read_into(&self, target: &Bound<'_, PyAny>, count: usize) -> PyResult<Step<usize>> {
-        let py = target.py();
+    /// Reads from one record into `view`, which is lent and has `space` bytes. Zero at close_notify.
+    pub fn read_into(&self, view: &Bound<'_, PyAny>, space: usize) -> PyResult<Step<usize>> {
+        let py = view.py();
+        if !self.direct {
+            // Python code that stands before OpenSSL might keep the view: it gets none.
+            return Ok(match self.read(py, space)? {
+                Step::Done(bytes) if bytes.as_bytes().is_empty() => Step::Done(0),
+                Step::Done(bytes) => Step::Done(crate::buffer::copy_into(view, bytes.as_bytes())?),
+                Step::Again => Step::Again,
+            });
+        }
         let core = self.core.bind(py);
-        let read = core.call_method1(intern!(py, "read"), (count, target));
+        let read = core.call_method1(intern!(py, "read"), (space, view));
         step(py, read.and_then(|count| count.extract()))
     }
 
-    /// Reads from one record into what is left of `target`. Zero at close_notify.
+    /// The same into what is left of `target`.
     pub fn read_to(&self, py: Python<'_>, target: &mut FreshBytes) -> PyResult<Step<usize>> {
         let space = target.space();
-        let mut again = false;
-        let read = target.fill(py, |view| {
-            // Python code that stands before OpenSSL might keep the view: it gets none.
-            let read = if self.direct {
-                self.read_into(view, space)?
-            } else {
-                match self.read(py, space)? {
-                    Step::Done(bytes) => {
-                        Step::Done(crate::buffer::copy_into(view, bytes.as_bytes())?)
-                    }
-                    Step::Again => Step::Again,
-                }
-            };
-            match read {
-                Step::Done(count) => Ok(Some(count)),
-                Step::Again => {
-                    again = true;
-                    Ok(None)
-                }
-            }
+        let read = target.fill(py, |view| match self.read_into(view, space)? {
+            Step::Done(count) => Ok(Some(count)),
+            Step::Again => Ok(None),
         })?;
-        Ok(match read {
-            Some(count) => Step::Done(count),
-            None => Step::Again,
-        })
+        Ok(read.map_or(Step::Again, Step::Done))
     }
 
     /// Encrypts a bytes-like object whole; the count is that of its bytes.
