@@ -493,9 +493,7 @@ def test_an_idle_connection_costs_no_turns(run, server_configuration, client_con
     run(main())
 
 
-def test_hundreds_of_connections_share_turns(
-    run, server_configuration, client_configuration
-):
+def test_hundreds_of_connections_share_turns(run, server_configuration, client_configuration):
     """One message to each of 200 clients of one server takes a handful of turns, not 200."""
 
     async def main():
