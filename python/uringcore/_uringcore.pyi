@@ -42,6 +42,7 @@ __all__ = [
     "QuicEndpoint",
     "QuicEvent",
     "QuicServerSetup",
+    "SSLTransport",
     "Spawn",
     "StopSendingReceived",
     "StreamAbandoned",
@@ -52,7 +53,6 @@ __all__ = [
     "StreamWritable",
     "TimerHandle",
     "TlsProtocol",
-    "TlsTransport",
     "WebTransportStreamDataReceived",
     "__version__",
     "_op_abandon",
@@ -303,10 +303,10 @@ class TlsProtocol:
     def _check_handshake_timeout(self) -> None: ...
     def _check_shutdown_timeout(self) -> None: ...
     def _resume(self) -> None: ...
-    def _get_app_transport(self) -> TlsTransport | None: ...
+    def _get_app_transport(self) -> SSLTransport | None: ...
     def _get_extra_info(self, name: str, default: Any = None) -> Any: ...
     @property
-    def _app_transport(self) -> TlsTransport | None: ...
+    def _app_transport(self) -> SSLTransport | None: ...
     @property
     def _app_protocol(self) -> Any: ...
     @property
@@ -323,7 +323,7 @@ class TlsProtocol:
     def _extra(self) -> dict[str, Any]: ...
 
 @final
-class TlsTransport:
+class SSLTransport:
     _start_tls_compatible: ClassVar[bool]
     _sendfile_compatible: ClassVar[Any]
     @property

@@ -48,7 +48,7 @@ def test_what_awaits_awaits() -> None:
     [
         (_uringcore.StreamTransport, selector_events._SelectorSocketTransport),
         (_uringcore.DatagramTransport, asyncio.DatagramTransport),
-        (_uringcore.TlsTransport, sslproto._SSLProtocolTransport),
+        (_uringcore.SSLTransport, sslproto._SSLProtocolTransport),
         (_uringcore.Handle, asyncio.Handle),
         (_uringcore.TimerHandle, asyncio.TimerHandle),
     ],

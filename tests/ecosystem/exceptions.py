@@ -54,14 +54,6 @@ EXCEPTIONS: tuple[Allowed, ...] = (
         "Known gap: replaces time() of one loop object, and expects timers to follow it; the core reads "
         "the clock itself.",
     ),
-    *(
-        Allowed(
-            "aiosmtplib",
-            f"tests/test_tls.py::test_starttls{which}",
-            "Known gap: looks for SSL in the name of the transport's class, which is TlsTransport.",
-        )
-        for which in ("", "_init_kwarg", "_connect_kwarg", "_auto", "_auto_connect_kwarg")
-    ),
 )
 
 

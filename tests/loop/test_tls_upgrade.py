@@ -376,6 +376,7 @@ def test_what_libraries_know_of_asyncios_class(
         )
         tls: Any = transport._ssl_protocol  # type: ignore[attr-defined]
         assert isinstance(transport, asyncio.sslproto._SSLProtocolTransport)  # type: ignore[attr-defined]
+        assert "SSL" in type(transport).__name__
         assert isinstance(tls, asyncio.BaseProtocol)
         assert tls._app_transport is transport
         assert tls._app_protocol is client

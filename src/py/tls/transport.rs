@@ -15,7 +15,14 @@ use crate::loop_core::LoopCore;
 use crate::transport::watermarks_above;
 
 /// A TLS connection with the interface of asyncio.Transport.
-#[pyclass(frozen, weakref, module = "uringcore._uringcore")]
+///
+/// Programs look for "SSL" in the name of its class, which asyncio's and uvloop's have.
+#[pyclass(
+    name = "SSLTransport",
+    frozen,
+    weakref,
+    module = "uringcore._uringcore"
+)]
 pub struct TlsTransport {
     owner: Py<LoopCore>,
     /// `None` after the connection is lost and close() was called once more: whoever still keeps the
@@ -297,7 +304,7 @@ impl Drop for TlsTransport {
                 let warned = PyErr::warn(
                     py,
                     &category,
-                    c"unclosed transport <uringcore TlsTransport>",
+                    c"unclosed transport <uringcore SSLTransport>",
                     1,
                 );
                 if let Err(error) = warned {
