@@ -305,7 +305,11 @@ impl Stream {
         if matches!(self.phase, Phase::Open | Phase::Flushing) && self.send_op.is_none() {
             if let Some(error) = self.send_error.take() {
                 self.fail_sending(error, driver, events);
-            } else if self.queue.is_empty() {
+                return;
+            }
+            // A send without the ring may have brought the queue down, and no completion tells of it.
+            self.fall(events);
+            if self.queue.is_empty() {
                 self.drained(events);
             } else {
                 self.start_send(driver);
@@ -469,10 +473,7 @@ impl Stream {
             }
             Err(error) => return self.fail_sending(error, driver, events),
         }
-        if self.above_high && self.queued.get() <= self.low_water {
-            self.above_high = false;
-            events.push_back(Event::StreamResumeWriting { stream: self.key });
-        }
+        self.fall(events);
         if self.queue.is_empty() {
             self.drained(events);
         } else {
@@ -554,6 +555,14 @@ impl Stream {
             return WriteOutcome::PauseWriting;
         }
         WriteOutcome::Queued
+    }
+
+    /// The counterpart of `rise`, told in an event because the producer is not the caller.
+    fn fall(&mut self, events: &mut VecDeque<Event>) {
+        if self.above_high && self.queued.get() <= self.low_water {
+            self.above_high = false;
+            events.push_back(Event::StreamResumeWriting { stream: self.key });
+        }
     }
 
     fn deliver_held(&mut self, events: &mut VecDeque<Event>) {

@@ -215,6 +215,14 @@ impl Sockets {
         Some(next.saturating_duration_since(Instant::now()))
     }
 
+    /// The loop starts again: what it took back from the kernel will be armed by number, and a number
+    /// may have changed its owner since.
+    pub fn look_now(&mut self) {
+        if self.flying > 0 {
+            self.next_look = Some(Instant::now());
+        }
+    }
+
     /// The operations to look at now, if it is time.
     fn take_due_looks(&mut self) -> Vec<(Key, RawFd, Way)> {
         if self.flying == 0 {

@@ -23,6 +23,7 @@ use crate::timers;
 use crate::transport::BaseTransport;
 
 pub fn run_until_stopped(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
+    slf.get().sockets.with(slf.py(), sockets::Sockets::look_now);
     let outcome = run_turns(slf);
     rest(slf.get(), slf.py());
     outcome

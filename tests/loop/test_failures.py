@@ -15,7 +15,15 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Echo, Recorder, Runner, collect, connected_pair, listen
+from tests.loop.support import (
+    PATIENCE,
+    Echo,
+    Recorder,
+    Runner,
+    collect,
+    connected_pair,
+    listen,
+)
 
 # Connects, sends without end, and is killed in the middle of it.
 SENDER = """
@@ -183,6 +191,30 @@ def test_an_exit_in_data_received_leaves_the_loop(run: Runner, error: type[BaseE
             loop.run_forever()
         transport.close()
         loop.run_until_complete(asyncio.sleep(0.01))
+    finally:
+        other.close()
+        loop.close()
+
+
+def test_an_exit_in_connection_made_keeps_the_connection(run: Runner) -> None:
+    class Leaves(Recorder):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            raise KeyboardInterrupt
+
+    loop = run.factory()
+    loop.set_exception_handler(run.complaints)
+    one, other = connected_pair()
+    try:
+        task = loop.create_task(loop.create_connection(Leaves, sock=one))
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(task)
+        other.send(b"data")
+        transport, recorder = loop.run_until_complete(asyncio.wait_for(task, PATIENCE))
+        loop.run_until_complete(asyncio.wait_for(recorder.until_call("data"), PATIENCE))
+        assert recorder.data == b"data"
+        transport.close()
+        loop.run_until_complete(recorder.until_call("lost"))
     finally:
         other.close()
         loop.close()

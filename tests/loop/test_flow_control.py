@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 
 import pytest
 
@@ -214,5 +216,31 @@ def test_writing_from_within_callbacks(run: Runner) -> None:
         assert client.data == server.data
         left.close()
         await client.until_call("lost")
+
+    run(main())
+
+
+def test_a_buffer_that_empties_without_a_wait_resumes(run: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        one, other = socket.socketpair()
+        one.setblocking(False)
+        other.setblocking(False)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 106_496)
+        transport, sender = await loop.create_connection(Recorder, sock=one)
+        size = 400_000
+        transport.write(bytes(size))
+        assert sender.calls == ["made", "pause"]
+        # In the same turn: the socket has room again when the loop comes to send the rest.
+        taken = 0
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                taken += len(other.recv(size))
+        while taken < size:
+            taken += len(await loop.sock_recv(other, size))
+        await sender.until_call("resume")
+        assert transport.get_write_buffer_size() == 0
+        transport.close()
+        other.close()
 
     run(main())

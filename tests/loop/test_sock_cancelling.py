@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from tests.loop.support import Runner, connected_pair, open_descriptors
+from tests.loop.support import PATIENCE, Runner, connected_pair, open_descriptors
 from tests.loop.test_sock_streams import pair, started
 
 
@@ -298,3 +298,35 @@ def test_a_transport_made_in_the_turn_of_the_cancel(run_ours: Runner) -> None:
             await writer.wait_closed()
 
     run_ours(main())
+
+
+def test_a_socket_closed_while_the_loop_rests_leaves_its_number(run: Runner) -> None:
+    loop = run.factory()
+    try:
+        one, other = connected_pair()
+        old = loop.create_task(loop.sock_recv(one, 100))
+        loop.run_until_complete(asyncio.sleep(0.01))
+        number = one.fileno()
+        one.close()
+        fresh, peer = connected_pair()
+        with fresh, peer, other:
+            assert number in (fresh.fileno(), peer.fileno())
+            fresh.send(b"one")
+            peer.send(b"two")
+            # A turn before the new owner asks.
+            loop.run_until_complete(asyncio.sleep(0))
+            got = loop.run_until_complete(_both(loop, fresh, peer))
+            assert got == [b"two", b"one"]
+        assert not old.done()
+        old.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            loop.run_until_complete(old)
+    finally:
+        loop.close()
+
+
+async def _both(
+    loop: asyncio.AbstractEventLoop, one: socket.socket, other: socket.socket
+) -> list[bytes]:
+    receives = [loop.sock_recv(one, 100), loop.sock_recv(other, 100)]
+    return await asyncio.wait_for(asyncio.gather(*receives), PATIENCE)

@@ -67,10 +67,15 @@ impl Uring {
 
     fn handle_internal(&mut self, common: &mut Common, event: Event) {
         let lost = event.user_data == entry::WAKE && !event.more();
-        if lost && event.result != -libc::ECANCELED && !self.resting {
-            let watch = entry::watch_eventfd(common.waker.fd());
-            self.push(watch, &mut common.stats.syscalls);
+        if !lost || event.result == -libc::ECANCELED {
+            return;
         }
+        if self.resting {
+            self.watch_lost = true;
+            return;
+        }
+        let watch = entry::watch_eventfd(common.waker.fd());
+        self.push(watch, &mut common.stats.syscalls);
     }
 
     fn handle_recv(

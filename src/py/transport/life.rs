@@ -108,13 +108,14 @@ impl BaseTransport {
     ) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
+        let mut made = Ok(());
         if let Some(protocol) = this.enter(py, entered)?
             && let Err(error) = protocol
                 .bind(py)
                 .call_method1(intern!(py, "connection_made"), (slf,))
         {
             let message = "Exception in protocol.connection_made()";
-            report(
+            made = report(
                 py,
                 &this.owner,
                 message,
@@ -122,8 +123,9 @@ impl BaseTransport {
                 slf,
                 &protocol,
                 Some(entered),
-            )?;
+            );
         }
+        // What leaves the loop here leaves it after the rest, which asyncio would run next time.
         let key = this.state.with(py, |state| {
             state.started = true;
             state.key.filter(|_| !state.paused && !state.closing)
@@ -137,7 +139,7 @@ impl BaseTransport {
                 waiter.call_method1(intern!(py, "set_result"), (py.None(),))?;
             }
         }
-        Ok(())
+        made
     }
 
     pub(super) fn schedule_lost(&self, slf: &Bound<'_, Self>) {
