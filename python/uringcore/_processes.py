@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import inspect
 import logging
 import os
@@ -337,16 +338,25 @@ class ProcessMixin:
     def _child_readable(self, pid: int, pidfd: int, ended: Callable[..., None], args: Any) -> None:
         self._remove_reader(pidfd)
         self._pidfds.discard(pidfd)
-        status = _reap(pid)
-        os.close(pidfd)
+        try:
+            status = _reap(pid)
+        finally:
+            os.close(pidfd)
         ended(pid, status, *args)
 
     def _await_child_in_thread(self, pid: int, ended: Callable[..., None], args: Any) -> None:
-        status = _reap(pid)
-        if self.is_closed():
+        # Seen here, waited for on the loop, together with telling of it: until then a signal that the
+        # program sends reaches nobody else, for the number is not free yet.
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        try:
+            self.call_soon_threadsafe(self._child_seen, pid, ended, args)
+        except RuntimeError:  # the loop is closed
+            _reap(pid)
             _asyncio_logger.warning("Loop %r that handles pid %r is closed", self, pid)
-        else:
-            self.call_soon_threadsafe(ended, pid, status, *args)
+
+    def _child_seen(self, pid: int, ended: Callable[..., None], args: Any) -> None:
+        ended(pid, _reap(pid), *args)
 
     def _child_ended(self, pid: int, status: int | None, transport: Any) -> None:
         if status is None:

@@ -18,7 +18,7 @@ import asyncio
 import errno
 import os
 import socket
-from asyncio import base_events, exceptions
+from asyncio import base_events, exceptions, unix_events
 from typing import TYPE_CHECKING, Any, cast
 
 from . import _uringcore
@@ -182,7 +182,10 @@ class SocketCalls(_Base):
         if type(result) is int:
             return
         if result is None:
-            await super().sock_connect(sock, address)
+            # The part of asyncio's own after its look-up of the name.
+            connected = self.create_future()
+            self._sock_connect(connected, sock, address)  # type: ignore[attr-defined]
+            await connected
             return
         try:
             await result
@@ -214,6 +217,8 @@ class SocketCalls(_Base):
     async def _sock_sendfile_native(
         self, sock: socket.socket, file: Any, offset: int, count: int | None
     ) -> int:
+        if not hasattr(unix_events.os, "sendfile"):  # type: ignore[attr-defined]
+            raise exceptions.SendfileNotAvailableError("os.sendfile() is not available")
         # asyncio's rules, in one place: the file stands behind what was sent however this ends, also
         # when it is cancelled. The wait for room is an operation of the ring.
         try:

@@ -124,17 +124,29 @@ class TlsTransports:
         # Nothing may arrive before connection_made().
         lower.pause_reading()
         lower.set_protocol(tls)
-        made = loop.call_soon(tls.connection_made, lower)
-        resumed = loop.call_soon(lower.resume_reading)
+        begun = [loop.call_soon(tls.connection_made, lower)]
+        if server_side and (early := _taken_from_reader(protocol)):
+            begun.append(loop.call_soon(tls.data_received, early))
+        begun.append(loop.call_soon(lower.resume_reading))
         try:
             await waiter
         except BaseException:
             lower.close()
-            made.cancel()
-            resumed.cancel()
+            for handle in begun:
+                handle.cancel()
             raise
         return cast("asyncio.Transport | None", tls._get_app_transport())
 
     def _log_tls(self, message: str, protocol: Any, milliseconds: float | None = None) -> None:
         args = (protocol,) if milliseconds is None else (protocol, milliseconds)
         _asyncio_logger.debug(message, *args)
+
+
+def _taken_from_reader(protocol: asyncio.BaseProtocol) -> bytes:
+    """What a stream has read of the client's handshake before TLS was asked for, as CPython 3.14."""
+    reader: Any = getattr(protocol, "_stream_reader", None)
+    if reader is None or not isinstance(protocol, asyncio.StreamReaderProtocol):
+        return b""
+    early = bytes(reader._buffer)
+    reader._buffer.clear()
+    return early

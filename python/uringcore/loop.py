@@ -312,7 +312,10 @@ class UringEventLoop(  # type: ignore[misc]
         if method == "call_soon":
             self._check_thread()
         self._check_callback(callback, method)
-        handle: Any = events.Handle(callback, args, self, context)
+        kind: Any = events.Handle
+        if method == "call_soon_threadsafe":
+            kind = getattr(events, "_ThreadSafeHandle", kind)  # CPython 3.14
+        handle: Any = kind(callback, args, self, context)
         if handle._source_traceback:
             del handle._source_traceback[-1]
         return cast(events.Handle, handle)
@@ -348,6 +351,8 @@ class UringEventLoop(  # type: ignore[misc]
             base_events.logger.warning(  # type: ignore[attr-defined]
                 "Executing %s took %.3f seconds", _format_handle(handle), seconds
             )
+        # The frames of an exception that a task keeps reach this one: a cycle, if it held the task.
+        del handle
 
     # QUIC ---------------------------------------------------------------------------------------
 

@@ -10,12 +10,17 @@ from __future__ import annotations
 import asyncio
 from asyncio import sslproto
 from asyncio import transports as asyncio_transports
+from typing import Any
+
+# CPython 3.14 and later.
+_SharedHandle: Any = getattr(asyncio.events, "_ThreadSafeHandle", asyncio.Handle)
 
 __all__ = [
     "DatagramTransport",
     "Handle",
     "SSLTransport",
     "StreamTransport",
+    "ThreadSafeHandle",
     "TimerHandle",
     "TlsProtocol",
 ]
@@ -39,6 +44,10 @@ class TlsProtocol(asyncio.Protocol):
 
 class Handle(asyncio.Handle):
     """What ``call_soon`` returns."""
+
+
+class ThreadSafeHandle(_SharedHandle):  # type: ignore[misc]
+    """What ``call_soon_threadsafe`` returns on CPython 3.14."""
 
 
 class TimerHandle(asyncio.TimerHandle):

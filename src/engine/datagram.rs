@@ -56,6 +56,8 @@ pub struct DatagramSocket {
     phase: Phase,
     /// Everything that was sent before `close` is with the kernel.
     flushed: bool,
+    /// A send failed after `close`: who waits for the end hears of that first, from the events.
+    failed: bool,
     recv_op: Option<OpId>,
     reading: bool,
     held: VecDeque<Received>,
@@ -84,6 +86,7 @@ impl DatagramSocket {
             size,
             phase: Phase::Open,
             flushed: false,
+            failed: false,
             recv_op: None,
             reading: false,
             held: VecDeque::new(),
@@ -107,7 +110,7 @@ impl DatagramSocket {
         self.phase != Phase::Open
     }
 
-    /// It was closed, and everything sent before is with the kernel.
+    /// It was closed, and everything sent before is with the kernel, which took all of it.
     pub fn is_flushed(&self) -> bool {
         self.flushed
     }
@@ -372,7 +375,7 @@ impl DatagramSocket {
         }
         if self.phase == Phase::Flushing && self.is_drained() {
             self.phase = Phase::Quiet;
-            self.flushed = true;
+            self.flushed = !self.failed;
             events.push_back(Event::DatagramFlushed { socket: self.key });
         }
     }
@@ -401,6 +404,7 @@ impl DatagramSocket {
     fn handle_sent(&mut self, bytes: usize, error: Option<Errno>, events: &mut VecDeque<Event>) {
         self.queued.sub(bytes);
         if let Some(error) = error {
+            self.failed |= self.phase == Phase::Flushing;
             self.fail(error, events);
         }
         if self.above_high && self.queued.get() <= self.low_water {

@@ -35,6 +35,18 @@ impl<T> GilCell<T> {
     }
 
     #[cfg(not(Py_GIL_DISABLED))]
+    pub fn into_inner(self) -> T {
+        self.0.into_inner()
+    }
+
+    #[cfg(Py_GIL_DISABLED)]
+    pub fn into_inner(self) -> T {
+        self.0
+            .into_inner()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    #[cfg(not(Py_GIL_DISABLED))]
     #[inline]
     pub fn with<R>(&self, _py: Python<'_>, run: impl FnOnce(&mut T) -> R) -> R {
         run(&mut self.0.borrow_mut())

@@ -85,9 +85,6 @@ impl DatagramTransport {
     ) -> PyResult<()> {
         let py = slf.py();
         let base = slf.as_super().get();
-        if base.state.with(py, |state| state.lost) {
-            return Ok(()); // it happened before the end, and is told after it
-        }
         let Some(protocol) = base.enter(py, entered)? else {
             return Ok(());
         };

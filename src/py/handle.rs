@@ -12,6 +12,7 @@ use pyo3::{IntoPyObjectExt, PyTraverseError, PyVisit, ffi, intern};
 
 use crate::cell::GilCell;
 use crate::context::Entered;
+use crate::running::{Running, Turn};
 
 #[derive(Default)]
 struct State {
@@ -21,6 +22,8 @@ struct State {
     cancelled: bool,
     /// Where to count a cancellation while the handle sits in the timer heap.
     timer_count: Option<Arc<AtomicUsize>>,
+    /// What other threads wait for while the callback runs: CPython 3.14's `call_soon_threadsafe`.
+    shared: Option<Arc<Running>>,
 }
 
 /// A callback wrapper with asyncio.Handle's public methods.
@@ -57,6 +60,18 @@ impl Handle {
                 context: Some(context),
                 cancelled: false,
                 timer_count: None,
+                shared: None,
+            }),
+        }
+    }
+
+    /// A handle whose `cancel` and `cancelled` wait for a callback that runs in another thread.
+    pub fn new_shared(callback: Py<PyAny>, args: Py<PyTuple>, context: Py<PyAny>) -> Self {
+        let this = Self::new(callback, args, context);
+        Self {
+            state: GilCell::new(State {
+                shared: Some(Arc::default()),
+                ..this.state.into_inner()
             }),
         }
     }
@@ -94,11 +109,13 @@ impl Handle {
                     callback.clone_ref(py),
                     args.clone_ref(py),
                     context.clone_ref(py),
+                    // Together with the look at the callback: who cancels sees one or the other.
+                    state.shared.clone().map(Turn::begin),
                 )),
                 _ => None,
             }
         });
-        let Some((callback, args, context)) = parts else {
+        let Some((callback, args, context, _turn)) = parts else {
             return Ran::Done;
         };
         if let Err(error) = entered.switch(py, &context) {
@@ -107,6 +124,14 @@ impl Handle {
         match call_with_tuple(py, &callback, args.bind(py)) {
             Ok(_) => Ran::Done,
             Err(error) => Ran::Raised(error),
+        }
+    }
+
+    fn wait_while_running(&self, py: Python<'_>) -> PyResult<()> {
+        let shared = self.state.with(py, |state| state.shared.clone());
+        match shared {
+            Some(running) => running.wait(py),
+            None => Ok(()),
         }
     }
 
@@ -145,14 +170,18 @@ fn call_with_tuple<'py>(
 
 #[pymethods]
 impl Handle {
-    /// Cancels the callback: it will not run. Idempotent.
-    fn cancel(&self, py: Python<'_>) {
+    /// Cancels the callback: it will not run. Idempotent. On CPython 3.14 a handle of
+    /// `call_soon_threadsafe` waits here for a callback that runs in another thread.
+    fn cancel(&self, py: Python<'_>) -> PyResult<()> {
+        self.wait_while_running(py)?;
         self.cancel_now(py);
+        Ok(())
     }
 
-    /// True when the callback was cancelled.
-    fn cancelled(&self, py: Python<'_>) -> bool {
-        self.is_cancelled(py)
+    /// True when the callback was cancelled. Waits as `cancel` does.
+    fn cancelled(&self, py: Python<'_>) -> PyResult<bool> {
+        self.wait_while_running(py)?;
+        Ok(self.is_cancelled(py))
     }
 
     /// The contextvars.Context that the callback runs in.
@@ -163,7 +192,8 @@ impl Handle {
 
     #[getter(__class__)]
     fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        asyncio_class(py, "Handle")
+        let shared = self.state.with(py, |state| state.shared.is_some());
+        asyncio_class(py, if shared { "ThreadSafeHandle" } else { "Handle" })
     }
 
     #[getter(_callback)]

@@ -132,7 +132,11 @@ impl LoopCore {
             )?;
             return Ok(AnyHandle::Foreign(handle.unbind()));
         }
-        let handle = Handle::new(
+        let make = match method {
+            "call_soon_threadsafe" if cfg!(Py_3_14) => Handle::new_shared,
+            _ => Handle::new,
+        };
+        let handle = make(
             callback.clone().unbind(),
             args.clone().unbind(),
             context_or_copy(py, context)?,
