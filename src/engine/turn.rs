@@ -189,6 +189,11 @@ impl Engine {
         self.driver.enter(timeout)
     }
 
+    /// True when somebody here goes by the clock: the times that `flush` and `process` are told matter.
+    pub fn has_endpoints(&self) -> bool {
+        !self.quic.is_empty()
+    }
+
     /// The earliest timer of an endpoint.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.quic

@@ -17,6 +17,7 @@ use uringcore_engine::Engine;
 use uringcore_io::{Backend, DriverConfig, Waker};
 
 use crate::cell::GilCell;
+use crate::clock::{self, ClockWatch};
 use crate::errands::Errand;
 use crate::error;
 use crate::handle::{AnyHandle, Handle};
@@ -61,6 +62,7 @@ pub struct LoopCore {
     pub ops: GilCell<Ops>,
     pub sockets: GilCell<Sockets>,
     pub flags: GilCell<Flags>,
+    pub clock: GilCell<ClockWatch>,
     waker: GilCell<Option<Waker>>,
     backend: Backend,
     busy_poll_us: u64,
@@ -109,10 +111,6 @@ impl LoopCore {
         } else {
             Ok(())
         }
-    }
-
-    pub fn now(&self) -> f64 {
-        crate::clock::monotonic()
     }
 
     pub fn make_handle(
@@ -201,6 +199,7 @@ impl LoopCore {
             ops: GilCell::new(Ops::default()),
             sockets: GilCell::new(Sockets::default()),
             flags: GilCell::new(Flags::default()),
+            clock: GilCell::new(ClockWatch::default()),
         })
     }
 
@@ -270,7 +269,19 @@ impl LoopCore {
 
     /// The loop's clock in seconds (``time.monotonic()``).
     fn time(&self) -> f64 {
-        self.now()
+        clock::monotonic()
+    }
+
+    fn __setattr__(
+        slf: &Bound<'_, Self>,
+        name: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        clock::set_attribute(slf, name, Some(value))
+    }
+
+    fn __delattr__(slf: &Bound<'_, Self>, name: &Bound<'_, PyAny>) -> PyResult<()> {
+        clock::set_attribute(slf, name, None)
     }
 
     #[pyo3(signature = (callback, *args, context = None))]
@@ -318,7 +329,7 @@ impl LoopCore {
         if delay.is_none() {
             return Err(PyTypeError::new_err("delay must not be None"));
         }
-        let when = slf.get().now() + delay.extract::<f64>()?;
+        let when = clock::now(slf)? + delay.extract::<f64>()?;
         Self::schedule(slf, when, callback, args, context)
     }
 

@@ -44,8 +44,9 @@ fn run_turns(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
     let mut entered = Entered::default();
+    let started = Instant::now();
     loop {
-        wait(slf)?;
+        wait(slf, started)?;
         let ready_now = this.ready.with(py, |ready| ready.len());
         run_ready(slf, ready_now, &mut entered)?;
         if this.flags.with(py, |flags| flags.stopping) {
@@ -55,11 +56,12 @@ fn run_turns(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
 }
 
 /// Everything up to the point where the turn's callbacks are known.
-fn wait(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
+fn wait(slf: &Bound<'_, LoopCore>, started: Instant) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
     timers::prune(&this.timers, py);
     sockets::start_requests(slf)?;
+    let idle_from = idle_from(slf)?;
     let Some(mut engine) = this.engine.with(py, Option::take) else {
         if this.flags.with(py, |flags| flags.forked) {
             return Err(error::loop_of_parent());
@@ -69,14 +71,14 @@ fn wait(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
         ));
     };
     this.run_errands(py, &mut engine);
-    engine.flush(Instant::now());
+    engine.flush(endpoint_time(&engine, started));
     let has_work = engine.events_ready() > 0
         || this.ready.with(py, |ready| !ready.is_empty())
         || this.flags.with(py, |flags| flags.stopping);
     let timeout = if has_work {
         Some(Duration::ZERO)
     } else {
-        idle_time(this, py, &engine)
+        idle_time(this, py, &engine, idle_from)
     };
 
     let outcome = if timeout == Some(Duration::ZERO) {
@@ -89,13 +91,13 @@ fn wait(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
         let mut lent = WithoutLock(&mut engine);
         py.detach(move || lent.enter(timeout))
     };
-    engine.process(Instant::now());
+    engine.process(endpoint_time(&engine, started));
     let events = engine.events_ready();
     this.engine.with(py, |slot| *slot = Some(engine));
 
     this.ready
         .with(py, |ready| ready.extend((0..events).map(|_| Ready::Io)));
-    take_due_timers(this, py);
+    take_due_timers(slf)?;
 
     match outcome {
         // Also when the wait was not cut short: a signal that comes together with a completion is
@@ -105,11 +107,42 @@ fn wait(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     }
 }
 
+/// What the endpoints take for the time. Nobody else asks the engine for it, so that a loop without
+/// endpoints is spared two looks at the clock in every turn.
+fn endpoint_time(engine: &Engine, started: Instant) -> Instant {
+    if engine.has_endpoints() {
+        Instant::now()
+    } else {
+        started
+    }
+}
+
+/// The time from which a turn that finds nothing to do waits for its first timer, where the program
+/// has replaced the loop's clock: asked while the engine is in its place, for it is Python that answers.
+fn idle_from(slf: &Bound<'_, LoopCore>) -> PyResult<Option<f64>> {
+    let py = slf.py();
+    let this = slf.get();
+    let may_wait = this.ready.with(py, |ready| ready.is_empty())
+        && !this.flags.with(py, |flags| flags.stopping)
+        && this.timers.with(py, |timers| timers.len() > 0);
+    if may_wait && clock::is_replaced(slf)? {
+        return clock::now(slf).map(Some);
+    }
+    Ok(None)
+}
+
 /// How long nothing is due. `None`: until an operation completes or somebody wakes the loop.
-fn idle_time(this: &LoopCore, py: Python<'_>, engine: &Engine) -> Option<Duration> {
+fn idle_time(
+    this: &LoopCore,
+    py: Python<'_>,
+    engine: &Engine,
+    from: Option<f64>,
+) -> Option<Duration> {
     let timer = this.timers.with(py, |timers| timers.next_due()).map(|due| {
-        let seconds = (due - clock::monotonic()).clamp(0.0, WAIT_SECONDS_MAX);
-        Duration::from_secs_f64(seconds)
+        let seconds = due - from.unwrap_or_else(clock::monotonic);
+        // No time at all where a replaced clock says what is no number.
+        let positive = if seconds > 0.0 { seconds } else { 0.0 };
+        Duration::from_secs_f64(positive.min(WAIT_SECONDS_MAX))
     });
     let endpoint = engine
         .next_deadline()
@@ -118,8 +151,12 @@ fn idle_time(this: &LoopCore, py: Python<'_>, engine: &Engine) -> Option<Duratio
     [timer, endpoint, look].into_iter().flatten().min()
 }
 
-fn take_due_timers(this: &LoopCore, py: Python<'_>) {
-    let end = clock::monotonic() + clock::RESOLUTION;
+fn take_due_timers(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
+    let py = slf.py();
+    let this = slf.get();
+    let Some(end) = clock::end_of_turn(slf)? else {
+        return Ok(());
+    };
     while let Some(handle) = this.timers.with(py, |timers| timers.pop_due(end)) {
         handle.leave_heap(py);
         if handle.is_cancelled(py) {
@@ -129,6 +166,7 @@ fn take_due_timers(this: &LoopCore, py: Python<'_>) {
             this.push_ready(py, Ready::Handle(handle));
         }
     }
+    Ok(())
 }
 
 /// The callbacks of this turn. Each one's context is left before what it owned is dropped and before

@@ -48,12 +48,6 @@ EXCEPTIONS: tuple[Allowed, ...] = (
         "tests/test_*_functional.py::test_heartbeat_connection_closed*",
         "Replaces write() of one transport object, as above.",
     ),
-    Allowed(
-        "aiohttp",
-        "tests/test_web_functional.py::test_keepalive_expires_on_time*",
-        "Known gap: replaces time() of one loop object, and expects timers to follow it; the core reads "
-        "the clock itself.",
-    ),
 )
 
 

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 
 use super::protocol::{Phase, TlsProtocol, Told, cancel_timer};
 use super::ssl_object::{SslObject, Step, is_certificate_error};
-use crate::error;
+use crate::{clock, error};
 
 impl TlsProtocol {
     pub(super) fn start_handshake(slf: &Bound<'_, Self>) -> PyResult<()> {
@@ -14,7 +14,7 @@ impl TlsProtocol {
         let this = slf.get();
         if this.owner.get().is_debug(py) {
             this.log(slf, "%r starts SSL handshake", None)?;
-            let now = this.owner.get().now();
+            let now = clock::monotonic();
             this.state
                 .with(py, |state| state.handshake_began = Some(now));
         }
@@ -51,7 +51,7 @@ impl TlsProtocol {
             return Self::handshake_failed(slf, error);
         }
         if let Some(began) = began {
-            let milliseconds = (this.owner.get().now() - began) * 1e3;
+            let milliseconds = (clock::monotonic() - began) * 1e3;
             this.log(slf, "%r: SSL handshake took %.1f ms", Some(milliseconds))?;
         }
         let untold = this.state.with(py, |state| {
