@@ -305,6 +305,11 @@ impl DatagramSocket {
         match outcome {
             Outcome::Datagram(Ok(datagram)) => self.deliver(Received::Buffer(datagram), events),
             Outcome::Datagram(Err(Errno::CANCELED)) | Outcome::Done(Err(Errno::CANCELED)) => {}
+            // The host's socket was closed: what epoll does, nothing more is told. Asking again would
+            // fail for ever.
+            Outcome::Datagram(Err(Errno(libc::EBADF))) | Outcome::Done(Err(Errno(libc::EBADF))) => {
+                self.reading = false;
+            }
             Outcome::Datagram(Err(error)) | Outcome::Done(Err(error)) => self.fail(error, events),
             Outcome::Done(Ok(_)) if self.reading => self.receive_large(events),
             _ => {}

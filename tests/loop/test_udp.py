@@ -183,3 +183,29 @@ def test_a_raising_receiver_does_not_stop_the_endpoint(run: Runner) -> None:
 
     run(main())
     run.expect(ZeroDivisionError)
+
+
+def test_a_socket_closed_under_its_transport_is_not_read_for_ever(run: Runner) -> None:
+    class Client(asyncio.DatagramProtocol):
+        def __init__(self) -> None:
+            self.errors: list[Exception] = []
+
+        def error_received(self, exc: Exception) -> None:
+            self.errors.append(exc)
+
+    loop = run.factory()
+    try:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        sock.bind(("127.0.0.1", 0))
+        sock.setblocking(False)
+        # The loop rests in between: what it took back from the kernel is armed again afterwards.
+        transport, client = loop.run_until_complete(
+            loop.create_datagram_endpoint(Client, sock=sock)
+        )
+        sock.close()
+        for _ in range(20):
+            loop.run_until_complete(asyncio.sleep(0.001))
+        assert client.errors == []
+    finally:
+        loop.close()
+    del transport
