@@ -186,7 +186,11 @@ class _Start:
 
     def _kill(self, pid: int, pidfd: int) -> None:
         _close_pipes(self._process)
-        os.kill(pid, signal.SIGKILL)
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            # With SIGCHLD ignored the kernel reaps by itself; the wait below tells so too.
+            _asyncio_logger.debug("child process pid %d has gone before it was killed", pid)
         if not self._loop.is_closed():
             self._loop._await_child(pid, pidfd, self._killed)
             return

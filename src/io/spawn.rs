@@ -3,7 +3,8 @@
 //! The child is cloned as `vfork` does it: it borrows the parent's memory, on a stack of its own, until
 //! it executes its program, and only the *calling thread* waits for that. A process of any size starts
 //! children equally fast, and a host that calls [`Command::spawn`] on a thread of its own goes on
-//! meanwhile. What the child does before its program runs follows CPython's `_posixsubprocess`, so that
+//! meanwhile. Such a thread has to outlive the child ([`await_end`]): to the kernel it is the parent with
+//! which a child may have asked to die. What the child does before its program runs follows CPython's `_posixsubprocess`, so that
 //! the same options mean the same.
 //!
 //! Not here: changing user or group (with borrowed memory that would hand secrets to another user), code
@@ -75,7 +76,7 @@ impl SignalMask {
     }
 
     /// Blocks every signal in the calling thread; returns what was blocked before.
-    fn block_all() -> SignalMask {
+    pub fn block_all() -> SignalMask {
         let mut all = MaybeUninit::uninit();
         let mut before = MaybeUninit::uninit();
         // SAFETY: sigfillset writes `all` before pthread_sigmask reads it, which writes `before`.
@@ -328,11 +329,69 @@ fn close_from_to(first: RawFd, last: RawFd, descriptors_max: RawFd) {
     }
     // SAFETY: the descriptor table is the child's own copy.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
-    if closed != 0 {
-        // A kernel before 5.9, or a filter that does not know the call.
+    if closed != 0 && !close_listed(first, last) {
+        // A kernel before 5.9, or a filter that does not know the call, and no /proc.
         for number in first..=last.min(descriptors_max) {
             // SAFETY: as above; a number that is not open is EBADF.
             unsafe { libc::close(number) };
+        }
+    }
+}
+
+/// The same for those that `/proc` tells of: a limit of a thousand million, as some containers have it,
+/// is no number to count to. False where there is no such list.
+fn close_listed(first: RawFd, last: RawFd) -> bool {
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    // SAFETY: a NUL-terminated path.
+    let list = unsafe { libc::open(c"/proc/self/fd".as_ptr(), flags) };
+    if list < 0 {
+        return false;
+    }
+    let mut entries = DirectoryEntries([0; 4096]);
+    let complete = loop {
+        // SAFETY: the kernel writes no more than the length of `entries`. opendir() would allocate.
+        let count = unsafe {
+            let start = entries.0.as_mut_ptr();
+            libc::syscall(libc::SYS_getdents64, list, start, entries.0.len())
+        };
+        let Ok(count @ 1..) = usize::try_from(count) else {
+            break count == 0;
+        };
+        // What is closed meanwhile does not disturb: the list goes on after the last number it gave.
+        entries.each_number(count, |number| {
+            if (first..=last).contains(&number) && number != list {
+                // SAFETY: as in close_from_to().
+                unsafe { libc::close(number) };
+            }
+        });
+    };
+    // SAFETY: opened above.
+    unsafe { libc::close(list) };
+    complete
+}
+
+/// Room for what `getdents64` writes: `linux_dirent64` after `linux_dirent64`.
+#[repr(align(8))]
+struct DirectoryEntries([u8; 4096]);
+
+impl DirectoryEntries {
+    /// Calls `each` with the names that are numbers, in the first `count` bytes.
+    fn each_number(&self, count: usize, mut each: impl FnMut(RawFd)) {
+        const LENGTH_AT: usize = std::mem::offset_of!(libc::dirent64, d_reclen);
+        const NAME_AT: usize = std::mem::offset_of!(libc::dirent64, d_name);
+        let mut rest = self.0.get(..count).unwrap_or_default();
+        while let Some(&[low, high]) = rest.get(LENGTH_AT..LENGTH_AT + 2) {
+            let length = usize::from(u16::from_ne_bytes([low, high]));
+            let name = rest.get(NAME_AT..length).unwrap_or_default();
+            let digits = name.iter().take_while(|byte| byte.is_ascii_digit());
+            let number = digits.fold(None, |number: Option<RawFd>, digit| {
+                let digit = RawFd::from(digit - b'0');
+                Some(number.unwrap_or(0).saturating_mul(10).saturating_add(digit))
+            });
+            if let Some(number) = number {
+                each(number);
+            }
+            rest = rest.get(length.max(1)..).unwrap_or_default();
         }
     }
 }
@@ -349,6 +408,22 @@ fn reap(pid: i32) {
         // SAFETY: the status is not asked for.
         let reaped = unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };
         if reaped >= 0 || Errno::last().0 != libc::EINTR {
+            return;
+        }
+    }
+}
+
+/// Waits until a child of this process has ended, and leaves it to be waited for by whoever reaps it.
+/// Returns at once when it was reaped already.
+pub fn await_end(pid: i32) {
+    loop {
+        let mut info = MaybeUninit::<libc::siginfo_t>::uninit();
+        // SAFETY: the call writes at most `info`, which nobody reads.
+        let ended = unsafe {
+            let flags = libc::WEXITED | libc::WNOWAIT;
+            libc::waitid(libc::P_PID, pid as libc::id_t, info.as_mut_ptr(), flags)
+        };
+        if ended == 0 || Errno::last().0 != libc::EINTR {
             return;
         }
     }

@@ -4,17 +4,23 @@
 //! own `fork_exec` spends holding the lock. Here the loop's thread only collects what the child needs
 //! (`Spawn`), and a thread that never touches Python does the rest and then makes a descriptor readable.
 //!
+//! That thread is the child's parent in two ways that can be seen. The child inherits what belongs to
+//! threads (processors, niceness, capabilities), so each has a thread of its own, made by the loop's. And
+//! a child that asked to die with its parent (`PR_SET_PDEATHSIG`) gets that signal when the thread ends,
+//! so the thread stays until the child has gone.
+//!
 //! Not here: what the arguments mean (`uringcore._processes`), what the child does (`uringcore_io::spawn`).
 
 use std::ffi::CString;
 use std::io::{PipeReader, Write};
 use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
-use std::thread::{Builder, JoinHandle};
+use std::sync::mpsc::{self, Receiver};
+use std::thread::Builder;
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use uringcore_io::spawn::{Child, ChildFd, Command, SignalMask, SpawnError, Stage};
+use uringcore_io::spawn::{Child, ChildFd, Command, SignalMask, SpawnError, Stage, await_end};
 
 use crate::cell::GilCell;
 use crate::error;
@@ -31,7 +37,8 @@ enum State {
 }
 
 struct Started {
-    thread: Option<JoinHandle<Outcome>>,
+    /// What the thread tells, once.
+    outcome: Option<Receiver<Outcome>>,
     /// Held open for the loop that watches it.
     _signal: PipeReader,
     /// The process that has the thread: a forked child has only its memory.
@@ -102,18 +109,28 @@ impl Spawn {
         };
         let (signal, mut done) = std::io::pipe().map_err(|error| error::io_error(&error))?;
         let fd = signal.as_raw_fd();
-        let thread = Builder::new()
+        let (tell, outcome) = mpsc::sync_channel(1);
+        Builder::new()
             .name("uringcore-spawn".to_owned())
             .stack_size(THREAD_STACK_BYTES)
             .spawn(move || {
-                let outcome = command.spawn();
+                // Signals are for threads that somebody knows of.
+                SignalMask::block_all();
+                let result = command.spawn();
+                drop(command);
+                let pid = result.as_ref().map_or(-1, |child| child.pid);
+                // There is room for one, and `Started` hears it in any case.
+                let _ = tell.send(result);
                 // Not by closing alone: a process forked meanwhile may hold a copy of this end.
                 let _ = done.write_all(&[1]);
-                outcome
+                drop((tell, done));
+                if pid > 0 {
+                    await_end(pid);
+                }
             })
             .map_err(|error| error::io_error(&error))?;
         let started = Started {
-            thread: Some(thread),
+            outcome: Some(outcome),
             _signal: signal,
             process: std::process::id(),
         };
@@ -129,9 +146,9 @@ impl Spawn {
             return Err(PyRuntimeError::new_err("the child was not started"));
         };
         let outcome = started
-            .thread
+            .outcome
             .take()
-            .and_then(|thread| thread.join().ok())
+            .and_then(|outcome| outcome.recv().ok())
             .ok_or_else(|| PyRuntimeError::new_err("the thread that starts a child failed"))?;
         Ok(match outcome {
             Ok(child) => {
@@ -146,13 +163,13 @@ impl Spawn {
 impl Drop for Started {
     /// Nobody asked for the child: it must neither run on nor stay as a zombie.
     fn drop(&mut self) {
-        let Some(thread) = self.thread.take() else {
+        let Some(outcome) = self.outcome.take() else {
             return;
         };
-        if self.process != std::process::id() {
-            // There is no such thread in a forked child, and the process is not its own.
-            std::mem::forget(thread);
-        } else if let Ok(Ok(child)) = thread.join() {
+        // In a forked child there is no such thread, and the process is not its own.
+        if self.process == std::process::id()
+            && let Ok(Ok(child)) = outcome.recv()
+        {
             child.kill_and_reap();
         }
     }

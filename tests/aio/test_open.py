@@ -10,6 +10,7 @@ import os
 import random
 import resource
 import signal
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -301,6 +302,26 @@ def test_a_file_that_is_forgotten_says_so_and_is_closed(run: Runner, tmp_path: P
             assert path.read_bytes() == {"text": b"text"}.get(data, b"data")  # type: ignore[call-overload]
 
     run(main())
+
+
+def test_a_forgotten_file_that_cannot_be_written_is_closed(run: Runner) -> None:
+    full = Path("/dev/full")
+    told: list[Any] = []
+
+    async def main() -> None:
+        file = await aio.open(full, "wb")
+        await file.write(b"data")
+        with pytest.warns(ResourceWarning, match="unclosed file"):  # noqa: PT031
+            del file
+            gc.collect()
+        assert open_descriptors_of(full) == 0
+
+    hook, sys.unraisablehook = sys.unraisablehook, lambda args: told.append(args.exc_value)
+    try:
+        run(main())
+    finally:
+        sys.unraisablehook = hook
+    assert [error.errno for error in told] == [errno.ENOSPC]
 
 
 def test_a_closed_file_does_not_complain(run: Runner, tmp_path: Path) -> None:

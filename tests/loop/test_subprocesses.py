@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections.abc import Iterator
@@ -595,6 +598,59 @@ def test_without_pidfds(run_ours: Runner, monkeypatch: pytest.MonkeyPatch) -> No
         assert await killed.wait() == -signal.SIGKILL
 
     run_ours(main())
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv (util-linux) is not installed")
+def test_children_that_die_with_their_parent_live_as_long_as_it(run: Runner) -> None:
+    """To the kernel the parent is the thread that made the child (PR_SET_PDEATHSIG)."""
+
+    async def child() -> int:
+        process = await asyncio.create_subprocess_exec(
+            "setpriv", "--pdeathsig", "KILL", "/bin/sleep", "0.05"
+        )
+        return await process.wait()
+
+    async def main() -> None:
+        for _ in range(5):
+            assert set(await asyncio.gather(*(child() for _ in range(8)))) == {0}
+
+    run(main())
+
+
+def test_children_inherit_the_niceness_of_the_moment(run: Runner) -> None:
+    """What belongs to threads on Linux is that of the loop's thread, also after earlier children."""
+    code = "import os; print(os.getpriority(os.PRIO_PROCESS, 0))"
+
+    async def main() -> None:
+        before = int(await output(PYTHON, "-SE", "-c", code))
+        os.nice(1)
+        assert int(await output(PYTHON, "-SE", "-c", code)) == min(before + 1, 19)
+
+    # In a thread of its own: niceness cannot be lowered again.
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        executor.submit(run, main()).result(60)
+
+
+def test_cancelling_the_start_of_a_child_that_the_kernel_reaped(run_ours: Runner) -> None:
+    """With SIGCHLD ignored there is nobody left to kill, nor to wait for."""
+
+    async def main() -> None:
+        before = open_descriptors()
+        starting = asyncio.ensure_future(
+            asyncio.create_subprocess_exec("/bin/true", stdin=PIPE, stdout=PIPE)
+        )
+        await asyncio.sleep(0)
+        time.sleep(0.2)  # the child's whole life, before the loop hears of it
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(starting, 20)
+        assert open_descriptors() == before
+
+    handler = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        run_ours(main())
+    finally:
+        signal.signal(signal.SIGCHLD, handler)
 
 
 def test_a_replaced_popen_is_used(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -560,12 +560,14 @@ class AsyncFile(Turns):
         if self._closefd:
             warnings.warn(f"unclosed file {self!r}", ResourceWarning, stacklevel=2, source=self)
         # With a write of unknown outcome under way, writing again might write twice.
-        if not self._busy:
-            self._write_out_blocking()
-        self._fd = -1
-        self._unwatch()
-        if self._closefd:
-            os.close(fd)
+        try:
+            if not self._busy:
+                self._write_out_blocking()
+        finally:
+            self._fd = -1
+            self._unwatch()
+            if self._closefd:
+                os.close(fd)
 
     def _write_out_blocking(self) -> None:
         """Write what is buffered without a loop."""

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{Read, Write, pipe};
 use std::os::fd::{AsRawFd, RawFd};
 
-use uringcore_io::spawn::{Child, ChildFd, Command, SignalMask, SpawnError, Stage};
+use uringcore_io::spawn::{Child, ChildFd, Command, SignalMask, SpawnError, Stage, await_end};
 
 fn shell(script: &str) -> Command {
     Command {
@@ -86,6 +86,77 @@ fn a_child_has_just_the_descriptors_that_it_is_given() {
     assert!(found.contains(&number), "{found:?}");
     let others = found.iter().filter(|&&fd| fd > 2 && fd != number).count();
     assert!(others <= 1, "{found:?}");
+}
+
+/// Has the calling thread, and what it starts, do without `close_range`.
+fn forbid_close_range() {
+    let statement = |code: u32, jump_false, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: jump_false,
+        k,
+    };
+    let answer = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
+    let mut filter = [
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0), // the call's number
+        statement(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            1,
+            libc::SYS_close_range as u32,
+        ),
+        statement(libc::BPF_RET | libc::BPF_K, 0, answer),
+        statement(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: the program and its statements live during the calls.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let mode = libc::SECCOMP_MODE_FILTER;
+        assert_eq!(
+            libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program),
+            0
+        );
+        let result = libc::syscall(libc::SYS_close_range, 1_000_000, 1_000_000, 0);
+        assert_eq!(result, -1);
+    }
+}
+
+#[test]
+fn descriptors_are_closed_where_the_kernel_cannot_close_a_range() {
+    // More than one piece of the list that the child reads.
+    let file = File::open("/dev/null").unwrap();
+    // SAFETY: a plain descriptor that this test owns; the copy is not close-on-exec.
+    let leaked: Vec<RawFd> = (0..400)
+        .map(|_| unsafe { libc::dup(file.as_raw_fd()) })
+        .collect();
+    let number = leaked[200];
+    let mut command = shell("for fd in /proc/self/fd/*; do echo ${fd##*/}; done");
+    command.passed = vec![(number, dup(&file))];
+    let (text, _) = std::thread::spawn(move || {
+        forbid_close_range();
+        output(command)
+    })
+    .join()
+    .unwrap();
+    for fd in leaked {
+        // SAFETY: this test's own descriptors.
+        unsafe { libc::close(fd) };
+    }
+    let found: Vec<RawFd> = text.lines().map(|line| line.parse().unwrap()).collect();
+    assert!(found.contains(&number), "{found:?}");
+    let others = found.iter().filter(|&&fd| fd > 2 && fd != number).count();
+    assert!(others <= 1, "{found:?}");
+}
+
+#[test]
+fn the_end_is_awaited_and_left_to_be_reaped() {
+    let child = shell("exit 9").spawn().unwrap();
+    await_end(child.pid);
+    assert_eq!(libc::WEXITSTATUS(wait(&child)), 9);
+    await_end(child.pid); // reaped: there is nothing to wait for
 }
 
 #[test]
