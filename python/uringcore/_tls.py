@@ -134,6 +134,8 @@ class TlsTransports:
             lower.close()
             for handle in begun:
                 handle.cancel()
+            # The exception keeps this frame, and the waiter keeps the exception.
+            del waiter, begun, handle, tls, lower, transport
             raise
         return cast("asyncio.Transport | None", tls._get_app_transport())
 

@@ -317,7 +317,8 @@ class UringEventLoop(  # type: ignore[misc]
             kind = getattr(events, "_ThreadSafeHandle", kind)  # CPython 3.14
         handle: Any = kind(callback, args, self, context)
         if handle._source_traceback:
-            del handle._source_traceback[-1]
+            # This frame, and that of a constructor which calls another.
+            del handle._source_traceback[-1 if kind is events.Handle else -2 :]
         return cast(events.Handle, handle)
 
     def _debug_timer(
