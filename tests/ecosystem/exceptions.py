@@ -48,6 +48,19 @@ EXCEPTIONS: tuple[Allowed, ...] = (
         "tests/test_*_functional.py::test_heartbeat_connection_closed*",
         "Replaces write() of one transport object, as above.",
     ),
+    *(
+        Allowed(
+            "anyio",
+            f"tests/test_pytest_plugin.py::{name}*",
+            "Gives a pytest process of its own, which runs stock asyncio, three seconds to start and end: "
+            "too few on a busy machine, whatever the loop of the outer test.",
+            varies=True,
+        )
+        for name in (
+            "test_keyboardinterrupt_during_test",
+            "test_dynamic_async_fixture_access_does_not_hang",
+        )
+    ),
 )
 
 
