@@ -8,7 +8,8 @@ use std::os::fd::RawFd;
 
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyType};
 use pyo3::{PyTraverseError, PyVisit, intern};
 use uringcore_engine::{DatagramSize, Received, SendOutcome};
 use uringcore_io::{Errno, SendMsg, SockAddr};
@@ -18,6 +19,7 @@ use crate::context::Entered;
 use crate::dispatch::report;
 use crate::hosts::host_at;
 use crate::loop_core::{LoopCore, Ready};
+use crate::open_class::{self, OpenClass};
 use crate::transport::{BaseTransport, Descriptor, Kind, Parts, WRITES_LOST_BEFORE_WARNING};
 use crate::{address, buffer, error};
 
@@ -34,12 +36,19 @@ struct Known {
 }
 
 /// A datagram socket with the interface of asyncio.DatagramTransport.
-#[pyclass(frozen, extends = BaseTransport, module = "uringcore._uringcore")]
+#[pyclass(frozen, subclass, extends = BaseTransport, module = "uringcore._uringcore")]
 pub struct DatagramTransport {
     family: i32,
     /// `remote_addr` of create_datagram_endpoint: the only address to send to.
     remote: Option<Py<PyAny>>,
     known: GilCell<Known>,
+}
+
+impl OpenClass for DatagramTransport {
+    fn subclass() -> &'static PyOnceLock<Py<PyType>> {
+        static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+        &CLASS
+    }
 }
 
 impl DatagramTransport {
@@ -221,7 +230,8 @@ impl DatagramTransport {
             },
             known: GilCell::new(Known::default()),
         };
-        let transport = Py::new(py, PyClassInitializer::from(base).add_subclass(this))?;
+        let transport =
+            open_class::instance(py, PyClassInitializer::from(base).add_subclass(this))?;
         let base = transport.bind(py).as_super();
         let size = match family {
             libc::AF_UNIX => DatagramSize::Large,

@@ -14,6 +14,7 @@
 //! | `timers` | the heap of scheduled handles |
 //! | `stream` | the stream transport |
 //! | `datagram` | the datagram transport |
+//! | `open_class` | the transports' classes as Python sees them, whose instances take attributes |
 //! | `ops` | operations that a Python future waits for |
 //! | `tls` | TLS over any transport, through `ssl.SSLObject` |
 //! | `spawn` | a child process on its way |
@@ -53,6 +54,7 @@ mod held;
 mod hosts;
 mod lend;
 mod loop_core;
+mod open_class;
 mod ops;
 mod ops_socket;
 mod plain_socket;
@@ -79,11 +81,20 @@ fn _uringcore(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<handle::Handle>()?;
     m.add_class::<handle::TimerHandle>()?;
     m.add_class::<transport::BaseTransport>()?;
-    m.add_class::<stream::StreamTransport>()?;
-    m.add_class::<datagram::DatagramTransport>()?;
+    m.add(
+        "StreamTransport",
+        open_class::class::<stream::StreamTransport>(m.py())?,
+    )?;
+    m.add(
+        "DatagramTransport",
+        open_class::class::<datagram::DatagramTransport>(m.py())?,
+    )?;
     ops::register(m)?;
     m.add_class::<tls::TlsProtocol>()?;
-    m.add_class::<tls::TlsTransport>()?;
+    m.add(
+        "SSLTransport",
+        open_class::class::<tls::TlsTransport>(m.py())?,
+    )?;
     m.add_class::<spawn::Spawn>()?;
     ops_socket::register(m)?;
     quic::register(m)?;

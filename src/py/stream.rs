@@ -13,20 +13,29 @@ use bytes::Bytes;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyType};
 use uringcore_engine::{DatagramSize, Key, WriteOutcome};
 use uringcore_io::net;
 
 use crate::hosts::host_at;
 use crate::loop_core::{LoopCore, Ready};
+use crate::open_class::{self, OpenClass};
 use crate::transport::{
     BaseTransport, Descriptor, Kind, Parts, WRITES_LOST_BEFORE_WARNING, fail_waiter,
 };
 use crate::{buffer, error, sockets};
 
 /// A connected stream socket with the interface of asyncio.Transport.
-#[pyclass(frozen, extends = BaseTransport, module = "uringcore._uringcore")]
+#[pyclass(frozen, subclass, extends = BaseTransport, module = "uringcore._uringcore")]
 pub struct StreamTransport {}
+
+impl OpenClass for StreamTransport {
+    fn subclass() -> &'static PyOnceLock<Py<PyType>> {
+        static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+        &CLASS
+    }
+}
 
 impl StreamTransport {
     /// Puts a connected socket on the loop. The caller schedules its start.
@@ -54,7 +63,8 @@ impl StreamTransport {
         )?;
         // Not every stream is TCP.
         let _ = net::set_nodelay(fd, true);
-        let transport = Py::new(py, PyClassInitializer::from(base).add_subclass(Self {}))?;
+        let transport =
+            open_class::instance(py, PyClassInitializer::from(base).add_subclass(Self {}))?;
         let bound = transport.bind(py);
         BaseTransport::attach(bound.as_super(), DatagramSize::Buffer)?;
         if let Some(key) = bound.as_super().get().key(py) {

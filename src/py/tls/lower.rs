@@ -16,7 +16,7 @@ pub enum Lower {
 
 impl Lower {
     pub fn new(transport: &Bound<'_, PyAny>) -> Self {
-        match transport.cast_exact::<StreamTransport>() {
+        match transport.cast::<StreamTransport>() {
             Ok(stream) => Self::Stream(stream.clone().unbind()),
             Err(_) => Self::Other(transport.clone().unbind()),
         }

@@ -199,7 +199,7 @@ impl TlsProtocol {
                 state: GilCell::new(state),
             },
         )?;
-        let face = Py::new(py, TlsTransport::new(&made))?;
+        let face = crate::open_class::instance(py, TlsTransport::new(&made))?;
         made.get().state.with(py, |state| state.face = Some(face));
         Ok(made)
     }

@@ -4,6 +4,8 @@
 
 use pyo3::exceptions::{PyNotImplementedError, PyResourceWarning};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
 use pyo3::{PyTraverseError, PyVisit, intern};
 
 use super::outgoing::check_bytes_like;
@@ -12,6 +14,7 @@ use super::protocol::{
 };
 use crate::cell::GilCell;
 use crate::loop_core::LoopCore;
+use crate::open_class::OpenClass;
 use crate::transport::watermarks_above;
 
 /// A TLS connection with the interface of asyncio.Transport.
@@ -20,6 +23,7 @@ use crate::transport::watermarks_above;
 #[pyclass(
     name = "SSLTransport",
     frozen,
+    subclass,
     weakref,
     module = "uringcore._uringcore"
 )]
@@ -28,6 +32,13 @@ pub struct TlsTransport {
     /// `None` after the connection is lost and close() was called once more: whoever still keeps the
     /// transport keeps neither certificates nor OpenSSL's memory alive, as in asyncio.
     protocol: GilCell<Option<Py<TlsProtocol>>>,
+}
+
+impl OpenClass for TlsTransport {
+    fn subclass() -> &'static PyOnceLock<Py<PyType>> {
+        static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+        &CLASS
+    }
 }
 
 impl TlsTransport {

@@ -1,0 +1,54 @@
+//! The classes of the transports as Python sees them: subclasses whose instances take attributes.
+//!
+//! Programs hang notes on a transport and test suites replace its methods, as on asyncio's own. An
+//! instance of a Python subclass has a dictionary for that, and unlike PyO3's `dict` a safe one (see
+//! `cell`): no interpreter makes it, or anything else that the garbage collector counts, before the
+//! Rust fields are written. Calling a method stays what it was, a look into the class, because there is
+//! no `__getattr__` of ours in the way.
+//!
+//! What the classes do is in `stream`, `datagram` and `tls`. The Rust code of the loop asks for those,
+//! and takes the subclasses as such.
+
+use pyo3::ffi::PyTypeObject;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyType};
+use pyo3::{PyClass, PyClassInitializer};
+
+/// An extension class of which Python only sees a subclass.
+pub trait OpenClass: PyClass {
+    /// Where the subclass is kept.
+    fn subclass() -> &'static PyOnceLock<Py<PyType>>;
+}
+
+/// The class that Python sees: what `type` makes of an empty `class T(T):`.
+pub fn class<T: OpenClass>(py: Python<'_>) -> PyResult<&'static Py<PyType>> {
+    T::subclass().get_or_try_init(py, || {
+        let core = py.get_type::<T>();
+        let names = PyDict::new(py);
+        for name in ["__module__", "__qualname__", "__doc__"] {
+            names.set_item(name, core.getattr(name)?)?;
+        }
+        let made = py
+            .get_type::<PyType>()
+            .call1((core.name()?, (core,), names))?;
+        Ok::<_, PyErr>(made.cast_into::<PyType>()?.unbind())
+    })
+}
+
+/// An instance of the class that Python sees, around `value`.
+pub fn instance<T: OpenClass>(
+    py: Python<'_>,
+    value: impl Into<PyClassInitializer<T>>,
+) -> PyResult<Py<T>> {
+    let class: *mut PyTypeObject = class::<T>(py)?.bind(py).as_type_ptr();
+    let value: PyClassInitializer<T> = value.into();
+    // PyO3 makes instances of subclasses in `#[new]` only; this is the function behind it. Going through
+    // `#[new]` itself, with the value packed into a Python object, makes three objects for each one.
+    //
+    // SAFETY: `class` is a subclass of T's class: `type` made it with that base.
+    let object = unsafe { pyo3::impl_::pymethods::tp_new_impl(py, value, class)? };
+    // SAFETY: the function gives away the only reference to a new object of the class it was given.
+    let object = unsafe { Bound::from_owned_ptr(py, object) };
+    Ok(object.cast_into::<T>()?.unbind())
+}
