@@ -87,4 +87,5 @@ impl<T: Default> GilCell<T> {
 
 // Why no class here has PyO3's `dict`: CPython 3.11 allocates that dictionary inside `object.__new__`,
 // before PyO3 has written the Rust fields. The allocation may start a collection, which traverses the
-// object while it is still zeroed. Python subclasses have a dictionary of their own, without that.
+// object while it is still zeroed. Python subclasses have a dictionary of their own, without that: the
+// loop's and, by `open_class`, the transports'.

@@ -37,17 +37,6 @@ EXCEPTIONS: tuple[Allowed, ...] = (
         "tests/legacy/test_client_server.py::*ClientServerTests::test_explicit_socket",
         "Wants to see recv() and send() called on the socket object; here the kernel is asked directly.",
     ),
-    Allowed(
-        "uvicorn",
-        "tests/protocols/test_websocket.py::test_server_keepalive_ping_timeout*",
-        "Replaces write() of one transport object, whose methods are read-only where transports are "
-        "extension classes (uvloop's too).",
-    ),
-    Allowed(
-        "aiohttp",
-        "tests/test_*_functional.py::test_heartbeat_connection_closed*",
-        "Replaces write() of one transport object, as above.",
-    ),
     *(
         Allowed(
             "anyio",
