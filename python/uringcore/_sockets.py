@@ -18,6 +18,7 @@ import asyncio
 import errno
 import os
 import socket
+import sys
 from asyncio import base_events, exceptions, unix_events
 from typing import TYPE_CHECKING, Any, cast
 
@@ -248,6 +249,8 @@ class SocketCalls(_Base):
                         ) from exc
                     raise
                 if sent == 0:
+                    if sys.version_info >= (3, 14):  # also when there was nothing behind `offset`
+                        os.lseek(fileno, offset, os.SEEK_SET)
                     break
                 offset += sent
                 total += sent
