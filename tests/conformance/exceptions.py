@@ -38,11 +38,6 @@ EXCEPTIONS: tuple[Allowed, ...] = (
         "Looks its socket up in the loop's selector; this loop has none.",
     ),
     Allowed(
-        "test_ssl.TestSSL.test_remote_shutdown_receives_trailing_data_on_slow_socket",
-        "Puts a method of its own into a transport; the transports here take no attributes.",
-        pythons=("3.14",),
-    ),
-    Allowed(
         "test_ssl.TestSSL.test_shutdown_timeout_after_eof_from_not_reading_peer",
         "Known gap: ssl_shutdown_timeout does not end a connection whose peer sent EOF and reads nothing.",
         pythons=("3.14",),
