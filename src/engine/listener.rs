@@ -73,6 +73,8 @@ impl Listener {
             {
                 self.arm(driver);
             }
+            // The host closed the socket: there is nothing left to accept on, and nothing to tell.
+            Outcome::Accepted(Err(Errno(libc::EBADF))) => {}
             Outcome::Accepted(Err(error)) | Outcome::Done(Err(error)) if !self.stopping => {
                 events.push_back(Event::AcceptFailed {
                     listener: self.key,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Echo, Recorder, Runner, listen, python_version
+from tests.loop.support import LOOPS, Echo, Recorder, Runner, factory, listen, python_version
 
 
 def test_serving_starts_when_it_is_told(run: Runner) -> None:
@@ -247,3 +247,19 @@ def test_a_listening_socket_that_the_program_closes_itself(run_ours: Runner) -> 
         successor.close()
 
     run_ours(main())
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_loop_that_rests_says_nothing_of_a_listener_closed_meanwhile(name: str) -> None:
+    loop = factory(name)()
+    complaints: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: complaints.append(context))
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setblocking(False)
+    server = loop.run_until_complete(loop.create_server(Echo, sock=listener))
+    listener.close()
+    loop.run_until_complete(asyncio.sleep(0.05))
+    with pytest.raises(ValueError, match="Invalid file descriptor"):
+        server.close()
+    loop.close()
+    assert complaints == []
