@@ -38,11 +38,6 @@ EXCEPTIONS: tuple[Allowed, ...] = (
         "Looks its socket up in the loop's selector; this loop has none.",
     ),
     Allowed(
-        "test_ssl.TestSSL.test_shutdown_timeout_after_eof_from_not_reading_peer",
-        "Known gap: ssl_shutdown_timeout does not end a connection whose peer sent EOF and reads nothing.",
-        pythons=("3.14",),
-    ),
-    Allowed(
         "test_sslproto.SslProtoHandshakeTests.test_connection_lost_when_busy",
         "Drives asyncio's SSLProtocol over a mocked socket whose send() is to fail inside of write(); "
         "a write here goes to the kernel at the end of the turn.",

@@ -117,7 +117,13 @@ impl TlsProtocol {
         // The transport beneath is about to close, so a pause of its writing ends no more.
         Self::send_outgoing(slf, true)?;
         Self::tell_eof(slf)?;
-        this.stop_shutdown_timer(py)?;
+        // Bytes that a peer does not take would keep the transport beneath for ever: the time-out runs
+        // until that is lost, also where the peer was the first to say goodbye.
+        if !this.state.with(py, |state| state.shutdown_timer.is_some()) {
+            let timer = Self::start_timer(slf, &this.shutdown_timeout, "_check_shutdown_timeout")?;
+            this.state
+                .with(py, |state| state.shutdown_timer = Some(timer));
+        }
         if let Some(lower) = this.lower(py) {
             let close = lower.as_any(py).getattr(intern!(py, "close"))?;
             this.owner
@@ -125,11 +131,6 @@ impl TlsProtocol {
                 .call_method1(intern!(py, "call_soon"), (close,))?;
         }
         Ok(())
-    }
-
-    fn stop_shutdown_timer(&self, py: Python<'_>) -> PyResult<()> {
-        let timer = self.state.with(py, |state| state.shutdown_timer.take());
-        cancel_timer(py, timer)
     }
 
     pub(super) fn shutdown_timed_out(slf: &Bound<'_, Self>) -> PyResult<()> {
