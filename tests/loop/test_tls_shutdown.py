@@ -487,3 +487,27 @@ def test_a_peer_that_goes_on_sending_and_never_reads(
     if NO_SHUTDOWN_TIMEOUT:
         pytest.skip("ssl_shutdown_timeout came with Python 3.11")
     run_ours(main())
+
+
+@pytest.mark.parametrize("close", [True, False])
+def test_a_peer_that_ended_its_side_and_never_reads(
+    run_ours: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext, close: bool
+) -> None:
+    # As CPython 3.14's own loop; older ones wait for ever.
+    async def main() -> None:
+        peer, served, server = await served_by(server_tls, client_tls, ssl_shutdown_timeout=0.1)
+        peer.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        served.transport.write(bytes(64 * MIB))
+        await asyncio.sleep(0.02)
+        if close:
+            served.transport.close()
+        peer.writer.write_eof()
+        await served.until_call("lost")
+        assert isinstance(served.lost_with, asyncio.TimeoutError)
+        peer.abort()
+        server.close()
+        await server.wait_closed()
+
+    if NO_SHUTDOWN_TIMEOUT:
+        pytest.skip("ssl_shutdown_timeout came with Python 3.11")
+    run_ours(main())
