@@ -29,6 +29,7 @@ class Watching(asyncio.BaseProtocol):
         self.raise_at = -1
         """Raise `Planned` when this many bytes are here."""
         # Where reading stops for a while, as (bytes received, seconds).
+        self._paused = False
         self._pauses = sorted(
             (rng.randrange(200_000), rng.choice((0.0, 0.001, 0.01)))
             for _ in range(rng.choice((0, 0, 1, 5)))
@@ -94,11 +95,14 @@ class Watching(asyncio.BaseProtocol):
             raise Planned(self.name)
         while self._pauses and self._pauses[0][0] < self.received:
             _, seconds = self._pauses.pop(0)
-            if self.transport.is_reading():
+            # Not asked of the transport: pipes have no is_reading() before CPython 3.11.
+            if not self._paused and not self.transport.is_closing():
+                self._paused = True
                 self.transport.pause_reading()
                 asyncio.get_running_loop().call_later(seconds, self._resume)
 
     def _resume(self) -> None:
+        self._paused = False
         if not self.lost and not self.transport.is_closing():
             self.transport.resume_reading()
 

@@ -4,7 +4,7 @@
 //! of `proto` is borrowed while one of its methods runs: it may come back here.
 
 use bytes::Bytes;
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyConnectionResetError, PyRuntimeError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -470,12 +470,14 @@ impl H3Connection {
                 intern!(py, "send_datagram_frame"),
                 (PyBytes::new(py, &data),),
             )?,
-            Output::ResetStream { stream_id, code } => self
-                .quic(py)?
-                .call_method1(intern!(py, "reset_stream"), (stream_id, code.0))?,
-            Output::StopSending { stream_id, code } => self
-                .quic(py)?
-                .call_method1(intern!(py, "stop_stream"), (stream_id, code.0))?,
+            Output::ResetStream { stream_id, code } => {
+                let reset = intern!(py, "reset_stream");
+                return unless_over(py, self.quic(py)?.call_method1(reset, (stream_id, code.0)));
+            }
+            Output::StopSending { stream_id, code } => {
+                let stop = intern!(py, "stop_stream");
+                return unless_over(py, self.quic(py)?.call_method1(stop, (stream_id, code.0)));
+            }
             Output::CloseConnection { code, reason } => self
                 .quic(py)?
                 .call_method1(intern!(py, "close"), (code.0, py.None(), reason.as_ref()))?,
@@ -587,6 +589,14 @@ fn dict<'py>(py: Python<'py>, pairs: &[(u64, u64)]) -> PyResult<Bound<'py, PyDic
         dict.set_item(identifier, value)?;
     }
     Ok(dict)
+}
+
+/// A stream that ended by itself meanwhile needs no ending.
+fn unless_over(py: Python<'_>, ended: PyResult<Bound<'_, PyAny>>) -> PyResult<()> {
+    match ended {
+        Err(error) if error.is_instance_of::<PyConnectionResetError>(py) => Ok(()),
+        ended => ended.map(drop),
+    }
 }
 
 /// Content up to this size is copied behind its frame header, so that there is one call for both.
