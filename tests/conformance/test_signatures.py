@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 from asyncio import selector_events, sslproto
 from typing import Any
 
@@ -34,7 +35,11 @@ def shape(method: Any) -> list[tuple[str, str, Any]]:
 
 @pytest.mark.parametrize("name", public(STOCK_LOOP))
 def test_loop_method(name: str) -> None:
-    assert shape(getattr(uringcore.UringEventLoop, name)) == shape(getattr(STOCK_LOOP, name))
+    ours = shape(getattr(uringcore.UringEventLoop, name))
+    if name == "start_tls" and sys.version_info < (3, 11):
+        # The one argument that is there before its time: the TLS engine is the same on all versions.
+        ours = [one for one in ours if one[0] != "ssl_shutdown_timeout"]
+    assert ours == shape(getattr(STOCK_LOOP, name))
 
 
 def test_what_awaits_awaits() -> None:

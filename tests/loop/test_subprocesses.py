@@ -744,7 +744,9 @@ def test_two_hundred_at_once(run: Runner) -> None:
         before = open_descriptors()
         outs = await asyncio.gather(*(output("/bin/echo", str(n)) for n in range(200)))
         assert outs == [b"%d\n" % n for n in range(200)]
-        assert open_descriptors() <= before
+        # The transports of the pipes close a turn or two later; the test's time-out ends the wait.
+        while open_descriptors() > before:
+            await asyncio.sleep(0.01)
 
     run(main(), timeout=60)
 
