@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import random
 import socket
 import ssl
@@ -54,7 +55,9 @@ async def _connect(
         server = await loop.create_server(accept, "127.0.0.1", 0, ssl=accept_tls)
         _, end = await loop.create_connection(client, *server.sockets[0].getsockname(), **options)
     else:
-        path = world.path(rng) if kind == "unix" else f"\0stress-{rng.getrandbits(64):x}"
+        # The same seed may run in another process at the same time.
+        abstract = f"\0stress-{os.getpid()}-{rng.getrandbits(64):x}"
+        path = world.path(rng) if kind == "unix" else abstract
         server = await loop.create_unix_server(accept, path, ssl=accept_tls)
         _, end = await loop.create_unix_connection(client, path, **options)
     other = await accepted
