@@ -9,6 +9,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyMemoryView};
 
+use crate::lend::FreshBytes;
+
 /// A `bytes` object that lives as long as the kernel or a queue needs its contents.
 struct HeldBytes {
     data: *const u8,
@@ -103,31 +105,10 @@ pub fn new_bytes(
         drop(error);
         io::Error::from_raw_os_error(libc::ENOMEM)
     };
-    let length = ffi::Py_ssize_t::try_from(size).unwrap_or(ffi::Py_ssize_t::MAX);
-    // SAFETY: the interpreter lock is held; NULL asks for uninitialised storage of that length.
-    let fresh: Bound<'_, PyAny> = unsafe {
-        let object = ffi::PyBytes_FromStringAndSize(std::ptr::null(), length);
-        Bound::from_owned_ptr_or_err(py, object)
-    }
-    .map_err(no_memory)?;
-    // SAFETY: nobody else has seen the object, so its storage of `size` bytes is ours to write.
-    let memory = unsafe {
-        let start = ffi::PyBytes_AsString(fresh.as_ptr());
-        std::slice::from_raw_parts_mut(start.cast::<MaybeUninit<u8>>(), size)
-    };
-    let count = fill(memory)?.min(size) as ffi::Py_ssize_t;
-    let mut object = fresh.into_ptr();
-    // SAFETY: the only reference to the object, whose first `count` bytes are written; the call frees
-    // it and stores NULL when it fails.
-    let resized: Bound<'_, PyAny> = unsafe {
-        _PyBytes_Resize(&raw mut object, count);
-        Bound::from_owned_ptr_or_err(py, object)
-    }
-    .map_err(no_memory)?;
-    resized
-        .cast_into::<PyBytes>()
-        .map(Bound::unbind)
-        .map_err(|_| io::Error::from_raw_os_error(libc::EIO))
+    let mut fresh = FreshBytes::with_capacity(py, size).map_err(no_memory)?;
+    fresh.write(fill)?;
+    let made = fresh.finish(py).map_err(no_memory)?;
+    Ok(made.unbind())
 }
 
 /// Runs `work` on the bytes of a bytes-like object; `None` if it is none.
@@ -201,11 +182,6 @@ impl Drop for View<'_> {
         // `PyObject_GetBuffer`, which leaves `obj` NULL when it fails.
         unsafe { ffi::PyBuffer_Release(&raw mut self.0) };
     }
-}
-
-unsafe extern "C" {
-    // Documented API of CPython that pyo3-ffi leaves out.
-    fn _PyBytes_Resize(bytes: *mut *mut ffi::PyObject, size: ffi::Py_ssize_t) -> std::ffi::c_int;
 }
 
 /// Below this a copy is cheaper than keeping the object alive through two reference counts.

@@ -3,6 +3,8 @@
 //! Not here: buffers that outlive a call (`buffer`).
 
 use std::ffi::{c_char, c_int};
+use std::io;
+use std::mem::MaybeUninit;
 
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::prelude::*;
@@ -77,6 +79,21 @@ impl FreshBytes {
             std::ptr::copy_nonoverlapping(data.as_ptr(), start.cast::<u8>(), data.len());
         }
         self.filled += data.len();
+    }
+
+    /// Lets `work` write to the free space; it returns how much it wrote.
+    pub fn write(
+        &mut self,
+        work: impl FnOnce(&mut [MaybeUninit<u8>]) -> io::Result<usize>,
+    ) -> io::Result<()> {
+        // SAFETY: nobody else has seen the object, so its storage is ours to write; `filled` is within
+        // it.
+        let memory = unsafe {
+            let start = ffi::PyBytes_AsString(self.bytes.as_ptr()).add(self.filled);
+            std::slice::from_raw_parts_mut(start.cast::<MaybeUninit<u8>>(), self.space())
+        };
+        self.filled += work(memory)?.min(self.space());
+        Ok(())
     }
 
     /// Lets `call` fill the free space, shown as a memoryview; it returns how much it wrote, or None

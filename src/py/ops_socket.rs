@@ -94,13 +94,24 @@ fn receive(
             Err(error) => return Err(error::io_error(&error)),
         }
     }
+    queue_receive(r#loop, sock, fd, stream, size).map(Some)
+}
+
+/// A receive that has to wait.
+fn queue_receive(
+    r#loop: &Bound<'_, LoopCore>,
+    sock: &Bound<'_, PyAny>,
+    fd: RawFd,
+    stream: bool,
+    size: usize,
+) -> PyResult<Py<PyAny>> {
     let request = if stream {
         Request::Recv(size.min(AT_ONCE_MAX) as u32)
     } else {
         Request::RecvFrom(size.min(SIZE_MAX))
     };
-    check_no_transport(this, py, fd)?;
-    launch(r#loop, &RECEIVE, sock, fd, request).map(Some)
+    check_no_transport(r#loop.get(), r#loop.py(), fd)?;
+    launch(r#loop, &RECEIVE, sock, fd, request)
 }
 
 /// Receives into a buffer: the count, or a future of what `_sock_fill` then copies.
@@ -144,13 +155,7 @@ fn receive_into(
         }
         Err(error) => return Err(error::io_error(&error)),
     }
-    let request = if stream {
-        Request::Recv(size.min(AT_ONCE_MAX) as u32)
-    } else {
-        Request::RecvFrom(size.min(SIZE_MAX))
-    };
-    check_no_transport(this, py, fd)?;
-    launch(r#loop, &RECEIVE, sock, fd, request).map(Some)
+    queue_receive(r#loop, sock, fd, stream, size).map(Some)
 }
 
 /// Copies received bytes into a buffer and returns the count. What does not fit, because the buffer
