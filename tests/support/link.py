@@ -1,0 +1,204 @@
+"""One direction of a network path as a pure function of a seed and of time.
+
+A `Link` is asked what becomes of each datagram and answers when which bytes arrive. It has no socket
+and no clock, so a test can send a million datagrams through it in a second and count.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import dataclass, field
+
+__all__ = ["PERFECT", "Conditions", "Counts", "Link"]
+
+QUEUE_MAX = 4096
+"Datagrams that wait for the link at most where the conditions say nothing else."
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What a direction does to its datagrams. Chances are between 0 and 1, times are seconds."""
+
+    delay: float = 0.0
+    """From the end of the sending to the arrival."""
+    rate: float | None = None
+    """Bits of UDP payload and headers a second; `None` is without limit."""
+    queue: int | None = None
+    """Datagrams that may wait while another is being sent; more are dropped. Needs `rate`."""
+    loss: float = 0.0
+    """The share of datagrams that is lost."""
+    burst: float | None = None
+    """The mean length of a run of losses (Gilbert's model); `None` makes each loss independent."""
+    burst_max: int | None = None
+    """After so many losses in a row one datagram gets through."""
+    drop: frozenset[int] = frozenset()
+    """Ordinals, from 1, of datagrams that are dropped whatever else happens."""
+    reorder: float = 0.0
+    """The share that is held back by `reorder_delay`."""
+    reorder_delay: float = 0.01
+    duplicate: float = 0.0
+    corrupt: float = 0.0
+    """The share in which one byte is changed."""
+    corrupt_max: int | None = None
+    """After so many corruptions in a row one datagram stays whole."""
+    black_hole: tuple[float, float] | None = None
+    """Seconds up and seconds down, again and again from the link's first datagram."""
+
+    def __post_init__(self) -> None:
+        for name in ("loss", "reorder", "duplicate", "corrupt"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name}: must be between 0 and 1, is {getattr(self, name)}")
+        if self.burst is not None and self.burst < 1:
+            raise ValueError(f"burst: a run of losses has at least one, not {self.burst}")
+        if self.rate is not None and self.rate <= 0:
+            raise ValueError(f"rate: must be above 0, is {self.rate}")
+        if self.queue is not None and self.rate is None:
+            raise ValueError("queue: nothing waits on a link without a rate")
+
+
+PERFECT = Conditions()
+
+
+@dataclass
+class Counts:
+    """What became of the datagrams of a direction."""
+
+    taken: int = 0
+    """Datagrams that entered the link."""
+    bytes_taken: int = 0
+    arrived: int = 0
+    """Datagrams that were given a time of arrival, duplicates included."""
+    bytes_arrived: int = 0
+    lost: int = 0
+    """By chance."""
+    dropped: int = 0
+    """By their ordinal."""
+    overflowed: int = 0
+    """Because the queue was full."""
+    swallowed: int = 0
+    """While the link was down."""
+    reordered: int = 0
+    duplicated: int = 0
+    corrupted: int = 0
+
+
+@dataclass
+class Link:
+    """A direction with its own chance and memory."""
+
+    conditions: Conditions = PERFECT
+    seed: int = 0
+    counts: Counts = field(default_factory=Counts)
+
+    def __post_init__(self) -> None:
+        self._chance = random.Random(self.seed)
+        self._free_at = 0.0
+        self._waiting: deque[float] = deque()
+        self._began: float | None = None
+        self._in_burst = False
+        self._lost_in_a_row = 0
+        self._corrupted_in_a_row = 0
+
+    def send(self, now: float, data: bytes) -> list[tuple[float, bytes]]:
+        """Sends a datagram at `now`; gives when it arrives and as what: nothing, once or twice."""
+        counts, conditions = self.counts, self.conditions
+        if self._began is None:
+            self._began = now
+        counts.taken += 1
+        counts.bytes_taken += len(data)
+        if counts.taken in conditions.drop:
+            counts.dropped += 1
+            return []
+        if self._is_down(now):
+            counts.swallowed += 1
+            return []
+        departure = self._departure(now, len(data))
+        if departure is None:
+            counts.overflowed += 1
+            return []
+        # A lost datagram has used the link: it is lost behind the bottleneck.
+        if self._is_lost():
+            counts.lost += 1
+            return []
+        if self._is_corrupted():
+            counts.corrupted += 1
+            data = self._changed(data)
+        arrival = departure + conditions.delay
+        if self._happens(conditions.reorder):
+            counts.reordered += 1
+            arrival += conditions.reorder_delay
+        arrivals = [(arrival, data)]
+        if self._happens(conditions.duplicate):
+            counts.duplicated += 1
+            arrivals.append((arrival, data))
+        counts.arrived += len(arrivals)
+        counts.bytes_arrived += len(data) * len(arrivals)
+        return arrivals
+
+    def _happens(self, chance: float) -> bool:
+        # A chance of 0 takes no number, so that turning one harm on leaves the others as they were.
+        return chance > 0 and self._chance.random() < chance
+
+    def _is_down(self, now: float) -> bool:
+        hole = self.conditions.black_hole
+        if hole is None or self._began is None:
+            return False
+        up, down = hole
+        return (now - self._began) % (up + down) >= up
+
+    def _departure(self, now: float, size: int) -> float | None:
+        """When the last bit has left, or None when there is no room to wait."""
+        rate = self.conditions.rate
+        if rate is None:
+            return now
+        waiting = self._waiting
+        while waiting and waiting[0] <= now:
+            waiting.popleft()
+        # The first of them is being sent, the others wait.
+        limit = QUEUE_MAX if self.conditions.queue is None else self.conditions.queue
+        if len(waiting) > limit:
+            return None
+        self._free_at = max(self._free_at, now) + (size + _HEADERS) * 8 / rate
+        waiting.append(self._free_at)
+        return self._free_at
+
+    def _is_lost(self) -> bool:
+        conditions = self.conditions
+        if conditions.loss == 0:
+            return False
+        lost = self._chance.random() < self._loss_chance()
+        self._in_burst = lost
+        limit = conditions.burst_max
+        if lost and limit is not None and self._lost_in_a_row >= limit:
+            lost = self._in_burst = False
+        self._lost_in_a_row = self._lost_in_a_row + 1 if lost else 0
+        return lost
+
+    def _loss_chance(self) -> float:
+        """Of the next datagram; Gilbert's two states give the same share in the long run."""
+        loss, burst = self.conditions.loss, self.conditions.burst
+        if burst is None or loss == 1:
+            return loss
+        if self._in_burst:
+            return 1 - 1 / burst
+        return min(1.0, loss / burst / (1 - loss))
+
+    def _is_corrupted(self) -> bool:
+        corrupted = self._happens(self.conditions.corrupt)
+        limit = self.conditions.corrupt_max
+        if corrupted and limit is not None and self._corrupted_in_a_row >= limit:
+            corrupted = False
+        self._corrupted_in_a_row = self._corrupted_in_a_row + 1 if corrupted else 0
+        return corrupted
+
+    def _changed(self, data: bytes) -> bytes:
+        if not data:
+            return data
+        changed = bytearray(data)
+        changed[self._chance.randrange(len(data))] ^= self._chance.randrange(1, 256)
+        return bytes(changed)
+
+
+_HEADERS = 28
+"IPv4's and UDP's, which a real link carries too."
