@@ -11,9 +11,10 @@ from typing import Any
 from uringcore.asyncio.protocol import QuicConnectionProtocol, QuicStreamHandler
 from uringcore.asyncio.server import warn_about_tickets
 from uringcore.quic.configuration import QuicConfiguration
-from uringcore.quic.connection import QuicConnection
+from uringcore.quic.connection import QuicConnection, QuicTokenHandler
 from uringcore.quic.endpoint import QuicTransport, create_quic_endpoint, resolve
 from uringcore.quic.errors import QuicConnectionRefusedError
+from uringcore.tls import SessionTicketHandler
 
 __all__ = ["connect"]
 
@@ -25,9 +26,9 @@ async def connect(
     *,
     configuration: QuicConfiguration | None = None,
     create_protocol: Callable[..., Any] = QuicConnectionProtocol,
-    session_ticket_handler: Callable[[Any], None] | None = None,
+    session_ticket_handler: SessionTicketHandler | None = None,
     stream_handler: QuicStreamHandler | None = None,
-    token_handler: Callable[[bytes], None] | None = None,
+    token_handler: QuicTokenHandler | None = None,
     wait_connected: bool = True,
     local_port: int = 0,
     local_host: str | None = None,

@@ -5,47 +5,93 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from uringcore.asyncio.protocol import QuicConnectionProtocol, QuicStreamHandler
-from uringcore.quic.configuration import QuicConfiguration
+from uringcore.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfiguration
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.endpoint import QuicTransport, create_quic_endpoint
+from uringcore.tls import SessionTicketFetcher, SessionTicketHandler
 
-__all__ = ["QuicServer", "serve"]
+__all__ = ["SMALLEST_MAX_DATAGRAM_SIZE", "QuicServer", "serve"]
 
 
-class QuicServer:
-    """A listening endpoint. ``async with`` closes it at the end."""
+class QuicServer(asyncio.DatagramProtocol):
+    """A listening endpoint. ``async with`` closes it at the end.
 
-    def __init__(self, transport: QuicTransport) -> None:
-        self._transport = transport
+    :func:`serve` makes one. It can also be the protocol of a datagram transport of the program's
+    own, on any loop, as aioquic's can (packets then pass through Python)::
+
+        await loop.create_datagram_endpoint(lambda: QuicServer(configuration=...), sock=sock)
+    """
+
+    def __init__(
+        self,
+        *,
+        configuration: QuicConfiguration,
+        create_protocol: Callable[..., Any] = QuicConnectionProtocol,
+        session_ticket_fetcher: SessionTicketFetcher | None = None,
+        session_ticket_handler: SessionTicketHandler | None = None,
+        retry: bool = False,
+        stream_handler: QuicStreamHandler | None = None,
+    ) -> None:
+        if configuration.is_client:
+            raise ValueError("configuration: is_client must be false for a server")
+        warn_about_tickets(session_ticket_handler, session_ticket_fetcher)
+        self._configuration = configuration
+        self._create_protocol = create_protocol
+        self._retry = retry
+        self._stream_handler = stream_handler
+        self._endpoint_transport: QuicTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The server's own datagram transport is open."""
+        self._endpoint_transport = QuicTransport.over(
+            asyncio.get_running_loop(),
+            cast(asyncio.DatagramTransport, transport),
+            self._factory,
+            configuration=self._configuration,
+            retry=self._retry,
+        )
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        """A datagram on the server's own datagram transport."""
+        self.transport.datagram_received(data, addr)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The server's own datagram transport is closed."""
+        self.transport.connection_lost(exc)
+
+    def _factory(self, quic: QuicConnection) -> Any:
+        return self._create_protocol(quic, stream_handler=self._stream_handler)
 
     @property
     def sockname(self) -> Any:
         """The address that the server is bound to."""
-        return self._transport.get_extra_info("sockname")
+        return self.transport.get_extra_info("sockname")
 
     @property
     def transport(self) -> QuicTransport:
         """The endpoint's transport."""
-        return self._transport
+        if self._endpoint_transport is None:
+            raise RuntimeError("the server is not bound yet")
+        return self._endpoint_transport
 
     def close(self) -> None:
         """Closes every connection (application error code 0) and the socket."""
-        self._transport.close()
+        self.transport.close()
 
     def stop_accepting(self) -> None:
         """Refuses new connections at once (CONNECTION_REFUSED); those that are open go on."""
-        self._transport.stop_accepting()
+        self.transport.stop_accepting()
 
     async def wait_closed(self) -> None:
         """Waits until the socket is released."""
-        await self._transport.wait_closed()
+        await self.transport.wait_closed()
 
     def stats(self) -> dict[str, int]:
         """Counters of the endpoint."""
-        return self._transport.stats()
+        return self.transport.stats()
 
     async def __aenter__(self) -> QuicServer:
         return self
@@ -61,8 +107,8 @@ async def serve(
     *,
     configuration: QuicConfiguration,
     create_protocol: Callable[..., Any] = QuicConnectionProtocol,
-    session_ticket_fetcher: Callable[[bytes], Any] | None = None,
-    session_ticket_handler: Callable[[Any], None] | None = None,
+    session_ticket_fetcher: SessionTicketFetcher | None = None,
+    session_ticket_handler: SessionTicketHandler | None = None,
     retry: bool = False,
     stream_handler: QuicStreamHandler | None = None,
     reuse_port: bool | None = None,
@@ -77,22 +123,23 @@ async def serve(
     Raises ``QuicConfigurationError`` naming the field, and ``OSError`` when the address cannot be
     bound.
     """
-    if configuration.is_client:
-        raise ValueError("configuration: is_client must be false for serve()")
-    warn_about_tickets(session_ticket_handler, session_ticket_fetcher)
-
-    def factory(quic: QuicConnection) -> Any:
-        return create_protocol(quic, stream_handler=stream_handler)
-
-    transport, _ = await create_quic_endpoint(
+    server = QuicServer(
+        configuration=configuration,
+        create_protocol=create_protocol,
+        session_ticket_fetcher=session_ticket_fetcher,
+        session_ticket_handler=session_ticket_handler,
+        retry=retry,
+        stream_handler=stream_handler,
+    )
+    server._endpoint_transport, _ = await create_quic_endpoint(
         asyncio.get_running_loop(),
-        factory,
+        server._factory,
         (host, port),
         configuration=configuration,
         reuse_port=reuse_port,
         retry=retry,
     )
-    return QuicServer(transport)
+    return server
 
 
 def warn_about_tickets(*handlers: object) -> None:
@@ -102,5 +149,5 @@ def warn_about_tickets(*handlers: object) -> None:
             "session tickets and address tokens are kept and used inside uringcore: "
             "the given handler will not be called",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=4,
         )

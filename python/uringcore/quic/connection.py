@@ -15,11 +15,14 @@ Everything that is called often is Rust; here is what happens once a connection.
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Callable, MutableMapping
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from uringcore._uringcore import QuicClientSetup, QuicConnectionCore, QuicEndpoint, QuicServerSetup
+from uringcore.buffer import UINT_VAR_MAX, UINT_VAR_MAX_SIZE
 from uringcore.quic import events
 from uringcore.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfiguration
 from uringcore.quic.errors import (
@@ -31,25 +34,57 @@ from uringcore.quic.errors import (
     QuicTlsError,
 )
 from uringcore.quic.logger import QuicLoggerTrace
-from uringcore.quic.packet import CONNECTION_ID_MAX_SIZE
+from uringcore.quic.packet import (
+    CONNECTION_ID_MAX_SIZE,
+    NON_ACK_ELICITING_FRAME_TYPES,
+    PROBING_FRAME_TYPES,
+    RETRY_INTEGRITY_TAG_SIZE,
+    STATELESS_RESET_TOKEN_SIZE,
+    QuicProtocolVersion,
+)
+
+if TYPE_CHECKING:
+    _LoggerAdapter = logging.LoggerAdapter[logging.Logger]
+else:
+    _LoggerAdapter = logging.LoggerAdapter
 
 __all__ = [
     "CONNECTION_ID_MAX_SIZE",
+    "END_STATES",
+    "NON_ACK_ELICITING_FRAME_TYPES",
+    "PROBING_FRAME_TYPES",
+    "RETRY_INTEGRITY_TAG_SIZE",
     "SMALLEST_MAX_DATAGRAM_SIZE",
+    "STATELESS_RESET_TOKEN_SIZE",
+    "UDP_HEADER_SIZE",
+    "UINT_VAR_MAX",
+    "UINT_VAR_MAX_SIZE",
     "NetworkAddress",
     "QuicAlpnError",
     "QuicCertificateError",
     "QuicConnection",
+    "QuicConnectionAdapter",
     "QuicConnectionError",
     "QuicConnectionRefusedError",
     "QuicConnectionState",
     "QuicIdleTimeoutError",
     "QuicTlsError",
+    "QuicTokenHandler",
+    "dump_cid",
+    "is_version_compatible",
+    "logger",
     "stream_is_client_initiated",
     "stream_is_unidirectional",
 ]
 
+logger = logging.getLogger("quic")
+"aioquic's logger. uringcore itself says little here; programs log through ``_logger``."
+
+UDP_HEADER_SIZE = 8
+"Bytes of a UDP header, which ``max_datagram_size`` does not count."
+
 NetworkAddress = Any
+QuicTokenHandler = Callable[[bytes], None]
 
 
 class QuicConnectionState(Enum):
@@ -60,6 +95,33 @@ class QuicConnectionState(Enum):
     CLOSING = 2
     DRAINING = 3
     TERMINATED = 4
+
+
+END_STATES = frozenset(
+    {QuicConnectionState.CLOSING, QuicConnectionState.DRAINING, QuicConnectionState.TERMINATED}
+)
+
+
+class QuicConnectionAdapter(_LoggerAdapter):
+    """Puts the connection's id in front of what is logged."""
+
+    def process(
+        self, msg: str, kwargs: MutableMapping[str, Any]
+    ) -> tuple[str, MutableMapping[str, Any]]:
+        """The message with ``[id]`` before it."""
+        extra = self.extra or {}
+        return f"[{extra.get('id')}] {msg}", kwargs
+
+
+def dump_cid(cid: bytes) -> str:
+    """A connection id in hexadecimal."""
+    return cid.hex()
+
+
+def is_version_compatible(from_version: int, to_version: int) -> bool:
+    """Whether a handshake begun in one version can go on in the other (RFC 9369 section 4)."""
+    both = {QuicProtocolVersion.VERSION_1, QuicProtocolVersion.VERSION_2}
+    return from_version != to_version and {from_version, to_version} == both
 
 
 def stream_is_client_initiated(stream_id: int) -> bool:

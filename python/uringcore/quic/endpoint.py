@@ -40,11 +40,46 @@ class QuicTransport(asyncio.BaseTransport):
         super().__init__(self._info)
         self._loop = loop
         self._sock = sock
+        self._owns_socket = True
         self._closing = False
         self._closed: asyncio.Future[None] = loop.create_future()
         self._endpoint: QuicEndpoint | None = None
         self._driver: ForeignDriver | None = None
         self._datagram_transport: asyncio.DatagramTransport | None = None
+
+    @classmethod
+    def over(
+        cls,
+        loop: asyncio.AbstractEventLoop,
+        datagram_transport: asyncio.DatagramTransport,
+        protocol_factory: ProtocolFactory,
+        *,
+        configuration: QuicConfiguration,
+        retry: bool = False,
+    ) -> QuicTransport:
+        """A server on a datagram transport that the program has opened, on any loop.
+
+        Its protocol must hand on ``datagram_received`` and ``connection_lost``.
+        """
+        setup = configuration.setup(retry=retry)
+        assert isinstance(setup, QuicServerSetup)
+        self = cls(loop, datagram_transport.get_extra_info("socket"))
+        self._owns_socket = False
+        on_accept = _acceptor(self, protocol_factory, configuration)
+        driver = self._open_foreign(configuration, setup, on_accept)
+        self._datagram_transport = datagram_transport
+        driver.connection_made(datagram_transport)
+        return self
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        """A datagram on a transport that :meth:`over` was given."""
+        if self._driver is not None:
+            self._driver.datagram_received(data, addr)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The transport that :meth:`over` was given is closed."""
+        if self._driver is not None:
+            self._driver.connection_lost(exc)
 
     def connect(
         self,
@@ -134,19 +169,31 @@ class QuicTransport(asyncio.BaseTransport):
             )
             self._info["quic_endpoint"] = self._endpoint
             return
-        self._endpoint = QuicEndpoint.sans_io(
-            connection_id_length=length, server=server, on_accept=on_accept
-        )
-        self._info["quic_endpoint"] = self._endpoint
-        driver = ForeignDriver(self._loop, self._endpoint, self._released)
+        driver = self._open_foreign(configuration, server, on_accept)
         self._datagram_transport, _ = await self._loop.create_datagram_endpoint(
             lambda: driver, sock=self._sock
         )
-        self._driver = driver
+
+    def _open_foreign(
+        self,
+        configuration: QuicConfiguration,
+        server: QuicServerSetup | None,
+        on_accept: Callable[[QuicEndpoint, int], None] | None,
+    ) -> ForeignDriver:
+        """Packets are moved by a datagram transport, which the driver has to be told."""
+        self._endpoint = QuicEndpoint.sans_io(
+            connection_id_length=configuration.connection_id_length,
+            server=server,
+            on_accept=on_accept,
+        )
+        self._info["quic_endpoint"] = self._endpoint
+        self._driver = ForeignDriver(self._loop, self._endpoint, self._released)
+        return self._driver
 
     def _released(self) -> None:
         self._closing = True
-        self._sock.close()
+        if self._owns_socket:
+            self._sock.close()
         if not self._closed.done() and not self._loop.is_closed():
             self._closed.set_result(None)
 

@@ -11,13 +11,39 @@ import json
 import os
 import time
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 from uringcore.quic import events
+from uringcore.quic.packet import (
+    QuicFrameType,
+    QuicPacketType,
+    QuicStreamFrame,
+    QuicTransportParameters,
+)
 
-__all__ = ["QLOG_VERSION", "QuicFileLogger", "QuicLogger", "QuicLoggerTrace", "hexdump"]
+__all__ = [
+    "PACKET_TYPE_NAMES",
+    "QLOG_VERSION",
+    "Headers",
+    "QuicFileLogger",
+    "QuicLogger",
+    "QuicLoggerTrace",
+    "hexdump",
+]
 
+PACKET_TYPE_NAMES = {
+    QuicPacketType.INITIAL: "initial",
+    QuicPacketType.HANDSHAKE: "handshake",
+    QuicPacketType.ZERO_RTT: "0RTT",
+    QuicPacketType.ONE_RTT: "1RTT",
+    QuicPacketType.RETRY: "retry",
+    QuicPacketType.VERSION_NEGOTIATION: "version_negotiation",
+}
 QLOG_VERSION = "0.3"
+
+Headers = list[tuple[bytes, bytes]]
+"Field lines, as HTTP/3 has them."
 
 
 def hexdump(data: bytes) -> str:
@@ -43,25 +69,169 @@ class QuicLoggerTrace:
         """Converts a time in seconds to qlog's milliseconds."""
         return seconds * 1000
 
+    def packet_type(self, packet_type: QuicPacketType) -> str:
+        """qlog's name of a kind of packet."""
+        return PACKET_TYPE_NAMES[packet_type]
+
+    # The qlog forms of frames, for programs that log frames of their own -----------------------
+
+    def encode_ack_frame(self, ranges: Iterable[range], delay: float) -> dict[str, Any]:
+        """ACK: half-open ``ranges`` of packet numbers, ``delay`` in seconds."""
+        return {
+            "ack_delay": self.encode_time(delay),
+            "acked_ranges": [[numbers.start, numbers.stop - 1] for numbers in ranges],
+            "frame_type": "ack",
+        }
+
+    def encode_connection_close_frame(
+        self, error_code: int, frame_type: int | None, reason_phrase: str
+    ) -> dict[str, Any]:
+        """CONNECTION_CLOSE; ``frame_type`` is ``None`` for an application's."""
+        frame: dict[str, Any] = {
+            "error_code": error_code,
+            "error_space": "application" if frame_type is None else "transport",
+            "frame_type": "connection_close",
+            "raw_error_code": error_code,
+            "reason": reason_phrase,
+        }
+        if frame_type is not None:
+            frame["trigger_frame_type"] = frame_type
+        return frame
+
+    def encode_connection_limit_frame(self, frame_type: int, maximum: int) -> dict[str, Any]:
+        """MAX_DATA or MAX_STREAMS."""
+        if frame_type == QuicFrameType.MAX_DATA:
+            return {"frame_type": "max_data", "maximum": maximum}
+        direction = _direction(frame_type == QuicFrameType.MAX_STREAMS_UNI)
+        return {"frame_type": "max_streams", "maximum": maximum, "stream_type": direction}
+
+    def encode_crypto_frame(self, frame: QuicStreamFrame) -> dict[str, Any]:
+        """CRYPTO."""
+        return {"frame_type": "crypto", "length": len(frame.data), "offset": frame.offset}
+
+    def encode_data_blocked_frame(self, limit: int) -> dict[str, Any]:
+        """DATA_BLOCKED."""
+        return {"frame_type": "data_blocked", "limit": limit}
+
+    def encode_datagram_frame(self, length: int) -> dict[str, Any]:
+        """DATAGRAM (RFC 9221)."""
+        return {"frame_type": "datagram", "length": length}
+
+    def encode_handshake_done_frame(self) -> dict[str, Any]:
+        """HANDSHAKE_DONE."""
+        return {"frame_type": "handshake_done"}
+
+    def encode_max_stream_data_frame(self, maximum: int, stream_id: int) -> dict[str, Any]:
+        """MAX_STREAM_DATA."""
+        return {"frame_type": "max_stream_data", "maximum": maximum, "stream_id": stream_id}
+
+    def encode_new_connection_id_frame(
+        self,
+        connection_id: bytes,
+        retire_prior_to: int,
+        sequence_number: int,
+        stateless_reset_token: bytes,
+    ) -> dict[str, Any]:
+        """NEW_CONNECTION_ID."""
+        return {
+            "connection_id": hexdump(connection_id),
+            "frame_type": "new_connection_id",
+            "length": len(connection_id),
+            "reset_token": hexdump(stateless_reset_token),
+            "retire_prior_to": retire_prior_to,
+            "sequence_number": sequence_number,
+        }
+
+    def encode_new_token_frame(self, token: bytes) -> dict[str, Any]:
+        """NEW_TOKEN."""
+        return {"frame_type": "new_token", "length": len(token), "token": hexdump(token)}
+
+    def encode_padding_frame(self) -> dict[str, Any]:
+        """PADDING."""
+        return {"frame_type": "padding"}
+
+    def encode_path_challenge_frame(self, data: bytes) -> dict[str, Any]:
+        """PATH_CHALLENGE."""
+        return {"data": hexdump(data), "frame_type": "path_challenge"}
+
+    def encode_path_response_frame(self, data: bytes) -> dict[str, Any]:
+        """PATH_RESPONSE."""
+        return {"data": hexdump(data), "frame_type": "path_response"}
+
+    def encode_ping_frame(self) -> dict[str, Any]:
+        """PING."""
+        return {"frame_type": "ping"}
+
+    def encode_reset_stream_frame(
+        self, error_code: int, final_size: int, stream_id: int
+    ) -> dict[str, Any]:
+        """RESET_STREAM."""
+        return {
+            "error_code": error_code,
+            "final_size": final_size,
+            "frame_type": "reset_stream",
+            "stream_id": stream_id,
+        }
+
+    def encode_retire_connection_id_frame(self, sequence_number: int) -> dict[str, Any]:
+        """RETIRE_CONNECTION_ID."""
+        return {"frame_type": "retire_connection_id", "sequence_number": sequence_number}
+
+    def encode_stop_sending_frame(self, error_code: int, stream_id: int) -> dict[str, Any]:
+        """STOP_SENDING."""
+        return {"error_code": error_code, "frame_type": "stop_sending", "stream_id": stream_id}
+
+    def encode_stream_data_blocked_frame(self, limit: int, stream_id: int) -> dict[str, Any]:
+        """STREAM_DATA_BLOCKED."""
+        return {"frame_type": "stream_data_blocked", "limit": limit, "stream_id": stream_id}
+
+    def encode_stream_frame(self, frame: QuicStreamFrame, stream_id: int) -> dict[str, Any]:
+        """STREAM."""
+        return {
+            "fin": frame.fin,
+            "frame_type": "stream",
+            "length": len(frame.data),
+            "offset": frame.offset,
+            "stream_id": stream_id,
+        }
+
+    def encode_streams_blocked_frame(self, is_unidirectional: bool, limit: int) -> dict[str, Any]:
+        """STREAMS_BLOCKED."""
+        return {
+            "frame_type": "streams_blocked",
+            "limit": limit,
+            "stream_type": _direction(is_unidirectional),
+        }
+
+    def encode_transport_parameters(
+        self, owner: str, parameters: QuicTransportParameters
+    ) -> dict[str, Any]:
+        """The parameters that are there and are a number, a flag or bytes."""
+        data: dict[str, Any] = {"owner": owner}
+        for name, value in vars(parameters).items():
+            if isinstance(value, bytes):
+                data[name] = hexdump(value)
+            elif isinstance(value, (bool, int)):
+                data[name] = value
+        return data
+
     def encode_http3_data_frame(self, length: int, stream_id: int) -> dict[str, Any]:
         """The qlog form of an HTTP/3 DATA frame."""
         return {"frame": {"frame_type": "data"}, "length": length, "stream_id": stream_id}
 
     def encode_http3_headers_frame(
-        self, length: int, headers: list[tuple[bytes, bytes]], stream_id: int
+        self, length: int, headers: Headers, stream_id: int
     ) -> dict[str, Any]:
         """The qlog form of an HTTP/3 HEADERS frame."""
-        return {
-            "frame": {
-                "frame_type": "headers",
-                "headers": [
-                    {"name": name.decode("latin-1"), "value": value.decode("latin-1")}
-                    for name, value in headers
-                ],
-            },
-            "length": length,
-            "stream_id": stream_id,
-        }
+        frame = {"frame_type": "headers", "headers": _fields(headers)}
+        return {"frame": frame, "length": length, "stream_id": stream_id}
+
+    def encode_http3_push_promise_frame(
+        self, length: int, headers: Headers, push_id: int, stream_id: int
+    ) -> dict[str, Any]:
+        """The qlog form of an HTTP/3 PUSH_PROMISE frame."""
+        frame = {"frame_type": "push_promise", "headers": _fields(headers), "push_id": push_id}
+        return {"frame": frame, "length": length, "stream_id": stream_id}
 
     def log_event(self, *, category: str, event: str, data: dict[str, Any]) -> None:
         """Appends one event, stamped with the wall clock."""
@@ -154,6 +324,18 @@ class QuicFileLogger(QuicLogger):
             document = {"qlog_format": "JSON", "qlog_version": QLOG_VERSION, "traces": [content]}
             json.dump(document, file)
         self._traces.remove(trace)
+
+
+def _direction(is_unidirectional: bool) -> str:
+    return "unidirectional" if is_unidirectional else "bidirectional"
+
+
+def _fields(headers: Headers) -> list[dict[str, str]]:
+    # Field values may be any bytes; qlog is JSON.
+    return [
+        {"name": name.decode("utf8", "replace"), "value": value.decode("utf8", "replace")}
+        for name, value in headers
+    ]
 
 
 _EVENTS_MAX = 65536

@@ -1,21 +1,34 @@
 """Numbers of RFC 9000 that programs compare against: error codes, frame types, versions.
 
-No packet is parsed or built here; that is Rust's. Names follow aioquic's ``quic.packet``.
+Also the plain records that loggers and programs with packets of their own pass around. No packet is
+parsed or built here; that is Rust's. Names follow aioquic's ``quic.packet``.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum, IntEnum
 
 __all__ = [
     "CONNECTION_ID_MAX_SIZE",
+    "NON_ACK_ELICITING_FRAME_TYPES",
+    "PROBING_FRAME_TYPES",
+    "RETRY_INTEGRITY_TAG_SIZE",
+    "STATELESS_RESET_TOKEN_SIZE",
     "QuicErrorCode",
     "QuicFrameType",
     "QuicPacketType",
+    "QuicPreferredAddress",
     "QuicProtocolVersion",
+    "QuicStreamFrame",
+    "QuicTransportParameters",
+    "QuicVersionInformation",
+    "pretty_protocol_version",
 ]
 
 CONNECTION_ID_MAX_SIZE = 20
+RETRY_INTEGRITY_TAG_SIZE = 16
+STATELESS_RESET_TOKEN_SIZE = 16
 
 
 class QuicErrorCode(IntEnum):
@@ -90,3 +103,84 @@ class QuicProtocolVersion(IntEnum):
     NEGOTIATION = 0x00000000
     VERSION_1 = 0x00000001
     VERSION_2 = 0x6B3343CF
+
+
+NON_ACK_ELICITING_FRAME_TYPES = frozenset(
+    {
+        QuicFrameType.PADDING,
+        QuicFrameType.ACK,
+        QuicFrameType.ACK_ECN,
+        QuicFrameType.TRANSPORT_CLOSE,
+        QuicFrameType.APPLICATION_CLOSE,
+    }
+)
+"Frames that are not acknowledged by themselves (RFC 9002 section 2)."
+
+PROBING_FRAME_TYPES = frozenset(
+    {
+        QuicFrameType.PADDING,
+        QuicFrameType.NEW_CONNECTION_ID,
+        QuicFrameType.PATH_CHALLENGE,
+        QuicFrameType.PATH_RESPONSE,
+    }
+)
+"Frames that may be sent on a path without going over to it (RFC 9000 section 9.1)."
+
+
+@dataclass
+class QuicStreamFrame:
+    """A piece of a stream or of the handshake (RFC 9000 sections 19.6 and 19.8)."""
+
+    data: bytes = b""
+    fin: bool = False
+    offset: int = 0
+
+
+@dataclass
+class QuicPreferredAddress:
+    """Where a server wants to be reached after the handshake (RFC 9000 section 9.6)."""
+
+    ipv4_address: tuple[str, int] | None
+    ipv6_address: tuple[str, int] | None
+    connection_id: bytes
+    stateless_reset_token: bytes
+
+
+@dataclass
+class QuicVersionInformation:
+    """The versions that a side has chosen and has on offer (RFC 9368 section 3)."""
+
+    chosen_version: int
+    available_versions: list[int]
+
+
+@dataclass
+class QuicTransportParameters:
+    """One side's transport parameters (RFC 9000 section 18.2). ``None``: not sent."""
+
+    original_destination_connection_id: bytes | None = None
+    max_idle_timeout: int | None = None
+    stateless_reset_token: bytes | None = None
+    max_udp_payload_size: int | None = None
+    initial_max_data: int | None = None
+    initial_max_stream_data_bidi_local: int | None = None
+    initial_max_stream_data_bidi_remote: int | None = None
+    initial_max_stream_data_uni: int | None = None
+    initial_max_streams_bidi: int | None = None
+    initial_max_streams_uni: int | None = None
+    ack_delay_exponent: int | None = None
+    max_ack_delay: int | None = None
+    disable_active_migration: bool | None = False
+    preferred_address: QuicPreferredAddress | None = None
+    active_connection_id_limit: int | None = None
+    initial_source_connection_id: bytes | None = None
+    retry_source_connection_id: bytes | None = None
+    version_information: QuicVersionInformation | None = None
+    max_datagram_frame_size: int | None = None
+    quantum_readiness: bytes | None = None
+
+
+def pretty_protocol_version(version: int) -> str:
+    """A version as ``0x00000001 (VERSION_1)``; ``UNKNOWN`` where this module has no name for it."""
+    names = {int(known): known.name for known in QuicProtocolVersion}
+    return f"0x{version:08x} ({names.get(version, 'UNKNOWN')})"
