@@ -51,8 +51,8 @@ pub struct DriverConfig {
     pub operations_max: u32,
     /// How long an `enter` that would block looks for completions before it sleeps: it saves the
     /// sleep and the wake, some tens of microseconds, for the price of a busy processor. Zero: not
-    /// at all.
-    pub busy_poll: Duration,
+    /// at all. `None`: for 25 microseconds, and only while the last waits were that short.
+    pub busy_poll: Option<Duration>,
 }
 
 impl Default for DriverConfig {
@@ -67,7 +67,7 @@ impl Default for DriverConfig {
             datagram_buffers: 32,
             datagram_buffer_size: 64 * 1024,
             operations_max: 1 << 20,
-            busy_poll: Duration::ZERO,
+            busy_poll: None,
         }
     }
 }

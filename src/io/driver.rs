@@ -21,6 +21,7 @@ use crate::fork::Birthplace;
 use crate::incoming::{IncomingPayload, NamePayload};
 use crate::message::{GatherPayload, SendMsg};
 use crate::op::{Kind, OpId, Payload, Token};
+use crate::patience::Patience;
 use crate::pool::Pool;
 use crate::setup_error::SetupError;
 use crate::uring::Uring;
@@ -45,7 +46,7 @@ pub struct Driver {
     birthplace: Birthplace,
     backend: Backend,
     fallback_reason: Option<String>,
-    busy_poll: Duration,
+    patience: Patience,
 }
 
 // SAFETY: the driver is not tied to a thread by thread-local state, only by the rule that one
@@ -88,7 +89,7 @@ impl Driver {
             birthplace,
             backend,
             fallback_reason,
-            busy_poll: config.busy_poll,
+            patience: Patience::new(config.busy_poll),
         })
     }
 
@@ -311,10 +312,10 @@ impl Driver {
         } else {
             Some(Duration::ZERO)
         };
-        let entered = if self.busy_poll.is_zero() || timeout == Some(Duration::ZERO) {
+        let entered = if timeout == Some(Duration::ZERO) {
             self.enter_backend(timeout)
         } else {
-            self.spin_then_sleep(timeout)
+            self.wait(timeout)
         };
         if matches!(entered, Ok(Entered::Woken)) {
             self.common.stats.wakes += 1;
@@ -332,19 +333,47 @@ impl Driver {
         }
     }
 
-    /// Looks for completions for a while, then waits for them. With io_uring looking is reading two
-    /// words of shared memory; with epoll it is a system call each time.
-    fn spin_then_sleep(&mut self, timeout: Option<Duration>) -> io::Result<Entered> {
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<Entered> {
+        let look = self.patience.look();
+        if !look.is_zero() {
+            return self.look_then_sleep(timeout, look);
+        }
+        if !self.patience.is_learning() {
+            return self.enter_backend(timeout);
+        }
         let start = Instant::now();
-        let spin = timeout.map_or(self.busy_poll, |limit| limit.min(self.busy_poll));
+        let entered = self.enter_backend(timeout);
+        self.patience.slept(start.elapsed());
+        entered
+    }
+
+    /// Looks for completions for a while, then waits for them. With io_uring looking is reading two
+    /// words of shared memory; with epoll it is a system call each time, so there are pauses.
+    fn look_then_sleep(
+        &mut self,
+        timeout: Option<Duration>,
+        look: Duration,
+    ) -> io::Result<Entered> {
+        let start = Instant::now();
+        let look = timeout.map_or(look, |limit| limit.min(look));
+        let mut next_call = Duration::ZERO;
         loop {
-            let entered = self.enter_backend(Some(Duration::ZERO))?;
-            if entered == Entered::Interrupted || self.has_completions() {
-                self.common.stats.busy_polls += 1;
-                return Ok(entered);
+            let passed = start.elapsed();
+            if passed >= next_call {
+                let entered = self.enter_backend(Some(Duration::ZERO))?;
+                if entered == Entered::Interrupted || self.has_completions() {
+                    self.common.stats.busy_polls += 1;
+                    self.patience.looked(true);
+                    return Ok(entered);
+                }
+                if matches!(self.inner, Inner::Epoll(_)) {
+                    next_call = start.elapsed() + LOOK_INTERVAL;
+                }
             }
             // A wake is reported, and used up, by the call that would have slept.
-            if self.common.waker.is_notified() || start.elapsed() >= spin {
+            let woken = self.common.waker.is_notified();
+            if woken || passed >= look {
+                self.patience.looked(woken || timeout == Some(look));
                 break;
             }
             std::hint::spin_loop();
@@ -501,5 +530,7 @@ fn new_epoll(config: &DriverConfig) -> Result<(Common, Inner), SetupError> {
 
 /// Above any sensible RLIMIT_NOFILE; bounds the per-descriptor table against garbage numbers.
 const DESCRIPTORS_MAX: RawFd = 1 << 24;
+/// Between two looks that cost a system call each.
+const LOOK_INTERVAL: Duration = Duration::from_micros(2);
 /// Longer ones overflow the kernel's arithmetic; the caller enters again.
 const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);

@@ -11,6 +11,7 @@
 //! | `op` | the operation slab: identifiers, generations, what the kernel may touch |
 //! | `completion` | what comes back |
 //! | `waker`, `fork` | wake from another thread; notice that we are a forked child |
+//! | `patience` | how long a wait looks for work before it sleeps |
 //! | `spawn` | starting a child process from any thread |
 //! | `uring/`, `epoll/` | the two backends |
 //! | `common` | what they share: how operations end |
@@ -32,6 +33,7 @@ mod memory;
 mod message;
 pub mod net;
 mod op;
+mod patience;
 mod pool;
 mod setup_error;
 pub mod spawn;

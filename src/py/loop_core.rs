@@ -65,7 +65,7 @@ pub struct LoopCore {
     pub clock: GilCell<ClockWatch>,
     waker: GilCell<Option<Waker>>,
     backend: Backend,
-    busy_poll_us: u64,
+    busy_poll_us: Option<u64>,
     fallback_reason: Option<String>,
 }
 
@@ -161,8 +161,8 @@ fn context_or_copy(py: Python<'_>, context: Option<Bound<'_, PyAny>>) -> PyResul
 #[pymethods]
 impl LoopCore {
     #[new]
-    #[pyo3(signature = (backend = None, busy_poll_us = 0))]
-    fn new(backend: Option<&str>, busy_poll_us: i64) -> PyResult<Self> {
+    #[pyo3(signature = (backend = None, busy_poll_us = None))]
+    fn new(backend: Option<&str>, busy_poll_us: Option<i64>) -> PyResult<Self> {
         let backend = match backend {
             None | Some("auto") => None,
             Some("uring") => Some(Backend::Uring),
@@ -173,17 +173,18 @@ impl LoopCore {
                 )));
             }
         };
-        let busy_poll_us = u64::try_from(busy_poll_us)
-            .ok()
-            .filter(|&us| us <= BUSY_POLL_US_MAX)
-            .ok_or_else(|| {
+        let in_range = |us: i64| {
+            let number = u64::try_from(us).ok();
+            number.filter(|&us| us <= BUSY_POLL_US_MAX).ok_or_else(|| {
                 PyValueError::new_err(format!(
-                    "busy_poll_us must be between 0 and {BUSY_POLL_US_MAX}, not {busy_poll_us}"
+                    "busy_poll_us must be between 0 and {BUSY_POLL_US_MAX}, not {us}"
                 ))
-            })?;
+            })
+        };
+        let busy_poll_us = busy_poll_us.map(in_range).transpose()?;
         let config = DriverConfig {
             backend,
-            busy_poll: Duration::from_micros(busy_poll_us),
+            busy_poll: busy_poll_us.map(Duration::from_micros),
             ..DriverConfig::default()
         };
         let engine = Engine::new(&config).map_err(|error| error::setup_error(&error))?;
@@ -209,9 +210,10 @@ impl LoopCore {
         self.backend.as_str()
     }
 
-    /// Microseconds that the loop looks for work before it sleeps; 0: it sleeps at once.
+    /// Microseconds that the loop looks for work before it sleeps; 0: it sleeps at once. None: it looks
+    /// for a moment while its waits are short.
     #[getter]
-    fn busy_poll_us(&self) -> u64 {
+    fn busy_poll_us(&self) -> Option<u64> {
         self.busy_poll_us
     }
 

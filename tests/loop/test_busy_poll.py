@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from typing import Any
@@ -63,10 +64,10 @@ def test_what_arrives_is_noticed_looking_or_asleep(backend: str, busy_poll_us: i
     uringcore.run(main(), backend=backend, busy_poll_us=busy_poll_us)
 
 
-def test_it_is_off_unless_asked_for(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_by_the_waits_unless_asked_for(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("URINGCORE_BUSY_POLL_US", raising=False)
     loop = uringcore.new_event_loop(backend)
-    assert loop.busy_poll_us == 0
+    assert loop.busy_poll_us is None
     loop.run_until_complete(asyncio.sleep(0.01))
     assert loop.stats()["busy_polls"] == 0
     loop.close()
@@ -76,6 +77,44 @@ def test_it_is_off_unless_asked_for(backend: str, monkeypatch: pytest.MonkeyPatc
     loop.close()
     loop = uringcore.new_event_loop(backend, busy_poll_us=0)
     assert loop.busy_poll_us == 0
+    loop.close()
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="with one processor nobody looks")
+def test_a_loop_whose_waits_are_short_begins_to_look(backend: str) -> None:
+    # A client that asks again as soon as it is answered, in a process of its own: threads of this one
+    # would wait for the interpreter lock.
+    async def main() -> None:
+        loop: Any = asyncio.get_running_loop()
+        server, address = await listen(Echo)
+        code = (
+            "import socket, sys\n"
+            "s = socket.create_connection((sys.argv[1], int(sys.argv[2])))\n"
+            "s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)\n"
+            "while s.send(b'x'): s.recv(1)\n"
+        )
+        client = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", code, *map(str, address), stderr=asyncio.subprocess.DEVNULL
+        )
+        deadline = loop.time() + PATIENCE
+        while loop.stats()["busy_polls"] == 0 and loop.time() < deadline:
+            await asyncio.sleep(0.01)
+        client.kill()
+        await client.wait()
+        server.close()
+        assert loop.stats()["busy_polls"] > 0
+
+    uringcore.run(main(), backend=backend)
+
+
+def test_an_idle_loop_never_looks(backend: str) -> None:
+    async def main() -> None:
+        for _ in range(30):
+            await asyncio.sleep(0.002)
+
+    loop = uringcore.new_event_loop(backend)
+    loop.run_until_complete(main())
+    assert loop.stats()["busy_polls"] == 0
     loop.close()
 
 

@@ -1,0 +1,171 @@
+//! How long a wait looks for work before it sleeps.
+//!
+//! A sleep and its wake cost tens of microseconds of latency and, in a virtual machine above all,
+//! some ten of processor time. Where the answer to the last request is the next request (one client,
+//! one in flight) most waits are shorter than that, so looking for a moment is cheaper than sleeping.
+//! Elsewhere it is waste. What the last waits were like decides:
+//!
+//! - A loop starts to look when it has slept shortly several times, with few long sleeps in between;
+//!   so one that is idle, or that only its timers wake, never does.
+//! - Each look that finds something earns credit, one that finds nothing takes four times as much:
+//!   it has cost up to [`LOOK`], twice or three times what a good one saves. Without credit the loop
+//!   sleeps for a while, longer each time, before it tries once more. Where client and server share a
+//!   processor, looking only delays the other, and nearly every look fails.
+//! - [`LOOK`] is no longer than a sleep and a wake are worth. A loop whose looks all succeed in the
+//!   last moment uses as much processor time as one that sleeps, not more.
+//!
+//! Not here: the looking itself (`driver`).
+
+use std::time::Duration;
+
+pub(crate) struct Patience {
+    /// What the configuration says; `None`: what the waits say.
+    fixed: Option<Duration>,
+    /// Looks that may fail, in quarters.
+    credit: u32,
+    /// Short sleeps lately, less the long ones.
+    short_sleeps: u32,
+    /// Short sleeps that are needed before the next look.
+    pause: u32,
+}
+
+impl Patience {
+    pub(crate) fn new(fixed: Option<Duration>) -> Patience {
+        Patience {
+            fixed,
+            credit: 0,
+            short_sleeps: 0,
+            pause: PAUSE_MIN,
+        }
+    }
+
+    /// How long to look now. Zero: sleep at once.
+    pub(crate) fn look(&self) -> Duration {
+        match self.fixed {
+            Some(fixed) => fixed,
+            None if self.credit >= FAILURE => LOOK,
+            None => Duration::ZERO,
+        }
+    }
+
+    /// Whether the time that a sleep takes is of interest.
+    pub(crate) fn is_learning(&self) -> bool {
+        self.fixed.is_none()
+    }
+
+    /// A wait slept at once, and took this long.
+    pub(crate) fn slept(&mut self, waited: Duration) {
+        if waited > SHORT_SLEEP {
+            self.short_sleeps = self.short_sleeps.saturating_sub(LONG_SLEEP);
+            return;
+        }
+        self.short_sleeps += 1;
+        if self.short_sleeps >= self.pause {
+            self.short_sleeps = 0;
+            self.credit = FAILURE;
+        }
+    }
+
+    /// A look is over.
+    pub(crate) fn looked(&mut self, found: bool) {
+        if found {
+            self.credit = (self.credit + 1).min(CREDIT_MAX);
+            if self.credit == CREDIT_MAX {
+                self.pause = PAUSE_MIN;
+            }
+            return;
+        }
+        self.credit = self.credit.saturating_sub(FAILURE);
+        if self.credit < FAILURE {
+            self.credit = 0;
+            self.short_sleeps = 0;
+            self.pause = (self.pause * 2).min(PAUSE_MAX);
+        }
+    }
+}
+
+/// The longest look that nobody asked for.
+const LOOK: Duration = Duration::from_micros(25);
+/// A sleep that a look might have spared; the wake alone may be half of it.
+const SHORT_SLEEP: Duration = Duration::from_micros(100);
+/// How many short sleeps a long one outweighs.
+const LONG_SLEEP: u32 = 4;
+/// What a failed look takes; a good one earns 1.
+const FAILURE: u32 = 4;
+const CREDIT_MAX: u32 = 16;
+const PAUSE_MIN: u32 = 8;
+/// At worst one look in so many short sleeps is in vain: a tenth of a microsecond each.
+const PAUSE_MAX: u32 = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: Duration = Duration::from_micros(40);
+    const LONG: Duration = Duration::from_millis(5);
+
+    /// One wait of a loop whose work comes after `gap`; true if it looked.
+    fn wait(patience: &mut Patience, gap: Duration) -> bool {
+        let look = patience.look();
+        if look.is_zero() {
+            patience.slept(gap);
+        } else {
+            patience.looked(gap < look);
+        }
+        !look.is_zero()
+    }
+
+    fn looks(patience: &mut Patience, waits: usize, gap: impl Fn(usize) -> Duration) -> usize {
+        (0..waits).filter(|&n| wait(patience, gap(n))).count()
+    }
+
+    #[test]
+    fn a_loop_with_short_waits_looks_and_goes_on_looking() {
+        let mut patience = Patience::new(None);
+        assert_eq!(looks(&mut patience, 1000, |_| SHORT / 4), 992);
+    }
+
+    #[test]
+    fn an_idle_loop_never_looks() {
+        let mut patience = Patience::new(None);
+        assert_eq!(looks(&mut patience, 1000, |_| LONG), 0);
+        // One short wait in three is not enough.
+        let mixed = |n: usize| if n.is_multiple_of(3) { SHORT / 4 } else { LONG };
+        assert_eq!(looks(&mut patience, 3000, mixed), 0);
+    }
+
+    #[test]
+    fn looks_in_vain_become_rare() {
+        let mut patience = Patience::new(None);
+        // Short sleeps, but longer than a look: the client needs this processor, for instance.
+        let vain = looks(&mut patience, 100_000, |_| SHORT);
+        assert!((300..=420).contains(&vain), "{vain}");
+    }
+
+    #[test]
+    fn a_busy_loop_that_falls_idle_looks_a_few_times_more() {
+        let mut patience = Patience::new(None);
+        looks(&mut patience, 1000, |_| SHORT / 4);
+        let vain = looks(&mut patience, 1000, |_| LONG);
+        assert!((1..=4).contains(&vain), "{vain}");
+        // And finds back at once.
+        let found = looks(&mut patience, 1000, |_| SHORT / 4);
+        assert!(found > 950, "{found}");
+    }
+
+    #[test]
+    fn a_long_wait_now_and_then_changes_little() {
+        let mut patience = Patience::new(None);
+        let gap = |n: usize| if n % 20 == 19 { LONG } else { SHORT / 4 };
+        let all = looks(&mut patience, 10_000, gap);
+        assert!(all > 9_900, "{all}");
+    }
+
+    #[test]
+    fn what_the_configuration_says_is_done() {
+        let mut always = Patience::new(Some(LONG));
+        assert_eq!(looks(&mut always, 100, |_| LONG * 2), 100);
+        let mut never = Patience::new(Some(Duration::ZERO));
+        assert_eq!(looks(&mut never, 100, |_| SHORT / 4), 0);
+    }
+}
