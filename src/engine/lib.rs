@@ -17,6 +17,7 @@
 //! | `poll` | readiness watchers (`add_reader` and `add_writer`) |
 //! | `ops` | operations that a host waits for one by one |
 //! | `socket` | who closes a descriptor |
+//! | `endpoints` | the QUIC endpoints: which have work, whose timer is next |
 //! | `quic_endpoint` | one UDP socket joined with the QUIC state machines |
 //!
 //! This room never knows Python, and asks the kernel for things only through `uringcore_io`.
@@ -24,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 mod datagram;
+mod endpoints;
 mod event;
 mod gauge;
 mod listener;

@@ -8,8 +8,8 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::RawFd;
-use std::time::Instant;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use uringcore_io::{
@@ -57,8 +57,12 @@ pub struct QuicEndpoint {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Open,
-    /// Connections are closed; what they have to say is being sent.
-    Closing,
+    /// No new connections; the end comes with the end of the last one.
+    Draining,
+    /// Connections are closed, which is said, and said again to a peer that goes on talking.
+    Closing {
+        until: Instant,
+    },
     /// The socket is being closed.
     Ending,
     Ended,
@@ -156,14 +160,37 @@ impl QuicEndpoint {
         event
     }
 
-    /// Closes all connections with `code`, sends that, and closes the socket. What the peers still
-    /// send is not answered (RFC 9000 section 10.2 lets an endpoint leave the closing state early).
-    pub fn close(&mut self, now: Instant, code: u64, reason: &[u8]) {
+    /// Refuses new connections from now on, and closes the socket when the last one there is has
+    /// ended.
+    pub fn drain(&mut self) {
         if self.state == State::Open {
-            self.protocol.set_server(None);
-            self.protocol.close_all(now, code, reason);
-            self.state = State::Closing;
+            self.protocol.refuse_incoming();
+            self.state = State::Draining;
         }
+    }
+
+    /// Closes all connections with `code`, and the socket once the peers have heard of it: each has
+    /// answered or had its three probe time-outs (RFC 9000 section 10.2), or [`CLOSING_MAX`] is over.
+    pub fn close(&mut self, now: Instant, code: u64, reason: &[u8]) {
+        if matches!(self.state, State::Open | State::Draining) {
+            self.protocol.refuse_incoming();
+            self.protocol.close_all(now, code, reason);
+            self.state = State::Closing {
+                until: now + CLOSING_MAX,
+            };
+        }
+    }
+
+    /// Whether the socket has this number and is the host's to close.
+    pub fn is_lent(&self, fd: RawFd) -> bool {
+        matches!(self.fd, Some(SocketFd::Lent(lent)) if lent == fd)
+            && !matches!(self.state, State::Ending | State::Ended)
+    }
+
+    /// Makes a lent descriptor the endpoint's own: it closes it at the end, and the host need not.
+    pub fn own(&mut self, fd: OwnedFd) {
+        debug_assert!(self.is_lent(fd.as_raw_fd()));
+        self.fd = Some(SocketFd::Owned(fd));
     }
 
     pub fn is_closing(&self) -> bool {
@@ -191,7 +218,13 @@ impl QuicEndpoint {
 
     pub fn next_deadline(&self) -> Option<Instant> {
         match self.state {
-            State::Open | State::Closing => self.protocol.next_timeout(),
+            State::Open | State::Draining => self.protocol.next_timeout(),
+            State::Closing { until } => self
+                .protocol
+                .next_timeout()
+                .into_iter()
+                .chain([until])
+                .min(),
             State::Ending | State::Ended => None,
         }
     }
@@ -232,7 +265,8 @@ impl QuicEndpoint {
         if self.state == State::Ended {
             return;
         }
-        if self.receiving.is_none() && matches!(self.state, State::Open | State::Closing) {
+        let is_ending = matches!(self.state, State::Ending | State::Ended);
+        if self.receiving.is_none() && !is_ending {
             self.receiving = Some(driver.recv_msg(self.raw_fd, self.token_for(SUB_RECV)));
         }
         while self.in_flight.len() < SENDS_IN_FLIGHT_MAX
@@ -246,7 +280,8 @@ impl QuicEndpoint {
             let op = driver.send_msg(self.raw_fd, batch.message(), self.token_for(SUB_SEND));
             self.in_flight.push_back(InFlight { op, batch });
         }
-        if self.state == State::Closing && self.in_flight.is_empty() && self.again.is_empty() {
+        let all_sent = self.in_flight.is_empty() && self.again.is_empty();
+        if all_sent && self.may_end(now) {
             self.release(driver);
         }
     }
@@ -398,6 +433,16 @@ impl QuicEndpoint {
 
     // The end ------------------------------------------------------------------------------------
 
+    fn may_end(&self, now: Instant) -> bool {
+        match self.state {
+            State::Draining => self.protocol.may_end(),
+            State::Closing { until } => {
+                self.failure.is_some() || until <= now || self.protocol.may_end()
+            }
+            State::Open | State::Ending | State::Ended => false,
+        }
+    }
+
     fn release(&mut self, driver: &mut Driver) {
         self.state = State::Ending;
         match self.fd.take() {
@@ -483,6 +528,9 @@ fn is_unreachable(error: Errno) -> bool {
 
 /// RFC 9000 section 20.1.
 const INTERNAL_ERROR: u64 = 0x1;
+/// How long a closed endpoint stays at most for peers that did not hear of it. Three probe time-outs
+/// are a fraction of a second on most paths; a path without an estimate must not hold up a program.
+const CLOSING_MAX: Duration = Duration::from_secs(3);
 /// What the kernel takes in one GSO batch (`UDP_MAX_SEGMENTS`; 128 since Linux 6.9, 64 before).
 const GSO_SEGMENTS_MAX: usize = 64;
 /// Bytes that may be in the kernel at once, give or take one batch: a turn's worth.

@@ -15,6 +15,7 @@ use uringcore_io::{
 };
 
 use crate::datagram::{DatagramSize, DatagramSocket, SendOutcome};
+use crate::endpoints::Endpoints;
 use crate::event::Event;
 use crate::listener::Listener;
 use crate::ops::Ops;
@@ -29,15 +30,13 @@ pub struct Engine {
     streams: Table<Stream>,
     listeners: Table<Listener>,
     datagrams: Table<DatagramSocket>,
-    quic: Table<QuicEndpoint>,
+    quic: Endpoints,
     watchers: Watchers,
     pub(crate) ops: Ops,
     /// Descriptors that a stream or datagram transport drives.
     transport_fds: HashMap<RawFd, Key>,
     dirty_streams: Vec<Key>,
     dirty_datagrams: Vec<Key>,
-    dirty_quic: Vec<Key>,
-    quic_to_flush: bool,
     batch: VecDeque<Completion>,
     pub(crate) events: VecDeque<Event>,
     turns: u64,
@@ -72,14 +71,12 @@ impl Engine {
             streams: Table::default(),
             listeners: Table::default(),
             datagrams: Table::default(),
-            quic: Table::default(),
+            quic: Endpoints::default(),
             watchers: Watchers::default(),
             ops: Ops::default(),
             transport_fds: HashMap::new(),
             dirty_streams: Vec::new(),
             dirty_datagrams: Vec::new(),
-            dirty_quic: Vec::new(),
-            quic_to_flush: false,
             batch: VecDeque::new(),
             events: VecDeque::new(),
             turns: 0,
@@ -127,7 +124,7 @@ impl Engine {
             writers: self.watchers.count(Direction::Write),
             ops: self.ops.len(),
             quic_endpoints: self.quic.len(),
-            quic_connections: self.quic.iter().map(|(_, e)| e.connections()).sum(),
+            quic_connections: self.quic.connections(),
             events_queued: self.events.len(),
             write_queue_bytes: streams + datagrams,
         }
@@ -166,10 +163,8 @@ impl Engine {
         if self.watchers.needs_flush() {
             self.watchers.flush(&mut self.driver);
         }
-        if std::mem::take(&mut self.quic_to_flush) {
-            for key in std::mem::take(&mut self.dirty_quic) {
-                self.flush_quic(key, now);
-            }
+        if self.quic.needs_flush() {
+            self.quic.flush(&mut self.driver, now, &mut self.events);
         }
     }
 
@@ -194,12 +189,9 @@ impl Engine {
         !self.quic.is_empty()
     }
 
-    /// The earliest timer of an endpoint.
+    /// The earliest timer of an endpoint, as of the last flush.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.quic
-            .iter()
-            .filter_map(|(_, endpoint)| endpoint.next_deadline())
-            .min()
+        self.quic.next_deadline()
     }
 
     /// Routes all ready completions and due timers. What the host is to hear is in `next_event`.
@@ -212,7 +204,7 @@ impl Engine {
         }
         self.batch = batch;
         if !self.quic.is_empty() {
-            self.run_quic_timers(now);
+            self.quic.handle_timeouts(now, &mut self.events);
         }
     }
 
@@ -333,10 +325,7 @@ impl Engine {
                 }
             }
             Kind::Quic => {
-                if let Some(endpoint) = self.quic.get_mut(key) {
-                    endpoint.handle_completion(driver, completion, now);
-                    self.mark_quic_dirty(key);
-                }
+                self.quic.handle_completion(key, completion, driver, now);
             }
         }
     }
@@ -562,61 +551,17 @@ impl Engine {
         make: impl FnOnce(&mut Driver, uringcore_io::Token) -> io::Result<QuicEndpoint>,
     ) -> io::Result<Key> {
         let driver = &mut self.driver;
-        let key = self
-            .quic
-            .try_insert_with(|key| make(driver, Route::new(Kind::Quic, 0, key).token()))?;
-        self.mark_quic_dirty(key);
-        Ok(key)
+        self.quic
+            .open(|key| make(driver, Route::new(Kind::Quic, 0, key).token()))
     }
 
     /// The endpoint for commands; it is flushed at the end of the turn.
     pub fn quic(&mut self, key: Key) -> Option<&mut QuicEndpoint> {
-        self.mark_quic_dirty(key);
-        self.quic.get_mut(key)
+        self.quic.get(key)
     }
 
     /// The endpoint for its driver as well (closing, rebinding).
     pub fn quic_with_driver(&mut self, key: Key) -> Option<(&mut QuicEndpoint, &mut Driver)> {
-        self.mark_quic_dirty(key);
-        Some((self.quic.get_mut(key)?, &mut self.driver))
-    }
-
-    fn mark_quic_dirty(&mut self, key: Key) {
-        self.quic_to_flush = true;
-        if !self.dirty_quic.contains(&key) {
-            self.dirty_quic.push(key);
-        }
-    }
-
-    fn flush_quic(&mut self, key: Key, now: Instant) {
-        let Some(endpoint) = self.quic.get_mut(key) else {
-            return;
-        };
-        endpoint.flush(&mut self.driver, now);
-        if endpoint.take_events_ready() {
-            self.events.push_back(Event::QuicReady { endpoint: key });
-        }
-        if endpoint.has_ended() {
-            self.quic.remove(key);
-            self.events.push_back(Event::QuicClosed { endpoint: key });
-        }
-    }
-
-    fn run_quic_timers(&mut self, now: Instant) {
-        for (key, endpoint) in self.quic.iter_mut() {
-            if endpoint
-                .next_deadline()
-                .is_some_and(|deadline| deadline <= now)
-            {
-                endpoint.handle_timeout(now);
-                self.quic_to_flush = true;
-                if !self.dirty_quic.contains(&key) {
-                    self.dirty_quic.push(key);
-                }
-            }
-            if endpoint.take_events_ready() {
-                self.events.push_back(Event::QuicReady { endpoint: key });
-            }
-        }
+        Some((self.quic.get(key)?, &mut self.driver))
     }
 }

@@ -66,6 +66,7 @@ async def serving(configuration, create_protocol=Echo, host="127.0.0.1", **optio
         yield server.sockname[1], protocols
     finally:
         server.close()
+        server.close_clients()
         await asyncio.wait_for(server.wait_closed(), 10)
 
 

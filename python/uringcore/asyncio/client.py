@@ -38,8 +38,10 @@ async def connect(
         async with connect("example.com", 4433, configuration=configuration) as client:
             reader, writer = await client.create_stream()
 
-    Leaving the block closes the connection. The arguments are aioquic's; ``local_host`` is ours and
-    chooses the local address.
+    Leaving the block closes the connection. Its socket stays open in the background until the server
+    has heard of that, for a fraction of a second; with ``local_port`` leaving waits for it.
+
+    The arguments are aioquic's; ``local_host`` is ours and chooses the local address.
 
     ``wait_connected=False`` yields at once; what is sent then goes out when the handshake is done.
 
@@ -78,25 +80,30 @@ async def connect(
             if wait_connected:
                 await protocol.wait_connected()
         except QuicConnectionRefusedError:
-            await _finish(transport, protocol)
+            await _finish(transport, protocol, local_port)
             if index + 1 < len(addresses):
                 continue
             raise
         except BaseException:
-            await _finish(transport, protocol)
+            await _finish(transport, protocol, local_port)
             raise
         break
     try:
         yield protocol
     finally:
-        await _finish(transport, protocol)
+        await _finish(transport, protocol, local_port)
 
 
-async def _finish(transport: QuicTransport, protocol: Any) -> None:
-    """Closes the connection and its socket; cancellation cannot leave either open."""
+async def _finish(transport: QuicTransport, protocol: Any, local_port: int) -> None:
+    """Closes the connection and its socket; cancellation cannot leave either open.
+
+    The socket lingers for a server that did not hear of the close, and on our loop nobody waits for
+    that, unless the program chose the port and may want it again.
+    """
     try:
         protocol.close()
         await protocol.wait_closed()
     finally:
         transport.close()
-    await transport.wait_closed()
+    if local_port or not transport.lingers():
+        await transport.wait_closed()

@@ -503,6 +503,10 @@ class _OwnConnection:
         self.get_timer = quic.get_timer
         self.handle_timer = quic.handle_timer
 
+    @property
+    def may_end(self) -> bool:
+        return self._quic.is_closed
+
     def deliver_events(self) -> None:
         # With a receiver set, asking for the next event delivers all of them.
         self._quic.next_event()

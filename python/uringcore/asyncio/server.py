@@ -17,7 +17,10 @@ __all__ = ["SMALLEST_MAX_DATAGRAM_SIZE", "QuicServer", "serve"]
 
 
 class QuicServer(asyncio.DatagramProtocol):
-    """A listening endpoint. ``async with`` closes it at the end.
+    """A listening endpoint, with the methods of an ``asyncio.Server``.
+
+    To stop without cutting anybody off: :meth:`close`, then await :meth:`wait_closed`, with a time
+    limit if there should be one. ``async with`` closes everything at the end of the block.
 
     :func:`serve` makes one. It can also be the protocol of a datagram transport of the program's
     own, on any loop, as aioquic's can (packets then pass through Python)::
@@ -77,16 +80,39 @@ class QuicServer(asyncio.DatagramProtocol):
             raise RuntimeError("the server is not bound yet")
         return self._endpoint_transport
 
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that the server runs on."""
+        return self.transport._loop
+
+    def is_serving(self) -> bool:
+        """Whether new connections are accepted."""
+        return self.transport.is_serving()
+
     def close(self) -> None:
-        """Closes every connection (application error code 0) and the socket."""
-        self.transport.close()
+        """Refuses new connections (CONNECTION_REFUSED); those that are open go on.
+
+        The socket is closed when the last of them has ended; await :meth:`wait_closed`. As with an
+        ``asyncio.Server``, :meth:`close_clients` ends them.
+        """
+        self.transport.drain()
+
+    def close_clients(self, error_code: int = 0, reason_phrase: str = "") -> None:
+        """Closes every connection with an application's error code."""
+        self.transport.close_connections(error_code, reason_phrase)
 
     def stop_accepting(self) -> None:
-        """Refuses new connections at once (CONNECTION_REFUSED); those that are open go on."""
+        """Refuses new connections, as :meth:`close`, but keeps the socket open without any."""
         self.transport.stop_accepting()
 
-    async def wait_closed(self) -> None:
-        """Waits until the socket is released."""
+    async def wait_closed(self, timeout: float | None = None) -> None:
+        """Waits until, after :meth:`close`, every connection has ended and the socket is released.
+
+        After ``timeout`` seconds the connections that are left are closed (application error code
+        0), and the end takes at most three seconds more. Without one it takes as long as they do.
+        """
+        if timeout is not None:
+            await asyncio.wait([self.transport._closed], timeout=timeout)
+            self.transport.close()
         await self.transport.wait_closed()
 
     def stats(self) -> dict[str, int]:
@@ -97,7 +123,7 @@ class QuicServer(asyncio.DatagramProtocol):
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        self.close()
+        self.transport.close()
         await self.wait_closed()
 
 

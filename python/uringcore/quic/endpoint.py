@@ -42,6 +42,8 @@ class QuicTransport(asyncio.BaseTransport):
         self._sock = sock
         self._owns_socket = True
         self._closing = False
+        self._draining = False
+        self._is_serving = False
         self._closed: asyncio.Future[None] = loop.create_future()
         self._endpoint: QuicEndpoint | None = None
         self._driver: ForeignDriver | None = None
@@ -98,29 +100,57 @@ class QuicTransport(asyncio.BaseTransport):
         return protocol
 
     def close(self) -> None:
-        """Closes every connection (application error code 0) and then the socket."""
+        """Closes every connection (application error code 0) and then the socket.
+
+        The socket stays open until each peer has answered, or had time to hear of it (three of its
+        probe time-outs, together at most 3 seconds): a close that was lost is sent again when the
+        peer goes on talking (RFC 9000 section 10.2.1). Nothing has to wait for that.
+        """
         if self._closing:
             return
         self._closing = True
-        endpoint = self._need_endpoint()
-        if self._driver is None:
-            if self._loop.is_closed():
-                self._sock.close()
-            else:
-                endpoint.close()
+        self._is_serving = False
+        if self._loop.is_closed():
+            self._sock.close()
             return
-        endpoint.close()
-        self._driver.flush()
-        if self._datagram_transport is not None:
-            self._datagram_transport.close()
+        endpoint = self._need_endpoint()
+        if self._driver is not None:
+            endpoint.close()
+            self._driver.end()
+            self._driver.flush()
+            self._loop.call_later(_CLOSING_MAX, self._driver.abort)
+        elif endpoint.close(fd=self._sock.fileno()):
+            self._sock.detach()
 
     def abort(self) -> None:
         """The same as :meth:`close`: the peers are told, nothing is waited for."""
         self.close()
 
+    def drain(self) -> None:
+        """Refuses new connections from now on; the socket is closed when the last one has ended."""
+        if self._closing or self._draining:
+            return
+        self._draining = True
+        self._is_serving = False
+        endpoint = self._need_endpoint()
+        if endpoint.drain(fd=self._sock.fileno()):
+            self._sock.detach()
+        if self._driver is not None:
+            self._driver.end()
+            self._driver.flush()
+
     def is_closing(self) -> bool:
         """Whether :meth:`close` was called."""
         return self._closing
+
+    def lingers(self) -> bool:
+        """Whether a closed transport waits for peers that may not have heard of it.
+
+        Only on uringcore's loop is nobody needed for that.
+        """
+        return (
+            self._driver is None and not self._closed.done() and not self._need_endpoint().may_end
+        )
 
     async def wait_closed(self) -> None:
         """Waits until the socket is released."""
@@ -132,8 +162,22 @@ class QuicTransport(asyncio.BaseTransport):
             self._driver.flush()
 
     def stop_accepting(self) -> None:
-        """Refuses new connections from now on; those that are open go on."""
+        """Refuses new connections from now on; those that are open go on, and so does the socket."""
+        if self._closing:
+            return
+        self._is_serving = False
         self._need_endpoint().stop_accepting()
+
+    def close_connections(self, error_code: int = 0, reason_phrase: str = "") -> None:
+        """Closes every connection with an application's error code; the socket stays open."""
+        if self._closing:
+            return
+        self._need_endpoint().close_connections(error_code, reason_phrase)
+        self.flush()
+
+    def is_serving(self) -> bool:
+        """Whether new connections are accepted, on a server."""
+        return self._is_serving
 
     def stats(self) -> dict[str, int]:
         """Counters of the endpoint: connections, datagrams and bytes in both directions."""
@@ -157,12 +201,12 @@ class QuicTransport(asyncio.BaseTransport):
         server: QuicServerSetup | None,
         on_accept: Callable[[QuicEndpoint, int], None] | None,
     ) -> None:
-        length = configuration.connection_id_length
         if isinstance(self._loop, LoopCore):
+            self._is_serving = server is not None
             self._endpoint = QuicEndpoint.on_loop(
                 self._loop,
                 self._sock.fileno(),
-                connection_id_length=length,
+                connection_id_length=configuration.connection_id_length,
                 server=server,
                 on_accept=on_accept,
                 on_closed=self._released,
@@ -181,10 +225,12 @@ class QuicTransport(asyncio.BaseTransport):
         on_accept: Callable[[QuicEndpoint, int], None] | None,
     ) -> ForeignDriver:
         """Packets are moved by a datagram transport, which the driver has to be told."""
+        self._is_serving = server is not None
         self._endpoint = QuicEndpoint.sans_io(
             connection_id_length=configuration.connection_id_length,
             server=server,
             on_accept=on_accept,
+            now=self._loop.time(),
         )
         self._info["quic_endpoint"] = self._endpoint
         self._driver = ForeignDriver(self._loop, self._endpoint, self._released)
@@ -192,6 +238,7 @@ class QuicTransport(asyncio.BaseTransport):
 
     def _released(self) -> None:
         self._closing = True
+        self._is_serving = False
         if self._owns_socket:
             self._sock.close()
         if not self._closed.done() and not self._loop.is_closed():
@@ -317,3 +364,7 @@ async def _bound_socket(
         sock.close()
         raise OSError(exc.errno, f"error while binding to {address!r}: {exc.strerror}") from None
     return sock
+
+
+# As long as the engine waits for peers that may not have heard of a close.
+_CLOSING_MAX = 3.0

@@ -11,6 +11,7 @@ import errno as _errno
 import os
 from typing import TYPE_CHECKING, Any
 
+from uringcore.quic.packet import QuicErrorCode
 from uringcore.tls import AlertDescription
 
 if TYPE_CHECKING:
@@ -96,7 +97,11 @@ class QuicVersionError(QuicConnectionError):
 
 
 class QuicConnectionRefusedError(QuicConnectionError, ConnectionRefusedError):
-    """The network said that nobody is there, e.g. ICMP port unreachable. ``errno`` says which."""
+    """Nobody is there, or nobody who wants the connection.
+
+    The network said so (e.g. ICMP port unreachable; ``errno`` says which), or the server did
+    (CONNECTION_REFUSED, RFC 9000 section 20.1).
+    """
 
     def __init__(
         self,
@@ -175,6 +180,8 @@ def error_from_event(event: ConnectionTerminated, peer: object = None) -> QuicCo
         return QuicConnectionError(*args, message)
     if event.kind == "local":
         return QuicConnectionError(*args, f"the connection{whom} was closed on this side{said}")
+    if event.kind == "peer_transport" and event.error_code == QuicErrorCode.CONNECTION_REFUSED:
+        return QuicConnectionRefusedError(*args, f"the server refused the connection{whom}{said}")
     by = "application" if event.kind == "peer_application" else "transport"
     message = f"the peer closed the connection{whom}, {by} error {event.error_code:#x}{said}"
     return QuicConnectionError(*args, message)

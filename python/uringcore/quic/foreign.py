@@ -21,6 +21,8 @@ class SansIo(Protocol):
     def get_timer(self) -> float | None: ...
     def handle_timer(self, now: float) -> None: ...
     def deliver_events(self) -> None: ...
+    @property
+    def may_end(self) -> bool: ...
 
 
 class ForeignDriver(asyncio.DatagramProtocol):
@@ -42,6 +44,7 @@ class ForeignDriver(asyncio.DatagramProtocol):
         self._pumping = False
         self._again = False
         self._maps_v4 = False
+        self._ending = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.DatagramTransport, transport)
@@ -69,6 +72,15 @@ class ForeignDriver(asyncio.DatagramProtocol):
         """Hands out what commands have caused, sends what is due and sets the timer."""
         self._sans_io_call(self._sans_io.deliver_events)
 
+    def end(self) -> None:
+        """Closes the transport once no peer has anything more to hear."""
+        self._ending = True
+
+    def abort(self) -> None:
+        """Closes the transport now."""
+        if self._transport is not None:
+            self._transport.close()
+
     def _sans_io_call(self, call: Callable[..., None], *args: Any) -> None:
         if self._pumping:
             self._again = True
@@ -90,6 +102,9 @@ class ForeignDriver(asyncio.DatagramProtocol):
             if self._maps_v4 and len(addr) == 2:
                 addr = ("::ffff:" + addr[0], addr[1], 0, 0)
             self._transport.sendto(data, addr)
+        if self._ending and self._sans_io.may_end:
+            self._transport.close()
+            return
         at = self._sans_io.get_timer()
         if at != self._timer_at or self._timer is None:
             if self._timer is not None:

@@ -39,6 +39,8 @@ pub struct Connection {
     events: VecDeque<Pending>,
     alpn: Option<Vec<u8>>,
     server_name: Option<String>,
+    /// We closed it, and repeat that when the peer goes on talking (RFC 9000 section 10.2.1).
+    repeats_close: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -252,6 +254,7 @@ impl Connection {
         }
         wire_reason.extend_from_slice(reason);
         self.quinn.close(now, code, wire_reason.into());
+        self.begin_to_repeat_close();
         // The host is done with the data: what it has not read by now it does not want.
         self.events
             .retain(|event| matches!(event, Pending::Ready(_)));
@@ -299,6 +302,7 @@ impl Connection {
             events,
             alpn: None,
             server_name,
+            repeats_close: false,
             quinn,
         }
     }
@@ -309,6 +313,15 @@ impl Connection {
 
     pub(super) fn is_handshaking(&self) -> bool {
         self.phase == Phase::Handshake
+    }
+
+    /// Whether the peer may not have heard that it is over: it was we who closed, and no close of the
+    /// peer's has answered.
+    pub(super) fn has_more_to_say(&self) -> bool {
+        match self.phase {
+            Phase::Handshake | Phase::Established => true,
+            Phase::Closed => self.repeats_close && !self.watch.peer_has_closed(),
+        }
     }
 
     pub(super) fn has_events(&self) -> bool {
@@ -438,6 +451,9 @@ impl Connection {
             // They are fed in before every transmission.
             quinn::Event::DatagramsUnblocked => {}
             quinn::Event::ConnectionLost { reason } => {
+                if matches!(reason, quinn::ConnectionError::TransportError(_)) {
+                    self.begin_to_repeat_close();
+                }
                 let held_back = self.streams.end_pauses();
                 self.events
                     .extend(held_back.into_iter().map(Pending::Readable));
@@ -501,6 +517,11 @@ impl Connection {
         for uid in std::mem::take(&mut self.early_pings) {
             self.ping(uid);
         }
+    }
+
+    fn begin_to_repeat_close(&mut self) {
+        self.repeats_close = true;
+        self.watch.expect_close();
     }
 
     fn closed(&mut self, event: Event) {

@@ -380,6 +380,15 @@ impl Endpoint {
         self.connections.is_empty() && self.responses.is_empty()
     }
 
+    /// Whether no peer is left that may have something to hear from us: every connection is over,
+    /// and those that we closed were answered or have waited long enough (RFC 9000 section 10.2.1).
+    /// From here on the socket can go.
+    pub fn may_end(&self) -> bool {
+        let mut entries = self.connections.iter();
+        self.responses.is_empty()
+            && !entries.any(|(_, entry)| !entry.drained && entry.connection.has_more_to_say())
+    }
+
     /// How many connections there are, closed ones that linger included.
     pub fn len(&self) -> usize {
         self.connections.len()

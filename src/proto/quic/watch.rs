@@ -1,8 +1,10 @@
 //! What is done to packets in the clear, at the tap of the packet keys: PINGs are matched with the
-//! ACKs that cover them, and a CONNECTION_CLOSE is made one of the transport.
+//! ACKs that cover them, a CONNECTION_CLOSE is made one of the transport, and the peer's answer to
+//! a close of ours is noticed.
 //!
-//! quinn-proto offers neither: its `ping` has no answer, and its `close` is the application's.
-//! While no ping is outstanding and no such close is under way, the tap is shut.
+//! quinn-proto offers none of that: its `ping` has no answer, its `close` is the application's, and
+//! whether the peer heard it stays inside. While no ping is outstanding and no close is under way,
+//! the tap is shut.
 
 use std::{
     collections::VecDeque,
@@ -46,9 +48,20 @@ impl Watch {
         };
         if state.pings.is_empty() {
             state.sealed.clear();
-            self.tap.set_open(state.close_frame_type.is_some());
+            self.tap.set_open(state.is_closing());
         }
         Some(news)
+    }
+
+    /// We are closing: the peer's own CONNECTION_CLOSE will say that it heard.
+    pub fn expect_close(&mut self) {
+        self.inner.state().awaits_close = true;
+        self.tap.set_open(true);
+    }
+
+    /// Whether the peer has closed since [`expect_close`](Self::expect_close).
+    pub fn peer_has_closed(&self) -> bool {
+        self.inner.peer_has_closed.load(Ordering::Relaxed)
     }
 
     /// Makes the coming CONNECTION_CLOSE one of the transport, about a frame of this type. Its
@@ -75,6 +88,7 @@ pub(super) struct PingNews {
 struct Inner {
     state: Mutex<State>,
     news: AtomicBool,
+    peer_has_closed: AtomicBool,
 }
 
 #[derive(Default)]
@@ -85,6 +99,7 @@ struct State {
     answered: Vec<u64>,
     send_again: bool,
     close_frame_type: Option<u64>,
+    awaits_close: bool,
 }
 
 struct Ping {
@@ -113,6 +128,9 @@ impl PacketObserver for Inner {
 
     fn opened(&self, space: Space, payload: &[u8]) {
         let mut state = self.state();
+        if state.awaits_close && Frames::new(payload).any(|(_, _, frame)| is_close(frame)) {
+            self.peer_has_closed.store(true, Ordering::Relaxed);
+        }
         if space != Space::Data || state.sealed.is_empty() {
             return;
         }
@@ -140,7 +158,15 @@ impl PacketObserver for Inner {
     }
 }
 
+fn is_close(frame: Frame<'_>) -> bool {
+    matches!(frame, Frame::ApplicationClose | Frame::TransportClose)
+}
+
 impl State {
+    fn is_closing(&self) -> bool {
+        self.close_frame_type.is_some() || self.awaits_close
+    }
+
     fn sealed_ping(&mut self, number: u64) {
         for ping in self.pings.iter_mut().filter(|ping| ping.first.is_none()) {
             ping.first = Some(number);

@@ -16,6 +16,15 @@ impl Clock {
         }
     }
 
+    /// A clock that runs by itself: it is `now`, and the caller's seconds are this machine's
+    /// (CLOCK_MONOTONIC), as those of every event loop are.
+    pub fn running(now: f64) -> Self {
+        Self {
+            origin: Some(now),
+            ..Self::new()
+        }
+    }
+
     /// `now` as an instant. A time before the first one named counts as that one.
     pub fn instant(&mut self, now: f64) -> Instant {
         let origin = *self.origin.get_or_insert(now);

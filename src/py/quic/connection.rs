@@ -107,7 +107,7 @@ impl QuicConnectionCore {
             Some(endpoint) => endpoint,
             None => {
                 let length = setup.shared.connection_id_length;
-                Py::new(py, QuicEndpoint::new_own(py, length, Some(1), None)?)?
+                Py::new(py, QuicEndpoint::new_own(py, length, Some(1), None, None)?)?
             }
         };
         if slf.get()._is_started(py) {
@@ -127,7 +127,7 @@ impl QuicConnectionCore {
         let length = setup.get().shared.connection_id_length;
         let endpoint = Py::new(
             py,
-            QuicEndpoint::new_own(py, length, Some(1), Some(setup.get()))?,
+            QuicEndpoint::new_own(py, length, Some(1), Some(setup.get()), None)?,
         )?;
         endpoint
             .get()

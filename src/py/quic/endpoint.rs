@@ -7,7 +7,7 @@
 //! No Python code runs while the engine or a cell is borrowed.
 
 use std::collections::HashMap;
-use std::os::fd::RawFd;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -46,6 +46,17 @@ struct Own {
     endpoint: Endpoint,
     clock: Clock,
     now: Instant,
+    /// Time passes between the caller's words: a loop's callbacks command at any moment.
+    is_live: bool,
+}
+
+impl Own {
+    fn now(&mut self) -> Instant {
+        if self.is_live {
+            self.now = self.now.max(Instant::now());
+        }
+        self.now
+    }
 }
 
 #[derive(Default)]
@@ -75,7 +86,10 @@ impl QuicEndpoint {
         run: impl FnOnce(&mut Endpoint, Instant) -> R,
     ) -> PyResult<R> {
         match &self.home {
-            Home::Own(cell) => Ok(cell.with(py, |own| run(&mut own.endpoint, own.now))),
+            Home::Own(cell) => Ok(cell.with(py, |own| {
+                let now = own.now();
+                run(&mut own.endpoint, now)
+            })),
             Home::Loop { owner, key, .. } => {
                 let result = owner.get().with_engine(py, |engine| {
                     engine
@@ -96,9 +110,10 @@ impl QuicEndpoint {
     ) -> PyResult<Option<R>> {
         match &self.home {
             Home::Own(cell) => Ok(cell.with(py, |own| {
+                let now = own.now();
                 own.endpoint
                     .connection(key)
-                    .map(|connection| run(connection, own.now))
+                    .map(|connection| run(connection, now))
             })),
             Home::Loop { owner, key: at, .. } => {
                 let owner = owner.get();
@@ -113,23 +128,54 @@ impl QuicEndpoint {
         }
     }
 
+    /// Runs `run` on the endpoint of an open loop. True: the socket `fd`, which was lent, is now the
+    /// endpoint's own to close.
+    fn end_on_loop(
+        &self,
+        py: Python<'_>,
+        fd: Option<RawFd>,
+        run: impl FnOnce(&mut uringcore_engine::QuicEndpoint),
+    ) -> PyResult<bool> {
+        let Home::Loop { owner, key, .. } = &self.home else {
+            return Ok(false);
+        };
+        if owner.get().flags.with(py, |flags| flags.closed) {
+            return Ok(false);
+        }
+        owner.get().with_engine(py, |engine| {
+            let Some(endpoint) = engine.quic(*key) else {
+                return false;
+            };
+            let lent = fd.filter(|fd| endpoint.is_lent(*fd));
+            if let Some(fd) = lent {
+                // SAFETY: the descriptor is the one that was lent, still open by the lender's promise,
+                // and the lender gives it up when it hears `true`.
+                endpoint.own(unsafe { OwnedFd::from_raw_fd(fd) });
+            }
+            run(endpoint);
+            lent.is_some()
+        })
+    }
+
     pub fn is_own(&self) -> bool {
         matches!(self.home, Home::Own(_))
     }
 
-    /// An endpoint without a loop.
+    /// An endpoint without a loop. With `now` its clock runs by itself.
     pub fn new_own(
         py: Python<'_>,
         connection_id_length: usize,
         max_connections: Option<usize>,
         server: Option<&QuicServerSetup>,
+        now: Option<f64>,
     ) -> PyResult<Self> {
         let settings = endpoint_settings(py, connection_id_length, max_connections)?;
         let endpoint = Endpoint::new(settings, server.map(|server| server.setup.clone()));
         let own = Own {
             endpoint,
-            clock: Clock::new(),
+            clock: now.map_or_else(Clock::new, Clock::running),
             now: Instant::now(),
+            is_live: now.is_some(),
         };
         let state = State {
             watermarks: server.map(|server| server.shared.watermarks),
@@ -255,17 +301,19 @@ impl QuicEndpoint {
         Ok(object)
     }
 
-    /// An endpoint without a loop: the caller moves the datagrams and tells the time.
+    /// An endpoint without a loop: the caller moves the datagrams and tells the time. With `now` the
+    /// clock is this machine's, and commands need not wait for the next time told.
     #[staticmethod]
-    #[pyo3(signature = (*, connection_id_length, server = None, on_accept = None))]
+    #[pyo3(signature = (*, connection_id_length, server = None, on_accept = None, now = None))]
     fn sans_io(
         py: Python<'_>,
         connection_id_length: usize,
         server: Option<&Bound<'_, QuicServerSetup>>,
         on_accept: Option<Py<PyAny>>,
+        now: Option<f64>,
     ) -> PyResult<Self> {
         let server = server.map(|server| server.get());
-        let endpoint = Self::new_own(py, connection_id_length, None, server)?;
+        let endpoint = Self::new_own(py, connection_id_length, None, server, now)?;
         endpoint.state.with(py, |state| state.on_accept = on_accept);
         Ok(endpoint)
     }
@@ -281,27 +329,63 @@ impl QuicEndpoint {
         self.with_protocol(py, |endpoint, _| endpoint.refuse_incoming())
     }
 
-    /// Closes all connections with an application error code, and the socket after that is sent.
+    /// The same, and on a loop the endpoint ends with its last connection. True: the socket `fd`,
+    /// which was lent, is now the endpoint's to close, and the caller detaches it.
+    #[pyo3(signature = (fd = None))]
+    fn drain(&self, py: Python<'_>, fd: Option<RawFd>) -> PyResult<bool> {
+        match &self.home {
+            Home::Own(cell) => {
+                cell.with(py, |own| own.endpoint.refuse_incoming());
+                Ok(false)
+            }
+            Home::Loop { .. } => self.end_on_loop(py, fd, uringcore_engine::QuicEndpoint::drain),
+        }
+    }
+
+    /// Closes all connections with an application error code; the endpoint stays open.
     #[pyo3(signature = (error_code = 0, reason_phrase = ""))]
-    fn close(&self, py: Python<'_>, error_code: u64, reason_phrase: &str) -> PyResult<()> {
+    fn close_connections(
+        &self,
+        py: Python<'_>,
+        error_code: u64,
+        reason_phrase: &str,
+    ) -> PyResult<()> {
+        let reason = reason_phrase.as_bytes();
+        self.with_protocol(py, |endpoint, now| {
+            endpoint.close_all(now, error_code, reason)
+        })
+    }
+
+    /// Closes all connections with an application error code, and the socket when the peers have
+    /// heard of it. `fd` and the answer as for `drain`.
+    #[pyo3(signature = (error_code = 0, reason_phrase = "", fd = None))]
+    fn close(
+        &self,
+        py: Python<'_>,
+        error_code: u64,
+        reason_phrase: &str,
+        fd: Option<RawFd>,
+    ) -> PyResult<bool> {
         let reason = reason_phrase.as_bytes();
         match &self.home {
-            Home::Own(cell) => cell.with(py, |own| {
-                own.endpoint.set_server(None);
-                own.endpoint.close_all(own.now, error_code, reason);
-            }),
-            Home::Loop { owner, key, .. } => {
-                if owner.get().flags.with(py, |flags| flags.closed) {
-                    return Ok(());
-                }
-                owner.get().with_engine(py, |engine| {
-                    if let Some(endpoint) = engine.quic(*key) {
-                        endpoint.close(Instant::now(), error_code, reason);
-                    }
-                })?;
+            Home::Own(cell) => {
+                cell.with(py, |own| {
+                    let now = own.now();
+                    own.endpoint.refuse_incoming();
+                    own.endpoint.close_all(now, error_code, reason);
+                });
+                Ok(false)
             }
+            Home::Loop { .. } => self.end_on_loop(py, fd, |endpoint| {
+                endpoint.close(Instant::now(), error_code, reason);
+            }),
         }
-        Ok(())
+    }
+
+    /// Whether every peer has heard that it is over, or has had the time to.
+    #[getter]
+    fn may_end(&self, py: Python<'_>) -> PyResult<bool> {
+        self.with_protocol(py, |endpoint, _| endpoint.may_end())
     }
 
     /// Counters: of the protocol, and on a loop of the socket.

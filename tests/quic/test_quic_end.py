@@ -1,0 +1,200 @@
+"""How endpoints and connections end: closes that are repeated, servers that drain."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from tests.quic.harness import Echo, Recorder, eventually, serving
+from uringcore.asyncio import connect, serve
+from uringcore.quic import events
+from uringcore.quic.errors import QuicConnectionRefusedError
+
+
+class Forwarder(asyncio.DatagramProtocol):
+    """A UDP path between one client and a server, which a test can make lose datagrams."""
+
+    def __init__(self, server):
+        self.server = server
+        self.client = None
+        # How many of the coming datagrams to lose.
+        self.lose_to_client = self.lose_to_server = 0
+        self.lost = 0
+
+    @classmethod
+    async def start(cls, port):
+        loop = asyncio.get_running_loop()
+        transport, self = await loop.create_datagram_endpoint(
+            lambda: cls(("127.0.0.1", port)), local_addr=("127.0.0.1", 0)
+        )
+        return self, transport
+
+    def connection_made(self, transport):
+        self.transport = transport
+        self.port = transport.get_extra_info("sockname")[1]
+
+    def datagram_received(self, data, addr):
+        if addr == self.server:
+            if self.lose_to_client:
+                self.lose_to_client -= 1
+                self.lost += 1
+            else:
+                self.transport.sendto(data, self.client)
+            return
+        self.client = addr
+        if self.lose_to_server:
+            self.lose_to_server -= 1
+            self.lost += 1
+        else:
+            self.transport.sendto(data, self.server)
+
+
+async def settled(server):
+    """Waits until the server has nothing more to send by itself."""
+    sent = -1
+    while sent != (sent := server.stats()["datagrams_sent"]):
+        await asyncio.sleep(0.2)
+
+
+@pytest.mark.parametrize("closing", ["connection", "endpoint"])
+def test_a_close_that_was_lost_is_said_again(
+    run_anywhere, server_configuration, client_configuration, closing
+):
+    """The client never gets the first close; what it sends next is answered with another."""
+
+    async def main():
+        configuration = server_configuration(mtu_discovery=False)
+        server = await serve("127.0.0.1", 0, configuration=configuration, create_protocol=Recorder)
+        path, transport = await Forwarder.start(server.sockname[1])
+        async with connect(
+            "127.0.0.1", path.port, configuration=client_configuration(), create_protocol=Recorder
+        ) as client:
+            await client.ping()
+            await settled(server)
+            path.lose_to_client = 1
+            if closing == "connection":
+                server.close_clients(7, "gone")
+            else:
+                server.transport.close()
+            await eventually(lambda: path.lost == 1)
+            assert not client._closed.is_set()
+            client._quic.send_ping(1)
+            client.transmit()
+            end = await asyncio.wait_for(client.wait_for(events.ConnectionTerminated), 5)
+            assert end.kind == "peer_application"
+            assert end.error_code == (7 if closing == "connection" else 0)
+        server.close()
+        await asyncio.wait_for(server.wait_closed(), 10)
+        transport.close()
+
+    run_anywhere(main())
+
+
+def test_a_closed_server_drains(run_anywhere, server_configuration, client_configuration):
+    async def main():
+        server = await serve(
+            "127.0.0.1", 0, configuration=server_configuration(), create_protocol=Echo
+        )
+        port = server.sockname[1]
+        assert server.is_serving()
+        async with connect("127.0.0.1", port, configuration=client_configuration()) as client:
+            reader, writer = await client.create_stream()
+            server.close()
+            server.close()
+            assert not server.is_serving()
+            waiting = asyncio.ensure_future(server.wait_closed())
+            with pytest.raises(QuicConnectionRefusedError):
+                async with connect("127.0.0.1", port, configuration=client_configuration()):
+                    raise AssertionError("not refused")
+            writer.write(b"still there")
+            writer.write_eof()
+            assert await reader.read() == b"still there"
+            assert not waiting.done()
+        await asyncio.wait_for(waiting, 10)
+        # The address is free.
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.bind(("127.0.0.1", port))
+
+    run_anywhere(main())
+
+
+def test_draining_has_a_deadline(run_anywhere, server_configuration, client_configuration):
+    async def main():
+        server = await serve(
+            "127.0.0.1", 0, configuration=server_configuration(), create_protocol=Echo
+        )
+        async with connect(
+            "127.0.0.1",
+            server.sockname[1],
+            configuration=client_configuration(),
+            create_protocol=Recorder,
+        ) as client:
+            await client.ping()
+            server.close()
+            await asyncio.wait_for(server.wait_closed(timeout=0.2), 10)
+            end = await client.wait_for(events.ConnectionTerminated)
+            assert (end.kind, end.error_code) == ("peer_application", 0)
+
+    run_anywhere(main())
+
+
+def test_a_server_without_connections_closes_at_once(run_anywhere, server_configuration):
+    async def main():
+        server = await serve("127.0.0.1", 0, configuration=server_configuration())
+        server.close()
+        server.close_clients()
+        await asyncio.wait_for(server.wait_closed(), 2)
+        await server.wait_closed(timeout=1)
+        server.close()
+        server.close_clients()
+        server.stop_accepting()
+
+    run_anywhere(main())
+
+
+def test_a_client_does_not_wait_for_the_answer_to_its_close(
+    run, server_configuration, client_configuration
+):
+    """Its socket does, in the background, and is released when the answer comes."""
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with serving(server_configuration()) as (port, _):
+            path, transport = await Forwarder.start(port)
+            begin = loop.time()
+            async with connect(
+                "127.0.0.1", path.port, configuration=client_configuration()
+            ) as client:
+                await client.ping()
+                path.lose_to_server = 1000
+                begin = loop.time()
+            assert loop.time() - begin < 0.1
+            assert loop.stats()["quic_endpoints"] == 2
+            path.lose_to_server = 0
+            await eventually(lambda: loop.stats()["quic_endpoints"] == 1, 5)
+            transport.close()
+
+    run(main())
+
+
+def test_a_chosen_local_port_is_free_again_at_the_end_of_the_block(
+    run_anywhere, server_configuration, client_configuration
+):
+    async def main():
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.bind(("127.0.0.1", 0))
+            chosen = sock.getsockname()[1]
+        async with serving(server_configuration()) as (port, _):
+            for _ in range(3):
+                async with connect(
+                    "127.0.0.1",
+                    port,
+                    configuration=client_configuration(),
+                    local_host="127.0.0.1",
+                    local_port=chosen,
+                ) as client:
+                    await client.ping()
+
+    run_anywhere(main())
