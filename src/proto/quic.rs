@@ -7,6 +7,7 @@
 //! - `event`, `lost`: what the host gets to see, and how a connection's end is put into words.
 //! - `streams`, `stream`, `own_streams`, `send_queue`: what is done for streams around the state
 //!   machine.
+//! - `priority`: RFC 9218's urgencies as what the state machine sorts by.
 //! - `datagrams`: DATAGRAM frames that wait.
 //! - `watch`, `frames`: a look at packets in the clear, for what the state machine does not tell.
 //! - `timers`: which connection is to be woken next.
@@ -24,6 +25,7 @@ mod event;
 mod frames;
 mod lost;
 mod own_streams;
+mod priority;
 mod send_queue;
 mod settings;
 mod stats;
@@ -36,6 +38,7 @@ pub use connection::Connection;
 pub use endpoint::{ConnectionKey, DatagramMeta, Endpoint, Transmit};
 pub use error::{ConnectError, DatagramError, StreamError};
 pub use event::{Chunks, CloseKind, Event};
+pub use priority::Priority;
 pub use settings::{
     ClientSettings, ClientSetup, Congestion, EndpointSettings, ServerSettings, ServerSetup,
     TransportSettings, VERSION_1,

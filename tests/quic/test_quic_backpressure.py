@@ -228,3 +228,124 @@ def test_a_server_that_stops_accepting_refuses_at_once(
                 assert protocols[0]._transport.stats()["incoming_refused"] == 1
 
     run_anywhere(main())
+
+
+def test_drain_without_a_stream_waits_for_all_of_them(
+    run_anywhere, server_configuration, client_configuration
+):
+    """No stream is above the mark; together they are, and each one's peer gives credit late."""
+
+    async def main():
+        marks = {"send_buffer_high": 1_000_000, "send_buffer_low": 250_000}
+        async with (
+            serving(server_configuration(max_stream_data=65536), Silent) as (port, protocols),
+            connect("127.0.0.1", port, configuration=client_configuration(**marks)) as client,
+        ):
+            await asyncio.wait_for(client.drain(), 5)
+            for stream_id in range(0, 16, 4):
+                client._quic.send_stream_data(stream_id, bytes(900_000), end_stream=True)
+                await asyncio.wait_for(client.drain(stream_id), 5)
+            client.transmit()
+            waiting = [asyncio.ensure_future(client.drain()) for _ in range(3)]
+            # Each StreamReader takes half a mebibyte before it pauses its stream.
+            await eventually(lambda: protocols and len(protocols[0].held) == 4)
+            await asyncio.sleep(0.2)
+            assert not any(task.done() for task in waiting)
+            for reader, _ in protocols[0].held:
+                assert len(await asyncio.wait_for(reader.read(), 10)) == 900_000
+            await asyncio.wait_for(asyncio.gather(*waiting), 10)
+            assert client._drain_waiters == {}
+            await asyncio.wait_for(client.drain(), 5)
+
+    run_anywhere(main())
+
+
+def test_a_close_wakes_who_drains_the_connection(
+    run_anywhere, server_configuration, client_configuration
+):
+    async def main():
+        async with (
+            serving(server_configuration(max_stream_data=65536), Silent) as (port, _),
+            connect("127.0.0.1", port, configuration=client_configuration(**NARROW)) as client,
+        ):
+            client._quic.send_stream_data(0, bytes(4 << 20))
+            waiting = asyncio.ensure_future(client.drain())
+            await asyncio.sleep(0.1)
+            assert client.get_send_buffer_size(0) > 3 << 20
+            assert not waiting.done()
+            client.close()
+            with pytest.raises(ConnectionResetError):
+                await asyncio.wait_for(waiting, 5)
+            with pytest.raises(ConnectionResetError):
+                await client.drain()
+
+    run_anywhere(main())
+
+
+def test_drain_keeps_a_sender_of_datagrams_from_losing_them_here(
+    run_anywhere, server_configuration, client_configuration
+):
+    async def main():
+        fields = {"max_datagram_frame_size": 65536}
+        async with (
+            serving(server_configuration(**fields), Recorder) as (port, _),
+            connect("127.0.0.1", port, configuration=client_configuration(**fields)) as client,
+        ):
+            await client.ping()
+            for _ in range(4000):
+                client._quic.send_datagram_frame(bytes(1000))
+                await asyncio.wait_for(client.drain(), 10)
+            assert client.stats()["datagram_frames_dropped"] == 0
+
+    run_anywhere(main())
+
+
+def test_a_reset_is_heard_while_the_reader_is_paused(
+    run_anywhere, server_configuration, client_configuration
+):
+    """Data that nobody reads does not hide that the peer has given the stream up."""
+
+    async def main():
+        async with (
+            serving(server_configuration(), Recorder) as (port, protocols),
+            connect("127.0.0.1", port, configuration=client_configuration()) as client,
+        ):
+            client._quic.send_stream_data(0, b"request")
+            client.transmit()
+            await eventually(lambda: protocols and protocols[0].data)
+            server = protocols[0]
+            server._quic.pause_stream(0)
+            client._quic.send_stream_data(0, bytes(100_000))
+            client.transmit()
+            await client.ping()
+            client._quic.reset_stream(0, 0x10C)
+            client.transmit()
+            reset = await server.wait_for(events.StreamReset)
+            assert (reset.stream_id, reset.error_code) == (0, 0x10C)
+            assert server.data == {0: b"request"}
+
+    run_anywhere(main())
+
+
+def test_an_urgent_stream_overtakes_bulk(run_anywhere, server_configuration, client_configuration):
+    async def main():
+        wide = {"max_data": 64 << 20, "max_stream_data": 64 << 20}
+        async with (
+            serving(server_configuration(**wide), Recorder) as (port, protocols),
+            connect("127.0.0.1", port, configuration=client_configuration()) as client,
+        ):
+            client._quic.send_stream_data(0, bytes(24 << 20), end_stream=True)
+            client._quic.send_stream_data(4, b"", end_stream=False)
+            client.set_stream_priority(4, 0)
+            client.set_stream_priority(0, 7, incremental=True)
+            client._quic.send_stream_data(4, bytes(200_000), end_stream=True)
+            client.transmit()
+            await eventually(lambda: protocols and len(protocols[0].data.get(4, b"")) == 200_000)
+            assert client.get_send_buffer_size(0) > 8 << 20
+            for urgency in (-1, 8, 1 << 70):
+                with pytest.raises((ValueError, OverflowError), match="urgency|int"):
+                    client.set_stream_priority(0, urgency)
+            with pytest.raises(ValueError, match="stream 3"):
+                client.set_stream_priority(3, 0)
+
+    run_anywhere(main())

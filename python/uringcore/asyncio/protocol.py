@@ -47,7 +47,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         self._closed = asyncio.Event()
         self._error: QuicConnectionError | None = None
         self._ping_waiters: dict[int, asyncio.Future[None]] = {}
-        self._drain_waiters: dict[int, list[asyncio.Future[None]]] = {}
+        self._drain_waiters: dict[int | None, list[asyncio.Future[None]]] = {}
         self._streams: dict[int, QuicStreamAdapter] = {}
         self._stream_handler = stream_handler
         self._tasks: set[asyncio.Task[None]] = set()
@@ -98,16 +98,22 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         self._quic.send_stream_data(stream_id, b"")
         return self._create_stream(stream_id)
 
-    async def drain(self, stream_id: int) -> None:
-        """Waits while more than ``send_buffer_high`` bytes are queued on the stream.
+    async def drain(self, stream_id: int | None = None) -> None:
+        """Waits while more than ``send_buffer_high`` bytes are queued on the stream, which is as
+        long as the peer gives no credit for it.
+
+        Without ``stream_id``: while more than that is queued on all streams together, or DATAGRAM
+        frames fill more than half of their queue of 1 MiB.
 
         Raises ``ConnectionResetError`` when the stream is reset meanwhile, by either side, or the
         connection ends.
         """
         if self._error is not None:
             raise ConnectionResetError("the connection is closed") from self._error
-        high = self._quic.configuration.send_buffer_high
-        if self._quic.get_send_buffer_size(stream_id) <= high:
+        if stream_id is None:
+            if not self._quic._is_full:
+                return
+        elif self.get_send_buffer_size(stream_id) <= self._quic.configuration.send_buffer_high:
             return
         waiter = self._loop.create_future()
         waiters = self._drain_waiters.setdefault(stream_id, [])
@@ -119,6 +125,23 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
             waiters.remove(waiter)
             if not waiters and self._drain_waiters.get(stream_id) is waiters:
                 del self._drain_waiters[stream_id]
+
+    def get_send_buffer_size(self, stream_id: int) -> int:
+        """Bytes that wait to be sent on the stream, before any of the congestion window's."""
+        return self._quic.get_send_buffer_size(stream_id)
+
+    def set_stream_priority(self, stream_id: int, urgency: int, incremental: bool = False) -> None:
+        """Serves a stream before others, in the words of RFC 9218.
+
+        ``urgency`` is 0 to 7, the lowest first, strictly. Streams of one urgency are served in the
+        order of their ids, before those that are ``incremental``, which share in turn. A stream
+        that is given no priority has urgency 3 and shares.
+
+        An urgent stream is held up by no more than what is in the congestion window when it is
+        written to. Raises ``ValueError`` for another urgency, or a stream that cannot be sent on.
+        """
+        self._quic.set_stream_priority(stream_id, urgency, incremental)
+        self.transmit()
 
     def request_key_update(self) -> None:
         """Changes the encryption keys."""
@@ -245,6 +268,8 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
     def _handle_event(self, event: events.QuicEvent) -> None:
         if isinstance(event, events.StreamWritable):
             self._wake_drainers(event.stream_id, None)
+        elif isinstance(event, events.ConnectionWritable):
+            self._wake_drainers(None, None)
         elif isinstance(event, events.StreamFinished):
             adapter = self._streams.get(event.stream_id)
             if adapter is not None:
@@ -295,7 +320,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         self._closed.set()
         self._connection_terminated_handler()
 
-    def _wake_drainers(self, stream_id: int, error: Exception | None) -> None:
+    def _wake_drainers(self, stream_id: int | None, error: Exception | None) -> None:
         for waiter in list(self._drain_waiters.pop(stream_id, ())):
             if waiter.done():
                 continue

@@ -309,12 +309,14 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
             self._unacknowledged.add(stream_id)
         self.transmit()
 
-    async def drain(self, stream_id: int) -> None:
+    async def drain(self, stream_id: int | None = None) -> None:
         """Waits until the stream, and the connection as a whole, have room for more.
 
         Raises ``ConnectionResetError`` when the stream is reset meanwhile or the connection ends.
         """
         await super().drain(stream_id)
+        if stream_id is None:
+            return
         few = self._quic.configuration.send_buffer_low
         while self._is_crowded() and self._quic.get_send_buffer_size(stream_id) > few:
             waiter = self._loop.create_future()

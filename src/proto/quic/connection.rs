@@ -16,11 +16,11 @@ use quinn_proto::{self as quinn, Dir, StreamEvent, VarInt};
 use rustls::pki_types::CertificateDer;
 
 use super::{
-    CloseKind, ConnectionStats, DatagramError, Event, StreamError, TransportSettings,
+    CloseKind, ConnectionStats, DatagramError, Event, Priority, StreamError, TransportSettings,
     datagrams::DatagramQueue,
     lost::{closed_event, internal},
     stream::Read,
-    streams::Streams,
+    streams::{Heard, Streams},
     watch::{Watch, close_filler},
 };
 use crate::tls::SessionDetails;
@@ -33,6 +33,8 @@ pub struct Connection {
     phase: Phase,
     streams: Streams,
     datagrams: DatagramQueue,
+    /// More waits than [`Self::is_full`] allows; `ConnectionWritable` will follow.
+    was_full: bool,
     watch: Watch,
     /// Pings asked for before there was anything to ping with.
     early_pings: Vec<u64>,
@@ -71,6 +73,12 @@ impl Connection {
     /// machine has taken and the peer has not yet acknowledged is not counted.
     pub fn send_queue_bytes(&self, stream_id: u64) -> usize {
         self.streams.queued_bytes_of(stream_id)
+    }
+
+    /// Whether more than the high watermark waits on all streams together, or more than half of
+    /// what may wait as datagrams. `ConnectionWritable` follows.
+    pub fn is_full(&self) -> bool {
+        self.was_full
     }
 
     /// The largest datagram that can be sent now; `None` before the handshake is complete, and when
@@ -150,7 +158,9 @@ impl Connection {
         fin: bool,
     ) -> Result<(), StreamError> {
         self.check_open()?;
-        self.streams.send(stream_id, data, fin)
+        self.streams.send(stream_id, data, fin)?;
+        self.was_full |= self.streams.is_above_high_water();
+        Ok(())
     }
 
     /// Abandons our side of a stream (RFC 9000 section 3.1). What is still queued is dropped.
@@ -183,13 +193,15 @@ impl Connection {
     }
 
     /// A stream whose queue grew above `high` bytes yields `StreamWritable` when it is at `low` or
-    /// below, or `StreamAbandoned` when it is reset before that.
+    /// below, or `StreamAbandoned` when it is reset before that. The same marks hold for all
+    /// streams together and `ConnectionWritable`.
     pub fn set_watermarks(&mut self, high: usize, low: usize) {
         self.streams.set_watermarks(high, low);
     }
 
-    /// Streams with a higher priority are sent first, those of equal priority in turn. 0 is normal.
-    pub fn set_priority(&mut self, stream_id: u64, priority: i32) -> Result<(), StreamError> {
+    /// Serves a stream before those that are less urgent (RFC 9218). What is handed to the state
+    /// machine already, about two congestion windows at most, keeps its place.
+    pub fn set_priority(&mut self, stream_id: u64, priority: Priority) -> Result<(), StreamError> {
         self.check_open()?;
         self.streams
             .set_priority(&mut self.quinn, stream_id, priority)
@@ -203,7 +215,9 @@ impl Connection {
         }
         let size_max = self.max_datagram_size();
         self.datagrams
-            .push(data, self.phase == Phase::Established, size_max)
+            .push(data, self.phase == Phase::Established, size_max)?;
+        self.was_full |= self.datagrams.is_half_full();
+        Ok(())
     }
 
     /// Sends a PING and reports its acknowledgement with `uid`. Before the handshake is complete it
@@ -298,6 +312,7 @@ impl Connection {
                 settings.datagram_send_bytes,
             ),
             watch: Watch::new(tap),
+            was_full: false,
             early_pings: Vec::new(),
             events,
             alpn: None,
@@ -387,9 +402,18 @@ impl Connection {
     /// bytes.
     pub(super) fn prepare_transmit(&mut self, batch_size: usize) {
         self.pump();
-        if self.phase != Phase::Established {
-            return;
+        if self.phase == Phase::Established {
+            self.hand_over(batch_size);
         }
+        let is_low = self.streams.is_below_low_water() && self.datagrams.is_nearly_empty();
+        if self.was_full && is_low && self.phase != Phase::Closed {
+            self.was_full = false;
+            let queued_bytes = self.streams.queued_bytes();
+            self.push(Event::ConnectionWritable { queued_bytes });
+        }
+    }
+
+    fn hand_over(&mut self, batch_size: usize) {
         let served_before = self.streams.served();
         for stream_id in self.streams.flush(&mut self.quinn) {
             self.events
@@ -501,8 +525,13 @@ impl Connection {
     }
 
     fn readable(&mut self, stream_id: u64) {
-        if self.streams.readable(stream_id) {
-            self.events.push_back(Pending::Readable(stream_id));
+        match self.streams.readable(&mut self.quinn, stream_id) {
+            Heard::Nothing => {}
+            Heard::Readable => self.events.push_back(Pending::Readable(stream_id)),
+            Heard::Reset { error_code } => self.push(Event::StreamReset {
+                stream_id,
+                error_code,
+            }),
         }
     }
 

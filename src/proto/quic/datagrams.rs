@@ -69,6 +69,14 @@ impl DatagramQueue {
         self.dropped
     }
 
+    pub fn is_half_full(&self) -> bool {
+        self.bytes > self.bytes_max / 2
+    }
+
+    pub fn is_nearly_empty(&self) -> bool {
+        self.bytes <= self.bytes_max / 4
+    }
+
     /// `size_max` is known once the handshake is complete. What was queued before is sent then if
     /// the peer takes it.
     pub fn push(

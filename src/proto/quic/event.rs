@@ -37,6 +37,10 @@ pub enum Event {
     /// Our side of the stream was reset, by whomever, while its send queue was above the high
     /// watermark or on its way down from there: `StreamWritable` will not come.
     StreamAbandoned { stream_id: u64 },
+    /// What waits on all streams together fell to the low watermark, and the datagrams that wait
+    /// to a quarter of their bound, after one of them had been above the high watermark, or half
+    /// of the bound.
+    ConnectionWritable { queued_bytes: usize },
     /// Our FIN and all data before it were acknowledged.
     StreamFinished { stream_id: u64 },
     /// One DATAGRAM frame (RFC 9221).

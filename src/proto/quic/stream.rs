@@ -24,7 +24,8 @@ pub(super) struct Send {
     pub ready: bool,
     pub served_at: u64,
     pub above_high_water: bool,
-    pub priority: i32,
+    /// Those of a higher rank are served first (`priority`).
+    pub rank: i32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +69,7 @@ impl Send {
             ready: false,
             served_at: 0,
             above_high_water: false,
-            priority: 0,
+            rank: 0,
         }
     }
 

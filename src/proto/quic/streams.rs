@@ -11,8 +11,9 @@ use quinn_proto::{self as quinn, Dir, Side, StreamId, VarInt};
 use rustc_hash::FxHashMap;
 
 use super::{
-    StreamError,
+    Priority, StreamError,
     own_streams::OwnStreams,
+    priority::urgency_of,
     stream::{
         Flushed, Read, Receive, Send, SendState, Stream, dir, index, read_stream, stream_id, varint,
     },
@@ -36,6 +37,20 @@ pub(super) struct Streams {
     low_water: usize,
     send_window: u64,
     queued_bytes: usize,
+    /// The urgencies, as bits, of which the state machine may hold data.
+    handed_over: u8,
+}
+
+/// What came of something to read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// Nothing that the host is to know now.
+    Nothing,
+    Readable,
+    /// The peer abandoned a stream that is paused: it would not be heard of before the next read.
+    Reset {
+        error_code: u64,
+    },
 }
 
 /// What came of handing data over.
@@ -43,8 +58,10 @@ pub(super) struct Streams {
 struct Outcome {
     /// Streams whose queue fell to the low watermark.
     drained: Vec<u64>,
-    /// Whether anything had to stay behind.
-    blocked: bool,
+    /// The window of the most urgent stream that had to leave something behind.
+    blocked: Option<u64>,
+    /// The window of the streams that are being served.
+    window: u64,
 }
 
 impl Streams {
@@ -61,6 +78,7 @@ impl Streams {
             low_water: LOW_WATER,
             send_window,
             queued_bytes: 0,
+            handed_over: 0,
         }
     }
 
@@ -76,6 +94,14 @@ impl Streams {
 
     pub fn queued_bytes(&self) -> usize {
         self.queued_bytes
+    }
+
+    pub fn is_above_high_water(&self) -> bool {
+        self.queued_bytes > self.high_water
+    }
+
+    pub fn is_below_low_water(&self) -> bool {
+        self.queued_bytes <= self.low_water
     }
 
     pub fn queued_bytes_of(&self, id: u64) -> usize {
@@ -161,13 +187,15 @@ impl Streams {
         &mut self,
         conn: &mut quinn::Connection,
         id: u64,
-        priority: i32,
+        priority: Priority,
     ) -> Result<(), StreamError> {
         let send = &mut self.for_sending(id)?.send;
-        send.priority = priority;
+        send.rank = priority.rank(id);
         match send.state {
+            // The state machine sorts data by the rank that it knew when the data came first in
+            // its stream; what it holds already goes out in the old order.
             SendState::Open | SendState::Finished => {
-                let _ = conn.send_stream(stream_id(id)).set_priority(priority);
+                let _ = conn.send_stream(stream_id(id)).set_priority(send.rank);
             }
             SendState::Waiting => {}
             SendState::Absent | SendState::Reset => return Err(StreamError::Finished),
@@ -209,17 +237,41 @@ impl Streams {
         );
     }
 
-    /// Something can be read. Returns whether the host is to hear of it.
-    pub fn readable(&mut self, id: u64) -> bool {
+    /// Something can be read.
+    pub fn readable(&mut self, conn: &mut quinn::Connection, id: u64) -> Heard {
         let Some(stream) = self.table.get_mut(&id) else {
-            return false;
+            return Heard::Nothing;
         };
-        match stream.receive.paused {
-            true => {
-                stream.receive.held_back = true;
-                false
+        let receive = &mut stream.receive;
+        if !receive.open {
+            return Heard::Nothing;
+        }
+        if receive.paused {
+            return self.hold_back(conn, id);
+        }
+        match receive.announce() {
+            true => Heard::Readable,
+            false => Heard::Nothing,
+        }
+    }
+
+    /// A paused stream has something to read. Only its end by a reset is heard: what it held is
+    /// not wanted any more, by the peer's own word (RFC 9000 section 3.2).
+    fn hold_back(&mut self, conn: &mut quinn::Connection, id: u64) -> Heard {
+        let Some(stream) = self.table.get_mut(&id) else {
+            return Heard::Nothing;
+        };
+        match conn.recv_stream(stream_id(id)).received_reset() {
+            Ok(Some(code)) => {
+                stream.receive.open = false;
+                self.forget_if_over(id);
+                let error_code = code.into_inner();
+                Heard::Reset { error_code }
             }
-            false => stream.receive.open && stream.receive.announce(),
+            _ => {
+                stream.receive.held_back = true;
+                Heard::Nothing
+            }
         }
     }
 
@@ -246,8 +298,10 @@ impl Streams {
             return Read::Nothing;
         }
         if stream.receive.paused {
-            stream.receive.held_back = true;
-            return Read::Nothing;
+            return match self.hold_back(conn, id) {
+                Heard::Reset { error_code } => Read::Reset { error_code },
+                Heard::Nothing | Heard::Readable => Read::Nothing,
+            };
         }
         let read = read_stream(conn, id);
         if matches!(read, Read::Reset { .. } | Read::Data { fin: true, .. }) {
@@ -295,33 +349,50 @@ impl Streams {
             return Vec::new();
         }
         let congestion_window = conn.congestion_state().window();
-        let window = self.send_window.min(WINDOW_MIN.max(congestion_window * 2));
-        conn.set_send_window(window);
+        let base = self.send_window.min(WINDOW_MIN.max(congestion_window * 2));
+        if conn.streams().send_streams() == 0 {
+            self.handed_over = 0;
+        }
         let mut outcome = Outcome::default();
         for mut group in self.take_ready() {
+            let window = self.window(base, self.rank(group[0]));
+            conn.set_send_window(window);
+            outcome.window = window;
             while !group.is_empty() {
                 group.retain(|&id| self.serve(conn, id, &mut outcome) == Flushed::Share);
             }
         }
-        if outcome.blocked {
-            // Otherwise every acknowledged packet would let in one packet's worth, and the state
-            // machine would end up with a list of such crumbs. See `send_queue`.
-            let step = (congestion_window / 4).clamp(WINDOW_STEP_MIN, WINDOW_STEP_MAX);
-            conn.set_send_window(window - step.min(window / 4));
-        }
+        // Otherwise every acknowledged packet would let in one packet's worth, and the state
+        // machine would end up with a list of such crumbs. See `send_queue`.
+        let step = (congestion_window / 4).clamp(WINDOW_STEP_MIN, WINDOW_STEP_MAX);
+        let step = step.min(base / 4);
+        conn.set_send_window(outcome.blocked.map_or(base, |window| window - step));
         outcome.drained
     }
 
-    /// The streams that are ready, the most urgent first, together with those of the same priority.
+    /// How much the state machine may hold when a stream of this rank hands over. The window is one
+    /// for all streams, and what is in it goes out by priority: so each urgency finds some room
+    /// that less urgent streams cannot fill, else its data would wait here for the acknowledgement
+    /// of theirs.
+    fn window(&self, base: u64, rank: i32) -> u64 {
+        let less_urgent = self.handed_over >> urgency_of(rank) >> 1;
+        base + base / 2 * u64::from(less_urgent.count_ones())
+    }
+
+    fn rank(&self, id: u64) -> i32 {
+        self.table.get(&id).map_or(0, |stream| stream.send.rank)
+    }
+
+    /// The streams that are ready, the most urgent first, together with those of the same rank.
     /// Of those, who has waited longest comes first.
     fn take_ready(&mut self) -> Vec<Vec<u64>> {
         let mut ready = std::mem::take(&mut self.ready);
         let send = |id: &u64| self.table.get(id).map(|stream| &stream.send);
-        let priority = |id: &u64| send(id).map_or(0, |send| send.priority);
+        let rank = |id: &u64| send(id).map_or(0, |send| send.rank);
         let served_at = |id: &u64| send(id).map_or(0, |send| send.served_at);
-        ready.sort_unstable_by_key(|id| (Reverse(priority(id)), served_at(id)));
+        ready.sort_unstable_by_key(|id| (Reverse(rank(id)), served_at(id)));
         ready
-            .chunk_by(|a, b| priority(a) == priority(b))
+            .chunk_by(|a, b| rank(a) == rank(b))
             .map(<[u64]>::to_vec)
             .collect()
     }
@@ -338,12 +409,15 @@ impl Streams {
         if taken > 0 {
             self.clock += 1;
             send.served_at = self.clock;
+            self.handed_over |= 1 << urgency_of(send.rank);
         }
         if send.above_high_water && send.queue.len() <= self.low_water {
             send.above_high_water = false;
             outcome.drained.push(id);
         }
-        outcome.blocked |= flushed == Flushed::Blocked;
+        if flushed == Flushed::Blocked {
+            outcome.blocked = outcome.blocked.max(Some(outcome.window));
+        }
         send.ready = flushed == Flushed::Share;
         flushed
     }
@@ -384,8 +458,8 @@ impl Streams {
             return;
         }
         stream.send.state = SendState::Open;
-        if stream.send.priority != 0 {
-            let _ = conn.send_stream(sid).set_priority(stream.send.priority);
+        if stream.send.rank != 0 {
+            let _ = conn.send_stream(sid).set_priority(stream.send.rank);
         }
         self.make_ready(id);
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use support::{Link, Pair, Random, with_transport};
-use uringcore_proto::quic::{CloseKind, Congestion, Event, StreamError};
+use uringcore_proto::quic::{CloseKind, Congestion, Event, Priority, StreamError};
 
 fn pattern(seed: u64, length: usize) -> Bytes {
     Random::new(seed).bytes(length).into()
@@ -563,7 +563,8 @@ fn priorities_are_strict() {
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.send_stream(0, pattern(1, 2 << 20), true).unwrap();
     conn.send_stream(4, pattern(2, 2 << 20), true).unwrap();
-    conn.set_priority(4, 10).unwrap();
+    conn.set_priority(4, Priority::new(0, true).unwrap())
+        .unwrap();
     pair.run_until("the urgent stream", |pair| pair.server.finished(server, 4));
     assert!(pair.server.received(server, 0).len() < 200_000);
 }

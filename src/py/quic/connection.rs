@@ -7,11 +7,11 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use pyo3::exceptions::{PyConnectionResetError, PyRuntimeError};
+use pyo3::exceptions::{PyConnectionResetError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_proto::quic::{ConnectionKey, ConnectionStats};
+use uringcore_proto::quic::{ConnectionKey, ConnectionStats, Priority};
 
 use super::endpoint::QuicEndpoint;
 use super::pending::{Command, Pending};
@@ -288,8 +288,25 @@ impl QuicConnectionCore {
         )
     }
 
-    /// Sends streams of higher priority first, those of equal priority in turn. The default is 0.
-    fn set_stream_priority(&self, py: Python<'_>, stream_id: u64, priority: i32) -> PyResult<()> {
+    /// Serves a stream before others, as RFC 9218 has it: `urgency` 0 (first) to 7; those of one
+    /// urgency in the order of their ids, or in turn where they are `incremental`. A stream that
+    /// was given no priority has urgency 3 and is incremental.
+    ///
+    /// Raises `ValueError` for another urgency, and as `send_stream_data` for the stream.
+    #[pyo3(signature = (stream_id, urgency, incremental = false))]
+    fn set_stream_priority(
+        &self,
+        py: Python<'_>,
+        stream_id: u64,
+        urgency: i64,
+        incremental: bool,
+    ) -> PyResult<()> {
+        let priority = u8::try_from(urgency)
+            .ok()
+            .and_then(|urgency| Priority::new(urgency, incremental))
+            .ok_or_else(|| {
+                PyValueError::new_err(format!("urgency must be from 0 to 7, not {urgency}"))
+            })?;
         self.stream_command(
             py,
             stream_id,
@@ -327,6 +344,14 @@ impl QuicConnectionCore {
                 .running(py, |c| c.send_queue_bytes(stream_id))?
                 .unwrap_or_default()),
         }
+    }
+
+    /// Whether so much is queued that `ConnectionWritable` will follow.
+    #[getter]
+    fn _is_full(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self
+            .running(py, |connection| connection.is_full())?
+            .unwrap_or(false))
     }
 
     // Datagrams, pings, keys ---------------------------------------------------------------------

@@ -168,6 +168,16 @@ event_class! {
     }
 }
 
+event_class! {
+    /// What is queued on the connection fell below `send_buffer_low`, all streams together, after it
+    /// had been above `send_buffer_high`, or DATAGRAM frames had filled half of their queue. aioquic
+    /// has no such event.
+    ConnectionWritable {
+        /// Bytes still queued on streams.
+        queued_bytes: u64,
+    }
+}
+
 /// The connection ended. The last event of a connection.
 #[pyclass(module = "uringcore.quic.events", extends = QuicEvent, frozen, get_all)]
 pub struct ConnectionTerminated {
@@ -294,6 +304,10 @@ pub fn from_protocol(py: Python<'_>, event: Event) -> PyResult<Option<Py<PyAny>>
         }
         .object(py)?,
         Event::StreamWritable { stream_id } => StreamWritable { stream_id }.object(py)?,
+        Event::ConnectionWritable { queued_bytes } => {
+            let queued_bytes = queued_bytes as u64;
+            ConnectionWritable { queued_bytes }.object(py)?
+        }
         Event::StreamAbandoned { stream_id } => StreamAbandoned { stream_id }.object(py)?,
         Event::PingAcknowledged { uid } => PingAcknowledged { uid }.object(py)?,
         Event::ProtocolNegotiated { alpn } => ProtocolNegotiated {
@@ -334,6 +348,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<ConnectionIdIssued>()?;
     m.add_class::<ConnectionIdRetired>()?;
     m.add_class::<ConnectionTerminated>()?;
+    m.add_class::<ConnectionWritable>()?;
     m.add_class::<DatagramFrameReceived>()?;
     m.add_class::<HandshakeCompleted>()?;
     m.add_class::<PingAcknowledged>()?;

@@ -2,7 +2,7 @@
 //! streams when it is made. Kept in order and carried out when the connection begins.
 
 use bytes::Bytes;
-use uringcore_proto::quic::{Connection, DatagramError, StreamError};
+use uringcore_proto::quic::{Connection, DatagramError, Priority, StreamError};
 
 /// Commands in waiting, and the stream ids that they use up. Bounded by what the program says before
 /// it connects; nothing of a peer ends here.
@@ -35,7 +35,7 @@ pub enum Command {
     },
     Priority {
         stream_id: u64,
-        priority: i32,
+        priority: Priority,
     },
 }
 

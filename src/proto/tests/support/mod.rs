@@ -106,6 +106,10 @@ pub struct Link {
     pub reorder: u32,
     pub duplicate: u32,
     pub corrupt: u32,
+    /// Bytes a second that pass in one direction, one after the other; `None`: any number at once.
+    pub rate: Option<u32>,
+    /// Bytes that wait for that, in one direction; more are lost.
+    pub queue: u32,
 }
 
 impl Default for Link {
@@ -117,6 +121,8 @@ impl Default for Link {
             reorder: 0,
             duplicate: 0,
             corrupt: 0,
+            rate: None,
+            queue: 100_000,
         }
     }
 }
@@ -178,6 +184,8 @@ pub struct Peer {
     pub sent: usize,
     /// While set, nothing that this side sends arrives.
     pub is_mute: bool,
+    /// Until when the link is busy with what this side sent.
+    pub link_busy_until: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -199,6 +207,7 @@ impl Peer {
             streams: BTreeMap::new(),
             sent: 0,
             is_mute: false,
+            link_busy_until: None,
         }
     }
 
@@ -473,7 +482,10 @@ impl Pair {
             1
         };
         for _ in 0..copies {
-            let mut at = self.now + link.latency;
+            let Some(entered) = self.through_the_link(from, datagram.len()) else {
+                continue;
+            };
+            let mut at = entered + link.latency;
             if self.random.percent(link.reorder) {
                 at += link.latency * (1 + self.random.below(4) as u32);
             }
@@ -483,6 +495,23 @@ impl Pair {
                 .insert(self.flight_count, (datagram.clone(), ecn));
             self.flight_count += 1;
         }
+    }
+
+    /// When the last bit of a datagram has entered the link, behind those before it. `None` when
+    /// too many wait.
+    fn through_the_link(&mut self, from: Who, length: usize) -> Option<Instant> {
+        let (now, link) = (self.now, self.link);
+        let busy_until = &mut self.peer(from).link_busy_until;
+        let Some(rate) = link.rate else {
+            return Some(now);
+        };
+        let time = |bytes: usize| Duration::from_secs_f64(bytes as f64 / f64::from(rate));
+        let begin = busy_until.map_or(now, |at| at.max(now));
+        if begin - now > time(link.queue as usize) {
+            return None;
+        }
+        *busy_until = Some(begin + time(length));
+        *busy_until
     }
 
     /// Everything that is due arrives.
