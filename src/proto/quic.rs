@@ -22,7 +22,7 @@ mod datagrams;
 mod endpoint;
 mod error;
 mod event;
-mod frames;
+pub(crate) mod frames;
 mod lost;
 mod own_streams;
 mod priority;

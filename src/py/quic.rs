@@ -8,6 +8,7 @@
 //! | `connection/life` | where they go before, during and after its life |
 //! | `pending` | what a connection is told before it is connected |
 //! | `events` | the event classes |
+//! | `packet_log` | recorded packets, for qlog |
 //! | `setup` | checked configurations, the key log |
 //! | `clock` | Python's seconds beside `Instant` |
 //! | `wire_buffer` | `Buffer`, for programs with their own framing |
@@ -19,6 +20,7 @@ mod clock;
 mod connection;
 mod endpoint;
 mod events;
+mod packet_log;
 mod pending;
 mod setup;
 mod wire_buffer;
@@ -50,6 +52,7 @@ pub fn closed(slf: &Bound<'_, LoopCore>, key: Key, entered: &mut Entered) -> PyR
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<QuicEndpoint>()?;
     m.add_class::<connection::QuicConnectionCore>()?;
+    m.add_class::<packet_log::PacketLog>()?;
     events::register(m)?;
     setup::register(m)?;
     wire_buffer::register(m)

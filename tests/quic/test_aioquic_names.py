@@ -142,7 +142,6 @@ TLS_NAMES = {
 }
 # Public by their spelling, and not for programs, as their class is not.
 MEMBERS_LEFT_OUT = {
-    ("QuicConnection", "original_destination_connection_id"),
     ("CipherSuite", "EMPTY_RENEGOTIATION_INFO_SCSV"),
     ("SessionTicket", "obfuscated_age"),
 }

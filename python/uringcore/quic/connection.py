@@ -15,8 +15,8 @@ Everything that is called often is Rust; here is what happens once a connection.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import os
 from collections.abc import Callable, MutableMapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -158,6 +158,9 @@ class QuicConnection(QuicConnectionCore):
         self._is_client = configuration.is_client
         self._attached: QuicEndpoint | None = None
         self._quic_logger: QuicLoggerTrace | None = None
+        self._trace_is_due = False
+        self._trace_is_over = False
+        self._log_adapter: QuicConnectionAdapter | None = None
         self._set_side(configuration.is_client)
 
     @property
@@ -195,8 +198,11 @@ class QuicConnection(QuicConnectionCore):
             setup = self._configuration.setup()
             assert isinstance(setup, QuicServerSetup)
             self._start_server(setup)
-            self._start_trace()
+            self._trace_is_due = True
         super().receive_datagram(data, addr, now)
+        if self._trace_is_due and self._is_started:
+            self._trace_is_due = False
+            self._start_trace()
 
     def next_event(self) -> events.QuicEvent | None:
         """The next event, or ``None``. Without a loop only: a loop hands them to the protocol."""
@@ -204,6 +210,21 @@ class QuicConnection(QuicConnectionCore):
         if event is not None and self._quic_logger is not None:
             self._log(event)
         return event
+
+    def datagrams_to_send(self, now: float) -> list[tuple[bytes, NetworkAddress]]:
+        """What has to go out now, as ``(data, address)``. Empty on a loop, which sends by itself."""
+        datagrams = super().datagrams_to_send(now)
+        if self._trace_is_over:
+            self._end_trace()
+        return datagrams
+
+    @property
+    def _logger(self) -> QuicConnectionAdapter:
+        """aioquic's, which its programs log through: puts the connection's id in front."""
+        if self._log_adapter is None:
+            odcid = self.original_destination_connection_id
+            self._log_adapter = QuicConnectionAdapter(logger, {"id": dump_cid(odcid or b"")})
+        return self._log_adapter
 
     def _attach(self, endpoint: QuicEndpoint) -> None:
         """``connect`` will go through ``endpoint``."""
@@ -222,9 +243,9 @@ class QuicConnection(QuicConnectionCore):
     def _start_trace(self) -> None:
         logger = self._configuration.quic_logger
         if logger is not None:
-            # The wire's connection ids stay inside; a trace needs a name of its own all the same.
-            trace = logger.start_trace(is_client=self._is_client, odcid=os.urandom(8))
-            trace.log_event(category="connectivity", event="connection_started", data={})
+            odcid = self.original_destination_connection_id or b""
+            trace = logger.start_trace(is_client=self._is_client, odcid=odcid)
+            trace._packet_log = self._packet_log()
             self._quic_logger = trace
 
     def _log(self, event: events.QuicEvent) -> None:
@@ -233,10 +254,17 @@ class QuicConnection(QuicConnectionCore):
             return
         trace.log_quic_event(event)
         if isinstance(event, events.ConnectionTerminated):
-            self._quic_logger = None
-            logger = self._configuration.quic_logger
-            if logger is not None:
-                logger.end_trace(trace)
+            # The packet that says so is still to be sent: the trace is written after that.
+            try:
+                asyncio.get_running_loop().call_soon(self._end_trace)
+            except RuntimeError:
+                self._trace_is_over = True
+
+    def _end_trace(self) -> None:
+        trace, self._quic_logger = self._quic_logger, None
+        logger = self._configuration.quic_logger
+        if trace is not None and logger is not None:
+            logger.end_trace(trace)
 
     def _stream_can_send(self, stream_id: int) -> bool:
         ours = stream_is_client_initiated(stream_id) == self._is_client

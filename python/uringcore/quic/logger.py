@@ -1,8 +1,12 @@
-"""qlog traces (draft-ietf-quic-qlog-main-schema), in aioquic's shape.
+"""qlog traces (draft-ietf-quic-qlog-main-schema-02, qlog 0.3), in the form that aioquic writes.
 
-What is written today is what can be seen from outside the packet layer: the connection's start, the
-negotiated protocol, stream and datagram data as it reaches the program, and the end with its cause.
-Packets, frames and recovery metrics are not in the traces yet.
+qvis (https://qvis.quictools.info) opens them. A trace has every packet with its frames, datagrams,
+both sides' transport parameters, the connection ids, what recovery estimates, and the end with its
+cause. Packets are put into words in Rust where their keys are, and become Python objects when the
+trace is written; a connection without a logger pays one branch a packet.
+
+aioquic's events ``security:key_updated``, ``connectivity:spin_bit_updated`` and
+``transport:packet_dropped`` are not among them, nor the bytes in flight.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
+from uringcore._uringcore import PacketLog
 from uringcore.quic import events
 from uringcore.quic.packet import (
     QuicFrameType,
@@ -59,6 +64,7 @@ class QuicLoggerTrace:
 
     def __init__(self, *, is_client: bool, odcid: bytes) -> None:
         self._odcid = odcid
+        self._packet_log: PacketLog | None = None
         self._events: deque[dict[str, Any]] = deque(maxlen=_EVENTS_MAX)
         self._vantage_point = {
             "name": "uringcore",
@@ -244,20 +250,9 @@ class QuicLoggerTrace:
         )
 
     def log_quic_event(self, event: events.QuicEvent) -> None:
-        """Appends what ``event`` says, if qlog has a word for it."""
-        if isinstance(event, events.StreamDataReceived):
-            data: dict[str, Any] = {
-                "stream_id": event.stream_id,
-                "length": len(event.data),
-                "from": "transport",
-                "to": "application",
-            }
-            self.log_event(category="transport", event="data_moved", data=data)
-        elif isinstance(event, events.DatagramFrameReceived):
-            data = {"length": len(event.data), "from": "transport", "to": "application"}
-            self.log_event(category="transport", event="data_moved", data=data)
-        elif isinstance(event, events.ProtocolNegotiated):
-            data = {"chosen_alpn": event.alpn_protocol}
+        """Appends what ``event`` says that packets do not."""
+        if isinstance(event, events.ProtocolNegotiated):
+            data: dict[str, Any] = {"chosen_alpn": event.alpn_protocol}
             self.log_event(category="transport", event="alpn_information", data=data)
         elif isinstance(event, events.HandshakeCompleted):
             data = {"old": "handshake_started", "new": "handshake_completed"}
@@ -273,11 +268,25 @@ class QuicLoggerTrace:
 
     def to_dict(self) -> dict[str, Any]:
         """The trace as a dictionary which can be written as JSON."""
+        self._take_packets()
         return {
             "common_fields": {"ODCID": hexdump(self._odcid)},
             "events": list(self._events),
             "vantage_point": self._vantage_point,
         }
+
+    def _take_packets(self) -> None:
+        """Puts the packets since the last time among what the program has logged, by time."""
+        if self._packet_log is None:
+            return
+        packets = self._packet_log.take()
+        if packets:
+            recorded = [
+                {"data": json.loads(data), "name": name, "time": self.encode_time(seconds)}
+                for seconds, name, data in packets
+            ]
+            merged = sorted([*self._events, *recorded], key=_time)
+            self._events = deque(merged, maxlen=_EVENTS_MAX)
 
 
 class QuicLogger:
@@ -324,6 +333,11 @@ class QuicFileLogger(QuicLogger):
             document = {"qlog_format": "JSON", "qlog_version": QLOG_VERSION, "traces": [content]}
             json.dump(document, file)
         self._traces.remove(trace)
+
+
+def _time(event: dict[str, Any]) -> float:
+    time: float = event["time"]
+    return time
 
 
 def _direction(is_unidirectional: bool) -> str:

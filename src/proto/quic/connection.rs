@@ -8,6 +8,7 @@
 use std::{
     collections::VecDeque,
     net::{IpAddr, SocketAddr},
+    sync::Arc,
     time::Instant,
 };
 
@@ -23,7 +24,10 @@ use super::{
     streams::{Heard, Streams},
     watch::{Watch, close_filler},
 };
-use crate::tls::SessionDetails;
+use crate::{
+    qlog::{ConnectionIds, Direction, Metrics, Recorder},
+    tls::SessionDetails,
+};
 
 /// A connection of an [`Endpoint`](super::Endpoint), which hands it out by its key.
 pub struct Connection {
@@ -36,6 +40,8 @@ pub struct Connection {
     /// More waits than [`Self::is_full`] allows; `ConnectionWritable` will follow.
     was_full: bool,
     watch: Watch,
+    ids: ConnectionIds,
+    packet_log: Option<Arc<Recorder>>,
     /// Pings asked for before there was anything to ping with.
     early_pings: Vec<u64>,
     events: VecDeque<Pending>,
@@ -134,6 +140,21 @@ impl Connection {
                 .map(|certificate| certificate.to_vec())
                 .collect(),
         )
+    }
+
+    /// The connection ID that the client sent its first packet to (RFC 9000 section 7.3).
+    pub fn original_destination_connection_id(&self) -> Option<&[u8]> {
+        self.ids.original.as_deref()
+    }
+
+    /// The connection ID that this side began with.
+    pub fn host_connection_id(&self) -> Option<&[u8]> {
+        self.ids.host.as_deref()
+    }
+
+    /// What packets were sent and received, if the settings ask for it.
+    pub fn packet_log(&self) -> Option<&Arc<Recorder>> {
+        self.packet_log.as_ref()
     }
 
     pub fn stats(&self) -> ConnectionStats {
@@ -311,6 +332,8 @@ impl Connection {
                 settings.datagram_recv_bytes.is_some(),
                 settings.datagram_send_bytes,
             ),
+            ids: tap.ids(),
+            packet_log: tap.recorder().cloned(),
             watch: Watch::new(tap),
             was_full: false,
             early_pings: Vec::new(),
@@ -343,8 +366,30 @@ impl Connection {
         !self.events.is_empty()
     }
 
+    /// A datagram of `size` bytes is about to be handled.
+    pub(super) fn receiving(&mut self, now: Instant, size: usize) {
+        if let Some(log) = &self.packet_log {
+            log.set_time(now);
+            log.datagrams(Direction::Received, size, size);
+        }
+    }
+
+    /// What was received, sent or found lost may have changed what recovery knows.
+    fn log_metrics(&self) {
+        if let Some(log) = &self.packet_log {
+            let path = self.quinn.stats().path;
+            log.metrics(Metrics {
+                congestion_window: path.cwnd,
+                smoothed_rtt: path.rtt,
+                min_rtt: path.min_rtt,
+                packets_lost: path.lost_packets,
+            });
+        }
+    }
+
     /// Takes over what the state machine has to say. Often: its own queue has no bound.
     pub(super) fn pump(&mut self) {
+        self.log_metrics();
         while let Some(event) = self.quinn.poll() {
             // Of a closed connection only its end remains to be told, and that has been.
             if self.phase != Phase::Closed {
@@ -432,7 +477,14 @@ impl Connection {
         segments: usize,
         buf: &mut Vec<u8>,
     ) -> Option<quinn::Transmit> {
+        if let Some(log) = &self.packet_log {
+            log.set_time(now);
+        }
         if let Some(transmit) = self.quinn.poll_transmit(now, segments, buf) {
+            if let Some(log) = &self.packet_log {
+                let size = transmit.segment_size.unwrap_or(transmit.size);
+                log.datagrams(Direction::Sent, transmit.size, size);
+            }
             return Some(transmit);
         }
         buf.clear();

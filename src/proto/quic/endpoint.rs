@@ -211,6 +211,7 @@ impl Endpoint {
         self.stats.bytes_received += data.len() as u64;
         let ecn = meta.ecn.and_then(EcnCodepoint::from_bits);
         let (remote, local_ip) = (meta.remote, meta.local_ip);
+        let size = data.len();
         self.scratch.clear();
         match self
             .quinn
@@ -219,10 +220,9 @@ impl Endpoint {
             None => {}
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some(index) = self.index_of(handle) {
-                    self.connections[index]
-                        .connection
-                        .quinn()
-                        .handle_event(event);
+                    let connection = &mut self.connections[index].connection;
+                    connection.receiving(now, size);
+                    connection.quinn().handle_event(event);
                     self.touch(index);
                 }
             }

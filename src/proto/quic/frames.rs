@@ -167,7 +167,7 @@ fn skip_body(kind: u64, rest: &mut &[u8]) -> Option<()> {
 }
 
 /// RFC 9000 section 16.
-pub(super) fn varint(rest: &mut &[u8]) -> Option<u64> {
+pub(crate) fn varint(rest: &mut &[u8]) -> Option<u64> {
     let length = varint_len_at(rest)?;
     let (bytes, after) = rest.split_at_checked(length)?;
     *rest = after;

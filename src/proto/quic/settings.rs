@@ -49,6 +49,8 @@ pub struct TransportSettings {
     pub datagram_send_bytes: usize,
     /// How often an idle connection pings its peer.
     pub keep_alive: Option<Duration>,
+    /// Whether packets are recorded for a qlog trace: `Connection::packet_log`.
+    pub packet_log: bool,
 }
 
 impl Default for TransportSettings {
@@ -67,6 +69,7 @@ impl Default for TransportSettings {
             datagram_recv_bytes: None,
             datagram_send_bytes: 1 << 20,
             keep_alive: None,
+            packet_log: false,
         }
     }
 }
@@ -225,7 +228,8 @@ impl ClientSetup {
                 .map(|(chain, key)| (chain, &**key)),
             cipher_suites: settings.cipher_suites.as_deref(),
             key_log: settings.key_log.clone(),
-        })?;
+        })?
+        .recorded(settings.transport.packet_log);
         let mut config = quinn::ClientConfig::new(Arc::new(crypto));
         config
             .version(settings.version)
@@ -261,7 +265,8 @@ impl ServerSetup {
             client_auth: &settings.client_auth,
             cipher_suites: settings.cipher_suites.as_deref(),
             key_log: settings.key_log.clone(),
-        })?;
+        })?
+        .recorded(settings.transport.packet_log);
         let mut config = quinn::ServerConfig::new(Arc::new(crypto), tls::token_key());
         config.transport_config(Arc::new(settings.transport.build()?));
         Ok(Self {

@@ -69,9 +69,8 @@ impl crypto::PacketKey for PacketKey {
     fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
         let (header, rest) = buf.split_at_mut(header_len);
         let (payload, tag) = rest.split_at_mut(rest.len() - self.key.tag_len());
-        if let Some(observer) = self.tap.observer() {
-            observer.sealing(self.space, packet, payload);
-        }
+        self.tap
+            .sealing(self.space, packet, header, payload, tag.len());
         let sealed = self
             .key
             .encrypt_in_place(packet, header, payload)
@@ -91,9 +90,8 @@ impl crypto::PacketKey for PacketKey {
             .map_err(|_| CryptoError)?
             .len();
         payload.truncate(length);
-        if let Some(observer) = self.tap.observer() {
-            observer.opened(self.space, payload);
-        }
+        self.tap
+            .opened(self.space, packet, header, payload, self.key.tag_len());
         Ok(())
     }
 

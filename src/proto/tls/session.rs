@@ -4,7 +4,12 @@
 //! in: transport parameters pass through as bytes, keys are wrapped, versions are chosen. Not here:
 //! the keys themselves (`keys`).
 
-use std::{any::Any, io::Cursor, sync::Arc};
+use std::{
+    any::Any,
+    collections::VecDeque,
+    io::Cursor,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use quinn_proto::{
     ConnectError, ConnectionId, Side, TransportError,
@@ -24,6 +29,7 @@ use super::{
     retry,
     tap::{Space, Tap},
 };
+use crate::qlog::{ConnectionIds, Recorder};
 
 /// What the QUIC layer wants to know of a session. Handed out as the state machine's
 /// `handshake_data`.
@@ -39,11 +45,23 @@ pub(crate) struct SessionDetails {
 /// Makes the sessions of clients.
 pub(crate) struct ClientCrypto {
     config: Arc<rustls::ClientConfig>,
+    is_recorded: bool,
 }
 
 impl ClientCrypto {
     pub fn new(config: Arc<rustls::ClientConfig>) -> Self {
-        Self { config }
+        Self {
+            config,
+            is_recorded: false,
+        }
+    }
+
+    /// Whether the packets of connections are recorded.
+    pub fn recorded(self, is_recorded: bool) -> Self {
+        Self {
+            is_recorded,
+            ..self
+        }
     }
 }
 
@@ -58,22 +76,77 @@ impl crypto::ClientConfig for ClientCrypto {
         let name = ServerName::try_from(server_name)
             .map_err(|_| ConnectError::InvalidServerName(server_name.into()))?
             .to_owned();
-        let connection =
-            quic::ClientConnection::new(self.config.clone(), version, name, encode(params))
-                // Only a failing random number generator is left to fail here.
-                .map_err(|_| ConnectError::EndpointStopping)?;
-        Ok(Box::new(Session::new(connection.into(), version)))
+        let encoded = encode(params);
+        let recorder = self.is_recorded.then(Arc::default);
+        let tap = new_tap(recorder, &encoded);
+        let ids = ConnectionIds::from_parameters(&encoded);
+        let connection = quic::ClientConnection::new(self.config.clone(), version, name, encoded)
+            // Only a failing random number generator is left to fail here.
+            .map_err(|_| ConnectError::EndpointStopping)?;
+        let mut session = Session::new(connection.into(), version, tap);
+        session.ids = Some(ids);
+        Ok(Box::new(session))
     }
 }
 
 /// Makes the sessions of servers.
 pub(crate) struct ServerCrypto {
     config: Arc<rustls::ServerConfig>,
+    is_recorded: bool,
+    /// Who records the first packets of clients that have no session yet, by the destination of
+    /// those packets; the newest [`FIRST_PACKETS_MAX`].
+    first_packets: Mutex<VecDeque<(Vec<u8>, Arc<Recorder>)>>,
 }
 
 impl ServerCrypto {
     pub fn new(config: Arc<rustls::ServerConfig>) -> Self {
-        Self { config }
+        Self {
+            config,
+            is_recorded: false,
+            first_packets: Mutex::default(),
+        }
+    }
+
+    /// Whether the packets of connections are recorded.
+    pub fn recorded(self, is_recorded: bool) -> Self {
+        Self {
+            is_recorded,
+            ..self
+        }
+    }
+
+    /// The tap of the keys for a first packet, which comes before its session.
+    fn first_tap(&self, dst_cid: &ConnectionId) -> Arc<Tap> {
+        if !self.is_recorded {
+            return Arc::default();
+        }
+        let recorder: Arc<Recorder> = Arc::default();
+        let mut first = self
+            .first_packets
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if first.len() == FIRST_PACKETS_MAX {
+            first.pop_front();
+        }
+        first.push_back((dst_cid.to_vec(), recorder.clone()));
+        Arc::new(Tap::recorded(recorder))
+    }
+
+    /// The recorder of a session's first packet, or a new one.
+    fn recorder(&self, ids: &ConnectionIds) -> Option<Arc<Recorder>> {
+        if !self.is_recorded {
+            return None;
+        }
+        let mut first = self
+            .first_packets
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        // After a Retry the packet was sent to the address that the Retry named.
+        let is_it =
+            |id: &Vec<u8>| Some(id) == ids.original.as_ref() || Some(id) == ids.retry.as_ref();
+        let at = first.iter().rposition(|(id, _)| is_it(id));
+        let found = at.and_then(|at| first.remove(at));
+        Some(found.map(|(_, recorder)| recorder).unwrap_or_default())
     }
 }
 
@@ -88,7 +161,7 @@ impl crypto::ServerConfig for ServerCrypto {
             version,
             dst_cid,
             Side::Server,
-            &Arc::default(),
+            &self.first_tap(dst_cid),
         ))
     }
 
@@ -102,9 +175,13 @@ impl crypto::ServerConfig for ServerCrypto {
         params: &TransportParameters,
     ) -> Box<dyn crypto::Session> {
         let version = known_version(version).expect("`initial_keys` refused other versions");
-        let connection = quic::ServerConnection::new(self.config.clone(), version, encode(params))
+        let encoded = encode(params);
+        let ids = ConnectionIds::from_parameters(&encoded);
+        let tap = new_tap(self.recorder(&ids), &encoded);
+        tap.set_ids(ids);
+        let connection = quic::ServerConnection::new(self.config.clone(), version, encoded)
             .expect("the configuration was checked when it was built");
-        Box::new(Session::new(connection.into(), version))
+        Box::new(Session::new(connection.into(), version, tap))
     }
 }
 
@@ -112,16 +189,19 @@ struct Session {
     inner: quic::Connection,
     version: Version,
     tap: Arc<Tap>,
+    /// A client's, until it has chosen where its first packet goes.
+    ids: Option<ConnectionIds>,
     told_handshake_data: bool,
     next_secrets: Option<Secrets>,
 }
 
 impl Session {
-    fn new(inner: quic::Connection, version: Version) -> Self {
+    fn new(inner: quic::Connection, version: Version, tap: Arc<Tap>) -> Self {
         Self {
             inner,
             version,
-            tap: Arc::default(),
+            tap,
+            ids: None,
             told_handshake_data: false,
             next_secrets: None,
         }
@@ -151,6 +231,13 @@ impl Session {
 
 impl crypto::Session for Session {
     fn initial_keys(&self, dst_cid: &ConnectionId, side: Side) -> Keys {
+        if let Some(ids) = &self.ids {
+            // The first call counts: after a Retry there is another.
+            self.tap.set_ids(ConnectionIds {
+                original: Some(dst_cid.to_vec()),
+                ..ids.clone()
+            });
+        }
         initial_keys(self.version, dst_cid, side, &self.tap)
     }
 
@@ -202,10 +289,15 @@ impl crypto::Session for Session {
     fn transport_parameters(&self) -> Result<Option<TransportParameters>, TransportError> {
         match self.inner.quic_transport_parameters() {
             None => Ok(None),
-            Some(bytes) => Ok(Some(TransportParameters::read(
-                self.side(),
-                &mut Cursor::new(bytes),
-            )?)),
+            Some(bytes) => {
+                if let Some(recorder) = self.tap.recorder() {
+                    recorder.remote_parameters(bytes);
+                }
+                Ok(Some(TransportParameters::read(
+                    self.side(),
+                    &mut Cursor::new(bytes),
+                )?))
+            }
         }
     }
 
@@ -226,7 +318,11 @@ impl crypto::Session for Session {
     }
 
     fn is_valid_retry(&self, orig_dst_cid: &ConnectionId, header: &[u8], payload: &[u8]) -> bool {
-        retry::is_valid(orig_dst_cid, header, payload)
+        let is_valid = retry::is_valid(orig_dst_cid, header, payload);
+        if is_valid && let Some(recorder) = self.tap.recorder() {
+            recorder.retry(header, payload.len());
+        }
+        is_valid
     }
 
     fn export_keying_material(
@@ -272,8 +368,21 @@ fn known_version(version: u32) -> Result<Version, UnsupportedVersion> {
     }
 }
 
+fn new_tap(recorder: Option<Arc<Recorder>>, parameters: &[u8]) -> Arc<Tap> {
+    Arc::new(match recorder {
+        Some(recorder) => {
+            recorder.local_parameters(parameters);
+            Tap::recorded(recorder)
+        }
+        None => Tap::default(),
+    })
+}
+
 fn encode(params: &TransportParameters) -> Vec<u8> {
     let mut bytes = Vec::new();
     params.write(&mut bytes);
     bytes
 }
+
+/// First packets that are opened before it is clear whether they begin a connection.
+const FIRST_PACKETS_MAX: usize = 16;

@@ -9,6 +9,8 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use crate::qlog::{ConnectionIds, Direction, Level, Packet, Recorder};
+
 /// The packet number spaces (RFC 9000 section 12.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Space {
@@ -29,23 +31,107 @@ pub(crate) trait PacketObserver: Send + Sync {
 #[derive(Default)]
 pub(crate) struct Tap {
     open: AtomicBool,
+    /// Whether the observer wants to hear of packets; the recorder always does.
+    observed: AtomicBool,
     observer: OnceLock<Arc<dyn PacketObserver>>,
+    recorder: OnceLock<Arc<Recorder>>,
+    ids: OnceLock<ConnectionIds>,
 }
 
 impl Tap {
+    /// A tap whose packets are recorded.
+    pub fn recorded(recorder: Arc<Recorder>) -> Self {
+        Self {
+            open: AtomicBool::new(true),
+            recorder: OnceLock::from(recorder),
+            ..Self::default()
+        }
+    }
+
     /// Names the observer, once. It hears nothing before [`set_open`](Self::set_open).
     pub fn attach(&self, observer: Arc<dyn PacketObserver>) {
         let _ = self.observer.set(observer);
     }
 
     pub fn set_open(&self, open: bool) {
-        self.open.store(open, Ordering::Relaxed);
+        self.observed.store(open, Ordering::Relaxed);
+        self.open
+            .store(open || self.recorder.get().is_some(), Ordering::Relaxed);
     }
 
-    pub(super) fn observer(&self) -> Option<&dyn PacketObserver> {
-        match self.open.load(Ordering::Relaxed) {
-            true => self.observer.get().map(|observer| &**observer),
-            false => None,
+    pub fn recorder(&self) -> Option<&Arc<Recorder>> {
+        self.recorder.get()
+    }
+
+    /// The connection IDs of the first packets, once they are known.
+    pub fn ids(&self) -> ConnectionIds {
+        self.ids.get().cloned().unwrap_or_default()
+    }
+
+    pub(super) fn set_ids(&self, ids: ConnectionIds) {
+        let _ = self.ids.set(ids);
+    }
+
+    pub(super) fn sealing(
+        &self,
+        space: Space,
+        number: u64,
+        header: &[u8],
+        payload: &mut [u8],
+        tag_len: usize,
+    ) {
+        if !self.open.load(Ordering::Relaxed) {
+            return;
+        }
+        if self.observed.load(Ordering::Relaxed)
+            && let Some(observer) = self.observer.get()
+        {
+            observer.sealing(space, number, payload);
+        }
+        self.record(Direction::Sent, space, number, header, payload, tag_len);
+    }
+
+    pub(super) fn opened(
+        &self,
+        space: Space,
+        number: u64,
+        header: &[u8],
+        payload: &[u8],
+        tag_len: usize,
+    ) {
+        if !self.open.load(Ordering::Relaxed) {
+            return;
+        }
+        if self.observed.load(Ordering::Relaxed)
+            && let Some(observer) = self.observer.get()
+        {
+            observer.opened(space, payload);
+        }
+        self.record(Direction::Received, space, number, header, payload, tag_len);
+    }
+
+    fn record(
+        &self,
+        direction: Direction,
+        space: Space,
+        number: u64,
+        header: &[u8],
+        payload: &[u8],
+        tag_len: usize,
+    ) {
+        if let Some(recorder) = self.recorder.get() {
+            recorder.packet(&Packet {
+                direction,
+                level: match space {
+                    Space::Initial => Level::Initial,
+                    Space::Handshake => Level::Handshake,
+                    Space::Data => Level::Data,
+                },
+                number,
+                header,
+                payload,
+                tag_len,
+            });
         }
     }
 }

@@ -14,6 +14,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use uringcore_proto::quic::{ConnectionKey, ConnectionStats, Priority};
 
 use super::endpoint::QuicEndpoint;
+use super::packet_log::PacketLog;
 use super::pending::{Command, Pending};
 use super::setup::{QuicClientSetup, QuicServerSetup};
 use crate::{address, buffer, cell::GilCell};
@@ -39,6 +40,8 @@ struct Summary {
     stats: ConnectionStats,
     remote: Option<std::net::SocketAddr>,
     alpn: Option<Vec<u8>>,
+    original_id: Option<Vec<u8>>,
+    host_id: Option<Vec<u8>>,
 }
 
 struct State {
@@ -463,6 +466,39 @@ impl QuicConnectionCore {
                 .flatten(),
         };
         Ok(alpn.map(|raw| PyString::new(py, &String::from_utf8_lossy(&raw))))
+    }
+
+    /// The connection id that the client sent its first packet to; None before there was one.
+    #[getter]
+    fn original_destination_connection_id<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        self.connection_id(
+            py,
+            |summary| summary.original_id.clone(),
+            |connection| {
+                connection
+                    .original_destination_connection_id()
+                    .map(<[u8]>::to_vec)
+            },
+        )
+    }
+
+    /// The connection id that this side began with; None before it did.
+    #[getter]
+    fn host_cid<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        self.connection_id(
+            py,
+            |summary| summary.host_id.clone(),
+            |connection| connection.host_connection_id().map(<[u8]>::to_vec),
+        )
+    }
+
+    /// What the connection's packets say, if its configuration has a logger.
+    fn _packet_log(&self, py: Python<'_>) -> PyResult<Option<PacketLog>> {
+        let recorder = self.running(py, |connection| connection.packet_log().cloned())?;
+        Ok(recorder.flatten().map(PacketLog::new))
     }
 
     /// The name that the client asked for (server side), or connected to.

@@ -35,6 +35,7 @@ struct Common {
     max_streams_bidi: u64,
     max_streams_uni: u64,
     mtu_discovery: bool,
+    packet_log: bool,
     send_buffer_high: usize,
     send_buffer_low: usize,
 }
@@ -184,6 +185,7 @@ impl Common {
                 .max_datagram_frame_size
                 .map(|size| size.max(DATAGRAM_RECEIVE_BYTES)),
             keep_alive,
+            packet_log: self.packet_log,
             ..TransportSettings::default()
         })
     }

@@ -5,7 +5,7 @@
 
 use pyo3::exceptions::{PyConnectionResetError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList};
 use uringcore_proto::quic::{
     Connection, ConnectionKey, ConnectionStats, DatagramError, StreamError,
 };
@@ -49,6 +49,10 @@ impl QuicConnectionCore {
                 stats: connection.stats(),
                 remote: Some(connection.remote_addr()),
                 alpn: connection.alpn().map(<[u8]>::to_vec),
+                original_id: connection
+                    .original_destination_connection_id()
+                    .map(<[u8]>::to_vec),
+                host_id: connection.host_connection_id().map(<[u8]>::to_vec),
             })
             .ok()
             .flatten()
@@ -110,6 +114,24 @@ impl QuicConnectionCore {
             Some((endpoint, key)) => endpoint.get().with_connection(py, key, |c, _| run(c)),
             None => Ok(None),
         }
+    }
+
+    /// One of the connection's ids, while it runs and afterwards.
+    pub(super) fn connection_id<'py>(
+        &self,
+        py: Python<'py>,
+        kept: impl FnOnce(&Summary) -> Option<Vec<u8>>,
+        current: impl FnOnce(&mut Connection) -> Option<Vec<u8>>,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let id = self.state.with(py, |state| match &state.phase {
+            Phase::Over(_, summary) => kept(summary),
+            _ => None,
+        });
+        let id = match id {
+            Some(id) => Some(id),
+            None => self.running(py, current)?.flatten(),
+        };
+        Ok(id.map(|id| PyBytes::new(py, &id)))
     }
 
     pub(super) fn own_endpoint(&self, py: Python<'_>) -> Option<Py<QuicEndpoint>> {
