@@ -1,1 +1,1 @@
-"""The wire against other implementations: aioquic and quic-go, both roles, on both backends."""
+"""The wire against other implementations: aioquic, qh3, aiopquic, quic-go and quinn, both roles."""

@@ -1,10 +1,9 @@
-"""The peers as processes, quic-go's built when it is first needed."""
+"""aioquic as a process, for the tests that run one text on both libraries."""
 
 from __future__ import annotations
 
 import datetime
 import ipaddress
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -50,30 +49,9 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     return str(folder / "cert.pem"), str(folder / "key.pem")
 
 
-@pytest.fixture(scope="session")
-def quicgo(tmp_path_factory: pytest.TempPathFactory) -> Command:
-    """The built quic-go program."""
-    go = shutil.which("go")
-    if go is None:
-        pytest.skip("Go is not installed: the quic-go peer cannot be built")
-    program = tmp_path_factory.mktemp("quicgo") / "quicgo"
-    built = subprocess.run(
-        [go, "build", "-mod=readonly", "-o", str(program), "."],
-        cwd=HERE / "quicgo",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert built.returncode == 0, f"the quic-go peer does not build:\n{built.stderr}"
-    return [str(program)]
-
-
-@pytest.fixture(params=["aioquic", "quic-go"])
-def peer(request: pytest.FixtureRequest) -> Command:
-    """The command of one peer, to which a role and its options are added."""
-    if request.param == "quic-go":
-        command: Command = request.getfixturevalue("quicgo")
-        return command
+@pytest.fixture
+def peer() -> Command:
+    """The command of aioquic's side, to which a role and its options are added."""
     pytest.importorskip("aioquic")
     return [sys.executable, "-m", "tests.interop.endpoint"]
 

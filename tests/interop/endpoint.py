@@ -5,7 +5,7 @@ That one text serves both is itself a test of the API's shape. As a program it i
     python -m tests.interop.endpoint server --cert CERT --key KEY
     python -m tests.interop.endpoint client --port PORT --ca CERT --mode echo|get
 
-What is spoken is described in `quicgo/main.go`.
+It echoes streams (ALPN `echo`) and answers HTTP/3 requests (ALPN `h3`).
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ CAPTURE_MAX = 200_000
 
 @dataclass(frozen=True)
 class Datagram:
-    """What a capture keeps of one datagram: its headers, not its content."""
+    """What a capture keeps of one datagram: its headers, nothing of its content."""
 
     time: float
     """The loop's time at which it entered the proxy."""
@@ -47,6 +47,8 @@ class Datagram:
     arrives: bool
     """Whether it was let through."""
     packets: tuple[Packet, ...]
+    head: bytes = b""
+    """The first bytes, as many as removing the header protection of a short header takes."""
 
 
 @dataclass
@@ -93,6 +95,8 @@ class ImpairmentProxy:
         self._timer: asyncio.TimerHandle | None = None
         self._rebinding: asyncio.Task[None] | None = None
         self._front: socket.socket | None = None
+        self.rebound: list[float] = []
+        """The loop's times of the calls of `rebind` that found a flow."""
         self.refused = 0
         """Datagrams that the kernel did not take, or a peer that is gone refused."""
         self.stray = 0
@@ -151,6 +155,8 @@ class ImpairmentProxy:
         What the server still sends to the old one is lost without a word, as with a NAT that has
         forgotten: the old socket stays open, so that no ICMP error tells.
         """
+        if self._flows:
+            self.rebound.append(self._loop.time())
         for flow in self._flows.values():
             self._retire(flow.sock)
             flow.sock = self._flow_socket(flow, host)
@@ -246,7 +252,8 @@ class ImpairmentProxy:
         arrivals = self._links[up].send(now, data)
         if self.captured is not None:
             seen = tuple(packets(data))
-            kept = Datagram(now, up, flow.number, len(data), ecn, bool(arrivals), seen)
+            head = data[:_HEAD_BYTES]
+            kept = Datagram(now, up, flow.number, len(data), ecn, bool(arrivals), seen, head)
             self.captured.append(kept)
         for due, changed in arrivals:
             if due <= now and not self._due:
@@ -292,6 +299,8 @@ class ImpairmentProxy:
             self.refused += 1
 
 
+# A byte of flags, a connection id, four bytes of packet number and the sample (RFC 9001 section 5.4.2).
+_HEAD_BYTES = 1 + 20 + 4 + 16
 _BATCH = 64
 "Datagrams of one socket before others have their turn."
 _TIMER_GRAIN = 0.0005

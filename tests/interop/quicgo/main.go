@@ -1,71 +1,138 @@
-// Command quicgo is quic-go as the interoperability tests' peer: a server and a client that speak
-// "echo" (streams sent back) and "h3" (HTTP/3) on one port.
+// Command quicgo is quic-go as an endpoint of the interoperability tests: what the public runner asks
+// of an endpoint, with the command line of `uringcore interop`.
 //
-//	quicgo server --cert CERT --key KEY            prints READY <port>, runs until SIGTERM
-//	quicgo client --port PORT --ca CERT --mode M   M is echo or get; status 0 when every byte is right
+//	quicgo server --certs DIR --www DIR --host HOST --port PORT    prints READY <port>, ends on SIGTERM
+//	quicgo client --certs DIR --downloads DIR                      fetches the URLs of $REQUESTS
+//
+// $TESTCASE names the case, $SSLKEYLOGFILE the key log. The status is 127 for what quic-go cannot do.
 package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
-	"time"
+
+	"github.com/quic-go/quic-go"
 )
 
-// Shared by both roles and by the Python peers.
 const (
-	streams     = 20
-	streamBytes = 1 << 20
-	greeting    = "hello over HTTP/3\n"
-	timeLimit   = 60 * time.Second
+	hqInterop         = "hq-interop"
+	probe             = "probe"
+	statusUnsupported = 127
 )
+
+// errUnsupported is what a case ends with that quic-go's API does not reach.
+var errUnsupported = errors.New("not supported")
+
+type options struct {
+	role, testCase, certs, www, downloads, host string
+	port                                        int
+	requests                                    []string
+}
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "quicgo:", err)
-		os.Exit(1)
+	err := run(os.Args[1:])
+	if err == nil {
+		return
 	}
+	fmt.Fprintln(os.Stderr, "quicgo:", err)
+	if errors.Is(err, errUnsupported) {
+		os.Exit(statusUnsupported)
+	}
+	os.Exit(1)
 }
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("server or client?")
+		return errors.New("server or client?")
 	}
-	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
-	cert := flags.String("cert", "", "certificate chain, PEM")
-	key := flags.String("key", "", "private key, PEM")
-	ca := flags.String("ca", "", "trusted certificate, PEM")
-	port := flags.Int("port", 0, "the server's port on 127.0.0.1")
-	mode := flags.String("mode", "echo", "echo or get")
+	o := options{role: args[0], testCase: os.Getenv("TESTCASE"), requests: strings.Fields(os.Getenv("REQUESTS"))}
+	flags := flag.NewFlagSet(o.role, flag.ContinueOnError)
+	flags.StringVar(&o.certs, "certs", "/certs", "cert.pem, priv.key, ca.pem")
+	flags.StringVar(&o.www, "www", "/www", "the served folder")
+	flags.StringVar(&o.downloads, "downloads", "/downloads", "where fetched files go")
+	flags.StringVar(&o.host, "host", "::", "the server's address")
+	flags.IntVar(&o.port, "port", 443, "the server's port")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
-	switch args[0] {
+	if err := o.check(); err != nil {
+		return err
+	}
+	log, err := keyLog()
+	if err != nil {
+		return err
+	}
+	switch o.role {
 	case "server":
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		defer stop()
-		return serve(ctx, *cert, *key)
+		return serve(ctx, o, log)
 	case "client":
-		ctx, cancel := context.WithTimeout(context.Background(), timeLimit)
-		defer cancel()
-		if *mode == "get" {
-			return get(ctx, *port, *ca)
-		}
-		return echo(ctx, *port, *ca)
+		return fetchAll(context.Background(), o, log)
 	}
-	return fmt.Errorf("no such role: %s", args[0])
+	return fmt.Errorf("no such role: %s", o.role)
 }
 
-// pattern is the content of one stream: different for each, known to both ends.
-func pattern(stream int) []byte {
-	data := make([]byte, streamBytes)
-	state := uint32(stream + 1)
-	for i := range data {
-		state = state*1664525 + 1013904223
-		data[i] = byte(state >> 24)
+// check refuses what quic-go has no API for.
+func (o options) check() error {
+	switch o.testCase {
+	case "v2":
+		return fmt.Errorf("%w: quic-go has no compatible version negotiation (RFC 9368)", errUnsupported)
+	case "connectionmigration":
+		return fmt.Errorf("%w: quic-go neither serves nor uses preferred_address", errUnsupported)
 	}
-	return data
+	return nil
+}
+
+// quicConfig is the same for both roles but for the version that a client begins with.
+func (o options) quicConfig() *quic.Config {
+	config := &quic.Config{Allow0RTT: o.testCase == "zerortt", EnableDatagrams: o.testCase == "datagram"}
+	if o.testCase == "v2first" && o.role == "client" {
+		config.Versions = []quic.Version{quic.Version2}
+	}
+	return config
+}
+
+func (o options) protocol() string {
+	switch o.testCase {
+	case "http3":
+		return "h3"
+	case "datagram", "closecodes":
+		return probe
+	}
+	return hqInterop
+}
+
+func (o options) authority() (*x509.CertPool, error) {
+	pem, err := os.ReadFile(filepath.Join(o.certs, "ca.pem"))
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, errors.New("ca.pem holds no certificate")
+	}
+	return roots, nil
+}
+
+func (o options) identity() (tls.Certificate, error) {
+	return tls.LoadX509KeyPair(filepath.Join(o.certs, "cert.pem"), filepath.Join(o.certs, "priv.key"))
+}
+
+func keyLog() (io.Writer, error) {
+	name := os.Getenv("SSLKEYLOGFILE")
+	if name == "" {
+		return nil, nil
+	}
+	return os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 }

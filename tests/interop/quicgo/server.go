@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -8,29 +9,42 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
 )
 
-// serve answers on a free port until ctx ends.
-func serve(ctx context.Context, cert, key string) error {
-	pair, err := tls.LoadX509KeyPair(cert, key)
+// serve answers until ctx ends.
+func serve(ctx context.Context, o options, log io.Writer) error {
+	pair, err := o.identity()
 	if err != nil {
 		return err
 	}
 	config := &tls.Config{
 		Certificates: []tls.Certificate{pair},
-		NextProtos:   []string{"echo", http3.NextProtoH3},
+		NextProtos:   []string{o.protocol()},
+		KeyLogWriter: log,
 		MinVersion:   tls.VersionTLS13,
 	}
-	listener, err := quic.ListenAddr("127.0.0.1:0", config, nil)
+	socket, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(o.host), Port: o.port})
+	if err != nil {
+		return err
+	}
+	transport := &quic.Transport{Conn: socket}
+	if o.testCase == "retry" {
+		transport.VerifySourceAddress = func(net.Addr) bool { return true }
+	}
+	defer transport.Close()
+	listener, err := transport.ListenEarly(config, o.quicConfig())
 	if err != nil {
 		return err
 	}
 	defer listener.Close()
-	fmt.Println("READY", listener.Addr().(*net.UDPAddr).Port)
-	web := &http3.Server{Handler: handler()}
+	fmt.Println("READY", socket.LocalAddr().(*net.UDPAddr).Port)
+	web := &http3.Server{Handler: http.FileServer(http.Dir(o.www))}
 	for {
 		connection, err := listener.Accept(ctx)
 		if err != nil {
@@ -39,43 +53,97 @@ func serve(ctx context.Context, cert, key string) error {
 			}
 			return err
 		}
-		if connection.ConnectionState().TLS.NegotiatedProtocol == "echo" {
-			go echoStreams(connection)
-			continue
+		switch o.protocol() {
+		case "h3":
+			go web.ServeQUICConn(connection)
+		case probe:
+			go answerProbes(connection)
+		default:
+			go answerFiles(connection, o.www)
 		}
-		go func() {
-			// The client's close ends it; only what is unexpected is told.
-			if err := web.ServeQUICConn(connection); err != nil {
-				fmt.Fprintln(os.Stderr, "http3:", err)
-			}
-		}()
 	}
 }
 
-func echoStreams(connection *quic.Conn) {
+// answerFiles speaks HTTP/0.9: a line with the method and path, then the file.
+func answerFiles(connection *quic.Conn, www string) {
 	for {
 		stream, err := connection.AcceptStream(context.Background())
 		if err != nil {
 			return
 		}
 		go func() {
-			if _, err := io.Copy(stream, stream); err != nil {
-				fmt.Fprintln(os.Stderr, "echo:", err)
+			if err := answerFile(stream, www); err != nil {
+				fmt.Fprintln(os.Stderr, "quicgo:", err)
 				stream.CancelWrite(1)
-				return
 			}
-			stream.Close()
 		}()
 	}
 }
 
-func handler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /", func(w http.ResponseWriter, _ *http.Request) {
-		io.WriteString(w, greeting)
-	})
-	mux.HandleFunc("POST /echo", func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(w, r.Body)
-	})
-	return mux
+func answerFile(stream *quic.Stream, www string) error {
+	line, err := bufio.NewReader(stream).ReadString('\n')
+	if err != nil && err != io.EOF {
+		return err
+	}
+	method, path, found := strings.Cut(strings.TrimSpace(line), " ")
+	if !found || method != http.MethodGet {
+		return fmt.Errorf("not a request: %q", line)
+	}
+	file, err := os.Open(filepath.Join(www, filepath.Clean("/"+path)))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if _, err := io.Copy(stream, file); err != nil {
+		return err
+	}
+	return stream.Close()
+}
+
+// answerProbes does what each stream's line says (tests/interop/peers/probe.py) and returns datagrams.
+func answerProbes(connection *quic.Conn) {
+	go func() {
+		for {
+			data, err := connection.ReceiveDatagram(context.Background())
+			if err != nil {
+				return
+			}
+			connection.SendDatagram(data)
+		}
+	}()
+	for {
+		stream, err := connection.AcceptStream(context.Background())
+		if err != nil {
+			return
+		}
+		go answerProbe(connection, stream)
+	}
+}
+
+func answerProbe(connection *quic.Conn, stream *quic.Stream) {
+	stream.SetReadDeadline(time.Now().Add(20 * time.Second))
+	reader := bufio.NewReader(stream)
+	order, err := reader.ReadString(' ')
+	if err != nil {
+		return
+	}
+	if order == "ECHO " {
+		io.Copy(stream, reader)
+		stream.Close()
+		return
+	}
+	// Its line ends with a line feed or with the stream.
+	argument, _ := reader.ReadString('\n')
+	var code uint64
+	if _, err := fmt.Sscan(argument, &code); err != nil {
+		return
+	}
+	switch order {
+	case "RESET ":
+		stream.CancelWrite(quic.StreamErrorCode(code))
+	case "STOP ":
+		stream.CancelRead(quic.StreamErrorCode(code))
+	case "CLOSE ":
+		connection.CloseWithError(quic.ApplicationErrorCode(code), "as asked")
+	}
 }

@@ -1,0 +1,117 @@
+"""``uringcore interop``: reads the runner's orders from the environment and from options."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TextIO
+
+import uringcore
+from uringcore.interop import client, server
+from uringcore.interop.cases import CASES, UNSUPPORTED
+from uringcore.quic.configuration import QuicConfiguration
+from uringcore.quic.errors import QuicConfigurationError
+from uringcore.quic.logger import QuicFileLogger
+
+__all__ = ["main", "parser"]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs one endpoint; returns the exit status: 0, 1 for a failure, 127 for an unknown case."""
+    options = parser().parse_args(arguments)
+    case = CASES.get(options.testcase)
+    if case is None:
+        print(f"uringcore interop: no such case: {options.testcase!r}", file=sys.stderr)
+        return UNSUPPORTED
+    try:
+        with contextlib.ExitStack() as stack:
+            key_log = None
+            if options.keylog:
+                key_log = stack.enter_context(open(options.keylog, "a", encoding="ascii"))
+            work = _serve if options.role == "server" else _fetch
+            uringcore.run(work(options, key_log), backend=options.backend)
+    except NotImplementedError as exc:
+        print(f"uringcore interop: {exc}", file=sys.stderr)
+        return UNSUPPORTED
+    except (OSError, ValueError, client.InteropError, QuicConfigurationError, TimeoutError) as exc:
+        print(f"uringcore interop: {type(exc).__name__}: {exc}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _serve(options: argparse.Namespace, key_log: TextIO | None) -> None:
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    configuration = server.configure(CASES[options.testcase], Path(options.certs))
+    _log(configuration, options, key_log)
+    await server.run(
+        CASES[options.testcase],
+        configuration,
+        Path(options.www),
+        options.host,
+        options.port,
+        lambda port: print("READY", port, flush=True),
+        stopped,
+    )
+
+
+async def _fetch(options: argparse.Namespace, key_log: TextIO | None) -> None:
+    authority = Path(options.certs) / "ca.pem"
+    configuration = client.configure(
+        CASES[options.testcase], authority if authority.exists() else None
+    )
+    _log(configuration, options, key_log)
+    await client.run(
+        CASES[options.testcase],
+        configuration,
+        options.requests.split(),
+        Path(options.downloads),
+    )
+
+
+def _log(
+    configuration: QuicConfiguration, options: argparse.Namespace, key_log: TextIO | None
+) -> None:
+    configuration.secrets_log_file = key_log
+    if options.qlog:
+        os.makedirs(options.qlog, exist_ok=True)
+        configuration.quic_logger = QuicFileLogger(options.qlog)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of ``uringcore interop``."""
+    environment = os.environ.get
+    parser = argparse.ArgumentParser(
+        prog="uringcore interop",
+        description="An endpoint of the QUIC interoperability runner. Every option's default is "
+        "what the runner says in the environment, or its folder.",
+    )
+    role = environment("ROLE")
+    parser.add_argument(
+        "role",
+        choices=("server", "client"),
+        nargs="?" if role in ("server", "client") else None,
+        default=role,
+        help="$ROLE",
+    )
+    parser.add_argument(
+        "--testcase", default=environment("TESTCASE", "handshake"), help="$TESTCASE"
+    )
+    parser.add_argument("--requests", default=environment("REQUESTS", ""), help="$REQUESTS: URLs")
+    parser.add_argument("--keylog", default=environment("SSLKEYLOGFILE"), help="$SSLKEYLOGFILE")
+    parser.add_argument("--qlog", default=environment("QLOGDIR"), help="$QLOGDIR")
+    parser.add_argument("--www", default="/www", help="the served folder (%(default)s)")
+    parser.add_argument("--downloads", default="/downloads", help="(%(default)s)")
+    parser.add_argument(
+        "--certs", default="/certs", help="cert.pem, priv.key, ca.pem (%(default)s)"
+    )
+    parser.add_argument("--host", default="::", help="the server's address (%(default)s)")
+    parser.add_argument("--port", type=int, default=443, help="the server's port (%(default)s)")
+    parser.add_argument("--backend", choices=("uring", "epoll"), help="of the event loop")
+    return parser

@@ -1,0 +1,112 @@
+"""A QUIC library of aioquic's shape as an endpoint: `python -m tests.interop.peers.python LIBRARY ROLE`.
+
+What runs is uringcore's own endpoint (`uringcore.interop`), with the library in place of uringcore's
+QUIC: only the imports differ, which is what uringcore promises to programs that come from aioquic. So
+the two ends of a case share the program that moves files and nothing of QUIC.
+
+The interpreter need not have uringcore.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import signal
+import sys
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[3]
+INTEROP = ROOT / "python" / "uringcore" / "interop"
+LIBRARIES = ("aioquic", "qh3", "aiopquic", "uringcore")
+# HTTP/0.9 is then ours, which is a page of string handling.
+NO_HTTP09 = ("qh3", "aiopquic")
+
+
+class Aliases(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Makes `uringcore.quic` and its neighbours mean another library's modules."""
+
+    def __init__(self, library: str) -> None:
+        self.library = library
+        self.shim = importlib.import_module("tests.interop.peers.shim")
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        """Every module below `uringcore`: the endpoint's own source, or the library's module."""
+        if not name.startswith("uringcore."):
+            return None
+        parts = name.split(".")[1:]
+        if parts[0] == "interop":
+            file = INTEROP.joinpath(*parts[1:])
+            file = file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
+            folder = [str(INTEROP)] if len(parts) == 1 else None
+            return importlib.util.spec_from_file_location(
+                name, file, submodule_search_locations=folder
+            )
+        if name == "uringcore.h0.connection" and self.library in NO_HTTP09:
+            return importlib.util.spec_from_file_location(name, INTEROP.parent / "h0/connection.py")
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec: Any) -> types.ModuleType:
+        """A module with the names of the library's, with what is missing put in its place."""
+        found = types.ModuleType(spec.name)
+        found.__dict__.update(self.shim.names(self.library, spec.name.partition(".")[2]))
+        return found
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Nothing is left to do."""
+
+
+def install(library: str) -> None:
+    """Puts `library` behind the name uringcore in this process."""
+    if library == "uringcore":
+        return
+    package = types.ModuleType("uringcore")
+    package.__path__ = []
+    # What `uringcore.interop.command` asks of the package itself.
+    package.run = lambda main, backend=None: asyncio.run(main)  # type: ignore[attr-defined]
+    sys.modules["uringcore"] = package
+    sys.meta_path.insert(0, Aliases(library))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs one endpoint; returns its exit status."""
+    library, *rest = arguments
+    if library not in LIBRARIES:
+        raise SystemExit(f"LIBRARY must be one of {', '.join(LIBRARIES)}, not {library!r}")
+    install(library)
+    from tests.interop.peers import probe
+    from uringcore.interop import command
+
+    options = command.parser().parse_args(rest)
+    if options.testcase not in probe.CASES:
+        return command.main(rest)
+    import uringcore
+
+    try:
+        uringcore.run(_probe(probe, options), backend=options.backend)
+    except NotImplementedError as exc:
+        print(f"{library}: {exc}", file=sys.stderr)
+        return command.UNSUPPORTED
+    except (ConnectionError, ValueError) as exc:
+        print(f"{library}: {exc}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _probe(probe: types.ModuleType, options: Any) -> None:
+    certificates = Path(options.certs)
+    if options.role == "client":
+        await probe.run_probe(options.testcase, certificates, options.requests.split()[0])
+        return
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    await probe.serve_probe(certificates, options.host, options.port, stopped)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,222 @@
+"""What libraries of aioquic's shape lack of the names that `uringcore.interop` uses, put in its place.
+
+Only so much that their programs run; nothing here does QUIC. What a library cannot do raises
+`NotImplementedError`, which ends the endpoint with status 127.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import importlib
+import os
+import socket
+import tempfile
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["names"]
+
+QUEUED_MAX = 1 << 20
+"Bytes of a stream that wait to be sent before more are read from a file."
+
+
+def names(library: str, path: str) -> dict[str, Any]:
+    """The names of the module `path` (as "quic.events"), with the library behind them."""
+    if path == "quic.errors":
+        return {"QuicConfigurationError": type("QuicConfigurationError", (ValueError,), {})}
+    replaced = _AIOPQUIC.get(path) if library == "aiopquic" else None
+    if replaced is not None:
+        return replaced()
+    try:
+        module = importlib.import_module(f"{library}.{path}")
+    except ModuleNotFoundError:
+        if "." in path:
+            raise
+        # A package of which only a module below is asked for.
+        return {}
+    found = dict(vars(module))
+    if path == "asyncio":
+        found.update(_asyncio(library, module))
+    return {name: value for name, value in found.items() if not name.startswith("__")}
+
+
+class Server:
+    """What `serve` gives, with aioquic's and our methods."""
+
+    def __init__(self, server: Any, port: int) -> None:
+        self._server = server
+        self.sockname = ("", port)
+
+    def close(self) -> None:
+        """Closes the server."""
+        self._server.close()
+
+    async def wait_closed(self) -> None:
+        """Lets what the close has queued go out."""
+        await asyncio.sleep(0.05)
+
+
+def _asyncio(library: str, module: Any) -> dict[str, Any]:
+    """The `asyncio` package: `drain`, and a server that tells its port."""
+
+    class QuicConnectionProtocol(module.QuicConnectionProtocol):  # type: ignore[misc, name-defined]
+        async def drain(self, stream_id: int) -> None:
+            await asyncio.sleep(0)
+            while self._queued(stream_id) > QUEUED_MAX:
+                await asyncio.sleep(0.002)
+
+        def _queued(self, stream_id: int) -> int:
+            stream = self._quic._streams.get(stream_id)
+            return 0 if stream is None else len(stream.sender._buffer)
+
+    async def serve(host: str, port: int, **options: Any) -> Server:
+        port = port or _free_port(host)
+        return Server(await module.serve(host, port, **options), port)
+
+    return {"QuicConnectionProtocol": QuicConnectionProtocol, "serve": serve}
+
+
+def _free_port(host: str) -> int:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as free:
+        free.bind((host, 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+# aiopquic, which has the shape but not all of the names --------------------------------------------
+
+
+def _aiopquic_asyncio() -> dict[str, Any]:
+    module = importlib.import_module("aiopquic.asyncio")
+
+    class QuicConnectionProtocol(module.QuicConnectionProtocol):  # type: ignore[misc, name-defined]
+        def __init__(self, quic: Any, stream_handler: Any = None) -> None:
+            super().__init__(quic, stream_handler=stream_handler)
+
+        def transmit(self) -> None:
+            """Its thread sends by itself."""
+
+        def request_key_update(self) -> None:
+            """Done by the number of packets, see `configuration`."""
+
+        def close(self, error_code: int = 0, reason_phrase: str = "") -> None:
+            self._quic.close(error_code, None, reason_phrase)
+
+        async def drain(self, stream_id: int) -> None:
+            await asyncio.sleep(0)
+            while self._quic.tx_data_ring_used(stream_id) > QUEUED_MAX:
+                await asyncio.sleep(0.002)
+
+    @contextlib.asynccontextmanager
+    async def connect(
+        host: str, port: int, *, session_ticket_handler: Any = None, **options: Any
+    ) -> AsyncIterator[Any]:
+        configuration = options["configuration"]
+        if session_ticket_handler is not None:
+            # Its tickets go to a file, which is written when the connection is over.
+            configuration.session_ticket_file = tempfile.mkdtemp() + "/tickets"
+            session_ticket_handler(configuration.session_ticket_file)
+        async with module.connect(host, port, **options) as protocol:
+            yield protocol
+
+    async def serve(host: str, port: int, **options: Any) -> Server:
+        for name in ("session_ticket_fetcher", "session_ticket_handler"):
+            options.pop(name, None)
+        port = port or _free_port(host)
+        return Server(await module.serve(host, port, **options), port)
+
+    return {
+        "QuicConnectionProtocol": QuicConnectionProtocol,
+        "connect": connect,
+        "serve": serve,
+    }
+
+
+def _aiopquic_configuration() -> dict[str, Any]:
+    module = importlib.import_module("aiopquic.quic.configuration")
+    # Few enough that a megabyte brings several updates.
+    interval = 100 if os.environ.get("TESTCASE") == "keyupdate" else None
+
+    class QuicConfiguration(module.QuicConfiguration):  # type: ignore[misc, name-defined]
+        session_ticket: Any = None
+        original_version: Any = None
+
+        def __init__(self, **fields: Any) -> None:
+            fields.setdefault("key_update_interval", interval)
+            super().__init__(**fields)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name == "cipher_suites":
+                name, value = "cipher_suite", int(value[0])
+            elif name == "secrets_log_file" and value is not None:
+                value = value if isinstance(value, str) else value.name
+            elif name == "quic_logger" and value is not None:
+                name, value = "qlog_dir", value.path
+            elif name == "supported_versions" and value is not None:
+                value = [int(version) for version in value]
+            super().__setattr__(name, value)
+
+        def load_cert_chain(self, certfile: Any, keyfile: Any = None, password: Any = None) -> None:
+            super().load_cert_chain(str(certfile), str(keyfile), password)
+
+    return {"QuicConfiguration": QuicConfiguration}
+
+
+class _Suite(enum.IntEnum):
+    AES_128_GCM_SHA256 = 0x1301
+    AES_256_GCM_SHA384 = 0x1302
+    CHACHA20_POLY1305_SHA256 = 0x1303
+
+
+class _Version(enum.IntEnum):
+    VERSION_1 = 1
+    VERSION_2 = 0x6B3343CF
+
+
+class _Logger:
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+
+@dataclass
+class _DataReceived:
+    data: bytes
+    stream_id: int
+    stream_ended: bool
+
+
+@dataclass
+class _HeadersReceived:
+    headers: list[tuple[bytes, bytes]]
+    stream_id: int
+    stream_ended: bool
+
+
+class _NoHttp3:
+    def __init__(self, quic: Any) -> None:
+        raise NotImplementedError("aiopquic has no HTTP/3 of aioquic's shape")
+
+
+def _http_events() -> dict[str, Any]:
+    return {
+        "DataReceived": _DataReceived,
+        "HeadersReceived": _HeadersReceived,
+        "H3Event": object,
+        "Headers": list,
+    }
+
+
+_AIOPQUIC: dict[str, Any] = {
+    "asyncio": _aiopquic_asyncio,
+    "quic.configuration": _aiopquic_configuration,
+    "quic.packet": lambda: {"QuicProtocolVersion": _Version},
+    "quic.logger": lambda: {"QuicFileLogger": _Logger},
+    "tls": lambda: {"CipherSuite": _Suite, "SessionTicket": object},
+    "h3.events": _http_events,
+    "h3.connection": lambda: {"H3Connection": _NoHttp3, "H3_ALPN": ["h3"]},
+    "h3": dict,
+}

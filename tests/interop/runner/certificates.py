@@ -1,0 +1,72 @@
+"""Certificates as the public runner makes them: `ca.pem`, a chain in `cert.pem`, `priv.key`."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+__all__ = ["make"]
+
+_HOUR = datetime.timedelta(hours=1)
+
+
+def make(folder: Path, length: int) -> Path:
+    """A folder with a chain of `length` certificates, the authority's own not among them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / "priv.key").exists():
+        return folder
+    key, certificate = ec.generate_private_key(ec.SECP256R1()), None
+    certificate = _signed("authority", key, None, None, is_authority=True)
+    (folder / "ca.pem").write_bytes(_pem(certificate))
+    chain: list[x509.Certificate] = []
+    for number in range(length):
+        is_authority = number < length - 1
+        name = f"intermediate {number}" if is_authority else "localhost"
+        own = ec.generate_private_key(ec.SECP256R1())
+        certificate = _signed(name, own, certificate, key, is_authority=is_authority)
+        chain.insert(0, certificate)
+        key = own
+    (folder / "cert.pem").write_bytes(b"".join(map(_pem, chain)))
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    (folder / "priv.key").write_bytes(private)
+    return folder
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _signed(
+    name: str,
+    key: ec.EllipticCurvePrivateKey,
+    issuer: x509.Certificate | None,
+    issuer_key: ec.EllipticCurvePrivateKey | None,
+    *,
+    is_authority: bool,
+) -> x509.Certificate:
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject if issuer is None else issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _HOUR)
+        .not_valid_after(now + 48 * _HOUR)
+        .add_extension(x509.BasicConstraints(is_authority, None), critical=True)
+    )
+    if not is_authority:
+        addresses = [ipaddress.ip_address(text) for text in ("127.0.0.1", "::1")]
+        names = [x509.DNSName("localhost"), *map(x509.IPAddress, addresses)]
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    return builder.sign(issuer_key or key, hashes.SHA256())

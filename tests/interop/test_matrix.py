@@ -1,0 +1,58 @@
+"""The quick cases of the interoperability table, as part of the ordinary test run.
+
+`make test-interop` plays all cases with all peers. The wire is the same under every interpreter, so
+this runs on the default one only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from functools import cache
+
+import pytest
+
+from tests.interop.peers import OURS, PEERS, ROOT
+from tests.interop.runner.cases import CASES
+from tests.interop.runner.play import PASSED, play
+
+QUICK = [name for name, case in CASES.items() if case.quick]
+# A peer's own limits, as the full table shows them with the proof.
+LACKS: dict[tuple[str, str], str] = {}
+
+
+@cache
+def _is_default_interpreter() -> bool:
+    command = [sys.executable, str(ROOT / ".ci" / "pythons.py"), "default"]
+    default = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    if not default:
+        return True
+    version = "import sys; print(sys.version_info[:2])"
+    asked = subprocess.run([default, "-c", version], capture_output=True, text=True, check=True)
+    return asked.stdout.strip() == str(tuple(sys.version_info[:2]))
+
+
+def _pairs() -> list[tuple[str, str]]:
+    others = ("aioquic", "quic-go")
+    return [
+        (OURS, OURS),
+        ("uringcore-epoll", "uringcore-epoll"),
+        *((OURS, other) for other in others),
+        *((other, OURS) for other in others),
+    ]
+
+
+@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize(("server", "client"), _pairs(), ids=lambda name: name)
+def test_case(name, server, client, tmp_path):
+    if not _is_default_interpreter():
+        pytest.skip("the cases are played on the default interpreter")
+    for peer in (server, client):
+        if (peer, name) in LACKS:
+            pytest.skip(LACKS[peer, name])
+        missing = PEERS[peer].missing()
+        if missing is not None:
+            pytest.skip(missing)
+    outcome = asyncio.run(play(CASES[name], PEERS[server], PEERS[client], tmp_path / "run"))
+    assert outcome.verdict == PASSED, outcome.reason
