@@ -60,7 +60,7 @@ class TlsTransports:
         )
         transport = tls._get_app_transport()
         try:
-            _uringcore.StreamTransport(loop, rawsock, tls, None, extra, server)
+            cast(Any, self)._make_socket_transport(rawsock, tls, extra=extra, server=server)
         except BaseException:
             tls.connection_lost(None)  # the two halves of the connection know each other
             raise

@@ -20,11 +20,19 @@ import sys
 import time
 import weakref
 from asyncio import base_events, events, format_helpers
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
 
 from . import _uringcore
+from ._own_methods import (
+    DATAGRAM_METHODS,
+    LISTENER_METHODS,
+    STREAM_METHODS,
+    AsyncioTransports,
+    are_replaced,
+)
 from ._processes import ProcessMixin
+from ._selector import WatchersView
 from ._sockets import SocketCalls
 from ._tls import TlsTransports
 from ._unix_signals import SignalMixin, forget_wakeup_in_child
@@ -50,26 +58,8 @@ _DATAGRAM_FAMILIES = (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX)
 _StockLoop = asyncio.SelectorEventLoop
 
 
-class _NoSelector(selectors.BaseSelector):
-    """Stands where asyncio keeps its selector: nothing may ever be registered with it."""
-
-    def _refuse(self) -> NoReturn:
-        raise RuntimeError("uringcore loops have no selector; use add_reader() and add_writer()")
-
-    def register(self, fileobj: Any, events: int, data: Any = None) -> NoReturn:
-        self._refuse()
-
-    def unregister(self, fileobj: Any) -> NoReturn:
-        self._refuse()
-
-    def select(self, timeout: float | None = None) -> NoReturn:
-        self._refuse()
-
-    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        return {}
-
-
 class UringEventLoop(  # type: ignore[misc]
+    AsyncioTransports,
     SocketCalls,
     TlsTransports,
     ProcessMixin,
@@ -118,7 +108,7 @@ class UringEventLoop(  # type: ignore[misc]
 
     def __init__(self, backend: str | None = None, *, busy_poll_us: int | None = None) -> None:
         # Bound at import: `asyncio.SelectorEventLoop` may be this very class by now.
-        _StockLoop.__init__(self, _NoSelector())
+        _StockLoop.__init__(self, WatchersView(self))
         self._prepare_children()
         self._listening_sockets: dict[int, socket.socket] = {}
         if self._fallback_reason is not None:
@@ -182,6 +172,9 @@ class UringEventLoop(  # type: ignore[misc]
         server: Any = None,
     ) -> Any:
         self._ensure_fd_no_transport(sock)
+        if are_replaced(sock, STREAM_METHODS):
+            base: Any = super()
+            return base._make_socket_transport(sock, protocol, waiter, extra=extra, server=server)
         return _uringcore.StreamTransport(self, sock, protocol, waiter, extra, server)
 
     def _make_datagram_transport(
@@ -192,11 +185,15 @@ class UringEventLoop(  # type: ignore[misc]
         waiter: asyncio.Future[None] | None = None,
         extra: dict[str, Any] | None = None,
     ) -> Any:
-        if sock.type != socket.SOCK_DGRAM or sock.family not in _DATAGRAM_FAMILIES:
-            # Raw sockets, netlink and so on: asyncio's transport, over the ring's polls.
+        self._ensure_fd_no_transport(sock)
+        if (
+            are_replaced(sock, DATAGRAM_METHODS)
+            or sock.type != socket.SOCK_DGRAM
+            or sock.family not in _DATAGRAM_FAMILIES
+        ):
+            # Also raw sockets, netlink and so on: asyncio's transport, over the ring's polls.
             base: Any = super()
             return base._make_datagram_transport(sock, protocol, address, waiter, extra)
-        self._ensure_fd_no_transport(sock)
         return _uringcore.DatagramTransport(self, sock, protocol, address, waiter, extra)
 
     def _start_serving(
@@ -208,6 +205,10 @@ class UringEventLoop(  # type: ignore[misc]
         backlog: int = 100,
         *timeouts: Any,
     ) -> None:
+        if are_replaced(sock, LISTENER_METHODS):
+            base: Any = super()
+            base._start_serving(protocol_factory, sock, sslcontext, server, backlog, *timeouts)
+            return
         tls = None if sslcontext is None else (sslcontext, timeouts)
         # asyncio's own answer to what is no descriptor: ValueError.
         fd: int = selectors._fileobj_to_fd(sock)  # type: ignore[attr-defined]
@@ -229,6 +230,11 @@ class UringEventLoop(  # type: ignore[misc]
             base._stop_serving(sock)
 
     async def _sendfile_native(self, transp: Any, file: Any, offset: int, count: int) -> int:
+        ours = isinstance(transp, _uringcore.BaseTransport)
+        if not ours:
+            base: Any = super()
+            sent: int = await base._sendfile_native(transp, file, offset, count)
+            return sent
         resume_reading = transp.is_reading()
         transp.pause_reading()
         await transp._make_empty_waiter()

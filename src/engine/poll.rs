@@ -87,16 +87,20 @@ impl Watchers {
         self.last_serial
     }
 
-    pub(crate) fn remove(&mut self, fd: RawFd, direction: Direction, driver: &mut Driver) -> bool {
-        let Some(watch) = self.watches.remove(&(fd, direction.sub())) else {
-            return false;
-        };
+    /// `None`: it was not registered. Else whether its poll was in flight, and is being cancelled.
+    pub(crate) fn remove(
+        &mut self,
+        fd: RawFd,
+        direction: Direction,
+        driver: &mut Driver,
+    ) -> Option<bool> {
+        let watch = self.watches.remove(&(fd, direction.sub()))?;
         if let Some(op) = watch.op {
             // Its slot lives on in the driver, and nobody hears of its completion.
             driver.discard(op);
         }
         self.count[direction as usize] -= 1;
-        true
+        Some(watch.op.is_some())
     }
 
     pub(crate) fn flush(&mut self, driver: &mut Driver) {

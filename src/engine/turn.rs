@@ -537,9 +537,16 @@ impl Engine {
         self.watchers.add(fd, direction, &mut self.driver)
     }
 
-    /// True when `fd` was watched.
-    pub fn unwatch(&mut self, fd: RawFd, direction: Direction) -> bool {
-        self.watchers.remove(fd, direction, &mut self.driver)
+    /// True when `fd` was watched. Nothing holds its file afterwards: once the caller closes it, its peer
+    /// hears of the end and its address is free. A poll in the ring would hold it until the next enter,
+    /// so there is one here, where epoll has its `epoll_ctl`.
+    pub fn unwatch(&mut self, fd: RawFd, direction: Direction) -> io::Result<bool> {
+        let driver = &mut self.driver;
+        let waiting = self.watchers.remove(fd, direction, driver);
+        if waiting == Some(true) && driver.backend() == Backend::Uring && !driver.is_parked() {
+            driver.enter(Some(Duration::ZERO))?;
+        }
+        Ok(waiting.is_some())
     }
 
     // QUIC endpoints -----------------------------------------------------------------------------

@@ -54,7 +54,7 @@ impl LoopCore {
                         .with(py, |hosts| match hosts.watchers.get_mut(&(fd, write)) {
                             Some(watcher) => watcher.serial = engine.watch(fd, direction(write)),
                             None => {
-                                engine.unwatch(fd, direction(write));
+                                let _ = engine.unwatch(fd, direction(write)); // as above
                             }
                         });
                 }

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, IntoRawFd};
 
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
 use crate::address;
@@ -39,6 +40,33 @@ pub fn find<'py>(
         Ok(name @ ("socket" | "sockname" | "peername")) => entry(slf, name).map(Some),
         _ => Ok(None),
     }
+}
+
+/// What a program has put in the place of `asyncio.BaseTransport.get_extra_info`, as a method of this
+/// transport. It is the one method that asyncio's transports inherit as it is, so whoever replaces it
+/// there (test suites do) means every transport.
+pub fn replacement<'py>(slf: &Bound<'py, BaseTransport>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = slf.py();
+    let (class, original) = inherited(py)?;
+    let found = class.bind(py).getattr(intern!(py, "get_extra_info"))?;
+    if found.is(original) {
+        return Ok(None);
+    }
+    // A function becomes a method, what is no descriptor (a mock) stays what it is.
+    match found.get_type().getattr_opt(intern!(py, "__get__"))? {
+        Some(bind) => bind.call1((found, slf, slf.get_type())).map(Some),
+        None => Ok(Some(found)),
+    }
+}
+
+/// asyncio's class and its method, as they were when this module was imported.
+pub fn inherited(py: Python<'_>) -> PyResult<&(Py<PyAny>, Py<PyAny>)> {
+    static INHERITED: PyOnceLock<(Py<PyAny>, Py<PyAny>)> = PyOnceLock::new();
+    INHERITED.get_or_try_init(py, || {
+        let class = py.import("asyncio.transports")?.getattr("BaseTransport")?;
+        let original = class.getattr("get_extra_info")?;
+        Ok((class.unbind(), original.unbind()))
+    })
 }
 
 /// The Python socket: the caller's own, or one made on first demand over our descriptor, which is

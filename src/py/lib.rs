@@ -89,7 +89,9 @@ fn _uringcore(m: &Bound<'_, PyModule>) -> PyResult<()> {
         "DatagramTransport",
         open_class::class::<datagram::DatagramTransport>(m.py())?,
     )?;
+    extra_info::inherited(m.py())?;
     ops::register(m)?;
+    watchers::register(m)?;
     m.add_class::<tls::TlsProtocol>()?;
     m.add(
         "SSLTransport",

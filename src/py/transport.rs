@@ -312,6 +312,13 @@ impl BaseTransport {
         name: &Bound<'py, PyAny>,
         default: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        if let Some(replacement) = extra_info::replacement(slf)? {
+            return match default {
+                None => replacement.call1((name,)),
+                Some(default) => replacement.call1((name, default)),
+            }
+            .map(Some);
+        }
         Ok(extra_info::find(slf, name)?.or(default))
     }
 

@@ -75,17 +75,21 @@ impl LoopCore {
         if !known {
             return Ok(false);
         }
-        if self.runs_elsewhere(py) {
+        let told = if self.runs_elsewhere(py) {
             self.leave_errand(py, Errand::Watch(fd, write));
-        } else if !self.has_no_engine(py) {
-            self.with_engine(py, |engine| engine.unwatch(fd, direction(write)))?;
-        }
+            Ok(true)
+        } else if self.has_no_engine(py) {
+            Ok(true)
+        } else {
+            self.with_engine(py, |engine| engine.unwatch(fd, direction(write)))?
+        };
         let old = self
             .hosts
             .with(py, |hosts| hosts.watchers.remove(&(fd, write)));
         if let Some(old) = old {
             old.handle.cancel(py)?;
         }
+        told.map_err(|error| error::io_error(&error))?;
         Ok(true)
     }
 
@@ -99,6 +103,26 @@ impl LoopCore {
                 .map(|((fd, _), _)| *fd)
         })
     }
+}
+
+/// All watchers, the oldest first: `(descriptor, whether a writer, what was registered, its handle)`.
+#[pyfunction]
+#[pyo3(name = "_watched")]
+fn watched(slf: &Bound<'_, LoopCore>) -> Vec<(RawFd, bool, Py<PyAny>, Py<PyAny>)> {
+    let py = slf.py();
+    slf.get().hosts.with(py, |hosts| {
+        let mut watchers: Vec<_> = hosts.watchers.iter().collect();
+        watchers.sort_by_key(|(_, watcher)| watcher.serial);
+        let entry = |(&(fd, write), watcher): (&(RawFd, bool), &Watcher)| {
+            let handle = watcher.handle.as_any().clone_ref(py);
+            (fd, write, watcher.file.clone_ref(py), handle)
+        };
+        watchers.into_iter().map(entry).collect()
+    })
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(watched, m)?)
 }
 
 /// An integer descriptor, or what has a `fileno()` (the rules of the `selectors` module).

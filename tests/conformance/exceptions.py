@@ -34,16 +34,6 @@ class Allowed:
 
 EXCEPTIONS: tuple[Allowed, ...] = (
     Allowed(
-        "test_unix_events.SelectorEventLoopUnixSockSendfileTests.test_sock_sendfile_blocking_error",
-        "Looks its socket up in the loop's selector; this loop has none.",
-    ),
-    Allowed(
-        "test_sslproto.SslProtoHandshakeTests.test_connection_lost_when_busy",
-        "Drives asyncio's SSLProtocol over a mocked socket whose send() is to fail inside of write(); "
-        "a write here goes to the kernel at the end of the turn.",
-        pythons=("3.14",),
-    ),
-    Allowed(
         "test_sslproto.SelectorStartTLSTests.test_create_connection_ssl_failed_certificate_no_cycles",
         "Wraps a method of asyncio's SSLProtocol, which makes no connections here.",
         pythons=("3.14",),

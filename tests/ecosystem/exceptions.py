@@ -26,17 +26,6 @@ class Allowed:
 
 
 EXCEPTIONS: tuple[Allowed, ...] = (
-    Allowed(
-        "websockets",
-        "tests/asyncio/test_connection.py::*ConnectionTests::test_*_address",
-        "Patches get_extra_info of asyncio.BaseTransport, which transports that are extension classes "
-        "do not inherit (uvloop's neither).",
-    ),
-    Allowed(
-        "websockets",
-        "tests/legacy/test_client_server.py::*ClientServerTests::test_explicit_socket",
-        "Wants to see recv() and send() called on the socket object; here the kernel is asked directly.",
-    ),
     *(
         Allowed(
             "anyio",

@@ -335,6 +335,7 @@ def test_failures_name_what_is_missing(run: Runner, tmp_path: Path) -> None:
             return caught.value
 
         await output("/bin/true")
+        gc.collect()  # what earlier tests left
         before = open_descriptors()
         for _ in range(3):
             missing = await failure("/nonexistent/program")

@@ -102,6 +102,31 @@ def test_a_replaced_method_is_called_until_it_is_restored(
     run(main())
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_get_extra_info_replaced_for_all_transports(
+    run: Runner, kind: str, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
+) -> None:
+    async def main() -> None:
+        async with _transport(kind, server_tls, client_tls) as transport:
+            patch = mock.patch("asyncio.BaseTransport.get_extra_info", return_value=("peer", 1234))
+            with patch as replaced:
+                assert transport.get_extra_info("peername") == ("peer", 1234)
+            replaced.assert_called_once()
+            if kind != "tls":  # which asks the transport beneath, with or without its default
+                replaced.assert_called_once_with("peername")
+
+            def shout(self: asyncio.BaseTransport, name: str, default: Any = None) -> Any:
+                return self, name.upper(), default
+
+            with mock.patch.object(asyncio.BaseTransport, "get_extra_info", shout):
+                found, name, default = transport.get_extra_info("peername", 7)
+            assert (name, default) == ("PEERNAME", 7)
+            assert found is transport or kind == "tls"
+            assert transport.get_extra_info("sockname")[0] == "127.0.0.1"
+
+    run(main())
+
+
 def test_a_stream_writer_calls_the_replaced_write(run: Runner) -> None:
     async def main() -> None:
         one, other = connected_pair()

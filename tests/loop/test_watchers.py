@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import selectors
 import socket
 
 import pytest
@@ -365,3 +366,80 @@ def test_an_object_closed_while_watched_can_still_be_removed(run: Runner) -> Non
         other.close()
 
     run(main())
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
+def test_a_removed_reader_holds_its_address_no_longer(run: Runner, kind: socket.SocketKind) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        with socket.socket(socket.AF_INET, kind) as first:
+            first.bind(("127.0.0.1", 0))
+            address = first.getsockname()
+            if kind == socket.SOCK_STREAM:
+                first.listen()
+            loop.add_reader(first, print)
+            await asyncio.sleep(0.01)  # the loop has waited for it
+            assert loop.remove_reader(first)
+        # In the same turn.
+        with socket.socket(socket.AF_INET, kind) as second:
+            second.bind(address)
+
+    run(main())
+
+
+def test_the_peer_of_a_removed_reader_hears_of_its_end(run: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        one, other = socket.socketpair()
+        other.setblocking(False)
+        loop.add_reader(one, print)
+        await asyncio.sleep(0.01)
+        loop.remove_reader(one)
+        one.close()
+        assert other.recv(1) == b""
+        other.close()
+
+    run(main())
+
+
+def test_the_loops_selector_shows_what_is_watched(run: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        selector = loop._selector  # type: ignore[attr-defined]
+        one, other = socket.socketpair()
+        with pytest.raises(KeyError):
+            selector.get_key(one)
+        loop.add_reader(one, print, "read")
+        loop.add_writer(one.fileno(), print, "write")
+        key = selector.get_key(one)
+        assert key == selector.get_key(one.fileno())
+        assert (key.fileobj, key.fd) == (one, one.fileno())
+        assert key.events == selectors.EVENT_READ | selectors.EVENT_WRITE
+        assert [handle._args for handle in key.data] == [("read",), ("write",)]
+        assert one.fileno() in selector.get_map()
+        loop.remove_reader(one)
+        assert selector.get_key(one).events == selectors.EVENT_WRITE
+        loop.remove_writer(one)
+        with pytest.raises(KeyError):
+            selector.get_key(one)
+        assert one.fileno() not in selector.get_map()
+        one.close()
+        other.close()
+
+    run(main())
+
+
+def test_nothing_is_registered_with_the_selector_itself(run_ours: Runner) -> None:
+    async def main() -> None:
+        selector = asyncio.get_running_loop()._selector  # type: ignore[attr-defined]
+        one, other = socket.socketpair()
+        with pytest.raises(RuntimeError, match="add_reader"):
+            selector.register(one, selectors.EVENT_READ)
+        with pytest.raises(RuntimeError, match="add_reader"):
+            selector.unregister(one)
+        with pytest.raises(RuntimeError, match="add_reader"):
+            selector.select(0)
+        one.close()
+        other.close()
+
+    run_ours(main())

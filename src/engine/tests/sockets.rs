@@ -265,8 +265,8 @@ fn a_watcher_is_level_triggered_until_it_is_removed() {
                 }
             });
         }
-        assert!(engine.unwatch(fd, Direction::Read));
-        assert!(!engine.unwatch(fd, Direction::Read));
+        assert!(engine.unwatch(fd, Direction::Read).expect("unwatch"));
+        assert!(!engine.unwatch(fd, Direction::Read).expect("unwatch"));
         for _ in 0..5 {
             turn(&mut engine, Duration::from_millis(1), |_, event| {
                 assert!(
@@ -292,7 +292,7 @@ fn a_watcher_registered_again_does_not_hear_its_predecessor() {
             turn(&mut engine, Duration::ZERO, |_, _| {
                 panic!("nothing is readable")
             });
-            assert!(engine.unwatch(fd, Direction::Read));
+            assert!(engine.unwatch(fd, Direction::Read).expect("unwatch"));
         }
         engine.watch(fd, Direction::Read);
         peer.send_to(b"x", ours.local_addr().expect("address"))
