@@ -32,6 +32,7 @@ __all__ = [
     "HandshakeCompleted",
     "HeadersReceived",
     "LoopCore",
+    "MemorySessionStore",
     "MessageAborted",
     "PacketLog",
     "PingAcknowledged",
@@ -481,8 +482,12 @@ class StopSendingReceived(QuicEvent):
 
 @final
 class StreamDataReceived(QuicEvent):
-    __match_args__: list[str]
-    def __new__(cls, data: bytes, end_stream: bool, stream_id: int) -> StreamDataReceived: ...
+    __match_args__: tuple[str, str, str]
+    def __new__(
+        cls, data: bytes, end_stream: bool, stream_id: int, *, early_data: bool = False
+    ) -> StreamDataReceived: ...
+    @property
+    def early_data(self) -> bool: ...
     @property
     def data(self) -> bytes: ...
     @property
@@ -559,14 +564,23 @@ class Buffer:
     def push_uint_var(self, value: int) -> None: ...
 
 @final
+class MemorySessionStore:
+    def __new__(cls, capacity: int = 4096) -> MemorySessionStore: ...
+    def __len__(self) -> int: ...
+    def put(self, ticket: bytes, session: bytes) -> bool: ...
+    def take(self, ticket: bytes) -> bytes | None: ...
+
+@final
 class QuicClientSetup:
     def __new__(
         cls,
         *,
-        verify: bool,
-        roots: bytes | None,
         certificate_chain: list[bytes] | None,
         private_key: bytes | None,
+        roots: bytes | None,
+        session_ticket: dict[str, Any] | None,
+        token: bytes,
+        verify: bool,
         **common: Any,
     ) -> QuicClientSetup: ...
     @staticmethod
@@ -578,10 +592,12 @@ class QuicServerSetup:
         cls,
         *,
         certificate_chain: list[bytes],
-        private_key: bytes,
-        client_roots: bytes | None,
         client_required: bool,
+        client_roots: bytes | None,
+        early_data: bool,
+        private_key: bytes,
         retry: bool,
+        sessions: MemorySessionStore | None,
         **common: Any,
     ) -> QuicServerSetup: ...
 
@@ -640,6 +656,11 @@ class QuicConnectionCore:
     ) -> None: ...
     def _start_server(self, setup: QuicServerSetup) -> None: ...
     def _accepted(self, endpoint: QuicEndpoint, key: int) -> None: ...
+    def _set_credential_handlers(
+        self,
+        on_ticket: Callable[[Any], object] | None,
+        on_token: Callable[[bytes], object] | None,
+    ) -> None: ...
     def _set_receiver(self, receiver: Callable[[list[Any]], object] | None) -> None: ...
     def _notify_finished(self) -> None: ...
     @property

@@ -11,14 +11,17 @@ import base64
 import binascii
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime, timezone
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
 from enum import IntEnum
 from typing import Any
+
+from uringcore._uringcore import MemorySessionStore
 
 __all__ = [
     "AlertDescription",
     "CipherSuite",
+    "MemorySessionStore",
     "SessionTicket",
     "SessionTicketFetcher",
     "SessionTicketHandler",
@@ -69,11 +72,11 @@ class CipherSuite(IntEnum):
 
 @dataclass
 class SessionTicket:
-    """A TLS session ticket, in aioquic's form.
+    """What a client needs to resume a session, in aioquic's form: it can be pickled and used by
+    another process, by aioquic too.
 
-    The type exists so that annotations of a program written for aioquic keep working. Tickets are
-    not exported yet: a :class:`~uringcore.quic.configuration.QuicConfiguration` that carries one is
-    refused at once rather than ignored.
+    The secret in it is as good as a key: who has it can pose as the server to this client, and as
+    this client to the server.
     """
 
     age_add: int
@@ -84,7 +87,13 @@ class SessionTicket:
     server_name: str
     ticket: bytes
     max_early_data_size: int | None = None
-    other_extensions: list[tuple[int, bytes]] | None = None
+    other_extensions: list[tuple[int, bytes]] = field(default_factory=list)
+
+    # What aioquic does not have.
+    peer_certificates: list[bytes] = field(default_factory=list)
+    """The certificates that the server showed, DER, leaf first. A resumed handshake shows none: they
+    are judged again, and are what ``get_peer_certificates`` tells. Empty: the secret alone is what
+    the server is known by, as in aioquic."""
 
     @property
     def is_valid(self) -> bool:
@@ -92,9 +101,74 @@ class SessionTicket:
         now = datetime.now(timezone.utc)
         return self.not_valid_before <= now <= self.not_valid_after
 
+    @property
+    def obfuscated_age(self) -> int:
+        """The age that a client shows with the ticket, in milliseconds (RFC 8446 4.2.11.1)."""
+        age = int((datetime.now(timezone.utc) - self.not_valid_before).total_seconds() * 1000)
+        return (age + self.age_add) % (1 << 32)
+
 
 SessionTicketFetcher = Callable[[bytes], "SessionTicket | None"]
 SessionTicketHandler = Callable[[SessionTicket], None]
+
+_MAX_EARLY_DATA = 0xFFFFFFFF
+"The only size that QUIC knows; flow control limits the data instead (RFC 9001 section 4.6.1)."
+_QUIC_TRANSPORT_PARAMETERS = 0x39
+"The TLS extension that carries them (RFC 9001 section 8.2)."
+
+
+def _session_ticket(
+    age_add: int,
+    cipher_suite: int,
+    early_data: bool,
+    issued: float,
+    lifetime: float,
+    peer_certificates: list[bytes],
+    resumption_secret: bytes,
+    server_name: str,
+    ticket: bytes,
+    transport_parameters: bytes,
+) -> SessionTicket:
+    """The ticket that a client got."""
+    begin = datetime.fromtimestamp(issued, timezone.utc)
+    return SessionTicket(
+        age_add=age_add,
+        cipher_suite=CipherSuite(cipher_suite),
+        not_valid_after=begin + timedelta(seconds=lifetime),
+        not_valid_before=begin,
+        resumption_secret=resumption_secret,
+        server_name=server_name,
+        ticket=ticket,
+        max_early_data_size=_MAX_EARLY_DATA if early_data else None,
+        other_extensions=[(_QUIC_TRANSPORT_PARAMETERS, transport_parameters)],
+        peer_certificates=peer_certificates,
+    )
+
+
+def _ticket_fields(ticket: Any, early_data: bool) -> dict[str, Any]:
+    """The fields of a ticket, ours or aioquic's. Raises what a thing that is none raises."""
+    begin = ticket.not_valid_before.timestamp()
+    parameters = [
+        bytes(data)
+        for kind, data in ticket.other_extensions or ()
+        if kind == _QUIC_TRANSPORT_PARAMETERS
+    ]
+    if not 0 <= ticket.age_add < 1 << 32:
+        raise ValueError("age_add has 32 bits")
+    allowed = ticket.max_early_data_size == _MAX_EARLY_DATA and bool(parameters)
+    return {
+        "age_add": int(ticket.age_add),
+        "cipher_suite": int(CipherSuite(ticket.cipher_suite)),
+        "early_data": early_data and allowed,
+        "issued": begin,
+        "lifetime": ticket.not_valid_after.timestamp() - begin,
+        "peer_certificates": [bytes(der) for der in getattr(ticket, "peer_certificates", ())],
+        "resumption_secret": bytes(ticket.resumption_secret),
+        "server_name": str(ticket.server_name),
+        "ticket": bytes(ticket.ticket),
+        "transport_parameters": parameters[0] if parameters else b"",
+    }
+
 
 _PEM_BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----\s*?\r?\n(.*?)-----END \1-----", re.DOTALL)
 _KEY_LABELS = frozenset({b"PRIVATE KEY", b"RSA PRIVATE KEY", b"EC PRIVATE KEY"})

@@ -10,6 +10,7 @@
 //! - `priority`: RFC 9218's urgencies as what the state machine sorts by.
 //! - `datagrams`: DATAGRAM frames that wait.
 //! - `watch`, `frames`: a look at packets in the clear, for what the state machine does not tell.
+//! - `tokens`: address validation tokens, kept and used once.
 //! - `timers`: which connection is to be woken next.
 //! - `error`: what a host's own calls can raise.
 //! - `stats`: counters.
@@ -32,6 +33,7 @@ mod stats;
 mod stream;
 mod streams;
 mod timers;
+mod tokens;
 mod watch;
 
 pub use connection::Connection;

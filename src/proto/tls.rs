@@ -5,7 +5,9 @@
 //! - `config`: settings to rustls configurations.
 //! - `verify`, `validity`: how a server's certificate is judged.
 //! - `session`: one handshake, and what comes out of it.
+//! - `sessions`: where a server keeps what its tickets stand for.
 //! - `keys`, `retry`: packet protection.
+//! - `tickets`, `resumption`: a client's sessions, in this process and beyond.
 //! - `tap`: a view of packets in the clear for the layer above.
 //! - `reason`: failures in words.
 //! - `records`: where records end in TLS over TCP, which is the `ssl` module's otherwise.
@@ -16,17 +18,23 @@ mod config;
 mod keys;
 mod reason;
 mod records;
+mod resumption;
 mod retry;
 mod session;
+mod sessions;
 mod settings;
 mod tap;
+mod tickets;
 mod validity;
 mod verify;
 
 pub(crate) use config::{ClientTls, ServerTls, client_config, reset_key, server_config, token_key};
 pub(crate) use reason::describe_alert;
+pub(crate) use resumption::TicketInbox;
 pub(crate) use session::SessionDetails;
 pub(crate) use tap::{PacketObserver, Space, Tap};
 
 pub use records::RecordBoundaries;
+pub use sessions::{MemorySessions, SessionStore};
 pub use settings::{CipherSuite, ClientAuth, ConfigError, Identity, Roots};
+pub use tickets::SessionTicket;

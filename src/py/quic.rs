@@ -6,6 +6,7 @@
 //! | `endpoint/deliver` | from engine events to Python calls |
 //! | `connection` | `QuicConnectionCore`: the commands of one connection |
 //! | `connection/life` | where they go before, during and after its life |
+//! | `credentials` | session tickets, and where a server keeps sessions |
 //! | `pending` | what a connection is told before it is connected |
 //! | `events` | the event classes |
 //! | `packet_log` | recorded packets, for qlog |
@@ -18,6 +19,7 @@
 
 mod clock;
 mod connection;
+mod credentials;
 mod endpoint;
 mod events;
 mod packet_log;

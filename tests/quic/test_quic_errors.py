@@ -229,9 +229,11 @@ def test_leaving_before_the_handshake_is_over_leaves_nothing(
         ("original_version", 0xFF000022),
         ("quantum_readiness_test", True),
         ("send_buffer_low", 1 << 30),
+        ("session_store", object()),
         ("session_ticket", object()),
         ("supported_versions", [0x6B3343CF]),
-        ("token", b"token"),
+        ("token", bytes(601)),
+        ("token", "token"),
     ],
 )
 def test_an_impossible_field_is_named_at_once(client_configuration, field, value):

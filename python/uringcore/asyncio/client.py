@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from uringcore.asyncio.protocol import QuicConnectionProtocol, QuicStreamHandler
-from uringcore.asyncio.server import warn_about_tickets
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection, QuicTokenHandler
 from uringcore.quic.endpoint import QuicTransport, create_quic_endpoint, resolve
@@ -43,7 +42,12 @@ async def connect(
 
     The arguments are aioquic's; ``local_host`` is ours and chooses the local address.
 
-    ``wait_connected=False`` yields at once; what is sent then goes out when the handshake is done.
+    ``wait_connected=False`` yields at once; what is sent then goes out when the handshake is done,
+    or as 0-RTT data if ``configuration.session_ticket`` allows that.
+
+    ``session_ticket_handler`` is called with each :class:`~uringcore.tls.SessionTicket` that the
+    server sends, ``token_handler`` with each address validation token; keep them for
+    ``configuration.session_ticket`` and ``configuration.token`` of later connections.
 
     When the name has several addresses they are tried in turn while they refuse.
 
@@ -54,7 +58,6 @@ async def connect(
     end of the handshake, and ``QuicConfigurationError`` for an impossible configuration.
     """
     loop = asyncio.get_running_loop()
-    warn_about_tickets(session_ticket_handler, token_handler)
     if configuration is None:
         configuration = QuicConfiguration(is_client=True)
     if not configuration.is_client:
@@ -63,6 +66,7 @@ async def connect(
         configuration = configuration._named(host)
 
     def factory(quic: QuicConnection) -> Any:
+        quic._set_credential_handlers(session_ticket_handler, token_handler)
         return create_protocol(quic, stream_handler=stream_handler)
 
     addresses = await resolve(loop, (host, port))

@@ -21,9 +21,11 @@ from uringcore.quic.logger import QuicLogger
 from uringcore.quic.packet import CONNECTION_ID_MAX_SIZE, QuicProtocolVersion
 from uringcore.tls import (
     CipherSuite,
+    MemorySessionStore,
     SessionTicket,
     _certificate_to_der,
     _key_to_der,
+    _ticket_fields,
     load_pem_private_key,
     load_pem_x509_certificates,
 )
@@ -71,10 +73,13 @@ class QuicConfiguration:
     """The name (or IP address) that the server's certificate must carry. Clients only."""
 
     session_ticket: SessionTicket | None = None
-    """Not supported yet: must be ``None``."""
+    """A ticket of an earlier connection, which the handshake resumes if it is the server's and still
+    valid. With one that allows 0-RTT, what is written before the handshake is complete is sent at
+    once; the server may reject it, and then it is sent again. Clients only."""
 
     token: bytes = b""
-    """Not supported yet: must be empty. Tokens are kept inside and used for later connections."""
+    """A token of an earlier connection, which proves the client's address to the server (RFC 9000
+    section 8.1.3). Empty: one that an earlier connection with this configuration got. Clients only."""
 
     # As in aioquic, set by the load_ methods or by hand.
     cadata: bytes | None = None
@@ -99,6 +104,11 @@ class QuicConfiguration:
     """``ssl.CERT_NONE`` accepts any certificate; ``None`` means what is right for the side."""
 
     # What aioquic does not have.
+    early_data: bool | None = None
+    """Whether 0-RTT data is read (servers) or sent (clients). ``None``: a client sends it if its
+    ``session_ticket`` allows; a server reads it if it was given a ``session_ticket_handler``, as in
+    aioquic. Read data may be a replay: ``StreamDataReceived.early_data`` tells it apart."""
+
     keep_alive: float | None = None
     """Seconds of silence after which a PING keeps the connection open; ``None`` sends none."""
 
@@ -117,7 +127,14 @@ class QuicConfiguration:
     send_buffer_low: int = 262144
     """Bytes queued on a stream below which ``drain()`` goes on."""
 
+    session_store: MemorySessionStore | None = None
+    """Where a server keeps the sessions that its clients may resume; several servers may share one.
+    ``None``: in a memory of this configuration's own."""
+
     _setup: tuple[tuple[Any, ...], QuicClientSetup | QuicServerSetup] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
+    _own_sessions: MemorySessionStore | None = field(
         default=None, init=False, repr=False, compare=False
     )
 
@@ -190,7 +207,7 @@ class QuicConfiguration:
         values: list[Any] = [retry]
         for name in self.__dataclass_fields__:
             # The server's name belongs to a connection, not to what all connections share.
-            if name not in ("_setup", "server_name"):
+            if name not in ("_setup", "_own_sessions", "server_name"):
                 value = getattr(self, name)
                 values.append(tuple(value) if isinstance(value, list) else value)
         return tuple(values)
@@ -201,10 +218,12 @@ class QuicConfiguration:
         chain, key = self._identity() if self.certificate is not None else (None, None)
         return QuicClientSetup(
             **self._common(),
-            verify=verify,
-            roots=self._roots() if verify else None,
             certificate_chain=chain,
             private_key=key,
+            roots=self._roots() if verify else None,
+            session_ticket=self._session_ticket(),
+            token=bytes(self.token),
+            verify=verify,
         )
 
     def _server_setup(self, retry: bool) -> QuicServerSetup:
@@ -222,22 +241,39 @@ class QuicConfiguration:
         return QuicServerSetup(
             **self._common(),
             certificate_chain=chain,
-            private_key=key,
-            client_roots=client_roots,
             client_required=self.verify_mode == ssl.CERT_REQUIRED,
+            client_roots=client_roots,
+            early_data=bool(self.early_data),
+            private_key=key,
             retry=retry,
+            sessions=self._sessions(),
         )
+
+    def _sessions(self) -> MemorySessionStore:
+        if self.session_store is not None:
+            return self.session_store
+        # Kept when the configuration changes, so that a new certificate ends no session.
+        if self._own_sessions is None:
+            self._own_sessions = MemorySessionStore()
+        return self._own_sessions
+
+    def _session_ticket(self) -> dict[str, Any] | None:
+        if self.session_ticket is None:
+            return None
+        try:
+            return _ticket_fields(self.session_ticket, self.early_data is not False)
+        except (AttributeError, TypeError, ValueError, OverflowError) as exc:
+            message = f"must be a SessionTicket: {exc}"
+            raise QuicConfigurationError("session_ticket", message) from exc
 
     def _check(self) -> None:
         """Refuses what uringcore cannot do; ranges are checked where they are used, in Rust."""
-        if self.session_ticket is not None:
-            raise QuicConfigurationError(
-                "session_ticket", "tickets cannot be imported yet; resumption happens inside"
-            )
-        if self.token:
-            raise QuicConfigurationError(
-                "token", "tokens cannot be imported yet; they are kept and used inside"
-            )
+        if not isinstance(self.token, (bytes, bytearray, memoryview)):
+            raise QuicConfigurationError("token", "must be bytes")
+        if self.session_store is not None and not isinstance(
+            self.session_store, MemorySessionStore
+        ):
+            raise QuicConfigurationError("session_store", "must be a MemorySessionStore")
         if self.quantum_readiness_test:
             raise QuicConfigurationError("quantum_readiness_test", "is not supported")
         if self.original_version not in (None, QuicProtocolVersion.VERSION_1):

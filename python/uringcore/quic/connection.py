@@ -162,6 +162,10 @@ class QuicConnection(QuicConnectionCore):
         self._trace_is_over = False
         self._log_adapter: QuicConnectionAdapter | None = None
         self._set_side(configuration.is_client)
+        if configuration.is_client:
+            self._set_credential_handlers(session_ticket_handler, token_handler)
+        elif token_handler is not None:
+            raise ValueError("token_handler: a server gets no tokens")
 
     @property
     def configuration(self) -> QuicConfiguration:

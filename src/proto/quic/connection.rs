@@ -22,11 +22,12 @@ use super::{
     lost::{closed_event, internal},
     stream::Read,
     streams::{Heard, Streams},
+    tokens::ConnectionTokens,
     watch::{Watch, close_filler},
 };
 use crate::{
     qlog::{ConnectionIds, Direction, Metrics, Recorder},
-    tls::SessionDetails,
+    tls::{SessionDetails, TicketInbox},
 };
 
 /// A connection of an [`Endpoint`](super::Endpoint), which hands it out by its key.
@@ -44,6 +45,9 @@ pub struct Connection {
     packet_log: Option<Arc<Recorder>>,
     /// Pings asked for before there was anything to ping with.
     early_pings: Vec<u64>,
+    tickets: Arc<TicketInbox>,
+    /// A client's tokens.
+    tokens: Option<Arc<ConnectionTokens>>,
     events: VecDeque<Pending>,
     alpn: Option<Vec<u8>>,
     server_name: Option<String>,
@@ -315,19 +319,26 @@ impl Connection {
         quinn: quinn::Connection,
         settings: &TransportSettings,
         server_name: Option<String>,
+        tokens: Option<Arc<ConnectionTokens>>,
     ) -> Self {
-        let tap = session_details(&quinn)
-            .map(|details| details.tap)
+        let (tap, tickets) = session_details(&quinn)
+            .map(|details| (details.tap, details.tickets))
             .unwrap_or_default();
         let side = quinn.side();
         let mut events = VecDeque::new();
         if side.is_server() {
             events.push_back(Pending::Ready(Event::Accepted));
         }
+        let mut streams = Streams::new(side, settings.send_window);
+        if side.is_client() && quinn.has_0rtt() {
+            streams.begin_early();
+        }
         Self {
             user: 0,
             phase: Phase::Handshake,
-            streams: Streams::new(side, settings.send_window),
+            streams,
+            tickets,
+            tokens,
             datagrams: DatagramQueue::new(
                 settings.datagram_recv_bytes.is_some(),
                 settings.datagram_send_bytes,
@@ -396,6 +407,7 @@ impl Connection {
                 self.take_over(event);
             }
         }
+        self.take_over_credentials();
         if let Some(news) = self.watch.poll_pings() {
             if news.send_again {
                 self.quinn.ping();
@@ -447,7 +459,10 @@ impl Connection {
     /// bytes.
     pub(super) fn prepare_transmit(&mut self, batch_size: usize) {
         self.pump();
-        if self.phase == Phase::Established {
+        // A client may send on streams as soon as it has 0-RTT keys; a server that reads such data
+        // may answer it (RFC 9001 section 4.6.1).
+        let is_early = self.phase == Phase::Handshake && self.quinn.has_0rtt();
+        if self.phase == Phase::Established || is_early {
             self.hand_over(batch_size);
         }
         let is_low = self.streams.is_below_low_water() && self.datagrams.is_nearly_empty();
@@ -467,7 +482,9 @@ impl Connection {
         if self.streams.served() != served_before {
             self.datagrams.streams_advance();
         }
-        self.datagrams.feed(&mut self.quinn, batch_size);
+        if self.phase == Phase::Established {
+            self.datagrams.feed(&mut self.quinn, batch_size);
+        }
     }
 
     /// The next batch, of up to `segments` datagrams.
@@ -504,6 +521,18 @@ impl Connection {
         self.pump();
         if self.phase != Phase::Closed {
             self.closed(internal(reason, kind));
+        }
+    }
+
+    /// What a client can use in its next connections.
+    fn take_over_credentials(&mut self) {
+        let tickets = self.tickets.take().into_iter();
+        let tickets = tickets.map(|ticket| Event::SessionTicket(Box::new(ticket)));
+        let tokens = self.tokens.as_ref().map(|tokens| tokens.take_new());
+        let tokens = tokens.into_iter().flatten();
+        let events = tickets.chain(tokens.map(|token| Event::NewToken { token }));
+        if self.phase != Phase::Closed {
+            self.events.extend(events.map(Pending::Ready));
         }
     }
 
@@ -577,7 +606,8 @@ impl Connection {
     }
 
     fn readable(&mut self, stream_id: u64) {
-        match self.streams.readable(&mut self.quinn, stream_id) {
+        let is_early = self.phase == Phase::Handshake;
+        match self.streams.readable(&mut self.quinn, stream_id, is_early) {
             Heard::Nothing => {}
             Heard::Readable => self.events.push_back(Pending::Readable(stream_id)),
             Heard::Reset { error_code } => self.push(Event::StreamReset {
@@ -590,9 +620,20 @@ impl Connection {
     fn established(&mut self) {
         self.phase = Phase::Established;
         let resumed = session_details(&self.quinn).is_some_and(|details| details.resumed);
+        // A server has the keys only if it accepts the data.
+        let early_data_accepted = match self.is_client() {
+            true => self.quinn.accepted_0rtt(),
+            false => self.quinn.has_0rtt(),
+        };
+        if self.is_client() && self.quinn.has_0rtt() {
+            match early_data_accepted {
+                true => self.streams.early_accepted(),
+                false => self.streams.early_rejected(),
+            }
+        }
         self.push(Event::HandshakeCompleted {
             alpn: self.alpn.clone(),
-            early_data_accepted: self.quinn.accepted_0rtt(),
+            early_data_accepted,
             session_resumed: resumed,
         });
         for uid in std::mem::take(&mut self.early_pings) {

@@ -18,7 +18,7 @@ use slab::Slab;
 
 use super::{
     ClientSetup, CloseKind, ConnectError, Connection, EndpointSettings, EndpointStats, Event,
-    ServerSetup, TransportSettings, VERSION_1, timers::Timers,
+    ServerSetup, TransportSettings, VERSION_1, timers::Timers, tokens::ConnectionTokens,
 };
 use crate::tls;
 
@@ -193,16 +193,18 @@ impl Endpoint {
             "" => remote.ip().to_canonical().to_string(),
             name => name.to_owned(),
         };
-        let (handle, conn) = self
-            .quinn
-            .connect(now, setup.config.clone(), remote, &name)?;
+        let tokens = Arc::new(setup.connection_tokens());
+        let mut config = setup.config.clone();
+        config.token_store(tokens.clone());
+        let (handle, conn) = self.quinn.connect(now, config, remote, &name)?;
         self.stats.connections_opened += 1;
         let deadline = match setup.transport.idle_timeout.is_zero() {
             // Nothing else would ever end a handshake with nobody.
             true => Some(now + HANDSHAKE_WITHOUT_IDLE_TIMEOUT),
             false => None,
         };
-        Ok(self.insert(handle, conn, &setup.transport, Some(name), deadline))
+        let identity = (Some(name), Some(tokens));
+        Ok(self.insert(handle, conn, &setup.transport, identity, deadline))
     }
 
     /// Takes one datagram. Datagrams that the kernel joined have been cut.
@@ -439,7 +441,7 @@ impl Endpoint {
                 self.stats.connections_accepted += 1;
                 self.incoming_handshakes += 1;
                 let deadline = Some(now + self.settings.handshake_timeout);
-                let key = self.insert(handle, conn, &transport, None, deadline);
+                let key = self.insert(handle, conn, &transport, (None, None), deadline);
                 self.connections[key.index()].incoming_handshake = true;
             }
             Err(error) => {
@@ -457,13 +459,13 @@ impl Endpoint {
         handle: ConnectionHandle,
         conn: quinn::Connection,
         transport: &TransportSettings,
-        server_name: Option<String>,
+        (server_name, tokens): (Option<String>, Option<Arc<ConnectionTokens>>),
         handshake_deadline: Option<Instant>,
     ) -> ConnectionKey {
         let generation = self.generation;
         self.generation = self.generation.wrapping_add(1);
         let index = self.connections.insert(Entry {
-            connection: Box::new(Connection::new(conn, transport, server_name)),
+            connection: Box::new(Connection::new(conn, transport, server_name, tokens)),
             generation,
             handle,
             drained: false,

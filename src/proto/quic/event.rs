@@ -6,6 +6,8 @@
 
 use bytes::Bytes;
 
+use crate::tls::SessionTicket;
+
 /// Something that happened on a connection, in the order in which it happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
@@ -47,6 +49,11 @@ pub enum Event {
     Datagram { data: Bytes },
     /// A packet that carried the PING asked for with `uid` was acknowledged.
     PingAcknowledged { uid: u64 },
+    /// A client got a ticket with which it can resume the session in another connection.
+    SessionTicket(Box<SessionTicket>),
+    /// A client got a token that validates its address in another connection (RFC 9000 section
+    /// 8.1.3).
+    NewToken { token: Bytes },
     /// The connection ended. Exactly once, and the last event of the connection.
     Closed {
         error_code: u64,
@@ -85,6 +92,7 @@ pub enum CloseKind {
 pub struct Chunks {
     pieces: Vec<Bytes>,
     len: usize,
+    pub(super) early: bool,
 }
 
 impl Chunks {
@@ -95,6 +103,11 @@ impl Chunks {
 
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Whether any of it came as 0-RTT data, which an attacker can replay (RFC 9001 section 9.2).
+    pub fn is_early(&self) -> bool {
+        self.early
     }
 
     /// The pieces, none of them empty.

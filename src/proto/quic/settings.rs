@@ -4,11 +4,18 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use quinn_proto as quinn;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::datagrams;
-use crate::tls::{self, CipherSuite, ClientAuth, ConfigError, Identity, Roots};
+use super::{
+    datagrams,
+    tokens::{self, ConnectionTokens, UsedTokens},
+};
+use crate::tls::{
+    self, CipherSuite, ClientAuth, ConfigError, Identity, MemorySessions, Roots, SessionStore,
+    SessionTicket,
+};
 
 /// QUIC version 1, RFC 9000.
 pub const VERSION_1: u32 = 1;
@@ -152,6 +159,12 @@ pub struct ClientSettings {
     /// Only these, in this order. `None`: all, AES-128-GCM first.
     pub cipher_suites: Option<Vec<CipherSuite>>,
     pub key_log: Option<Arc<dyn rustls::KeyLog>>,
+    /// The session to resume, if it is one of the server connected to and its time is not over. With
+    /// one that allows it, what is sent before the handshake is complete goes out as 0-RTT data.
+    pub session_ticket: Option<SessionTicket>,
+    /// The token that proves the client's address to the server (RFC 9000 section 8.1.3). Empty:
+    /// one of an earlier connection with the same setup, if there was any.
+    pub token: Bytes,
     pub version: u32,
 }
 
@@ -166,6 +179,8 @@ impl Default for ClientSettings {
             client_cert: None,
             cipher_suites: None,
             key_log: None,
+            session_ticket: None,
+            token: Bytes::new(),
             version: VERSION_1,
         }
     }
@@ -186,6 +201,12 @@ pub struct ServerSettings {
     /// Whether every client must prove its address by a Retry first (RFC 9000 section 8.1.2).
     /// Without it that is asked only when many handshakes are under way.
     pub retry: bool,
+    /// Where sessions are kept for resumption. `None`: clients get no tickets.
+    pub sessions: Option<Arc<dyn SessionStore>>,
+    /// Whether 0-RTT data is read. Each ticket is good for it once, as long as the store gives each
+    /// session out once; what the application does with it should be harmless when repeated all the
+    /// same (RFC 9001 section 9.2).
+    pub early_data: bool,
 }
 
 impl ServerSettings {
@@ -199,6 +220,8 @@ impl ServerSettings {
             cipher_suites: None,
             key_log: None,
             retry: false,
+            sessions: Some(Arc::new(MemorySessions::new(SESSIONS_MAX))),
+            early_data: false,
         }
     }
 }
@@ -209,6 +232,8 @@ impl ServerSettings {
 pub struct ClientSetup {
     pub(super) config: quinn::ClientConfig,
     pub(super) transport: Arc<TransportSettings>,
+    token: Bytes,
+    earlier_tokens: Arc<quinn::TokenMemoryCache>,
 }
 
 impl ClientSetup {
@@ -216,6 +241,10 @@ impl ClientSetup {
         if settings.version != VERSION_1 {
             let message = format!("QUIC version {:#010x} is not supported", settings.version);
             return Err(ConfigError::new("version", message));
+        }
+        if settings.token.len() > tokens::TOKEN_BYTES_MAX {
+            let message = format!("must have at most {} bytes", tokens::TOKEN_BYTES_MAX);
+            return Err(ConfigError::new("token", message));
         }
         let crypto = tls::client_config(&tls::ClientTls {
             alpn: &settings.alpn,
@@ -228,6 +257,7 @@ impl ClientSetup {
                 .map(|(chain, key)| (chain, &**key)),
             cipher_suites: settings.cipher_suites.as_deref(),
             key_log: settings.key_log.clone(),
+            session_ticket: settings.session_ticket.as_ref(),
         })?
         .recorded(settings.transport.packet_log);
         let mut config = quinn::ClientConfig::new(Arc::new(crypto));
@@ -237,7 +267,13 @@ impl ClientSetup {
         Ok(Self {
             config,
             transport: Arc::new(settings.transport.clone()),
+            token: settings.token.clone(),
+            earlier_tokens: Arc::default(),
         })
+    }
+
+    pub(super) fn connection_tokens(&self) -> ConnectionTokens {
+        ConnectionTokens::new(self.token.clone(), self.earlier_tokens.clone())
     }
 }
 
@@ -265,10 +301,18 @@ impl ServerSetup {
             client_auth: &settings.client_auth,
             cipher_suites: settings.cipher_suites.as_deref(),
             key_log: settings.key_log.clone(),
+            sessions: settings.sessions.clone(),
+            early_data: settings.early_data,
         })?
         .recorded(settings.transport.packet_log);
         let mut config = quinn::ServerConfig::new(Arc::new(crypto), tls::token_key());
         config.transport_config(Arc::new(settings.transport.build()?));
+        let mut validation = quinn::ValidationTokenConfig::default();
+        validation
+            .lifetime(tokens::LIFETIME)
+            .log(Arc::new(UsedTokens::default()))
+            .sent(tokens::SENT);
+        config.validation_token_config(validation);
         Ok(Self {
             config: Arc::new(config),
             transport: Arc::new(settings.transport.clone()),
@@ -380,3 +424,6 @@ fn idle_timeout(value: Duration) -> Result<Option<quinn::IdleTimeout>, ConfigErr
             .map_err(|_| ConfigError::new("idle_timeout", "must be below 2^62 milliseconds")),
     }
 }
+
+/// Some 300 bytes each.
+const SESSIONS_MAX: usize = 4_096;

@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use quinn_proto::{self as quinn, Dir, StreamId, VarInt};
 
-use super::{Chunks, send_queue::SendQueue};
+use super::{Chunks, send_queue::SendQueue, streams::keep};
 
 pub(super) struct Stream {
     pub send: Send,
@@ -26,6 +26,8 @@ pub(super) struct Send {
     pub above_high_water: bool,
     /// Those of a higher rank are served first (`priority`).
     pub rank: i32,
+    /// While 0-RTT data may be rejected: what was handed over.
+    pub early: Option<Vec<Bytes>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +49,8 @@ pub(super) struct Receive {
     pub held_back: bool,
     /// An event that leads to a read is on its way.
     pub announced: bool,
+    /// Some of what can be read came as 0-RTT data.
+    pub early: bool,
     /// Once opened, stop with this code.
     pub stop_when_opened: Option<u64>,
 }
@@ -70,6 +74,7 @@ impl Send {
             served_at: 0,
             above_high_water: false,
             rank: 0,
+            early: None,
         }
     }
 
@@ -83,8 +88,12 @@ impl Send {
         while !self.queue.is_empty() {
             let pieces = self.queue.pieces();
             let count = pieces_within(pieces, share);
+            let kept = self.early.is_some().then(|| pieces[..count].to_vec());
             match stream.write_chunks(&mut pieces[..count]) {
                 Ok(written) => {
+                    if let (Some(early), Some(kept)) = (&mut self.early, kept) {
+                        keep(early, kept, written.bytes);
+                    }
                     self.queue.taken(written.chunks, written.bytes);
                     share = share.saturating_sub(written.bytes);
                 }
@@ -122,6 +131,7 @@ impl Receive {
             paused: false,
             held_back: false,
             announced: false,
+            early: false,
             stop_when_opened: None,
         }
     }

@@ -10,6 +10,10 @@ use bytes::Bytes;
 use quinn_proto::{self as quinn, Dir, Side, StreamId, VarInt};
 use rustc_hash::FxHashMap;
 
+mod early;
+
+pub(super) use early::keep;
+
 use super::{
     Priority, StreamError,
     own_streams::OwnStreams,
@@ -39,6 +43,8 @@ pub(super) struct Streams {
     queued_bytes: usize,
     /// The urgencies, as bits, of which the state machine may hold data.
     handed_over: u8,
+    /// What is sent now may be rejected as a whole. See `early`.
+    is_early: bool,
 }
 
 /// What came of something to read.
@@ -79,6 +85,7 @@ impl Streams {
             send_window,
             queued_bytes: 0,
             handed_over: 0,
+            is_early: false,
         }
     }
 
@@ -141,12 +148,14 @@ impl Streams {
         code: u64,
     ) -> Result<(), StreamError> {
         let error_code = VarInt::from_u64(code).map_err(|_| StreamError::OutOfRange)?;
+        let is_early = self.is_early;
         let send = &mut self.for_sending(id)?.send;
         match send.state {
             SendState::Absent => return Err(StreamError::Finished),
             SendState::Reset => return Err(StreamError::Reset),
             SendState::Waiting => send.reset_when_opened = Some(code),
             SendState::Open | SendState::Finished => {
+                send.reset_when_opened = is_early.then_some(code);
                 // It is closed already when everything was acknowledged a moment ago.
                 let _ = conn.send_stream(stream_id(id)).reset(error_code);
             }
@@ -176,6 +185,7 @@ impl Streams {
         match waiting {
             true => stream.receive.stop_when_opened = Some(code),
             false => {
+                stream.receive.stop_when_opened = self.is_early.then_some(code);
                 let _ = conn.recv_stream(stream_id(id)).stop(error_code);
             }
         }
@@ -237,12 +247,13 @@ impl Streams {
         );
     }
 
-    /// Something can be read.
-    pub fn readable(&mut self, conn: &mut quinn::Connection, id: u64) -> Heard {
+    /// Something can be read, `early` if it came as 0-RTT data.
+    pub fn readable(&mut self, conn: &mut quinn::Connection, id: u64, early: bool) -> Heard {
         let Some(stream) = self.table.get_mut(&id) else {
             return Heard::Nothing;
         };
         let receive = &mut stream.receive;
+        receive.early |= early;
         if !receive.open {
             return Heard::Nothing;
         }
@@ -303,7 +314,10 @@ impl Streams {
                 Heard::Nothing | Heard::Readable => Read::Nothing,
             };
         }
-        let read = read_stream(conn, id);
+        let mut read = read_stream(conn, id);
+        if let Read::Data { data, .. } = &mut read {
+            data.early = std::mem::take(&mut stream.receive.early);
+        }
         if matches!(read, Read::Reset { .. } | Read::Data { fin: true, .. }) {
             stream.receive.open = false;
             self.forget_if_over(id);
@@ -402,6 +416,9 @@ impl Streams {
         let Some(Stream { send, .. }) = self.table.get_mut(&id) else {
             return Flushed::Done;
         };
+        if self.is_early {
+            send.early.get_or_insert_default();
+        }
         let before = send.queue.len();
         let flushed = send.flush(conn, id);
         let taken = before - send.queue.len();
@@ -549,6 +566,10 @@ impl Streams {
     }
 
     fn forget_if_over(&mut self, id: u64) {
+        // A stream that has to be opened again also has to be reset again.
+        if self.is_early && self.is_own(id) {
+            return;
+        }
         let Some(stream) = self.table.get(&id) else {
             return;
         };

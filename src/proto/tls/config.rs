@@ -10,16 +10,20 @@ use std::{
 use aws_lc_rs::{hkdf, hmac, rand};
 use quinn_proto::crypto::{HandshakeTokenKey, HmacKey};
 use rustls::{
-    RootCertStore,
+    RootCertStore, SupportedCipherSuite,
+    client::{Resumption, danger::ServerCertVerifier},
     crypto::{CryptoProvider, aws_lc_rs as provider},
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-    server::WebPkiClientVerifier,
+    server::{NoServerSessionStorage, WebPkiClientVerifier},
     version::TLS13,
 };
 
 use super::{
-    CipherSuite, ClientAuth, ConfigError, Roots,
+    CipherSuite, ClientAuth, ConfigError, Roots, SessionStore, SessionTicket,
+    resumption::Sessions,
     session::{ClientCrypto, ServerCrypto},
+    sessions::ScopedSessions,
+    tickets,
     verify::ServerVerifier,
 };
 
@@ -32,6 +36,7 @@ pub(crate) struct ClientTls<'a> {
     pub identity: Option<(&'a Vec<CertificateDer<'static>>, &'a PrivateKeyDer<'static>)>,
     pub cipher_suites: Option<&'a [CipherSuite]>,
     pub key_log: Option<Arc<dyn rustls::KeyLog>>,
+    pub session_ticket: Option<&'a SessionTicket>,
 }
 
 /// A server's TLS settings, borrowed from wherever they live.
@@ -41,10 +46,14 @@ pub(crate) struct ServerTls<'a> {
     pub client_auth: &'a ClientAuth,
     pub cipher_suites: Option<&'a [CipherSuite]>,
     pub key_log: Option<Arc<dyn rustls::KeyLog>>,
+    /// `None`: no tickets.
+    pub sessions: Option<Arc<dyn SessionStore>>,
+    pub early_data: bool,
 }
 
 pub(crate) fn client_config(tls: &ClientTls<'_>) -> Result<ClientCrypto, ConfigError> {
-    let provider = provider_with(tls.cipher_suites)?;
+    tls.session_ticket.map_or(Ok(()), SessionTicket::check)?;
+    let provider = provider_with(tls.cipher_suites, tickets::seamed)?;
     let verifier = match tls.verify {
         false => ServerVerifier::accept_all(&provider),
         true => ServerVerifier::new(
@@ -53,11 +62,12 @@ pub(crate) fn client_config(tls: &ClientTls<'_>) -> Result<ClientCrypto, ConfigE
             tls.check_hostname,
         )?,
     };
+    let verifier: Arc<dyn ServerCertVerifier> = Arc::new(verifier);
     let builder = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])
         .map_err(|e| ConfigError::new("cipher_suites", e.to_string()))?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(verifier));
+        .with_custom_certificate_verifier(verifier.clone());
     let mut config = match tls.identity {
         None => builder.with_no_client_auth(),
         Some((chain, key)) => builder
@@ -68,11 +78,15 @@ pub(crate) fn client_config(tls: &ClientTls<'_>) -> Result<ClientCrypto, ConfigE
     if let Some(key_log) = &tls.key_log {
         config.key_log = key_log.clone();
     }
+    let credentials = config.client_auth_cert_resolver.clone();
+    let sessions = Sessions::new(tls.session_ticket.cloned(), verifier, credentials);
+    config.resumption = Resumption::store(Arc::new(sessions));
+    config.enable_early_data = tls.session_ticket.is_some_and(|ticket| ticket.early_data);
     Ok(ClientCrypto::new(Arc::new(config)))
 }
 
 pub(crate) fn server_config(tls: &ServerTls<'_>) -> Result<ServerCrypto, ConfigError> {
-    let provider = provider_with(tls.cipher_suites)?;
+    let provider = provider_with(tls.cipher_suites, tickets::plain)?;
     let builder = rustls::ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&TLS13])
         .map_err(|e| ConfigError::new("cipher_suites", e.to_string()))?;
@@ -99,10 +113,41 @@ pub(crate) fn server_config(tls: &ServerTls<'_>) -> Result<ServerCrypto, ConfigE
     // A client that lists AES-256 first would cost a fifth of a handshake more: SHA-384 has no
     // hardware path.
     config.ignore_client_order = true;
+    match &tls.sessions {
+        None => {
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+        }
+        Some(store) => {
+            let demands = client_auth_demands(tls.client_auth);
+            let sessions = ScopedSessions::new(store.clone(), &[demands.0, demands.1]);
+            config.session_storage = Arc::new(sessions);
+        }
+    }
+    if tls.early_data {
+        if tls.sessions.is_none() {
+            return Err(ConfigError::new("early_data", "needs a session store"));
+        }
+        // RFC 9001 section 4.6.1: the amount is limited by flow control instead.
+        config.max_early_data_size = u32::MAX;
+    }
     if let Some(key_log) = &tls.key_log {
         config.key_log = key_log.clone();
     }
     Ok(ServerCrypto::new(Arc::new(config)))
+}
+
+/// What tells servers apart whose clients may not resume each other's sessions.
+fn client_auth_demands(client_auth: &ClientAuth) -> (&[u8], &[u8]) {
+    let (kind, roots) = match client_auth {
+        ClientAuth::Off => return (b"off", b""),
+        ClientAuth::Optional(roots) => (&b"optional"[..], roots),
+        ClientAuth::Required(roots) => (&b"required"[..], roots),
+    };
+    match roots {
+        Roots::Pem(pem) | Roots::SystemAndPem(pem) => (kind, pem),
+        Roots::System | Roots::None => (kind, b""),
+    }
 }
 
 /// A random key for address validation tokens (RFC 9000 section 8.1.4).
@@ -127,7 +172,10 @@ fn random_bytes<const N: usize>() -> [u8; N] {
 
 /// The provider with these suites in this order. AES-128-GCM first by default, which rustls does
 /// not do.
-fn provider_with(suites: Option<&[CipherSuite]>) -> Result<Arc<CryptoProvider>, ConfigError> {
+fn provider_with(
+    suites: Option<&[CipherSuite]>,
+    make: fn(CipherSuite) -> SupportedCipherSuite,
+) -> Result<Arc<CryptoProvider>, ConfigError> {
     const DEFAULT: &[CipherSuite] = &[
         CipherSuite::Aes128GcmSha256,
         CipherSuite::Aes256GcmSha384,
@@ -138,16 +186,7 @@ fn provider_with(suites: Option<&[CipherSuite]>) -> Result<Arc<CryptoProvider>, 
         return Err(ConfigError::new("cipher_suites", "must not be empty"));
     }
     let mut result = provider::default_provider();
-    result.cipher_suites = suites
-        .iter()
-        .map(|suite| match suite {
-            CipherSuite::Aes128GcmSha256 => provider::cipher_suite::TLS13_AES_128_GCM_SHA256,
-            CipherSuite::Aes256GcmSha384 => provider::cipher_suite::TLS13_AES_256_GCM_SHA384,
-            CipherSuite::ChaCha20Poly1305Sha256 => {
-                provider::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256
-            }
-        })
-        .collect();
+    result.cipher_suites = suites.iter().copied().map(make).collect();
     Ok(Arc::new(result))
 }
 

@@ -9,6 +9,7 @@ use std::{
     collections::VecDeque,
     io::Cursor,
     sync::{Arc, Mutex, PoisonError},
+    time::SystemTime,
 };
 
 use quinn_proto::{
@@ -24,10 +25,12 @@ use rustls::{
 };
 
 use super::{
-    keys,
+    CipherSuite, SessionTicket, keys,
     reason::transport_error,
+    resumption::TicketInbox,
     retry,
     tap::{Space, Tap},
+    tickets::{self, Exporter, NewTicket},
 };
 use crate::qlog::{ConnectionIds, Recorder};
 
@@ -35,6 +38,8 @@ use crate::qlog::{ConnectionIds, Recorder};
 /// `handshake_data`.
 pub(crate) struct SessionDetails {
     pub tap: Arc<Tap>,
+    /// Session tickets that a client got.
+    pub tickets: Arc<TicketInbox>,
     /// The application protocol, once the server has chosen it.
     pub alpn: Option<Vec<u8>>,
     /// On a server, the name that the client asked for (RFC 6066 section 3).
@@ -85,6 +90,7 @@ impl crypto::ClientConfig for ClientCrypto {
             .map_err(|_| ConnectError::EndpointStopping)?;
         let mut session = Session::new(connection.into(), version, tap);
         session.ids = Some(ids);
+        session.asked_name = server_name.into();
         Ok(Box::new(session))
     }
 }
@@ -191,8 +197,12 @@ struct Session {
     tap: Arc<Tap>,
     /// A client's, until it has chosen where its first packet goes.
     ids: Option<ConnectionIds>,
+    /// On a client, the name that it connected to.
+    asked_name: String,
     told_handshake_data: bool,
     next_secrets: Option<Secrets>,
+    exporter: Exporter,
+    tickets: Arc<TicketInbox>,
 }
 
 impl Session {
@@ -202,8 +212,11 @@ impl Session {
             version,
             tap,
             ids: None,
+            asked_name: String::new(),
             told_handshake_data: false,
             next_secrets: None,
+            exporter: Exporter::default(),
+            tickets: Arc::default(),
         }
     }
 
@@ -227,6 +240,46 @@ impl Session {
             || self.server_name().is_some()
             || !self.inner.is_handshaking()
     }
+
+    /// Reads what follows a client's handshake: tickets, and nothing else (RFC 9001 section 6).
+    fn read_tickets(&mut self, buf: &[u8]) -> Result<(), rustls::Error> {
+        let Self {
+            exporter, inner, ..
+        } = self;
+        let (result, tickets) = exporter.read(buf, || inner.read_hs(buf));
+        result?;
+        let now = SystemTime::now();
+        for ticket in tickets {
+            if let Some(ticket) = self.completed(ticket, now) {
+                self.tickets.push(ticket);
+            }
+        }
+        Ok(())
+    }
+
+    fn completed(&self, ticket: NewTicket, issued: SystemTime) -> Option<SessionTicket> {
+        let suite = self.inner.negotiated_cipher_suite()?.suite();
+        let certificates = self.inner.peer_certificates().unwrap_or_default();
+        Some(SessionTicket {
+            server_name: self.asked_name.clone(),
+            cipher_suite: CipherSuite::of(suite)?,
+            ticket: ticket.ticket,
+            secret: ticket.secret,
+            age_add: ticket.age_add,
+            issued,
+            lifetime: ticket.lifetime,
+            early_data: ticket.early_data,
+            transport_params: self.inner.quic_transport_parameters()?.to_vec(),
+            peer_certificates: known(certificates).map(|c| c.to_vec()).collect(),
+        })
+    }
+}
+
+/// The certificates but for what stands for none in an imported session.
+fn known<'a>(
+    certificates: &'a [CertificateDer<'a>],
+) -> impl Iterator<Item = &'a CertificateDer<'a>> {
+    certificates.iter().filter(|c| !tickets::is_unknown(c))
 }
 
 impl crypto::Session for Session {
@@ -246,6 +299,7 @@ impl crypto::Session for Session {
             tap: self.tap.clone(),
             alpn: self.inner.alpn_protocol().map(Into::into),
             server_name: self.server_name().map(Into::into),
+            tickets: self.tickets.clone(),
             resumed: self.inner.handshake_kind() == Some(HandshakeKind::Resumed),
         }))
     }
@@ -253,14 +307,20 @@ impl crypto::Session for Session {
     /// A `Vec<CertificateDer<'static>>`, leaf first.
     fn peer_identity(&self) -> Option<Box<dyn Any>> {
         let certificates = self.inner.peer_certificates()?;
-        let owned: Vec<CertificateDer<'static>> = certificates
-            .iter()
+        let owned: Vec<CertificateDer<'static>> = known(certificates)
             .map(|c| c.clone().into_owned())
             .collect();
-        Some(Box::new(owned))
+        match owned.is_empty() {
+            true => None,
+            false => Some(Box::new(owned)),
+        }
     }
 
     fn early_crypto(&self) -> Option<(Box<dyn crypto::HeaderKey>, Box<dyn crypto::PacketKey>)> {
+        // The state machine needs the limits that the ticket's server gave, and ends itself without.
+        if self.side().is_client() && !matches!(self.transport_parameters(), Ok(Some(_))) {
+            return None;
+        }
         self.inner
             .zero_rtt_keys()
             .map(|early| keys::wrap_early(early, &self.tap))
@@ -278,9 +338,12 @@ impl crypto::Session for Session {
     }
 
     fn read_handshake(&mut self, buf: &[u8]) -> Result<bool, TransportError> {
-        self.inner
-            .read_hs(buf)
-            .map_err(|e| transport_error(&e, self.inner.alert()))?;
+        let is_after_handshake = self.side().is_client() && !self.inner.is_handshaking();
+        let result = match is_after_handshake {
+            true => self.read_tickets(buf),
+            false => self.inner.read_hs(buf),
+        };
+        result.map_err(|e| transport_error(&e, self.inner.alert()))?;
         let first_time = !self.told_handshake_data && self.has_handshake_data();
         self.told_handshake_data |= first_time;
         Ok(first_time)

@@ -51,6 +51,9 @@ struct State {
     queue: VecDeque<Py<PyAny>>,
     /// Whether `StreamFinished` is wanted: most programs do not pay for it.
     notify_finished: bool,
+    /// Called with a client's session tickets and tokens.
+    on_ticket: Option<Py<PyAny>>,
+    on_token: Option<Py<PyAny>>,
 }
 
 /// The connection without its configuration.
@@ -75,6 +78,8 @@ impl QuicConnectionCore {
                 receiver: None,
                 queue: VecDeque::new(),
                 notify_finished: false,
+                on_ticket: None,
+                on_token: None,
             }),
         }
     }
@@ -157,6 +162,20 @@ impl QuicConnectionCore {
         }
         endpoint.get().adopt(py, key, slf.clone().unbind());
         slf.get().begin(py, endpoint, key, pending)
+    }
+
+    /// A client's session tickets and address validation tokens go to these from now on.
+    fn _set_credential_handlers(
+        &self,
+        py: Python<'_>,
+        on_ticket: Option<Py<PyAny>>,
+        on_token: Option<Py<PyAny>>,
+    ) {
+        let old = self.state.with(py, |state| {
+            let ticket = std::mem::replace(&mut state.on_ticket, on_ticket);
+            (ticket, std::mem::replace(&mut state.on_token, on_token))
+        });
+        drop(old);
     }
 
     /// Events go to `receiver(list)` from now on; None lets them wait for `next_event`.
@@ -592,6 +611,8 @@ impl QuicConnectionCore {
         self.state
             .traverse(|state| {
                 visit.call(&state.receiver)?;
+                visit.call(&state.on_ticket)?;
+                visit.call(&state.on_token)?;
                 state.queue.iter().try_for_each(|event| visit.call(event))?;
                 match &state.phase {
                     Phase::Listening(_, endpoint) | Phase::Running(endpoint, _) => {
@@ -610,6 +631,7 @@ impl QuicConnectionCore {
             (
                 phase,
                 state.receiver.take(),
+                (state.on_ticket.take(), state.on_token.take()),
                 std::mem::take(&mut state.queue),
             )
         });

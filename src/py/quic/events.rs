@@ -120,18 +120,6 @@ event_class! {
 }
 
 event_class! {
-    /// Data arrived on a stream, in order.
-    StreamDataReceived {
-        /// The data; empty when only the end arrived.
-        data: Py<PyBytes>,
-        /// Whether the peer has finished sending on this stream.
-        end_stream: bool,
-        /// The stream.
-        stream_id: u64,
-    }
-}
-
-event_class! {
     /// Our side of a stream was reset while more was queued than `send_buffer_high`, or while that
     /// was going down: `StreamWritable` will not come. Says so whoever gave the stream up.
     StreamAbandoned {
@@ -175,6 +163,66 @@ event_class! {
     ConnectionWritable {
         /// Bytes still queued on streams.
         queued_bytes: u64,
+    }
+}
+
+/// Data arrived on a stream, in order.
+#[pyclass(module = "uringcore.quic.events", extends = QuicEvent, frozen, get_all)]
+pub struct StreamDataReceived {
+    /// The data; empty when only the end arrived.
+    pub data: Py<PyBytes>,
+    /// Whether the peer has finished sending on this stream.
+    pub end_stream: bool,
+    /// The stream.
+    pub stream_id: u64,
+    /// Whether some of it came as 0-RTT data, which somebody else may have sent before and may send
+    /// again: do nothing with it that must not be repeated (RFC 9001 section 9.2). aioquic does not
+    /// tell.
+    pub early_data: bool,
+}
+
+#[pymethods]
+impl StreamDataReceived {
+    #[new]
+    #[pyo3(signature = (data, end_stream, stream_id, *, early_data = false))]
+    fn new(
+        data: Py<PyBytes>,
+        end_stream: bool,
+        stream_id: u64,
+        early_data: bool,
+    ) -> PyClassInitializer<Self> {
+        PyClassInitializer::from(QuicEvent).add_subclass(Self {
+            data,
+            end_stream,
+            stream_id,
+            early_data,
+        })
+    }
+
+    #[classattr]
+    fn __match_args__() -> (&'static str, &'static str, &'static str) {
+        ("data", "end_stream", "stream_id")
+    }
+
+    fn __eq__(&self, py: Python<'_>, other: &Self) -> bool {
+        self.data.same(&other.data, py)
+            && self.end_stream == other.end_stream
+            && self.stream_id == other.stream_id
+            && self.early_data == other.early_data
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let early = if self.early_data {
+            ", early_data=True"
+        } else {
+            ""
+        };
+        Ok(format!(
+            "StreamDataReceived(data={}, end_stream={}, stream_id={}{early})",
+            self.data.show(py)?,
+            self.end_stream.show(py)?,
+            self.stream_id,
+        ))
     }
 }
 
@@ -277,12 +325,16 @@ pub fn from_protocol(py: Python<'_>, event: Event) -> PyResult<Option<Py<PyAny>>
             stream_id,
             data,
             fin,
-        } => StreamDataReceived {
-            data: chunks_to_bytes(py, &data)?,
-            end_stream: fin,
-            stream_id,
+        } => {
+            let event = StreamDataReceived {
+                data: chunks_to_bytes(py, &data)?,
+                end_stream: fin,
+                stream_id,
+                early_data: data.is_early(),
+            };
+            let event = PyClassInitializer::from(QuicEvent).add_subclass(event);
+            Py::new(py, event)?.into_any()
         }
-        .object(py)?,
         Event::Datagram { data } => DatagramFrameReceived {
             data: PyBytes::new(py, &data).unbind(),
         }
@@ -338,7 +390,7 @@ pub fn from_protocol(py: Python<'_>, event: Event) -> PyResult<Option<Py<PyAny>>
             Py::new(py, event)?.into_any()
         }
         Event::StreamFinished { stream_id } => StreamFinished { stream_id }.object(py)?,
-        Event::Accepted => return Ok(None),
+        Event::Accepted | Event::SessionTicket(_) | Event::NewToken { .. } => return Ok(None),
     };
     Ok(Some(object))
 }

@@ -16,6 +16,8 @@ use uringcore_proto::quic::{
 };
 use uringcore_proto::tls::{CipherSuite, ClientAuth, ConfigError, Identity, Roots};
 
+use super::credentials::{MemorySessionStore, TicketFields};
+
 /// What both sides have in common, straight from the Python fields.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
@@ -65,13 +67,16 @@ pub struct QuicServerSetup {
 #[pymethods]
 impl QuicClientSetup {
     #[new]
-    #[pyo3(signature = (*, verify, roots, certificate_chain, private_key, **common))]
+    #[pyo3(signature = (*, certificate_chain, private_key, roots, session_ticket, token, verify, **common))]
+    #[expect(clippy::too_many_arguments)] // They are keywords in Python.
     fn new(
         py: Python<'_>,
-        verify: bool,
-        roots: Option<Vec<u8>>,
         certificate_chain: Option<Vec<Vec<u8>>>,
         private_key: Option<Vec<u8>>,
+        roots: Option<Vec<u8>>,
+        session_ticket: Option<TicketFields>,
+        token: Vec<u8>,
+        verify: bool,
         common: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let common = extract_common(common)?;
@@ -83,7 +88,13 @@ impl QuicClientSetup {
             _ => None,
         };
         let shared = common.shared();
+        let session_ticket = session_ticket
+            .map(TicketFields::into_ticket)
+            .transpose()
+            .map_err(|message| config_error(py, &ConfigError::new("session_ticket", message)))?;
         let settings = ClientSettings {
+            session_ticket,
+            token: token.into(),
             transport: common.transport(py)?,
             cipher_suites: common.suites(py)?,
             alpn: common.alpn,
@@ -111,14 +122,17 @@ impl QuicClientSetup {
 #[pymethods]
 impl QuicServerSetup {
     #[new]
-    #[pyo3(signature = (*, certificate_chain, private_key, client_roots, client_required, retry, **common))]
+    #[pyo3(signature = (*, certificate_chain, client_required, client_roots, early_data, private_key, retry, sessions, **common))]
+    #[expect(clippy::too_many_arguments)] // They are keywords in Python.
     fn new(
         py: Python<'_>,
         certificate_chain: Vec<Vec<u8>>,
-        private_key: Vec<u8>,
-        client_roots: Option<Vec<u8>>,
         client_required: bool,
+        client_roots: Option<Vec<u8>>,
+        early_data: bool,
+        private_key: Vec<u8>,
         retry: bool,
+        sessions: Option<PyRef<'_, MemorySessionStore>>,
         common: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let common = extract_common(common)?;
@@ -138,6 +152,8 @@ impl QuicServerSetup {
                 .clone()
                 .map(|log| log as Arc<dyn rustls::KeyLog>),
             retry,
+            sessions: sessions.map(|store| store.shared()),
+            early_data,
             ..ServerSettings::new(identity(py, certificate_chain, private_key)?)
         };
         let setup = ServerSetup::new(&settings).map_err(|error| config_error(py, &error))?;
@@ -315,6 +331,7 @@ impl rustls::KeyLog for KeyLog {
 }
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<MemorySessionStore>()?;
     m.add_class::<QuicClientSetup>()?;
     m.add_class::<QuicServerSetup>()
 }

@@ -7,10 +7,11 @@ use pyo3::exceptions::{PyConnectionResetError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use uringcore_proto::quic::{
-    Connection, ConnectionKey, ConnectionStats, DatagramError, StreamError,
+    Connection, ConnectionKey, ConnectionStats, DatagramError, Event, StreamError,
 };
 
-use super::{Phase, QuicConnectionCore, Summary};
+use super::{Phase, QuicConnectionCore, State, Summary};
+use crate::quic::credentials::ticket_to_python;
 use crate::quic::endpoint::QuicEndpoint;
 use crate::quic::pending::{Command, Pending};
 
@@ -35,6 +36,29 @@ impl QuicConnectionCore {
                 Ok(())
             }
         }
+    }
+
+    /// Hands a session ticket or a token to the program, if it wants them. False for other events.
+    pub fn keep_credential(&self, py: Python<'_>, event: &Event) -> PyResult<bool> {
+        let handler = |choose: fn(&State) -> &Option<Py<PyAny>>| {
+            self.state.with(py, |state| {
+                choose(state).as_ref().map(|call| call.clone_ref(py))
+            })
+        };
+        match event {
+            Event::SessionTicket(ticket) => {
+                if let Some(call) = handler(|state| &state.on_ticket) {
+                    call.bind(py).call1((ticket_to_python(py, ticket)?,))?;
+                }
+            }
+            Event::NewToken { token } => {
+                if let Some(call) = handler(|state| &state.on_token) {
+                    call.bind(py).call1((PyBytes::new(py, token),))?;
+                }
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
     }
 
     /// Whether the program wants to hear of acknowledged ends of streams.

@@ -72,13 +72,11 @@ impl QuicEndpoint {
         slf: &Bound<'_, Self>,
         key: ConnectionKey,
         group: Vec<Event>,
-        entered: Option<&mut Entered>,
+        mut entered: Option<&mut Entered>,
     ) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
-        if let (Home::Loop { context, .. }, Some(entered)) = (&this.home, entered) {
-            entered.switch(py, context)?;
-        }
+        this.enter(py, entered.as_deref_mut())?;
         if matches!(group.first(), Some(Event::Accepted)) {
             Self::accept(slf, key)?;
         }
@@ -97,7 +95,19 @@ impl QuicEndpoint {
         let list = PyList::empty(py);
         let connection = connection.bind(py).get();
         let wants_finished = connection.wants_finished(py);
+        let mut first_error = None;
         for event in group {
+            match connection.keep_credential(py, &event) {
+                Ok(true) => continue,
+                Ok(false) => {}
+                // A handler that raises cannot keep the program from its events.
+                Err(error) => {
+                    let reported = Self::report(slf, HANDLER_RAISED, error, entered.as_deref_mut());
+                    first_error = first_error.or(reported.err());
+                    this.enter(py, entered.as_deref_mut())?;
+                    continue;
+                }
+            }
             if matches!(event, Event::StreamFinished { .. }) && !wants_finished {
                 continue;
             }
@@ -108,10 +118,19 @@ impl QuicEndpoint {
         if closes {
             connection.finish(py, this, key);
         }
-        if list.is_empty() {
-            return Ok(());
+        let received = match list.is_empty() {
+            true => Ok(()),
+            false => connection.receive(py, &list),
+        };
+        first_error.map_or(received, Err)
+    }
+
+    /// What is called next runs in the context in which the endpoint was made.
+    fn enter(&self, py: Python<'_>, entered: Option<&mut Entered>) -> PyResult<()> {
+        match (&self.home, entered) {
+            (Home::Loop { context, .. }, Some(entered)) => entered.switch(py, context),
+            _ => Ok(()),
         }
-        connection.receive(py, &list)
     }
 
     /// Lets the program make the object of an accepted connection. One that raises refuses it.
@@ -188,6 +207,7 @@ impl QuicEndpoint {
     }
 }
 
+const HANDLER_RAISED: &str = "Exception in a handler of QUIC session tickets or tokens";
 const RECEIVER_RAISED: &str = "Exception in a QUIC event receiver";
 /// RFC 9000 section 20.1.
 const INTERNAL_ERROR: u64 = 0x1;

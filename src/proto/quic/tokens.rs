@@ -1,0 +1,157 @@
+//! Address validation tokens of NEW_TOKEN frames (RFC 9000 section 8.1.3): where a client keeps
+//! them, and how a server sees to it that each is used but once.
+//!
+//! Not here: what is in a token and whether it is genuine, which is the state machine's work, and
+//! the tokens of Retry packets.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use bytes::Bytes;
+use quinn_proto::{TokenLog, TokenReuseError, TokenStore};
+use rustc_hash::FxHashSet;
+
+/// The tokens of one client connection: the one that the host gave, else one of earlier connections
+/// with the same setup; and those that come in, which the host hears of too.
+pub(super) struct ConnectionTokens {
+    given: Bytes,
+    earlier: Arc<dyn TokenStore>,
+    inbox: Mutex<Vec<Bytes>>,
+}
+
+impl ConnectionTokens {
+    pub fn new(given: Bytes, earlier: Arc<dyn TokenStore>) -> Self {
+        Self {
+            given,
+            earlier,
+            inbox: Mutex::default(),
+        }
+    }
+
+    /// Those that came since the last call.
+    pub fn take_new(&self) -> Vec<Bytes> {
+        std::mem::take(&mut *self.inbox.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl TokenStore for ConnectionTokens {
+    fn insert(&self, server_name: &str, token: Bytes) {
+        // One that leaves no room for a ClientHello beside it is of no use.
+        if token.len() > TOKEN_BYTES_MAX {
+            return;
+        }
+        // What is kept would else pin the packet that it came in.
+        let token = Bytes::copy_from_slice(&token);
+        self.earlier.insert(server_name, token.clone());
+        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        if inbox.len() < INBOX_MAX {
+            inbox.push(token);
+        }
+    }
+
+    fn take(&self, server_name: &str) -> Option<Bytes> {
+        match self.given.is_empty() {
+            true => self.earlier.take(server_name),
+            false => Some(self.given.clone()),
+        }
+    }
+}
+
+/// Remembers which tokens were used, by the period in which they were issued. Exact as long as there
+/// is room; when there is none, a token counts as used, and its client is asked to prove its address
+/// as if it had none.
+#[derive(Default)]
+pub(super) struct UsedTokens(Mutex<BTreeMap<u64, FxHashSet<u128>>>);
+
+impl TokenLog for UsedTokens {
+    fn check_and_insert(
+        &self,
+        nonce: u128,
+        issued: SystemTime,
+        lifetime: Duration,
+    ) -> Result<(), TokenReuseError> {
+        let issued = issued
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .map_err(|_| TokenReuseError)?;
+        let period = issued.as_secs() / lifetime.as_secs().max(1);
+        let mut periods = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A token lives for one period, so those of more than one before the newest are dead.
+        if let Some(newest) = periods
+            .last_key_value()
+            .map(|(newest, _)| *newest.max(&period))
+        {
+            *periods = periods.split_off(&newest.saturating_sub(1));
+        }
+        let used = periods.values().map(FxHashSet::len).sum::<usize>();
+        match used < USED_MAX && periods.entry(period).or_default().insert(nonce) {
+            true => Ok(()),
+            false => Err(TokenReuseError),
+        }
+    }
+}
+
+/// A packet has 1,200 bytes at least, and a ClientHello of 300 shall fit into the first.
+pub(super) const TOKEN_BYTES_MAX: usize = 600;
+/// How long a server's tokens are good for.
+pub(super) const LIFETIME: Duration = Duration::from_secs(86_400);
+/// How many tokens a server gives a client: one for its next connection, and one to spare.
+pub(super) const SENT: u32 = 2;
+const INBOX_MAX: usize = 16;
+/// Some 2 MiB.
+const USED_MAX: usize = 65_536;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_token_is_good_once() {
+        let used = UsedTokens::default();
+        let check = |nonce, issued| used.check_and_insert(nonce, at(issued), LIFETIME).is_ok();
+        assert!(check(1, 1_000_000));
+        assert!(!check(1, 1_000_000));
+        assert!(check(2, 1_000_000));
+        assert!(check(3, 1_000_000 + 86_400));
+        assert!(
+            !check(2, 1_000_000),
+            "the period before the newest is remembered"
+        );
+    }
+
+    #[test]
+    fn the_log_is_bounded_and_forgets_what_is_dead() {
+        let used = UsedTokens::default();
+        let check = |nonce, issued| used.check_and_insert(nonce, at(issued), LIFETIME).is_ok();
+        for nonce in 0..USED_MAX as u128 {
+            assert!(check(nonce, 0));
+        }
+        assert!(!check(u128::MAX, 0), "full: counts as used");
+        assert!(
+            check(u128::MAX, 86_400 * 2),
+            "two periods later there is room"
+        );
+        assert_eq!(used.0.lock().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_clients_token_is_the_given_one_and_new_ones_are_told() {
+        let earlier = Arc::new(quinn_proto::TokenMemoryCache::default());
+        let given = ConnectionTokens::new(Bytes::from_static(b"given"), earlier.clone());
+        assert_eq!(given.take("a").as_deref(), Some(&b"given"[..]));
+        given.insert("a", Bytes::from_static(b"new"));
+        given.insert("a", Bytes::from(vec![0; TOKEN_BYTES_MAX + 1]));
+        assert_eq!(given.take_new(), [Bytes::from_static(b"new")]);
+        assert!(given.take_new().is_empty());
+        let next = ConnectionTokens::new(Bytes::new(), earlier);
+        assert_eq!(next.take("b"), None);
+        assert_eq!(next.take("a").as_deref(), Some(&b"new"[..]));
+        assert_eq!(next.take("a"), None, "never twice");
+    }
+}

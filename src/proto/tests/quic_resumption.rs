@@ -1,0 +1,516 @@
+//! Sessions that are resumed, in another setup too, and 0-RTT data on both sides.
+
+mod support;
+
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, SystemTime},
+};
+
+use bytes::Bytes;
+use support::{Link, Pair, Who, authority, client_settings, server_settings, stranger};
+use uringcore_proto::{
+    quic::{ClientSettings, ClientSetup, ConnectionKey, EndpointSettings, Event, ServerSettings},
+    tls::{CipherSuite, ClientAuth, MemorySessions, Roots, SessionStore, SessionTicket},
+};
+
+fn early_server() -> ServerSettings {
+    ServerSettings {
+        early_data: true,
+        ..server_settings()
+    }
+}
+
+fn with_ticket(ticket: &SessionTicket) -> ClientSettings {
+    ClientSettings {
+        session_ticket: Some(ticket.clone()),
+        ..client_settings()
+    }
+}
+
+/// Establishes a connection and returns the tickets that its client gets.
+fn tickets(pair: &mut Pair) -> Vec<SessionTicket> {
+    let (key, _) = pair.establish();
+    pair.run_for(Duration::from_secs(1));
+    let found = pair
+        .client
+        .events
+        .iter()
+        .filter_map(|(of, event)| match event {
+            Event::SessionTicket(ticket) if *of == key => Some(SessionTicket::clone(ticket)),
+            _ => None,
+        });
+    found.collect()
+}
+
+fn ticket(pair: &mut Pair) -> SessionTicket {
+    tickets(pair).remove(0)
+}
+
+/// Whether the session was resumed, and whether early data was accepted.
+fn outcome(peer: &support::Peer, key: ConnectionKey) -> Option<(bool, bool)> {
+    peer.events.iter().find_map(|(of, event)| match event {
+        Event::HandshakeCompleted {
+            session_resumed,
+            early_data_accepted,
+            ..
+        } if *of == key => Some((*session_resumed, *early_data_accepted)),
+        _ => None,
+    })
+}
+
+fn send(pair: &mut Pair, who: Who, key: ConnectionKey, id: u64, data: &[u8], fin: bool) {
+    let connection = pair.peer(who).endpoint.connection(key).unwrap();
+    connection
+        .send_stream(id, Bytes::copy_from_slice(data), fin)
+        .unwrap();
+}
+
+/// Begins a connection whose client says something at once.
+fn speak_at_once(pair: &mut Pair, data: &[u8]) -> ConnectionKey {
+    let key = pair.connect();
+    send(pair, Who::Client, key, 0, data, true);
+    key
+}
+
+fn newest_server(pair: &Pair) -> ConnectionKey {
+    let accepted = pair.server.events.iter().rev();
+    accepted
+        .clone()
+        .find(|(_, event)| *event == Event::Accepted)
+        .unwrap()
+        .0
+}
+
+#[test]
+fn a_ticket_resumes_the_session_in_another_setup() {
+    for suite in [
+        CipherSuite::Aes128GcmSha256,
+        CipherSuite::Aes256GcmSha384,
+        CipherSuite::ChaCha20Poly1305Sha256,
+    ] {
+        let mut server = server_settings();
+        server.cipher_suites = Some(vec![suite]);
+        let mut pair = Pair::new(client_settings(), server);
+        let ticket = ticket(&mut pair);
+        assert_eq!(
+            (ticket.server_name.as_str(), ticket.cipher_suite),
+            ("localhost", suite)
+        );
+        assert!(!ticket.early_data && ticket.lifetime == Duration::from_secs(86_400));
+        assert!(!format!("{ticket:?}").contains("secret"));
+
+        // As another process would: nothing in common with the first but the ticket.
+        pair.client_setup = ClientSetup::new(&with_ticket(&ticket)).unwrap();
+        let (client, server) = pair.establish();
+        assert_eq!(outcome(&pair.client, client), Some((true, false)));
+        assert_eq!(outcome(&pair.server, server), Some((true, false)));
+        let shown = pair
+            .client
+            .endpoint
+            .peek(client)
+            .unwrap()
+            .peer_certificates();
+        assert_eq!(
+            shown.unwrap(),
+            [authority().localhost.cert_chain[0].to_vec()]
+        );
+
+        // A resumed session gives tickets too, and they are as good.
+        pair.run_for(Duration::from_secs(1));
+        let next = pair
+            .client
+            .events
+            .iter()
+            .rev()
+            .find_map(|(_, event)| match event {
+                Event::SessionTicket(ticket) => Some(SessionTicket::clone(ticket)),
+                _ => None,
+            });
+        pair.client_setup = ClientSetup::new(&with_ticket(&next.unwrap())).unwrap();
+        let (client, _) = pair.establish();
+        assert_eq!(outcome(&pair.client, client), Some((true, false)));
+    }
+}
+
+#[test]
+fn a_ticket_is_good_once_and_for_its_server_and_time_only() {
+    let mut pair = Pair::new(client_settings(), early_server());
+    let ticket = ticket(&mut pair);
+    pair.client_setup = ClientSetup::new(&with_ticket(&ticket)).unwrap();
+    let (client, _) = pair.establish();
+    assert_eq!(outcome(&pair.client, client), Some((true, true)));
+    let (client, _) = pair.establish();
+    assert_eq!(outcome(&pair.client, client), Some((false, false)), "taken");
+
+    let mut others = Vec::new();
+    for (name, issued) in [("elsewhere", 0), ("localhost", 86_401), ("localhost", -60)] {
+        let mut other = tickets(&mut Pair::new(client_settings(), early_server())).remove(0);
+        other.server_name = name.into();
+        let by = Duration::from_secs(u64::try_from(i64::abs(issued)).unwrap());
+        other.issued = match issued < 0 {
+            true => SystemTime::now() + by,
+            false => SystemTime::now() - by,
+        };
+        others.push(other);
+    }
+    for other in others {
+        pair.client_setup = ClientSetup::new(&with_ticket(&other)).unwrap();
+        let (client, _) = pair.establish();
+        assert_eq!(
+            outcome(&pair.client, client),
+            Some((false, false)),
+            "{other:?}"
+        );
+    }
+}
+
+#[test]
+fn a_ticket_with_a_wrong_secret_fails_the_handshake_and_nothing_else() {
+    let mut pair = Pair::new(client_settings(), early_server());
+    let mut ticket = ticket(&mut pair);
+    ticket.secret[0] ^= 1;
+    pair.client_setup = ClientSetup::new(&with_ticket(&ticket)).unwrap();
+    let key = speak_at_once(&mut pair, b"hello");
+    pair.run_until("the end", |pair| pair.client.closed(key).is_some());
+    // decrypt_error (RFC 8446 section 4.2.11.2).
+    assert_eq!(pair.client.closed(key).unwrap().0, 0x100 + 51);
+    pair.client_setup = ClientSetup::new(&client_settings()).unwrap();
+    pair.establish();
+}
+
+#[test]
+fn impossible_tickets_are_refused_when_the_setup_is_made() {
+    let mut pair = Pair::new(client_settings(), early_server());
+    let good = ticket(&mut pair);
+    let spoil: [fn(&mut SessionTicket); 5] = [
+        |ticket| ticket.secret.push(0),
+        |ticket| ticket.ticket.clear(),
+        |ticket| ticket.ticket.resize(1 << 16, 0),
+        |ticket| ticket.transport_params = vec![0xff; 3],
+        |ticket| ticket.peer_certificates = vec![vec![0; 1 << 21]],
+    ];
+    for spoil in spoil {
+        let mut bad = good.clone();
+        spoil(&mut bad);
+        let error = ClientSetup::new(&with_ticket(&bad)).expect_err("refused");
+        assert_eq!(error.field, "session_ticket");
+    }
+}
+
+#[test]
+fn early_data_is_read_before_the_handshake_is_complete_and_marked() {
+    let mut pair = Pair::new(client_settings(), early_server());
+    let ticket = ticket(&mut pair);
+    assert!(ticket.early_data);
+    pair.client_setup = ClientSetup::new(&with_ticket(&ticket)).unwrap();
+    let before = pair.now;
+    let client = speak_at_once(&mut pair, b"early");
+    pair.run_until("the data", |pair| {
+        pair.server
+            .streams
+            .keys()
+            .any(|(key, id)| *id == 0 && pair.server.received(*key, 0) == b"early")
+    });
+    assert_eq!(
+        pair.now - before,
+        Link::default().latency,
+        "with the first flight"
+    );
+    let server = newest_server(&pair);
+    assert_eq!(outcome(&pair.server, server), None, "not yet complete");
+    assert!(pair.server.has(server, |event| {
+        matches!(event, Event::StreamData { data, .. } if data.is_early())
+    }));
+    // The answer does not wait for the client's last flight.
+    send(&mut pair, Who::Server, server, 0, b"answer", true);
+    pair.run_until("the answer", |pair| {
+        pair.client.received(client, 0) == b"answer"
+    });
+    assert_eq!(pair.now - before, 2 * Link::default().latency);
+    send(&mut pair, Who::Client, client, 4, b"late", true);
+    pair.run_until("the rest", |pair| pair.server.finished(server, 4));
+    assert_eq!(outcome(&pair.client, client), Some((true, true)));
+    assert_eq!(outcome(&pair.server, server), Some((true, true)));
+    assert!(pair.server.has(server, |event| {
+        matches!(event, Event::StreamData { stream_id: 4, data, .. } if !data.is_early())
+    }));
+    assert_eq!(pair.server.streams[&(server, 0)].data, b"early", "once");
+}
+
+#[test]
+fn rejected_early_data_is_sent_again_without_loss_or_repetition() {
+    let long: Vec<u8> = support::Random::new(7).bytes(300_000);
+    for loss in [0, 20] {
+        let mut pair = Pair::new(client_settings(), early_server());
+        let ticket = ticket(&mut pair);
+        // A server that knows nothing of the session and has other limits.
+        let mut server = early_server();
+        server.transport.max_streams_bidi = 3;
+        let fresh = Pair::with(with_ticket(&ticket), server, EndpointSettings::default());
+        let mut pair = fresh.link(Link {
+            loss,
+            ..Link::default()
+        });
+        let client = pair.connect();
+        send(&mut pair, Who::Client, client, 0, &long, true);
+        send(&mut pair, Who::Client, client, 4, b"one", false);
+        send(&mut pair, Who::Client, client, 8, b"never mind", false);
+        send(&mut pair, Who::Client, client, 2, b"uni", true);
+        pair.exchange();
+        send(&mut pair, Who::Client, client, 4, b" two", true);
+        let connection = pair.client.endpoint.connection(client).unwrap();
+        connection.reset_stream(8, 77).unwrap();
+        connection.stop_stream(8, 78).unwrap();
+        pair.exchange();
+        assert!(pair.client.sent > 3, "some went out at once");
+        pair.run_until("everything", |pair| {
+            let Some((key, _)) = pair.server.events.first() else {
+                return false;
+            };
+            let key = *key;
+            [0, 2, 4]
+                .into_iter()
+                .all(|id| pair.server.finished(key, id))
+        });
+        let server = newest_server(&pair);
+        assert_eq!(outcome(&pair.client, client), Some((false, false)));
+        assert!(pair.server.received(server, 0) == long, "as it was written");
+        assert_eq!(pair.server.received(server, 4), b"one two");
+        assert_eq!(pair.server.received(server, 2), b"uni");
+        pair.run_until("the reset", |pair| {
+            pair.server.has(server, |event| {
+                matches!(
+                    event,
+                    Event::StreamReset {
+                        stream_id: 8,
+                        error_code: 77
+                    }
+                )
+            })
+        });
+        let stats = pair.client.endpoint.peek(client).unwrap().stats();
+        assert_eq!(stats.send_queue_bytes, 0);
+        let early =
+            |event: &Event| matches!(event, Event::StreamData { data, .. } if data.is_early());
+        assert!(!pair.server.has(server, early));
+    }
+}
+
+#[test]
+fn early_data_survives_a_retry_and_a_bad_link() {
+    for retry in [false, true] {
+        let mut server = early_server();
+        server.retry = retry;
+        let mut pair = Pair::new(client_settings(), server);
+        let ticket = ticket(&mut pair);
+        pair.link = Link {
+            loss: 20,
+            reorder: 20,
+            duplicate: 10,
+            ..Link::default()
+        };
+        pair.client_setup = ClientSetup::new(&with_ticket(&ticket)).unwrap();
+        let data = support::Random::new(3).bytes(50_000);
+        let client = speak_at_once(&mut pair, &data);
+        pair.run_until("the data", |pair| {
+            let server = newest_server(pair);
+            pair.server.finished(server, 0) && outcome(&pair.client, client).is_some()
+        });
+        let server = newest_server(&pair);
+        assert!(pair.server.received(server, 0) == data);
+        assert!(
+            outcome(&pair.client, client).unwrap().0,
+            "resumed, retry {retry}"
+        );
+    }
+}
+
+#[test]
+fn a_replayed_first_flight_gives_no_early_data() {
+    let mut pair = Pair::new(client_settings(), early_server());
+    let ticket = ticket(&mut pair);
+    pair.client_setup = ClientSetup::new(&with_ticket(&ticket)).unwrap();
+    pair.record = true;
+    let _client = speak_at_once(&mut pair, b"pay 100");
+    pair.exchange();
+    pair.record = false;
+    let flight: Vec<Vec<u8>> = pair
+        .recorded
+        .drain(..)
+        .map(|(_, datagram)| datagram)
+        .collect();
+    assert!(!flight.is_empty());
+    let paid = |pair: &Pair| {
+        let paid = |(_, event): &&(ConnectionKey, Event)| matches!(event, Event::StreamData { data, .. } if data.to_vec() == b"pay 100");
+        pair.server.events.iter().filter(paid).count()
+    };
+    pair.run_until("the data", |pair| paid(pair) == 1);
+    pair.client.is_mute = true;
+    pair.run_for(Duration::from_secs(180));
+    // The connection is over and forgotten: the flight is a new one's, to the server.
+    let accepted = pair.server.events.len();
+    for datagram in &flight {
+        pair.deliver(Who::Server, datagram, None);
+    }
+    pair.run_for(Duration::from_secs(5));
+    assert!(
+        pair.server.events[accepted..]
+            .iter()
+            .any(|(_, e)| *e == Event::Accepted)
+    );
+    assert_eq!(paid(&pair), 1, "and the data is not read again");
+}
+
+#[test]
+fn sessions_are_shared_by_servers_with_the_same_store_and_demands() {
+    let store: Arc<dyn SessionStore> = Arc::new(MemorySessions::new(100));
+    let shared = |change: &dyn Fn(&mut ServerSettings)| {
+        let mut settings = early_server();
+        settings.sessions = Some(store.clone());
+        change(&mut settings);
+        settings
+    };
+    let demanding = |settings: &mut ServerSettings| {
+        let roots = Roots::Pem(authority().pem.clone().into_bytes());
+        settings.client_auth = ClientAuth::Required(roots);
+    };
+    let mut found = tickets(&mut Pair::new(client_settings(), shared(&|_| ())));
+    assert_eq!(found.len(), 2);
+    let mut other = Pair::new(with_ticket(&found.remove(0)), shared(&|_| ()));
+    let (client, _) = other.establish();
+    assert_eq!(outcome(&other.client, client), Some((true, true)));
+    // One that asks for a certificate does not let in who showed none to its neighbour.
+    let mut other = Pair::new(with_ticket(&found.remove(0)), shared(&demanding));
+    let key = other.connect();
+    other.run_until("the end", |pair| pair.client.closed(key).is_some());
+    assert_eq!(
+        other.client.closed(key).unwrap().0,
+        0x100 + 116,
+        "certificate_required"
+    );
+}
+
+/// A store that keeps nothing, or gives out nonsense.
+#[derive(Debug, Default)]
+struct Unwilling {
+    nonsense: bool,
+    asked: Mutex<usize>,
+}
+
+impl SessionStore for Unwilling {
+    fn put(&self, _: Vec<u8>, _: Vec<u8>) -> bool {
+        self.nonsense
+    }
+
+    fn take(&self, _: &[u8]) -> Option<Vec<u8>> {
+        *self.asked.lock().unwrap() += 1;
+        Some(vec![7; 400])
+    }
+}
+
+#[test]
+fn a_store_that_fails_means_a_full_handshake() {
+    let store = Arc::new(Unwilling::default());
+    let mut settings = server_settings();
+    settings.sessions = Some(store);
+    assert!(tickets(&mut Pair::new(client_settings(), settings.clone())).is_empty());
+    let store = Arc::new(Unwilling {
+        nonsense: true,
+        ..Unwilling::default()
+    });
+    settings.sessions = Some(store.clone());
+    let mut pair = Pair::new(client_settings(), settings.clone());
+    let ticket = ticket(&mut pair);
+    pair.client_setup = ClientSetup::new(&with_ticket(&ticket)).unwrap();
+    let (client, _) = pair.establish();
+    assert_eq!(outcome(&pair.client, client), Some((false, false)));
+    assert_eq!(*store.asked.lock().unwrap(), 1);
+    settings.sessions = None;
+    assert!(tickets(&mut Pair::new(client_settings(), settings)).is_empty());
+}
+
+#[test]
+fn a_ticket_does_not_replace_trust() {
+    let mut pair = Pair::new(client_settings(), early_server());
+    let ticket = ticket(&mut pair);
+    // The server would resume. But its certificate is not trusted any more, so the ticket is not
+    // offered, and the server has to show it.
+    let mut settings = with_ticket(&ticket);
+    settings.roots = Roots::Pem(stranger().pem.clone().into_bytes());
+    pair.client_setup = ClientSetup::new(&settings).unwrap();
+    let key = speak_at_once(&mut pair, b"secret");
+    pair.run_until("the end", |pair| pair.client.closed(key).is_some());
+    assert_eq!(pair.client.closed(key).unwrap().0, 0x100 + 48, "unknown_ca");
+    let is_data = |(_, event): &(ConnectionKey, Event)| matches!(event, Event::StreamData { .. });
+    assert!(!pair.server.events.iter().any(is_data));
+    // One that was made elsewhere, without certificates, resumes.
+    settings.roots = Roots::Pem(authority().pem.clone().into_bytes());
+    settings.session_ticket = Some(SessionTicket {
+        peer_certificates: Vec::new(),
+        ..ticket
+    });
+    pair.client_setup = ClientSetup::new(&settings).unwrap();
+    let (key, _) = pair.establish();
+    assert_eq!(outcome(&pair.client, key), Some((true, true)));
+    let connection = pair.client.endpoint.peek(key).unwrap();
+    assert_eq!(connection.peer_certificates(), None);
+}
+
+#[test]
+fn tokens_of_new_token_frames_validate_the_address_once() {
+    let mut pair = Pair::default_pair();
+    let (key, _) = pair.establish();
+    pair.run_for(Duration::from_secs(1));
+    let token = pair
+        .client
+        .events
+        .iter()
+        .find_map(|(of, event)| match event {
+            Event::NewToken { token } if *of == key => Some(token.clone()),
+            _ => None,
+        });
+    let token = token.expect("the server sends tokens");
+
+    // In another setup, as another process would, against a server that validates everyone.
+    let mut retrying = server_settings();
+    retrying.retry = true;
+    let mut pair = Pair::new(client_settings(), retrying);
+    pair.establish();
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(pair.server.endpoint.stats().incoming_retried, 1);
+    let own = pair
+        .client
+        .events
+        .iter()
+        .find_map(|(_, event)| match event {
+            Event::NewToken { token } => Some(token.clone()),
+            _ => None,
+        });
+    let with = |token: Bytes| ClientSettings {
+        token,
+        ..client_settings()
+    };
+    pair.client_setup = ClientSetup::new(&with(own.unwrap())).unwrap();
+    pair.establish();
+    assert_eq!(
+        pair.server.endpoint.stats().incoming_retried,
+        1,
+        "no Retry needed"
+    );
+    pair.establish();
+    assert_eq!(
+        pair.server.endpoint.stats().incoming_retried,
+        2,
+        "a token is good once"
+    );
+    pair.client_setup = ClientSetup::new(&with(token)).unwrap();
+    pair.establish();
+    assert_eq!(
+        pair.server.endpoint.stats().incoming_retried,
+        3,
+        "another server's is none"
+    );
+    let error = ClientSetup::new(&with(vec![0; 601].into())).unwrap_err();
+    assert_eq!(error.field, "token");
+}

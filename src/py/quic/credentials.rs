@@ -1,0 +1,125 @@
+//! What makes the next handshake cheaper, between Python and the protocol: session tickets on their
+//! way out and in, and `MemorySessionStore`.
+//!
+//! Not here: when a ticket comes (`endpoint/deliver`) and what Python makes of one (`uringcore.tls`).
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use uringcore_proto::tls::{CipherSuite, MemorySessions, SessionStore, SessionTicket};
+
+/// A ticket as `uringcore.tls` puts it: no more than the fields.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct TicketFields {
+    age_add: u32,
+    cipher_suite: u16,
+    early_data: bool,
+    issued: f64,
+    lifetime: f64,
+    peer_certificates: Vec<Vec<u8>>,
+    resumption_secret: Vec<u8>,
+    server_name: String,
+    ticket: Vec<u8>,
+    transport_parameters: Vec<u8>,
+}
+
+impl TicketFields {
+    /// The error says in words what is wrong with `session_ticket`.
+    pub fn into_ticket(self) -> Result<SessionTicket, String> {
+        let issued = Duration::try_from_secs_f64(self.issued)
+            .ok()
+            .and_then(|since| UNIX_EPOCH.checked_add(since));
+        Ok(SessionTicket {
+            server_name: self.server_name,
+            cipher_suite: CipherSuite::from_u16(self.cipher_suite)
+                .ok_or("its cipher suite is none of TLS 1.3's")?,
+            ticket: self.ticket,
+            secret: self.resumption_secret,
+            age_add: self.age_add,
+            issued: issued.ok_or("not_valid_before is out of range")?,
+            // A span that is negative or absurd is one that is over.
+            lifetime: Duration::try_from_secs_f64(self.lifetime).unwrap_or_default(),
+            early_data: self.early_data,
+            transport_params: self.transport_parameters,
+            peer_certificates: self.peer_certificates,
+        })
+    }
+}
+
+/// Python's `SessionTicket` for a ticket that a client got.
+pub fn ticket_to_python<'py>(
+    py: Python<'py>,
+    ticket: &SessionTicket,
+) -> PyResult<Bound<'py, PyAny>> {
+    let since = |at: SystemTime| at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let certificates: Vec<_> = ticket
+        .peer_certificates
+        .iter()
+        .map(|der| PyBytes::new(py, der))
+        .collect();
+    let fields = (
+        ticket.age_add,
+        ticket.cipher_suite.as_u16(),
+        ticket.early_data,
+        since(ticket.issued).as_secs_f64(),
+        ticket.lifetime.as_secs_f64(),
+        certificates,
+        PyBytes::new(py, &ticket.secret),
+        &ticket.server_name,
+        PyBytes::new(py, &ticket.ticket),
+        PyBytes::new(py, &ticket.transport_params),
+    );
+    py.import(intern!(py, "uringcore.tls"))?
+        .getattr(intern!(py, "_session_ticket"))?
+        .call1(fields)
+}
+
+/// Sessions that a server's clients may resume, in this process's memory.
+///
+/// Servers of this process that are given the same one resume each other's sessions. When it holds
+/// `capacity` sessions the oldest is forgotten. Safe to use from several threads.
+#[pyclass(frozen, module = "uringcore.tls")]
+pub struct MemorySessionStore {
+    sessions: Arc<MemorySessions>,
+}
+
+impl MemorySessionStore {
+    pub fn shared(&self) -> Arc<dyn SessionStore> {
+        self.sessions.clone()
+    }
+}
+
+#[pymethods]
+impl MemorySessionStore {
+    #[new]
+    #[pyo3(signature = (capacity = 4096))]
+    fn new(capacity: usize) -> PyResult<Self> {
+        match capacity {
+            0 => Err(PyValueError::new_err("capacity: must be at least 1")),
+            _ => Ok(Self {
+                sessions: Arc::new(MemorySessions::new(capacity)),
+            }),
+        }
+    }
+
+    fn __len__(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Keeps `session` under `ticket`.
+    fn put(&self, ticket: Vec<u8>, session: Vec<u8>) -> bool {
+        self.sessions.put(ticket, session)
+    }
+
+    /// Gives out the session of `ticket` and forgets it, or None.
+    fn take<'py>(&self, py: Python<'py>, ticket: &[u8]) -> Option<Bound<'py, PyBytes>> {
+        self.sessions
+            .take(ticket)
+            .map(|session| PyBytes::new(py, &session))
+    }
+}

@@ -1,0 +1,449 @@
+"""Session tickets, 0-RTT data and address validation tokens, also with aioquic on the other side."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import dataclasses
+import datetime
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from tests.quic.harness import Recorder, eventually, patterned, serving
+from tests.quic.test_quic_interop import AioquicEcho, aioquic_client
+from uringcore.asyncio import connect
+from uringcore.quic import events
+from uringcore.tls import MemorySessionStore, SessionTicket
+
+aioquic_asyncio = pytest.importorskip("aioquic.asyncio")
+aioquic_configuration = pytest.importorskip("aioquic.quic.configuration")
+aioquic_events = pytest.importorskip("aioquic.quic.events")
+aioquic_tls = pytest.importorskip("aioquic.tls")
+
+
+async def _ticket(port, configuration, **options):
+    """A ticket of the server, from a connection of its own."""
+    tickets = []
+    async with connect(
+        "127.0.0.1",
+        port,
+        configuration=configuration,
+        session_ticket_handler=tickets.append,
+        create_protocol=Recorder,
+        **options,
+    ) as client:
+        await client.ping()
+        await eventually(lambda: tickets)
+    return tickets[0]
+
+
+def _completed(protocol):
+    (event,) = (e for e in protocol.events if isinstance(e, events.HandshakeCompleted))
+    return event.session_resumed, event.early_data_accepted
+
+
+async def _early_echo(port, configuration, data):
+    """Sends ``data`` before the handshake is complete; what came of it, when it is echoed."""
+    async with connect(
+        "127.0.0.1",
+        port,
+        configuration=configuration,
+        create_protocol=Recorder,
+        wait_connected=False,
+    ) as client:
+        client._quic.send_stream_data(0, data, end_stream=True)
+        client.transmit()
+        await client.wait_for(events.StreamDataReceived, stream_id=0, end_stream=True)
+        assert client.data[0] == data
+        await client.wait_connected()
+        return _completed(client)
+
+
+def test_a_ticket_resumes_later_and_elsewhere(
+    run_anywhere, server_configuration, client_configuration
+):
+    async def main():
+        async with serving(server_configuration()) as (port, servers):
+            ticket = await _ticket(port, client_configuration())
+            assert isinstance(ticket, SessionTicket) and ticket.is_valid
+            assert ticket.server_name == "127.0.0.1"
+            assert ticket.max_early_data_size is None
+            lifetime = ticket.not_valid_after - ticket.not_valid_before
+            assert lifetime == datetime.timedelta(days=1)
+            assert len(ticket.peer_certificates) == 1
+
+            configuration = client_configuration()
+            configuration.session_ticket = pickle.loads(pickle.dumps(ticket))
+            assert configuration.session_ticket == ticket
+            async with connect(
+                "127.0.0.1", port, configuration=configuration, create_protocol=Recorder
+            ) as client:
+                assert _completed(client) == (True, False)
+                assert client._quic.get_peer_certificates() == ticket.peer_certificates
+                await client.ping()
+            assert [_completed(server)[0] for server in servers] == [False, True]
+
+    run_anywhere(main())
+
+
+def test_a_ticket_resumes_in_another_process(run, pki, server_configuration, client_configuration):
+    program = """
+import asyncio, pickle, sys
+from uringcore.asyncio import QuicConnectionProtocol, connect
+from uringcore.quic.configuration import QuicConfiguration
+from uringcore.quic.events import HandshakeCompleted
+
+class Telling(QuicConnectionProtocol):
+    def quic_event_received(self, event):
+        if isinstance(event, HandshakeCompleted):
+            print(event.session_resumed)
+
+async def main():
+    configuration = QuicConfiguration(alpn_protocols=["test"])
+    configuration.load_verify_locations(cafile=sys.argv[2])
+    with open(sys.argv[3], "rb") as file:
+        configuration.session_ticket = pickle.load(file)
+    async with connect("127.0.0.1", int(sys.argv[1]), configuration=configuration,
+                       create_protocol=Telling) as client:
+        await client.ping()
+
+asyncio.run(main())
+"""
+
+    async def main():
+        async with serving(server_configuration()) as (port, _):
+            ticket = await _ticket(port, client_configuration())
+            kept = pki.authority.certfile.with_name("ticket.pickle")
+            kept.write_bytes(pickle.dumps(ticket))
+            child = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-c",
+                program,
+                str(port),
+                str(pki.authority.certfile),
+                str(kept),
+                stdout=subprocess.PIPE,
+            )
+            out, _ = await child.communicate()
+            assert (child.returncode, out) == (0, b"True\n")
+
+    run(main())
+
+
+def test_early_data_is_read_before_the_handshake_is_complete(
+    run_anywhere, server_configuration, client_configuration
+):
+    async def main():
+        async with serving(server_configuration(early_data=True)) as (port, servers):
+            configuration = client_configuration()
+            ticket = await _ticket(port, configuration)
+            assert ticket.max_early_data_size == 0xFFFFFFFF
+            configuration.session_ticket = ticket
+            data = patterned(20_000, 1)
+            assert await _early_echo(port, configuration, data) == (True, True)
+            server = servers[-1]
+            assert _completed(server) == (True, True)
+            kinds = [type(event) for event in server.events]
+            first = kinds.index(events.StreamDataReceived)
+            assert first < kinds.index(events.HandshakeCompleted)
+            assert server.events[first].early_data
+            assert server.data[0] == data
+
+            # The ticket is used up: the same again is a full handshake, and nothing is lost.
+            assert await _early_echo(port, configuration, data) == (False, False)
+            server = servers[-1]
+            assert server.data[0] == data
+            assert not any(getattr(event, "early_data", False) for event in server.events)
+
+            # A client may have it off.
+            configuration = client_configuration(early_data=False)
+            configuration.session_ticket = await _ticket(port, client_configuration())
+            assert await _early_echo(port, configuration, data) == (True, False)
+
+    run_anywhere(main())
+
+
+def test_a_restarted_server_rejects_early_data_and_nothing_is_lost(
+    run, server_configuration, client_configuration
+):
+    async def main():
+        async with serving(server_configuration(early_data=True)) as (port, _):
+            ticket = await _ticket(port, client_configuration())
+        async with serving(server_configuration(early_data=True)) as (port, servers):
+            configuration = client_configuration(session_ticket=ticket)
+            data = patterned(300_000, 2)
+            assert await _early_echo(port, configuration, data) == (False, False)
+            assert servers[0].data[0] == data
+
+    run(main())
+
+
+def test_readers_and_writers_speak_early_too(run, server_configuration, client_configuration):
+    async def answer(reader, writer):
+        writer.write(b"to " + await reader.read())
+        writer.write_eof()
+
+    async def main():
+        configuration = server_configuration(early_data=True)
+        async with serving(configuration, Recorder, stream_handler=answer) as (port, _):
+            ticket = await _ticket(port, client_configuration())
+            configuration = client_configuration(session_ticket=ticket)
+            async with connect(
+                "127.0.0.1",
+                port,
+                configuration=configuration,
+                create_protocol=Recorder,
+                wait_connected=False,
+            ) as client:
+                reader, writer = await client.create_stream()
+                writer.write(b"you")
+                writer.write_eof()
+                assert await reader.read() == b"to you"
+                assert _completed(client) == (True, True)
+
+    run(main())
+
+
+def test_servers_with_one_store_resume_each_others_sessions(
+    run, server_configuration, client_configuration
+):
+    async def main():
+        store = MemorySessionStore(10)
+        async with (
+            serving(server_configuration(session_store=store)) as (one, _),
+            serving(server_configuration(session_store=store)) as (two, servers),
+        ):
+            configuration = client_configuration()
+            configuration.session_ticket = await _ticket(one, configuration)
+            assert len(store) == 2
+            async with connect("127.0.0.1", two, configuration=configuration) as client:
+                await client.ping()
+            assert _completed(servers[0]) == (True, False)
+
+    run(main())
+
+
+def test_sessions_outlive_a_new_certificate(run, pki, server_configuration, client_configuration):
+    async def main():
+        configuration = server_configuration()
+        store = configuration._sessions()
+        configuration.setup()
+        configuration.load_cert_chain(pki.expired.certfile, pki.expired.keyfile)
+        configuration.setup()
+        assert configuration._sessions() is store
+
+    run(main())
+
+
+def test_a_handler_that_raises_is_reported_and_disturbs_nothing(
+    run, server_configuration, client_configuration
+):
+    def refuse(_):
+        raise RuntimeError("the disk is full")
+
+    async def main():
+        reported = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: reported.append(context))
+        async with (
+            serving(server_configuration()) as (port, _),
+            connect(
+                "127.0.0.1",
+                port,
+                configuration=client_configuration(),
+                session_ticket_handler=refuse,
+                token_handler=refuse,
+                create_protocol=Recorder,
+            ) as client,
+        ):
+            await client.ping()
+            await eventually(lambda: len(reported) == 4)
+            await client.ping()
+        assert {str(context["exception"]) for context in reported} == {"the disk is full"}
+
+    run(main())
+
+
+def test_a_token_spares_the_retry(run, server_configuration, client_configuration):
+    async def main():
+        async with serving(server_configuration(), retry=True) as (port, _):
+            tokens = []
+            async with connect(
+                "127.0.0.1",
+                port,
+                configuration=client_configuration(),
+                token_handler=tokens.append,
+            ) as client:
+                await eventually(lambda: len(tokens) == 2)
+                await client.ping()
+                assert client.stats()["packets_sent"] > 0
+            assert all(isinstance(token, bytes) and token for token in tokens)
+            async with connect(
+                "127.0.0.1", port, configuration=client_configuration(token=tokens[0])
+            ) as client:
+                await client.ping()
+
+    run(main())
+
+
+# aioquic ------------------------------------------------------------------------------------------
+
+
+class AioquicTelling(AioquicEcho):
+    completed = ()
+
+    def quic_event_received(self, event):
+        if isinstance(event, aioquic_events.HandshakeCompleted):
+            type(self).completed += ((event.session_resumed, event.early_data_accepted),)
+        super().quic_event_received(event)
+
+
+class AioquicStore:
+    """As in aioquic's examples."""
+
+    def __init__(self):
+        self.tickets = {}
+
+    def add(self, ticket):
+        self.tickets[ticket.ticket] = ticket
+
+    def pop(self, label):
+        return self.tickets.pop(label, None)
+
+
+async def _aioquic_serve(pki, store, telling):
+    configuration = aioquic_configuration.QuicConfiguration(
+        is_client=False, alpn_protocols=["test"]
+    )
+    configuration.load_cert_chain(str(pki.server.certfile), str(pki.server.keyfile))
+    server = await aioquic_asyncio.serve(
+        "127.0.0.1",
+        0,
+        configuration=configuration,
+        create_protocol=telling,
+        session_ticket_fetcher=store.pop,
+        session_ticket_handler=store.add,
+    )
+    return server, server._transport.get_extra_info("sockname")[1]
+
+
+def _telling():
+    return type("Telling", (AioquicTelling,), {"completed": ()})
+
+
+def test_our_client_resumes_and_speaks_early_with_their_server(run, pki, client_configuration):
+    async def main():
+        telling = _telling()
+        server, port = await _aioquic_serve(pki, AioquicStore(), telling)
+        try:
+            ticket = await _ticket(port, client_configuration())
+            assert ticket.max_early_data_size == 0xFFFFFFFF
+            configuration = client_configuration(session_ticket=ticket)
+            data = patterned(5_000, 3)
+            assert await _early_echo(port, configuration, data) == (True, True)
+            assert telling.completed == ((False, False), (True, True))
+            assert await _early_echo(port, configuration, data) == (False, False)
+        finally:
+            server.close()
+
+    run(main())
+
+
+def test_their_client_resumes_and_speaks_early_with_our_server(run, pki, server_configuration):
+    async def main():
+        async with serving(server_configuration(early_data=True)) as (port, servers):
+            tickets = []
+            telling = _telling()
+            async with aioquic_asyncio.connect(
+                "127.0.0.1",
+                port,
+                configuration=aioquic_client(pki),
+                create_protocol=telling,
+                session_ticket_handler=tickets.append,
+            ) as client:
+                await client.ping()
+                await eventually(lambda: tickets)
+            configuration = aioquic_client(pki, session_ticket=tickets[0])
+            async with aioquic_asyncio.connect(
+                "127.0.0.1",
+                port,
+                configuration=configuration,
+                create_protocol=telling,
+                wait_connected=False,
+            ) as client:
+                reader, writer = await client.create_stream()
+                writer.write(b"early")
+                writer.write_eof()
+                client.transmit()
+                await asyncio.wait_for(client.wait_connected(), 10)
+                await eventually(lambda: servers[-1].data.get(0) == b"early")
+            assert telling.completed == ((False, False), (True, True))
+            assert _completed(servers[-1]) == (True, True)
+            early = [e for e in servers[-1].events if isinstance(e, events.StreamDataReceived)]
+            assert early[0].early_data
+
+    run(main())
+
+
+def test_tickets_are_exchanged_with_aioquic(run, pki, server_configuration, client_configuration):
+    """A program may change over with its file of tickets."""
+
+    async def main():
+        async with serving(server_configuration()) as (port, servers):
+            theirs = []
+            async with aioquic_asyncio.connect(
+                "127.0.0.1",
+                port,
+                configuration=aioquic_client(pki),
+                session_ticket_handler=theirs.append,
+            ) as client:
+                await client.ping()
+                await eventually(lambda: theirs)
+            # aioquic's ticket has no name unless the configuration has: it resumes by that.
+            ticket = dataclasses.replace(theirs[0], server_name="127.0.0.1")
+            assert isinstance(ticket, aioquic_tls.SessionTicket)
+            configuration = client_configuration(session_ticket=ticket)
+            async with connect(
+                "127.0.0.1", port, configuration=configuration, create_protocol=Recorder
+            ) as client:
+                assert _completed(client) == (True, False)
+                assert client._quic.get_peer_certificates() == []
+
+            ours = await _ticket(port, client_configuration())
+            configuration = aioquic_client(pki, server_name="127.0.0.1", session_ticket=ours)
+            telling = _telling()
+            async with aioquic_asyncio.connect(
+                "127.0.0.1", port, configuration=configuration, create_protocol=telling
+            ) as client:
+                await client.ping()
+            assert telling.completed == ((True, False),)
+
+    run(main())
+
+
+def test_a_ticket_that_is_none_is_refused_at_once(client_configuration):
+    good = SessionTicket(
+        age_add=1,
+        cipher_suite=0x1301,
+        not_valid_after=datetime.datetime(2999, 1, 1, tzinfo=datetime.timezone.utc),
+        not_valid_before=datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc),
+        resumption_secret=bytes(32),
+        server_name="localhost",
+        ticket=b"ticket",
+    )
+    client_configuration(session_ticket=good).setup()
+    for field, value in [
+        ("resumption_secret", b"short"),
+        ("ticket", b""),
+        ("cipher_suite", 0x1399),
+        ("age_add", "many"),
+        ("age_add", -1),
+        ("not_valid_before", None),
+    ]:
+        bad = copy.copy(good)
+        setattr(bad, field, value)
+        with pytest.raises(ValueError, match="^session_ticket: "):
+            client_configuration(session_ticket=bad).setup()
