@@ -172,11 +172,6 @@ class QuicConnection(QuicConnectionCore):
         """The configuration given at the start."""
         return self._configuration
 
-    @property
-    def _remote_max_datagram_frame_size(self) -> int | None:
-        """aioquic's name for what HTTP/3 has to check before it believes SETTINGS_H3_DATAGRAM."""
-        return self.max_datagram_size
-
     def connect(self, addr: NetworkAddress, now: float) -> None:
         """Begins the handshake with the server at ``addr``, a ``(host, port)`` tuple. Clients only.
 

@@ -100,6 +100,12 @@ impl Connection {
         }
     }
 
+    /// The largest datagram that the peer takes, whether or not this side takes any; `None` when it
+    /// takes none, and while its transport parameters are unknown.
+    pub fn peer_max_datagram_size(&mut self) -> Option<usize> {
+        self.quinn.datagrams().max_size()
+    }
+
     /// Whether the handshake is complete and the connection not closed.
     pub fn is_established(&self) -> bool {
         self.phase == Phase::Established

@@ -406,6 +406,14 @@ impl QuicConnectionCore {
             .flatten())
     }
 
+    /// aioquic's name for what HTTP/3 has to check before it believes SETTINGS_H3_DATAGRAM.
+    #[getter]
+    fn _remote_max_datagram_frame_size(&self, py: Python<'_>) -> PyResult<Option<usize>> {
+        Ok(self
+            .running(py, |connection| connection.peer_max_datagram_size())?
+            .flatten())
+    }
+
     /// Sends a PING; `PingAcknowledged(uid)` follows.
     fn send_ping(&self, py: Python<'_>, uid: u64) -> PyResult<()> {
         match self.find(py, || Command::Ping { uid }) {

@@ -1,0 +1,108 @@
+"""aioquic's published examples, taken from its source distribution, with only their imports changed."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+VERSION = "1.7.2"
+# Each pattern matches a whole import statement, or its beginning; nothing else is touched.
+IMPORTS = [
+    (re.compile(r"^from aioquic(?=[. ])", re.MULTILINE), "from uringcore"),
+    (re.compile(r"^import aioquic$", re.MULTILINE), "import uringcore as aioquic"),
+]
+# Where an example prefers uvloop it gets our loop; without this it runs on stock asyncio.
+LOOP = (re.compile(r"^    import uvloop$", re.MULTILINE), "    import uringcore as uvloop")
+
+
+def download(directory):
+    """The directory of the examples. Skips the test when PyPI cannot be reached."""
+    directory = Path(directory)
+    archive = directory / f"aioquic-{VERSION}.tar.gz"
+    if not archive.exists():
+        # `--no-binary aioquic` alone: what builds its metadata may come as wheels.
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+        command += ["--no-binary", "aioquic", "--dest", str(directory), f"aioquic=={VERSION}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        if not archive.exists():
+            pytest.skip(f"aioquic's source distribution is not to be had: {done.stderr[-300:]}")
+    with tarfile.open(archive) as tar:
+        members = [m for m in tar.getmembers() if f"aioquic-{VERSION}/examples/" in m.name]
+        tar.extractall(directory, members=members, filter="data")
+    return directory / f"aioquic-{VERSION}" / "examples"
+
+
+def rewritten(source, target, *, loop):
+    """A copy of the examples that imports uringcore."""
+    shutil.copytree(source, target)
+    for path in target.glob("*.py"):
+        text = path.read_text()
+        for pattern, replacement in [*IMPORTS, LOOP] if loop else IMPORTS:
+            text = pattern.sub(replacement, text)
+        path.write_text(text)
+    return target
+
+
+def free_port():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+def _is_bound(port):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+    return False
+
+
+@contextlib.contextmanager
+def running(directory, script, *arguments, port):
+    """An example's server, in a process of its own, until the block is left; yields its output."""
+    log = directory / f"{script}-{port}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, script, *map(str, arguments), "--port", str(port)],
+            cwd=directory,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            end = time.monotonic() + 30
+            while not _is_bound(port):
+                if process.poll() is not None or time.monotonic() > end:
+                    pytest.fail(f"{script} did not start:\n{log.read_text()}")
+                time.sleep(0.05)
+            yield log
+        finally:
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def run_client(directory, script, *arguments):
+    """Runs an example's client to its end and returns what it wrote."""
+    done = subprocess.run(
+        [sys.executable, script, *map(str, arguments)],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
