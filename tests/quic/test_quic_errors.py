@@ -113,7 +113,7 @@ def test_no_common_alpn(run_anywhere, server_configuration, client_configuration
     run_anywhere(main())
 
 
-def test_a_dead_port(run, client_configuration):
+def test_a_dead_port(run_anywhere, client_configuration):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
@@ -124,9 +124,10 @@ def test_a_dead_port(run, client_configuration):
         assert isinstance(error, ConnectionRefusedError)
         assert str(port) in str(error) and "refused" in str(error)
         loop = asyncio.get_running_loop()
-        assert loop.stats()["quic_endpoints"] == loop.stats()["quic_connections"] == 0
+        if run_anywhere.kind != "asyncio":
+            assert loop.stats()["quic_endpoints"] == loop.stats()["quic_connections"] == 0
 
-    run(main())
+    run_anywhere(main())
 
 
 def test_a_server_that_never_answers(run_anywhere, client_configuration):

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from uringcore._uringcore import LoopCore
 from uringcore.asyncio.protocol import QuicConnectionProtocol, QuicStreamHandler
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection, QuicTokenHandler
-from uringcore.quic.endpoint import QuicTransport, create_quic_endpoint, resolve
+from uringcore.quic.endpoint import (
+    QuicTransport,
+    bound_socket,
+    create_quic_endpoint,
+    resolve,
+)
 from uringcore.quic.errors import QuicConnectionRefusedError
 from uringcore.tls import SessionTicketHandler
 
@@ -72,12 +79,17 @@ async def connect(
     addresses = await resolve(loop, (host, port))
     for index, (family, address) in enumerate(addresses):
         wildcard = "::" if family == socket.AF_INET6 else "0.0.0.0"
+        local = (local_host or wildcard, local_port)
+        sock = None
+        if not isinstance(loop, LoopCore):
+            sock = await _connected_socket(loop, local, family, address)
         transport, protocol = await create_quic_endpoint(
             loop,
             factory,
-            (local_host or wildcard, local_port),
+            local if sock is None else None,
             address,
             configuration=configuration,
+            sock=sock,
             family=family,
         )
         try:
@@ -96,6 +108,17 @@ async def connect(
         yield protocol
     finally:
         await _finish(transport, protocol, local_port)
+
+
+async def _connected_socket(
+    loop: asyncio.AbstractEventLoop, local: Any, family: int, address: Any
+) -> socket.socket:
+    """On another loop than ours only a connected socket tells that nobody is at ``address``."""
+    sock = await bound_socket(loop, local, family)
+    # Without a route the handshake finds out: another address of the name may still answer.
+    with contextlib.suppress(OSError):
+        sock.connect(address)
+    return sock
 
 
 async def _finish(transport: QuicTransport, protocol: Any, local_port: int) -> None:

@@ -213,6 +213,10 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         """A datagram for a connection on a plain UDP transport."""
         self._own_driver.datagram_received(data, addr)
 
+    def error_received(self, exc: Exception) -> None:
+        """What the network said about a datagram on a plain UDP transport."""
+        self._own_driver.error_received(exc)
+
     # To be overridden ---------------------------------------------------------------------------
 
     def quic_event_received(self, event: events.QuicEvent) -> None:
@@ -531,6 +535,11 @@ class _OwnConnection:
     @property
     def may_end(self) -> bool:
         return self._quic.is_closed
+
+    def unreachable(self, addr: NetworkAddress, errno: int, now: float) -> None:
+        endpoint = self._quic._endpoint
+        if endpoint is not None:
+            endpoint.unreachable(addr, errno, now)
 
     def deliver_events(self) -> None:
         # With a receiver set, asking for the next event delivers all of them.

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 from uringcore._uringcore import LoopCore, QuicEndpoint, QuicServerSetup
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection
-from uringcore.quic.foreign import ForeignDriver
+from uringcore.quic.foreign import ForeignDriver, say_what_is_faster
 
-__all__ = ["ProtocolFactory", "QuicTransport", "create_quic_endpoint", "resolve"]
+__all__ = ["ProtocolFactory", "QuicTransport", "bound_socket", "create_quic_endpoint", "resolve"]
 
 
 class ConnectionProtocol(Protocol):
@@ -225,6 +225,7 @@ class QuicTransport(asyncio.BaseTransport):
         on_accept: Callable[[QuicEndpoint, int], None] | None,
     ) -> ForeignDriver:
         """Packets are moved by a datagram transport, which the driver has to be told."""
+        say_what_is_faster(self._loop)
         self._is_serving = server is not None
         self._endpoint = QuicEndpoint.sans_io(
             connection_id_length=configuration.connection_id_length,
@@ -282,7 +283,7 @@ async def create_quic_endpoint(
         remote = (await resolve(loop, remote_addr, family))[0]
         family = remote[0]
     if sock is None:
-        sock = await _bound_socket(loop, local_addr, family, reuse_port)
+        sock = await bound_socket(loop, local_addr, family, reuse_port)
     elif local_addr is not None:
         raise ValueError("local_addr: a given socket is bound already")
     try:
@@ -341,12 +342,13 @@ def _numeric_family(host: str) -> int:
     return 0
 
 
-async def _bound_socket(
+async def bound_socket(
     loop: asyncio.AbstractEventLoop,
     local_addr: tuple[Any, ...] | None,
     family: int,
-    reuse_port: bool | None,
+    reuse_port: bool | None = None,
 ) -> socket.socket:
+    """A bound UDP socket for QUIC."""
     if local_addr is None:
         family = family or socket.AF_INET
         address: tuple[Any, ...] = ("::" if family == socket.AF_INET6 else "0.0.0.0", 0)

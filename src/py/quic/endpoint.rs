@@ -503,6 +503,21 @@ impl QuicEndpoint {
         Self::deliver(slf, None)
     }
 
+    /// The network said that nobody is at `addr`: handshakes with it end.
+    pub fn unreachable(
+        slf: &Bound<'_, Self>,
+        addr: &Bound<'_, PyAny>,
+        errno: i32,
+        now: f64,
+    ) -> PyResult<()> {
+        let remote = address::inet_from_python(addr)?;
+        slf.get().set_time(slf.py(), Some(now));
+        slf.get().with_protocol(slf.py(), |endpoint, now| {
+            endpoint.handle_unreachable(now, remote, errno);
+        })?;
+        Self::deliver(slf, None)
+    }
+
     /// Delivers what commands have caused, e.g. the end of a connection that was closed.
     pub fn deliver_events(slf: &Bound<'_, Self>) -> PyResult<()> {
         Self::deliver(slf, None)

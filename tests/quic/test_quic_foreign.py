@@ -1,0 +1,153 @@
+"""QUIC on other people's loops: stock asyncio and uvloop, over their datagram transports."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+
+import pytest
+
+from tests.quic.harness import Echo, Recorder, patterned, serving
+from uringcore.asyncio import QuicConnectionProtocol, connect
+from uringcore.quic import events, foreign
+from uringcore.quic.connection import QuicConnection
+from uringcore.quic.errors import QuicConnectionRefusedError, QuicIdleTimeoutError
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run_foreign(request):
+    """Runs a coroutine on a loop that is not ours."""
+
+    def run(main):
+        limited = asyncio.wait_for(main, 60)
+        if request.param == "asyncio":
+            return asyncio.run(limited)
+        uvloop = pytest.importorskip("uvloop", reason="uvloop is not installed")
+        loop = uvloop.new_event_loop()
+        try:
+            asyncio.set_event_loop(loop)
+            return loop.run_until_complete(limited)
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
+
+    return run
+
+
+def _dead_port(host="127.0.0.1"):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind((host, 0))
+        return sock.getsockname()[1]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+def test_streams_datagrams_and_the_end(
+    run_foreign, server_configuration, client_configuration, host
+):
+    async def main():
+        server = server_configuration(max_datagram_frame_size=65536)
+        client = client_configuration(max_datagram_frame_size=65536)
+        bound = "127.0.0.1" if host == "localhost" else host
+        async with serving(server, host=bound) as (port, protocols):
+            async with connect(host, port, configuration=client, create_protocol=Recorder) as peer:
+                sent = patterned(300_000)
+                stream_id = peer._quic.get_next_available_stream_id()
+                peer._quic.send_stream_data(stream_id, sent, end_stream=True)
+                peer._quic.send_datagram_frame(b"datagram")
+                peer.transmit()
+                await peer.wait_for(events.StreamDataReceived, end_stream=True)
+                assert peer.data[stream_id] == sent
+                await peer.wait_for(events.DatagramFrameReceived, data=b"datagram")
+                await peer.ping()
+                peer.close(error_code=7, reason_phrase="enough")
+            end = await protocols[0].wait_for(events.ConnectionTerminated)
+            assert (end.error_code, end.reason_phrase) == (7, "enough")
+
+    run_foreign(main())
+
+
+def test_a_dead_port_is_known_at_once(run_foreign, client_configuration):
+    async def main():
+        configuration = client_configuration(idle_timeout=50.0)
+        started = asyncio.get_running_loop().time()
+        port = _dead_port()
+        with pytest.raises(QuicConnectionRefusedError, match=str(port)):
+            async with connect("127.0.0.1", port, configuration=configuration):
+                pytest.fail("nobody listens there")
+        assert asyncio.get_running_loop().time() - started < 20
+
+    run_foreign(main())
+
+
+def test_an_established_connection_ignores_what_anyone_can_send(
+    run_foreign, server_configuration, client_configuration
+):
+    """An ICMP error is not authenticated: a server that is gone shows as silence."""
+
+    async def main():
+        client = client_configuration(idle_timeout=1.0)
+        async with serving(server_configuration(), Echo) as (port, protocols):
+            async with connect(
+                "127.0.0.1", port, configuration=client, create_protocol=Recorder
+            ) as peer:
+                driver = peer._transport._driver
+                await peer.ping()
+                driver.error_received(ConnectionRefusedError(111, "refused"))
+                await peer.ping()
+                # The server's socket goes without a word.
+                protocols[0]._transport._datagram_transport.abort()
+                with pytest.raises(QuicIdleTimeoutError):
+                    await peer.ping()
+
+    run_foreign(main())
+
+
+def test_a_protocol_on_a_connected_datagram_transport(
+    run_foreign, server_configuration, client_configuration
+):
+    """aioquic's way by hand: ``create_datagram_endpoint(lambda: protocol)``; and a dead port."""
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        configuration = client_configuration(server_name="localhost")
+
+        async def attempt(port):
+            transport, protocol = await loop.create_datagram_endpoint(
+                lambda: QuicConnectionProtocol(QuicConnection(configuration=configuration)),
+                remote_addr=("127.0.0.1", port),
+            )
+            try:
+                protocol.connect(("127.0.0.1", port))
+                await protocol.wait_connected()
+                await protocol.ping()
+                protocol.close()
+                await protocol.wait_closed()
+            finally:
+                transport.close()
+
+        async with serving(server_configuration()) as (port, _):
+            await attempt(port)
+        with pytest.raises(QuicConnectionRefusedError):
+            await attempt(_dead_port())
+
+    run_foreign(main())
+
+
+def test_it_says_once_that_the_ring_is_faster(
+    run_foreign, server_configuration, client_configuration, caplog, monkeypatch
+):
+    monkeypatch.setattr(foreign, "_said", False)
+    caplog.set_level(logging.INFO, "uringcore")
+
+    async def main():
+        async with serving(server_configuration()) as (port, _):
+            for _ in range(2):
+                async with connect(
+                    "127.0.0.1", port, configuration=client_configuration()
+                ) as client:
+                    await client.ping()
+
+    run_foreign(main())
+    said = [record for record in caplog.records if "uringcore.run" in record.getMessage()]
+    assert len(said) == 1
