@@ -20,10 +20,13 @@ use uringcore_proto::quic::{ConnectionKey, DatagramMeta, Endpoint, Event, Transm
 use crate::socket::SocketFd;
 
 mod buffers;
+mod sockets;
 
 use buffers::BufferPool;
+use sockets::MoreSockets;
 
-/// The endpoint's own part of a token (`token::Route::sub`).
+/// The endpoint's own part of a token (`token::Route::sub`): this in the lower two bits, the number
+/// of the socket above.
 const SUB_RECV: u8 = 0;
 const SUB_SEND: u8 = 1;
 const SUB_CLOSE: u8 = 2;
@@ -40,6 +43,8 @@ pub struct QuicEndpoint {
     token: Token,
     protocol: Endpoint,
     receiving: Option<OpId>,
+    /// Sockets beside the first.
+    more: MoreSockets,
     in_flight: VecDeque<InFlight>,
     in_flight_bytes: usize,
     /// What the kernel did not take and must be offered again.
@@ -75,6 +80,7 @@ struct Batch {
     segment_size: Option<usize>,
     ecn: Option<u8>,
     src_ip: Option<std::net::IpAddr>,
+    socket: u32,
     retried: bool,
 }
 
@@ -116,6 +122,7 @@ impl QuicEndpoint {
             token,
             protocol,
             receiving: None,
+            more: MoreSockets::default(),
             in_flight: VecDeque::new(),
             in_flight_bytes: 0,
             again: VecDeque::new(),
@@ -137,6 +144,20 @@ impl QuicEndpoint {
 
     pub fn raw_fd(&self) -> RawFd {
         self.raw_fd
+    }
+
+    /// Takes a further bound UDP socket for good. Returns the number by which the protocol knows
+    /// it; there may be 63. It is closed with the endpoint, or by `remove_socket`.
+    pub fn add_socket(&mut self, fd: OwnedFd) -> io::Result<u32> {
+        match self.state {
+            State::Open | State::Draining => self.more.add(fd),
+            _ => Err(io::Error::from_raw_os_error(libc::EBADF)),
+        }
+    }
+
+    /// Closes a further socket. What a connection still sends through it is lost.
+    pub fn remove_socket(&mut self, number: u32) {
+        self.more.close(number);
     }
 
     /// Connections that are not yet forgotten, closing ones included.
@@ -239,19 +260,24 @@ impl QuicEndpoint {
         completion: Completion,
         now: Instant,
     ) {
-        match ((completion.token >> 48) as u8, completion.outcome) {
+        let sub = (completion.token >> 48) as u8;
+        let socket = u32::from(sub >> 2);
+        match (sub & 3, completion.outcome) {
             (SUB_RECV, outcome) => {
-                if !completion.more {
-                    self.receiving = None;
+                match (completion.more, socket) {
+                    (true, _) => {}
+                    (false, 0) => self.receiving = None,
+                    (false, number) => self.more.receive_ended(number),
                 }
                 match outcome {
-                    Outcome::Datagram(Ok(datagram)) => self.receive(&datagram, now),
-                    Outcome::Datagram(Err(error)) => self.receive_failed(error, now),
+                    Outcome::Datagram(Ok(datagram)) => self.receive(&datagram, socket, now),
+                    Outcome::Datagram(Err(error)) => self.receive_failed(error, socket, now),
                     _ => debug_assert!(false, "a receive completes with a datagram"),
                 }
             }
             (SUB_SEND, Outcome::Done(result)) => self.sent(completion.op, result, now),
-            (SUB_CLOSE, _) => self.fd = None,
+            (SUB_CLOSE, _) if socket == 0 => self.fd = None,
+            (SUB_CLOSE, _) => self.more.closed(socket),
             _ => debug_assert!(false, "a completion of a kind that no QUIC endpoint starts"),
         }
         if self.state == State::Ending {
@@ -269,20 +295,33 @@ impl QuicEndpoint {
         if self.receiving.is_none() && !is_ending {
             self.receiving = Some(driver.recv_msg(self.raw_fd, self.token_for(SUB_RECV)));
         }
+        let token = self.token;
+        self.more.flush(driver, |sub| token | u64::from(sub) << 48);
         while self.in_flight.len() < SENDS_IN_FLIGHT_MAX
             && self.in_flight_bytes < BYTES_IN_FLIGHT_MAX
         {
             let Some(batch) = self.next_batch(now) else {
                 break;
             };
+            // A socket that is gone: the packets are as good as lost.
+            let Some(fd) = self.fd_of(batch.socket) else {
+                continue;
+            };
             self.counters.sends += 1;
             self.in_flight_bytes += batch.data.len();
-            let op = driver.send_msg(self.raw_fd, batch.message(), self.token_for(SUB_SEND));
+            let op = driver.send_msg(fd, batch.message(), self.token_for(SUB_SEND));
             self.in_flight.push_back(InFlight { op, batch });
         }
         let all_sent = self.in_flight.is_empty() && self.again.is_empty();
         if all_sent && self.may_end(now) {
             self.release(driver);
+        }
+    }
+
+    fn fd_of(&self, socket: u32) -> Option<RawFd> {
+        match socket {
+            0 => Some(self.raw_fd),
+            number => self.more.raw_fd(number),
         }
     }
 
@@ -294,7 +333,7 @@ impl QuicEndpoint {
 
     /// Cuts a GRO batch into its datagrams: one copy for all of them, because the state machine
     /// decrypts in place and keeps what it cannot deliver yet, while the kernel's buffer must go back.
-    fn receive(&mut self, datagram: &Datagram, now: Instant) {
+    fn receive(&mut self, datagram: &Datagram, socket: u32, now: Instant) {
         if self.state == State::Ending || self.state == State::Ended {
             return;
         }
@@ -320,24 +359,27 @@ impl QuicEndpoint {
         while !rest.is_empty() {
             self.counters.datagrams_received += 1;
             let one = rest.split_to(segment.min(rest.len()));
-            self.protocol.handle_datagram(now, meta, one);
+            self.protocol.handle_datagram_at(now, socket, meta, one);
         }
     }
 
     /// An error on the receiving side is an ICMP report of an earlier send, or the socket's end.
-    fn receive_failed(&mut self, error: Errno, now: Instant) {
+    fn receive_failed(&mut self, error: Errno, socket: u32, now: Instant) {
         if error.0 == libc::ECANCELED {
             return;
         }
         self.counters.receive_errors += 1;
-        self.read_error_queue(now);
-        if !is_transient(error) {
-            self.fail(error, now);
+        self.read_error_queue(socket, now);
+        match socket {
+            _ if is_transient(error) => {}
+            0 => self.fail(error, now),
+            number => self.more.close(number),
         }
     }
 
-    fn read_error_queue(&mut self, now: Instant) {
-        match net::read_error_queue(self.raw_fd) {
+    fn read_error_queue(&mut self, socket: u32, now: Instant) {
+        let Some(fd) = self.fd_of(socket) else { return };
+        match net::read_error_queue(fd) {
             Ok(reports) => {
                 for report in reports
                     .into_iter()
@@ -416,7 +458,7 @@ impl QuicEndpoint {
             libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EACCES
                 if !batch.retried =>
             {
-                self.read_error_queue(now);
+                self.read_error_queue(batch.socket, now);
                 self.again.push_back(Batch {
                     retried: true,
                     ..batch
@@ -453,11 +495,14 @@ impl QuicEndpoint {
             }
             _ => driver.cancel_fd(self.raw_fd),
         }
+        self.more.close_all();
+        let token = self.token;
+        self.more.flush(driver, |sub| token | u64::from(sub) << 48);
         self.end_if_released();
     }
 
     fn end_if_released(&mut self) {
-        if self.receiving.is_none() && self.fd.is_none() {
+        if self.receiving.is_none() && self.fd.is_none() && self.more.is_empty() {
             self.state = State::Ended;
         }
     }
@@ -471,6 +516,7 @@ impl Batch {
             segment_size: transmit.segment_size.filter(|size| *size < transmit.size),
             ecn: transmit.ecn,
             src_ip: transmit.src_ip,
+            socket: transmit.socket,
             retried: false,
         }
     }

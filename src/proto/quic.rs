@@ -7,6 +7,9 @@
 //! - `event`, `lost`: what the host gets to see, and how a connection's end is put into words.
 //! - `streams`, `stream`, `own_streams`, `send_queue`: what is done for streams around the state
 //!   machine.
+//! - `path`, `connection::migration`, `endpoint::migration`: changes of address (RFC 9000 section 9).
+//! - `parameters`: what the state machine does not tell of the peer's transport parameters.
+//! - `congestion`: controllers by name, and a gauge on each.
 //! - `priority`: RFC 9218's urgencies as what the state machine sorts by.
 //! - `datagrams`: DATAGRAM frames that wait.
 //! - `watch`, `frames`: a look at packets in the clear, for what the state machine does not tell.
@@ -18,6 +21,7 @@
 //! The protocol itself is quinn-proto's, unforked. What it lacks is added around it: here, and in
 //! the crypto session of [`tls`](crate::tls).
 
+mod congestion;
 mod connection;
 mod datagrams;
 mod endpoint;
@@ -26,6 +30,8 @@ mod event;
 pub(crate) mod frames;
 mod lost;
 mod own_streams;
+mod parameters;
+mod path;
 mod priority;
 mod send_queue;
 mod settings;
@@ -36,13 +42,14 @@ mod timers;
 mod tokens;
 mod watch;
 
+pub use congestion::Congestion;
 pub use connection::Connection;
 pub use endpoint::{ConnectionKey, DatagramMeta, Endpoint, Transmit};
-pub use error::{ConnectError, DatagramError, StreamError};
+pub use error::{ConnectError, DatagramError, MigrationError, StreamError};
 pub use event::{Chunks, CloseKind, Event};
 pub use priority::Priority;
 pub use settings::{
-    ClientSettings, ClientSetup, Congestion, EndpointSettings, ServerSettings, ServerSetup,
+    AckFrequency, ClientSettings, ClientSetup, EndpointSettings, ServerSettings, ServerSetup,
     TransportSettings, VERSION_1,
 };
-pub use stats::{ConnectionStats, EndpointStats};
+pub use stats::{ConnectionStats, EcnCounters, EndpointStats};

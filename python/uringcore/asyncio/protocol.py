@@ -13,8 +13,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 from uringcore._uringcore import LoopCore
+from uringcore.asyncio.migration import Migrator
 from uringcore.quic import events
 from uringcore.quic.connection import NetworkAddress, QuicConnection
+from uringcore.quic.endpoint import QuicTransport
 from uringcore.quic.errors import QuicConnectionError, error_from_event
 from uringcore.quic.foreign import ForeignDriver
 from uringcore.quic.packet import QuicErrorCode
@@ -49,6 +51,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         self._ping_waiters: dict[int, asyncio.Future[None]] = {}
         self._drain_waiters: dict[int | None, list[asyncio.Future[None]]] = {}
         self._streams: dict[int, QuicStreamAdapter] = {}
+        self._migrator = Migrator(loop, quic)
         self._stream_handler = stream_handler
         self._tasks: set[asyncio.Task[None]] = set()
         self._flush: Callable[[], None] | None = None
@@ -142,6 +145,32 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         """
         self._quic.set_stream_priority(stream_id, urgency, incremental)
         self.transmit()
+
+    async def migrate(
+        self, local_addr: NetworkAddress | None = None, *, timeout: float = 3.0
+    ) -> None:
+        """Takes the connection to another network: to a new socket bound to ``local_addr``, an
+        ``(ip, port)`` tuple, or to one of the system's choice. Clients only; on uringcore's loop.
+
+        Returns when packets of the server have arrived there. If none do within ``timeout``
+        seconds (RFC 9000 section 8.2.4 advises three probe time-outs of a path that nothing is
+        known of, 3 seconds) the connection goes back to its old path and ``TimeoutError`` is
+        raised.
+
+        Raises ``RuntimeError`` on a server, when the server forbids it
+        (``disable_active_migration``) or has given no connection ID to spare, and when another
+        migration is under way; ``OSError`` when ``local_addr`` cannot be bound;
+        :class:`~uringcore.quic.errors.QuicConnectionError` when the connection ends.
+        """
+        await self.wait_connected()
+        if not self._quic._path[1]:
+            # The handshake is confirmed with the server's next packets.
+            await self.ping()
+        if self._error is not None:
+            raise self._error
+        if not isinstance(self._transport, QuicTransport):
+            raise NotImplementedError("migrate() needs a socket of uringcore's own")
+        await self._migrator.migrate(self._transport, local_addr, timeout)
 
     def request_key_update(self) -> None:
         """Changes the encryption keys."""
@@ -301,6 +330,8 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
             ping = self._ping_waiters.pop(event.uid, None)
             if ping is not None and not ping.done():
                 ping.set_result(None)
+        elif isinstance(event, events.MigrationFinished):
+            self._migrator.finished(event)
         elif isinstance(event, events.ConnectionTerminated):
             self._terminated(event)
         elif isinstance(event, events.ConnectionIdIssued):
@@ -317,6 +348,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
                 waiter.set_exception(error)
         self._connected_waiters.clear()
         self._ping_waiters.clear()
+        self._migrator.terminated(self._transport, error)
         for stream_id in list(self._drain_waiters):
             self._wake_drainers(stream_id, ConnectionResetError(str(error)))
         for adapter in list(self._streams.values()):

@@ -8,6 +8,7 @@ field, for anything that is impossible or that uringcore cannot do.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import ssl
 from collections.abc import Sequence
@@ -104,6 +105,21 @@ class QuicConfiguration:
     """``ssl.CERT_NONE`` accepts any certificate; ``None`` means what is right for the side."""
 
     # What aioquic does not have.
+    ack_delay_max: float | None = None
+    """Seconds that the peer is asked to let an ACK wait at most; ``None`` leaves it its own."""
+
+    ack_packets_max: int | None = None
+    """Ask the peer to acknowledge after so many packets and one, where it can be asked
+    (draft-ietf-quic-ack-frequency); ``None`` does not ask."""
+
+    ack_reordering: int = 2
+    """With ``ack_packets_max``: after so many packets out of order the peer acknowledges at once,
+    with 0 never for that."""
+
+    key_update_packets: int | None = None
+    """Changes the packet keys after so many packets (RFC 9001 section 6), as soon as an earlier
+    change is complete; ``None``: near the limit of the cipher."""
+
     early_data: bool | None = None
     """Whether 0-RTT data is read (servers) or sent (clients). ``None``: a client sends it if its
     ``session_ticket`` allows; a server reads it if it was given a ``session_ticket_handler``, as in
@@ -121,6 +137,12 @@ class QuicConfiguration:
     mtu_discovery: bool = True
     """Whether to probe for larger packets (RFC 8899)."""
 
+    preferred_address: list[tuple[str, int]] = field(default_factory=list)
+    """Addresses that clients are asked to use after the handshake (RFC 9000 section 9.6), at most
+    one of IPv4 and one of IPv6, as ``(ip, port)``; servers on uringcore's loop, which receives
+    there. Where the server's own socket is bound to all addresses, an address with its port needs
+    no socket of its own."""
+
     send_buffer_high: int = 1048576
     """Bytes queued on a stream above which ``drain()`` waits."""
 
@@ -130,6 +152,9 @@ class QuicConfiguration:
     session_store: MemorySessionStore | None = None
     """Where a server keeps the sessions that its clients may resume; several servers may share one.
     ``None``: in a memory of this configuration's own."""
+
+    use_preferred_address: bool = True
+    """Whether a client moves to the address that its server prefers."""
 
     _setup: tuple[tuple[Any, ...], QuicClientSetup | QuicServerSetup] | None = field(
         default=None, init=False, repr=False, compare=False
@@ -284,6 +309,9 @@ class QuicConfiguration:
             )
         if not 4 <= self.connection_id_length <= CONNECTION_ID_MAX_SIZE:
             raise QuicConfigurationError("connection_id_length", "must be 4 to 20 bytes")
+        preferred = _preferred(self.preferred_address)
+        if self.is_client and any(preferred):
+            raise QuicConfigurationError("preferred_address", "is the server's to name")
         if isinstance(self.alpn_protocols, str):
             raise QuicConfigurationError("alpn_protocols", "must be a list of strings")
         if not 0 < self.send_buffer_low <= self.send_buffer_high:
@@ -292,7 +320,11 @@ class QuicConfiguration:
             )
 
     def _common(self) -> dict[str, Any]:
+        preferred = _preferred(self.preferred_address)
         return {
+            "ack_delay_max": None if self.ack_delay_max is None else float(self.ack_delay_max),
+            "ack_packets_max": self.ack_packets_max,
+            "ack_reordering": self.ack_reordering,
             "alpn": [_alpn(name) for name in self.alpn_protocols or ()],
             "cipher_suites": _cipher_suites(self.cipher_suites),
             "congestion": self.congestion_control_algorithm,
@@ -301,6 +333,7 @@ class QuicConfiguration:
             "initial_rtt": float(self.initial_rtt),
             "keep_alive": None if self.keep_alive is None else float(self.keep_alive),
             "key_log": self.secrets_log_file,
+            "key_update_packets": self.key_update_packets,
             "max_data": self.max_data,
             "max_datagram_frame_size": self.max_datagram_frame_size,
             "max_datagram_size": self.max_datagram_size,
@@ -309,8 +342,11 @@ class QuicConfiguration:
             "max_streams_uni": self.max_streams_uni,
             "mtu_discovery": self.mtu_discovery,
             "packet_log": self.quic_logger is not None,
+            "preferred_v4": preferred[0],
+            "preferred_v6": preferred[1],
             "send_buffer_high": self.send_buffer_high,
             "send_buffer_low": self.send_buffer_low,
+            "use_preferred_address": self.use_preferred_address,
         }
 
     def _identity(self) -> tuple[list[bytes], bytes]:
@@ -335,6 +371,26 @@ class QuicConfiguration:
         if self.capath is not None:
             pem.append(_read_directory(Path(self.capath)))
         return b"\n".join(pem) if pem else None
+
+
+def _preferred(addresses: Sequence[tuple[str, int]]) -> list[str | None]:
+    """The IPv4 and the IPv6 one, as text that has the port."""
+    found: list[str | None] = [None, None]
+    for address in addresses:
+        try:
+            ip = ipaddress.ip_address(address[0])
+            port = int(address[1])
+        except (IndexError, TypeError, ValueError) as exc:
+            raise QuicConfigurationError(
+                "preferred_address", f"{address!r} is not an IP address with a port"
+            ) from exc
+        if ip.is_unspecified or not 0 < port < 65536:
+            raise QuicConfigurationError("preferred_address", f"nobody can connect to {address!r}")
+        index = int(ip.version == 6)
+        if found[index] is not None:
+            raise QuicConfigurationError("preferred_address", f"has two of IPv{ip.version}")
+        found[index] = f"[{ip}]:{port}" if index else f"{ip}:{port}"
+    return found
 
 
 def _alpn(name: str | bytes) -> bytes:

@@ -7,6 +7,7 @@ other loop ``foreign`` moves them.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 from uringcore._uringcore import LoopCore, QuicEndpoint, QuicServerSetup
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection
+from uringcore.quic.errors import QuicConfigurationError
 from uringcore.quic.foreign import ForeignDriver, say_what_is_faster
 
 __all__ = ["ProtocolFactory", "QuicTransport", "bound_socket", "create_quic_endpoint", "resolve"]
@@ -201,6 +203,7 @@ class QuicTransport(asyncio.BaseTransport):
         server: QuicServerSetup | None,
         on_accept: Callable[[QuicEndpoint, int], None] | None,
     ) -> None:
+        preferred = configuration.preferred_address if server is not None else []
         if isinstance(self._loop, LoopCore):
             self._is_serving = server is not None
             self._endpoint = QuicEndpoint.on_loop(
@@ -212,7 +215,18 @@ class QuicTransport(asyncio.BaseTransport):
                 on_closed=self._released,
             )
             self._info["quic_endpoint"] = self._endpoint
+            try:
+                for address in preferred:
+                    await self._receive_at(address)
+            except BaseException:
+                # The engine gives the socket back first, or takes it; the caller closes nothing.
+                self.close()
+                raise
             return
+        if preferred:
+            raise QuicConfigurationError(
+                "preferred_address", "needs sockets of uringcore's own event loop"
+            )
         driver = self._open_foreign(configuration, server, on_accept)
         self._datagram_transport, _ = await self._loop.create_datagram_endpoint(
             lambda: driver, sock=self._sock
@@ -236,6 +250,46 @@ class QuicTransport(asyncio.BaseTransport):
         self._info["quic_endpoint"] = self._endpoint
         self._driver = ForeignDriver(self._loop, self._endpoint, self._released)
         return self._driver
+
+    async def _receive_at(self, address: tuple[str, int]) -> None:
+        """Makes sure that datagrams to an address of a server's arrive."""
+        name = self._sock.getsockname()
+        family = _numeric_family(address[0])
+        is_for_all = ipaddress.ip_address(name[0]).is_unspecified
+        takes_v4 = self._sock.family == socket.AF_INET or name[0] == "::"
+        is_of_family = takes_v4 if family == socket.AF_INET else self._sock.family == family
+        if name[1] == address[1] and is_of_family and (is_for_all or name[0] == address[0]):
+            return
+        await self._add_socket(address)
+
+    async def _add_socket(
+        self, local_addr: Any, remote: tuple[Any, ...] | None = None
+    ) -> tuple[int, tuple[Any, ...]]:
+        """A further socket, as its number and its name; for ``remote``, of the same family.
+
+        Without ``local_addr`` the system chooses one.
+        """
+        if self._driver is not None:
+            raise NotImplementedError("a further socket needs uringcore's own event loop")
+        family = 0 if remote is None else _numeric_family(remote[0])
+        if local_addr is not None:
+            found = (await resolve(self._loop, local_addr))[0]
+            if family not in (0, found[0]):
+                raise ValueError(
+                    f"local_addr: {local_addr[0]} cannot reach {remote[0] if remote else None}"
+                )
+            local_addr = found[1]
+        sock = await bound_socket(self._loop, local_addr, family, None)
+        name = sock.getsockname()
+        return self._need_endpoint().add_socket(sock.detach()), name
+
+    def _remove_socket(self, number: int) -> None:
+        """Closes a further socket; the first one, 0, is closed with the transport only."""
+        if number and not self._closed.done():
+            self._need_endpoint().remove_socket(number)
+
+    def _moved(self, name: tuple[Any, ...]) -> None:
+        self._info["sockname"] = name
 
     def _released(self) -> None:
         self._closing = True

@@ -14,21 +14,28 @@ use std::{
 
 use bytes::Bytes;
 use quinn_proto::{self as quinn, Dir, StreamEvent, VarInt};
-use rustls::pki_types::CertificateDer;
 
 use super::{
-    CloseKind, ConnectionStats, DatagramError, Event, Priority, StreamError, TransportSettings,
+    CloseKind, DatagramError, EcnCounters, Event, Priority, StreamError, TransportSettings,
     datagrams::DatagramQueue,
     lost::{closed_event, internal},
+    parameters::PeerParameters,
+    path::{Local, Path},
     stream::Read,
     streams::{Heard, Streams},
     tokens::ConnectionTokens,
     watch::{Watch, close_filler},
 };
 use crate::{
-    qlog::{ConnectionIds, Direction, Metrics, Recorder},
+    qlog::{ConnectionIds, Direction, Recorder},
     tls::{SessionDetails, TicketInbox},
 };
+
+mod key_use;
+mod known;
+mod migration;
+
+use key_use::KeyUse;
 
 /// A connection of an [`Endpoint`](super::Endpoint), which hands it out by its key.
 pub struct Connection {
@@ -49,6 +56,14 @@ pub struct Connection {
     /// A client's tokens.
     tokens: Option<Arc<ConnectionTokens>>,
     events: VecDeque<Pending>,
+    path: Path,
+    peer_parameters: PeerParameters,
+    /// Where the server would have this client go, once the handshake is confirmed.
+    preferred: Option<SocketAddr>,
+    use_preferred: bool,
+    ecn: EcnCounters,
+    cipher_suite: Option<u16>,
+    key_use: KeyUse,
     alpn: Option<Vec<u8>>,
     server_name: Option<String>,
     /// We closed it, and repeat that when the peer goes on talking (RFC 9000 section 10.2.1).
@@ -122,7 +137,7 @@ impl Connection {
 
     /// The peer's address, which changes when the peer migrates (RFC 9000 section 9).
     pub fn remote_addr(&self) -> SocketAddr {
-        self.quinn.remote_address()
+        self.path.remote(self.quinn.remote_address())
     }
 
     /// The local address that a server's connection arrived at, if the host said it.
@@ -138,41 +153,6 @@ impl Connection {
     /// The name connected to, or on a server the name that the client asked for.
     pub fn server_name(&self) -> Option<&str> {
         self.server_name.as_deref()
-    }
-
-    /// The peer's certificates in DER, leaf first, once it has shown any.
-    pub fn peer_certificates(&self) -> Option<Vec<Vec<u8>>> {
-        let identity = self.quinn.crypto_session().peer_identity()?;
-        let certificates = identity.downcast::<Vec<CertificateDer<'static>>>().ok()?;
-        Some(
-            certificates
-                .iter()
-                .map(|certificate| certificate.to_vec())
-                .collect(),
-        )
-    }
-
-    /// The connection ID that the client sent its first packet to (RFC 9000 section 7.3).
-    pub fn original_destination_connection_id(&self) -> Option<&[u8]> {
-        self.ids.original.as_deref()
-    }
-
-    /// The connection ID that this side began with.
-    pub fn host_connection_id(&self) -> Option<&[u8]> {
-        self.ids.host.as_deref()
-    }
-
-    /// What packets were sent and received, if the settings ask for it.
-    pub fn packet_log(&self) -> Option<&Arc<Recorder>> {
-        self.packet_log.as_ref()
-    }
-
-    pub fn stats(&self) -> ConnectionStats {
-        ConnectionStats {
-            send_queue_bytes: self.streams.queued_bytes(),
-            datagram_frames_dropped: self.datagrams.dropped(),
-            ..ConnectionStats::from_quinn(self.quinn.stats())
-        }
     }
 }
 
@@ -326,11 +306,14 @@ impl Connection {
         settings: &TransportSettings,
         server_name: Option<String>,
         tokens: Option<Arc<ConnectionTokens>>,
+        local: Local,
     ) -> Self {
         let (tap, tickets) = session_details(&quinn)
             .map(|details| (details.tap, details.tickets))
             .unwrap_or_default();
         let side = quinn.side();
+        let has_preferred = side.is_server()
+            && (settings.preferred_v4.is_some() || settings.preferred_v6.is_some());
         let mut events = VecDeque::new();
         if side.is_server() {
             events.push_back(Pending::Ready(Event::Accepted));
@@ -351,10 +334,17 @@ impl Connection {
             ),
             ids: tap.ids(),
             packet_log: tap.recorder().cloned(),
-            watch: Watch::new(tap),
+            watch: Watch::new(tap.clone()),
             was_full: false,
             early_pings: Vec::new(),
             events,
+            path: Path::new(local, has_preferred),
+            peer_parameters: PeerParameters::default(),
+            preferred: None,
+            use_preferred: settings.use_preferred_address,
+            ecn: EcnCounters::default(),
+            cipher_suite: None,
+            key_use: KeyUse::new(tap, settings.key_update_packets),
             alpn: None,
             server_name,
             repeats_close: false,
@@ -381,27 +371,6 @@ impl Connection {
 
     pub(super) fn has_events(&self) -> bool {
         !self.events.is_empty()
-    }
-
-    /// A datagram of `size` bytes is about to be handled.
-    pub(super) fn receiving(&mut self, now: Instant, size: usize) {
-        if let Some(log) = &self.packet_log {
-            log.set_time(now);
-            log.datagrams(Direction::Received, size, size);
-        }
-    }
-
-    /// What was received, sent or found lost may have changed what recovery knows.
-    fn log_metrics(&self) {
-        if let Some(log) = &self.packet_log {
-            let path = self.quinn.stats().path;
-            log.metrics(Metrics {
-                congestion_window: path.cwnd,
-                smoothed_rtt: path.rtt,
-                min_rtt: path.min_rtt,
-                packets_lost: path.lost_packets,
-            });
-        }
     }
 
     /// Takes over what the state machine has to say. Often: its own queue has no bound.
@@ -504,6 +473,10 @@ impl Connection {
             log.set_time(now);
         }
         if let Some(transmit) = self.quinn.poll_transmit(now, segments, buf) {
+            self.ecn.sent(&transmit);
+            if self.is_confirmed() {
+                self.key_use.sent(&mut self.quinn);
+            }
             if let Some(log) = &self.packet_log {
                 let size = transmit.segment_size.unwrap_or(transmit.size);
                 log.datagrams(Direction::Sent, transmit.size, size);
@@ -625,7 +598,16 @@ impl Connection {
 
     fn established(&mut self) {
         self.phase = Phase::Established;
-        let resumed = session_details(&self.quinn).is_some_and(|details| details.resumed);
+        let mut resumed = false;
+        if let Some(details) = session_details(&self.quinn) {
+            resumed = details.resumed;
+            self.cipher_suite = details.cipher_suite;
+            let peers = PeerParameters::read(&details.peer_parameters.unwrap_or_default());
+            if self.use_preferred && self.is_client() {
+                self.preferred = peers.preferred_like(self.quinn.remote_address());
+            }
+            self.peer_parameters = peers;
+        }
         // A server has the keys only if it accepts the data.
         let early_data_accepted = match self.is_client() {
             true => self.quinn.accepted_0rtt(),

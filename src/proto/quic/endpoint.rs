@@ -18,9 +18,14 @@ use slab::Slab;
 
 use super::{
     ClientSetup, CloseKind, ConnectError, Connection, EndpointSettings, EndpointStats, Event,
-    ServerSetup, TransportSettings, VERSION_1, timers::Timers, tokens::ConnectionTokens,
+    ServerSetup, TransportSettings, VERSION_1, path::Local, timers::Timers,
+    tokens::ConnectionTokens,
 };
 use crate::tls;
+
+mod migration;
+
+use migration::Aliases;
 
 /// Names a connection of an endpoint. A key is never used again for another connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -67,6 +72,8 @@ pub struct Transmit {
     pub segment_size: Option<usize>,
     /// The address to send from, where that matters.
     pub src_ip: Option<IpAddr>,
+    /// The host's number for the socket to send from. The first one is 0.
+    pub socket: u32,
 }
 
 /// One UDP socket's worth of QUIC connections.
@@ -81,6 +88,9 @@ pub struct Endpoint {
     quinn: quinn::Endpoint,
     settings: EndpointSettings,
     server: Option<ServerSetup>,
+    aliases: Aliases,
+    /// The socket that the datagram being handled came from.
+    arrival: u32,
     /// New connections are answered with CONNECTION_REFUSED.
     is_refusing: bool,
     connections: Slab<Entry>,
@@ -96,7 +106,7 @@ pub struct Endpoint {
     incoming_handshakes: usize,
     timers: Timers,
     /// Stateless answers: Version Negotiation, Retry, resets, refusals.
-    responses: VecDeque<(quinn::Transmit, Vec<u8>)>,
+    responses: VecDeque<(quinn::Transmit, Vec<u8>, u32)>,
     scratch: Vec<u8>,
     max_segments: usize,
     stats: EndpointStats,
@@ -140,6 +150,8 @@ impl Endpoint {
             quinn: quinn::Endpoint::new(Arc::new(config), server_config, allow_mtud, None),
             settings,
             server,
+            aliases: Aliases::new(),
+            arrival: 0,
             is_refusing: false,
             connections: Slab::new(),
             by_handle: Vec::new(),
@@ -196,6 +208,7 @@ impl Endpoint {
         let tokens = Arc::new(setup.connection_tokens());
         let mut config = setup.config.clone();
         config.token_store(tokens.clone());
+        self.release_alias(now, remote);
         let (handle, conn) = self.quinn.connect(now, config, remote, &name)?;
         self.stats.connections_opened += 1;
         let deadline = match setup.transport.idle_timeout.is_zero() {
@@ -209,10 +222,22 @@ impl Endpoint {
 
     /// Takes one datagram. Datagrams that the kernel joined have been cut.
     pub fn handle_datagram(&mut self, now: Instant, meta: DatagramMeta, data: BytesMut) {
+        self.handle_datagram_at(now, 0, meta, data);
+    }
+
+    /// Takes one datagram that arrived at another than the host's first socket.
+    pub fn handle_datagram_at(
+        &mut self,
+        now: Instant,
+        socket: u32,
+        meta: DatagramMeta,
+        data: BytesMut,
+    ) {
+        self.arrival = socket;
         self.stats.datagrams_received += 1;
         self.stats.bytes_received += data.len() as u64;
         let ecn = meta.ecn.and_then(EcnCodepoint::from_bits);
-        let (remote, local_ip) = (meta.remote, meta.local_ip);
+        let (remote, local_ip) = (self.known_address(meta.remote), meta.local_ip);
         let size = data.len();
         self.scratch.clear();
         match self
@@ -224,8 +249,10 @@ impl Endpoint {
                 if let Some(index) = self.index_of(handle) {
                     let connection = &mut self.connections[index].connection;
                     connection.receiving(now, size);
-                    connection.quinn().handle_event(event);
+                    let ip = local_ip;
+                    connection.receive(event, Local { socket, ip }, meta.remote, ecn);
                     self.touch(index);
+                    self.follow_preference(now, index);
                 }
             }
             Some(DatagramEvent::Response(transmit)) => self.respond(transmit),
@@ -275,7 +302,7 @@ impl Endpoint {
                 self.abandon(index, reason, CloseKind::IdleTimeout);
                 continue;
             }
-            entry.connection.quinn().handle_timeout(now);
+            entry.connection.handle_timeout(now);
             self.touch(index);
             self.settle(index);
         }
@@ -285,9 +312,11 @@ impl Endpoint {
     /// connection, at most 65,507 bytes, or one stateless answer. Connections take turns.
     pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         buf.clear();
-        if let Some((transmit, data)) = self.responses.pop_front() {
+        if let Some((transmit, data, socket)) = self.responses.pop_front() {
             buf.extend_from_slice(&data);
-            return Some(self.sent(transmit));
+            let ip = transmit.src_ip;
+            let remote = transmit.destination;
+            return Some(self.sent(&transmit, remote, Local { socket, ip }));
         }
         while let Some(index) = self.sending.pop_front() {
             let entry = &mut self.connections[index];
@@ -301,9 +330,10 @@ impl Endpoint {
             entry.connection.prepare_transmit(segments * mtu);
             match entry.connection.poll_transmit(now, segments, buf) {
                 Some(transmit) => {
+                    let (remote, local) = entry.connection.route(transmit.destination);
                     self.sending.push_back(index);
                     self.settle(index);
-                    return Some(self.sent(transmit));
+                    return Some(self.sent(&transmit, remote, local));
                 }
                 None => {
                     entry.is_sending = false;
@@ -464,8 +494,15 @@ impl Endpoint {
     ) -> ConnectionKey {
         let generation = self.generation;
         self.generation = self.generation.wrapping_add(1);
+        let local = match conn.side() {
+            quinn::Side::Server => Local {
+                socket: self.arrival,
+                ip: conn.local_ip(),
+            },
+            quinn::Side::Client => Local::default(),
+        };
         let index = self.connections.insert(Entry {
-            connection: Box::new(Connection::new(conn, transport, server_name, tokens)),
+            connection: Box::new(Connection::new(conn, transport, server_name, tokens, local)),
             generation,
             handle,
             drained: false,
@@ -540,6 +577,8 @@ impl Endpoint {
             self.timers.remove(index, &mut entry.timer);
         } else {
             let mut deadline = entry.connection.quinn().poll_timeout();
+            let path_deadline = entry.connection.path_deadline();
+            deadline = deadline.into_iter().chain(path_deadline).min();
             if entry.connection.is_handshaking() {
                 deadline = deadline.into_iter().chain(entry.handshake_deadline).min();
             }
@@ -570,18 +609,21 @@ impl Endpoint {
             self.timers.remove(index, &mut entry.timer);
             self.handshaking.remove(&index);
             self.connections.remove(index);
+            if !self.aliases.is_empty() {
+                self.tidy_aliases();
+            }
         }
     }
 
     fn respond(&mut self, transmit: quinn::Transmit) {
         let data = std::mem::take(&mut self.scratch);
         match self.responses.len() < RESPONSES_MAX {
-            true => self.responses.push_back((transmit, data)),
+            true => self.responses.push_back((transmit, data, self.arrival)),
             false => self.stats.responses_dropped += 1,
         }
     }
 
-    fn sent(&mut self, transmit: quinn::Transmit) -> Transmit {
+    fn sent(&mut self, transmit: &quinn::Transmit, remote: SocketAddr, local: Local) -> Transmit {
         let segments = transmit
             .segment_size
             .map_or(1, |size| transmit.size.div_ceil(size));
@@ -589,11 +631,12 @@ impl Endpoint {
         self.stats.bytes_sent += transmit.size as u64;
         self.stats.transmits += 1;
         Transmit {
-            remote: transmit.destination,
+            remote,
             ecn: transmit.ecn.map(|codepoint| codepoint as u8),
             size: transmit.size,
             segment_size: transmit.segment_size,
-            src_ip: transmit.src_ip,
+            src_ip: local.ip,
+            socket: local.socket,
         }
     }
 }

@@ -35,6 +35,38 @@ impl fmt::Display for ConnectError {
 
 impl std::error::Error for ConnectError {}
 
+/// Why a client's connection was not moved to another socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MigrationError {
+    /// Only clients move of their own accord (RFC 9000 section 9).
+    Server,
+    /// The handshake is not confirmed yet (RFC 9001 section 4.1.2).
+    NotConfirmed,
+    /// The peer said `disable_active_migration`.
+    Forbidden,
+    /// The peer has given no connection ID to spare (RFC 9000 section 9.5).
+    NoConnectionId,
+    /// An earlier move has neither succeeded nor failed yet.
+    UnderWay,
+    /// The connection is closed.
+    Closed,
+}
+
+impl fmt::Display for MigrationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Server => "a server does not migrate",
+            Self::NotConfirmed => "the handshake is not confirmed yet",
+            Self::Forbidden => "the server forbids migration (disable_active_migration)",
+            Self::NoConnectionId => "the server has given no connection ID to spare",
+            Self::UnderWay => "a migration is under way",
+            Self::Closed => "the connection is closed",
+        })
+    }
+}
+
+impl std::error::Error for MigrationError {}
+
 /// Why a stream command was not carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamError {

@@ -43,6 +43,9 @@ pub enum Event {
     /// to a quarter of their bound, after one of them had been above the high watermark, or half
     /// of the bound.
     ConnectionWritable { queued_bytes: usize },
+    /// The move to another socket that the host asked for has ended: the peer was heard there, or
+    /// the connection is back where it was.
+    MigrationFinished { succeeded: bool },
     /// Our FIN and all data before it were acknowledged.
     StreamFinished { stream_id: u64 },
     /// One DATAGRAM frame (RFC 9221).

@@ -2,13 +2,19 @@
 //!
 //! Not here: the TLS half of the work (`tls::config`).
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    net::{SocketAddrV4, SocketAddrV6},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use quinn_proto as quinn;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::{
+    congestion::{self, Congestion},
     datagrams,
     tokens::{self, ConnectionTokens, UsedTokens},
 };
@@ -20,13 +26,15 @@ use crate::tls::{
 /// QUIC version 1, RFC 9000.
 pub const VERSION_1: u32 = 1;
 
-/// The congestion controller (RFC 9002 section 7).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Congestion {
-    #[default]
-    Cubic,
-    NewReno,
-    Bbr,
+/// What the peer is asked for by draft-ietf-quic-ack-frequency.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AckFrequency {
+    /// How many packets that ask for an ACK may come without one; 0 asks for one at once.
+    pub packets: u64,
+    /// How long an ACK may wait; `None`: as long as the peer said it would.
+    pub max_delay: Option<Duration>,
+    /// After how many packets out of order an ACK is wanted at once; 0: never for that.
+    pub reordering: u64,
 }
 
 /// Limits and timings of a connection. Bytes and [`Duration`]s.
@@ -56,6 +64,17 @@ pub struct TransportSettings {
     pub datagram_send_bytes: usize,
     /// How often an idle connection pings its peer.
     pub keep_alive: Option<Duration>,
+    /// Whether a client moves to the address that its server prefers (RFC 9000 section 9.6).
+    pub use_preferred_address: bool,
+    /// The addresses that a server prefers its clients to use after the handshake. The endpoint
+    /// must receive there.
+    pub preferred_v4: Option<SocketAddrV4>,
+    pub preferred_v6: Option<SocketAddrV6>,
+    /// How the peer is asked to acknowledge, where it can be asked.
+    pub ack_frequency: Option<AckFrequency>,
+    /// After how many packets the keys are changed (RFC 9001 section 6); `None`: near the limit of
+    /// the cipher.
+    pub key_update_packets: Option<u64>,
     /// Whether packets are recorded for a qlog trace: `Connection::packet_log`.
     pub packet_log: bool,
 }
@@ -76,6 +95,11 @@ impl Default for TransportSettings {
             datagram_recv_bytes: None,
             datagram_send_bytes: 1 << 20,
             keep_alive: None,
+            use_preferred_address: true,
+            preferred_v4: None,
+            preferred_v6: None,
+            ack_frequency: None,
+            key_update_packets: None,
             packet_log: false,
         }
     }
@@ -99,6 +123,17 @@ impl TransportSettings {
         if self.send_window == 0 {
             return Err(ConfigError::new("send_window", "must not be zero"));
         }
+        if let Some(wanted) = &self.ack_frequency {
+            let mut frequency = quinn::AckFrequencyConfig::default();
+            frequency
+                .ack_eliciting_threshold(varint("ack_packets_max", wanted.packets)?)
+                .max_ack_delay(wanted.max_delay)
+                .reordering_threshold(varint("ack_reordering", wanted.reordering)?);
+            config.ack_frequency_config(Some(frequency));
+        }
+        if self.key_update_packets == Some(0) {
+            return Err(ConfigError::new("key_update_packets", "must not be zero"));
+        }
         if !self.mtu_discovery {
             config.mtu_discovery_config(None);
         }
@@ -121,26 +156,9 @@ impl TransportSettings {
     /// RFC 9002 section 7.2: ten datagrams, at most 14,720 bytes, and never less than two
     /// datagrams: a window below one datagram would never send anything.
     fn congestion_factory(&self) -> Arc<dyn quinn::congestion::ControllerFactory + Send + Sync> {
-        use quinn::congestion::{BbrConfig, CubicConfig, NewRenoConfig};
         let size = u64::from(self.max_datagram_size);
         let window = (10 * size).min(14_720.max(2 * size));
-        match self.congestion {
-            Congestion::Cubic => {
-                let mut config = CubicConfig::default();
-                config.initial_window(window);
-                Arc::new(config)
-            }
-            Congestion::NewReno => {
-                let mut config = NewRenoConfig::default();
-                config.initial_window(window);
-                Arc::new(config)
-            }
-            Congestion::Bbr => {
-                let mut config = BbrConfig::default();
-                config.initial_window(window);
-                Arc::new(config)
-            }
-        }
+        congestion::factory(self.congestion, window)
     }
 }
 
@@ -306,7 +324,10 @@ impl ServerSetup {
         })?
         .recorded(settings.transport.packet_log);
         let mut config = quinn::ServerConfig::new(Arc::new(crypto), tls::token_key());
-        config.transport_config(Arc::new(settings.transport.build()?));
+        config
+            .transport_config(Arc::new(settings.transport.build()?))
+            .preferred_address_v4(settings.transport.preferred_v4)
+            .preferred_address_v6(settings.transport.preferred_v6);
         let mut validation = quinn::ValidationTokenConfig::default();
         validation
             .lifetime(tokens::LIFETIME)

@@ -4,6 +4,33 @@ use std::time::Duration;
 
 use quinn_proto as quinn;
 
+/// Datagrams by their ECN bits (RFC 9000 section 13.4).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EcnCounters {
+    pub ect0_sent: u64,
+    pub ect0_received: u64,
+    pub ect1_received: u64,
+    pub ce_received: u64,
+}
+
+impl EcnCounters {
+    pub(super) fn received(&mut self, codepoint: Option<quinn::EcnCodepoint>) {
+        match codepoint {
+            Some(quinn::EcnCodepoint::Ect0) => self.ect0_received += 1,
+            Some(quinn::EcnCodepoint::Ect1) => self.ect1_received += 1,
+            Some(quinn::EcnCodepoint::Ce) => self.ce_received += 1,
+            None => {}
+        }
+    }
+
+    pub(super) fn sent(&mut self, transmit: &quinn::Transmit) {
+        if transmit.ecn.is_some() {
+            let size = transmit.segment_size.unwrap_or(transmit.size).max(1);
+            self.ect0_sent += transmit.size.div_ceil(size) as u64;
+        }
+    }
+}
+
 /// Counters and estimates of one connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ConnectionStats {
@@ -19,8 +46,29 @@ pub struct ConnectionStats {
     pub congestion_window: u64,
     pub rtt: Duration,
     pub min_rtt: Duration,
+    /// The newest sample.
+    pub latest_rtt: Duration,
+    /// RFC 9002 section 5.3, without the peer's delay taken off the samples.
+    pub rtt_variance: Duration,
+    /// Bytes sent and neither acknowledged nor lost.
+    pub bytes_in_flight: u64,
+    /// Where slow start ends, bytes; `None` before the first loss.
+    pub ssthresh: Option<u64>,
     /// UDP payload bytes.
     pub path_mtu: u16,
+    pub mtu_probes_sent: u64,
+    pub mtu_probes_lost: u64,
+    /// How often the path turned out to carry less than it had.
+    pub black_holes_detected: u64,
+    pub ecn: EcnCounters,
+    /// How often the packet keys were changed, by whichever side.
+    pub key_updates: u64,
+    /// Streams that are not over, in either direction.
+    pub streams_open: usize,
+    /// The QUIC version on the wire, 0 before it is known.
+    pub version: u32,
+    /// The cipher suite's number (RFC 8446 section B.4), once negotiated.
+    pub cipher_suite: Option<u16>,
     /// Application data waiting in front of the state machine, all streams together, bytes.
     pub send_queue_bytes: usize,
     pub stream_frames_sent: u64,
@@ -47,6 +95,9 @@ impl ConnectionStats {
             rtt: stats.path.rtt,
             min_rtt: stats.path.min_rtt,
             path_mtu: stats.path.current_mtu,
+            mtu_probes_sent: stats.path.sent_plpmtud_probes,
+            mtu_probes_lost: stats.path.lost_plpmtud_probes,
+            black_holes_detected: stats.path.black_holes_detected,
             stream_frames_sent: stats.frame_tx.stream,
             stream_frames_received: stats.frame_rx.stream,
             datagram_frames_sent: stats.frame_tx.datagram,

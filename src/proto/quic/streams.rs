@@ -94,6 +94,10 @@ impl Streams {
         self.low_water = low.min(high);
     }
 
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
     /// Grows whenever data is handed to the state machine.
     pub fn served(&self) -> u64 {
         self.clock

@@ -30,6 +30,7 @@ pub(super) fn wrap_update(
     keys: quic::PacketKeySet,
     tap: &Arc<Tap>,
 ) -> KeyPair<Box<dyn crypto::PacketKey>> {
+    tap.made_keys();
     KeyPair {
         local: packet_key(keys.local, Space::Data, tap),
         remote: packet_key(keys.remote, Space::Data, tap),

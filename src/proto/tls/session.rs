@@ -45,6 +45,10 @@ pub(crate) struct SessionDetails {
     /// On a server, the name that the client asked for (RFC 6066 section 3).
     pub server_name: Option<String>,
     pub resumed: bool,
+    /// The cipher suite's number (RFC 8446 section B.4), once negotiated.
+    pub cipher_suite: Option<u16>,
+    /// The peer's transport parameters as they came, once they have.
+    pub peer_parameters: Option<Vec<u8>>,
 }
 
 /// Makes the sessions of clients.
@@ -301,6 +305,11 @@ impl crypto::Session for Session {
             server_name: self.server_name().map(Into::into),
             tickets: self.tickets.clone(),
             resumed: self.inner.handshake_kind() == Some(HandshakeKind::Resumed),
+            cipher_suite: self
+                .inner
+                .negotiated_cipher_suite()
+                .map(|suite| suite.suite().into()),
+            peer_parameters: self.inner.quic_transport_parameters().map(Into::into),
         }))
     }
 

@@ -6,7 +6,7 @@
 
 use std::sync::{
     Arc, OnceLock,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use crate::qlog::{ConnectionIds, Direction, Level, Packet, Recorder};
@@ -36,6 +36,7 @@ pub(crate) struct Tap {
     observer: OnceLock<Arc<dyn PacketObserver>>,
     recorder: OnceLock<Arc<Recorder>>,
     ids: OnceLock<ConnectionIds>,
+    key_sets: AtomicU64,
 }
 
 impl Tap {
@@ -61,6 +62,16 @@ impl Tap {
 
     pub fn recorder(&self) -> Option<&Arc<Recorder>> {
         self.recorder.get()
+    }
+
+    /// Keys of the next phase were made: once ahead of the first change, then at every change.
+    pub(super) fn made_keys(&self) {
+        self.key_sets.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often the keys of 1-RTT packets were changed.
+    pub fn key_updates(&self) -> u64 {
+        self.key_sets.load(Ordering::Relaxed).saturating_sub(1)
     }
 
     /// The connection IDs of the first packets, once they are known.

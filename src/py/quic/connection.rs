@@ -5,6 +5,7 @@
 //! what is left of it afterwards (`life`), and how events get here (`endpoint`).
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use bytes::Bytes;
 use pyo3::exceptions::{PyConnectionResetError, PyRuntimeError, PyValueError};
@@ -435,6 +436,34 @@ impl QuicConnectionCore {
     fn change_connection_id(&self, py: Python<'_>) -> PyResult<()> {
         self.running(py, |connection| connection.change_connection_id())
             .map(drop)
+    }
+
+    /// Uses the endpoint's socket of this number from now on; `MigrationFinished` follows, after
+    /// `timeout` seconds at the latest.
+    fn _migrate(&self, py: Python<'_>, socket: u32, timeout: f64) -> PyResult<()> {
+        let timeout = Duration::try_from_secs_f64(timeout)
+            .map_err(|error| PyValueError::new_err(format!("timeout: {error}")))?;
+        let found = self.state.with(py, |state| match &state.phase {
+            Phase::Running(endpoint, key) => Some((endpoint.clone_ref(py), *key)),
+            _ => None,
+        });
+        match found {
+            Some((endpoint, key)) => endpoint.get().migrate(py, key, socket, timeout),
+            None => Err(PyConnectionResetError::new_err(
+                "the connection is not open",
+            )),
+        }
+    }
+
+    /// The number of the endpoint's socket that the connection uses, and whether it may be changed:
+    /// the handshake is confirmed (RFC 9001 section 4.1.2).
+    #[getter]
+    fn _path(&self, py: Python<'_>) -> PyResult<(u32, bool)> {
+        Ok(self
+            .running(py, |connection| {
+                (connection.socket(), connection.is_confirmed())
+            })?
+            .unwrap_or_default())
     }
 
     /// Closes the connection. With `frame_type` the code is the transport's, else the application's.

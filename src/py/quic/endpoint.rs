@@ -29,6 +29,7 @@ use crate::loop_core::LoopCore;
 use crate::{address, cell::GilCell, error};
 
 mod deliver;
+mod sockets;
 
 /// Where the state machines live.
 enum Home {
@@ -316,6 +317,17 @@ impl QuicEndpoint {
         let endpoint = Self::new_own(py, connection_id_length, None, server, now)?;
         endpoint.state.with(py, |state| state.on_accept = on_accept);
         Ok(endpoint)
+    }
+
+    /// Takes a further bound UDP socket, whose descriptor the caller has detached, and returns its
+    /// number. It is closed with the endpoint, or by `remove_socket`.
+    fn add_socket(&self, py: Python<'_>, fd: RawFd) -> PyResult<u32> {
+        self.take_socket(py, fd)
+    }
+
+    /// Closes a further socket.
+    fn remove_socket(&self, py: Python<'_>, number: u32) -> PyResult<()> {
+        self.give_up_socket(py, number)
     }
 
     /// Connections that are not yet forgotten.

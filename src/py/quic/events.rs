@@ -94,6 +94,15 @@ event_class! {
 }
 
 event_class! {
+    /// A client's move to another network, asked for by `migrate`, has ended. aioquic has no such
+    /// event.
+    MigrationFinished {
+        /// Whether the peer was heard on the new path; else the connection is on its old one.
+        succeeded: bool,
+    }
+}
+
+event_class! {
     /// The peer acknowledged a PING.
     PingAcknowledged {
         /// The number given to `send_ping`.
@@ -360,6 +369,7 @@ pub fn from_protocol(py: Python<'_>, event: Event) -> PyResult<Option<Py<PyAny>>
             let queued_bytes = queued_bytes as u64;
             ConnectionWritable { queued_bytes }.object(py)?
         }
+        Event::MigrationFinished { succeeded } => MigrationFinished { succeeded }.object(py)?,
         Event::StreamAbandoned { stream_id } => StreamAbandoned { stream_id }.object(py)?,
         Event::PingAcknowledged { uid } => PingAcknowledged { uid }.object(py)?,
         Event::ProtocolNegotiated { alpn } => ProtocolNegotiated {
@@ -403,6 +413,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<ConnectionWritable>()?;
     m.add_class::<DatagramFrameReceived>()?;
     m.add_class::<HandshakeCompleted>()?;
+    m.add_class::<MigrationFinished>()?;
     m.add_class::<PingAcknowledged>()?;
     m.add_class::<ProtocolNegotiated>()?;
     m.add_class::<StopSendingReceived>()?;

@@ -12,7 +12,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use uringcore_proto::quic::{
-    ClientSettings, ClientSetup, Congestion, ServerSettings, ServerSetup, TransportSettings,
+    AckFrequency, ClientSettings, ClientSetup, Congestion, ServerSettings, ServerSetup,
+    TransportSettings,
 };
 use uringcore_proto::tls::{CipherSuite, ClientAuth, ConfigError, Identity, Roots};
 
@@ -22,6 +23,9 @@ use super::credentials::{MemorySessionStore, TicketFields};
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct Common {
+    ack_delay_max: Option<f64>,
+    ack_packets_max: Option<u64>,
+    ack_reordering: u64,
     alpn: Vec<Vec<u8>>,
     cipher_suites: Option<Vec<u16>>,
     congestion: String,
@@ -30,6 +34,7 @@ struct Common {
     initial_rtt: f64,
     keep_alive: Option<f64>,
     key_log: Option<Py<PyAny>>,
+    key_update_packets: Option<u64>,
     max_data: u64,
     max_datagram_frame_size: Option<usize>,
     max_datagram_size: u16,
@@ -38,8 +43,11 @@ struct Common {
     max_streams_uni: u64,
     mtu_discovery: bool,
     packet_log: bool,
+    preferred_v4: Option<String>,
+    preferred_v6: Option<String>,
     send_buffer_high: usize,
     send_buffer_low: usize,
+    use_preferred_address: bool,
 }
 
 /// What an endpoint needs of a setup beside the protocol's own.
@@ -187,6 +195,15 @@ impl Common {
             .keep_alive
             .map(|value| seconds(py, "keep_alive", value))
             .transpose()?;
+        let max_delay = self
+            .ack_delay_max
+            .map(|value| seconds(py, "ack_delay_max", value))
+            .transpose()?;
+        let ack_frequency = self.ack_packets_max.map(|packets| AckFrequency {
+            packets,
+            max_delay,
+            reordering: self.ack_reordering,
+        });
         Ok(TransportSettings {
             idle_timeout: seconds(py, "idle_timeout", self.idle_timeout)?,
             max_data: self.max_data,
@@ -201,6 +218,11 @@ impl Common {
                 .max_datagram_frame_size
                 .map(|size| size.max(DATAGRAM_RECEIVE_BYTES)),
             keep_alive,
+            use_preferred_address: self.use_preferred_address,
+            preferred_v4: preferred(py, self.preferred_v4.as_deref())?,
+            preferred_v6: preferred(py, self.preferred_v6.as_deref())?,
+            ack_frequency,
+            key_update_packets: self.key_update_packets,
             packet_log: self.packet_log,
             ..TransportSettings::default()
         })
@@ -222,6 +244,16 @@ impl Common {
             .collect::<PyResult<Vec<_>>>()
             .map(Some)
     }
+}
+
+fn preferred<T: std::str::FromStr>(py: Python<'_>, text: Option<&str>) -> PyResult<Option<T>> {
+    text.map(|text| {
+        text.parse().map_err(|_| {
+            let message = format!("{text:?} is not an address");
+            config_error(py, &ConfigError::new("preferred_address", message))
+        })
+    })
+    .transpose()
 }
 
 fn congestion(py: Python<'_>, name: &str) -> PyResult<Congestion> {

@@ -177,6 +177,8 @@ impl Who {
 pub struct Peer {
     pub endpoint: Endpoint,
     pub addr: SocketAddr,
+    /// The addresses of further sockets, which are numbered from 1.
+    pub more_addrs: Vec<SocketAddr>,
     pub events: Vec<(ConnectionKey, Event)>,
     /// Data received per stream, whether a FIN followed, and in how many events it came.
     pub streams: BTreeMap<(ConnectionKey, u64), Received>,
@@ -203,12 +205,27 @@ impl Peer {
         Self {
             endpoint,
             addr: addr.parse().unwrap(),
+            more_addrs: Vec::new(),
             events: Vec::new(),
             streams: BTreeMap::new(),
             sent: 0,
             is_mute: false,
             link_busy_until: None,
         }
+    }
+
+    fn addr_of(&self, socket: u32) -> SocketAddr {
+        match socket {
+            0 => self.addr,
+            number => self.more_addrs[number as usize - 1],
+        }
+    }
+
+    fn socket_of(&self, addr: SocketAddr) -> Option<u32> {
+        let all = std::iter::once(&self.addr).chain(&self.more_addrs);
+        all.zip(0..)
+            .find(|(found, _)| **found == addr)
+            .map(|(_, number)| number)
     }
 
     fn take_events(&mut self) -> bool {
@@ -278,6 +295,13 @@ impl Peer {
     }
 }
 
+struct Payload {
+    data: Vec<u8>,
+    ecn: Option<u8>,
+    from: SocketAddr,
+    to: SocketAddr,
+}
+
 pub struct Pair {
     pub client: Peer,
     pub server: Peer,
@@ -287,7 +311,11 @@ pub struct Pair {
     pub link: Link,
     pub random: Random,
     flights: BinaryHeap<Reverse<(Instant, u64, Who)>>,
-    payloads: BTreeMap<u64, (Vec<u8>, Option<u8>)>,
+    payloads: BTreeMap<u64, Payload>,
+    /// What the server sees as the client's address, whichever it sends from.
+    pub nat: Option<SocketAddr>,
+    /// Addresses that nothing gets to or comes from.
+    pub dead: Vec<SocketAddr>,
     flight_count: u64,
     /// Datagrams of the last turns, for tests that mutate real ones.
     pub recorded: Vec<(Who, Vec<u8>)>,
@@ -344,6 +372,8 @@ impl Pair {
             random,
             flights: BinaryHeap::new(),
             payloads: BTreeMap::new(),
+            nat: None,
+            dead: Vec::new(),
             flight_count: 0,
             recorded: Vec::new(),
             record: false,
@@ -452,24 +482,39 @@ impl Pair {
         while let Some(transmit) = self.peer(who).endpoint.poll_transmit(now, &mut buf) {
             assert_eq!(transmit.size, buf.len());
             assert!(buf.len() <= 65_507, "a batch of {} bytes", buf.len());
-            assert_eq!(transmit.remote, self.peer(who.other()).addr);
+            let from = self.peer(who).addr_of(transmit.socket);
+            let is_from_there = |ip| ip == from.ip();
+            assert!(transmit.src_ip.is_none_or(is_from_there), "{transmit:?}");
             sent = true;
             let size = transmit.segment_size.unwrap_or(buf.len());
             for datagram in buf.chunks(size) {
                 self.peer(who).sent += 1;
-                self.fly(who, datagram.to_vec(), transmit.ecn);
+                self.fly_between(who, from, transmit.remote, datagram.to_vec(), transmit.ecn);
             }
         }
         sent
     }
 
     /// Sends a datagram over the link.
-    pub fn fly(&mut self, from: Who, mut datagram: Vec<u8>, ecn: Option<u8>) {
+    pub fn fly(&mut self, from: Who, datagram: Vec<u8>, ecn: Option<u8>) {
+        let (source, to) = (self.peer(from).addr, self.peer(from.other()).addr);
+        self.fly_between(from, source, to, datagram, ecn);
+    }
+
+    fn fly_between(
+        &mut self,
+        from: Who,
+        source: SocketAddr,
+        to: SocketAddr,
+        mut datagram: Vec<u8>,
+        ecn: Option<u8>,
+    ) {
         if self.record {
             self.recorded.push((from, datagram.clone()));
         }
         let link = self.link;
-        if self.peer(from).is_mute || self.random.percent(link.loss) {
+        let is_dead = self.dead.contains(&source) || self.dead.contains(&to);
+        if is_dead || self.peer(from).is_mute || self.random.percent(link.loss) {
             return;
         }
         if self.random.percent(link.corrupt) {
@@ -491,8 +536,13 @@ impl Pair {
             }
             self.flights
                 .push(Reverse((at, self.flight_count, from.other())));
-            self.payloads
-                .insert(self.flight_count, (datagram.clone(), ecn));
+            let payload = Payload {
+                data: datagram.clone(),
+                ecn,
+                from: source,
+                to,
+            };
+            self.payloads.insert(self.flight_count, payload);
             self.flight_count += 1;
         }
     }
@@ -521,9 +571,33 @@ impl Pair {
                 break;
             }
             self.flights.pop();
-            let (datagram, ecn) = self.payloads.remove(&number).unwrap();
-            self.deliver(to, &datagram, ecn);
+            let payload = self.payloads.remove(&number).unwrap();
+            self.arrive_at(to, &payload);
         }
+    }
+
+    fn arrive_at(&mut self, to: Who, payload: &Payload) {
+        let (mut from, mut addr) = (payload.from, payload.to);
+        if let Some(nat) = self.nat {
+            match to {
+                Server => from = nat,
+                // Only the newest of a NAT's mappings lives.
+                Client if addr == nat => addr = self.client.addr,
+                Client => return,
+            }
+        }
+        let now = self.now;
+        let peer = self.peer(to);
+        let Some(socket) = peer.socket_of(addr) else {
+            return;
+        };
+        let meta = DatagramMeta {
+            remote: from,
+            local_ip: (to == Server).then(|| addr.ip()),
+            ecn: payload.ecn,
+        };
+        let data = BytesMut::from(&payload.data[..]);
+        peer.endpoint.handle_datagram_at(now, socket, meta, data);
     }
 
     /// Hands a datagram to a side as if the other one had sent it.

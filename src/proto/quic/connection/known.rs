@@ -1,0 +1,80 @@
+//! What is known of a connection beyond its streams: who the peer is, what its packets were, and
+//! how the path does.
+
+use std::{sync::Arc, time::Instant};
+
+use rustls::pki_types::CertificateDer;
+
+use super::Connection;
+use crate::{
+    qlog::{Direction, Metrics, Recorder},
+    quic::{ConnectionStats, VERSION_1, congestion},
+};
+
+impl Connection {
+    /// The peer's certificates in DER, leaf first, once it has shown any.
+    pub fn peer_certificates(&self) -> Option<Vec<Vec<u8>>> {
+        let identity = self.quinn.crypto_session().peer_identity()?;
+        let certificates = identity.downcast::<Vec<CertificateDer<'static>>>().ok()?;
+        Some(
+            certificates
+                .iter()
+                .map(|certificate| certificate.to_vec())
+                .collect(),
+        )
+    }
+
+    /// The connection ID that the client sent its first packet to (RFC 9000 section 7.3).
+    pub fn original_destination_connection_id(&self) -> Option<&[u8]> {
+        self.ids.original.as_deref()
+    }
+
+    /// The connection ID that this side began with.
+    pub fn host_connection_id(&self) -> Option<&[u8]> {
+        self.ids.host.as_deref()
+    }
+
+    /// What packets were sent and received, if the settings ask for it.
+    pub fn packet_log(&self) -> Option<&Arc<Recorder>> {
+        self.packet_log.as_ref()
+    }
+
+    pub fn stats(&self) -> ConnectionStats {
+        let gauge = congestion::gauge(self.quinn.congestion_state());
+        ConnectionStats {
+            latest_rtt: gauge.latest_rtt,
+            rtt_variance: gauge.rtt_variance,
+            bytes_in_flight: gauge.in_flight,
+            ssthresh: gauge.ssthresh,
+            ecn: self.ecn,
+            streams_open: self.streams.len(),
+            version: VERSION_1,
+            cipher_suite: self.cipher_suite,
+            key_updates: self.key_use.updates(),
+            send_queue_bytes: self.streams.queued_bytes(),
+            datagram_frames_dropped: self.datagrams.dropped(),
+            ..ConnectionStats::from_quinn(self.quinn.stats())
+        }
+    }
+
+    /// A datagram of `size` bytes is about to be handled.
+    pub(in crate::quic) fn receiving(&mut self, now: Instant, size: usize) {
+        if let Some(log) = &self.packet_log {
+            log.set_time(now);
+            log.datagrams(Direction::Received, size, size);
+        }
+    }
+
+    /// What was received, sent or found lost may have changed what recovery knows.
+    pub(super) fn log_metrics(&self) {
+        if let Some(log) = &self.packet_log {
+            let path = self.quinn.stats().path;
+            log.metrics(Metrics {
+                congestion_window: path.cwnd,
+                smoothed_rtt: path.rtt,
+                min_rtt: path.min_rtt,
+                packets_lost: path.lost_packets,
+            });
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The peer's transport parameters that the state machine keeps to itself (RFC 9000 section 18.2).
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::frames::varint;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct PeerParameters {
+    pub disable_active_migration: bool,
+    pub preferred_v4: Option<SocketAddr>,
+    pub preferred_v6: Option<SocketAddr>,
+}
+
+impl PeerParameters {
+    /// Of bytes that the state machine has accepted; what is malformed all the same counts as
+    /// absent.
+    pub fn read(mut bytes: &[u8]) -> Self {
+        let mut found = Self::default();
+        while let Some((id, value)) = next(&mut bytes) {
+            match id {
+                DISABLE_ACTIVE_MIGRATION => found.disable_active_migration = true,
+                PREFERRED_ADDRESS => {
+                    (found.preferred_v4, found.preferred_v6) = addresses(value).unwrap_or_default();
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+
+    /// The preferred address of the same family as `remote`, in the form that its socket takes.
+    pub fn preferred_like(&self, remote: SocketAddr) -> Option<SocketAddr> {
+        let is_mapped = remote.ip().to_canonical() != remote.ip();
+        let address = match remote {
+            SocketAddr::V6(_) if !is_mapped => self.preferred_v6,
+            _ => self.preferred_v4,
+        }?;
+        match (is_mapped, address) {
+            (true, SocketAddr::V4(v4)) => {
+                Some(SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port())))
+            }
+            _ => Some(address),
+        }
+    }
+}
+
+fn next<'a>(bytes: &mut &'a [u8]) -> Option<(u64, &'a [u8])> {
+    let id = varint(bytes)?;
+    let length = usize::try_from(varint(bytes)?).ok()?;
+    let (value, rest) = bytes.split_at_checked(length)?;
+    *bytes = rest;
+    Some((id, value))
+}
+
+/// RFC 9000 figure 22. All zero: none of that family.
+fn addresses(value: &[u8]) -> Option<(Option<SocketAddr>, Option<SocketAddr>)> {
+    let (v4, rest) = value.split_first_chunk::<4>()?;
+    let (v4_port, rest) = rest.split_first_chunk::<2>()?;
+    let (v6, rest) = rest.split_first_chunk::<16>()?;
+    let (v6_port, _) = rest.split_first_chunk::<2>()?;
+    let address = |ip: std::net::IpAddr, port: [u8; 2]| {
+        let port = u16::from_be_bytes(port);
+        (port != 0 && !ip.is_unspecified()).then(|| SocketAddr::new(ip, port))
+    };
+    Some((
+        address(Ipv4Addr::from(*v4).into(), *v4_port),
+        address(Ipv6Addr::from(*v6).into(), *v6_port),
+    ))
+}
+
+const DISABLE_ACTIVE_MIGRATION: u64 = 0x0c;
+const PREFERRED_ADDRESS: u64 = 0x0d;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_found_among_others_and_their_ends_hurt_nobody() {
+        let mut bytes = vec![0x01, 0x02, 0x40, 0x64, 0x0c, 0x00, 0x0d, 0x2d];
+        bytes.extend([192, 0, 2, 1, 0x11, 0x51]);
+        bytes.extend([0; 18]);
+        bytes.extend([4, 1, 2, 3, 4]);
+        bytes.extend([7; 16]);
+        let found = PeerParameters::read(&bytes);
+        let v4: SocketAddr = "192.0.2.1:4433".parse().unwrap();
+        assert!(found.disable_active_migration);
+        assert_eq!((found.preferred_v4, found.preferred_v6), (Some(v4), None));
+        let like = |remote: &str| found.preferred_like(remote.parse().unwrap());
+        assert_eq!(like("10.0.0.1:1"), Some(v4));
+        assert_eq!(
+            like("[::ffff:10.0.0.1]:1"),
+            Some("[::ffff:192.0.2.1]:4433".parse().unwrap())
+        );
+        assert_eq!(like("[2001:db8::1]:1"), None);
+        for cut in 0..bytes.len() {
+            PeerParameters::read(&bytes[..cut]);
+        }
+    }
+}

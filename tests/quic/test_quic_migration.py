@@ -1,0 +1,269 @@
+"""Connections outlive changes of address: the client's own, a NAT's, and the server's wish."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+
+import pytest
+
+from tests.quic.harness import Echo, eventually, patterned, serving
+from tests.support.link import Conditions
+from tests.support.proxy import ImpairmentProxy
+from uringcore.asyncio import QuicConnectionProtocol, connect
+from uringcore.quic.errors import QuicConfigurationError, QuicConnectionError
+
+DATA = patterned(3 << 20, seed=5)
+
+
+async def _echoed(client, middle=None):
+    """Sends DATA on a stream and reads it back, doing something in the middle."""
+    reader, writer = await client.create_stream()
+
+    async def send():
+        for start in range(0, len(DATA), 65536):
+            writer.write(DATA[start : start + 65536])
+            await writer.drain()
+        writer.write_eof()
+
+    sending = asyncio.ensure_future(send())
+    received = await reader.readexactly(500_000)
+    if middle is not None:
+        await middle()
+    received += await asyncio.wait_for(reader.read(), 40)
+    await sending
+    assert received == DATA
+
+
+def _port(host="127.0.0.1"):
+    with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as sock:
+        sock.bind((host, 0))
+        return sock.getsockname()[1]
+
+
+def test_a_client_migrates_in_the_middle_of_a_transfer(
+    run, server_configuration, client_configuration
+):
+    async def main():
+        async with (
+            serving(server_configuration(), host="0.0.0.0") as (port, protocols),
+            connect("127.0.0.1", port, configuration=client_configuration()) as client,
+        ):
+            transport = client._transport
+            for host in ("127.0.0.2", "127.0.0.3"):
+                await _echoed(client, lambda host=host: client.migrate((host, 0)))
+                name = transport.get_extra_info("sockname")
+                assert name[0] == host
+                assert protocols[0]._quic.get_peer_address() == name
+            # A new port of the system's choice, on an idle connection.
+            await client.migrate()
+            await client.ping()
+            await eventually(lambda: protocols[0]._quic.get_peer_address()[1] != name[1])
+            # After a while the sockets that are left are closed.
+            held = transport.get_extra_info("quic_endpoint")
+            assert held.connections == 1
+
+    run(main())
+
+
+def test_a_migration_that_nobody_answers_ends_in_a_timeout_on_the_old_path(
+    run, server_configuration, client_configuration
+):
+    async def main():
+        async with (
+            serving(server_configuration()) as (port, protocols),
+            ImpairmentProxy(("127.0.0.1", port)) as proxy,
+            connect(*proxy.address, configuration=client_configuration()) as client,
+        ):
+            await client.ping()
+            before = client._transport.get_extra_info("sockname")
+
+            async def fail():
+                # What comes from another address than the client's first finds a black hole.
+                first = {flow.client for flow in proxy.flows}
+                carry = proxy._carry
+
+                def only_the_first(up, flow, data, ecn):
+                    if flow.client in first:
+                        carry(up, flow, data, ecn)
+
+                proxy._carry = only_the_first
+                with pytest.raises(TimeoutError, match="127.0.0.2 port .* 0.7 seconds.*old path"):
+                    await client.migrate(("127.0.0.2", 0), timeout=0.7)
+                proxy._carry = carry
+
+            await _echoed(client, fail)
+            assert client._transport.get_extra_info("sockname") == before
+            assert len(protocols) == 1
+            await client.migrate(("127.0.0.2", 0))
+            await client.ping()
+
+    run(main())
+
+
+def test_a_nat_that_changes_port_and_address_is_followed(
+    run_anywhere, server_configuration, client_configuration
+):
+    async def main():
+        async with (
+            serving(server_configuration()) as (port, protocols),
+            ImpairmentProxy(("127.0.0.1", port), up=Conditions(delay=0.002)) as proxy,
+            connect(*proxy.address, configuration=client_configuration()) as client,
+        ):
+            seen = set()
+            for host in (None, "127.0.0.2", "127.0.0.3", None):
+
+                async def rebind(host=host):
+                    proxy.rebind(host)
+
+                await _echoed(client, rebind)
+                seen.add(protocols[0]._quic.get_peer_address())
+            assert len(seen) == 4
+            assert {address[0] for address in seen} == {"127.0.0.1", "127.0.0.2", "127.0.0.3"}
+            assert len(protocols) == 1
+
+    run_anywhere(main())
+
+
+def test_a_server_is_told_of_an_idle_clients_new_address_by_its_next_packet(
+    run, server_configuration, client_configuration
+):
+    async def main():
+        async with (
+            serving(server_configuration()) as (port, protocols),
+            ImpairmentProxy(("127.0.0.1", port)) as proxy,
+            connect(*proxy.address, configuration=client_configuration()) as client,
+        ):
+            await client.ping()
+            proxy.rebind("127.0.0.9")
+            await asyncio.wait_for(client.ping(), 10)
+            assert protocols[0]._quic.get_peer_address()[0] == "127.0.0.9"
+            # And the server reaches the client there by itself.
+            await asyncio.wait_for(protocols[0].ping(), 10)
+
+    run(main())
+
+
+def test_who_may_not_migrate_is_told_why(run, server_configuration, client_configuration):
+    async def main():
+        async with (
+            serving(server_configuration()) as (port, protocols),
+            connect("127.0.0.1", port, configuration=client_configuration()) as client,
+        ):
+            await client.ping()
+            with pytest.raises(RuntimeError, match="a server does not migrate"):
+                await protocols[0].migrate()
+            with pytest.raises(OSError, match="binding to"):
+                await client.migrate(("192.0.2.1", 0))
+            with pytest.raises(ValueError, match="cannot reach 127.0.0.1"):
+                await client.migrate(("::1", 0))
+            first = asyncio.ensure_future(client.migrate())
+            await asyncio.sleep(0)
+            with pytest.raises(RuntimeError, match="under way"):
+                await client.migrate()
+            await first
+        with pytest.raises(QuicConnectionError):
+            await client.migrate()
+
+    run(main())
+
+
+def test_a_connection_that_ends_ends_its_migration(run, server_configuration, client_configuration):
+    async def main():
+        async with (
+            serving(server_configuration()) as (port, _),
+            connect("127.0.0.1", port, configuration=client_configuration()) as client,
+        ):
+            await client.ping()
+            moving = asyncio.ensure_future(client.migrate())
+            await asyncio.sleep(0)
+            client.close()
+            with pytest.raises(QuicConnectionError):
+                await asyncio.wait_for(moving, 5)
+
+    run(main())
+
+
+def test_the_servers_preferred_address_is_used(run, server_configuration, client_configuration):
+    async def main():
+        preferred = ("127.0.0.5", _port("127.0.0.5"))
+        server = server_configuration(preferred_address=[preferred])
+        async with (
+            serving(server) as (port, protocols),
+            connect("127.0.0.1", port, configuration=client_configuration()) as client,
+        ):
+            await client.ping()
+            await eventually(lambda: client._quic.get_peer_address() == preferred)
+            await _echoed(client)
+            assert client._quic.get_peer_address() == preferred
+            # From there the client may go on.
+            await _echoed(client, lambda: client.migrate(("127.0.0.6", 0)))
+            assert protocols[0]._quic.get_peer_address()[0] == "127.0.0.6"
+            async with connect(
+                "127.0.0.1", port, configuration=client_configuration(use_preferred_address=False)
+            ) as other:
+                await other.ping()
+                await other.ping()
+                assert other._quic.get_peer_address() == ("127.0.0.1", port)
+
+    run(main())
+
+
+def test_a_server_on_all_addresses_answers_from_the_preferred_one(
+    run, server_configuration, client_configuration
+):
+    async def main():
+        port = _port("0.0.0.0")
+        server = server_configuration(preferred_address=[("127.0.0.7", port)])
+        from uringcore.asyncio import serve
+
+        listening = await serve("0.0.0.0", port, configuration=server, create_protocol=Echo)
+        async with connect("127.0.0.1", port, configuration=client_configuration()) as client:
+            await client.ping()
+            await eventually(lambda: client._quic.get_peer_address() == ("127.0.0.7", port))
+            await _echoed(client)
+            assert client._quic.get_peer_address() == ("127.0.0.7", port)
+        listening.close()
+        await asyncio.wait_for(listening.wait_closed(), 10)
+
+    run(main())
+
+
+def test_impossible_preferred_addresses_name_the_field(
+    run, server_configuration, client_configuration
+):
+    async def main():
+        for wrong in (
+            [("localhost", 1)],
+            [("127.0.0.1", 0)],
+            [("0.0.0.0", 1)],
+            [("127.0.0.1", 1), ("127.0.0.2", 1)],
+            ["127.0.0.1"],
+        ):
+            with pytest.raises(QuicConfigurationError, match="preferred_address"):
+                server_configuration(preferred_address=wrong).setup()
+        with pytest.raises(QuicConfigurationError, match="preferred_address"):
+            client_configuration(preferred_address=[("127.0.0.1", 1)]).setup()
+        # An address that is not this machine's.
+        with pytest.raises(OSError, match="binding to"):
+            async with serving(server_configuration(preferred_address=[("192.0.2.1", 1)])):
+                raise AssertionError("bound to it")
+
+    run(main())
+
+
+def test_stock_asyncio_says_what_it_lacks(server_configuration, client_configuration):
+    async def main():
+        async with (
+            serving(server_configuration()) as (port, _),
+            connect("127.0.0.1", port, configuration=client_configuration()) as client,
+        ):
+            assert isinstance(client, QuicConnectionProtocol)
+            with pytest.raises(NotImplementedError, match="uringcore's own"):
+                await client.migrate()
+        with pytest.raises(QuicConfigurationError, match="preferred_address"):
+            async with serving(server_configuration(preferred_address=[("127.0.0.1", 1)])):
+                raise AssertionError("served")
+
+    asyncio.run(main())
