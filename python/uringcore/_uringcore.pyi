@@ -743,6 +743,8 @@ class H3Connection:
         or only ends its stream, with :class:`MessageAborted` if its headers had been received.
     :param enable_connect_protocol: Announce extended CONNECT (RFC 9220): requests with
         ``:protocol``, such as those for WebSockets.
+    :param max_push_id: The highest push ID that a server may use, at most 1023; ``None`` allows no
+        push. Clients only.
     """
 
     def __new__(
@@ -752,6 +754,7 @@ class H3Connection:
         *,
         close_on_malformed: bool = True,
         enable_connect_protocol: bool = False,
+        max_push_id: int | None = 8,
     ) -> Self: ...
     def handle_event(self, event: Any) -> list[H3Event]:
         """Handles a QUIC event and returns the HTTP events that follow from it.
@@ -785,11 +788,15 @@ class H3Connection:
         :raises InvalidStreamTypeError: if the stream is not a client-initiated bidirectional one.
         """
     def send_push_promise(self, stream_id: int, headers: Iterable[tuple[bytes, bytes]]) -> int:
-        """Pushes are not supported: always raises.
+        """Promises to answer a request that the client did not make (RFC 9114 section 4.6).
+
+        Returns the push stream, on which ``send_headers`` and ``send_data`` send the response.
 
         :raises RuntimeError: on a client.
         :raises InvalidStreamTypeError: if the stream is not a client-initiated bidirectional one.
-        :raises NoAvailablePushIDError: otherwise.
+        :raises NoAvailablePushIDError: when the client allows no further push.
+        :raises FrameUnexpected: when the response on ``stream_id`` is over.
+        :raises ValueError: if the fields would make a malformed request.
         """
     def create_webtransport_stream(self, session_id: int, is_unidirectional: bool = False) -> int:
         """Begins a WebTransport stream in the session of a CONNECT request.
@@ -851,7 +858,7 @@ class DataReceived(H3Event):
         """Whether the message ends here."""
     @property
     def push_id(self) -> int | None:
-        """Always None: pushes are not accepted."""
+        """The push that it belongs to; ``None`` in the answer to a request."""
 
 @final
 class DatagramReceived(H3Event):
@@ -891,11 +898,11 @@ class HeadersReceived(H3Event):
         """Whether the message ends here."""
     @property
     def push_id(self) -> int | None:
-        """Always None: pushes are not accepted."""
+        """The push that it belongs to; ``None`` in the answer to a request."""
 
 @final
 class PushPromiseReceived(H3Event):
-    """A server promised to push. Pushes are not accepted, so it never occurs."""
+    """A server will answer a request that was not made: these are its field lines."""
 
     __match_args__ = ("headers", "push_id", "stream_id")
     def __new__(cls, headers: list[tuple[bytes, bytes]], push_id: int, stream_id: int) -> Self: ...

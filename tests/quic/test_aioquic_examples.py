@@ -70,11 +70,13 @@ def example(examples, pki):
 
 @PAIRS
 def test_http3(example, client, server, tmp_path):
-    """A page, ten megabytes at once with it, a POST, HTTP/0.9, a WebSocket, a key update."""
+    """A page with a push, three megabytes at once with it, a POST, HTTP/0.9, a WebSocket, a key update."""
     pair = example(client, server)
     with pair.serving() as log:
         urls = [pair.url("/"), pair.url("/3000000"), pair.url("/style.css")]
-        pair.get(*urls, "--output-dir", tmp_path, "--include")
+        said = pair.get(*urls, "--output-dir", tmp_path, "--include")
+        # The demo's page promises its style sheet.
+        assert "Push received for GET /style.css" in said
         assert b"aioquic" in (tmp_path / "index.html").read_bytes()
         body = (tmp_path / "3000000").read_bytes()
         assert body.startswith(b"server: aioquic/") or b"\r\n\r\n" in body

@@ -143,7 +143,6 @@ TLS_NAMES = {
 # Public by their spelling, and not for programs, as their class is not.
 MEMBERS_LEFT_OUT = {
     ("CipherSuite", "EMPTY_RENEGOTIATION_INFO_SCSV"),
-    ("SessionTicket", "obfuscated_age"),
 }
 # Imports from `typing` that are neither classes nor functions.
 TYPING = {"TYPE_CHECKING", "Any", "Callable", "Optional", "TextIO", "TypeVar", "Union", "cast"}

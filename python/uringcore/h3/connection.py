@@ -27,7 +27,7 @@ What differs from aioquic, in favour of the RFCs and of servers that have to las
   ``enable_webtransport=True``.
 - A server's GOAWAY is an event, :class:`~uringcore.h3.events.GoAwayReceived`.
 - Our limit on field sections, 64 KiB, is announced and enforced.
-- Pushes are neither sent nor accepted.
+- ``max_push_id=None`` lets a client refuse pushes; by default it takes as many as aioquic's.
 - ``close_on_malformed=False`` gives up only the stream of a malformed message (RFC 9114 section
   4.1.2) and not, as aioquic does, the connection.
 - ``send_goaway`` and ``cancel_request`` exist. A request that is reset through the QUIC connection

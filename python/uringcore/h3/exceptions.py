@@ -14,7 +14,7 @@ class InvalidStreamTypeError(H3Error):
 
 
 class NoAvailablePushIDError(H3Error):
-    """The peer takes no push; or, with uringcore, none is ever sent."""
+    """The client takes no push, or no further one."""
 
 
 class GoingAwayError(H3Error):

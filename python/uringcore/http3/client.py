@@ -56,7 +56,7 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
     def quic_event_received(self, event: QuicEvent) -> None:
         """Called for every QUIC event of the connection."""
         if isinstance(event, ProtocolNegotiated):
-            self._http = H3Connection(self._quic)
+            self._http = H3Connection(self._quic, max_push_id=None)
             self.transmit()
         elif isinstance(event, ConnectionTerminated):
             self._connection_lost(error_from_event(event))

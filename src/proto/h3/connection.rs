@@ -10,6 +10,7 @@ use bytes::{Buf, Bytes};
 use super::error::{Code, ConnectionError, RemoteError};
 use super::event::{Event, Output, Role};
 use super::frame::{self, stream_type};
+use super::push::Pushes;
 use super::qpack::{Decoder, DecoderSettings, Encoder, EncoderSettings};
 use super::request::{Half, Receiver, RequestStream};
 use super::settings::{PeerSettings, Settings};
@@ -64,6 +65,7 @@ pub struct Connection {
     pub(super) goaway_sent: Option<u64>,
     pub(super) goaway_received: Option<u64>,
     pub(super) peer_max_push_id: Option<u64>,
+    pub(super) pushes: Pushes,
 
     pub(super) encoder: Encoder,
     pub(super) decoder: Decoder,
@@ -109,6 +111,7 @@ impl Connection {
             goaway_sent: None,
             goaway_received: None,
             peer_max_push_id: None,
+            pushes: Pushes::default(),
             encoder: Encoder::new(EncoderSettings {
                 table_capacity: ENCODER_TABLE_CAPACITY,
                 may_block: false,
@@ -149,11 +152,12 @@ impl Connection {
         if self.closed {
             return;
         }
-        let result = if frame::is_unidirectional(stream_id) {
-            self.receive_uni(stream_id, data, fin)
-        } else {
-            self.receive_request(stream_id, data, fin)
-        };
+        let result =
+            if frame::is_unidirectional(stream_id) && !self.requests.contains_key(&stream_id) {
+                self.receive_uni(stream_id, data, fin)
+            } else {
+                self.receive_request(stream_id, data, fin)
+            };
         if let Err(error) = result {
             self.close(error);
         }
@@ -181,6 +185,11 @@ impl Connection {
                     code,
                     local: false,
                 });
+            }
+            if self.requests.contains_key(&stream_id) {
+                // A push.
+                self.receive_reset(stream_id, code);
+                self.flush_decoder();
             }
             return;
         }
@@ -274,6 +283,11 @@ impl Connection {
         // RFC 9114 section 6.2.1, RFC 9204 section 4.2.
         let mut control = vec![stream_type::CONTROL as u8];
         control.extend_from_slice(&self.settings.to_frame());
+        if let (Role::Client, Some(max)) = (self.role, self.settings.max_push_id) {
+            let mut payload = Vec::new();
+            varint::put(&mut payload, max);
+            control.extend_from_slice(&frame::frame(frame::frame_type::MAX_PUSH_ID, &[&payload]));
+        }
         self.write(self.control_id, control.into());
         self.write(
             self.encoder_id,
@@ -309,7 +323,7 @@ impl Connection {
         }
     }
 
-    fn receive_request(
+    pub(super) fn receive_request(
         &mut self,
         stream_id: u64,
         data: Bytes,
@@ -392,6 +406,7 @@ impl Connection {
         let mut receiver = Receiver {
             role: self.role,
             webtransport: self.settings.webtransport,
+            max_push_id: self.settings.max_push_id,
             headers_frame_max: self.settings.max_field_section_size,
             decoder: &mut self.decoder,
             events: &mut self.events,

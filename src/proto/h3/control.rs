@@ -34,6 +34,7 @@ impl Connection {
         }
         match &mut stream.kind {
             UniKind::Unknown | UniKind::Ignored => {}
+            UniKind::Push => return self.receive_push(stream_id, stream, data, fin),
             UniKind::Control(control) => {
                 while let Some(frame) = control.next_frame(self.role, &mut data)? {
                     self.handle_control_frame(frame)?;
@@ -105,7 +106,7 @@ impl Connection {
             ControlFrame::Settings(payload) => self.handle_settings(&payload),
             ControlFrame::GoAway(id) => self.handle_goaway(id),
             ControlFrame::MaxPushId(id) => {
-                // RFC 9114 section 7.2.7. We never push, but the rule is the client's to keep.
+                // RFC 9114 section 7.2.7.
                 if self.peer_max_push_id.is_some_and(|previous| id < previous) {
                     return Err(ConnectionError::new(
                         Code::H3_ID_ERROR,
@@ -115,11 +116,7 @@ impl Connection {
                 self.peer_max_push_id = Some(id);
                 Ok(())
             }
-            // RFC 9114 section 7.2.3: nothing was ever promised, by either side.
-            ControlFrame::CancelPush(_) => Err(ConnectionError::new(
-                Code::H3_ID_ERROR,
-                "CANCEL_PUSH for a push that was not promised",
-            )),
+            ControlFrame::CancelPush(id) => self.handle_cancel_push(id),
         }
     }
 

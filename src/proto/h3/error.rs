@@ -127,6 +127,8 @@ pub enum LocalError {
     FieldSectionTooLarge { size: u64, max: u64 },
     /// The peer announced with GOAWAY that it will not process this request (RFC 9114 section 5.2).
     GoingAway,
+    /// The client allows no push, or no further one (RFC 9114 section 7.2.7).
+    NoPush,
     /// An identifier is out of range or grew where it may only shrink.
     InvalidId(&'static str),
     /// HTTP datagrams need SETTINGS_H3_DATAGRAM from both sides (RFC 9297 section 2.1.1).
@@ -151,6 +153,7 @@ impl fmt::Display for LocalError {
             Self::GoingAway => {
                 f.write_str("the peer is going away and will not process this request")
             }
+            Self::NoPush => f.write_str("the client allows no further push"),
             Self::DatagramsNotNegotiated => {
                 f.write_str("HTTP datagrams were not negotiated with the peer")
             }

@@ -44,6 +44,13 @@ pub enum Event {
         data: Bytes,
         fin: bool,
     },
+    /// The server will answer a request that was not made (RFC 9114 section 4.6): these are its
+    /// fields, and the answer comes on a push stream, see `Connection::push_id`.
+    PushPromise {
+        stream_id: u64,
+        push_id: u64,
+        fields: Vec<Field>,
+    },
     /// An HTTP datagram (RFC 9297 section 2.1).
     Datagram { stream_id: u64, data: Bytes },
     /// A piece of a WebTransport stream. Empty only to say `fin`.

@@ -2,14 +2,13 @@
 //!
 //! - `connection`: [`Connection`], its queues and streams. Start here.
 //! - `send`: its commands. `control`: what the peer's unidirectional streams do to it.
-//! - `request`, `uni`: what arrives on one stream.
+//! - `request`, `uni`: what arrives on one stream. `push`: server push, both roles.
 //! - `field`, `target`: what makes a message malformed. `settings`, `frame`, `varint`: what is on
 //!   the wire.
 //! - `qpack`: field compression.
 //! - `event`, `error`: what comes out, and what can go wrong.
 //!
-//! It knows stream identifiers and bytes; of QUIC only what RFC 9000 says about identifiers. It
-//! never pushes and accepts no pushes: no MAX_PUSH_ID is sent, so a push is the peer's error.
+//! It knows stream identifiers and bytes; of QUIC only what RFC 9000 says about identifiers.
 
 pub mod connection;
 mod control;
@@ -17,6 +16,7 @@ pub mod error;
 pub mod event;
 pub mod field;
 pub mod frame;
+mod push;
 pub mod qpack;
 mod request;
 mod send;

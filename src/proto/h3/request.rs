@@ -1,5 +1,5 @@
 //! One bidirectional stream: a request and its response, or a WebTransport stream that begins with
-//! 0x41.
+//! 0x41. Also a push stream, which is one half of that.
 //!
 //! The receiving half lives here whole: frames in their order (RFC 9114 section 4.1), field
 //! sections that wait for QPACK, the count of content. Of the sending half only its state is kept;
@@ -7,18 +7,21 @@
 
 use std::collections::VecDeque;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 
 use super::error::{Code, ConnectionError, RemoteError};
 use super::event::{Event, HeadersKind, Role};
 use super::field::{self, Method};
 use super::frame::{self, HeaderBuffer, frame_type};
+use super::push::check_push_id;
 use super::qpack::{Decoded, Decoder, Field};
+use super::varint;
 
 /// What receiving needs of the connection.
 pub(super) struct Receiver<'a> {
     pub role: Role,
     pub webtransport: bool,
+    pub max_push_id: Option<u64>,
     /// A longer HEADERS frame is refused before any of it is buffered.
     pub headers_frame_max: u64,
     pub decoder: &'a mut Decoder,
@@ -36,6 +39,8 @@ pub(super) struct RequestStream {
     pub method: Method,
     /// Only WebTransport may use the stream: the server opened it.
     webtransport_only: bool,
+    /// A push stream: neither promises nor WebTransport belong there.
+    is_push: bool,
     /// An event was given to the host, so the host is owed an end.
     pub announced: bool,
     fin: bool,
@@ -71,6 +76,10 @@ enum Frame {
     Headers {
         length: usize,
     },
+    /// PUSH_PROMISE: a push ID and a field section.
+    Promise {
+        length: usize,
+    },
     /// An unknown frame, discarded as it arrives (RFC 9114 section 9).
     Skip {
         remaining: u64,
@@ -85,6 +94,8 @@ enum Frame {
 #[derive(Debug)]
 struct Blocked {
     section: Bytes,
+    /// The push that the section promises, if it is no message's.
+    promise: Option<u64>,
     required_insert_count: u64,
     rest: BytesMut,
 }
@@ -103,6 +114,7 @@ impl RequestStream {
             send: Half::Head,
             method: Method::Other,
             webtransport_only: false,
+            is_push: false,
             announced: false,
             fin: false,
             first: true,
@@ -120,6 +132,25 @@ impl RequestStream {
         Self {
             webtransport_only: true,
             send: Half::Done,
+            ..Self::new(id)
+        }
+    }
+
+    /// A push stream of ours, the server's: nothing is received on it.
+    pub fn new_push_sent(id: u64, method: Method) -> Self {
+        Self {
+            recv: Half::Done,
+            method,
+            is_push: true,
+            ..Self::new(id)
+        }
+    }
+
+    /// A push stream to us, the client.
+    pub fn new_push_received(id: u64) -> Self {
+        Self {
+            send: Half::Done,
+            is_push: true,
             ..Self::new(id)
         }
     }
@@ -181,7 +212,7 @@ impl RequestStream {
             return Ok(());
         };
         *cx.blocked_bytes -= blocked.size();
-        self.read_section(cx, blocked.section, blocked.rest.freeze())
+        self.read_section(cx, blocked.section, blocked.promise, blocked.rest.freeze())
     }
 
     /// Nothing more will be read; returns how many bytes the stream held while blocked.
@@ -196,16 +227,17 @@ impl RequestStream {
         &mut self,
         cx: &mut Receiver<'_>,
         section: Bytes,
+        promise: Option<u64>,
         rest: Bytes,
     ) -> Result<(), RemoteError> {
         match cx.decoder.decode(self.id, &section)? {
             Decoded::Fields(fields) => {
-                let event = self.handle_fields(cx.role, fields)?;
+                let event = self.handle_section(cx.role, fields, promise)?;
                 self.read_frames(cx, rest, Some(event))
             }
             Decoded::Blocked {
                 required_insert_count,
-            } => self.block(cx, section, required_insert_count, rest),
+            } => self.block(cx, section, promise, required_insert_count, rest),
         }
     }
 
@@ -248,18 +280,22 @@ impl RequestStream {
                     };
                     continue;
                 }
-                Frame::Headers { length } => {
-                    let Some(section) = self.collect_payload(&mut data, length) else {
+                Frame::Headers { length } | Frame::Promise { length } => {
+                    let Some(mut section) = self.collect_payload(&mut data, length) else {
                         break;
+                    };
+                    let promise = match self.frame {
+                        Frame::Promise { .. } => Some(take_push_id(cx, &mut section)?),
+                        _ => None,
                     };
                     self.frame = Frame::Header;
                     match cx.decoder.decode(self.id, &section)? {
-                        Decoded::Fields(fields) => self.handle_fields(cx.role, fields)?,
+                        Decoded::Fields(fields) => self.handle_section(cx.role, fields, promise)?,
                         Decoded::Blocked {
                             required_insert_count,
                         } => {
                             self.emit(cx, last);
-                            return self.block(cx, section, required_insert_count, data);
+                            return self.block(cx, section, promise, required_insert_count, data);
                         }
                     }
                 }
@@ -280,6 +316,10 @@ impl RequestStream {
             }
         }
         if self.fin {
+            if matches!(last, Some(Event::PushPromise { .. })) {
+                // It is not the message's own and cannot say that the message ends.
+                self.emit(cx, last.take());
+            }
             last = Some(self.end(cx.role, last)?);
         }
         self.emit(cx, last);
@@ -294,7 +334,7 @@ impl RequestStream {
         frame_type: u64,
         length: u64,
     ) -> Result<Frame, RemoteError> {
-        if cx.webtransport && frame_type == frame_type::WEBTRANSPORT_STREAM {
+        if cx.webtransport && frame_type == frame_type::WEBTRANSPORT_STREAM && !self.is_push {
             return self.begin_webtransport(length);
         }
         if self.webtransport_only {
@@ -307,14 +347,7 @@ impl RequestStream {
         match frame_type {
             frame_type::DATA => self.begin_data(length),
             frame_type::HEADERS => self.begin_headers(cx, length),
-            // RFC 9114 section 7.2.5. A client's limit is what it sent in MAX_PUSH_ID, and we send
-            // none.
-            frame_type::PUSH_PROMISE => Err(match cx.role {
-                Role::Server => unexpected("a client sent PUSH_PROMISE"),
-                Role::Client => {
-                    connection_error(Code::H3_ID_ERROR, "PUSH_PROMISE without MAX_PUSH_ID")
-                }
-            }),
+            frame_type::PUSH_PROMISE => self.begin_promise(cx, length),
             // RFC 9114 sections 7.2.3, 7.2.4, 7.2.6, 7.2.7 and 7.2.8.
             frame_type::CANCEL_PUSH
             | frame_type::SETTINGS
@@ -361,6 +394,28 @@ impl RequestStream {
             )));
         }
         Ok(Frame::Headers {
+            length: length as usize,
+        })
+    }
+
+    /// RFC 9114 section 7.2.5: on the streams of requests, to clients, at any place in the response.
+    fn begin_promise(&self, cx: &Receiver<'_>, length: u64) -> Result<Frame, RemoteError> {
+        if cx.role == Role::Server {
+            return Err(unexpected("a client sent PUSH_PROMISE"));
+        }
+        if self.is_push {
+            return Err(unexpected("PUSH_PROMISE on a push stream"));
+        }
+        if cx.max_push_id.is_none() {
+            check_push_id(0, None)?;
+        }
+        if length > cx.headers_frame_max.saturating_add(varint::SIZE_MAX as u64) {
+            return Err(RemoteError::Stream(ConnectionError::new(
+                Code::H3_EXCESSIVE_LOAD,
+                "PUSH_PROMISE frame larger than SETTINGS_MAX_FIELD_SECTION_SIZE",
+            )));
+        }
+        Ok(Frame::Promise {
             length: length as usize,
         })
     }
@@ -414,18 +469,38 @@ impl RequestStream {
         &mut self,
         cx: &mut Receiver<'_>,
         section: Bytes,
+        promise: Option<u64>,
         required_insert_count: u64,
         rest: Bytes,
     ) -> Result<(), RemoteError> {
         // Copied, so that a small section does not hold a large receive buffer.
         let blocked = Blocked {
             section: Bytes::copy_from_slice(&section),
+            promise,
             required_insert_count,
             rest: BytesMut::from(&rest[..]),
         };
         *cx.blocked_bytes += blocked.size();
         self.blocked = Some(Box::new(blocked));
         blocked_within_bound(*cx.blocked_bytes)
+    }
+
+    /// A field section of the message, or that of a promise.
+    fn handle_section(
+        &mut self,
+        role: Role,
+        fields: Vec<Field>,
+        promise: Option<u64>,
+    ) -> Result<Event, RemoteError> {
+        let Some(push_id) = promise else {
+            return self.handle_fields(role, fields);
+        };
+        field::validate_request(&fields).map_err(RemoteError::malformed)?;
+        Ok(Event::PushPromise {
+            stream_id: self.id,
+            push_id,
+            fields,
+        })
     }
 
     fn handle_fields(&mut self, role: Role, fields: Vec<Field>) -> Result<Event, RemoteError> {
@@ -572,6 +647,19 @@ pub(super) fn check_session_id(session_id: u64) -> Result<(), ConnectionError> {
             "a WebTransport session ID is not a request stream",
         ))
     }
+}
+
+/// The push ID in front of a promise's field section.
+fn take_push_id(cx: &Receiver<'_>, payload: &mut Bytes) -> Result<u64, RemoteError> {
+    let Some((push_id, used)) = varint::get(payload) else {
+        return Err(connection_error(
+            Code::H3_FRAME_ERROR,
+            "the PUSH_PROMISE frame ends inside its push ID",
+        ));
+    };
+    check_push_id(push_id, cx.max_push_id)?;
+    payload.advance(used);
+    Ok(push_id)
 }
 
 fn blocked_within_bound(blocked_bytes: usize) -> Result<(), RemoteError> {

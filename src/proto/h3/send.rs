@@ -282,6 +282,10 @@ impl Connection {
         if self.closed {
             return Err(LocalError::Closed);
         }
+        if self.role == Role::Server && self.requests.contains_key(&stream_id) {
+            // A push stream of ours too.
+            return Ok(());
+        }
         check_request_stream(stream_id)
     }
 
@@ -331,7 +335,10 @@ impl Connection {
     }
 
     /// RFC 9114 section 4.2.2.
-    fn check_field_section_size(&self, fields: &[(&[u8], &[u8])]) -> Result<(), LocalError> {
+    pub(super) fn check_field_section_size(
+        &self,
+        fields: &[(&[u8], &[u8])],
+    ) -> Result<(), LocalError> {
         let max = self
             .peer_settings
             .as_ref()
@@ -351,6 +358,16 @@ impl Connection {
     }
 
     fn encode_headers(&mut self, stream_id: u64, fields: &[(&[u8], &[u8])]) -> Bytes {
+        let (prefix, section) = self.encode_section(stream_id, fields);
+        frame::frame(frame_type::HEADERS, &[&prefix, section])
+    }
+
+    /// A field section in QPACK: its prefix and its lines.
+    pub(super) fn encode_section(
+        &mut self,
+        stream_id: u64,
+        fields: &[(&[u8], &[u8])],
+    ) -> (Vec<u8>, &[u8]) {
         self.section.clear();
         let mut section = self.encoder.section(stream_id, &mut self.section);
         for (name, value) in fields {
@@ -358,7 +375,7 @@ impl Connection {
         }
         let mut prefix = Vec::with_capacity(2);
         section.finish(&mut prefix);
-        frame::frame(frame_type::HEADERS, &[&prefix, &self.section])
+        (prefix, &self.section)
     }
 }
 

@@ -33,6 +33,9 @@ pub struct Settings {
     /// WebTransport streams are understood: 0x41 and 0x54 begin them. Which of the drafts' settings
     /// announce it is said in `extra`.
     pub webtransport: bool,
+    /// The highest push ID that a server may use, said in MAX_PUSH_ID (RFC 9114 section 7.2.7);
+    /// `None` lets it push nothing. Clients only.
+    pub max_push_id: Option<u64>,
     /// Further settings to send, in this order: identifier and value.
     pub extra: Vec<(u64, u64)>,
 }
@@ -46,6 +49,7 @@ impl Default for Settings {
             enable_connect_protocol: false,
             h3_datagram: false,
             webtransport: false,
+            max_push_id: None,
             extra: Vec::new(),
         }
     }

@@ -26,6 +26,8 @@ pub(super) enum UniKind {
     Control(ControlStream),
     QpackEncoder,
     QpackDecoder,
+    /// 0x01, and what follows is the push ID.
+    Push,
     /// 0x54, and the session's identifier once it is here.
     WebTransport {
         session_id: Option<u64>,
@@ -59,11 +61,7 @@ impl UniStream {
                         Code::H3_STREAM_CREATION_ERROR,
                         "a client opened a push stream",
                     ),
-                    // RFC 9114 section 4.6: no push ID was allowed, since we never send
-                    // MAX_PUSH_ID.
-                    Role::Client => {
-                        ConnectionError::new(Code::H3_ID_ERROR, "push stream without MAX_PUSH_ID")
-                    }
+                    Role::Client => return Ok(UniKind::Push),
                 });
             }
             stream_type::WEBTRANSPORT if webtransport => UniKind::WebTransport { session_id: None },

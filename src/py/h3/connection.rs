@@ -4,7 +4,7 @@
 //! of `proto` is borrowed while one of its methods runs: it may come back here.
 
 use bytes::Bytes;
-use pyo3::exceptions::{PyConnectionResetError, PyRuntimeError};
+use pyo3::exceptions::{PyConnectionResetError, PyRuntimeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -12,10 +12,10 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyType};
 use uringcore_proto::h3::settings::id as setting;
 use uringcore_proto::h3::{Connection, Event, Output, Role, Settings};
 
-use super::errors::{exception, local};
+use super::errors::local;
 use super::events::{
     DataReceived, DatagramReceived, GoAwayReceived, HeadersReceived, MessageAborted,
-    WebTransportStreamDataReceived,
+    PushPromiseReceived, WebTransportStreamDataReceived,
 };
 use super::fields::{self, Lines};
 use crate::buffer;
@@ -51,13 +51,20 @@ impl H3Connection {
         *,
         close_on_malformed = true,
         enable_connect_protocol = false,
-    ))]
+        max_push_id = Some(8),
+    ), text_signature = "(quic, enable_webtransport=False, *, close_on_malformed=True, \
+        enable_connect_protocol=False, max_push_id=8)")]
     fn new(
         quic: &Bound<'_, PyAny>,
         enable_webtransport: bool,
         close_on_malformed: bool,
         enable_connect_protocol: bool,
+        max_push_id: Option<u64>,
     ) -> PyResult<Self> {
+        if max_push_id.is_some_and(|max| max > MAX_PUSH_ID_MAX) {
+            let message = format!("max_push_id: must be at most {MAX_PUSH_ID_MAX}");
+            return Err(PyValueError::new_err(message));
+        }
         let py = quic.py();
         let configuration = quic.getattr(intern!(py, "configuration"))?;
         let is_client = configuration
@@ -74,7 +81,10 @@ impl H3Connection {
         // RFC 9000 section 2.1: streams of one kind are four apart.
         let mut core = Connection::new(
             role,
-            settings(enable_webtransport, enable_connect_protocol),
+            Settings {
+                max_push_id,
+                ..settings(enable_webtransport, enable_connect_protocol)
+            },
             [first, first + 4, first + 8],
         );
         core.set_strict(close_on_malformed);
@@ -218,36 +228,33 @@ impl H3Connection {
         Ok(stream_id)
     }
 
-    /// Refuses to push: raises what aioquic raises when the client allows no push.
+    /// Promises to answer a request that the client did not make, and begins the answer's stream.
     fn send_push_promise(
         &self,
         py: Python<'_>,
         stream_id: u64,
         headers: &Bound<'_, PyAny>,
     ) -> PyResult<u64> {
-        Lines::extract(headers)?;
+        let lines = Lines::extract(headers)?;
         if self.core.with(py, |core| core.role() == Role::Client) {
             return Err(PyRuntimeError::new_err(
                 "Only servers may send a push promise.",
             ));
         }
-        if stream_id & 3 != 0 {
-            let message =
-                "Push promises can only be sent for client-initiated bidirectional streams";
-            return Err(exception(
-                py,
-                "uringcore.h3.exceptions",
-                "InvalidStreamTypeError",
-                message,
-            ));
-        }
-        let message = "server push is not supported";
-        Err(exception(
-            py,
-            "uringcore.h3.exceptions",
-            "NoAvailablePushIDError",
-            message,
-        ))
+        // Before a stream is asked for, which could not be given back.
+        let allowed = self.core.with(py, |core| core.check_push(stream_id));
+        local(py, allowed)?;
+        let push_stream_id: u64 = self
+            .quic(py)?
+            .call_method1(intern!(py, "get_next_available_stream_id"), (true,))?
+            .extract()?;
+        let slices = lines.as_slices();
+        let promised = self.core.with(py, |core| {
+            core.send_push_promise(stream_id, push_stream_id, &slices)
+        });
+        local(py, promised)?;
+        self.flush(py)?;
+        Ok(push_stream_id)
     }
 
     /// Announces the end of the connection (RFC 9114 section 5.2).
@@ -393,7 +400,7 @@ impl H3Connection {
                 headers: fields::to_list(py, &fields)?.into_any().unbind(),
                 stream_id,
                 stream_ended: fin,
-                push_id: None,
+                push_id: self.push_id(py, stream_id),
             }
             .object(py)?,
             Event::Data {
@@ -404,7 +411,17 @@ impl H3Connection {
                 data: content(py, stream_id, &data, whole),
                 stream_id,
                 stream_ended: fin,
-                push_id: None,
+                push_id: self.push_id(py, stream_id),
+            }
+            .object(py)?,
+            Event::PushPromise {
+                stream_id,
+                push_id,
+                fields,
+            } => PushPromiseReceived {
+                headers: fields::to_list(py, &fields)?.into_any().unbind(),
+                push_id,
+                stream_id,
             }
             .object(py)?,
             Event::Datagram { stream_id, data } => DatagramReceived {
@@ -442,6 +459,14 @@ impl H3Connection {
             | Event::GoAway { .. } => return Ok(None),
         };
         Ok(Some(object))
+    }
+
+    /// Which push a stream carries. Only servers' unidirectional streams can.
+    fn push_id(&self, py: Python<'_>, stream_id: u64) -> Option<u64> {
+        match is_unidirectional(stream_id) {
+            true => self.core.with(py, |core| core.push_id(stream_id)),
+            false => None,
+        }
     }
 
     /// Does what `proto` wants done. Everything is attempted; the first exception is raised at the
@@ -602,3 +627,5 @@ fn unless_over(py: Python<'_>, ended: PyResult<Bound<'_, PyAny>>) -> PyResult<()
 /// Content up to this size is copied behind its frame header, so that there is one call for both.
 const JOINED_CONTENT_MAX: usize = 4096;
 const KNOWN_CLASSES_MAX: usize = 32;
+/// As many pushes are remembered at most.
+const MAX_PUSH_ID_MAX: u64 = 1023;

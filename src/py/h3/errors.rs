@@ -26,6 +26,12 @@ pub fn local<T>(py: Python<'_>, result: Result<T, LocalError>) -> PyResult<Optio
         LocalError::GoingAway => {
             exception(py, "uringcore.h3.exceptions", "GoingAwayError", &message)
         }
+        LocalError::NoPush => exception(
+            py,
+            "uringcore.h3.exceptions",
+            "NoAvailablePushIDError",
+            &message,
+        ),
         LocalError::InvalidField(_) => PyValueError::new_err(format!("headers: {message}")),
         LocalError::FieldSectionTooLarge { .. } => {
             PyValueError::new_err(format!("headers: {message}"))

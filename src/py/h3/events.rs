@@ -74,7 +74,7 @@ event_class! {
         stream_id: u64,
         /// Whether the message ends here.
         stream_ended: bool,
-        /// Always None: pushes are not accepted.
+        /// The push that it belongs to; None in the answer to a request.
         push_id: Option<u64>,
     }
 }
@@ -98,14 +98,13 @@ event_class! {
         stream_id: u64,
         /// Whether the message ends here.
         stream_ended: bool,
-        /// Always None: pushes are not accepted.
+        /// The push that it belongs to; None in the answer to a request.
         push_id: Option<u64>,
     }
 }
 
 event_class! {
-    /// A server promised to push. Kept for programs that name it; pushes are not accepted, so it
-    /// never occurs.
+    /// A server will answer a request that was not made: these are its field lines.
     PushPromiseReceived((headers, push_id, stream_id)) {
         /// The promised request's field lines.
         headers: Py<PyAny>,
