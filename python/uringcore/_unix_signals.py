@@ -12,8 +12,7 @@ from __future__ import annotations
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 __all__ = ["SignalMixin", "forget_wakeup_in_child"]
@@ -22,7 +21,9 @@ _NOBODY = -1
 
 
 class SignalMixin:
-    """Signal handlers, and the wakeup descriptor around a run."""
+    """Signal handlers, and the wakeup descriptor during a run."""
+
+    _wakeup_is_ours = False
 
     if TYPE_CHECKING:
         _csock: socket.socket
@@ -47,31 +48,29 @@ class SignalMixin:
         removed: bool = super().remove_signal_handler(sig)  # type: ignore[misc]
         if removed and not self._signal_handlers and self.is_running():
             self._hold_wakeup_fd()  # asyncio has just let go of it
+            self._wakeup_is_ours = True
         return removed
 
     def _hold_wakeup_fd(self) -> int:
         """Let signals wake this loop. Returns whom they woke before, -1 for nobody."""
         return signal.set_wakeup_fd(self._csock.fileno(), warn_on_full_buffer=False)
 
-    @contextmanager
-    def _signals_wake_the_loop(self) -> Iterator[None]:
-        """For the duration of a run in the main thread; elsewhere Python has no such descriptor."""
+    def _prepare_to_sleep(self) -> None:
+        """Before the first sleep of a run; only the main thread has the descriptor."""
         if threading.current_thread() is not threading.main_thread():
-            yield
             return
-        own = self._csock.fileno()
         previous = self._hold_wakeup_fd()
         # The program's own, or another loop's that has handlers: on asyncio it keeps it, too.
-        if previous not in (_NOBODY, own) and _give_wakeup_fd(previous):
-            yield
-            return
-        try:
-            yield
-        finally:
-            if not self._signal_handlers:
-                current = signal.set_wakeup_fd(_NOBODY)
-                if current != own:  # somebody took it during the run, to keep
-                    _give_wakeup_fd(current)
+        keeps = previous not in (_NOBODY, self._csock.fileno()) and _give_wakeup_fd(previous)
+        self._wakeup_is_ours = not keeps
+
+    def _let_go_of_wakeup_fd(self) -> None:
+        """At the end of a run."""
+        self._wakeup_is_ours = False
+        if not self._signal_handlers:
+            current = signal.set_wakeup_fd(_NOBODY)
+            if current != self._csock.fileno():  # somebody took it during the run, to keep
+                _give_wakeup_fd(current)
 
 
 def forget_wakeup_in_child(loops: Iterable[SignalMixin]) -> None:

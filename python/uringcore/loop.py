@@ -145,8 +145,11 @@ class UringEventLoop(  # type: ignore[misc]
         # CPython 3.13.0 cleans up after a set-up that it refused, as if the loop had stopped.
         self._check_closed()
         self._check_running()
-        with self._signals_wake_the_loop():
+        try:
             super().run_forever()
+        finally:
+            if self._wakeup_is_ours:
+                self._let_go_of_wakeup_fd()
 
     def close(self) -> None:
         """Close the loop: nothing runs on it any more. Idempotent.

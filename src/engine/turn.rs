@@ -266,6 +266,11 @@ impl Engine {
         }
     }
 
+    /// Whether [`rest`](Self::rest) is no more than a note: nothing has to be sent or taken back.
+    pub fn rests_at_once(&self) -> bool {
+        self.driver.parks_at_once()
+    }
+
     /// The host stops running turns for an unknown time: what it commanded last is sent, and all that
     /// waits is taken back from the kernel, so that the next turn may run on any thread.
     pub fn rest(&mut self, limit: Duration) {

@@ -409,6 +409,15 @@ impl Driver {
         }
     }
 
+    /// Whether [`park`](Driver::park) would make no system call.
+    pub fn parks_at_once(&self) -> bool {
+        match &self.inner {
+            Inner::Uring(uring) => uring.parks_at_once(&self.common),
+            Inner::Epoll(epoll) => !epoll.has_queued(),
+            Inner::Dead => true,
+        }
+    }
+
     /// Whether cancelling and closing need no [`enter`](Driver::enter) to take effect.
     pub fn is_parked(&self) -> bool {
         match &self.inner {

@@ -34,19 +34,33 @@ pub fn run_until_stopped(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
 fn rest(this: &LoopCore, py: Python<'_>) {
     if let Some(mut engine) = this.engine.with(py, Option::take) {
         engine.flush(Instant::now());
-        let mut lent = WithoutLock(&mut engine);
-        py.detach(move || lent.rest());
+        if engine.rests_at_once() {
+            engine.rest(REST_LIMIT);
+        } else {
+            let mut lent = WithoutLock(&mut engine);
+            py.detach(move || lent.rest());
+        }
         this.engine.with(py, |slot| *slot = Some(engine));
     }
+}
+
+/// One `run_forever`.
+struct Run {
+    started: Instant,
+    /// The loop has prepared for its first sleep.
+    may_sleep: bool,
 }
 
 fn run_turns(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
     let mut entered = Entered::default();
-    let started = Instant::now();
+    let mut run = Run {
+        started: Instant::now(),
+        may_sleep: false,
+    };
     loop {
-        wait(slf, started)?;
+        wait(slf, &mut run)?;
         let ready_now = this.ready.with(py, |ready| ready.len());
         run_ready(slf, ready_now, &mut entered)?;
         if this.flags.with(py, |flags| flags.stopping) {
@@ -56,7 +70,7 @@ fn run_turns(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
 }
 
 /// Everything up to the point where the turn's callbacks are known.
-fn wait(slf: &Bound<'_, LoopCore>, started: Instant) -> PyResult<()> {
+fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
     timers::prune(&this.timers, py);
@@ -71,11 +85,13 @@ fn wait(slf: &Bound<'_, LoopCore>, started: Instant) -> PyResult<()> {
         ));
     };
     this.run_errands(py, &mut engine);
-    engine.flush(endpoint_time(&engine, started));
+    engine.flush(endpoint_time(&engine, run.started));
     let has_work = engine.events_ready() > 0
         || this.ready.with(py, |ready| !ready.is_empty())
         || this.flags.with(py, |flags| flags.stopping);
-    let timeout = if has_work {
+    // A run that never sleeps is spared the preparation; the others have one turn more.
+    let prepare = !has_work && !run.may_sleep;
+    let timeout = if has_work || prepare {
         Some(Duration::ZERO)
     } else {
         idle_time(this, py, &engine, idle_from)
@@ -91,13 +107,17 @@ fn wait(slf: &Bound<'_, LoopCore>, started: Instant) -> PyResult<()> {
         let mut lent = WithoutLock(&mut engine);
         py.detach(move || lent.enter(timeout))
     };
-    engine.process(endpoint_time(&engine, started));
+    engine.process(endpoint_time(&engine, run.started));
     let events = engine.events_ready();
     this.engine.with(py, |slot| *slot = Some(engine));
 
     this.ready
         .with(py, |ready| ready.extend((0..events).map(|_| Ready::Io)));
     take_due_timers(slf)?;
+    if prepare {
+        slf.call_method0(intern!(py, "_prepare_to_sleep"))?;
+        run.may_sleep = true;
+    }
 
     match outcome {
         // Also when the wait was not cut short: a signal that comes together with a completion is

@@ -202,6 +202,10 @@ impl Epoll {
         }
     }
 
+    pub(crate) fn has_queued(&self) -> bool {
+        !self.queued.is_empty()
+    }
+
     /// Tries what is queued now: a completion's consequences belong to the next turn.
     pub(crate) fn start_queued(&mut self, common: &mut Common) {
         for _ in 0..self.queued.len() {

@@ -18,6 +18,7 @@ both_backends!(
     an_idle_driver_changes_threads,
     a_parked_driver_changes_threads_with_operations_in_flight,
     parking_sends_what_is_queued,
+    a_run_without_a_sleep_arms_nothing_and_misses_nothing,
     a_parked_operation_can_be_cancelled_and_its_driver_dropped,
     the_forked_child_is_dead_and_the_parent_lives,
     dropping_with_file_reads_in_flight_frees_nothing_early,
@@ -362,6 +363,84 @@ fn parking_sends_what_is_queued(backend: Backend) {
     assert_eq!(&four, b"last");
     assert_eq!(rig.result_of(send), Ok(4));
     assert!(rig.take(recv).is_none());
+    // Also by a driver that has not woken from its rest since.
+    rig.driver.park(Duration::from_secs(5));
+    let send = rig
+        .driver
+        .send(ours.as_raw_fd(), Bytes::from_static(b"more"), 3);
+    rig.driver.park(Duration::from_secs(5));
+    theirs.read_exact(&mut four).unwrap();
+    assert_eq!(&four, b"more");
+    assert_eq!(rig.result_of(send), Ok(4));
+    assert!(rig.take(recv).is_none());
+}
+
+/// Runs of two turns each that never sleep, until there is a completion.
+fn run_until_something(rig: &mut Rig) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while rig.done.is_empty() {
+        assert!(Instant::now() < deadline, "nothing was seen");
+        rig.turn(Duration::ZERO);
+        rig.turn(Duration::ZERO);
+        rig.driver.park(Duration::from_secs(5));
+    }
+}
+
+fn a_run_without_a_sleep_arms_nothing_and_misses_nothing(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (listener, address) = listener();
+    let (ours, mut theirs) = tcp_pair();
+    let (polled, mut pusher) = tcp_pair();
+    let (udp, udp_address) = udp_socket();
+    let accept = rig.driver.accept(listener.as_raw_fd(), 1);
+    let recv = rig.driver.recv(ours.as_raw_fd(), 2);
+    let poll = rig.driver.poll(polled.as_raw_fd(), Interest::READ, 3);
+    let recv_msg = rig.driver.recv_msg(udp.as_raw_fd(), 4);
+    rig.turn(Duration::ZERO);
+    let limit = Duration::from_secs(5);
+    rig.driver.park(limit);
+    let rearms = rig.driver.stats().rearms;
+    for _ in 0..10 {
+        rig.turn(Duration::ZERO);
+        rig.turn(Duration::ZERO);
+        rig.driver.park(limit);
+    }
+    assert_eq!(rig.driver.stats().rearms, rearms);
+    assert!(rig.done.is_empty());
+    // Each kind of operation is seen without a sleep.
+    theirs.write_all(b"data").unwrap();
+    run_until_something(&mut rig);
+    assert_eq!(rig.read_exactly(recv, 4), b"data");
+    rig.driver.park(limit);
+    pusher.write_all(b"data").unwrap();
+    run_until_something(&mut rig);
+    assert_eq!(rig.result_of(poll), Ok(libc::POLLIN as u32));
+    rig.driver.park(limit);
+    let client = TcpStream::connect(address).unwrap();
+    run_until_something(&mut rig);
+    drop(rig.accepted(accept));
+    rig.driver.park(limit);
+    let (other, _) = udp_socket();
+    other.send_to(b"data", udp_address).unwrap();
+    run_until_something(&mut rig);
+    let datagram = rig.next_of(recv_msg);
+    assert!(
+        matches!(&datagram.outcome, Outcome::Datagram(Ok(datagram)) if datagram.payload() == b"data")
+    );
+    // And what was cancelled or closed meanwhile is no trouble.
+    rig.driver.park(limit);
+    rig.driver.cancel(accept);
+    rig.turn(Duration::ZERO);
+    assert!(matches!(
+        rig.next_of(accept).outcome,
+        Outcome::Accepted(Err(Errno::CANCELED))
+    ));
+    rig.driver.park(limit);
+    rig.turn(Duration::ZERO);
+    rig.close(ours);
+    let mut rest = Vec::new();
+    theirs.read_to_end(&mut rest).unwrap();
+    drop(client);
 }
 
 fn a_parked_operation_can_be_cancelled_and_its_driver_dropped(backend: Backend) {

@@ -119,7 +119,7 @@ pub(super) fn cancel(op: OpId) -> Entry {
 pub(super) fn cancel_everything() -> Entry {
     opcode::AsyncCancel2::new(CancelBuilder::any().all())
         .build()
-        .user_data(IGNORED)
+        .user_data(PARK)
 }
 
 /// `close` alone, for a descriptor without operations.
@@ -198,6 +198,7 @@ const CURRENT_POSITION: u64 = u64::MAX;
 /// Internal entries have kind 0, which no operation has.
 pub(super) const IGNORED: u64 = 0;
 pub(super) const WAKE: u64 = 1;
+pub(super) const PARK: u64 = 2;
 /// ERESTARTSYS to ERESTART_RESTARTBLOCK.
 const ERESTART_FIRST: i32 = 512;
 const ERESTART_LAST: i32 = 516;

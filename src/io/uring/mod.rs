@@ -36,6 +36,7 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{SubmitArgs, Timespec};
 
 pub(crate) use buffer_ring::BufferRing;
+use park::Peek;
 
 use crate::common::Common;
 use crate::completion::Entered;
@@ -64,6 +65,9 @@ pub(crate) struct Uring {
     rearm: Vec<u32>,
     /// Operations that were taken back from the kernel.
     parked: Vec<OpId>,
+    peek: Peek,
+    /// The cancel that parks has completed.
+    park_is_answered: bool,
     /// Nobody enters this ring at the moment; what is queued goes to the backlog, for it may be
     /// another thread's ring that takes it.
     resting: bool,
@@ -96,6 +100,8 @@ impl Uring {
             starved_datagrams: VecDeque::new(),
             rearm: Vec::new(),
             parked: Vec::new(),
+            peek: Peek::default(),
+            park_is_answered: false,
             resting: false,
             watch_lost: false,
             receive_header: entry::receive_header(),
@@ -201,6 +207,9 @@ impl Uring {
             // Not left to the kernel: a registered index means another ring on another thread.
             owner if owner != thread_number() => self.change_thread(common)?,
             _ => {}
+        }
+        if timeout == Some(Duration::ZERO) && self.resting && self.rests_on(common) {
+            return Ok(Entered::Ready);
         }
         self.unpark(common);
         self.feed_starved(common);

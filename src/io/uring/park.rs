@@ -13,6 +13,11 @@
 //! driver over abandons them with the old ring and arms new ones. A loop that has nothing but its own
 //! wake-up and some watchers pays nothing for coming to rest.
 //!
+//! Arming and taking back costs a microsecond or two each. A run that ends without a sleep (a
+//! `run_until_complete` of something short, a loop driven turn by turn) is spared both: its few turns
+//! ask poll(2) whether any parked receive would find something, which costs a twentieth, and arm only
+//! then.
+//!
 //! Not here: the second ring for another thread (`change_thread`).
 
 use std::collections::HashSet;
@@ -25,18 +30,26 @@ use super::{Uring, entry};
 use crate::common::Common;
 use crate::op::{Kind, Payload, Phase};
 
+/// What poll(2) is asked while the driver rests.
+#[derive(Default)]
+pub(super) struct Peek {
+    /// Made of `parked` by the first look of a rest.
+    set: Vec<libc::pollfd>,
+    /// How often this run has looked.
+    looks: u32,
+}
+
 impl Uring {
     /// Returns with nothing in the kernel's hands, or after `limit` (a file operation that has begun
     /// can't be taken back). Does nothing on a thread that does not own the ring.
     pub(crate) fn park(&mut self, common: &mut Common, limit: Duration) {
-        if !self.is_owner() || self.resting {
-            return;
-        }
-        if common.table.in_kernel() == common.table.polls_in_kernel() {
-            self.resting = true;
+        self.peek.looks = 0;
+        if self.parks_at_once(common) {
+            self.resting |= self.is_owner();
             return;
         }
         let deadline = Instant::now() + limit;
+        self.park_is_answered = false;
         self.push(entry::cancel_everything(), &mut common.stats.syscalls);
         self.watch_lost = true;
         self.resting = true;
@@ -50,8 +63,9 @@ impl Uring {
             self.submit_backlog(&mut common.stats.syscalls);
             common.stats.enters += 1;
             common.stats.syscalls += 1;
-            // One more: the answer of the cancel itself.
-            let wanted = (in_kernel + 1).min(self.ring.params().cq_entries() / 2);
+            // The answer of the cancel itself, too, unless an interrupted round has brought it.
+            let wanted = in_kernel + u32::from(!self.park_is_answered);
+            let wanted = wanted.min(self.ring.params().cq_entries() / 2);
             let queued = self.ring.submission().len() as u32;
             let entered = self.enter_kernel(queued, wanted, Some(rest));
             self.reap(common, &mut ready);
@@ -63,9 +77,71 @@ impl Uring {
         common.ready = ready;
     }
 
+    /// Whether there is nothing to take back, or nobody here to do it.
+    pub(crate) fn parks_at_once(&self, common: &Common) -> bool {
+        let only_polls = common.table.in_kernel() == common.table.polls_in_kernel();
+        // What a run has queued that never woke this driver from its rest is still to go out.
+        let rests = self.resting && self.backlog.is_empty();
+        !self.is_owner() || rests || only_polls
+    }
+
     /// Whether the operations are with us instead of the kernel until the next `enter`.
     pub(crate) fn is_resting(&self) -> bool {
         self.resting
+    }
+
+    /// For an `enter` that does not wait: true if there is nothing to submit, nothing has completed and
+    /// no parked operation could go on, so that all of them may stay parked.
+    pub(super) fn rests_on(&mut self, common: &mut Common) -> bool {
+        // SAFETY: the queue views are dropped before anything else looks at the queues.
+        let quiet = unsafe {
+            let (submission, completion) =
+                (self.ring.submission_shared(), self.ring.completion_shared());
+            let work = submission.taskrun() || submission.cq_overflow();
+            submission.is_empty() && completion.is_empty() && !work
+        };
+        if !quiet || !self.backlog.is_empty() || self.has_food(common) {
+            return false;
+        }
+        if self.peek.looks >= LOOKS_MAX || !self.fill_peek(common) {
+            return false;
+        }
+        self.peek.looks += 1;
+        common.stats.syscalls += 1;
+        let set = &mut self.peek.set;
+        // SAFETY: a live array of as many entries; no time-out to wait for.
+        unsafe { libc::poll(set.as_mut_ptr(), set.len() as libc::nfds_t, 0) == 0 }
+    }
+
+    /// False if there are operations that poll(2) can't tell about.
+    fn fill_peek(&mut self, common: &mut Common) -> bool {
+        if self.peek.set.len() == self.parked.len() {
+            return true;
+        }
+        self.peek.set.clear();
+        for &op in &self.parked {
+            let Some(slot) = common.table.get(op) else {
+                // Cancelled since. The kernel passes over a negative number.
+                self.peek.set.push(readable(-1));
+                continue;
+            };
+            match (slot.kind, &slot.payload) {
+                (Kind::Recv | Kind::RecvOnce | Kind::RecvMsg, _)
+                | (Kind::RecvFrom | Kind::Accept | Kind::AcceptOnce, _) => {
+                    self.peek.set.push(readable(slot.fd));
+                }
+                // Taken back along with the others.
+                (Kind::Poll, Payload::Events(bits)) => self.peek.set.push(libc::pollfd {
+                    events: *bits as libc::c_short,
+                    ..readable(slot.fd)
+                }),
+                _ => {
+                    self.peek.set.clear();
+                    return false;
+                }
+            }
+        }
+        true
     }
 
     /// Arms what was parked.
@@ -73,6 +149,7 @@ impl Uring {
         if !std::mem::take(&mut self.resting) {
             return;
         }
+        self.peek.set.clear();
         if std::mem::take(&mut self.watch_lost) {
             let watch = entry::watch_eventfd(common.waker.fd());
             self.push(watch, &mut common.stats.syscalls);
@@ -152,6 +229,17 @@ impl Uring {
         resumable && !slot.cancelled && !slot.discarded
     }
 }
+
+fn readable(fd: libc::c_int) -> libc::pollfd {
+    libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    }
+}
+
+/// A run of more turns than this is not short.
+const LOOKS_MAX: u32 = 4;
 
 fn is_passing(error: &io::Error) -> bool {
     let expected = [libc::ETIME, libc::EINTR, libc::EAGAIN, libc::EBUSY];

@@ -66,6 +66,7 @@ impl Uring {
     }
 
     fn handle_internal(&mut self, common: &mut Common, event: Event) {
+        self.park_is_answered |= event.user_data == entry::PARK;
         let lost = event.user_data == entry::WAKE && !event.more();
         if !lost || event.result == -libc::ECANCELED {
             return;
