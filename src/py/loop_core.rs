@@ -25,7 +25,7 @@ use crate::held;
 use crate::hosts::{Hosts, ListenerHost};
 use crate::ops::Ops;
 use crate::sockets::Sockets;
-use crate::timers::Timers;
+use crate::timers::{self, Timers};
 use crate::transport::BaseTransport;
 use crate::watchers::descriptor_number;
 
@@ -611,6 +611,7 @@ impl LoopCore {
             this.timers.with(py, |timers| timers.push(when, handle));
             return Ok(timer.unbind());
         }
+        timers::rebuild(&this.timers, py);
         let handle = Handle::new(
             callback.clone().unbind(),
             args.clone().unbind(),

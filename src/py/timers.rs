@@ -121,17 +121,7 @@ pub fn prune(timers: &GilCell<Timers>, py: Python<'_>) {
     if timers.with(py, |timers| timers.cancelled.load(Relaxed)) == 0 {
         return;
     }
-    let heap = timers.with(py, |timers| {
-        let all = timers.mostly_cancelled();
-        all.then(|| std::mem::take(&mut timers.heap))
-    });
-    if let Some(heap) = heap {
-        let (dead, live): (Vec<_>, Vec<_>) = heap
-            .into_vec()
-            .into_iter()
-            .partition(|timer| timer.handle.is_cancelled(py));
-        timers.with(py, |timers| timers.heap.extend(live));
-        dead.into_iter().for_each(|timer| bury(timers, py, timer));
+    if rebuild(timers, py) {
         return;
     }
     while let Some((sequence, first)) = timers.with(py, |timers| timers.first(py)) {
@@ -142,6 +132,26 @@ pub fn prune(timers: &GilCell<Timers>, py: Python<'_>) {
             bury(timers, py, timer);
         }
     }
+}
+
+/// Takes out everything that was cancelled, where that is most of a large heap. Also done when a timer
+/// is added: time-outs that a long turn sets and cancels would pile up until its end, and the garbage
+/// collector go through all of them again and again.
+pub fn rebuild(timers: &GilCell<Timers>, py: Python<'_>) -> bool {
+    let heap = timers.with(py, |timers| {
+        let all = timers.mostly_cancelled();
+        all.then(|| std::mem::take(&mut timers.heap))
+    });
+    let Some(heap) = heap else {
+        return false;
+    };
+    let (dead, live): (Vec<_>, Vec<_>) = heap
+        .into_vec()
+        .into_iter()
+        .partition(|timer| timer.handle.is_cancelled(py));
+    timers.with(py, |timers| timers.heap.extend(live));
+    dead.into_iter().for_each(|timer| bury(timers, py, timer));
+    true
 }
 
 fn bury(timers: &GilCell<Timers>, py: Python<'_>, timer: Timer) {
