@@ -6,6 +6,7 @@
 //! | `turn` | the loop's turn: when to wait, what to run |
 //! | `dispatch` | from an engine event to the Python callback that waits for it |
 //! | `handle` | `Handle` and `TimerHandle` |
+//! | `scheduling` | making handles: `call_soon`, `call_later` and the like |
 //! | `running` | which thread runs a callback, and waiting for its end |
 //! | `watchers` | readers and writers |
 //! | `errands` | what the loop's thread does for other threads |
@@ -60,6 +61,7 @@ mod ops_socket;
 mod plain_socket;
 mod quic;
 mod running;
+mod scheduling;
 mod sockets;
 mod spawn;
 mod stats;

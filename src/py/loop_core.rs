@@ -20,12 +20,12 @@ use crate::cell::GilCell;
 use crate::clock::{self, ClockWatch};
 use crate::errands::Errand;
 use crate::error;
-use crate::handle::{AnyHandle, Handle};
+use crate::handle::AnyHandle;
 use crate::held;
 use crate::hosts::{Hosts, ListenerHost};
 use crate::ops::Ops;
 use crate::sockets::Sockets;
-use crate::timers::{self, Timers};
+use crate::timers::Timers;
 use crate::transport::BaseTransport;
 use crate::watchers::descriptor_number;
 
@@ -113,48 +113,12 @@ impl LoopCore {
         }
     }
 
-    pub fn make_handle(
-        slf: &Bound<'_, Self>,
-        method: &str,
-        callback: &Bound<'_, PyAny>,
-        args: &Bound<'_, PyTuple>,
-        context: Option<Bound<'_, PyAny>>,
-    ) -> PyResult<AnyHandle> {
-        let py = slf.py();
-        let this = slf.get();
-        this.check_closed(py)?;
-        if this.is_debug(py) {
-            let handle = slf.call_method1(
-                intern!(py, "_debug_handle"),
-                (method, callback, args, context),
-            )?;
-            return Ok(AnyHandle::Foreign(handle.unbind()));
-        }
-        let make = match method {
-            "call_soon_threadsafe" if cfg!(Py_3_14) => Handle::new_shared,
-            _ => Handle::new,
-        };
-        let handle = make(
-            callback.clone().unbind(),
-            args.clone().unbind(),
-            context_or_copy(py, context)?,
-        );
-        Ok(AnyHandle::Ours(Py::new(py, handle)?))
-    }
-
     pub fn wake(&self, py: Python<'_>) {
         self.waker.with(py, |waker| {
             if let Some(waker) = waker {
                 waker.wake();
             }
         });
-    }
-}
-
-fn context_or_copy(py: Python<'_>, context: Option<Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
-    match context {
-        Some(context) if !context.is_none() => Ok(context.unbind()),
-        _ => crate::context::copy_current(py),
     }
 }
 
@@ -585,44 +549,6 @@ impl LoopCore {
             self.ops.take(py),
             self.sockets.take(py),
         ));
-    }
-}
-
-impl LoopCore {
-    fn schedule(
-        slf: &Bound<'_, Self>,
-        when: f64,
-        callback: &Bound<'_, PyAny>,
-        args: &Bound<'_, PyTuple>,
-        context: Option<Bound<'_, PyAny>>,
-    ) -> PyResult<Py<PyAny>> {
-        let py = slf.py();
-        let this = slf.get();
-        this.check_closed(py)?;
-        if when.is_nan() {
-            return Err(PyValueError::new_err("the time must not be NaN"));
-        }
-        if this.is_debug(py) {
-            let timer = slf.call_method1(
-                intern!(py, "_debug_timer"),
-                ("call_at", when, callback, args, context),
-            )?;
-            let handle = AnyHandle::Foreign(timer.clone().unbind());
-            this.timers.with(py, |timers| timers.push(when, handle));
-            return Ok(timer.unbind());
-        }
-        timers::rebuild(&this.timers, py);
-        let handle = Handle::new(
-            callback.clone().unbind(),
-            args.clone().unbind(),
-            context_or_copy(py, context)?,
-        );
-        let count = this.timers.with(py, |timers| timers.cancelled.clone());
-        let timer = Handle::new_timer(py, handle, when, &count)?;
-        let base = timer.bind(py).as_super().clone().unbind();
-        this.timers
-            .with(py, |timers| timers.push(when, AnyHandle::Ours(base)));
-        Ok(timer.into_any())
     }
 }
 

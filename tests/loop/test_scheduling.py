@@ -491,3 +491,17 @@ def test_task_factory_is_used(run: Runner) -> None:
 
     run(main())
     assert made == ["sleep"]
+
+
+def test_timers_cancelled_within_one_turn_do_not_pile_up(run_ours: Runner) -> None:
+    async def main() -> None:
+        loop: Any = asyncio.get_running_loop()
+        fired: list[int] = []
+        kept = [loop.call_later(0.001, fired.append, number) for number in range(20)]
+        for _ in range(5_000):
+            loop.call_later(60, print).cancel()
+            assert loop.stats()["timers"] <= 2 * (100 + len(kept))
+        await asyncio.sleep(0.02)
+        assert fired == list(range(20))
+
+    run_ours(main())
