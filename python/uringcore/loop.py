@@ -123,6 +123,9 @@ class UringEventLoop(  # type: ignore[misc]
         Counters since the loop was made: ``turns``; ``syscalls``, of which ``enters`` waited or
         polled for completions; ``submissions`` and ``completions`` of operations; ``rearms`` of
         receives; ``enobufs`` (a receive found no buffer); ``wakes`` by other threads;
+        ``quic_connections_opened`` (as a client), ``quic_connections_accepted`` and
+        ``quic_connections_closed``; UDP datagrams and bytes of QUIC ``quic_datagrams_received``,
+        ``quic_datagrams_sent``, ``quic_bytes_received`` and ``quic_bytes_sent``;
         ``busy_polls`` (work came while the loop was still looking, see ``busy_poll_us``).
 
         Gauges: ``ops_in_flight`` (of the kernel, whoever started them) in ``slots`` that grow on

@@ -9,6 +9,7 @@ use std::io;
 use std::time::Instant;
 
 use uringcore_io::{Completion, Driver};
+use uringcore_proto::quic::EndpointStats;
 
 use crate::event::Event;
 use crate::quic_endpoint::QuicEndpoint;
@@ -22,6 +23,8 @@ pub(crate) struct Endpoints {
     dirty: Vec<Key>,
     /// One entry for each endpoint that waits for a time, as [`Entry::deadline`] says.
     deadlines: BTreeSet<(Instant, u64)>,
+    /// Of the endpoints that are gone.
+    past: EndpointStats,
 }
 
 struct Entry {
@@ -65,6 +68,15 @@ impl Endpoints {
         each.map(|(_, entry)| entry.endpoint.connections()).sum()
     }
 
+    /// What all endpoints have counted, those that are gone included.
+    pub fn totals(&self) -> EndpointStats {
+        let mut sum = self.past;
+        for (_, entry) in self.table.iter() {
+            sum += entry.endpoint.protocol_stats();
+        }
+        sum
+    }
+
     pub fn needs_flush(&self) -> bool {
         !self.dirty.is_empty()
     }
@@ -100,7 +112,9 @@ impl Endpoints {
             let entry = self.table.get(key);
             if entry.is_some_and(|entry| entry.endpoint.has_ended()) {
                 self.forget_deadline(key);
-                self.table.remove(key);
+                if let Some(mut entry) = self.table.remove(key) {
+                    self.past += entry.endpoint.protocol().stats();
+                }
                 events.push_back(Event::QuicClosed { endpoint: key });
             }
         }

@@ -15,7 +15,9 @@ use bytes::{Bytes, BytesMut};
 use uringcore_io::{
     Completion, Datagram, Driver, Errno, OpId, Outcome, SendMsg, SockAddr, Token, net,
 };
-use uringcore_proto::quic::{ConnectionKey, DatagramMeta, Endpoint, Event, Transmit};
+use uringcore_proto::quic::{
+    ConnectionKey, DatagramMeta, Endpoint, EndpointStats, Event, Transmit,
+};
 
 use crate::socket::SocketFd;
 
@@ -163,6 +165,10 @@ impl QuicEndpoint {
     /// Connections that are not yet forgotten, closing ones included.
     pub fn connections(&self) -> usize {
         self.protocol.len()
+    }
+
+    pub fn protocol_stats(&self) -> EndpointStats {
+        self.protocol.stats()
     }
 
     pub fn stats(&self) -> QuicEndpointStats {

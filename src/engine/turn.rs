@@ -59,6 +59,8 @@ pub struct EngineStats {
     pub ops: usize,
     pub quic_endpoints: usize,
     pub quic_connections: usize,
+    /// Since the engine was made, of endpoints that are gone too.
+    pub quic: uringcore_proto::quic::EndpointStats,
     pub events_queued: usize,
     /// Accepted for sending and not with the kernel yet, streams and datagrams together.
     pub write_queue_bytes: usize,
@@ -125,6 +127,7 @@ impl Engine {
             ops: self.ops.len(),
             quic_endpoints: self.quic.len(),
             quic_connections: self.quic.connections(),
+            quic: self.quic.totals(),
             events_queued: self.events.len(),
             write_queue_bytes: streams + datagrams,
         }

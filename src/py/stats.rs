@@ -36,6 +36,13 @@ pub fn of_loop<'py>(py: Python<'py>, this: &LoopCore) -> PyResult<Bound<'py, PyD
         ("ops", stats.ops as u64),
         ("quic_endpoints", stats.quic_endpoints as u64),
         ("quic_connections", stats.quic_connections as u64),
+        ("quic_connections_opened", stats.quic.connections_opened),
+        ("quic_connections_accepted", stats.quic.connections_accepted),
+        ("quic_connections_closed", stats.quic.connections_closed),
+        ("quic_datagrams_received", stats.quic.datagrams_received),
+        ("quic_datagrams_sent", stats.quic.datagrams_sent),
+        ("quic_bytes_received", stats.quic.bytes_received),
+        ("quic_bytes_sent", stats.quic.bytes_sent),
         ("timers", timers as u64),
         ("ready", ready as u64),
     ] {

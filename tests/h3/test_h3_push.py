@@ -63,7 +63,7 @@ def test_a_client_may_refuse_pushes(quic_pair: Pair) -> None:
     quic_pair.transfer()
     quic_pair.http["client"].send_headers(0, GET, end_stream=True)
     quic_pair.transfer()
-    with pytest.raises(Exception) as failed:  # noqa: PT011 - aioquic's own class
+    with pytest.raises(Exception) as failed:
         quic_pair.http["server"].send_push_promise(0, STYLE)
     assert type(failed.value).__name__ == "NoAvailablePushIDError"
 

@@ -20,6 +20,7 @@ from uringcore.quic.endpoint import QuicTransport
 from uringcore.quic.errors import QuicConnectionError, error_from_event
 from uringcore.quic.foreign import ForeignDriver
 from uringcore.quic.packet import QuicErrorCode
+from uringcore.quic.stats import QuicConnectionStats
 
 __all__ = [
     "QuicConnectionIdHandler",
@@ -194,9 +195,9 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         finally:
             self._ping_waiters.pop(uid, None)
 
-    def stats(self) -> dict[str, Any]:
-        """Counters and estimates of the connection: bytes, packets, loss, round-trip time."""
-        return self._quic.stats()
+    def stats(self) -> QuicConnectionStats:
+        """Counters and estimates of the connection; :class:`QuicConnectionStats` names them."""
+        return cast(QuicConnectionStats, self._quic.stats())
 
     def transmit(self) -> None:
         """Sends what is queued. On uringcore's loop that happens by itself at the turn's end."""

@@ -118,7 +118,8 @@ class QuicConfiguration:
 
     key_update_packets: int | None = None
     """Changes the packet keys after so many packets (RFC 9001 section 6), as soon as an earlier
-    change is complete; ``None``: near the limit of the cipher."""
+    change is complete; ``None``: once within the first thousand packets, and then near the limit of
+    the cipher."""
 
     early_data: bool | None = None
     """Whether 0-RTT data is read (servers) or sent (clients). ``None``: a client sends it if its

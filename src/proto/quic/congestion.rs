@@ -53,7 +53,8 @@ pub(super) fn factory(
 /// What has been seen of a path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Gauge {
-    /// Exact after an acknowledgement; in between what was sent is added, ACKs included.
+    /// Exact after an acknowledgement. In between, what was sent is added, if it was more than an
+    /// ACK can be: those are never acknowledged.
     pub in_flight: u64,
     pub latest_rtt: Duration,
     /// RFC 9002 section 5.3's `rttvar`, without the peer's delay taken off the samples.
@@ -98,7 +99,9 @@ struct Observed {
 
 impl Controller for Observed {
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
-        self.gauge.in_flight += bytes;
+        if bytes > ACK_MAX {
+            self.gauge.in_flight += bytes;
+        }
         self.inner.on_sent(now, bytes, last_packet_number);
     }
 
@@ -182,3 +185,6 @@ impl Gauge {
         self.has_sample = true;
     }
 }
+
+/// More than a packet with nothing but an ACK has: 64 ranges of 4 bytes, headers and a tag.
+const ACK_MAX: u64 = 600;

@@ -129,3 +129,20 @@ pub struct EndpointStats {
     /// Stateless answers dropped because too many were waiting.
     pub responses_dropped: u64,
 }
+
+impl std::ops::AddAssign for EndpointStats {
+    fn add_assign(&mut self, other: Self) {
+        self.datagrams_received += other.datagrams_received;
+        self.bytes_received += other.bytes_received;
+        self.datagrams_sent += other.datagrams_sent;
+        self.bytes_sent += other.bytes_sent;
+        self.transmits += other.transmits;
+        self.connections_opened += other.connections_opened;
+        self.connections_accepted += other.connections_accepted;
+        self.connections_closed += other.connections_closed;
+        self.incoming_refused += other.incoming_refused;
+        self.incoming_retried += other.incoming_retried;
+        self.incoming_ignored += other.incoming_ignored;
+        self.responses_dropped += other.responses_dropped;
+    }
+}

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use support::{Link, Pair, Random, Who, client_settings, server_settings, with_transport};
-use uringcore_proto::quic::EndpointSettings;
+use uringcore_proto::quic::{
+    AckFrequency, Congestion, ConnectionStats, EndpointSettings, TransportSettings,
+};
 
 #[test]
 fn keys_can_be_changed_in_the_middle_of_a_transfer() {
@@ -186,4 +188,224 @@ fn a_host_that_does_not_transmit_for_a_while_loses_nothing() {
     assert!(pair.client.endpoint.poll_transmit(now, &mut buf).is_some());
     pair.now += Duration::from_millis(500);
     pair.run_until("data", |pair| pair.server.finished(server, 0));
+}
+
+/// Sends 4 MiB over a link of 20 Mbit/s and 20 ms, and tells what both sides counted.
+fn transferred(
+    link: Link,
+    change: impl Fn(&mut TransportSettings),
+) -> (ConnectionStats, ConnectionStats, Duration) {
+    let (client, server) = with_transport(|t| {
+        t.max_data = 16 << 20;
+        t.max_stream_data = 16 << 20;
+        change(t);
+    });
+    let mut pair = Pair::new(client, server).link(Link {
+        latency: Duration::from_millis(10),
+        rate: Some(2_500_000),
+        ..link
+    });
+    let (client, server) = pair.establish();
+    let begin = pair.now;
+    let data: Bytes = Random::new(7).bytes(4 << 20).into();
+    let conn = pair.client.endpoint.connection(client).unwrap();
+    conn.send_stream(0, data.clone(), true).unwrap();
+    pair.run_until("all", |pair| pair.server.finished(server, 0));
+    assert!(pair.server.received(server, 0) == data);
+    let stats = |peer: &support::Peer, key| peer.endpoint.peek(key).unwrap().stats();
+    (
+        stats(&pair.client, client),
+        stats(&pair.server, server),
+        pair.now - begin,
+    )
+}
+
+#[test]
+fn keys_change_by_volume_on_both_sides() {
+    for loss in [0, 3] {
+        let link = Link {
+            loss,
+            ..Link::default()
+        };
+        let (client, server, _) = transferred(link, |t| t.key_update_packets = Some(500));
+        // 3,000 packets or so; the server, which only acknowledges, adds a few changes of its own.
+        assert!((4..12).contains(&client.key_updates), "{client:?}");
+        assert!(
+            server.key_updates.abs_diff(client.key_updates) <= 1,
+            "{server:?}"
+        );
+        let (client, _, _) = transferred(link, |_| {});
+        // The state machine changes them once early on, so that nobody forgets how.
+        assert!(client.key_updates <= 1, "{client:?}");
+        // As often as can be: no change is begun before the last one is complete, and none kills.
+        let (client, _, _) = transferred(link, |t| t.key_update_packets = Some(1));
+        assert!(client.key_updates > 4, "{client:?}");
+    }
+}
+
+#[test]
+fn marks_of_congestion_slow_the_sender_down_without_a_loss() {
+    let link = Link {
+        queue: 10_000_000,
+        ..Link::default()
+    };
+    let marked = Link { mark: 2, ..link };
+    let (client, server, _) = transferred(marked, |_| {});
+    assert!(
+        client.ect0_is_most_of_what_was_sent() && server.ecn.ce_received > 20,
+        "{server:?}"
+    );
+    assert!(
+        client.congestion_events > 3 && client.packets_lost == 0,
+        "{client:?}"
+    );
+    let received = server.ecn.ect0_received + server.ecn.ce_received;
+    assert!(
+        received + 3 >= client.ecn.ect0_sent,
+        "{client:?} {server:?}"
+    );
+    let (unmarked, _, _) = transferred(link, |_| {});
+    assert!(unmarked.congestion_events == 0, "{unmarked:?}");
+    assert!(unmarked.congestion_window > client.congestion_window * 2);
+    // Where marks do not pass, the sender stops (RFC 9000 section 13.4.2).
+    let (bleached, server, _) = transferred(
+        Link {
+            bleaches: true,
+            ..link
+        },
+        |_| {},
+    );
+    assert!(
+        bleached.ecn.ect0_sent < bleached.datagrams_sent / 10,
+        "{bleached:?}"
+    );
+    assert_eq!(server.ecn.ect0_received, 0);
+}
+
+trait EcnUse {
+    fn ect0_is_most_of_what_was_sent(&self) -> bool;
+}
+
+impl EcnUse for ConnectionStats {
+    fn ect0_is_most_of_what_was_sent(&self) -> bool {
+        self.ecn.ect0_sent > self.datagrams_sent * 9 / 10
+    }
+}
+
+#[test]
+fn the_paths_mtu_is_found_and_a_smaller_one_too() {
+    let (stats, _, _) = transferred(Link::default(), |_| {});
+    assert!(
+        stats.path_mtu > 1_440 && stats.mtu_probes_sent > 0,
+        "{stats:?}"
+    );
+    let narrow = Link {
+        mtu: 1_350,
+        ..Link::default()
+    };
+    let (stats, _, _) = transferred(narrow, |_| {});
+    assert!((1_300..=1_350).contains(&stats.path_mtu), "{stats:?}");
+    assert!(stats.mtu_probes_lost > 0);
+    let (stats, _, _) = transferred(Link::default(), |t| t.mtu_discovery = false);
+    assert_eq!((stats.path_mtu, stats.mtu_probes_sent), (1_200, 0));
+}
+
+#[test]
+fn every_controller_fills_the_link_and_shows_its_gauges() {
+    for congestion in [Congestion::Cubic, Congestion::NewReno, Congestion::Bbr] {
+        let (stats, _, took) = transferred(Link::default(), |t| t.congestion = congestion);
+        // 1.7 seconds at the least.
+        assert!(took < Duration::from_secs(4), "{congestion:?}: {took:?}");
+        let rtt = Duration::from_millis(20)..Duration::from_millis(90);
+        for found in [stats.latest_rtt, stats.min_rtt, stats.rtt] {
+            assert!(rtt.contains(&found), "{congestion:?}: {stats:?}");
+        }
+        assert!(stats.rtt_variance < stats.rtt, "{stats:?}");
+        assert!(
+            stats.bytes_in_flight <= stats.congestion_window + 3_000,
+            "{stats:?}"
+        );
+        assert!(
+            stats.cipher_suite == Some(0x1301) && stats.version == 1,
+            "{stats:?}"
+        );
+        assert_eq!(
+            stats.ssthresh.is_none(),
+            congestion == Congestion::Bbr,
+            "{stats:?}"
+        );
+    }
+}
+
+#[test]
+fn bytes_in_flight_come_and_go() {
+    let mut pair = Pair::default_pair();
+    let (client, server) = pair.establish();
+    pair.run_for(Duration::from_secs(1));
+    let in_flight = |pair: &Pair| {
+        pair.client
+            .endpoint
+            .peek(client)
+            .unwrap()
+            .stats()
+            .bytes_in_flight
+    };
+    assert_eq!(in_flight(&pair), 0);
+    let conn = pair.client.endpoint.connection(client).unwrap();
+    conn.send_stream(0, vec![1; 10_000].into(), true).unwrap();
+    assert_eq!(conn.stats().streams_open, 1);
+    pair.exchange();
+    assert!(
+        (10_000..12_000).contains(&in_flight(&pair)),
+        "{}",
+        in_flight(&pair)
+    );
+    pair.run_until("all", |pair| pair.server.finished(server, 0));
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(in_flight(&pair), 0);
+}
+
+#[test]
+fn the_peer_acknowledges_as_often_as_it_is_asked() {
+    let acks = |frequency| {
+        let (_, server, _) = transferred(Link::default(), |t| t.ack_frequency = frequency);
+        server.datagrams_sent
+    };
+    let asked = |packets| {
+        acks(Some(AckFrequency {
+            packets,
+            max_delay: Some(Duration::from_millis(25)),
+            reordering: 3,
+        }))
+    };
+    let (often, rarely, unasked) = (asked(0), asked(20), acks(None));
+    assert!(
+        rarely * 3 < unasked && unasked < often,
+        "{often} {unasked} {rarely}"
+    );
+}
+
+#[test]
+fn the_first_packet_is_repeated_after_what_the_initial_rtt_says() {
+    let repeated = |milliseconds| {
+        let (mut client, server) =
+            with_transport(|t| t.initial_rtt = Duration::from_millis(milliseconds));
+        client.transport.idle_timeout = Duration::from_secs(60);
+        let mut pair = Pair::new(client, server);
+        pair.client.is_mute = true;
+        pair.connect();
+        pair.exchange();
+        let first = pair.client.sent;
+        pair.run_until("the second one", |pair| pair.client.sent > first);
+        pair.elapsed()
+    };
+    // RFC 9002 section 6.2.2: three times that.
+    for milliseconds in [20, 100, 500] {
+        let found = repeated(milliseconds);
+        let wanted = Duration::from_millis(milliseconds * 3);
+        assert!(
+            found >= wanted && found < wanted + Duration::from_millis(20),
+            "{found:?}"
+        );
+    }
 }

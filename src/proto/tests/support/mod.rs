@@ -106,6 +106,12 @@ pub struct Link {
     pub reorder: u32,
     pub duplicate: u32,
     pub corrupt: u32,
+    /// The mark of congestion, on datagrams that are capable of ECN (RFC 3168).
+    pub mark: u32,
+    /// The largest datagram that passes.
+    pub mtu: usize,
+    /// ECN bits do not pass.
+    pub bleaches: bool,
     /// Bytes a second that pass in one direction, one after the other; `None`: any number at once.
     pub rate: Option<u32>,
     /// Bytes that wait for that, in one direction; more are lost.
@@ -121,6 +127,9 @@ impl Default for Link {
             reorder: 0,
             duplicate: 0,
             corrupt: 0,
+            mark: 0,
+            mtu: 65_507,
+            bleaches: false,
             rate: None,
             queue: 100_000,
         }
@@ -517,6 +526,14 @@ impl Pair {
         if is_dead || self.peer(from).is_mute || self.random.percent(link.loss) {
             return;
         }
+        if datagram.len() > link.mtu {
+            return;
+        }
+        let ecn = match ecn {
+            _ if link.bleaches => None,
+            Some(ECT_0) if self.random.percent(link.mark) => Some(CE),
+            other => other,
+        };
         if self.random.percent(link.corrupt) {
             let at = self.random.below(datagram.len());
             datagram[at] ^= 1 << self.random.below(8);
@@ -733,4 +750,6 @@ pub fn key_lines() -> Arc<KeyLines> {
     Arc::default()
 }
 
+const ECT_0: u8 = 0b10;
+const CE: u8 = 0b11;
 const SEED: u64 = 0x5eed;

@@ -223,7 +223,18 @@ pub(super) fn stats_to_dict<'py>(
         ("bytes_lost", stats.bytes_lost),
         ("congestion_events", stats.congestion_events),
         ("congestion_window", stats.congestion_window),
+        ("bytes_in_flight", stats.bytes_in_flight),
         ("path_mtu", u64::from(stats.path_mtu)),
+        ("mtu_probes_sent", stats.mtu_probes_sent),
+        ("mtu_probes_lost", stats.mtu_probes_lost),
+        ("black_holes_detected", stats.black_holes_detected),
+        ("ect0_sent", stats.ecn.ect0_sent),
+        ("ect0_received", stats.ecn.ect0_received),
+        ("ect1_received", stats.ecn.ect1_received),
+        ("ce_received", stats.ecn.ce_received),
+        ("key_updates", stats.key_updates),
+        ("streams_open", stats.streams_open as u64),
+        ("version", u64::from(stats.version)),
         ("send_queue_bytes", stats.send_queue_bytes as u64),
         ("stream_frames_sent", stats.stream_frames_sent),
         ("stream_frames_received", stats.stream_frames_received),
@@ -233,7 +244,11 @@ pub(super) fn stats_to_dict<'py>(
     ] {
         dict.set_item(name, value)?;
     }
+    dict.set_item("ssthresh", stats.ssthresh)?;
+    dict.set_item("cipher_suite", stats.cipher_suite)?;
     dict.set_item("rtt", stats.rtt.as_secs_f64())?;
+    dict.set_item("latest_rtt", stats.latest_rtt.as_secs_f64())?;
+    dict.set_item("rtt_variance", stats.rtt_variance.as_secs_f64())?;
     dict.set_item("min_rtt", stats.min_rtt.as_secs_f64())?;
     Ok(dict)
 }

@@ -1,0 +1,238 @@
+"""What connections, endpoints and loops count, and the same as OpenMetrics text."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from tests.quic.harness import Recorder, eventually, serving
+from tests.support.link import Conditions
+from tests.support.proxy import ImpairmentProxy
+from uringcore.asyncio import connect
+from uringcore.quic.errors import QuicConfigurationError
+from uringcore.quic.metrics import CONTENT_TYPE, openmetrics
+from uringcore.quic.stats import QuicConnectionStats
+
+
+async def _exchange(client, size=300_000):
+    reader, writer = await client.create_stream()
+    writer.write(bytes(size))
+    writer.write_eof()
+    assert len(await asyncio.wait_for(reader.read(), 20)) == size
+
+
+def test_a_connections_statistics_have_all_their_keys_and_make_sense(
+    run_anywhere, server_configuration, client_configuration
+):
+    async def main():
+        async with (
+            serving(server_configuration()) as (port, protocols),
+            connect("127.0.0.1", port, configuration=client_configuration()) as client,
+        ):
+            await _exchange(client)
+            await client.ping()
+            for stats in (client.stats(), protocols[0].stats()):
+                assert stats.keys() == QuicConnectionStats.__annotations__.keys()
+                assert 0 < stats["min_rtt"] <= stats["rtt"] < 1
+                assert 0 < stats["latest_rtt"] < 5 and 0 <= stats["rtt_variance"] < 5
+                assert stats["bytes_sent"] > 300_000 < stats["bytes_received"]
+                assert stats["bytes_in_flight"] <= stats["congestion_window"] + 3000
+                assert stats["cipher_suite"] == 0x1301
+                assert stats["version"] in (1, 0x6B3343CF)
+                assert 1200 <= stats["path_mtu"] <= 65507
+                assert stats["datagrams_sent"] >= stats["ect0_sent"]
+            last = client.stats()
+        after = client.stats()
+        assert after.keys() == last.keys() and after["bytes_sent"] >= last["bytes_sent"]
+
+    run_anywhere(main())
+
+
+def test_ecn_marks_are_read_and_set_by_the_kernel(run, server_configuration, client_configuration):
+    async def main():
+        async with (
+            serving(server_configuration()) as (port, protocols),
+            connect("127.0.0.1", port, configuration=client_configuration()) as client,
+        ):
+            await _exchange(client)
+            for stats in (client.stats(), protocols[0].stats()):
+                assert stats["ect0_sent"] > stats["datagrams_sent"] // 2
+                # The first datagram of a handshake comes before there is a connection to count it.
+                assert stats["ect0_received"] >= stats["datagrams_received"] - 2
+
+    run(main())
+
+
+@pytest.mark.parametrize("name", ["reno", "cubic", "bbr"])
+def test_congestion_control_by_name_under_loss(
+    run_anywhere, server_configuration, client_configuration, name
+):
+    async def main():
+        fields = {"congestion_control_algorithm": name}
+        conditions = Conditions(delay=0.002, loss=0.02)
+        async with (
+            serving(server_configuration(**fields)) as (port, _),
+            ImpairmentProxy(("127.0.0.1", port), up=conditions, seed=3) as proxy,
+            connect(*proxy.address, configuration=client_configuration(**fields)) as client,
+        ):
+            await _exchange(client)
+            stats = client.stats()
+            assert stats["packets_lost"] > 0 < stats["bytes_lost"]
+            assert (stats["ssthresh"] is None) == (name == "bbr")
+
+    run_anywhere(main())
+
+
+def test_keys_change_by_volume_and_by_call(run, server_configuration, client_configuration):
+    async def main():
+        client_side = client_configuration(key_update_packets=50)
+        async with (
+            serving(server_configuration()) as (port, protocols),
+            connect("127.0.0.1", port, configuration=client_side) as client,
+        ):
+            for _ in range(8):
+                await _exchange(client)
+                await asyncio.sleep(0.02)
+            changes = client.stats()["key_updates"]
+            assert changes >= 2
+            assert abs(protocols[0].stats()["key_updates"] - changes) <= 1
+            before = protocols[0].stats()["key_updates"]
+
+            def asked():
+                protocols[0].request_key_update()
+                return protocols[0].stats()["key_updates"] > before
+
+            # An earlier change has to be over first.
+            await eventually(asked)
+            await _exchange(client)
+
+    run(main())
+
+
+def test_a_peer_is_asked_to_acknowledge_less_often(run, server_configuration, client_configuration):
+    async def main():
+        sent = {}
+        for packets in (None, 30):
+            client_side = client_configuration(ack_packets_max=packets, ack_delay_max=0.02)
+            async with (
+                serving(server_configuration(max_stream_data=8 << 20), Recorder) as (
+                    port,
+                    protocols,
+                ),
+                connect("127.0.0.1", port, configuration=client_side) as client,
+            ):
+                client._quic.send_stream_data(0, bytes(4 << 20), end_stream=True)
+                await eventually(lambda p=protocols: p and len(p[0].data.get(0, b"")) == 4 << 20)
+                stats = protocols[0].stats()
+                sent[packets] = stats["datagrams_sent"] / stats["datagrams_received"]
+        assert sent[30] < sent[None]
+
+    run(main())
+
+
+def test_wrong_transport_settings_name_the_field(server_configuration, client_configuration):
+    for fields in (
+        {"key_update_packets": 0},
+        {"ack_packets_max": 1 << 62},
+        {"ack_packets_max": 1, "ack_reordering": 1 << 62},
+        {"ack_packets_max": 1, "ack_delay_max": -1.0},
+        {"congestion_control_algorithm": "vegas"},
+        {"initial_rtt": 0.0},
+    ):
+        for make in (server_configuration, client_configuration):
+            with pytest.raises(QuicConfigurationError) as caught:
+                make(**fields).setup()
+            assert caught.value.field == list(fields)[-1]
+
+
+def test_a_loop_counts_what_its_endpoints_did(run, server_configuration, client_configuration):
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with serving(server_configuration()) as (port, _):
+            for count in range(1, 4):
+                async with connect(
+                    "127.0.0.1", port, configuration=client_configuration()
+                ) as client:
+                    await _exchange(client)
+                # The client's endpoint goes, what it counted stays.
+                stats = loop.stats()
+                assert stats["quic_connections_opened"] == count
+                assert stats["quic_connections_accepted"] == count
+                assert stats["quic_bytes_sent"] > count * 600_000
+                assert stats["quic_bytes_received"] > count * 600_000
+        await eventually(lambda: loop.stats()["quic_endpoints"] == 0)
+        assert loop.stats()["quic_connections_closed"] == 6
+        assert loop.stats()["quic_bytes_sent"] >= stats["quic_bytes_sent"]
+
+    run(main())
+
+
+def _parsed(text):
+    return {family.name: family for family in text_string_to_metric_families(text)}
+
+
+def test_openmetrics_text_is_read_by_prometheus(
+    run_anywhere, server_configuration, client_configuration
+):
+    async def main():
+        async with (
+            serving(server_configuration()) as (port, protocols),
+            connect("127.0.0.1", port, configuration=client_configuration()) as client,
+        ):
+            await _exchange(client)
+            odd = 'a "name"\nwith \\ all'
+            endpoints = {"server": protocols[0]._transport, odd: client._transport}
+            text = openmetrics(endpoints, {"up": client, odd: protocols[0]})
+            families = _parsed(text)
+            payload = families["uringcore_quic_endpoint_payload_bytes"]
+            assert (payload.type, payload.unit) == ("counter", "bytes")
+            values = {
+                (sample.labels["endpoint"], sample.labels["direction"]): sample.value
+                for sample in payload.samples
+            }
+            assert {endpoint for endpoint, _ in values} == {"server", odd}
+            assert all(value > 300_000 for value in values.values())
+            rtt = families["uringcore_quic_connection_rtt_seconds"]
+            assert rtt.type == "gauge" and len(rtt.samples) == 2
+            assert rtt.samples[0].value == pytest.approx(client.stats()["rtt"], rel=0.9)
+            assert text.endswith("# EOF\n") and text.count("# EOF") == 1
+            assert all(name.startswith("uringcore_quic_") for name in families)
+            assert _parsed(openmetrics({"one": client._transport}, prefix="mine"))
+            assert openmetrics() == "# EOF\n"
+            assert "openmetrics-text" in CONTENT_TYPE
+            for prefix in ("", "1a", "a-b", "ä"):
+                with pytest.raises(ValueError, match="prefix"):
+                    openmetrics(prefix=prefix)
+
+    run_anywhere(main())
+
+
+def test_the_first_packet_is_repeated_after_three_initial_rtts(run, client_configuration):
+    async def main():
+        loop = asyncio.get_running_loop()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as nobody:
+            nobody.bind(("127.0.0.1", 0))
+            nobody.setblocking(False)
+            port = nobody.getsockname()[1]
+            gaps = {}
+            for initial_rtt in (0.05, 0.4):
+                configuration = client_configuration(initial_rtt=initial_rtt)
+                async with connect(
+                    "127.0.0.1", port, configuration=configuration, wait_connected=False
+                ):
+                    await asyncio.wait_for(loop.sock_recv(nobody, 2048), 10)
+                    begin = loop.time()
+                    await asyncio.wait_for(loop.sock_recv(nobody, 2048), 10)
+                    gaps[initial_rtt] = loop.time() - begin
+                while True:
+                    try:
+                        nobody.recv(2048)
+                    except BlockingIOError:
+                        break
+            assert gaps[0.4] > 1.1
+            assert gaps[0.05] < gaps[0.4] / 2
+
+    run(main())
