@@ -21,6 +21,7 @@ from pathlib import Path
 from tests.ecosystem.sources import Missing
 
 START_SECONDS = 20.0
+_USUAL_REDIS_PORT = 6379
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ def _redis() -> Iterator[Service]:
     if program is None:
         raise Missing("redis-server was not found (on Debian: apt-get install redis-server)")
     with tempfile.TemporaryDirectory(prefix="ecosystem-redis-") as folder:
-        port = _free_port()
+        # Part of redis-py's suite looks for a server at the usual port, whatever it is told.
+        port = _free_port(_USUAL_REDIS_PORT)
         command = [program, "--port", str(port), "--bind", "127.0.0.1", "--dir", folder]
         command += ["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"]
         with (Path(folder) / "log").open("w+") as log:
@@ -105,9 +107,14 @@ def _postgresql_programs() -> Path:
     return Path(program).resolve().parent
 
 
-def _free_port() -> int:
+def _free_port(wanted: int) -> int:
+    """`wanted`, or another one where that is taken."""
     with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(("127.0.0.1", wanted))
+        except OSError:
+            sock.bind(("127.0.0.1", 0))
         port: int = sock.getsockname()[1]
         return port
 
