@@ -19,6 +19,7 @@ both_backends!(
     a_parked_driver_changes_threads_with_operations_in_flight,
     parking_sends_what_is_queued,
     a_run_without_a_sleep_arms_nothing_and_misses_nothing,
+    a_number_given_away_while_parked_is_left_to_its_new_owner,
     a_parked_operation_can_be_cancelled_and_its_driver_dropped,
     the_forked_child_is_dead_and_the_parent_lives,
     dropping_with_file_reads_in_flight_frees_nothing_early,
@@ -373,6 +374,32 @@ fn parking_sends_what_is_queued(backend: Backend) {
     assert_eq!(&four, b"more");
     assert_eq!(rig.result_of(send), Ok(4));
     assert!(rig.take(recv).is_none());
+}
+
+fn a_number_given_away_while_parked_is_left_to_its_new_owner(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (mut ours, _theirs) = tcp_pair();
+    let recv = rig.driver.recv(ours.as_raw_fd(), 1);
+    rig.turn(Duration::ZERO);
+    rig.driver.park(Duration::from_secs(5));
+    let (other, mut pusher) = tcp_pair();
+    // SAFETY: both descriptors are open and owned here; `ours` is another file afterwards.
+    let given = unsafe { libc::dup2(other.as_raw_fd(), ours.as_raw_fd()) };
+    assert_eq!(given, ours.as_raw_fd());
+    pusher.write_all(b"data").unwrap();
+    for _ in 0..3 {
+        rig.turn(Duration::from_millis(20));
+    }
+    assert!(rig.take(recv).is_none());
+    ours.set_nonblocking(false).unwrap();
+    let mut four = [0; 4];
+    ours.read_exact(&mut four).unwrap();
+    assert_eq!(&four, b"data");
+    rig.driver.cancel(recv);
+    assert!(matches!(
+        rig.next_of(recv).outcome,
+        Outcome::Received(Err(Errno::CANCELED))
+    ));
 }
 
 /// Runs of two turns each that never sleep, until there is a completion.

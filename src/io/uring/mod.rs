@@ -36,7 +36,7 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{SubmitArgs, Timespec};
 
 pub(crate) use buffer_ring::BufferRing;
-use park::Peek;
+use park::{Parked, Peek};
 
 use crate::common::Common;
 use crate::completion::Entered;
@@ -64,7 +64,7 @@ pub(crate) struct Uring {
     /// Operations to arm again after this reap.
     rearm: Vec<u32>,
     /// Operations that were taken back from the kernel.
-    parked: Vec<OpId>,
+    parked: Vec<Parked>,
     peek: Peek,
     /// The cancel that parks has completed.
     park_is_answered: bool,
@@ -481,7 +481,7 @@ impl Uring {
                 self.drain(common, limit);
             } else {
                 self.abandon_polls(common);
-                for op in mem::take(&mut self.parked) {
+                for Parked { op, .. } in mem::take(&mut self.parked) {
                     if common.table.get(op).is_some() {
                         common.finish_later(op.index(), -libc::ECANCELED);
                     }

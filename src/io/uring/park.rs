@@ -18,6 +18,11 @@
 //! ask poll(2) whether any parked receive would find something, which costs a twentieth, and arm only
 //! then.
 //!
+//! A descriptor that its owner closes while the driver rests may have given its number away when the
+//! operation is armed again. So the file is remembered with the number; an operation whose file is gone
+//! stays parked until it is cancelled: the number's new owner loses nothing, and nobody is told, as with
+//! an epoll set, which such a descriptor leaves in silence.
+//!
 //! Not here: the second ring for another thread (`change_thread`).
 
 use std::collections::HashSet;
@@ -28,7 +33,14 @@ use io_uring::squeue::Entry;
 
 use super::{Uring, entry};
 use crate::common::Common;
-use crate::op::{Kind, Payload, Phase};
+use crate::op::{Kind, OpId, Payload, Phase};
+
+/// An operation that was taken back.
+pub(super) struct Parked {
+    pub(super) op: OpId,
+    /// Device and inode of its descriptor's file; `None` where that is not looked at.
+    file: Option<(libc::dev_t, libc::ino_t)>,
+}
 
 /// What poll(2) is asked while the driver rests.
 #[derive(Default)]
@@ -119,7 +131,7 @@ impl Uring {
             return true;
         }
         self.peek.set.clear();
-        for &op in &self.parked {
+        for &Parked { op, .. } in &self.parked {
             let Some(slot) = common.table.get(op) else {
                 // Cancelled since. The kernel passes over a negative number.
                 self.peek.set.push(readable(-1));
@@ -154,12 +166,10 @@ impl Uring {
             let watch = entry::watch_eventfd(common.waker.fd());
             self.push(watch, &mut common.stats.syscalls);
         }
-        for op in std::mem::take(&mut self.parked) {
-            if common
-                .table
-                .get(op)
-                .is_some_and(|slot| slot.phase == Phase::Parked)
-            {
+        for Parked { op, file } in std::mem::take(&mut self.parked) {
+            if common.table.get(op).is_some_and(|slot| {
+                slot.phase == Phase::Parked && (file.is_none() || file_of(slot.fd) == file)
+            }) {
                 self.arm_again(common, op);
             }
         }
@@ -181,7 +191,7 @@ impl Uring {
                 common.finish_later(index, -libc::ECANCELED);
             } else {
                 common.table.set_phase(index, Phase::Parked);
-                self.parked.push(op);
+                self.parked.push(Parked { op, file: None });
             }
         }
     }
@@ -206,8 +216,17 @@ impl Uring {
     pub(super) fn arm_or_park(&mut self, common: &mut Common, index: u32) {
         let op = common.table.id_at(index);
         if self.resting {
+            let slot = common.table.at(index);
+            let file = match slot.kind {
+                // Its descriptor may be a directory, or none.
+                Kind::File => None,
+                _ => file_of(slot.fd),
+            };
+            let is_gone = slot.kind != Kind::File && file.is_none();
             common.table.set_phase(index, Phase::Parked);
-            self.parked.push(op);
+            if !is_gone {
+                self.parked.push(Parked { op, file });
+            }
         } else {
             self.arm_again(common, op);
         }
@@ -227,6 +246,17 @@ impl Uring {
             _ => false,
         };
         resumable && !slot.cancelled && !slot.discarded
+    }
+}
+
+fn file_of(fd: libc::c_int) -> Option<(libc::dev_t, libc::ino_t)> {
+    let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: room for one structure, which is read only if the call has filled it.
+    unsafe {
+        (libc::fstat(fd, stat.as_mut_ptr()) == 0).then(|| {
+            let stat = stat.assume_init();
+            (stat.st_dev, stat.st_ino)
+        })
     }
 }
 
