@@ -26,10 +26,10 @@ def pki(tmp_path_factory):
     return certificates.make(tmp_path_factory.mktemp("certificates"))
 
 
-def _runner(kind):
+def _runner(kind, seconds=60):
     def run(main):
         async def limited():
-            return await asyncio.wait_for(main, 60)
+            return await asyncio.wait_for(main, seconds)
 
         if kind == "asyncio":
             return asyncio.run(limited())
@@ -43,6 +43,12 @@ def _runner(kind):
 def run(request):
     """Runs a coroutine on uringcore's loop, once on each backend."""
     return _runner(request.param)
+
+
+@pytest.fixture(params=own_backends())
+def run_long(request):
+    """As `run`, for what takes minutes on a loaded machine."""
+    return _runner(request.param, seconds=540)
 
 
 @pytest.fixture(params=[*own_backends(), "asyncio"])
