@@ -32,6 +32,8 @@ class Unit:
 
 
 REQUESTS = Unit("requests/s", "request")
+HANDSHAKES = Unit("handshakes/s", "handshake")
+DATAGRAMS = Unit("datagrams/s", "datagram")
 GIGABITS = Unit("Gbit/s", "MiB")
 
 
@@ -137,6 +139,65 @@ CASES: tuple[Case, ...] = (
         family="quic_bulk",
         unit=GIGABITS,
         load=("quic_load", "--mode", "download"),
+        baseline="aioquic",
+        latency=False,
+        tags=frozenset({"quic"}),
+    ),
+    Case(
+        name="quic_upload_1k",
+        title="QUIC bulk, client to server, writes of 1 KiB",
+        about="As above, but that the client writes pieces of 1 KiB.",
+        family="quic",
+        unit=GIGABITS,
+        load=("quic_load", "--mode", "upload", "--write", "1024"),
+        baseline="aioquic",
+        latency=False,
+        tags=frozenset({"quic"}),
+    ),
+    Case(
+        name="quic_download_1k",
+        title="QUIC bulk, server to client, writes of 1 KiB",
+        about="As above, but that the server writes pieces of 1 KiB.",
+        family="quic",
+        unit=GIGABITS,
+        load=("quic_load", "--mode", "download", "--write", "1024"),
+        baseline="aioquic",
+        latency=False,
+        tags=frozenset({"quic"}),
+    ),
+    Case(
+        name="quic_handshakes",
+        title="QUIC handshakes",
+        about=(
+            "A native quinn client keeps 8 full handshakes (ECDSA P-256) under way and closes each "
+            "connection at once."
+        ),
+        family="quic",
+        unit=HANDSHAKES,
+        load=("quic_load", "--mode", "handshake"),
+        baseline="aioquic",
+        tags=frozenset({"quic"}),
+    ),
+    Case(
+        name="quic_ping",
+        title="QUIC round trip, 100 bytes",
+        about="One message of 100 bytes in flight on one stream, which the server sends back.",
+        family="quic",
+        unit=REQUESTS,
+        load=("quic_load", "--mode", "ping"),
+        baseline="aioquic",
+        tags=frozenset({"quic"}),
+    ),
+    Case(
+        name="quic_datagrams",
+        title="QUIC DATAGRAM frames, 1,000 bytes",
+        about=(
+            "A native quinn client keeps up to 256 DATAGRAM frames on their way, which the server "
+            "sends back; what came back is counted."
+        ),
+        family="quic",
+        unit=DATAGRAMS,
+        load=("quic_load", "--mode", "datagram"),
         baseline="aioquic",
         latency=False,
         tags=frozenset({"quic"}),

@@ -68,6 +68,17 @@ def _quic(name: str, package: str, kind: str = "peer") -> Peer:
     return Peer(name, package, _python("quic_bulk", "--library", name), kind=kind)
 
 
+def _quic_peers() -> tuple[Peer, ...]:
+    return (
+        _quic("aioquic", "aioquic"),
+        _quic("qh3", "qh3"),
+        _quic("aiopquic", "aiopquic"),
+        _quic("uringcore-uring", "uringcore", "ours"),
+        _quic("uringcore-epoll", "uringcore", "ours"),
+        Peer("quinn", None, _native("quinn_server"), program="quinn_server", kind="limit"),
+    )
+
+
 def _h3(name: str, package: str, kind: str = "peer") -> Peer:
     return Peer(name, package, _python("h3_hello", "--server", name), kind=kind)
 
@@ -80,8 +91,11 @@ PEERS: dict[str, tuple[Peer, ...]] = {
     # rloop has no TLS.
     "tls_echo": _loops("protocol", tls=True, without="rloop"),
     "udp_echo": _loops("udp"),
+    "quic": _quic_peers(),
+    # The engine without Python serves 64 KiB writes only.
     "quic_bulk": (
         _quic("aioquic", "aioquic"),
+        _quic("qh3", "qh3"),
         _quic("aiopquic", "aiopquic"),
         _quic("uringcore-uring", "uringcore", "ours"),
         _quic("uringcore-epoll", "uringcore", "ours"),

@@ -35,10 +35,13 @@ pub fn client_tls(args: &Args) -> Result<rustls::ClientConfig, Failure> {
     for certificate in CertificateDer::pem_file_iter(&path)? {
         roots.add(certificate?)?;
     }
-    Ok(rustls::ClientConfig::builder_with_provider(provider())
+    let mut tls = rustls::ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_root_certificates(roots)
-        .with_no_client_auth())
+        .with_no_client_auth();
+    // Handshakes are counted: a resumed one would leave the signatures out.
+    tls.resumption = rustls::client::Resumption::disabled();
+    Ok(tls)
 }
 
 pub async fn connect(endpoint: &Endpoint, address: SocketAddr) -> Result<Connection, Failure> {

@@ -1,10 +1,17 @@
-//! QUIC bulk load: one connection, one stream at a time, 64 KiB writes, every byte checked.
+//! QUIC load: bulk on one stream at a time with every byte checked, handshakes, round trips, DATAGRAMs.
 //!
 //! The protocol of the bulk servers, on a bidirectional stream that the client opens with one byte:
 //!
 //! - `V`: upload until FIN; the server answers with the count (8 bytes, big-endian) and the SHA-256.
 //! - `U`: upload until FIN; the server answers with the count alone, so that hashing is not measured.
 //! - `D`: the server sends the repeated block until the client's FIN, then ends its side.
+//! - `d`: the same in writes of 1 KiB.
+//! - `E`: the server sends back what comes.
+//!
+//! Every DATAGRAM comes back too.
+
+#[path = "quic_load/others.rs"]
+mod others;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -43,8 +50,12 @@ async fn run() -> Result<(), Failure> {
     let load = Load {
         connection,
         block: Bytes::from(pattern::block()),
+        write: args.or("write", pattern::BLOCK)?,
         server,
     };
+    if load.write == 0 || pattern::BLOCK % load.write != 0 {
+        return Err(format!("--write: must divide {}", pattern::BLOCK).into());
+    }
     let measured = match mode.as_str() {
         "upload" => {
             load.verified_upload().await?;
@@ -52,7 +63,10 @@ async fn run() -> Result<(), Failure> {
             load.upload(window).await?
         }
         "download" => load.download(warmup, window).await?,
-        _ => return Err(format!("--mode: {mode:?} is neither upload nor download").into()),
+        _ => {
+            let others = others::Load::new(&endpoint, address, load.connection, server);
+            return others.run(&mode, warmup, window).await;
+        }
     };
     load.connection.close(VarInt::from_u32(0), b"done");
     endpoint.wait_idle().await;
@@ -75,6 +89,8 @@ struct Measured {
 struct Load {
     connection: Connection,
     block: Bytes,
+    /// Bytes of one write.
+    write: usize,
     server: u32,
 }
 
@@ -120,7 +136,12 @@ impl Load {
     /// Downloads for `warmup` and then for `window`; gives what arrived within the latter.
     async fn download(&self, warmup: Duration, window: Duration) -> Result<Measured, Failure> {
         let (mut send, mut receive) = self.connection.open_bi().await?;
-        send.write_all(b"D").await?;
+        let mode = if self.write == pattern::BLOCK {
+            b"D"
+        } else {
+            b"d"
+        };
+        send.write_all(mode).await?;
         let mut offset = 0;
         let begin = Instant::now();
         let mut opened = None;
@@ -160,7 +181,11 @@ impl Load {
     }
 
     async fn write_block(&self, send: &mut SendStream) -> Result<(), Failure> {
-        Ok(send.write_chunk(self.block.clone()).await?)
+        for at in (0..self.block.len()).step_by(self.write) {
+            send.write_chunk(self.block.slice(at..at + self.write))
+                .await?;
+        }
+        Ok(())
     }
 }
 

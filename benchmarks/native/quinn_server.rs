@@ -12,6 +12,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use uringcore_bench::args::Args;
 use uringcore_bench::{Failure, exit_with, pattern, quic};
 
+/// Bytes of a write of the mode `d`.
+const SMALL: usize = 1024;
+
 fn main() -> ExitCode {
     exit_with(
         "quinn_server",
@@ -42,6 +45,14 @@ async fn serve(incoming: quinn::Incoming, block: Bytes) {
 }
 
 async fn streams(connection: Connection, block: Bytes) {
+    let datagrams = connection.clone();
+    tokio::spawn(async move {
+        while let Ok(data) = datagrams.read_datagram().await {
+            if datagrams.send_datagram(data).is_err() {
+                return;
+            }
+        }
+    });
     // The client's close ends the loop.
     while let Ok((send, receive)) = connection.accept_bi().await {
         let block = block.clone();
@@ -57,7 +68,9 @@ async fn stream(send: SendStream, mut receive: RecvStream, block: Bytes) -> Resu
     let mut mode = [0];
     receive.read_exact(&mut mode).await?;
     match &mode {
-        b"D" => download(send, receive, block).await,
+        b"D" => download(send, receive, block, pattern::BLOCK).await,
+        b"d" => download(send, receive, block, SMALL).await,
+        b"E" => echo(send, receive).await,
         b"U" | b"V" => upload(send, receive, &mode == b"V").await,
         other => Err(format!("mode {other:?}").into()),
     }
@@ -79,16 +92,30 @@ async fn upload(mut send: SendStream, mut receive: RecvStream, hash: bool) -> Re
     Ok(send.finish()?)
 }
 
-async fn download(mut send: SendStream, receive: RecvStream, block: Bytes) -> Result<(), Failure> {
+async fn download(
+    mut send: SendStream,
+    receive: RecvStream,
+    block: Bytes,
+    write: usize,
+) -> Result<(), Failure> {
     let ended = until_fin(receive);
     tokio::pin!(ended);
+    let mut at = 0;
     loop {
         tokio::select! {
             biased;
             () = &mut ended => return Ok(send.finish()?),
-            written = send.write_chunk(block.clone()) => written?,
+            written = send.write_chunk(block.slice(at..at + write)) => written?,
         }
+        at = (at + write) % block.len();
     }
+}
+
+async fn echo(mut send: SendStream, mut receive: RecvStream) -> Result<(), Failure> {
+    while let Some(chunk) = receive.read_chunk(1 << 16, true).await? {
+        send.write_chunk(chunk.bytes).await?;
+    }
+    Ok(send.finish()?)
 }
 
 async fn until_fin(mut receive: RecvStream) {

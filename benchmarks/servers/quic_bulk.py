@@ -1,6 +1,6 @@
-"""The QUIC bulk server on a named library: aioquic, aiopquic or uringcore.
+"""The QUIC server on a named library: aioquic, qh3, aiopquic or uringcore.
 
-Prints `READY <port>` and ends on SIGTERM. All three have `QuicConnectionProtocol` with
+Prints `READY <port>` and ends on SIGTERM. All have `QuicConnectionProtocol` with
 `quic_event_received`; where they differ is how a sender is kept from filling memory, and each gets
 what its own users do about it.
 """
@@ -12,13 +12,16 @@ import asyncio
 import importlib
 import signal
 import socket
+from collections.abc import Callable
 from typing import Any
 
 from benchmarks.servers.bulk import ALPN, IN_FLIGHT_MAX, WINDOW, Upload, pattern
 from benchmarks.servers.loops import new_loop
 
-LIBRARIES = ("aioquic", "aiopquic", "uringcore-uring", "uringcore-epoll")
+LIBRARIES = ("aioquic", "qh3", "aiopquic", "uringcore-uring", "uringcore-epoll")
 BLOCK = pattern()
+# What a download's write is, by the mode: `native/quic_load.rs` has the protocol.
+WRITES = {b"D": len(BLOCK), b"d": 1024}
 
 
 class Bulk:
@@ -31,14 +34,23 @@ class Bulk:
         self.uploads: dict[int, Upload] = {}
         self.downloads: dict[int, asyncio.Task[None]] = {}
         self.ended: set[int] = set()
+        self.echoes: set[int] = set()
 
     def stream_data(self, stream_id: int, data: Any, end_stream: bool) -> None:
         """One piece of a stream."""
+        if stream_id in self.echoes:
+            self._echo(stream_id, data, end_stream)
+            return
         upload = self.uploads.get(stream_id)
         if upload is None and stream_id not in self.downloads:
             mode, data = bytes(data[:1]), data[1:]
-            if mode == b"D":
-                self.downloads[stream_id] = asyncio.ensure_future(self._send(stream_id))
+            if mode == b"E":
+                self.echoes.add(stream_id)
+                self._echo(stream_id, data, end_stream)
+                return
+            if mode in WRITES:
+                sending = self._send(stream_id, WRITES[mode])
+                self.downloads[stream_id] = asyncio.ensure_future(sending)
             else:
                 upload = self.uploads[stream_id] = Upload(hashed=mode == b"V")
         if upload is not None:
@@ -50,10 +62,24 @@ class Bulk:
             else:
                 self.ended.add(stream_id)
 
-    async def _send(self, stream_id: int) -> None:
+    def _echo(self, stream_id: int, data: Any, end_stream: bool) -> None:
+        if data or end_stream:
+            self._quic.send_stream_data(stream_id, bytes(data), end_stream)
+            self.transmit()
+        if end_stream:
+            self.echoes.discard(stream_id)
+
+    def datagram(self, data: Any) -> None:
+        """A DATAGRAM, which goes back."""
+        self._quic.send_datagram_frame(bytes(data))
+        self.transmit()
+
+    async def _send(self, stream_id: int, write: int) -> None:
+        pieces = [BLOCK[at : at + write] for at in range(0, len(BLOCK), write)]
         try:
             while stream_id not in self.ended:
-                await self.send_block(stream_id)
+                for piece in pieces:
+                    await self.send_piece(stream_id, piece)
             self._quic.send_stream_data(stream_id, b"", True)
             self.transmit()
         finally:
@@ -69,8 +95,8 @@ class Bulk:
         """The library's own: send what is queued."""
         raise NotImplementedError
 
-    async def send_block(self, stream_id: int) -> None:
-        """Queue one block, as soon as the library's queue has room."""
+    async def send_piece(self, stream_id: int, piece: bytes) -> None:
+        """Queue one write, as soon as the library's queue has room."""
         raise NotImplementedError
 
 
@@ -79,7 +105,27 @@ def aioquic_protocol() -> type:
     from aioquic.asyncio import QuicConnectionProtocol
     from aioquic.quic import events
 
-    class Protocol(Bulk, QuicConnectionProtocol):
+    def queued(quic: Any, stream_id: int) -> int:
+        stream = quic._streams.get(stream_id)
+        return 0 if stream is None else len(stream.sender._buffer)
+
+    return _polling_protocol(QuicConnectionProtocol, events, queued)
+
+
+def qh3_protocol() -> type:
+    """qh3 tells how much is queued, and lets nobody wait."""
+    from qh3.asyncio import QuicConnectionProtocol
+    from qh3.quic import events
+
+    return _polling_protocol(
+        QuicConnectionProtocol, events, lambda quic, stream_id: quic.get_send_buffer_size(stream_id)
+    )
+
+
+def _polling_protocol(base: Any, events: Any, queued: Callable[[Any, int], int]) -> type:
+    """A sender that looks at its queue again whenever datagrams have arrived."""
+
+    class Protocol(Bulk, base):  # type: ignore[misc]
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
             self.start()
@@ -88,6 +134,8 @@ def aioquic_protocol() -> type:
         def quic_event_received(self, event: Any) -> None:
             if isinstance(event, events.StreamDataReceived):
                 self.stream_data(event.stream_id, event.data, event.end_stream)
+            elif isinstance(event, events.DatagramFrameReceived):
+                self.datagram(event.data)
             elif isinstance(event, events.ConnectionTerminated):
                 self.stop()
 
@@ -95,15 +143,19 @@ def aioquic_protocol() -> type:
             super().datagram_received(data, addr)
             self.room.set()
 
-        def transmit(self) -> None:
-            QuicConnectionProtocol.transmit(self)
+        def datagrams_received(self, data: Any, addr: Any) -> None:
+            # qh3's way for several at once.
+            super().datagrams_received(data, addr)
+            self.room.set()
 
-        async def send_block(self, stream_id: int) -> None:
-            stream = self._quic._streams.get(stream_id)
-            while stream is not None and len(stream.sender._buffer) > IN_FLIGHT_MAX:
+        def transmit(self) -> None:
+            base.transmit(self)
+
+        async def send_piece(self, stream_id: int, piece: bytes) -> None:
+            while queued(self._quic, stream_id) > IN_FLIGHT_MAX:
                 self.room.clear()
                 await self.room.wait()
-            self._quic.send_stream_data(stream_id, BLOCK, False)
+            self._quic.send_stream_data(stream_id, piece, False)
             self.transmit()
 
     return Protocol
@@ -122,14 +174,16 @@ def aiopquic_protocol() -> type:
         def quic_event_received(self, event: Any) -> None:
             if isinstance(event, events.StreamDataReceived):
                 self.stream_data(event.stream_id, event.data, event.end_stream)
+            elif isinstance(event, events.DatagramFrameReceived):
+                self.datagram(event.data)
             elif isinstance(event, events.ConnectionTerminated):
                 self.stop()
 
         def transmit(self) -> None:
             """Its engine sends by itself."""
 
-        async def send_block(self, stream_id: int) -> None:
-            await self._quic.send_stream_data_drained(stream_id, BLOCK, False)
+        async def send_piece(self, stream_id: int, piece: bytes) -> None:
+            await self._quic.send_stream_data_drained(stream_id, piece, False)
 
     return Protocol
 
@@ -147,14 +201,16 @@ def uringcore_protocol() -> type:
         def quic_event_received(self, event: Any) -> None:
             if isinstance(event, events.StreamDataReceived):
                 self.stream_data(event.stream_id, event.data, event.end_stream)
+            elif isinstance(event, events.DatagramFrameReceived):
+                self.datagram(event.data)
             elif isinstance(event, events.ConnectionTerminated):
                 self.stop()
 
         def transmit(self) -> None:
             QuicConnectionProtocol.transmit(self)
 
-        async def send_block(self, stream_id: int) -> None:
-            self._quic.send_stream_data(stream_id, BLOCK, False)
+        async def send_piece(self, stream_id: int, piece: bytes) -> None:
+            self._quic.send_stream_data(stream_id, piece, False)
             await self.drain(stream_id)
 
     return Protocol
@@ -162,6 +218,7 @@ def uringcore_protocol() -> type:
 
 PROTOCOLS = {
     "aioquic": aioquic_protocol,
+    "qh3": qh3_protocol,
     "aiopquic": aiopquic_protocol,
     "uringcore": uringcore_protocol,
 }
@@ -171,10 +228,14 @@ def configure(package: str, cert: str, key: str) -> Any:
     """The library's configuration, with the same windows for all."""
     module = importlib.import_module(f"{package}.quic.configuration")
     configuration = module.QuicConfiguration(
-        is_client=False, alpn_protocols=[ALPN], max_data=2 * WINDOW, max_stream_data=WINDOW
+        is_client=False,
+        alpn_protocols=[ALPN],
+        max_data=2 * WINDOW,
+        max_stream_data=WINDOW,
+        max_datagram_frame_size=65535,
     )
-    if package == "aioquic":
-        # Its default of 1,200 would cost it more packets than the others send.
+    if package in ("aioquic", "qh3"):
+        # Their defaults of 1,200 and 1,280 would cost them more packets than the others send.
         configuration.max_datagram_size = 1452
     configuration.load_cert_chain(cert, key)
     return configuration
