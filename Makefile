@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-rust test-python test-conformance test-stress test-asan test-ecosystem check bench develop clean
+.PHONY: help demo test test-rust test-python test-conformance test-interop test-stress test-asan test-ecosystem check bench develop clean
 
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TERM_COLOR ?= auto
@@ -25,6 +25,7 @@ help:
 	@echo 'make test     cargo test, then pytest on the oldest, default and newest CPython >= 3.10'
 	@echo 'make check    rustfmt, clippy, ruff, mypy and stubtest'
 	@echo 'make test-conformance  run CPython'"'"'s asyncio tests on every interpreter here, print a table'
+	@echo 'make test-interop  play every QUIC case with every peer (aioquic, qh3, aiopquic, quic-go, quinn)'
 	@echo 'make test-stress  random lives of connections, processes and loops for as long as wanted'
 	@echo 'make test-asan  the Rust tests and a stress run under AddressSanitizer (nightly Rust)'
 	@echo 'make test-ecosystem  run the suites of websockets, aiohttp, asyncpg... on this loop and on asyncio'
@@ -71,6 +72,13 @@ test-conformance:
 	        < /dev/null || echo "CPython $$version differs"; \
 	done < <(python3 .ci/pythons.py every); \
 	$(PYTHON) -m tests.conformance.table .conformance/*.json
+
+# QUIC with other implementations, both roles, through the impairment proxy: half an hour. Needs Go and Rust for
+# quic-go and quinn; `make test-interop INTEROP="--cases v2 zerortt --peers quic-go"` narrows it. Then
+# `python -m tests.interop.table` writes README's table.
+INTEROP ?=
+test-interop: $(DEV_VENV)
+	@$(DEV_VENV)/bin/python -m tests.interop $(INTEROP)
 
 # `make test-stress STRESS="--seconds 3600 --seed 5"`; a failure prints the seed that repeats it.
 STRESS ?= --seconds 300

@@ -18,8 +18,12 @@ from tests.interop.runner.cases import CASES
 from tests.interop.runner.play import PASSED, play
 
 QUICK = [name for name, case in CASES.items() if case.quick]
-# A peer's own limits, as the full table shows them with the proof.
-LACKS: dict[tuple[str, str], str] = {}
+# What the full table shows as ours-fails: server, client, case.
+KNOWN = {
+    ("quic-go", OURS, "zerortt"): (
+        "Go asks for a post-quantum key share by HelloRetryRequest, and that rejects 0-RTT"
+    ),
+}
 
 
 @cache
@@ -49,10 +53,10 @@ def test_case(name, server, client, tmp_path):
     if not _is_default_interpreter():
         pytest.skip("the cases are played on the default interpreter")
     for peer in (server, client):
-        if (peer, name) in LACKS:
-            pytest.skip(LACKS[peer, name])
         missing = PEERS[peer].missing()
         if missing is not None:
             pytest.skip(missing)
     outcome = asyncio.run(play(CASES[name], PEERS[server], PEERS[client], tmp_path / "run"))
+    if outcome.verdict != PASSED and (server, client, name) in KNOWN:
+        pytest.xfail(KNOWN[server, client, name])
     assert outcome.verdict == PASSED, outcome.reason

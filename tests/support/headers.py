@@ -36,8 +36,8 @@ def packets(datagram: bytes) -> list[Packet]:
     at = 0
     while at < len(datagram):
         if not datagram[at] & 0x80:
-            kind = "short" if datagram[at] & 0x40 else "unknown"
-            found.append(Packet(kind, size=len(datagram) - at))
+            # The fixed bit beside it may be anything where both sides grease it (RFC 9287).
+            found.append(Packet("short", size=len(datagram) - at))
             break
         try:
             packet = _long(datagram, at)

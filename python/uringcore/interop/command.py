@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,9 @@ from uringcore.quic.errors import QuicConfigurationError
 from uringcore.quic.logger import QuicFileLogger
 
 __all__ = ["main", "parser"]
+
+PREFERRED_PORT = 4443
+"The port of a preferred address that is not given."
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -48,7 +52,9 @@ def main(arguments: Sequence[str]) -> int:
 async def _serve(options: argparse.Namespace, key_log: TextIO | None) -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    configuration = server.configure(CASES[options.testcase], Path(options.certs))
+    configuration = server.configure(
+        CASES[options.testcase], Path(options.certs), options.preferred or _own_addresses()
+    )
     _log(configuration, options, key_log)
     await server.run(
         CASES[options.testcase],
@@ -73,6 +79,23 @@ async def _fetch(options: argparse.Namespace, key_log: TextIO | None) -> None:
         options.requests.split(),
         Path(options.downloads),
     )
+
+
+def _own_addresses() -> list[tuple[str, int]]:
+    """This host's addresses by its name, one of each family, on a port beside the first one's."""
+    found: dict[int, tuple[str, int]] = {}
+    try:
+        infos = socket.getaddrinfo(socket.gethostname(), PREFERRED_PORT, type=socket.SOCK_DGRAM)
+    except OSError:
+        return []
+    for family, _, _, _, address in infos:
+        found.setdefault(family, (str(address[0]), PREFERRED_PORT))
+    return list(found.values())
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def _log(
@@ -113,5 +136,13 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--host", default="::", help="the server's address (%(default)s)")
     parser.add_argument("--port", type=int, default=443, help="the server's port (%(default)s)")
+    parser.add_argument(
+        "--preferred",
+        action="append",
+        type=_address,
+        metavar="IP:PORT",
+        help="where clients are asked to move to in connectionmigration; may be given for IPv4 and for "
+        "IPv6 (this host's addresses, port 4443)",
+    )
     parser.add_argument("--backend", choices=("uring", "epoll"), help="of the event loop")
     return parser

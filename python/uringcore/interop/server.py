@@ -25,8 +25,13 @@ CHUNK = 64 * 1024
 "Bytes of a file that are read and queued at a time."
 
 
-def configure(case: Case, certificates: Path) -> QuicConfiguration:
-    """A server's configuration for ``case``, with ``cert.pem`` and ``priv.key`` of a folder."""
+def configure(
+    case: Case, certificates: Path, preferred: list[tuple[str, int]]
+) -> QuicConfiguration:
+    """A server's configuration for ``case``, with ``cert.pem`` and ``priv.key`` of a folder.
+
+    ``preferred`` are the addresses that clients are asked to move to where the case is about that.
+    """
     configuration = QuicConfiguration(
         is_client=False, alpn_protocols=[*H3_ALPN] if case.http3 else [*H0_ALPN]
     )
@@ -37,6 +42,10 @@ def configure(case: Case, certificates: Path) -> QuicConfiguration:
             QuicProtocolVersion.VERSION_2,
             QuicProtocolVersion.VERSION_1,
         ]
+    if case.preferred_address:
+        configuration.preferred_address = preferred
+    if case.early:
+        configuration.early_data = True
     configuration.load_cert_chain(certificates / "cert.pem", certificates / "priv.key")
     return configuration
 
@@ -66,6 +75,7 @@ async def run(
         await stopped.wait()
     finally:
         server.close()
+        server.close_clients()
         await server.wait_closed()
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-__all__ = ["PEERS", "Peer", "Unavailable"]
+__all__ = ["OURS", "PEERS", "Peer", "Unavailable", "version_of"]
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
@@ -128,6 +128,26 @@ def quinn() -> Path:
     environment = {**os.environ, "CARGO_TARGET_DIR": str(target)}
     _run([cargo, "build", "--locked", "--quiet"], HERE.parent / "quinn", environment)
     return target / "debug" / "quinn_interop"
+
+
+def version_of(name: str) -> str:
+    """The peer's version, of its package or of the file that pins it; ours is this tree's."""
+    if name == "quic-go":
+        return _pinned(HERE.parent / "quicgo" / "go.mod", "github.com/quic-go/quic-go v")
+    if name == "quinn":
+        return _pinned(HERE.parent / "quinn" / "Cargo.lock", 'name = "quinn"\nversion = "')
+    if name.startswith(OURS):
+        return ""
+    code = f"from importlib.metadata import version; print(version({name!r}))"
+    asked = subprocess.run(
+        [str(python_with(name)), "-c", code], capture_output=True, text=True, check=True
+    )
+    return asked.stdout.strip()
+
+
+def _pinned(path: Path, before: str) -> str:
+    _, _, rest = path.read_text().partition(before)
+    return rest.split()[0].strip('"') if rest else ""
 
 
 def _built() -> Path:

@@ -158,6 +158,7 @@ async def serve_probe(certificates: Path, host: str, port: int, stopped: asyncio
     print("READY", server.sockname[1], flush=True)
     await stopped.wait()
     server.close()
+    server.close_clients()
     await server.wait_closed()
 
 

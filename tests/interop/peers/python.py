@@ -79,8 +79,12 @@ def main(arguments: Sequence[str]) -> int:
     if library not in LIBRARIES:
         raise SystemExit(f"LIBRARY must be one of {', '.join(LIBRARIES)}, not {library!r}")
     install(library)
-    from tests.interop.peers import probe
-    from uringcore.interop import command
+    try:
+        from tests.interop.peers import probe
+        from uringcore.interop import command
+    except NotImplementedError as exc:
+        print(f"{library}: {exc}", file=sys.stderr)
+        return 127
 
     options = command.parser().parse_args(rest)
     if options.testcase not in probe.CASES:

@@ -79,14 +79,18 @@ CASES: dict[str, Case] = {
             "a second connection resumed",
             (5 * KB, 10 * KB),
             checks=(evidence.connections(2), evidence.resumed),
+            chain=5,
             matrix=True,
+            quick=True,
         ),
         Case(
             "zerortt",
             "requests in 0-RTT",
             (5 * KB,) + (32,) * 20,
             checks=(evidence.connections(2), evidence.resumed, evidence.early),
+            chain=5,
             matrix=True,
+            quick=True,
         ),
         Case(
             "retry",

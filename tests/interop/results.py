@@ -1,0 +1,68 @@
+"""The cells of the interoperability table: how they are kept, and what a verdict is.
+
+A cell is a case, a peer and our role. It is `pass`; or `peer-lacks`, with the proof: the peer's program
+says that its library has no such thing, or the case fails between two of the peer as well; or
+`ours-fails`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+__all__ = ["FILE", "LACKS", "OURS_FAILS", "PASS", "Cell", "Results"]
+
+PASS, LACKS, OURS_FAILS = "pass", "peer-lacks", "ours-fails"
+FILE = Path(__file__).with_name("results.json")
+
+
+@dataclass
+class Cell:
+    """One verdict."""
+
+    verdict: str
+    proof: str = ""
+    """Why it is not `pass`."""
+    seconds: float = 0.0
+    figures: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class Results:
+    """All cells, by case, peer and our role ("server" or "client")."""
+
+    cells: dict[str, dict[str, dict[str, Cell]]] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    """Of the peers."""
+
+    @classmethod
+    def load(cls, path: Path = FILE) -> Results:
+        """What a file holds; nothing, if there is none."""
+        if not path.exists():
+            return cls()
+        stored = json.loads(path.read_text())
+        cells = {
+            case: {
+                peer: {role: Cell(**cell) for role, cell in roles.items()}
+                for peer, roles in peers.items()
+            }
+            for case, peers in stored["cells"].items()
+        }
+        return cls(cells, stored["versions"])
+
+    def save(self, path: Path = FILE) -> None:
+        """Writes the file, in an order that makes differences readable."""
+        cells = {
+            case: {
+                peer: {role: asdict(cell) for role, cell in roles.items()}
+                for peer, roles in peers.items()
+            }
+            for case, peers in self.cells.items()
+        }
+        content = {"versions": self.versions, "cells": cells}
+        path.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+    def put(self, case: str, peer: str, role: str, cell: Cell) -> None:
+        """Sets a cell."""
+        self.cells.setdefault(case, {}).setdefault(peer, {})[role] = cell

@@ -1,0 +1,73 @@
+"""Writes README's table of interoperability from `results.json`: `python -m tests.interop.table`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.interop.peers import OURS, ROOT
+from tests.interop.results import LACKS, PASS, Cell, Results
+from tests.interop.runner.cases import CASES
+
+__all__ = ["render"]
+
+BEGIN = "<!-- interop: written by `python -m tests.interop.table` -->"
+END = "<!-- /interop -->"
+PEERS = (OURS, "aioquic", "qh3", "aiopquic", "quic-go", "quinn")
+
+
+def render(results: Results) -> str:
+    """The table with its notes, in Markdown."""
+    notes: dict[str, int] = {}
+    peers = [peer for peer in PEERS if any(peer in cells for cells in results.cells.values())]
+    heads = [f"{peer} {results.versions.get(peer, '')}".strip() for peer in peers]
+    lines = [
+        "| case | " + " | ".join(heads) + " |",
+        "| --- |" + " --- |" * len(peers),
+    ]
+    for name, case in CASES.items():
+        row = results.cells.get(name)
+        if row is not None:
+            cells = [_cell(row.get(peer), peer, notes) for peer in peers]
+            lines.append(f"| {name}: {case.title} | " + " | ".join(cells) + " |")
+    legend = (
+        "A cell is uringcore as server / as client: ✓ passes, ✗ fails, – the peer lacks it "
+        "(see the note), empty where the case is not played with the peer."
+    )
+    said = [f"{number}. {text}" for text, number in notes.items()]
+    return "\n".join([*lines, "", legend, *(["", *said] if said else [])])
+
+
+def _cell(roles: dict[str, Cell] | None, peer: str, notes: dict[str, int]) -> str:
+    if not roles:
+        return ""
+    if peer == OURS:
+        return _mark(roles["server"], peer, "", notes)
+    order = ("server", "client")
+    return " / ".join(_mark(roles[role], peer, role, notes) for role in order if role in roles)
+
+
+def _mark(cell: Cell, peer: str, role: str, notes: dict[str, int]) -> str:
+    figures = "".join(f" {value:g} {unit}" for unit, value in cell.figures.items())
+    if cell.verdict == PASS:
+        return "✓" + figures
+    text = f"{peer}: {_plain(cell.proof)}"
+    number = notes.setdefault(text, len(notes) + 1)
+    return f"{'–' if cell.verdict == LACKS else '✗'}&nbsp;({number})"
+
+
+def _plain(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def write(path: Path, table: str) -> None:
+    """Puts the table between the markers of a file, which must have them."""
+    text = path.read_text()
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"{path} has no place for the table: {BEGIN} ... {END}")
+    path.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{after}")
+
+
+if __name__ == "__main__":
+    write(ROOT / "README.md", render(Results.load()))
