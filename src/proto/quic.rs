@@ -17,10 +17,14 @@
 //! - `timers`: which connection is to be woken next.
 //! - `error`: what a host's own calls can raise.
 //! - `stats`: counters.
+//! - `arrival`: datagrams on their way in.
+//! - `wire`, `negotiation`: packets of QUIC version 2 and of none, and a client that begins again
+//!   with another version.
 //!
 //! The protocol itself is quinn-proto's, unforked. What it lacks is added around it: here, and in
 //! the crypto session of [`tls`](crate::tls).
 
+mod arrival;
 mod congestion;
 mod connection;
 mod datagrams;
@@ -29,6 +33,7 @@ mod error;
 mod event;
 pub(crate) mod frames;
 mod lost;
+mod negotiation;
 mod own_streams;
 mod parameters;
 mod path;
@@ -41,7 +46,9 @@ mod streams;
 mod timers;
 mod tokens;
 mod watch;
+mod wire;
 
+pub use crate::tls::{VERSION_1, VERSION_2};
 pub use congestion::Congestion;
 pub use connection::Connection;
 pub use endpoint::{ConnectionKey, DatagramMeta, Endpoint, Transmit};
@@ -50,6 +57,6 @@ pub use event::{Chunks, CloseKind, Event};
 pub use priority::Priority;
 pub use settings::{
     AckFrequency, ClientSettings, ClientSetup, EndpointSettings, ServerSettings, ServerSetup,
-    TransportSettings, VERSION_1,
+    TransportSettings,
 };
 pub use stats::{ConnectionStats, EcnCounters, EndpointStats};

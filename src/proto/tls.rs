@@ -8,6 +8,7 @@
 //! - `sessions`: where a server keeps what its tickets stand for.
 //! - `keys`, `retry`: packet protection.
 //! - `tickets`, `resumption`: a client's sessions, in this process and beyond.
+//! - `versions`: QUIC versions 1 and 2, and the choice between them.
 //! - `tap`: a view of packets in the clear for the layer above.
 //! - `reason`: failures in words.
 //! - `records`: where records end in TLS over TCP, which is the `ssl` module's otherwise.
@@ -27,14 +28,20 @@ mod tap;
 mod tickets;
 mod validity;
 mod verify;
+mod versions;
 
 pub(crate) use config::{ClientTls, ServerTls, client_config, reset_key, server_config, token_key};
 pub(crate) use reason::describe_alert;
 pub(crate) use resumption::TicketInbox;
-pub(crate) use session::SessionDetails;
+pub(crate) use session::{ClientCrypto, SessionDetails};
 pub(crate) use tap::{PacketObserver, Space, Tap};
+pub(crate) use versions::{
+    Answer, KNOWN as KNOWN_VERSIONS, Versions, reserved as reserved_version, shift_type,
+    unshift_type, version_of,
+};
 
 pub use records::RecordBoundaries;
 pub use sessions::{MemorySessions, SessionStore};
 pub use settings::{CipherSuite, ClientAuth, ConfigError, Identity, Roots};
 pub use tickets::SessionTicket;
+pub use versions::{VERSION_1, VERSION_2};

@@ -94,12 +94,22 @@ class QuicConfiguration:
     """Largest DATAGRAM frame (RFC 9221) to accept in bytes; ``None`` turns DATAGRAM off."""
 
     original_version: int | None = None
+    """The version of a client's first packets; ``None`` means the first of ``supported_versions``.
+
+    A number that names no version of QUIC makes servers answer with those that they speak."""
+
     private_key: Any = None
     quantum_readiness_test: bool = False
     supported_versions: list[int] = field(
         default_factory=lambda: [QuicProtocolVersion.VERSION_1, QuicProtocolVersion.VERSION_2]
     )
-    """Versions in the program's order. QUIC version 1 must be among them and is what is spoken."""
+    """Versions of QUIC, the preferred one first; ``QuicConnection.version`` is what came of them.
+
+    A client offers all of them with its first packets, and the server goes on with the first of
+    them that it supports (RFC 9368), or asks for another one (Version Negotiation), and then the
+    client begins again with its first that the server named. A server's order does not matter.
+    Numbers that uringcore has no keys for are offered and never chosen; version 1 or 2 must be
+    among them."""
 
     verify_mode: int | None = None
     """``ssl.CERT_NONE`` accepts any certificate; ``None`` means what is right for the side."""
@@ -302,12 +312,12 @@ class QuicConfiguration:
             raise QuicConfigurationError("session_store", "must be a MemorySessionStore")
         if self.quantum_readiness_test:
             raise QuicConfigurationError("quantum_readiness_test", "is not supported")
-        if self.original_version not in (None, QuicProtocolVersion.VERSION_1):
-            raise QuicConfigurationError("original_version", "only QUIC version 1 is spoken")
-        if QuicProtocolVersion.VERSION_1 not in self.supported_versions:
-            raise QuicConfigurationError(
-                "supported_versions", "must contain QUIC version 1, the only one spoken"
-            )
+        original = [] if self.original_version is None else [self.original_version]
+        fields = {"original_version": original, "supported_versions": self.supported_versions}
+        for name, versions in fields.items():
+            for version in versions:
+                if not 0 < version < 1 << 32:
+                    raise QuicConfigurationError(name, f"{version} is not from 1 to 0xffffffff")
         if not 4 <= self.connection_id_length <= CONNECTION_ID_MAX_SIZE:
             raise QuicConfigurationError("connection_id_length", "must be 4 to 20 bytes")
         preferred = _preferred(self.preferred_address)
@@ -342,11 +352,13 @@ class QuicConfiguration:
             "max_streams_bidi": self.max_streams_bidi,
             "max_streams_uni": self.max_streams_uni,
             "mtu_discovery": self.mtu_discovery,
+            "original_version": self.original_version,
             "packet_log": self.quic_logger is not None,
             "preferred_v4": preferred[0],
             "preferred_v6": preferred[1],
             "send_buffer_high": self.send_buffer_high,
             "send_buffer_low": self.send_buffer_low,
+            "supported_versions": list(self.supported_versions),
             "use_preferred_address": self.use_preferred_address,
         }
 

@@ -28,12 +28,13 @@ use super::{
 };
 use crate::{
     qlog::{ConnectionIds, Direction, Recorder},
-    tls::{SessionDetails, TicketInbox},
+    tls::{SessionDetails, TicketInbox, Versions},
 };
 
 mod key_use;
 mod known;
 mod migration;
+mod versions;
 
 use key_use::KeyUse;
 
@@ -68,6 +69,9 @@ pub struct Connection {
     server_name: Option<String>,
     /// We closed it, and repeat that when the peer goes on talking (RFC 9000 section 10.2.1).
     repeats_close: bool,
+    versions: Arc<Versions>,
+    /// Datagrams that were handed to the state machine in more than one piece.
+    later_pieces: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -308,9 +312,7 @@ impl Connection {
         tokens: Option<Arc<ConnectionTokens>>,
         local: Local,
     ) -> Self {
-        let (tap, tickets) = session_details(&quinn)
-            .map(|details| (details.tap, details.tickets))
-            .unwrap_or_default();
+        let details = session_details(&quinn);
         let side = quinn.side();
         let has_preferred = side.is_server()
             && (settings.preferred_v4.is_some() || settings.preferred_v6.is_some());
@@ -326,15 +328,15 @@ impl Connection {
             user: 0,
             phase: Phase::Handshake,
             streams,
-            tickets,
+            tickets: details.tickets,
             tokens,
             datagrams: DatagramQueue::new(
                 settings.datagram_recv_bytes.is_some(),
                 settings.datagram_send_bytes,
             ),
-            ids: tap.ids(),
-            packet_log: tap.recorder().cloned(),
-            watch: Watch::new(tap.clone()),
+            ids: details.tap.ids(),
+            packet_log: details.tap.recorder().cloned(),
+            watch: Watch::new(details.tap.clone()),
             was_full: false,
             early_pings: Vec::new(),
             events,
@@ -344,10 +346,12 @@ impl Connection {
             use_preferred: settings.use_preferred_address,
             ecn: EcnCounters::default(),
             cipher_suite: None,
-            key_use: KeyUse::new(tap, settings.key_update_packets),
+            key_use: KeyUse::new(details.tap, settings.key_update_packets),
             alpn: None,
             server_name,
             repeats_close: false,
+            versions: details.versions,
+            later_pieces: 0,
             quinn,
         }
     }
@@ -518,9 +522,7 @@ impl Connection {
     fn take_over(&mut self, event: quinn::Event) {
         match event {
             quinn::Event::HandshakeDataReady => {
-                let Some(details) = session_details(&self.quinn) else {
-                    return;
-                };
+                let details = session_details(&self.quinn);
                 self.alpn = details.alpn;
                 if details.server_name.is_some() {
                     self.server_name = details.server_name;
@@ -598,15 +600,16 @@ impl Connection {
 
     fn established(&mut self) {
         self.phase = Phase::Established;
-        let mut resumed = false;
-        if let Some(details) = session_details(&self.quinn) {
-            resumed = details.resumed;
-            self.cipher_suite = details.cipher_suite;
-            let peers = PeerParameters::read(&details.peer_parameters.unwrap_or_default());
-            if self.use_preferred && self.is_client() {
-                self.preferred = peers.preferred_like(self.quinn.remote_address());
-            }
-            self.peer_parameters = peers;
+        let details = session_details(&self.quinn);
+        let resumed = details.resumed;
+        self.cipher_suite = details.cipher_suite;
+        let peers = PeerParameters::read(&details.peer_parameters.unwrap_or_default());
+        if self.use_preferred && self.is_client() {
+            self.preferred = peers.preferred_like(self.quinn.remote_address());
+        }
+        self.peer_parameters = peers;
+        if let Some(tokens) = &self.tokens {
+            tokens.set_version(self.versions.current());
         }
         // A server has the keys only if it accepts the data.
         let early_data_accepted = match self.is_client() {
@@ -645,8 +648,10 @@ impl Connection {
     }
 }
 
-fn session_details(quinn: &quinn::Connection) -> Option<Box<SessionDetails>> {
-    quinn.crypto_session().handshake_data()?.downcast().ok()
+fn session_details(quinn: &quinn::Connection) -> SessionDetails {
+    let details = quinn.crypto_session().handshake_data();
+    let details = details.and_then(|details| details.downcast().ok());
+    *details.expect("the sessions are ours, and always have details")
 }
 
 /// A close must fit into one packet next to an ACK. Cut between characters.

@@ -11,17 +11,16 @@ use std::{
 
 use bytes::BytesMut;
 use quinn_proto::{
-    self as quinn, ConnectionHandle, DatagramEvent, EcnCodepoint, EndpointEvent, Incoming,
-    RandomConnectionIdGenerator,
+    self as quinn, ConnectionHandle, EndpointEvent, Incoming, RandomConnectionIdGenerator,
 };
 use slab::Slab;
 
 use super::{
     ClientSetup, CloseKind, ConnectError, Connection, EndpointSettings, EndpointStats, Event,
-    ServerSetup, TransportSettings, VERSION_1, path::Local, timers::Timers,
+    ServerSetup, TransportSettings, negotiation::Restart, path::Local, timers::Timers,
     tokens::ConnectionTokens,
 };
-use crate::tls;
+use crate::tls::{self, KNOWN_VERSIONS, VERSION_2, shift_type, version_of};
 
 mod migration;
 
@@ -85,40 +84,42 @@ pub struct Transmit {
 /// [`poll_transmit`](Self::poll_transmit) until `None`; then
 /// [`next_timeout`](Self::next_timeout) is right. Events may come out of `poll_transmit` too.
 pub struct Endpoint {
-    quinn: quinn::Endpoint,
+    pub(super) quinn: quinn::Endpoint,
     settings: EndpointSettings,
-    server: Option<ServerSetup>,
+    pub(super) server: Option<ServerSetup>,
     aliases: Aliases,
     /// The socket that the datagram being handled came from.
-    arrival: u32,
+    pub(super) arrival: u32,
     /// New connections are answered with CONNECTION_REFUSED.
-    is_refusing: bool,
-    connections: Slab<Entry>,
+    pub(super) is_refusing: bool,
+    pub(super) connections: Slab<Entry>,
     /// The state machine's handle to our index.
-    by_handle: Vec<Option<usize>>,
+    pub(super) by_handle: Vec<Option<usize>>,
     generation: u32,
     /// Connections that may have something to send, in the order in which they get their turn.
     sending: VecDeque<usize>,
     /// Connections that may have events.
     eventful: VecDeque<usize>,
     /// Connections whose handshake is under way.
-    handshaking: BTreeSet<usize>,
+    pub(super) handshaking: BTreeSet<usize>,
     incoming_handshakes: usize,
     timers: Timers,
     /// Stateless answers: Version Negotiation, Retry, resets, refusals.
     responses: VecDeque<(quinn::Transmit, Vec<u8>, u32)>,
-    scratch: Vec<u8>,
+    pub(super) scratch: Vec<u8>,
     max_segments: usize,
-    stats: EndpointStats,
+    pub(super) stats: EndpointStats,
 }
 
-struct Entry {
+pub(super) struct Entry {
     /// Boxed, because the table moves when it grows and a connection has some kilobytes.
-    connection: Box<Connection>,
+    pub connection: Box<Connection>,
     generation: u32,
-    handle: ConnectionHandle,
+    pub handle: ConnectionHandle,
     /// The state machine no longer knows it. It only waits for its events to be polled.
-    drained: bool,
+    pub drained: bool,
+    /// What a client's connection is begun with again if the server asks for another version.
+    pub restart: Option<Box<Restart>>,
     /// A server's connection whose handshake is under way.
     incoming_handshake: bool,
     handshake_deadline: Option<Instant>,
@@ -139,7 +140,7 @@ impl Endpoint {
         let mut config = quinn::EndpointConfig::new(tls::reset_key(settings.reset_key));
         let length = settings.connection_id_length;
         config
-            .supported_versions(vec![VERSION_1])
+            .supported_versions(KNOWN_VERSIONS.to_vec())
             .cid_generator(move || Box::new(RandomConnectionIdGenerator::new(length)))
             .rng_seed(settings.rng_seed)
             .max_udp_payload_size(settings.max_udp_payload_size)
@@ -216,8 +217,14 @@ impl Endpoint {
             true => Some(now + HANDSHAKE_WITHOUT_IDLE_TIMEOUT),
             false => None,
         };
+        let restart = Restart {
+            setup: setup.clone(),
+            server_name: name.clone(),
+        };
         let identity = (Some(name), Some(tokens));
-        Ok(self.insert(handle, conn, &setup.transport, identity, deadline))
+        let key = self.insert(handle, conn, &setup.transport, identity, deadline);
+        self.connections[key.index()].restart = Some(Box::new(restart));
+        Ok(key)
     }
 
     /// Takes one datagram. Datagrams that the kernel joined have been cut.
@@ -236,28 +243,7 @@ impl Endpoint {
         self.arrival = socket;
         self.stats.datagrams_received += 1;
         self.stats.bytes_received += data.len() as u64;
-        let ecn = meta.ecn.and_then(EcnCodepoint::from_bits);
-        let (remote, local_ip) = (self.known_address(meta.remote), meta.local_ip);
-        let size = data.len();
-        self.scratch.clear();
-        match self
-            .quinn
-            .handle(now, remote, local_ip, ecn, data, &mut self.scratch)
-        {
-            None => {}
-            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                if let Some(index) = self.index_of(handle) {
-                    let connection = &mut self.connections[index].connection;
-                    connection.receiving(now, size);
-                    let ip = local_ip;
-                    connection.receive(event, Local { socket, ip }, meta.remote, ecn);
-                    self.touch(index);
-                    self.follow_preference(now, index);
-                }
-            }
-            Some(DatagramEvent::Response(transmit)) => self.respond(transmit),
-            Some(DatagramEvent::NewConnection(incoming)) => self.handle_incoming(now, incoming),
-        }
+        self.take_in(now, meta, data);
     }
 
     /// The network says that nobody is at `remote` (ICMP): handshakes with it fail at once. An
@@ -439,7 +425,7 @@ impl Endpoint {
 impl Endpoint {
     /// An `Incoming` is accepted, refused, retried or ignored on every way through here: dropping
     /// one would leave its buffer in the state machine for ever.
-    fn handle_incoming(&mut self, now: Instant, incoming: Incoming) {
+    pub(super) fn handle_incoming(&mut self, now: Instant, incoming: Incoming) {
         let Some((retry, transport)) = self
             .server
             .as_ref()
@@ -461,7 +447,13 @@ impl Endpoint {
         if (retry || is_busy) && !incoming.remote_address_validated() && incoming.may_retry() {
             self.stats.incoming_retried += 1;
             match self.quinn.retry(incoming, &mut self.scratch) {
-                Ok(transmit) => self.respond(transmit),
+                Ok(transmit) => {
+                    // The one packet that no key has made what the wire is to show.
+                    if version_of(&self.scratch) == Some(VERSION_2) {
+                        self.scratch[0] = shift_type(self.scratch[0]);
+                    }
+                    self.respond(transmit);
+                }
                 Err(error) => self.quinn.ignore(error.into_incoming()),
             }
             return;
@@ -506,6 +498,7 @@ impl Endpoint {
             generation,
             handle,
             drained: false,
+            restart: None,
             incoming_handshake: false,
             handshake_deadline,
             timer: None,
@@ -513,10 +506,7 @@ impl Endpoint {
             is_eventful: false,
             is_settled: false,
         });
-        if self.by_handle.len() <= handle.0 {
-            self.by_handle.resize(handle.0 + 1, None);
-        }
-        self.by_handle[handle.0] = Some(index);
+        self.remember_handle(handle, index);
         self.handshaking.insert(index);
         self.touch(index);
         ConnectionKey::new(index, generation)
@@ -525,12 +515,19 @@ impl Endpoint {
 
 /// Bookkeeping.
 impl Endpoint {
-    fn index_of(&self, handle: ConnectionHandle) -> Option<usize> {
+    pub(super) fn remember_handle(&mut self, handle: ConnectionHandle, index: usize) {
+        if self.by_handle.len() <= handle.0 {
+            self.by_handle.resize(handle.0 + 1, None);
+        }
+        self.by_handle[handle.0] = Some(index);
+    }
+
+    pub(super) fn index_of(&self, handle: ConnectionHandle) -> Option<usize> {
         self.by_handle.get(handle.0).copied().flatten()
     }
 
     /// Something happened to the connection: it may have events and something to send.
-    fn touch(&mut self, index: usize) {
+    pub(super) fn touch(&mut self, index: usize) {
         self.connections[index].is_settled = false;
         self.mark_sending(index);
         self.mark_eventful(index);
@@ -550,7 +547,7 @@ impl Endpoint {
 
     /// Brings everything in line with what became of the connection: its events, what it wants of
     /// the endpoint, its deadline, and whether its handshake is over.
-    fn settle(&mut self, index: usize) {
+    pub(super) fn settle(&mut self, index: usize) {
         let entry = &mut self.connections[index];
         entry.is_settled = true;
         entry.connection.pump();
@@ -568,6 +565,7 @@ impl Endpoint {
             }
         }
         if !entry.connection.is_handshaking() {
+            entry.restart = None;
             self.handshaking.remove(&index);
             if std::mem::take(&mut entry.incoming_handshake) {
                 self.incoming_handshakes -= 1;
@@ -591,7 +589,7 @@ impl Endpoint {
     }
 
     /// Ends a connection without a word to the peer, and forgets its state.
-    fn abandon(&mut self, index: usize, reason: String, kind: CloseKind) {
+    pub(super) fn abandon(&mut self, index: usize, reason: String, kind: CloseKind) {
         let entry = &mut self.connections[index];
         entry.connection.abandon(reason, kind);
         if !std::mem::replace(&mut entry.drained, true) {
@@ -615,7 +613,7 @@ impl Endpoint {
         }
     }
 
-    fn respond(&mut self, transmit: quinn::Transmit) {
+    pub(super) fn respond(&mut self, transmit: quinn::Transmit) {
         let data = std::mem::take(&mut self.scratch);
         match self.responses.len() < RESPONSES_MAX {
             true => self.responses.push_back((transmit, data, self.arrival)),

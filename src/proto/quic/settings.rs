@@ -15,16 +15,14 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::{
     congestion::{self, Congestion},
-    datagrams,
-    tokens::{self, ConnectionTokens, UsedTokens},
+    datagrams, negotiation,
+    tokens::{self, ConnectionTokens, EarlierTokens, UsedTokens},
 };
+use crate::qlog::Recorder;
 use crate::tls::{
     self, CipherSuite, ClientAuth, ConfigError, Identity, MemorySessions, Roots, SessionStore,
     SessionTicket,
 };
-
-/// QUIC version 1, RFC 9000.
-pub const VERSION_1: u32 = 1;
 
 /// What the peer is asked for by draft-ietf-quic-ack-frequency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,7 +181,12 @@ pub struct ClientSettings {
     /// The token that proves the client's address to the server (RFC 9000 section 8.1.3). Empty:
     /// one of an earlier connection with the same setup, if there was any.
     pub token: Bytes,
-    pub version: u32,
+    /// QUIC versions in order of preference: what the server may choose from, and what is tried
+    /// when it asks for another version. Unknown ones are offered and never chosen.
+    pub supported_versions: Vec<u32>,
+    /// The version of the first packets; `None`: the first of `supported_versions`. One that is
+    /// unknown asks the server for a Version Negotiation packet.
+    pub original_version: Option<u32>,
 }
 
 impl Default for ClientSettings {
@@ -199,7 +202,8 @@ impl Default for ClientSettings {
             key_log: None,
             session_ticket: None,
             token: Bytes::new(),
-            version: VERSION_1,
+            supported_versions: negotiation::DEFAULT_VERSIONS.to_vec(),
+            original_version: None,
         }
     }
 }
@@ -225,6 +229,8 @@ pub struct ServerSettings {
     /// session out once; what the application does with it should be harmless when repeated all the
     /// same (RFC 9001 section 9.2).
     pub early_data: bool,
+    /// QUIC versions to speak. Of those the client's preference decides (RFC 9368 section 2.3).
+    pub supported_versions: Vec<u32>,
 }
 
 impl ServerSettings {
@@ -240,6 +246,7 @@ impl ServerSettings {
             retry: false,
             sessions: Some(Arc::new(MemorySessions::new(SESSIONS_MAX))),
             early_data: false,
+            supported_versions: negotiation::DEFAULT_VERSIONS.to_vec(),
         }
     }
 }
@@ -249,21 +256,22 @@ impl ServerSettings {
 #[derive(Clone)]
 pub struct ClientSetup {
     pub(super) config: quinn::ClientConfig,
+    crypto: Arc<tls::ClientCrypto>,
+    quinn_transport: Arc<quinn::TransportConfig>,
     pub(super) transport: Arc<TransportSettings>,
     token: Bytes,
-    earlier_tokens: Arc<quinn::TokenMemoryCache>,
+    earlier_tokens: Arc<EarlierTokens>,
+    version: u32,
 }
 
 impl ClientSetup {
     pub fn new(settings: &ClientSettings) -> Result<Self, ConfigError> {
-        if settings.version != VERSION_1 {
-            let message = format!("QUIC version {:#010x} is not supported", settings.version);
-            return Err(ConfigError::new("version", message));
-        }
         if settings.token.len() > tokens::TOKEN_BYTES_MAX {
             let message = format!("must have at most {} bytes", tokens::TOKEN_BYTES_MAX);
             return Err(ConfigError::new("token", message));
         }
+        let (version, first_version) =
+            negotiation::first_version(&settings.supported_versions, settings.original_version)?;
         let crypto = tls::client_config(&tls::ClientTls {
             alpn: &settings.alpn,
             roots: &settings.roots,
@@ -276,23 +284,47 @@ impl ClientSetup {
             cipher_suites: settings.cipher_suites.as_deref(),
             key_log: settings.key_log.clone(),
             session_ticket: settings.session_ticket.as_ref(),
+            versions: &settings.supported_versions,
+            first_version,
         })?
         .recorded(settings.transport.packet_log);
-        let mut config = quinn::ClientConfig::new(Arc::new(crypto));
-        config
-            .version(settings.version)
-            .transport_config(Arc::new(settings.transport.build()?));
+        let crypto = Arc::new(crypto);
+        let quinn_transport = Arc::new(settings.transport.build()?);
         Ok(Self {
-            config,
+            config: client_config(crypto.clone(), &quinn_transport, version),
+            crypto,
+            quinn_transport,
             transport: Arc::new(settings.transport.clone()),
             token: settings.token.clone(),
             earlier_tokens: Arc::default(),
+            version,
         })
     }
 
     pub(super) fn connection_tokens(&self) -> ConnectionTokens {
-        ConnectionTokens::new(self.token.clone(), self.earlier_tokens.clone())
+        let earlier = self.earlier_tokens.clone();
+        ConnectionTokens::new(self.token.clone(), earlier, self.version)
     }
+
+    /// The configuration after a Version Negotiation packet that led to `version`.
+    pub(super) fn told(
+        &self,
+        version: u32,
+        packet_log: Option<Arc<Recorder>>,
+    ) -> quinn::ClientConfig {
+        let crypto = Arc::new(self.crypto.told(packet_log));
+        client_config(crypto, &self.quinn_transport, version)
+    }
+}
+
+fn client_config(
+    crypto: Arc<tls::ClientCrypto>,
+    transport: &Arc<quinn::TransportConfig>,
+    version: u32,
+) -> quinn::ClientConfig {
+    let mut config = quinn::ClientConfig::new(crypto);
+    config.version(version).transport_config(transport.clone());
+    config
 }
 
 impl fmt::Debug for ClientSetup {
@@ -309,10 +341,12 @@ pub struct ServerSetup {
     pub(super) config: Arc<quinn::ServerConfig>,
     pub(super) transport: Arc<TransportSettings>,
     pub(super) retry: bool,
+    pub(super) versions: Vec<u32>,
 }
 
 impl ServerSetup {
     pub fn new(settings: &ServerSettings) -> Result<Self, ConfigError> {
+        let versions = negotiation::known_versions(&settings.supported_versions)?;
         let crypto = tls::server_config(&tls::ServerTls {
             alpn: &settings.alpn,
             identity: (&settings.cert_chain, &settings.key),
@@ -321,6 +355,7 @@ impl ServerSetup {
             key_log: settings.key_log.clone(),
             sessions: settings.sessions.clone(),
             early_data: settings.early_data,
+            versions: &settings.supported_versions,
         })?
         .recorded(settings.transport.packet_log);
         let mut config = quinn::ServerConfig::new(Arc::new(crypto), tls::token_key());
@@ -338,6 +373,7 @@ impl ServerSetup {
             config: Arc::new(config),
             transport: Arc::new(settings.transport.clone()),
             retry: settings.retry,
+            versions,
         })
     }
 }

@@ -128,6 +128,10 @@ pub struct EndpointStats {
     pub incoming_ignored: u64,
     /// Stateless answers dropped because too many were waiting.
     pub responses_dropped: u64,
+    /// First packets of versions that are not spoken, answered with those that are.
+    pub versions_negotiated: u64,
+    /// Connections of ours that began again because the server asked for another version.
+    pub connections_begun_again: u64,
 }
 
 impl std::ops::AddAssign for EndpointStats {

@@ -6,28 +6,49 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
 use bytes::Bytes;
-use quinn_proto::{TokenLog, TokenReuseError, TokenStore};
+use quinn_proto::{TokenLog, TokenMemoryCache, TokenReuseError, TokenStore};
 use rustc_hash::FxHashSet;
+
+use crate::tls::VERSION_2;
 
 /// The tokens of one client connection: the one that the host gave, else one of earlier connections
 /// with the same setup; and those that come in, which the host hears of too.
 pub(super) struct ConnectionTokens {
     given: Bytes,
-    earlier: Arc<dyn TokenStore>,
+    earlier: Arc<EarlierTokens>,
+    /// The connection's. A token is for connections that begin with the version that it came with
+    /// (RFC 9369 section 5).
+    version: AtomicU32,
     inbox: Mutex<Vec<Bytes>>,
 }
 
 impl ConnectionTokens {
-    pub fn new(given: Bytes, earlier: Arc<dyn TokenStore>) -> Self {
+    pub fn new(given: Bytes, earlier: Arc<EarlierTokens>, version: u32) -> Self {
         Self {
             given,
             earlier,
+            version: AtomicU32::new(version),
             inbox: Mutex::default(),
+        }
+    }
+
+    /// The version may become another one until the handshake is complete.
+    pub fn set_version(&self, version: u32) {
+        self.version.store(version, Ordering::Relaxed);
+    }
+
+    fn earlier(&self) -> &TokenMemoryCache {
+        match self.version.load(Ordering::Relaxed) {
+            VERSION_2 => &self.earlier.v2,
+            _ => &self.earlier.v1,
         }
     }
 
@@ -35,6 +56,13 @@ impl ConnectionTokens {
     pub fn take_new(&self) -> Vec<Bytes> {
         std::mem::take(&mut *self.inbox.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// The tokens of earlier connections with one setup, by version.
+#[derive(Default)]
+pub(super) struct EarlierTokens {
+    v1: TokenMemoryCache,
+    v2: TokenMemoryCache,
 }
 
 impl TokenStore for ConnectionTokens {
@@ -45,7 +73,7 @@ impl TokenStore for ConnectionTokens {
         }
         // What is kept would else pin the packet that it came in.
         let token = Bytes::copy_from_slice(&token);
-        self.earlier.insert(server_name, token.clone());
+        self.earlier().insert(server_name, token.clone());
         let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         if inbox.len() < INBOX_MAX {
             inbox.push(token);
@@ -54,7 +82,7 @@ impl TokenStore for ConnectionTokens {
 
     fn take(&self, server_name: &str) -> Option<Bytes> {
         match self.given.is_empty() {
-            true => self.earlier.take(server_name),
+            true => self.earlier().take(server_name),
             false => Some(self.given.clone()),
         }
     }
@@ -106,6 +134,7 @@ const USED_MAX: usize = 65_536;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tls::VERSION_1;
 
     fn at(seconds: u64) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
@@ -142,14 +171,17 @@ mod tests {
 
     #[test]
     fn a_clients_token_is_the_given_one_and_new_ones_are_told() {
-        let earlier = Arc::new(quinn_proto::TokenMemoryCache::default());
-        let given = ConnectionTokens::new(Bytes::from_static(b"given"), earlier.clone());
+        let earlier = Arc::new(EarlierTokens::default());
+        let token = Bytes::from_static(b"given");
+        let given = ConnectionTokens::new(token, earlier.clone(), VERSION_1);
         assert_eq!(given.take("a").as_deref(), Some(&b"given"[..]));
         given.insert("a", Bytes::from_static(b"new"));
         given.insert("a", Bytes::from(vec![0; TOKEN_BYTES_MAX + 1]));
         assert_eq!(given.take_new(), [Bytes::from_static(b"new")]);
         assert!(given.take_new().is_empty());
-        let next = ConnectionTokens::new(Bytes::new(), earlier);
+        let other = ConnectionTokens::new(Bytes::new(), earlier.clone(), VERSION_2);
+        assert_eq!(other.take("a"), None, "it came with another version");
+        let next = ConnectionTokens::new(Bytes::new(), earlier, VERSION_1);
         assert_eq!(next.take("b"), None);
         assert_eq!(next.take("a").as_deref(), Some(&b"new"[..]));
         assert_eq!(next.take("a"), None, "never twice");

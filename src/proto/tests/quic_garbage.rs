@@ -233,7 +233,7 @@ fn a_server_that_speaks_another_version_is_told_apart() {
         source,
         &[dst_len],
         dst,
-        &0x6b33_43cf_u32.to_be_bytes(),
+        &0xff00_001d_u32.to_be_bytes(),
     ]
     .concat();
     pair.deliver(Who::Client, &answer, None);

@@ -344,7 +344,10 @@ fn wrong_settings_name_their_field() {
         field(&|s| s.cipher_suites = Some(vec![])),
         Some("cipher_suites")
     );
-    assert_eq!(field(&|s| s.version = 7), Some("version"));
+    assert_eq!(
+        field(&|s| s.supported_versions = vec![7]),
+        Some("supported_versions")
+    );
     assert_eq!(field(&|s| s.transport.max_data = 1 << 62), Some("max_data"));
     assert_eq!(
         field(&|s| s.transport.max_streams_uni = 1 << 61),

@@ -25,6 +25,7 @@ use super::{
     sessions::ScopedSessions,
     tickets,
     verify::ServerVerifier,
+    versions::with_labels,
 };
 
 /// A client's TLS settings, borrowed from wherever they live.
@@ -37,6 +38,10 @@ pub(crate) struct ClientTls<'a> {
     pub cipher_suites: Option<&'a [CipherSuite]>,
     pub key_log: Option<Arc<dyn rustls::KeyLog>>,
     pub session_ticket: Option<&'a SessionTicket>,
+    /// QUIC versions in order of preference.
+    pub versions: &'a [u32],
+    /// What the first packets show, where that is none of `versions` with keys.
+    pub first_version: Option<u32>,
 }
 
 /// A server's TLS settings, borrowed from wherever they live.
@@ -49,6 +54,8 @@ pub(crate) struct ServerTls<'a> {
     /// `None`: no tickets.
     pub sessions: Option<Arc<dyn SessionStore>>,
     pub early_data: bool,
+    /// QUIC versions in order of preference.
+    pub versions: &'a [u32],
 }
 
 pub(crate) fn client_config(tls: &ClientTls<'_>) -> Result<ClientCrypto, ConfigError> {
@@ -82,7 +89,11 @@ pub(crate) fn client_config(tls: &ClientTls<'_>) -> Result<ClientCrypto, ConfigE
     let sessions = Sessions::new(tls.session_ticket.cloned(), verifier, credentials);
     config.resumption = Resumption::store(Arc::new(sessions));
     config.enable_early_data = tls.session_ticket.is_some_and(|ticket| ticket.early_data);
-    Ok(ClientCrypto::new(Arc::new(config)))
+    Ok(ClientCrypto::new(
+        Arc::new(config),
+        tls.versions.to_vec(),
+        tls.first_version,
+    ))
 }
 
 pub(crate) fn server_config(tls: &ServerTls<'_>) -> Result<ServerCrypto, ConfigError> {
@@ -134,7 +145,7 @@ pub(crate) fn server_config(tls: &ServerTls<'_>) -> Result<ServerCrypto, ConfigE
     if let Some(key_log) = &tls.key_log {
         config.key_log = key_log.clone();
     }
-    Ok(ServerCrypto::new(Arc::new(config)))
+    Ok(ServerCrypto::new(Arc::new(config), tls.versions.to_vec()))
 }
 
 /// What tells servers apart whose clients may not resume each other's sessions.
@@ -186,7 +197,7 @@ fn provider_with(
         return Err(ConfigError::new("cipher_suites", "must not be empty"));
     }
     let mut result = provider::default_provider();
-    result.cipher_suites = suites.iter().copied().map(make).collect();
+    result.cipher_suites = suites.iter().copied().map(make).map(with_labels).collect();
     Ok(Arc::new(result))
 }
 

@@ -1,26 +1,41 @@
 //! Packet and header keys: rustls' own, behind the state machine's traits, with a [`Tap`] on the
-//! clear text.
+//! clear text, and with the version that the wire is to show.
+//!
+//! The state machine writes and reads long headers of version 1 layout, and the version that it was
+//! begun with. A key sees a whole packet before it is sealed, so it puts in what the wire shows;
+//! after that nothing touches these bytes, header protection included. Received packets come with
+//! the type bits of version 1 (the driver has seen to that) and their own version field.
 //!
 //! Not here: where keys come from (`session`), and Retry, which has no keys (`retry`).
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::BytesMut;
-use quinn_proto::crypto::{self, CryptoError, KeyPair, Keys};
-use rustls::quic;
+use quinn_proto::{
+    ConnectionId, Side,
+    crypto::{self, CryptoError, KeyPair, Keys},
+};
+use rustls::{
+    crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256,
+    quic::{self, Suite, Version},
+};
 
-use super::tap::{Space, Tap};
+use super::{
+    tap::{Space, Tap},
+    versions::{self, VERSION_1, VERSION_2, Versions},
+};
 
-/// A full set of keys for `space`.
-pub(super) fn wrap(keys: quic::Keys, space: Space, tap: &Arc<Tap>) -> Keys {
+/// A full set of keys for packets that show `wire` in their long headers; `None`: what the state
+/// machine writes is right.
+pub(super) fn wrap(keys: quic::Keys, space: Space, tap: &Arc<Tap>, wire: Option<u32>) -> Keys {
     Keys {
         header: KeyPair {
             local: Box::new(HeaderKey(keys.local.header)),
             remote: Box::new(HeaderKey(keys.remote.header)),
         },
         packet: KeyPair {
-            local: packet_key(keys.local.packet, space, tap),
-            remote: packet_key(keys.remote.packet, space, tap),
+            local: packet_key(keys.local.packet, space, tap, wire),
+            remote: packet_key(keys.remote.packet, space, tap, wire),
         },
     }
 }
@@ -32,8 +47,8 @@ pub(super) fn wrap_update(
 ) -> KeyPair<Box<dyn crypto::PacketKey>> {
     tap.made_keys();
     KeyPair {
-        local: packet_key(keys.local, Space::Data, tap),
-        remote: packet_key(keys.remote, Space::Data, tap),
+        local: packet_key(keys.local, Space::Data, tap, None),
+        remote: packet_key(keys.remote, Space::Data, tap, None),
     }
 }
 
@@ -41,22 +56,53 @@ pub(super) fn wrap_update(
 pub(super) fn wrap_early(
     keys: quic::DirectionalKeys,
     tap: &Arc<Tap>,
+    wire: Option<u32>,
 ) -> (Box<dyn crypto::HeaderKey>, Box<dyn crypto::PacketKey>) {
     (
         Box::new(HeaderKey(keys.header)),
-        packet_key(keys.packet, Space::Data, tap),
+        packet_key(keys.packet, Space::Data, tap, wire),
     )
+}
+
+/// Keys for Initial packets, of every version that may come (RFC 9001 section 5.2, RFC 9369 section
+/// 3.3.1): they follow from `client_dst_cid` and the version, whatever suites are configured.
+pub(super) fn initial(
+    versions: &Arc<Versions>,
+    client_dst_cid: &ConnectionId,
+    side: Side,
+    tap: &Arc<Tap>,
+) -> Keys {
+    let keys = Arc::new(InitialKeys {
+        v1: OnceLock::new(),
+        v2: OnceLock::new(),
+        client_dst_cid: *client_dst_cid,
+        side,
+        versions: versions.clone(),
+        tap: tap.clone(),
+    });
+    Keys {
+        header: KeyPair {
+            local: Box::new(LocalInitial(keys.clone())),
+            remote: Box::new(RemoteInitial(keys.clone())),
+        },
+        packet: KeyPair {
+            local: Box::new(LocalInitial(keys.clone())),
+            remote: Box::new(RemoteInitial(keys)),
+        },
+    }
 }
 
 fn packet_key(
     key: Box<dyn quic::PacketKey>,
     space: Space,
     tap: &Arc<Tap>,
+    wire: Option<u32>,
 ) -> Box<dyn crypto::PacketKey> {
     Box::new(PacketKey {
         key,
         space,
         tap: tap.clone(),
+        wire,
     })
 }
 
@@ -64,19 +110,15 @@ struct PacketKey {
     key: Box<dyn quic::PacketKey>,
     space: Space,
     tap: Arc<Tap>,
+    wire: Option<u32>,
 }
 
 impl crypto::PacketKey for PacketKey {
     fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
-        let (header, rest) = buf.split_at_mut(header_len);
-        let (payload, tag) = rest.split_at_mut(rest.len() - self.key.tag_len());
-        self.tap
-            .sealing(self.space, packet, header, payload, tag.len());
-        let sealed = self
-            .key
-            .encrypt_in_place(packet, header, payload)
-            .expect("a packet is far shorter than what an AEAD can seal");
-        tag.copy_from_slice(sealed.as_ref());
+        if let Some(version) = self.wire {
+            show(buf, version);
+        }
+        seal(&*self.key, self.space, &self.tap, packet, buf, header_len);
     }
 
     fn decrypt(
@@ -85,15 +127,13 @@ impl crypto::PacketKey for PacketKey {
         header: &[u8],
         payload: &mut BytesMut,
     ) -> Result<(), CryptoError> {
-        let length = self
-            .key
-            .decrypt_in_place(packet, header, payload)
-            .map_err(|_| CryptoError)?
-            .len();
-        payload.truncate(length);
-        self.tap
-            .opened(self.space, packet, header, payload, self.key.tag_len());
-        Ok(())
+        match self.wire {
+            None => open(&*self.key, self.space, &self.tap, packet, header, payload),
+            Some(_) => {
+                let header = received(header);
+                open(&*self.key, self.space, &self.tap, packet, &header, payload)
+            }
+        }
     }
 
     fn tag_len(&self) -> usize {
@@ -111,37 +151,232 @@ impl crypto::PacketKey for PacketKey {
 
 struct HeaderKey(Box<dyn quic::HeaderProtectionKey>);
 
-impl HeaderKey {
-    /// The first byte, the bytes that may hold the packet number, and the sample (RFC 9001 section
-    /// 5.4.2).
-    fn parts<'a>(
-        &self,
-        pn_offset: usize,
-        packet: &'a mut [u8],
-    ) -> (&'a mut u8, &'a mut [u8], &'a [u8]) {
-        let (header, sample) = packet.split_at_mut(pn_offset + 4);
-        let (first, rest) = header.split_at_mut(1);
-        let number = &mut rest[pn_offset - 1..pn_offset + 3];
-        (&mut first[0], number, &sample[..self.0.sample_len()])
-    }
-}
-
 impl crypto::HeaderKey for HeaderKey {
     fn decrypt(&self, pn_offset: usize, packet: &mut [u8]) {
-        let (first, number, sample) = self.parts(pn_offset, packet);
-        self.0
-            .decrypt_in_place(sample, first, number)
-            .expect("the sample has the key's length");
+        unmask(&*self.0, pn_offset, packet);
     }
 
     fn encrypt(&self, pn_offset: usize, packet: &mut [u8]) {
-        let (first, number, sample) = self.parts(pn_offset, packet);
-        self.0
-            .encrypt_in_place(sample, first, number)
-            .expect("the sample has the key's length");
+        mask(&*self.0, pn_offset, packet);
     }
 
     fn sample_size(&self) -> usize {
         self.0.sample_len()
     }
+}
+
+/// The Initial keys of one destination connection ID, by version, each made when it is needed.
+struct InitialKeys {
+    v1: OnceLock<quic::Keys>,
+    v2: OnceLock<quic::Keys>,
+    client_dst_cid: ConnectionId,
+    side: Side,
+    versions: Arc<Versions>,
+    tap: Arc<Tap>,
+}
+
+impl InitialKeys {
+    /// A version without keys of its own gets those of version 1: a first flight that is only to
+    /// bring a Version Negotiation packet has to look like one.
+    fn of(&self, version: u32) -> &quic::Keys {
+        let (keys, version) = match version {
+            VERSION_2 => (&self.v2, Version::V2),
+            _ => (&self.v1, Version::V1),
+        };
+        let side = match self.side {
+            Side::Client => rustls::Side::Client,
+            Side::Server => rustls::Side::Server,
+        };
+        keys.get_or_init(|| initial_suite().keys(&self.client_dst_cid, side, version))
+    }
+
+    /// For what is the same whatever the version: the suite is.
+    fn any(&self) -> &quic::Keys {
+        self.of(self.versions.original())
+    }
+
+    /// The keys for a received packet, if its version may be for us.
+    fn of_received(&self, packet: &[u8]) -> Option<(u32, &quic::Keys)> {
+        let version = versions::version_of(packet)?;
+        match self.versions.is_acceptable(version) {
+            true => Some((version, self.of(version))),
+            false => None,
+        }
+    }
+}
+
+/// For packets of ours.
+struct LocalInitial(Arc<InitialKeys>);
+
+impl crypto::PacketKey for LocalInitial {
+    fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
+        let version = self.0.versions.current();
+        show(buf, version);
+        let key = &*self.0.of(version).local.packet;
+        seal(key, Space::Initial, &self.0.tap, packet, buf, header_len);
+    }
+
+    /// Nobody sends us what we sealed.
+    fn decrypt(&self, _: u64, _: &[u8], _: &mut BytesMut) -> Result<(), CryptoError> {
+        Err(CryptoError)
+    }
+
+    fn tag_len(&self) -> usize {
+        self.0.any().local.packet.tag_len()
+    }
+
+    fn confidentiality_limit(&self) -> u64 {
+        self.0.any().local.packet.confidentiality_limit()
+    }
+
+    fn integrity_limit(&self) -> u64 {
+        self.0.any().local.packet.integrity_limit()
+    }
+}
+
+impl crypto::HeaderKey for LocalInitial {
+    fn decrypt(&self, _: usize, _: &mut [u8]) {}
+
+    /// The packet shows its version already.
+    fn encrypt(&self, pn_offset: usize, packet: &mut [u8]) {
+        let version = versions::version_of(packet).unwrap_or(VERSION_1);
+        mask(&*self.0.of(version).local.header, pn_offset, packet);
+    }
+
+    fn sample_size(&self) -> usize {
+        self.0.any().local.header.sample_len()
+    }
+}
+
+/// For packets of the peer. One of a version that is not for us stays as it is, and fails.
+struct RemoteInitial(Arc<InitialKeys>);
+
+impl crypto::PacketKey for RemoteInitial {
+    fn encrypt(&self, _: u64, _: &mut [u8], _: usize) {}
+
+    fn decrypt(
+        &self,
+        packet: u64,
+        header: &[u8],
+        payload: &mut BytesMut,
+    ) -> Result<(), CryptoError> {
+        let (version, keys) = self.0.of_received(header).ok_or(CryptoError)?;
+        let header = received(header);
+        let key = &*keys.remote.packet;
+        open(key, Space::Initial, &self.0.tap, packet, &header, payload)?;
+        self.0.versions.received(version);
+        Ok(())
+    }
+
+    fn tag_len(&self) -> usize {
+        self.0.any().remote.packet.tag_len()
+    }
+
+    fn confidentiality_limit(&self) -> u64 {
+        self.0.any().remote.packet.confidentiality_limit()
+    }
+
+    fn integrity_limit(&self) -> u64 {
+        self.0.any().remote.packet.integrity_limit()
+    }
+}
+
+impl crypto::HeaderKey for RemoteInitial {
+    fn decrypt(&self, pn_offset: usize, packet: &mut [u8]) {
+        if let Some((_, keys)) = self.0.of_received(packet) {
+            unmask(&*keys.remote.header, pn_offset, packet);
+        }
+    }
+
+    fn encrypt(&self, _: usize, _: &mut [u8]) {}
+
+    fn sample_size(&self) -> usize {
+        self.0.any().remote.header.sample_len()
+    }
+}
+
+fn initial_suite() -> Suite {
+    TLS13_AES_128_GCM_SHA256
+        .tls13()
+        .and_then(|suite| suite.quic_suite())
+        .expect("the provider's AES-128-GCM works with QUIC")
+}
+
+/// Makes a packet with a long header, of the state machine's making, one of `version`.
+fn show(packet: &mut [u8], version: u32) {
+    if versions::version_of(packet).is_none() {
+        return;
+    }
+    packet[1..5].copy_from_slice(&version.to_be_bytes());
+    if version == VERSION_2 {
+        packet[0] = versions::shift_type(packet[0]);
+    }
+}
+
+/// The header as it was on the wire, which is what the peer has sealed.
+fn received(header: &[u8]) -> Vec<u8> {
+    let mut header = header.to_vec();
+    if versions::version_of(&header) == Some(VERSION_2) {
+        header[0] = versions::shift_type(header[0]);
+    }
+    header
+}
+
+fn seal(
+    key: &dyn quic::PacketKey,
+    space: Space,
+    tap: &Tap,
+    number: u64,
+    buf: &mut [u8],
+    header_len: usize,
+) {
+    let (header, rest) = buf.split_at_mut(header_len);
+    let (payload, tag) = rest.split_at_mut(rest.len() - key.tag_len());
+    tap.sealing(space, number, header, payload, tag.len());
+    let sealed = key
+        .encrypt_in_place(number, header, payload)
+        .expect("a packet is far shorter than what an AEAD can seal");
+    tag.copy_from_slice(sealed.as_ref());
+}
+
+fn open(
+    key: &dyn quic::PacketKey,
+    space: Space,
+    tap: &Tap,
+    number: u64,
+    header: &[u8],
+    payload: &mut BytesMut,
+) -> Result<(), CryptoError> {
+    let length = key
+        .decrypt_in_place(number, header, payload)
+        .map_err(|_| CryptoError)?
+        .len();
+    payload.truncate(length);
+    tap.opened(space, number, header, payload, key.tag_len());
+    Ok(())
+}
+
+fn mask(key: &dyn quic::HeaderProtectionKey, pn_offset: usize, packet: &mut [u8]) {
+    let (first, number, sample) = parts(key, pn_offset, packet);
+    key.encrypt_in_place(sample, first, number)
+        .expect("the sample has the key's length");
+}
+
+fn unmask(key: &dyn quic::HeaderProtectionKey, pn_offset: usize, packet: &mut [u8]) {
+    let (first, number, sample) = parts(key, pn_offset, packet);
+    key.decrypt_in_place(sample, first, number)
+        .expect("the sample has the key's length");
+}
+
+/// The first byte, the bytes that may hold the packet number, and the sample (RFC 9001 section
+/// 5.4.2).
+fn parts<'a>(
+    key: &dyn quic::HeaderProtectionKey,
+    pn_offset: usize,
+    packet: &'a mut [u8],
+) -> (&'a mut u8, &'a mut [u8], &'a [u8]) {
+    let (header, sample) = packet.split_at_mut(pn_offset + 4);
+    let (first, rest) = header.split_at_mut(1);
+    let number = &mut rest[pn_offset - 1..pn_offset + 3];
+    (&mut first[0], number, &sample[..key.sample_len()])
 }

@@ -17,16 +17,19 @@ use rustls::{
     pki_types::ServerName,
 };
 
-use super::tickets::{self, SessionTicket};
+use super::{
+    tickets::{self, SessionTicket},
+    versions::{KNOWN, version_put, version_taken},
+};
 
 /// The sessions of one client configuration.
 pub(super) struct Sessions {
     imported: Option<SessionTicket>,
     verifier: Arc<dyn ServerCertVerifier>,
     credentials: Arc<dyn ResolvesClientCert>,
-    /// A configuration with an imported ticket sends 0-RTT data, and what comes here later was not
+    /// By version. A configuration with an imported ticket sends 0-RTT data, and what comes here later was not
     /// asked for that: it is not kept.
-    earlier: ClientSessionMemoryCache,
+    earlier: Vec<(u32, ClientSessionMemoryCache)>,
 }
 
 impl Sessions {
@@ -39,8 +42,15 @@ impl Sessions {
             imported,
             verifier,
             credentials,
-            earlier: ClientSessionMemoryCache::new(SERVERS_MAX),
+            earlier: KNOWN
+                .map(|version| (version, ClientSessionMemoryCache::new(SERVERS_MAX)))
+                .into(),
         }
+    }
+
+    fn earlier(&self, version: u32) -> Option<&ClientSessionMemoryCache> {
+        let found = self.earlier.iter().find(|(known, _)| *known == version);
+        found.map(|(_, sessions)| sessions)
     }
 
     /// A new session for every connection: rustls uses each but once, and its age counts from now.
@@ -59,11 +69,13 @@ impl Sessions {
 
 impl ClientSessionStore for Sessions {
     fn set_kx_hint(&self, name: ServerName<'static>, group: NamedGroup) {
-        self.earlier.set_kx_hint(name, group);
+        if let Some((_, sessions)) = self.earlier.first() {
+            sessions.set_kx_hint(name, group);
+        }
     }
 
     fn kx_hint(&self, name: &ServerName<'_>) -> Option<NamedGroup> {
-        self.earlier.kx_hint(name)
+        self.earlier.first()?.1.kx_hint(name)
     }
 
     fn set_tls12_session(&self, _: ServerName<'static>, _: Tls12ClientSessionValue) {}
@@ -75,14 +87,14 @@ impl ClientSessionStore for Sessions {
     fn remove_tls12_session(&self, _: &ServerName<'static>) {}
 
     fn insert_tls13_ticket(&self, name: ServerName<'static>, value: Tls13ClientSessionValue) {
-        if self.imported.is_none() {
-            self.earlier.insert_tls13_ticket(name, value);
+        if let (None, Some(sessions)) = (&self.imported, self.earlier(version_put())) {
+            sessions.insert_tls13_ticket(name, value);
         }
     }
 
     fn take_tls13_ticket(&self, name: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
         self.import(name)
-            .or_else(|| self.earlier.take_tls13_ticket(name))
+            .or_else(|| self.earlier(version_taken())?.take_tls13_ticket(name))
     }
 }
 

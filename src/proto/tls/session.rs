@@ -2,7 +2,7 @@
 //!
 //! Ours rather than quinn-proto's own adapter, because this is where what quinn-proto lacks gets
 //! in: transport parameters pass through as bytes, keys are wrapped, versions are chosen. Not here:
-//! the keys themselves (`keys`).
+//! the keys themselves (`keys`), and which version is chosen and why (`versions`).
 
 use std::{
     any::Any,
@@ -19,9 +19,8 @@ use quinn_proto::{
 };
 use rustls::{
     HandshakeKind,
-    crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256,
     pki_types::{CertificateDer, ServerName},
-    quic::{self, KeyChange, Secrets, Suite, Version},
+    quic::{self, KeyChange, Secrets, Version},
 };
 
 use super::{
@@ -31,6 +30,9 @@ use super::{
     retry,
     tap::{Space, Tap},
     tickets::{self, Exporter, NewTicket},
+    versions::{
+        self, Beginning, Hello, Information, Progress, Scope, TicketScope, VERSION_1, Versions,
+    },
 };
 use crate::qlog::{ConnectionIds, Recorder};
 
@@ -40,6 +42,7 @@ pub(crate) struct SessionDetails {
     pub tap: Arc<Tap>,
     /// Session tickets that a client got.
     pub tickets: Arc<TicketInbox>,
+    pub versions: Arc<Versions>,
     /// The application protocol, once the server has chosen it.
     pub alpn: Option<Vec<u8>>,
     /// On a server, the name that the client asked for (RFC 6066 section 3).
@@ -54,14 +57,25 @@ pub(crate) struct SessionDetails {
 /// Makes the sessions of clients.
 pub(crate) struct ClientCrypto {
     config: Arc<rustls::ClientConfig>,
+    /// In order of preference.
+    supported: Vec<u32>,
+    /// The version that the first packets show, where that is not the one that is begun with.
+    first: Option<u32>,
+    beginning: Beginning,
     is_recorded: bool,
+    /// Who goes on recording what was begun before.
+    recorder: Option<Arc<Recorder>>,
 }
 
 impl ClientCrypto {
-    pub fn new(config: Arc<rustls::ClientConfig>) -> Self {
+    pub fn new(config: Arc<rustls::ClientConfig>, supported: Vec<u32>, first: Option<u32>) -> Self {
         Self {
             config,
+            supported,
+            first,
+            beginning: Beginning::Chosen,
             is_recorded: false,
+            recorder: None,
         }
     }
 
@@ -70,6 +84,21 @@ impl ClientCrypto {
         Self {
             is_recorded,
             ..self
+        }
+    }
+
+    /// The same after a Version Negotiation packet. What it led to is begun with for good.
+    pub fn told(&self, recorder: Option<Arc<Recorder>>) -> Self {
+        // The server that a ticket is from spoke the version of the first flight.
+        let mut config = (*self.config).clone();
+        config.enable_early_data = false;
+        Self {
+            config: Arc::new(config),
+            supported: self.supported.clone(),
+            first: None,
+            beginning: Beginning::Told,
+            is_recorded: self.is_recorded,
+            recorder,
         }
     }
 }
@@ -81,18 +110,25 @@ impl crypto::ClientConfig for ClientCrypto {
         server_name: &str,
         params: &TransportParameters,
     ) -> Result<Box<dyn crypto::Session>, ConnectError> {
-        let version = known_version(version)?;
+        let known = known_version(version)?;
         let name = ServerName::try_from(server_name)
             .map_err(|_| ConnectError::InvalidServerName(server_name.into()))?
             .to_owned();
-        let encoded = encode(params);
-        let recorder = self.is_recorded.then(Arc::default);
-        let tap = new_tap(recorder, &encoded);
-        let ids = ConnectionIds::from_parameters(&encoded);
-        let connection = quic::ClientConnection::new(self.config.clone(), version, name, encoded)
+        let first = self.first.unwrap_or(version);
+        let versions = Versions::client(version, first, &self.supported, self.beginning);
+        let params = encode(params, &versions);
+        let ids = ConnectionIds::from_parameters(&params);
+        let recorder = self
+            .is_recorded
+            .then(|| self.recorder.clone().unwrap_or_default());
+        let tap = new_tap(recorder);
+        tap.local_parameters(&params);
+        let _tickets = TicketScope::open(&versions);
+        let connection = quic::ClientConnection::new(self.config.clone(), known, name, params)
             // Only a failing random number generator is left to fail here.
             .map_err(|_| ConnectError::EndpointStopping)?;
-        let mut session = Session::new(connection.into(), version, tap);
+        let inner = Inner::Running(Box::new(connection.into()));
+        let mut session = Session::new(inner, versions, tap);
         session.ids = Some(ids);
         session.asked_name = server_name.into();
         Ok(Box::new(session))
@@ -102,6 +138,7 @@ impl crypto::ClientConfig for ClientCrypto {
 /// Makes the sessions of servers.
 pub(crate) struct ServerCrypto {
     config: Arc<rustls::ServerConfig>,
+    supported: Vec<u32>,
     is_recorded: bool,
     /// Who records the first packets of clients that have no session yet, by the destination of
     /// those packets; the newest [`FIRST_PACKETS_MAX`].
@@ -109,9 +146,10 @@ pub(crate) struct ServerCrypto {
 }
 
 impl ServerCrypto {
-    pub fn new(config: Arc<rustls::ServerConfig>) -> Self {
+    pub fn new(config: Arc<rustls::ServerConfig>, supported: Vec<u32>) -> Self {
         Self {
             config,
+            supported,
             is_recorded: false,
             first_packets: Mutex::default(),
         }
@@ -166,73 +204,104 @@ impl crypto::ServerConfig for ServerCrypto {
         version: u32,
         dst_cid: &ConnectionId,
     ) -> Result<Keys, UnsupportedVersion> {
-        let version = known_version(version)?;
-        Ok(initial_keys(
-            version,
-            dst_cid,
-            Side::Server,
-            &self.first_tap(dst_cid),
-        ))
+        if !self.supported.contains(&version) {
+            return Err(UnsupportedVersion);
+        }
+        known_version(version)?;
+        let versions = Versions::only(Side::Server, version);
+        let tap = self.first_tap(dst_cid);
+        Ok(keys::initial(&versions, dst_cid, Side::Server, &tap))
     }
 
-    fn retry_tag(&self, _version: u32, orig_dst_cid: &ConnectionId, packet: &[u8]) -> [u8; 16] {
-        retry::tag(orig_dst_cid, &[packet])
+    fn retry_tag(&self, version: u32, orig_dst_cid: &ConnectionId, packet: &[u8]) -> [u8; 16] {
+        retry::tag(version, orig_dst_cid, &[packet])
     }
 
+    /// TLS begins when the whole hello is there, because the version depends on it, and what we say
+    /// of the version is in the transport parameters, which TLS wants at the beginning.
     fn start_session(
         self: Arc<Self>,
         version: u32,
         params: &TransportParameters,
     ) -> Box<dyn crypto::Session> {
-        let version = known_version(version).expect("`initial_keys` refused other versions");
-        let encoded = encode(params);
-        let ids = ConnectionIds::from_parameters(&encoded);
-        let tap = new_tap(self.recorder(&ids), &encoded);
+        let mut bytes = Vec::new();
+        params.write(&mut bytes);
+        let waiting = Waiting {
+            config: self.config.clone(),
+            version: known_version(version).expect("`initial_keys` refused other versions"),
+            params: bytes,
+            hello: Hello::default(),
+        };
+        let ids = ConnectionIds::from_parameters(&waiting.params);
+        let tap = new_tap(self.recorder(&ids));
         tap.set_ids(ids);
-        let connection = quic::ServerConnection::new(self.config.clone(), version, encoded)
-            .expect("the configuration was checked when it was built");
-        Box::new(Session::new(connection.into(), version, tap))
+        let versions = Versions::server(version, &self.supported);
+        let inner = Inner::Waiting(Box::new(waiting));
+        Box::new(Session::new(inner, versions, tap))
     }
 }
 
 struct Session {
-    inner: quic::Connection,
-    version: Version,
+    inner: Inner,
+    versions: Arc<Versions>,
     tap: Arc<Tap>,
+    told_handshake_data: bool,
+    checked_versions: bool,
+    next_secrets: Option<Secrets>,
     /// A client's, until it has chosen where its first packet goes.
     ids: Option<ConnectionIds>,
     /// On a client, the name that it connected to.
     asked_name: String,
-    told_handshake_data: bool,
-    next_secrets: Option<Secrets>,
     exporter: Exporter,
     tickets: Arc<TicketInbox>,
 }
 
+enum Inner {
+    /// A server that has not yet the whole ClientHello.
+    Waiting(Box<Waiting>),
+    Running(Box<quic::Connection>),
+}
+
+struct Waiting {
+    config: Arc<rustls::ServerConfig>,
+    version: Version,
+    /// Encoded transport parameters, to which what is said of versions is still to be added.
+    params: Vec<u8>,
+    hello: Hello,
+}
+
 impl Session {
-    fn new(inner: quic::Connection, version: Version, tap: Arc<Tap>) -> Self {
+    fn new(inner: Inner, versions: Arc<Versions>, tap: Arc<Tap>) -> Self {
         Self {
             inner,
-            version,
+            versions,
             tap,
+            told_handshake_data: false,
+            checked_versions: false,
+            next_secrets: None,
             ids: None,
             asked_name: String::new(),
-            told_handshake_data: false,
-            next_secrets: None,
             exporter: Exporter::default(),
             tickets: Arc::default(),
         }
     }
 
+    fn tls(&self) -> Option<&quic::Connection> {
+        match &self.inner {
+            Inner::Waiting(_) => None,
+            Inner::Running(tls) => Some(tls),
+        }
+    }
+
     fn side(&self) -> Side {
-        match self.inner {
-            quic::Connection::Client(_) => Side::Client,
-            quic::Connection::Server(_) => Side::Server,
+        match self.tls() {
+            Some(quic::Connection::Client(_)) => Side::Client,
+            Some(quic::Connection::Server(_)) | None => Side::Server,
         }
     }
 
     fn server_name(&self) -> Option<&str> {
-        match &self.inner {
+        match self.tls()? {
             quic::Connection::Client(_) => None,
             quic::Connection::Server(server) => server.server_name(),
         }
@@ -240,18 +309,66 @@ impl Session {
 
     /// rustls does not say when the hello of the other side has been read.
     fn has_handshake_data(&self) -> bool {
-        self.inner.alpn_protocol().is_some()
-            || self.server_name().is_some()
-            || !self.inner.is_handshaking()
+        self.tls().is_some_and(|tls| {
+            tls.alpn_protocol().is_some() || self.server_name().is_some() || !tls.is_handshaking()
+        })
     }
 
-    /// Reads what follows a client's handshake: tickets, and nothing else (RFC 9001 section 6).
-    fn read_tickets(&mut self, buf: &[u8]) -> Result<(), rustls::Error> {
-        let Self {
-            exporter, inner, ..
-        } = self;
-        let (result, tickets) = exporter.read(buf, || inner.read_hs(buf));
-        result?;
+    /// A server has the client's whole hello: chooses the version by it and begins.
+    fn begin(
+        versions: &Versions,
+        tap: &Tap,
+        waiting: &Waiting,
+    ) -> Result<quic::Connection, TransportError> {
+        let said = match waiting.hello.transport_parameters() {
+            Some(params) => Information::find(params)?,
+            None => None,
+        };
+        versions.decide(versions.choose(said.as_ref())?);
+        let mut params = waiting.params.clone();
+        versions.append_information(&mut params);
+        tap.local_parameters(&params);
+        let config = waiting.config.clone();
+        let server = quic::ServerConnection::new(config, waiting.version, params)
+            .expect("the configuration was checked when it was built");
+        Ok(server.into())
+    }
+
+    /// Whether the server's word about versions is what the wire showed, once it is authentic.
+    fn check_versions(&mut self) -> Result<(), TransportError> {
+        let Inner::Running(tls) = &self.inner else {
+            return Ok(());
+        };
+        let is_client = matches!(**tls, quic::Connection::Client(_));
+        if !is_client || self.checked_versions || tls.is_handshaking() {
+            return Ok(());
+        }
+        self.checked_versions = true;
+        match tls.quic_transport_parameters() {
+            Some(params) => self.versions.check(Information::find(params)?.as_ref()),
+            None => Ok(()),
+        }
+    }
+
+    /// What handshake packets have to show that the state machine does not write.
+    fn handshake_wire(&self) -> Option<u32> {
+        let version = self.versions.current();
+        let is_plain = version == VERSION_1 && self.versions.original() == VERSION_1;
+        (!is_plain).then_some(version)
+    }
+
+    fn read(&mut self, buf: &[u8]) -> Result<(), TransportError> {
+        let _tickets = TicketScope::open(&self.versions);
+        let Inner::Running(tls) = &mut self.inner else {
+            return Ok(());
+        };
+        let is_client = matches!(**tls, quic::Connection::Client(_));
+        let (result, tickets) = match is_client && !tls.is_handshaking() {
+            // What follows a client's handshake is tickets, and nothing else (RFC 9001 section 6).
+            true => self.exporter.read(buf, || tls.read_hs(buf)),
+            false => (tls.read_hs(buf), Vec::new()),
+        };
+        result.map_err(|e| transport_error(&e, tls.alert()))?;
         let now = SystemTime::now();
         for ticket in tickets {
             if let Some(ticket) = self.completed(ticket, now) {
@@ -262,8 +379,9 @@ impl Session {
     }
 
     fn completed(&self, ticket: NewTicket, issued: SystemTime) -> Option<SessionTicket> {
-        let suite = self.inner.negotiated_cipher_suite()?.suite();
-        let certificates = self.inner.peer_certificates().unwrap_or_default();
+        let tls = self.tls()?;
+        let suite = tls.negotiated_cipher_suite()?.suite();
+        let certificates = tls.peer_certificates().unwrap_or_default();
         Some(SessionTicket {
             server_name: self.asked_name.clone(),
             cipher_suite: CipherSuite::of(suite)?,
@@ -273,7 +391,7 @@ impl Session {
             issued,
             lifetime: ticket.lifetime,
             early_data: ticket.early_data,
-            transport_params: self.inner.quic_transport_parameters()?.to_vec(),
+            transport_params: tls.quic_transport_parameters()?.to_vec(),
             peer_certificates: known(certificates).map(|c| c.to_vec()).collect(),
         })
     }
@@ -295,27 +413,30 @@ impl crypto::Session for Session {
                 ..ids.clone()
             });
         }
-        initial_keys(self.version, dst_cid, side, &self.tap)
+        keys::initial(&self.versions, dst_cid, side, &self.tap)
     }
 
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
+        let tls = self.tls();
         Some(Box::new(SessionDetails {
             tap: self.tap.clone(),
-            alpn: self.inner.alpn_protocol().map(Into::into),
+            versions: self.versions.clone(),
+            alpn: tls.and_then(|tls| tls.alpn_protocol()).map(Into::into),
             server_name: self.server_name().map(Into::into),
             tickets: self.tickets.clone(),
-            resumed: self.inner.handshake_kind() == Some(HandshakeKind::Resumed),
-            cipher_suite: self
-                .inner
-                .negotiated_cipher_suite()
+            resumed: tls.and_then(|tls| tls.handshake_kind()) == Some(HandshakeKind::Resumed),
+            cipher_suite: tls
+                .and_then(|tls| tls.negotiated_cipher_suite())
                 .map(|suite| suite.suite().into()),
-            peer_parameters: self.inner.quic_transport_parameters().map(Into::into),
+            peer_parameters: tls
+                .and_then(|tls| tls.quic_transport_parameters())
+                .map(Into::into),
         }))
     }
 
     /// A `Vec<CertificateDer<'static>>`, leaf first.
     fn peer_identity(&self) -> Option<Box<dyn Any>> {
-        let certificates = self.inner.peer_certificates()?;
+        let certificates = self.tls()?.peer_certificates()?;
         let owned: Vec<CertificateDer<'static>> = known(certificates)
             .map(|c| c.clone().into_owned())
             .collect();
@@ -325,41 +446,56 @@ impl crypto::Session for Session {
         }
     }
 
+    /// The version of 0-RTT packets is the original one, whatever the handshake goes on with (RFC
+    /// 9369 section 4.1).
     fn early_crypto(&self) -> Option<(Box<dyn crypto::HeaderKey>, Box<dyn crypto::PacketKey>)> {
         // The state machine needs the limits that the ticket's server gave, and ends itself without.
         if self.side().is_client() && !matches!(self.transport_parameters(), Ok(Some(_))) {
             return None;
         }
-        self.inner
-            .zero_rtt_keys()
-            .map(|early| keys::wrap_early(early, &self.tap))
+        let early = self.tls()?.zero_rtt_keys()?;
+        let first = self.versions.first();
+        let wire = (first != VERSION_1).then_some(first);
+        Some(keys::wrap_early(early, &self.tap, wire))
     }
 
     fn early_data_accepted(&self) -> Option<bool> {
-        match &self.inner {
+        match self.tls()? {
             quic::Connection::Client(client) => Some(client.is_early_data_accepted()),
             quic::Connection::Server(_) => None,
         }
     }
 
     fn is_handshaking(&self) -> bool {
-        self.inner.is_handshaking()
+        self.tls().is_none_or(|tls| tls.is_handshaking())
     }
 
     fn read_handshake(&mut self, buf: &[u8]) -> Result<bool, TransportError> {
-        let is_after_handshake = self.side().is_client() && !self.inner.is_handshaking();
-        let result = match is_after_handshake {
-            true => self.read_tickets(buf),
-            false => self.inner.read_hs(buf),
+        let begun = match &mut self.inner {
+            Inner::Waiting(waiting) => match waiting.hello.push(buf) {
+                Progress::Waiting => return Ok(false),
+                Progress::Done => Some((
+                    Self::begin(&self.versions, &self.tap, waiting)?,
+                    std::mem::take(&mut waiting.hello),
+                )),
+            },
+            Inner::Running(_) => None,
         };
-        result.map_err(|e| transport_error(&e, self.inner.alert()))?;
+        let hello = begun.map(|(tls, hello)| {
+            self.inner = Inner::Running(Box::new(tls));
+            hello
+        });
+        let buf = hello.as_ref().map_or(buf, Hello::bytes);
+        self.versions.handshake_bytes();
+        self.read(buf)?;
+        self.check_versions()?;
         let first_time = !self.told_handshake_data && self.has_handshake_data();
         self.told_handshake_data |= first_time;
         Ok(first_time)
     }
 
     fn transport_parameters(&self) -> Result<Option<TransportParameters>, TransportError> {
-        match self.inner.quic_transport_parameters() {
+        match self.tls().and_then(|tls| tls.quic_transport_parameters()) {
             None => Ok(None),
             Some(bytes) => {
                 if let Some(recorder) = self.tap.recorder() {
@@ -374,25 +510,41 @@ impl crypto::Session for Session {
     }
 
     fn write_handshake(&mut self, buf: &mut Vec<u8>) -> Option<Keys> {
-        let (keys, space) = match self.inner.write_hs(buf)? {
-            KeyChange::Handshake { keys } => (keys, Space::Handshake),
+        let Inner::Running(tls) = &mut self.inner else {
+            return None;
+        };
+        let change = {
+            let _labels = Scope::open(self.versions.switched());
+            tls.write_hs(buf)?
+        };
+        Some(match change {
+            KeyChange::Handshake { keys } => {
+                let wire = self.handshake_wire();
+                keys::wrap(keys, Space::Handshake, &self.tap, wire)
+            }
             KeyChange::OneRtt { keys, next } => {
                 self.next_secrets = Some(next);
-                (keys, Space::Data)
+                keys::wrap(keys, Space::Data, &self.tap, None)
             }
-        };
-        Some(keys::wrap(keys, space, &self.tap))
+        })
     }
 
     fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn crypto::PacketKey>>> {
+        let _labels = Scope::open(self.versions.switched());
         let keys = self.next_secrets.as_mut()?.next_packet_keys();
         Some(keys::wrap_update(keys, &self.tap))
     }
 
+    /// A Retry has the version of the client's first flight (RFC 9369 section 4.1).
     fn is_valid_retry(&self, orig_dst_cid: &ConnectionId, header: &[u8], payload: &[u8]) -> bool {
-        let is_valid = retry::is_valid(orig_dst_cid, header, payload);
-        if is_valid && let Some(recorder) = self.tap.recorder() {
-            recorder.retry(header, payload.len());
+        let version = self.versions.original();
+        let is_valid = versions::version_of(header) == Some(version)
+            && retry::is_valid(version, orig_dst_cid, header, payload);
+        if is_valid {
+            self.versions.set_retried();
+            if let Some(recorder) = self.tap.recorder() {
+                recorder.retry(header, payload.len());
+            }
         }
         is_valid
     }
@@ -403,58 +555,35 @@ impl crypto::Session for Session {
         label: &[u8],
         context: &[u8],
     ) -> Result<(), ExportKeyingMaterialError> {
-        match self
-            .inner
-            .export_keying_material(output, label, Some(context))
-        {
+        let tls = self.tls().ok_or(ExportKeyingMaterialError)?;
+        match tls.export_keying_material(output, label, Some(context)) {
             Ok(_) => Ok(()),
             Err(_) => Err(ExportKeyingMaterialError),
         }
     }
 }
 
-/// RFC 9001 section 5.2: Initial packets are always AES-128-GCM, whatever suites are configured.
-fn initial_keys(version: Version, dst_cid: &ConnectionId, side: Side, tap: &Arc<Tap>) -> Keys {
-    let side = match side {
-        Side::Client => rustls::Side::Client,
-        Side::Server => rustls::Side::Server,
-    };
-    keys::wrap(
-        initial_suite().keys(dst_cid, side, version),
-        Space::Initial,
-        tap,
-    )
-}
-
-fn initial_suite() -> Suite {
-    TLS13_AES_128_GCM_SHA256
-        .tls13()
-        .and_then(|suite| suite.quic_suite())
-        .expect("the provider's AES-128-GCM works with QUIC")
-}
-
 fn known_version(version: u32) -> Result<Version, UnsupportedVersion> {
-    match version {
-        1 => Ok(Version::V1),
-        _ => Err(UnsupportedVersion),
-    }
+    versions::known(version).ok_or(UnsupportedVersion)
 }
 
-fn new_tap(recorder: Option<Arc<Recorder>>, parameters: &[u8]) -> Arc<Tap> {
+fn new_tap(recorder: Option<Arc<Recorder>>) -> Arc<Tap> {
     Arc::new(match recorder {
-        Some(recorder) => {
-            recorder.local_parameters(parameters);
-            Tap::recorded(recorder)
-        }
+        Some(recorder) => Tap::recorded(recorder),
         None => Tap::default(),
     })
 }
 
-fn encode(params: &TransportParameters) -> Vec<u8> {
+/// Transport parameters with what is said of versions.
+fn encode(params: &TransportParameters, versions: &Versions) -> Vec<u8> {
     let mut bytes = Vec::new();
     params.write(&mut bytes);
+    versions.append_information(&mut bytes);
     bytes
 }
 
 /// First packets that are opened before it is clear whether they begin a connection.
 const FIRST_PACKETS_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests;

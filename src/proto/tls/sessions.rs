@@ -13,6 +13,8 @@ use std::{
 
 use aws_lc_rs::digest::{self, SHA256};
 
+use super::versions::{version_put, version_taken};
+
 /// Keeps sessions by their tickets. Called in the middle of handshakes, from whatever thread runs
 /// them: it must not wait for anything.
 pub trait SessionStore: fmt::Debug + Send + Sync {
@@ -92,7 +94,8 @@ impl fmt::Debug for MemorySessions {
 ///
 /// A resumed handshake asks for no certificate of the client's, so a session must not be resumed by
 /// a server that would have asked for another one than the server that made it. Servers that share a
-/// store therefore see only the sessions of servers with the same demands.
+/// store therefore see only the sessions of servers with the same demands. And a session is resumed
+/// with the QUIC version that it was made with (RFC 9369 section 5).
 pub(super) struct ScopedSessions {
     store: Arc<dyn SessionStore>,
     scope: [u8; SCOPE_BYTES],
@@ -114,7 +117,8 @@ impl ScopedSessions {
 
 impl rustls::server::StoresServerSessions for ScopedSessions {
     fn put(&self, key: Vec<u8>, mut value: Vec<u8>) -> bool {
-        value.splice(..0, self.scope);
+        let version = version_put().to_be_bytes();
+        value.splice(..0, self.scope.into_iter().chain(version));
         self.store.put(key, value)
     }
 
@@ -124,11 +128,10 @@ impl rustls::server::StoresServerSessions for ScopedSessions {
     }
 
     fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
-        let mut value = self.store.take(key)?;
-        if value.get(..SCOPE_BYTES) != Some(&self.scope[..]) {
-            return None;
-        }
-        Some(value.split_off(SCOPE_BYTES))
+        let value = self.store.take(key)?;
+        let rest = value.strip_prefix(&self.scope)?;
+        let session = rest.strip_prefix(&version_taken().to_be_bytes())?;
+        Some(session.to_vec())
     }
 
     fn can_cache(&self) -> bool {

@@ -79,6 +79,12 @@ impl Tap {
         self.ids.get().cloned().unwrap_or_default()
     }
 
+    pub(super) fn local_parameters(&self, encoded: &[u8]) {
+        if let Some(recorder) = self.recorder() {
+            recorder.local_parameters(encoded);
+        }
+    }
+
     pub(super) fn set_ids(&self, ids: ConnectionIds) {
         let _ = self.ids.set(ids);
     }

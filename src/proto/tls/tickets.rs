@@ -41,7 +41,7 @@ use rustls::{
     version::TLS13,
 };
 
-use super::{CipherSuite, ConfigError};
+use super::{CipherSuite, ConfigError, versions::with_labels};
 
 /// What a client needs to resume a session, as plain data.
 #[derive(Clone, PartialEq, Eq)]
@@ -397,7 +397,8 @@ fn shake_hands(
     slot: Arc<Slot>,
 ) -> Result<quic::ClientConnection, Error> {
     let provider = Arc::new(CryptoProvider {
-        cipher_suites: vec![seamed(ticket.cipher_suite)],
+        // The keys of a resumed connection come by the suite of the session.
+        cipher_suites: vec![with_labels(seamed(ticket.cipher_suite))],
         kx_groups: vec![provider::kx_group::X25519],
         ..provider::default_provider()
     });

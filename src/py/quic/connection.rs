@@ -43,6 +43,7 @@ struct Summary {
     alpn: Option<Vec<u8>>,
     original_id: Option<Vec<u8>>,
     host_id: Option<Vec<u8>>,
+    version: Option<u32>,
 }
 
 struct State {
@@ -555,6 +556,20 @@ impl QuicConnectionCore {
     fn _packet_log(&self, py: Python<'_>) -> PyResult<Option<PacketLog>> {
         let recorder = self.running(py, |connection| connection.packet_log().cloned())?;
         Ok(recorder.flatten().map(PacketLog::new))
+    }
+
+    /// The QUIC version on the wire as a number, None before the connection began. It may change
+    /// while the handshake is under way (RFC 9368).
+    #[getter]
+    fn version(&self, py: Python<'_>) -> PyResult<Option<u32>> {
+        let kept = self.state.with(py, |state| match &state.phase {
+            Phase::Over(_, summary) => summary.version,
+            _ => None,
+        });
+        match kept {
+            Some(version) => Ok(Some(version)),
+            None => self.running(py, |connection| connection.version()),
+        }
     }
 
     /// The name that the client asked for (server side), or connected to.

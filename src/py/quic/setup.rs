@@ -42,11 +42,13 @@ struct Common {
     max_streams_bidi: u64,
     max_streams_uni: u64,
     mtu_discovery: bool,
+    original_version: Option<u32>,
     packet_log: bool,
     preferred_v4: Option<String>,
     preferred_v6: Option<String>,
     send_buffer_high: usize,
     send_buffer_low: usize,
+    supported_versions: Vec<u32>,
     use_preferred_address: bool,
 }
 
@@ -113,6 +115,8 @@ impl QuicClientSetup {
                 .key_log
                 .clone()
                 .map(|log| log as Arc<dyn rustls::KeyLog>),
+            supported_versions: common.supported_versions,
+            original_version: common.original_version,
             ..ClientSettings::default()
         };
         let setup = ClientSetup::new(&settings).map_err(|error| config_error(py, &error))?;
@@ -162,6 +166,7 @@ impl QuicServerSetup {
             retry,
             sessions: sessions.map(|store| store.shared()),
             early_data,
+            supported_versions: common.supported_versions,
             ..ServerSettings::new(identity(py, certificate_chain, private_key)?)
         };
         let setup = ServerSetup::new(&settings).map_err(|error| config_error(py, &error))?;
@@ -299,7 +304,6 @@ pub fn config_error(py: Python<'_>, error: &ConfigError) -> PyErr {
         "key" => "private_key",
         "roots" | "client_auth" => "cafile",
         "alpn" => "alpn_protocols",
-        "version" => "supported_versions",
         "congestion" => "congestion_control_algorithm",
         other => other,
     };

@@ -25,6 +25,11 @@ impl KeyUse {
         }
     }
 
+    /// The same for a connection that begins again with other keys.
+    pub fn again(&self, tap: Arc<Tap>) -> Self {
+        Self::new(tap, self.packets_max)
+    }
+
     /// How often the keys were changed, by whichever side.
     pub fn updates(&self) -> u64 {
         self.tap.key_updates()

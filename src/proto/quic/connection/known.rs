@@ -8,7 +8,7 @@ use rustls::pki_types::CertificateDer;
 use super::Connection;
 use crate::{
     qlog::{Direction, Metrics, Recorder},
-    quic::{ConnectionStats, VERSION_1, congestion},
+    quic::{ConnectionStats, congestion},
 };
 
 impl Connection {
@@ -40,6 +40,7 @@ impl Connection {
     }
 
     pub fn stats(&self) -> ConnectionStats {
+        let stats = ConnectionStats::from_quinn(self.quinn.stats());
         let gauge = congestion::gauge(self.quinn.congestion_state());
         ConnectionStats {
             latest_rtt: gauge.latest_rtt,
@@ -48,12 +49,13 @@ impl Connection {
             ssthresh: gauge.ssthresh,
             ecn: self.ecn,
             streams_open: self.streams.len(),
-            version: VERSION_1,
+            version: self.version(),
             cipher_suite: self.cipher_suite,
             key_updates: self.key_use.updates(),
             send_queue_bytes: self.streams.queued_bytes(),
             datagram_frames_dropped: self.datagrams.dropped(),
-            ..ConnectionStats::from_quinn(self.quinn.stats())
+            datagrams_received: stats.datagrams_received.saturating_sub(self.later_pieces),
+            ..stats
         }
     }
 

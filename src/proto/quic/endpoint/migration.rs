@@ -57,7 +57,7 @@ impl Endpoint {
     }
 
     /// Moves a connection to the address that its server prefers, once the handshake is confirmed.
-    pub(super) fn follow_preference(&mut self, now: Instant, index: usize) {
+    pub(in crate::quic) fn follow_preference(&mut self, now: Instant, index: usize) {
         let Some(address) = self.connections[index].connection.take_preferred_address() else {
             return;
         };
@@ -82,7 +82,7 @@ impl Endpoint {
     }
 
     /// The address that the state machine knows for one that a datagram came from.
-    pub(super) fn known_address(&self, remote: SocketAddr) -> SocketAddr {
+    pub(in crate::quic) fn known_address(&self, remote: SocketAddr) -> SocketAddr {
         match self.aliases.is_empty() {
             true => remote,
             false => self.aliases.get(&remote).copied().unwrap_or(remote),

@@ -77,6 +77,7 @@ impl QuicConnectionCore {
                     .original_destination_connection_id()
                     .map(<[u8]>::to_vec),
                 host_id: connection.host_connection_id().map(<[u8]>::to_vec),
+                version: Some(connection.version()),
             })
             .ok()
             .flatten()

@@ -1,0 +1,51 @@
+//! The QUIC version of a connection, and its second beginning with another one.
+//!
+//! Not here: when that happens (`negotiation`), and how a version is agreed on in the first flight
+//! (`tls::versions`).
+
+use std::sync::Arc;
+
+use quinn_proto as quinn;
+
+use super::{Connection, session_details};
+use crate::{
+    quic::{tokens::ConnectionTokens, watch::Watch},
+    tls::Versions,
+};
+
+impl Connection {
+    /// The QUIC version on the wire. While the handshake is under way it may change (RFC 9368).
+    pub fn version(&self) -> u32 {
+        self.versions.current()
+    }
+
+    /// Goes on with another connection of the state machine's, before anything was heard on the
+    /// first one.
+    pub(in crate::quic) fn begin_again(&mut self, quinn: quinn::Connection) {
+        if self.quinn.has_0rtt() {
+            // A ticket is for the version that it came with: nothing goes out early now.
+            self.streams.early_rejected();
+        }
+        let details = session_details(&quinn);
+        self.tickets = details.tickets;
+        self.ids = details.tap.ids();
+        self.packet_log = details.tap.recorder().cloned();
+        self.watch = Watch::new(details.tap.clone());
+        self.key_use = self.key_use.again(details.tap);
+        self.versions = details.versions;
+        self.later_pieces = 0;
+        self.quinn = quinn;
+    }
+
+    pub(in crate::quic) fn versions(&self) -> &Versions {
+        &self.versions
+    }
+
+    pub(in crate::quic) fn tokens(&self) -> Option<Arc<ConnectionTokens>> {
+        self.tokens.clone()
+    }
+
+    pub(in crate::quic) fn count_piece(&mut self) {
+        self.later_pieces += 1;
+    }
+}

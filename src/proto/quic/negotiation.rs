@@ -1,0 +1,174 @@
+//! Versions as an endpoint sees them: which a host may set, which a server answers, and how a client
+//! begins again after a Version Negotiation packet (RFC 9000 section 6, RFC 9368).
+//!
+//! Not here: compatible negotiation, which needs no second flight (`tls::versions`), and packets
+//! (`wire`).
+
+use std::time::Instant;
+
+use quinn_proto::{self as quinn, EndpointEvent};
+
+use super::{
+    ClientSetup, CloseKind, DatagramMeta, Endpoint,
+    wire::{self, Negotiation},
+};
+use crate::tls::{Answer, ConfigError, KNOWN_VERSIONS, VERSION_1, VERSION_2};
+
+/// The versions that both sides speak unless told otherwise, the preferred one first.
+pub(super) const DEFAULT_VERSIONS: [u32; 2] = [VERSION_1, VERSION_2];
+
+/// What a connection of ours is begun with again.
+pub(super) struct Restart {
+    pub setup: ClientSetup,
+    pub server_name: String,
+}
+
+/// The versions that there are keys for, in order. One at least.
+pub(super) fn known_versions(supported: &[u32]) -> Result<Vec<u32>, ConfigError> {
+    let known: Vec<u32> = supported
+        .iter()
+        .copied()
+        .filter(|version| KNOWN_VERSIONS.contains(version))
+        .collect();
+    match known.is_empty() {
+        true => Err(ConfigError::new(
+            "supported_versions",
+            "must hold QUIC version 1 (0x00000001) or 2 (0x6b3343cf)",
+        )),
+        false => Ok(known),
+    }
+}
+
+/// The version that a client's state machine begins with, and what its packets show instead, if that
+/// is something without keys: such a first flight is answered with a Version Negotiation packet.
+pub(super) fn first_version(
+    supported: &[u32],
+    original: Option<u32>,
+) -> Result<(u32, Option<u32>), ConfigError> {
+    let known = known_versions(supported)?;
+    let first = original.or(supported.first().copied()).unwrap_or(known[0]);
+    match first {
+        0 => Err(ConfigError::new(
+            "original_version",
+            "0 is that of Version Negotiation packets",
+        )),
+        first if KNOWN_VERSIONS.contains(&first) => Ok((first, None)),
+        // What cannot be spoken has the shape of version 1.
+        first => Ok((VERSION_1, Some(first))),
+    }
+}
+
+impl Endpoint {
+    /// A first packet of a version that the server does not speak. Small ones are not answered (RFC
+    /// 9000 section 5.2.2): the answer must not be larger than they are.
+    pub(super) fn answer_version(&mut self, meta: DatagramMeta, first_packet: &[u8]) {
+        let Some(server) = self.server.as_ref().filter(|_| !self.is_refusing) else {
+            return;
+        };
+        if first_packet.len() < FIRST_DATAGRAM_MIN {
+            return;
+        }
+        self.scratch.clear();
+        let versions = server.versions.clone();
+        if Negotiation::answer(first_packet, &versions, &mut self.scratch).is_none() {
+            return;
+        }
+        self.stats.versions_negotiated += 1;
+        let transmit = quinn::Transmit {
+            destination: meta.remote,
+            ecn: None,
+            size: self.scratch.len(),
+            segment_size: None,
+            src_ip: meta.local_ip,
+        };
+        self.respond(transmit);
+    }
+
+    /// The first packet of a version that the server does not speak, but the endpoint's clients do.
+    pub(super) fn is_of_other_version(&self, datagram: &[u8]) -> bool {
+        let Some(server) = &self.server else {
+            return false;
+        };
+        wire::initial_version(datagram).is_some_and(|version| !server.versions.contains(&version))
+    }
+
+    /// A Version Negotiation packet: the client that it is for begins again, once.
+    pub(super) fn handle_negotiation(&mut self, now: Instant, meta: DatagramMeta, data: &[u8]) {
+        let Some(packet) = Negotiation::read(data) else {
+            return;
+        };
+        let found = self.handshaking.iter().copied().find_map(|index| {
+            let connection = &self.connections[index].connection;
+            if !connection.is_client() || connection.remote_addr() != meta.remote {
+                return None;
+            }
+            if connection.host_connection_id() != Some(packet.destination)
+                || connection.original_destination_connection_id() != Some(packet.source)
+            {
+                return None;
+            }
+            match connection.versions().answer(&packet.versions) {
+                Answer::Ignore => None,
+                answer => Some((index, answer)),
+            }
+        });
+        match found {
+            Some((index, Answer::BeginAgain(version))) => self.begin_again(now, index, version),
+            Some((index, _)) => self.abandon(
+                index,
+                "Could not find a common protocol version".into(),
+                CloseKind::VersionNegotiation,
+            ),
+            None => {}
+        }
+    }
+
+    /// Puts a new connection of the state machine, with `version`, in the place of the first one.
+    /// The host keeps its connection and what it has queued.
+    fn begin_again(&mut self, now: Instant, index: usize, version: u32) {
+        // A datagram of the same turn may have ended the handshake.
+        self.settle(index);
+        let Some(entry) = self
+            .connections
+            .get_mut(index)
+            .filter(|entry| entry.connection.is_handshaking() && !entry.drained)
+        else {
+            return;
+        };
+        let Some(restart) = entry.restart.take() else {
+            return;
+        };
+        let remote = entry.connection.remote_addr();
+        let packet_log = entry.connection.packet_log().cloned();
+        let mut config = restart.setup.told(version, packet_log);
+        if let Some(tokens) = entry.connection.tokens() {
+            tokens.set_version(version);
+            config.token_store(tokens);
+        }
+        // First the end of the old one: without connection IDs both have the server's address for a
+        // name.
+        let old = entry.handle;
+        self.by_handle[old.0] = None;
+        self.quinn.handle_event(old, EndpointEvent::drained());
+        let begun = self
+            .quinn
+            .connect(now, config, remote, &restart.server_name);
+        let (handle, conn) = match begun {
+            Ok(begun) => begun,
+            Err(error) => {
+                entry.drained = true;
+                let reason = format!("cannot begin again with another version: {error}");
+                return self.abandon(index, reason, CloseKind::VersionNegotiation);
+            }
+        };
+        entry.handle = handle;
+        entry.connection.begin_again(conn);
+        self.remember_handle(handle, index);
+        self.stats.connections_begun_again += 1;
+        self.touch(index);
+        self.settle(index);
+    }
+}
+
+/// RFC 9000 section 14.1.
+const FIRST_DATAGRAM_MIN: usize = 1_200;
