@@ -46,7 +46,10 @@ def main(arguments):
     ignore = shutil.ignore_patterns("*.so", "__pycache__")
     shutil.copytree(ROOT / "python" / "uringcore", package, ignore=ignore)
     module = f"_uringcore{sysconfig.get_config_var('EXT_SUFFIX')}"
-    shutil.copy(folder / TARGET / "debug" / "lib_uringcore.so", package / module)
+    built = folder / TARGET / "debug" / "lib_uringcore.so"
+    if b"__asan_report_load8" not in built.read_bytes():
+        sys.exit("the extension module was built without the sanitizer")
+    shutil.copy(built, package / module)
     environment |= {
         "LD_PRELOAD": runtime,
         "PYTHONMALLOC": "malloc",
