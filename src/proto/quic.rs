@@ -14,6 +14,7 @@
 //! - `datagrams`: DATAGRAM frames that wait.
 //! - `watch`, `frames`: a look at packets in the clear, for what the state machine does not tell.
 //! - `tokens`: address validation tokens, kept and used once.
+//! - `ids`: which connection IDs lead to a connection.
 //! - `timers`: which connection is to be woken next.
 //! - `error`: what a host's own calls can raise.
 //! - `stats`: counters.
@@ -32,6 +33,7 @@ mod endpoint;
 mod error;
 mod event;
 pub(crate) mod frames;
+mod ids;
 mod lost;
 mod negotiation;
 mod own_streams;

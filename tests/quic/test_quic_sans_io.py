@@ -80,7 +80,7 @@ def test_a_connection_in_memory(pair):
     link.connect()
     link.run(lambda: link.client.is_established and link.server.is_established)
     client, server = drained(link.client), drained(link.server)
-    assert client == [
+    assert [e for e in client if not isinstance(e, events.ConnectionIdIssued)] == [
         events.ProtocolNegotiated("test"),
         events.HandshakeCompleted("test", False, False),
     ]
@@ -203,3 +203,29 @@ def test_a_late_copy_of_the_first_packet_begins_nothing(pair):
     for data in first:
         link.server.receive_datagram(data, CLIENT, now=link.now)
     assert drained(link.server) == []
+
+
+def test_a_program_that_routes_packets_itself_learns_the_ids(pair):
+    """As aioquic's: the id it began with, then those that it gave out, and which were given back."""
+    link = pair()
+    link.connect()
+    link.run(lambda: link.client.is_established and link.server.is_established)
+    link.run(limit=1.0)
+    told = drained(link.server)
+    issued = [e.connection_id for e in told if isinstance(e, events.ConnectionIdIssued)]
+    assert issued and len(set(issued)) == len(issued) and link.server.host_cid not in issued
+    assert not [e for e in told if isinstance(e, events.ConnectionIdRetired)]
+
+    link.client.change_connection_id()
+    link.client.send_stream_data(0, b"on another id")
+    datagrams = link.client.datagrams_to_send(now=link.now)
+    length = len(link.server.host_cid)
+    assert {data[1 : 1 + length] for data, _ in datagrams} <= set(issued)
+    for data, _ in datagrams:
+        link.server.receive_datagram(data, CLIENT, now=link.now)
+    link.run(limit=1.0)
+    told = drained(link.server)
+    assert events.ConnectionIdRetired(link.server.host_cid) in told
+    (fresh,) = [e.connection_id for e in told if isinstance(e, events.ConnectionIdIssued)]
+    assert fresh not in issued
+    assert events.StreamDataReceived(b"on another id", False, 0) in told

@@ -394,7 +394,8 @@ impl Connection {
             let answered = news
                 .answered
                 .into_iter()
-                .map(|uid| Event::PingAcknowledged { uid });
+                .map(|uid| Event::PingAcknowledged { uid })
+                .chain(news.ids);
             if self.phase != Phase::Closed {
                 self.events.extend(answered.map(Pending::Ready));
             }

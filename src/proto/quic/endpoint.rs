@@ -412,6 +412,10 @@ impl Endpoint {
         self.connections.len()
     }
 
+    pub fn max_connections(&self) -> usize {
+        self.settings.max_connections
+    }
+
     pub fn is_empty(&self) -> bool {
         self.connections.is_empty()
     }

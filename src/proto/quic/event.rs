@@ -50,6 +50,11 @@ pub enum Event {
     StreamFinished { stream_id: u64 },
     /// One DATAGRAM frame (RFC 9221).
     Datagram { data: Bytes },
+    /// This side gave the peer a further connection ID. Only after
+    /// [`watch_connection_ids`](super::Connection::watch_connection_ids).
+    ConnectionIdIssued { id: Vec<u8> },
+    /// The peer will not use one of this side's connection IDs any more.
+    ConnectionIdRetired { id: Vec<u8> },
     /// A packet that carried the PING asked for with `uid` was acknowledged.
     PingAcknowledged { uid: u64 },
     /// A client got a ticket with which it can resume the session in another connection.

@@ -12,6 +12,13 @@ pub(super) enum Frame<'a> {
     ApplicationClose,
     /// CONNECTION_CLOSE of the transport, type 0x1c.
     TransportClose,
+    NewConnectionId {
+        sequence: u64,
+        id: &'a [u8],
+    },
+    RetireConnectionId {
+        sequence: u64,
+    },
     Other,
 }
 
@@ -96,6 +103,19 @@ impl<'a> Frames<'a> {
                 skip_counted(rest)?;
                 Frame::ApplicationClose
             }
+            0x18 => {
+                let sequence = varint(rest)?;
+                let _retire_prior_to = varint(rest)?;
+                let (&length, after) = rest.split_first()?;
+                let (id, after) = after.split_at_checked(usize::from(length))?;
+                *rest = after;
+                // The reset token.
+                skip_bytes(rest, 16)?;
+                Frame::NewConnectionId { sequence, id }
+            }
+            0x19 => Frame::RetireConnectionId {
+                sequence: varint(rest)?,
+            },
             kind => {
                 skip_body(kind, rest)?;
                 Frame::Other
@@ -128,8 +148,8 @@ fn skip_body(kind: u64, rest: &mut &[u8]) -> Option<()> {
     match kind {
         // HANDSHAKE_DONE, IMMEDIATE_ACK.
         0x1e | 0x1f => Some(()),
-        // MAX_DATA, MAX_STREAMS, DATA_BLOCKED, STREAMS_BLOCKED, RETIRE_CONNECTION_ID.
-        0x10 | 0x12..=0x14 | 0x16 | 0x17 | 0x19 => skip_varints(rest, 1),
+        // MAX_DATA, MAX_STREAMS, DATA_BLOCKED, STREAMS_BLOCKED.
+        0x10 | 0x12..=0x14 | 0x16 | 0x17 => skip_varints(rest, 1),
         // STOP_SENDING, MAX_STREAM_DATA, STREAM_DATA_BLOCKED.
         0x05 | 0x11 | 0x15 => skip_varints(rest, 2),
         // RESET_STREAM.
@@ -152,13 +172,6 @@ fn skip_body(kind: u64, rest: &mut &[u8]) -> Option<()> {
                 true => skip_counted(rest),
                 false => skip_bytes(rest, rest.len()),
             }
-        }
-        // NEW_CONNECTION_ID: two numbers, a connection ID, a reset token.
-        0x18 => {
-            skip_varints(rest, 2)?;
-            let (&length, after) = rest.split_first()?;
-            *rest = after;
-            skip_bytes(rest, usize::from(length) + 16)
         }
         // PATH_CHALLENGE, PATH_RESPONSE.
         0x1a | 0x1b => skip_bytes(rest, 8),

@@ -3,8 +3,8 @@
 //! a close of ours is noticed.
 //!
 //! quinn-proto offers none of that: its `ping` has no answer, its `close` is the application's, and
-//! whether the peer heard it stays inside. While no ping is outstanding and no close is under way,
-//! the tap is shut.
+//! whether the peer heard it stays inside. While no ping is outstanding, no close is under way and
+//! nobody asks for connection IDs (`ids`), the tap is shut.
 
 use std::{
     collections::VecDeque,
@@ -14,7 +14,11 @@ use std::{
     },
 };
 
-use super::frames::{Frame, Frames, put_varint, varint, varint_len, varint_len_at};
+use super::{
+    Event,
+    frames::{Frame, Frames, put_varint, varint, varint_len, varint_len_at},
+    ids::IdWatch,
+};
 use crate::tls::{PacketObserver, Space, Tap};
 
 /// The host's side of the watch over one connection's packets.
@@ -45,12 +49,23 @@ impl Watch {
         let news = PingNews {
             answered: std::mem::take(&mut state.answered),
             send_again: std::mem::take(&mut state.send_again),
+            ids: state
+                .ids
+                .as_mut()
+                .map(IdWatch::take_news)
+                .unwrap_or_default(),
         };
         if state.pings.is_empty() {
             state.sealed.clear();
-            self.tap.set_open(state.is_closing());
+            self.tap.set_open(state.is_closing() || state.ids.is_some());
         }
         Some(news)
+    }
+
+    /// Watches which connection IDs this side gives out, besides `first`, and gets back.
+    pub fn expect_ids(&mut self, first: Vec<u8>) {
+        self.inner.state().ids = Some(IdWatch::new(first));
+        self.tap.set_open(true);
     }
 
     /// We are closing: the peer's own CONNECTION_CLOSE will say that it heard.
@@ -82,6 +97,8 @@ pub(super) struct PingNews {
     pub answered: Vec<u64>,
     /// A later packet was acknowledged and the PING was not: it is lost, or as good as.
     pub send_again: bool,
+    /// What became of connection IDs.
+    pub ids: Vec<Event>,
 }
 
 #[derive(Default)]
@@ -100,6 +117,7 @@ struct State {
     send_again: bool,
     close_frame_type: Option<u64>,
     awaits_close: bool,
+    ids: Option<IdWatch>,
 }
 
 struct Ping {
@@ -120,6 +138,10 @@ impl PacketObserver for Inner {
         if let Some(frame_type) = state.close_frame_type {
             rewrite_close(payload, frame_type);
         }
+        if let Some(ids) = state.ids.as_mut().filter(|_| space == Space::Data) {
+            ids.sealing(payload);
+            self.news.fetch_or(ids.has_news(), Ordering::Relaxed);
+        }
         let awaited = space == Space::Data && !state.pings.is_empty();
         if awaited && Frames::new(payload).any(|(_, _, frame)| frame == Frame::Ping) {
             state.sealed_ping(number);
@@ -130,6 +152,10 @@ impl PacketObserver for Inner {
         let mut state = self.state();
         if state.awaits_close && Frames::new(payload).any(|(_, _, frame)| is_close(frame)) {
             self.peer_has_closed.store(true, Ordering::Relaxed);
+        }
+        if let Some(ids) = state.ids.as_mut().filter(|_| space == Space::Data) {
+            ids.opened(payload);
+            self.news.fetch_or(ids.has_news(), Ordering::Relaxed);
         }
         if space != Space::Data || state.sealed.is_empty() {
             return;
@@ -265,7 +291,8 @@ mod tests {
             watch.poll_pings().unwrap(),
             PingNews {
                 answered: vec![],
-                send_again: true
+                send_again: true,
+                ids: vec![],
             }
         );
         inner.sealing(Space::Data, 12, &mut [0x01]);

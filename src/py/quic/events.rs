@@ -371,6 +371,14 @@ pub fn from_protocol(py: Python<'_>, event: Event) -> PyResult<Option<Py<PyAny>>
         }
         Event::MigrationFinished { succeeded } => MigrationFinished { succeeded }.object(py)?,
         Event::StreamAbandoned { stream_id } => StreamAbandoned { stream_id }.object(py)?,
+        Event::ConnectionIdIssued { id } => ConnectionIdIssued {
+            connection_id: PyBytes::new(py, &id).unbind(),
+        }
+        .object(py)?,
+        Event::ConnectionIdRetired { id } => ConnectionIdRetired {
+            connection_id: PyBytes::new(py, &id).unbind(),
+        }
+        .object(py)?,
         Event::PingAcknowledged { uid } => PingAcknowledged { uid }.object(py)?,
         Event::ProtocolNegotiated { alpn } => ProtocolNegotiated {
             alpn_protocol: alpn_name(py, alpn),

@@ -34,6 +34,14 @@ impl Connection {
         self.ids.host.as_deref()
     }
 
+    /// From now on `ConnectionIdIssued` and `ConnectionIdRetired` say which IDs lead here besides the
+    /// one that this side began with.
+    pub fn watch_connection_ids(&mut self) {
+        if let Some(first) = self.ids.host.clone() {
+            self.watch.expect_ids(first);
+        }
+    }
+
     /// What packets were sent and received, if the settings ask for it.
     pub fn packet_log(&self) -> Option<&Arc<Recorder>> {
         self.packet_log.as_ref()

@@ -201,9 +201,13 @@ impl QuicConnectionCore {
             )
         });
         drop(old);
-        endpoint
-            .get()
-            .with_connection(py, key, |connection, _| pending.replay(connection))?;
+        let is_alone = endpoint.get().is_one_connections(py)?;
+        endpoint.get().with_connection(py, key, |connection, _| {
+            if is_alone {
+                connection.watch_connection_ids();
+            }
+            pending.replay(connection);
+        })?;
         Ok(())
     }
 }
