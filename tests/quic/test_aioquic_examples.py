@@ -146,6 +146,24 @@ def test_retry(example, client, server, tmp_path):
 
 
 @PAIRS
+def test_version_2_by_compatible_negotiation(example, client, server, tmp_path):
+    """``--negotiate-v2``: begins with version 1 and goes over to version 2."""
+    pair = example(client, server)
+    with pair.serving():
+        options = ["--negotiate-v2", "-q", tmp_path]
+        assert "5000 bytes" in pair.get(pair.url("/5000"), *options)
+    (path,) = tmp_path.glob("*.qlog")
+    (trace,) = json.loads(path.read_text())["traces"]
+    if client != "aioquic":
+        versions = {
+            event["data"]["header"].get("version")
+            for event in trace["events"]
+            if event["name"] == "transport:packet_sent"
+        }
+        assert {"00000001", "6b3343cf"} <= versions
+
+
+@PAIRS
 def test_ciphers_and_windows(example, client, server):
     pair = example(client, server)
     with pair.serving():

@@ -68,6 +68,10 @@ impl Watch {
         self.tap.set_open(true);
     }
 
+    pub fn watches_ids(&self) -> bool {
+        self.inner.state().ids.is_some()
+    }
+
     /// We are closing: the peer's own CONNECTION_CLOSE will say that it heard.
     pub fn expect_close(&mut self) {
         self.inner.state().awaits_close = true;

@@ -30,7 +30,11 @@ impl Connection {
         self.tickets = details.tickets;
         self.ids = details.tap.ids();
         self.packet_log = details.tap.recorder().cloned();
+        let watches_ids = self.watch.watches_ids();
         self.watch = Watch::new(details.tap.clone());
+        if watches_ids {
+            self.watch_connection_ids();
+        }
         self.key_use = self.key_use.again(details.tap);
         self.versions = details.versions;
         self.later_pieces = 0;
