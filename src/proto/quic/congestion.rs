@@ -5,7 +5,10 @@
 
 use std::{
     any::Any,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -60,20 +63,35 @@ pub(super) struct Gauge {
     /// RFC 9002 section 5.3's `rttvar`, without the peer's delay taken off the samples.
     pub rtt_variance: Duration,
     pub ssthresh: Option<u64>,
+    pub window: u64,
     smoothed_rtt: Duration,
     has_sample: bool,
 }
 
 /// What the gauge of the current path shows.
 pub(super) fn gauge(controller: &dyn Controller) -> Gauge {
+    let Some(observed) = observed(controller) else {
+        return Gauge::default();
+    };
     let ssthresh = controller.metrics().ssthresh;
-    match controller.clone_box().into_any().downcast::<Observed>() {
-        Ok(observed) => Gauge {
-            ssthresh,
-            ..observed.gauge
-        },
-        Err(_) => Gauge::default(),
+    Gauge {
+        window: observed.inner.window(),
+        ssthresh: ssthresh.filter(|bytes| *bytes < u64::MAX),
+        ..observed.gauge
     }
+}
+
+/// Lets everything out from now on: of a connection that is closed that is one packet, and the state
+/// machine holds it back as long as data waits behind a full window, which nothing will ever open.
+pub(super) fn open_window(controller: &dyn Controller) {
+    if let Some(observed) = observed(controller) {
+        observed.is_open.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A copy, with the switch of the original.
+fn observed(controller: &dyn Controller) -> Option<Box<Observed>> {
+    controller.clone_box().into_any().downcast().ok()
 }
 
 struct Gauged {
@@ -86,6 +104,7 @@ impl ControllerFactory for Gauged {
             inner: self.inner.clone().build(now, current_mtu),
             gauge: Gauge::default(),
             sample: None,
+            is_open: Arc::default(),
         })
     }
 }
@@ -95,6 +114,7 @@ struct Observed {
     gauge: Gauge,
     /// Of the newest packet that the ACK being read acknowledges.
     sample: Option<Duration>,
+    is_open: Arc<AtomicBool>,
 }
 
 impl Controller for Observed {
@@ -151,7 +171,10 @@ impl Controller for Observed {
     }
 
     fn window(&self) -> u64 {
-        self.inner.window()
+        match self.is_open.load(Ordering::Relaxed) {
+            true => WINDOW_OPEN,
+            false => self.inner.window(),
+        }
     }
 
     fn metrics(&self) -> ControllerMetrics {
@@ -163,6 +186,7 @@ impl Controller for Observed {
             inner: self.inner.clone_box(),
             gauge: self.gauge,
             sample: self.sample,
+            is_open: self.is_open.clone(),
         })
     }
 
@@ -188,3 +212,5 @@ impl Gauge {
 
 /// More than a packet with nothing but an ACK has: 64 ranges of 4 bytes, headers and a tag.
 const ACK_MAX: u64 = 600;
+/// No connection has that much in flight; and above 4 GiB nothing is paced.
+const WINDOW_OPEN: u64 = 1 << 40;

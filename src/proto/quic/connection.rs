@@ -17,6 +17,7 @@ use quinn_proto::{self as quinn, Dir, StreamEvent, VarInt};
 
 use super::{
     CloseKind, DatagramError, EcnCounters, Event, Priority, StreamError, TransportSettings,
+    congestion,
     datagrams::DatagramQueue,
     lost::{closed_event, internal},
     parameters::PeerParameters,
@@ -640,6 +641,7 @@ impl Connection {
 
     fn closed(&mut self, event: Event) {
         self.phase = Phase::Closed;
+        congestion::open_window(self.quinn.congestion_state());
         self.datagrams.clear();
         self.push(event);
     }

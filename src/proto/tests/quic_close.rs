@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use bytes::Bytes;
-use support::{Pair, Who, client_settings, server_settings, with_transport};
+use support::{Link, Pair, Who, client_settings, server_settings, with_transport};
 use uringcore_proto::quic::{
     CloseKind, DatagramError, Endpoint, EndpointSettings, Event, ServerSetup, StreamError,
 };
@@ -321,4 +321,42 @@ fn what_the_host_has_not_read_when_it_closes_is_not_delivered() {
     pair.exchange();
     assert!(pair.server.received(server, 0).is_empty());
     assert!(pair.server.closed(server).is_some());
+}
+
+#[test]
+fn a_close_does_not_wait_behind_the_data_of_a_full_window() {
+    for closing in [Who::Client, Who::Server] {
+        let (client, server) = with_transport(|t| {
+            t.max_data = 64 << 20;
+            t.max_stream_data = 64 << 20;
+        });
+        let mut pair = Pair::new(client, server).link(Link {
+            latency: Duration::from_millis(20),
+            rate: Some(1_250_000),
+            ..Link::default()
+        });
+        let (client, server) = pair.establish();
+        let (key, other) = match closing {
+            Who::Client => (client, server),
+            Who::Server => (server, client),
+        };
+        let conn = pair.peer(closing).endpoint.connection(key).unwrap();
+        let id = conn.next_stream_id(true);
+        conn.send_stream(id, vec![1; 32 << 20].into(), true)
+            .unwrap();
+        pair.run_for(Duration::from_secs(2));
+        pair.close(closing, key, 7, None, b"enough");
+        let begin = pair.now;
+        let closed = |event: &Event| matches!(event, Event::Closed { error_code: 7, .. });
+        pair.run_until("the close", |pair| {
+            pair.peer(closing.other()).has(other, closed)
+        });
+        // The queue of the link has 80 ms, the way 20.
+        assert!(
+            pair.now - begin < Duration::from_millis(150),
+            "{:?}",
+            pair.now - begin
+        );
+        pair.run_until_idle();
+    }
 }

@@ -51,6 +51,7 @@ impl Connection {
         let stats = ConnectionStats::from_quinn(self.quinn.stats());
         let gauge = congestion::gauge(self.quinn.congestion_state());
         ConnectionStats {
+            congestion_window: gauge.window,
             latest_rtt: gauge.latest_rtt,
             rtt_variance: gauge.rtt_variance,
             bytes_in_flight: gauge.in_flight,

@@ -1,0 +1,450 @@
+"""Every way in which a connection can end, seen from both sides: told once, last, and forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+
+import pytest
+
+from tests.quic.harness import Recorder, eventually, serving
+from tests.support.link import Conditions
+from tests.support.proxy import ImpairmentProxy
+from uringcore.asyncio import QuicConnectionProtocol, connect
+from uringcore.quic import events
+from uringcore.quic.errors import QuicConnectionError
+
+DEAD = Conditions(loss=1.0)
+
+
+async def _established(client, protocols):
+    await client.wait_connected()
+    await client.ping()
+    return protocols[0]
+
+
+async def client_closes(client, protocols, proxy):
+    await _established(client, protocols)
+    client.close(error_code=7, reason_phrase="enough")
+
+
+async def server_closes(client, protocols, proxy):
+    server = await _established(client, protocols)
+    server.close(error_code=8, reason_phrase="enough")
+
+
+async def both_close(client, protocols, proxy):
+    server = await _established(client, protocols)
+    server.close(error_code=8)
+    client.close(error_code=7)
+
+
+async def client_closes_as_transport(client, protocols, proxy):
+    await _established(client, protocols)
+    client._quic.close(error_code=0x0A, frame_type=0x06, reason_phrase="odd")
+    client.transmit()
+
+
+async def client_closes_with_data_and_waiters(client, protocols, proxy):
+    server = await _established(client, protocols)
+    client._quic.send_stream_data(0, bytes(8 << 20))
+    client.transmit()
+    await eventually(lambda: server.data)
+    server._quic.pause_stream(0)
+    client.close(error_code=7)
+
+
+async def client_closes_in_the_handshake(client, protocols, proxy):
+    client.close(error_code=7)
+
+
+async def nobody_says_anything(client, protocols, proxy):
+    await _established(client, protocols)
+
+
+async def the_path_dies(client, protocols, proxy):
+    server = await _established(client, protocols)
+    proxy.set_conditions(DEAD)
+    # Both have something to say that nobody will hear.
+    client._quic.send_stream_data(0, bytes(100_000))
+    server._quic.send_stream_data(1, bytes(100_000))
+    client.transmit()
+    server.transmit()
+
+
+async def the_path_is_dead(client, protocols, proxy):
+    proxy.set_conditions(DEAD)
+
+
+async def the_handshake_decides(client, protocols, proxy):
+    """The configurations do not go together."""
+
+
+async def the_clients_socket_is_closed(client, protocols, proxy):
+    await _established(client, protocols)
+    client._transport.close()
+
+
+async def the_servers_socket_is_closed(client, protocols, proxy):
+    server = await _established(client, protocols)
+    server._transport.close()
+
+
+class Refusing(Recorder):
+    def connection_made(self, transport):
+        raise RuntimeError("this program takes nobody")
+
+
+# name: what happens, what each side's event must be (kind, and code where it is certain), settings.
+WAYS = {
+    "client closes": (client_closes, ("local", 7), ("peer_application", 7), {}),
+    "server closes": (server_closes, ("peer_application", 8), ("local", 8), {}),
+    "both close": (both_close, ("local", 7), ("local", 8), {}),
+    "transport close": (
+        client_closes_as_transport,
+        ("local", 0x0A),
+        ("peer_transport", 0x0A),
+        {},
+    ),
+    "close in the middle": (
+        client_closes_with_data_and_waiters,
+        ("local", 7),
+        ("peer_application", 7),
+        # Little credit, or the burst would overrun the proxy and the close be lost in it.
+        {"server": {"max_stream_data": 50_000}},
+    ),
+    "idle": (
+        nobody_says_anything,
+        ("idle_timeout", None),
+        ("idle_timeout", None),
+        {"client": {"idle_timeout": 0.4}, "server": {"idle_timeout": 0.4}},
+    ),
+    "path dies": (
+        the_path_dies,
+        ("idle_timeout", None),
+        ("idle_timeout", None),
+        {"client": {"idle_timeout": 0.6}, "server": {"idle_timeout": 0.6}},
+    ),
+    "keep-alive on a dead path": (
+        the_path_dies,
+        ("idle_timeout", None),
+        ("idle_timeout", None),
+        {
+            "client": {"idle_timeout": 0.6, "keep_alive": 0.1},
+            "server": {"idle_timeout": 0.6, "keep_alive": 0.1},
+        },
+    ),
+    "no server": (
+        the_path_is_dead,
+        ("idle_timeout", None),
+        None,
+        {"client": {"idle_timeout": 0.4}},
+    ),
+    "no protocol in common": (
+        the_handshake_decides,
+        ("tls", 0x178),
+        # Its first packet is refused: there never was a connection to tell a program of.
+        None,
+        {"client": {"alpn_protocols": ["other"]}},
+    ),
+    "client certificate missing": (
+        the_handshake_decides,
+        ("tls", 0x174),
+        ("tls", 0x174),
+        {"server": {"verify_mode": ssl.CERT_REQUIRED}},
+    ),
+    "client socket closed": (
+        the_clients_socket_is_closed,
+        ("local", 0),
+        ("peer_application", 0),
+        {},
+    ),
+    "server socket closed": (
+        the_servers_socket_is_closed,
+        ("peer_application", 0),
+        ("local", 0),
+        {},
+    ),
+}
+
+
+def _check_end(protocol, wanted):
+    ends = [event for event in protocol.events if isinstance(event, events.ConnectionTerminated)]
+    assert len(ends) == 1, ends
+    assert protocol.events[-1] is ends[0]
+    kind, code = wanted
+    assert ends[0].kind == kind, ends[0]
+    assert code is None or ends[0].error_code == code, ends[0]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_end_is_told_once_to_both_sides(
+    run_anywhere, pki, server_configuration, client_configuration, way
+):
+    happens, at_client, at_server, fields = WAYS[way]
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        server_side = server_configuration(**fields.get("server", {}))
+        if server_side.verify_mode is not None:
+            server_side.load_verify_locations(cafile=str(pki.authority.certfile))
+        client_side = client_configuration(**fields.get("client", {}))
+        async with (
+            serving(server_side, Recorder) as (port, protocols),
+            ImpairmentProxy(("127.0.0.1", port)) as proxy,
+            connect(
+                *proxy.address,
+                configuration=client_side,
+                create_protocol=Recorder,
+                wait_connected=False,
+            ) as client,
+        ):
+            await happens(client, protocols, proxy)
+            await asyncio.wait_for(client.wait_closed(), 20)
+            _check_end(client, at_client)
+            if at_server is None:
+                assert protocols == []
+            else:
+                await eventually(lambda: protocols)
+                await asyncio.wait_for(protocols[0].wait_closed(), 20)
+                _check_end(protocols[0], at_server)
+            # Whoever asks afterwards is told what happened, and nothing more is.
+            for protocol in (client, *protocols):
+                with pytest.raises(QuicConnectionError):
+                    await protocol.ping()
+                with pytest.raises(QuicConnectionError):
+                    await protocol.wait_connected()
+                protocol.close()
+                protocol._quic.send_stream_data(0, b"late")
+                protocol.transmit()
+            await asyncio.sleep(0.05)
+            for protocol in (client, *protocols):
+                assert isinstance(protocol.events[-1], events.ConnectionTerminated)
+        if run_anywhere.kind != "asyncio":
+            # Closed ones linger for three probe time-outs, for late packets (RFC 9000 section 10.2).
+            await eventually(lambda: loop.stats()["quic_connections"] == 0, 20)
+
+    run_anywhere(main())
+
+
+def test_a_close_before_the_handshake_is_told_once(
+    run_anywhere, server_configuration, client_configuration
+):
+    async def main():
+        async with (
+            serving(server_configuration(), Recorder) as (port, protocols),
+            connect(
+                "127.0.0.1",
+                port,
+                configuration=client_configuration(),
+                create_protocol=Recorder,
+                wait_connected=False,
+            ) as client,
+        ):
+            await client_closes_in_the_handshake(client, protocols, None)
+            await asyncio.wait_for(client.wait_closed(), 5)
+            _check_end(client, ("local", 7))
+            await asyncio.sleep(0.2)
+            # The server may not even have begun; if it has, it was told.
+            for server in protocols:
+                await asyncio.wait_for(server.wait_closed(), 15)
+                assert len(server.events) >= 1
+                assert isinstance(server.events[-1], events.ConnectionTerminated)
+
+    run_anywhere(main())
+
+
+def test_who_is_refused_is_told_once(run_anywhere, server_configuration, client_configuration):
+    async def main():
+        async with serving(server_configuration(), Recorder) as (port, protocols):
+            async with connect("127.0.0.1", port, configuration=client_configuration()) as first:
+                await first.ping()
+                protocols[0]._transport.stop_accepting()
+                async with connect(
+                    "127.0.0.1",
+                    port,
+                    configuration=client_configuration(),
+                    create_protocol=Recorder,
+                    wait_connected=False,
+                ) as client:
+                    await asyncio.wait_for(client.wait_closed(), 5)
+                    _check_end(client, ("peer_transport", 0x02))
+                await first.ping()
+
+    run_anywhere(main())
+
+
+def test_a_program_that_fails_to_accept_closes_once(
+    run, server_configuration, client_configuration
+):
+    async def main():
+        reported = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+        async with (
+            serving(server_configuration(), Refusing) as (port, _),
+            connect(
+                "127.0.0.1",
+                port,
+                configuration=client_configuration(),
+                create_protocol=Recorder,
+                wait_connected=False,
+            ) as client,
+        ):
+            await asyncio.wait_for(client.wait_closed(), 10)
+            # Before the handshake is complete the reason is not for the wire (RFC 9000 section 10.2.3).
+            _check_end(client, ("peer_transport", 0x0C))
+        assert "this program takes nobody" in str(reported[0])
+        await eventually(lambda: loop.stats()["quic_connections"] == 0, 20)
+
+    run(main())
+
+
+class Relay(asyncio.DatagramProtocol):
+    """Carries one client's datagrams to a server, and can be away: its port is closed then."""
+
+    def __init__(self, server):
+        self.server = server
+        self.client = None
+        self.port = 0
+        self.front = None
+        self.back = None
+
+    async def open(self):
+        loop = asyncio.get_running_loop()
+        relay = self
+
+        class Back(asyncio.DatagramProtocol):
+            def datagram_received(self, data, addr):
+                if relay.front is not None and relay.client is not None:
+                    relay.front.sendto(data, relay.client)
+
+        if self.back is None:
+            self.back, _ = await loop.create_datagram_endpoint(
+                Back, local_addr=("127.0.0.1", 0), family=socket.AF_INET
+            )
+        self.front, _ = await loop.create_datagram_endpoint(
+            lambda: self, local_addr=("127.0.0.1", self.port), family=socket.AF_INET
+        )
+        self.port = self.front.get_extra_info("sockname")[1]
+
+    def datagram_received(self, data, addr):
+        self.client = addr
+        self.back.sendto(data, ("127.0.0.1", self.server))
+
+    async def leave(self):
+        self.front.close()
+        self.front = None
+        await asyncio.sleep(0.05)
+
+
+def test_an_established_connection_does_not_believe_icmp(
+    run_anywhere, server_configuration, client_configuration
+):
+    """Anyone can send "port unreachable" about a connection (RFC 9000 section 21): the path is only
+    given up when the idle time-out has passed, and the connection goes on when it is back."""
+
+    async def main():
+        async with serving(server_configuration(), Recorder) as (port, protocols):
+            relay = Relay(port)
+            await relay.open()
+            async with connect(
+                "127.0.0.1",
+                relay.port,
+                configuration=client_configuration(idle_timeout=2.0),
+                create_protocol=Recorder,
+            ) as client:
+                await client.ping()
+                await relay.leave()
+                # Each of these is answered by an ICMP error.
+                client._quic.send_stream_data(0, bytes(20_000))
+                client.transmit()
+                await asyncio.sleep(0.5)
+                assert not any(isinstance(e, events.ConnectionTerminated) for e in client.events)
+                await relay.open()
+                await eventually(lambda: len(protocols[0].data.get(0, b"")) == 20_000)
+                await client.ping()
+                # And when it does not come back the peer is noticed to be dead, once.
+                await relay.leave()
+                await asyncio.wait_for(client.wait_closed(), 10)
+                _check_end(client, ("idle_timeout", None))
+            relay.back.close()
+
+    run_anywhere(main())
+
+
+def test_a_port_that_is_closed_is_told_once(run, client_configuration):
+    async def main():
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.bind(("127.0.0.1", 0))
+            port = sock.getsockname()[1]
+        async with connect(
+            "127.0.0.1",
+            port,
+            configuration=client_configuration(),
+            create_protocol=Recorder,
+            wait_connected=False,
+        ) as client:
+            begin = asyncio.get_running_loop().time()
+            await asyncio.wait_for(client.wait_closed(), 10)
+            assert asyncio.get_running_loop().time() - begin < 2
+            _check_end(client, ("unreachable", None))
+
+    run(main())
+
+
+def test_keep_alive_and_ping_keep_a_connection_that_idles(
+    run_anywhere, server_configuration, client_configuration
+):
+    async def main():
+        server_side = server_configuration(idle_timeout=0.8)
+        async with serving(server_side, Recorder) as (port, protocols):
+            kept = client_configuration(idle_timeout=0.8, keep_alive=0.2)
+            left = client_configuration(idle_timeout=0.8)
+            async with (
+                connect("127.0.0.1", port, configuration=kept) as first,
+                connect("127.0.0.1", port, configuration=left) as second,
+            ):
+                await asyncio.sleep(1.6)
+                assert first._error is None and second._error is not None
+                await first.ping()
+                assert sum(protocol._error is None for protocol in protocols) == 1
+
+    run_anywhere(main())
+
+
+def test_protocols_of_ended_connections_are_not_kept(
+    run, server_configuration, client_configuration
+):
+    """The table shrinks in Python too: nothing of a hundred connections is left."""
+    import gc
+    import weakref
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        alive = weakref.WeakSet()
+
+        class Tracked(QuicConnectionProtocol):
+            def __init__(self, *args, **kwargs):
+                super().__init__(*args, **kwargs)
+                alive.add(self)
+
+        async with serving(server_configuration(), Tracked) as (port, protocols):
+            configuration = client_configuration()
+            for _ in range(100):
+                async with connect(
+                    "127.0.0.1", port, configuration=configuration, create_protocol=Tracked
+                ) as client:
+                    await client.ping()
+            del client
+            protocols.clear()
+            await eventually(lambda: loop.stats()["quic_connections"] == 0, 20)
+
+            def gone():
+                gc.collect()
+                return len(alive) <= 1
+
+            await eventually(gone)
+
+    run(main())
