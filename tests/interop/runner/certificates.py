@@ -16,22 +16,26 @@ _HOUR = datetime.timedelta(hours=1)
 
 
 def make(folder: Path, length: int) -> Path:
-    """A folder with a chain of `length` certificates, the authority's own not among them."""
+    """A folder with `length` certificates for the server to send, the authority's not among them.
+
+    The way from the server's to the authority's leads over one of them. The others are there to be
+    sent: rustls follows six at most, so a chain as long as the public runner's would be refused.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / "priv.key").exists():
         return folder
-    key, certificate = ec.generate_private_key(ec.SECP256R1()), None
-    certificate = _signed("authority", key, None, None, is_authority=True)
-    (folder / "ca.pem").write_bytes(_pem(certificate))
-    chain: list[x509.Certificate] = []
-    for number in range(length):
-        is_authority = number < length - 1
-        name = f"intermediate {number}" if is_authority else "localhost"
+    authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    authority = _signed("authority", authority_key, None, None, is_authority=True)
+    intermediates = []
+    for number in range(length - 1):
         own = ec.generate_private_key(ec.SECP256R1())
-        certificate = _signed(name, own, certificate, key, is_authority=is_authority)
-        chain.insert(0, certificate)
-        key = own
-    (folder / "cert.pem").write_bytes(b"".join(map(_pem, chain)))
+        name = f"intermediate {number}"
+        intermediates.append(_signed(name, own, authority, authority_key, is_authority=True))
+        if number == 0:
+            issuer, issuer_key = intermediates[0], own
+    server = _signed("localhost", key, issuer, issuer_key, is_authority=False)
+    (folder / "ca.pem").write_bytes(_pem(authority))
+    (folder / "cert.pem").write_bytes(b"".join(map(_pem, [server, *intermediates])))
     private = key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
