@@ -130,6 +130,7 @@ impl<'a> Load<'a> {
             counted.bytes += PING_BYTES as u64;
         }
         send.finish()?;
+        tokio::time::timeout(STALL, receive.read_to_end(0)).await??;
         Ok(counted)
     }
 

@@ -123,6 +123,7 @@ CASES: dict[str, Case] = {
             (KB,),
             checks=(evidence.connections(1), evidence.version_2_throughout),
             matrix=True,
+            quick=True,
         ),
         Case(
             "v2",
@@ -130,6 +131,7 @@ CASES: dict[str, Case] = {
             (KB,),
             checks=(evidence.connections(1), evidence.switched_to_version_2),
             matrix=True,
+            quick=True,
         ),
         Case("http3", "files over HTTP/3", (500 * KB,) * 4 + (1 * MB,), matrix=True, quick=True),
         Case("ipv6", "as transfer, over IPv6", (2 * MB, 3 * MB), host="::1", matrix=True),
