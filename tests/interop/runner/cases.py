@@ -41,7 +41,8 @@ class Case:
     """Called with the proxy once it is open."""
     host: str = "127.0.0.1"
     rival: bool = False
-    """Another transfer with CUBIC shares the bottleneck."""
+    """Another transfer of the same files shares the bottleneck: TCP, which the public runner takes,
+    cannot pass a proxy of datagrams."""
     chain: int = 2
     """Certificates that the server sends."""
     seconds: float = 60.0
@@ -253,7 +254,7 @@ CASES: dict[str, Case] = {
         ),
         Case(
             "crosstraffic",
-            "10 Mbit/s beside another transfer with CUBIC",
+            "10 Mbit/s shared with a second transfer",
             (10 * MB,),
             server="transfer",
             client="transfer",
