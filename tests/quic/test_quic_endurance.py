@@ -43,7 +43,9 @@ def _memory():
 
     Not the resident set: that holds the holes between what lives, and they grow with chance.
     """
-    ask = ctypes.CDLL("libc.so.6").mallinfo2
+    ask = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if ask is None:  # glibc before 2.33, musl.
+        return 0, sys.getallocatedblocks()
     ask.restype = _MallocInfo
     info = ask()
     return (info.uordblks + info.hblkhd) // 1024, sys.getallocatedblocks()

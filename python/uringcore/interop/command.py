@@ -43,7 +43,13 @@ def main(arguments: Sequence[str]) -> int:
     except NotImplementedError as exc:
         print(f"uringcore interop: {exc}", file=sys.stderr)
         return UNSUPPORTED
-    except (OSError, ValueError, client.InteropError, QuicConfigurationError, TimeoutError) as exc:
+    except (
+        OSError,
+        ValueError,
+        asyncio.TimeoutError,
+        client.InteropError,
+        QuicConfigurationError,
+    ) as exc:
         print(f"uringcore interop: {type(exc).__name__}: {exc}", file=sys.stderr)
         return 1
     return 0
