@@ -56,6 +56,7 @@ fn run(options: u8, mut script: &[u8], byte_by_byte: bool) -> Outcome {
         qpack_blocked_streams: 3,
         h3_datagram: webtransport,
         webtransport,
+        max_push_id: (options & 8 != 0).then_some(2),
         extra: vec![(settings::id::ENABLE_WEBTRANSPORT, 1)],
         ..Settings::default()
     };

@@ -152,12 +152,15 @@ impl Connection {
         if self.closed {
             return;
         }
-        let result =
-            if frame::is_unidirectional(stream_id) && !self.requests.contains_key(&stream_id) {
-                self.receive_uni(stream_id, data, fin)
-            } else {
-                self.receive_request(stream_id, data, fin)
-            };
+        let is_known = self.requests.contains_key(&stream_id);
+        let result = if !frame::is_unidirectional(stream_id) || is_known {
+            self.receive_request(stream_id, data, fin)
+        } else if self.role == Role::Client && self.push_id(stream_id).is_some() {
+            // A push that is over for us, and whose type must not be looked for again.
+            Ok(())
+        } else {
+            self.receive_uni(stream_id, data, fin)
+        };
         if let Err(error) = result {
             self.close(error);
         }

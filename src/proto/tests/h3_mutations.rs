@@ -8,6 +8,8 @@ use bytes::Bytes;
 use h3_common::*;
 use uringcore_proto::h3::{Code, Connection, Event, Output, Role, Settings};
 
+const OK: [(&str, &str); 1] = [(":status", "200")];
+
 /// xorshift64*: good enough to choose bytes, and the same everywhere.
 struct Random(u64);
 
@@ -68,6 +70,72 @@ fn traffic() -> Vec<(u64, Vec<u8>, bool)> {
     written
 }
 
+/// What a server writes: responses, two promises and their pushes.
+fn pushing_traffic() -> Vec<(u64, Vec<u8>, bool)> {
+    let mut pair = Pair::with_settings(Feed::Whole, pushable(), Settings::default());
+    let mut written = vec![
+        (
+            3,
+            [&[0][..], &frame(0x4, &varints(&[0x1, 4096, 0x7, 16]))].concat(),
+            false,
+        ),
+        (7, b"\x02\x3f\xe1\x1f".to_vec(), false),
+        (11, b"\x03".to_vec(), false),
+    ];
+    for stream_id in [0, 4, 8] {
+        pair.client.send_headers(stream_id, &GET, true).unwrap();
+    }
+    pair.pump();
+    let server = &mut pair.server;
+    let style = [&GET[..3], &[(":path", "/style.css"), ("x-same", "again")]].concat();
+    for (request, push_stream) in [(0, 15), (4, 19)] {
+        server
+            .send_push_promise(request, push_stream, &style)
+            .unwrap();
+        server.send_headers(push_stream, &OK, false).unwrap();
+        server
+            .send_data(push_stream, Bytes::from_static(b"style"), true)
+            .unwrap();
+    }
+    for request in [0, 4, 8] {
+        server.send_headers(request, &OK, false).unwrap();
+        server
+            .send_data(request, Bytes::from_static(b"page"), true)
+            .unwrap();
+    }
+    for output in outputs(server) {
+        if let Output::Write {
+            stream_id,
+            data,
+            fin,
+        } = output
+        {
+            written.push((stream_id, data.to_vec(), fin));
+        }
+    }
+    written
+}
+
+fn pushable() -> Settings {
+    Settings {
+        max_push_id: Some(1),
+        ..Settings::default()
+    }
+}
+
+fn new_server() -> Connection {
+    Connection::new(Role::Server, Settings::default(), SERVER_UNI)
+}
+
+fn new_client() -> Connection {
+    let mut client = Connection::new(Role::Client, pushable(), CLIENT_UNI);
+    for stream_id in [0, 4, 8] {
+        client.send_headers(stream_id, &GET, true).unwrap();
+    }
+    outputs(&mut client);
+    client
+}
+
 fn mutate(random: &mut Random, writes: &mut Vec<(u64, Vec<u8>, bool)>) {
     for _ in 0..=random.below(3) {
         let index = random.below(writes.len());
@@ -94,23 +162,27 @@ fn mutate(random: &mut Random, writes: &mut Vec<(u64, Vec<u8>, bool)>) {
     }
 }
 
-/// Feeds a server and returns what it came to: the code of its close, or all its events.
-fn outcome(writes: &[(u64, Vec<u8>, bool)], feed: Feed) -> Result<Vec<Event>, Code> {
-    let mut server = Connection::new(Role::Server, Settings::default(), SERVER_UNI);
+/// Feeds a connection and returns what it came to: the code of its close, or all its events.
+fn outcome(
+    new: fn() -> Connection,
+    writes: &[(u64, Vec<u8>, bool)],
+    feed: Feed,
+) -> Result<Vec<Event>, Code> {
+    let mut connection = new();
     let mut closed = None;
     let mut all = Vec::new();
     for (stream_id, data, fin) in writes {
-        feed_stream(&mut server, *stream_id, data, *fin, feed);
+        feed_stream(&mut connection, *stream_id, data, *fin, feed);
         assert!(
-            closed.is_none() || outputs(&mut server).is_empty(),
+            closed.is_none() || outputs(&mut connection).is_empty(),
             "output after the close"
         );
-        closed = closed.or_else(|| close_code(&mut server));
-        all.extend(events(&mut server));
+        closed = closed.or_else(|| close_code(&mut connection));
+        all.extend(events(&mut connection));
     }
     match closed {
         Some(code) => {
-            assert_eq!(server.open_requests(), 0);
+            assert_eq!(connection.open_requests(), 0);
             Err(code)
         }
         None => Ok(all),
@@ -119,21 +191,33 @@ fn outcome(writes: &[(u64, Vec<u8>, bool)], feed: Feed) -> Result<Vec<Event>, Co
 
 #[test]
 fn mutated_traffic_has_one_outcome_however_it_is_cut() {
-    let original = traffic();
+    try_mutations(new_server, &traffic());
+}
+
+#[test]
+fn mutated_pushes_have_one_outcome_however_they_are_cut() {
+    let original = pushing_traffic();
+    let whole = outcome(new_client, &original, Feed::Whole).unwrap();
+    let promises = |event: &&Event| matches!(event, Event::PushPromise { .. });
+    assert_eq!(whole.iter().filter(promises).count(), 2);
+    try_mutations(new_client, &original);
+}
+
+fn try_mutations(new: fn() -> Connection, original: &[(u64, Vec<u8>, bool)]) {
     assert_eq!(
-        outcome(&original, Feed::Whole),
-        outcome(&original, Feed::ByteByByte)
+        outcome(new, original, Feed::Whole),
+        outcome(new, original, Feed::ByteByByte)
     );
-    assert!(outcome(&original, Feed::Whole).is_ok());
+    assert!(outcome(new, original, Feed::Whole).is_ok());
     let (mut closed, mut survived) = (0, 0);
     for seed in 1..4000u64 {
-        let mut writes = original.clone();
+        let mut writes = original.to_vec();
         mutate(
             &mut Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
             &mut writes,
         );
-        let whole = outcome(&writes, Feed::Whole);
-        let pieces = outcome(&writes, Feed::ByteByByte);
+        let whole = outcome(new, &writes, Feed::Whole);
+        let pieces = outcome(new, &writes, Feed::ByteByByte);
         match (&whole, &pieces) {
             (Err(code), Err(other)) => {
                 closed += 1;
