@@ -95,6 +95,9 @@ class SessionTicket:
     are judged again, and are what ``get_peer_certificates`` tells. Empty: the secret alone is what
     the server is known by, as in aioquic."""
 
+    _session: bytes = field(default=b"", repr=False)
+    """On a server, what the ticket stands for."""
+
     @property
     def is_valid(self) -> bool:
         """Whether now lies between ``not_valid_before`` and ``not_valid_after``."""

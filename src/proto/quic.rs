@@ -3,6 +3,7 @@
 //!
 //! - `settings`: what a host may set, checked and built once.
 //! - `endpoint`: one UDP socket's worth of connections: routing, accepting, timers, fairness.
+//! - `hello`: a client's first packets, read for the tickets in them.
 //! - `connection`: one connection: commands in, [`Event`]s out.
 //! - `event`, `lost`: what the host gets to see, and how a connection's end is put into words.
 //! - `streams`, `stream`, `own_streams`, `send_queue`: what is done for streams around the state
@@ -33,6 +34,7 @@ mod endpoint;
 mod error;
 mod event;
 pub(crate) mod frames;
+mod hello;
 mod ids;
 mod lost;
 mod negotiation;

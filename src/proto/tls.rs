@@ -5,6 +5,7 @@
 //! - `config`: settings to rustls configurations.
 //! - `verify`, `validity`: how a server's certificate is judged.
 //! - `session`: one handshake, and what comes out of it.
+//! - `hello`: which tickets a client shows, before TLS looks.
 //! - `sessions`: where a server keeps what its tickets stand for.
 //! - `keys`, `retry`: packet protection.
 //! - `tickets`, `resumption`: a client's sessions, in this process and beyond.
@@ -16,6 +17,7 @@
 //! Nothing here knows streams, datagrams or time.
 
 mod config;
+mod hello;
 mod keys;
 mod reason;
 mod records;
@@ -31,9 +33,10 @@ mod verify;
 mod versions;
 
 pub(crate) use config::{ClientTls, ServerTls, client_config, reset_key, server_config, token_key};
+pub(crate) use hello::{HELLO_BYTES_MAX, shown_tickets};
 pub(crate) use reason::describe_alert;
 pub(crate) use resumption::TicketInbox;
-pub(crate) use session::{ClientCrypto, SessionDetails};
+pub(crate) use session::{ClientCrypto, SessionDetails, server_initial_keys};
 pub(crate) use tap::{PacketObserver, Space, Tap};
 pub(crate) use versions::{
     Answer, KNOWN as KNOWN_VERSIONS, Versions, reserved as reserved_version, shift_type,

@@ -248,15 +248,6 @@ def test_the_sides_are_not_mixed_up(run, server_configuration, client_configurat
         with pytest.raises(ValueError, match="is_client"):
             async with connect("127.0.0.1", 1, configuration=server_configuration()):
                 pass
-        with pytest.warns(RuntimeWarning, match="handler"):
-            server = await serve(
-                "127.0.0.1",
-                0,
-                configuration=server_configuration(),
-                session_ticket_handler=lambda ticket: None,
-            )
-        server.close()
-        await server.wait_closed()
         with pytest.raises(OSError, match="binding"):
             await serve("192.0.2.77", 0, configuration=server_configuration())
 

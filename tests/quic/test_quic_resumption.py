@@ -6,16 +6,22 @@ import asyncio
 import copy
 import dataclasses
 import datetime
+import os
 import pickle
+import sqlite3
+import ssl
 import subprocess
 import sys
+import time
+import traceback
 
 import pytest
 
 from tests.quic.harness import Recorder, eventually, patterned, serving
 from tests.quic.test_quic_interop import AioquicEcho, aioquic_client
-from uringcore.asyncio import connect
+from uringcore.asyncio import connect, serve
 from uringcore.quic import events
+from uringcore.quic.sessions import SharedSessionStore
 from uringcore.tls import MemorySessionStore, SessionTicket
 
 aioquic_asyncio = pytest.importorskip("aioquic.asyncio")
@@ -287,6 +293,208 @@ def test_a_token_spares_the_retry(run, server_configuration, client_configuratio
                 await client.ping()
 
     run(main())
+
+
+class Store:
+    """The least that a store can be."""
+
+    def __init__(self):
+        self.sessions = {}
+        self.taken = []
+
+    def put(self, ticket, session):
+        self.sessions[ticket] = session
+
+    def take(self, ticket):
+        self.taken.append(ticket)
+        return self.sessions.pop(ticket, None)
+
+
+def test_a_store_of_the_programs_own(run_anywhere, server_configuration, client_configuration):
+    async def main():
+        store = Store()
+        configuration = server_configuration(session_store=store, early_data=True)
+        async with serving(configuration) as (port, servers):
+            # So many names that the hello comes in several datagrams.
+            names = ["test", *(f"{number:0200}" for number in range(15))]
+            configuration = client_configuration(alpn_protocols=names)
+            ticket = await _ticket(port, configuration)
+            assert len(store.sessions) == 2 and not store.taken
+            configuration.session_ticket = ticket
+            data = patterned(30_000, 5)
+            assert await _early_echo(port, configuration, data) == (True, True)
+            assert store.taken == [ticket.ticket]
+            assert servers[-1].data[0] == data
+            assert await _early_echo(port, configuration, data) == (False, False)
+            assert store.taken == [ticket.ticket] * 2
+
+    run_anywhere(main())
+
+
+def test_a_store_that_raises_costs_the_resumption_only(
+    run, server_configuration, client_configuration
+):
+    class Broken:
+        def put(self, ticket, session):
+            raise RuntimeError("the store cannot be reached")
+
+        def take(self, ticket):
+            raise RuntimeError("nor read")
+
+    class Nonsense(Store):
+        def take(self, ticket):
+            return 7
+
+    async def main():
+        reported = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+        for store, expected in [(Broken(), RuntimeError), (Nonsense(), TypeError)]:
+            reported.clear()
+            async with serving(server_configuration(session_store=store)) as (port, _):
+                configuration = client_configuration()
+                configuration.session_ticket = await _ticket(port, configuration)
+                async with connect(
+                    "127.0.0.1", port, configuration=configuration, create_protocol=Recorder
+                ) as client:
+                    assert _completed(client) == (False, False)
+                    await client.ping()
+            assert expected in {type(error) for error in reported}
+
+    run(main())
+
+
+def test_aioquics_callbacks_of_a_server(run_anywhere, server_configuration, client_configuration):
+    async def main():
+        store = AioquicStore()
+        async with serving(
+            server_configuration(),
+            session_ticket_fetcher=store.pop,
+            session_ticket_handler=store.add,
+        ) as (port, _):
+            ticket = await _ticket(port, client_configuration())
+            assert ticket.ticket in store.tickets
+            kept = pickle.loads(pickle.dumps(store.tickets[ticket.ticket]))
+            assert kept == store.tickets[ticket.ticket] and kept.is_valid
+            store.tickets = {ticket.ticket: kept}
+            configuration = client_configuration(session_ticket=ticket)
+            # With a handler 0-RTT data is read, as in aioquic.
+            assert await _early_echo(port, configuration, b"early") == (True, True)
+            assert ticket.ticket not in store.tickets
+
+    run_anywhere(main())
+
+
+def test_a_shared_store_gives_each_session_out_once_whoever_asks(tmp_path):
+    path = tmp_path / "sessions"
+    one, two = SharedSessionStore(path), pickle.loads(pickle.dumps(SharedSessionStore(path)))
+    assert path.stat().st_mode & 0o777 == 0o600
+    one.put(b"ticket", b"session")
+    assert len(two) == 1
+    taken = [two.take(b"ticket"), one.take(b"ticket"), two.take(b"ticket")]
+    assert taken == [b"session", None, None]
+
+    # Many processes, one of which gets each.
+    for number in range(200):
+        one.put(b"%d" % number, b"session %d" % number)
+    program = """
+import sys
+from uringcore.quic.sessions import SharedSessionStore
+store = SharedSessionStore(sys.argv[1])
+print(sum(store.take(b"%d" % number) is not None for number in range(200)))
+"""
+    children = [
+        subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE)
+        for _ in range(3)
+    ]
+    assert sum(int(child.communicate()[0]) for child in children) == 200
+
+    pid = os.fork()
+    if pid == 0:
+        try:
+            one.put(b"from", b"child")
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert one.take(b"from") == b"child"
+    one.close()
+    assert len(one) == 0
+    two.close()
+
+
+def test_a_shared_store_is_bounded_and_forgets_what_is_old(tmp_path, monkeypatch):
+    store = SharedSessionStore(tmp_path / "sessions", capacity=32)
+    for number in range(100):
+        store.put(b"%d" % number, b"")
+    assert len(store) <= 32
+    assert store.take(b"0") is None and store.take(b"99") == b""
+    later = time.time() + 86_401
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert store.take(b"98") is None
+    store.close()
+    with pytest.raises(OSError, match="absent"):
+        SharedSessionStore(tmp_path / "absent" / "sessions")
+    (tmp_path / "none").write_bytes(b"this is no database" * 100)
+    with pytest.raises(sqlite3.DatabaseError):
+        SharedSessionStore(tmp_path / "none")
+
+
+def test_early_data_across_servers_that_share_a_file(
+    run, tmp_path, server_configuration, client_configuration
+):
+    async def main():
+        def settings():
+            store = SharedSessionStore(tmp_path / "sessions")
+            return server_configuration(session_store=store, early_data=True)
+
+        async with serving(settings()) as (one, _), serving(settings()) as (two, servers):
+            configuration = client_configuration()
+            configuration.session_ticket = await _ticket(one, configuration)
+            assert await _early_echo(two, configuration, b"early") == (True, True)
+            assert await _early_echo(one, configuration, b"early") == (False, False)
+
+    run(main())
+
+
+def test_a_server_takes_up_a_new_certificate(
+    run_anywhere, pki, server_configuration, client_configuration
+):
+    async def main():
+        configuration = server_configuration()
+        server = await serve("127.0.0.1", 0, configuration=configuration, create_protocol=Recorder)
+        port = server.sockname[1]
+
+        async def shown():
+            async with connect(
+                "127.0.0.1", port, configuration=client_configuration(verify_mode=ssl.CERT_NONE)
+            ) as client:
+                return client._quic.get_peer_certificates()[0]
+
+        old = await shown()
+        ticket = await _ticket(port, client_configuration())
+        async with connect("127.0.0.1", port, configuration=client_configuration()) as client:
+            configuration.load_cert_chain(pki.elsewhere.certfile, pki.elsewhere.keyfile)
+            server.reload()
+            assert await shown() != old
+            await client.ping()
+            configuration.certificate = b"nonsense"
+            with pytest.raises(ValueError, match="^certificate"):
+                server.reload()
+            assert await shown() != old
+        # Sessions go on.
+        async with connect(
+            "127.0.0.1",
+            port,
+            configuration=client_configuration(session_ticket=ticket),
+            create_protocol=Recorder,
+        ) as client:
+            assert _completed(client) == (True, False)
+        server.close()
+        await server.wait_closed(1)
+
+    run_anywhere(main())
 
 
 # aioquic ------------------------------------------------------------------------------------------

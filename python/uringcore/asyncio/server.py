@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import warnings
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -11,6 +10,7 @@ from uringcore.asyncio.protocol import QuicConnectionProtocol, QuicStreamHandler
 from uringcore.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfiguration
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.endpoint import QuicTransport, create_quic_endpoint
+from uringcore.quic.sessions import _TicketCallbacks
 from uringcore.tls import SessionTicketFetcher, SessionTicketHandler
 
 __all__ = ["SMALLEST_MAX_DATAGRAM_SIZE", "QuicServer", "serve"]
@@ -40,7 +40,7 @@ class QuicServer(asyncio.DatagramProtocol):
     ) -> None:
         if configuration.is_client:
             raise ValueError("configuration: is_client must be false for a server")
-        warn_about_tickets(session_ticket_handler, session_ticket_fetcher)
+        self._session_store = _ticket_store(session_ticket_fetcher, session_ticket_handler)
         self._configuration = configuration
         self._create_protocol = create_protocol
         self._retry = retry
@@ -55,6 +55,7 @@ class QuicServer(asyncio.DatagramProtocol):
             self._factory,
             configuration=self._configuration,
             retry=self._retry,
+            session_store=self._session_store,
         )
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
@@ -95,6 +96,14 @@ class QuicServer(asyncio.DatagramProtocol):
         ``asyncio.Server``, :meth:`close_clients` ends them.
         """
         self.transport.drain()
+
+    def reload(self) -> None:
+        """Takes up the configuration as it is now, for new connections; open ones go on as they are.
+
+        After a renewed certificate: ``configuration.load_cert_chain(...)``, ``server.reload()``.
+        Raises ``QuicConfigurationError``, and then nothing has changed.
+        """
+        self.transport.reload()
 
     def close_clients(self, error_code: int = 0, reason_phrase: str = "") -> None:
         """Closes every connection with an application's error code."""
@@ -146,6 +155,11 @@ async def serve(
     stream that a client opens. ``retry`` validates every client's address before anything else
     (RFC 9000 section 8.1.2). ``reuse_port`` is ours: several processes may share the port.
 
+    ``session_ticket_handler`` is called with each ticket that a client gets, and
+    ``session_ticket_fetcher`` with the bytes of one that a client shows: it returns the ticket, once,
+    or ``None``. With them 0-RTT data is read, unless ``configuration.early_data`` is false. Without
+    them sessions are kept in ``configuration.session_store``.
+
     Raises ``QuicConfigurationError`` naming the field, and ``OSError`` when the address cannot be
     bound.
     """
@@ -164,16 +178,12 @@ async def serve(
         configuration=configuration,
         reuse_port=reuse_port,
         retry=retry,
+        session_store=server._session_store,
     )
     return server
 
 
-def warn_about_tickets(*handlers: object) -> None:
-    """aioquic's callbacks for tickets and tokens are accepted and never called; says so."""
-    if any(handler is not None for handler in handlers):
-        warnings.warn(
-            "session tickets and address tokens are kept and used inside uringcore: "
-            "the given handler will not be called",
-            RuntimeWarning,
-            stacklevel=4,
-        )
+def _ticket_store(
+    fetcher: SessionTicketFetcher | None, handler: SessionTicketHandler | None
+) -> _TicketCallbacks | None:
+    return _TicketCallbacks(fetcher, handler) if fetcher or handler else None

@@ -20,6 +20,7 @@ from uringcore._uringcore import QuicClientSetup, QuicServerSetup
 from uringcore.quic.errors import QuicConfigurationError
 from uringcore.quic.logger import QuicLogger
 from uringcore.quic.packet import CONNECTION_ID_MAX_SIZE, QuicProtocolVersion
+from uringcore.quic.sessions import SessionStore
 from uringcore.tls import (
     CipherSuite,
     MemorySessionStore,
@@ -160,9 +161,10 @@ class QuicConfiguration:
     send_buffer_low: int = 262144
     """Bytes queued on a stream below which ``drain()`` goes on."""
 
-    session_store: MemorySessionStore | None = None
-    """Where a server keeps the sessions that its clients may resume; several servers may share one.
-    ``None``: in a memory of this configuration's own."""
+    session_store: MemorySessionStore | SessionStore | None = None
+    """Where a server keeps the sessions that its clients may resume; several servers may share one,
+    and several processes a :class:`~uringcore.quic.sessions.SharedSessionStore`. ``None``: in a
+    memory of this configuration's own."""
 
     use_preferred_address: bool = True
     """Whether a client moves to the address that its server prefers."""
@@ -211,17 +213,25 @@ class QuicConfiguration:
         self.capath = capath
         self.cadata = cadata
 
-    def setup(self, *, retry: bool = False) -> QuicClientSetup | QuicServerSetup:
+    def setup(
+        self, *, retry: bool = False, session_store: SessionStore | None = None
+    ) -> QuicClientSetup | QuicServerSetup:
         """What the state machine takes, built at most once per state of this object.
 
         ``retry`` makes a server validate every client's address first (RFC 9000 section 8.1.2).
+        ``session_store`` goes before the field, and 0-RTT data is read unless ``early_data`` says
+        otherwise: that is what aioquic's callbacks for tickets mean.
         Raises :class:`~uringcore.quic.errors.QuicConfigurationError`.
         """
-        key = self._fingerprint(retry)
+        key = (retry, session_store, *self._fingerprint())
         if self._setup is None or self._setup[0] != key:
             built: QuicClientSetup | QuicServerSetup
             try:
-                built = self._client_setup() if self.is_client else self._server_setup(retry)
+                built = (
+                    self._client_setup()
+                    if self.is_client
+                    else self._server_setup(retry, session_store)
+                )
             except QuicConfigurationError as exc:
                 # Below there is only one source of authorities; here there are three.
                 if exc.field == "cafile" and self.cafile is None:
@@ -238,9 +248,9 @@ class QuicConfiguration:
         copy._setup = self._setup
         return copy
 
-    def _fingerprint(self, retry: bool) -> tuple[Any, ...]:
+    def _fingerprint(self) -> tuple[Any, ...]:
         # Objects stand for themselves: the tuple keeps them alive, so an id cannot be reused.
-        values: list[Any] = [retry]
+        values: list[Any] = []
         for name in self.__dataclass_fields__:
             # The server's name belongs to a connection, not to what all connections share.
             if name not in ("_setup", "_own_sessions", "server_name"):
@@ -262,7 +272,7 @@ class QuicConfiguration:
             verify=verify,
         )
 
-    def _server_setup(self, retry: bool) -> QuicServerSetup:
+    def _server_setup(self, retry: bool, session_store: SessionStore | None) -> QuicServerSetup:
         self._check()
         if self.certificate is None:
             raise QuicConfigurationError("certificate", "a server needs a certificate")
@@ -279,13 +289,16 @@ class QuicConfiguration:
             certificate_chain=chain,
             client_required=self.verify_mode == ssl.CERT_REQUIRED,
             client_roots=client_roots,
-            early_data=bool(self.early_data),
+            early_data=self._reads_early_data(session_store is not None),
             private_key=key,
             retry=retry,
-            sessions=self._sessions(),
+            sessions=session_store if session_store is not None else self._sessions(),
         )
 
-    def _sessions(self) -> MemorySessionStore:
+    def _reads_early_data(self, default: bool) -> bool:
+        return default if self.early_data is None else self.early_data
+
+    def _sessions(self) -> MemorySessionStore | SessionStore:
         if self.session_store is not None:
             return self.session_store
         # Kept when the configuration changes, so that a new certificate ends no session.
@@ -306,10 +319,9 @@ class QuicConfiguration:
         """Refuses what uringcore cannot do; ranges are checked where they are used, in Rust."""
         if not isinstance(self.token, (bytes, bytearray, memoryview)):
             raise QuicConfigurationError("token", "must be bytes")
-        if self.session_store is not None and not isinstance(
-            self.session_store, MemorySessionStore
-        ):
-            raise QuicConfigurationError("session_store", "must be a MemorySessionStore")
+        store = self.session_store
+        if store is not None and not all(callable(getattr(store, n, None)) for n in _STORE):
+            raise QuicConfigurationError("session_store", "must have the methods put and take")
         if self.quantum_readiness_test:
             raise QuicConfigurationError("quantum_readiness_test", "is not supported")
         original = [] if self.original_version is None else [self.original_version]
@@ -384,6 +396,9 @@ class QuicConfiguration:
         if self.capath is not None:
             pem.append(_read_directory(Path(self.capath)))
         return b"\n".join(pem) if pem else None
+
+
+_STORE = ("put", "take")
 
 
 def _preferred(addresses: Sequence[tuple[str, int]]) -> list[str | None]:

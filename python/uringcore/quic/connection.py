@@ -42,6 +42,7 @@ from uringcore.quic.packet import (
     STATELESS_RESET_TOKEN_SIZE,
     QuicProtocolVersion,
 )
+from uringcore.quic.sessions import _TicketCallbacks
 
 if TYPE_CHECKING:
     _LoggerAdapter = logging.LoggerAdapter[logging.Logger]
@@ -166,6 +167,9 @@ class QuicConnection(QuicConnectionCore):
             self._set_credential_handlers(session_ticket_handler, token_handler)
         elif token_handler is not None:
             raise ValueError("token_handler: a server gets no tokens")
+        self._session_store: _TicketCallbacks | None = None
+        if not configuration.is_client and (session_ticket_fetcher or session_ticket_handler):
+            self._session_store = _TicketCallbacks(session_ticket_fetcher, session_ticket_handler)
 
     @property
     def configuration(self) -> QuicConfiguration:
@@ -194,7 +198,7 @@ class QuicConnection(QuicConnectionCore):
         Without a loop only: a loop receives for its connections.
         """
         if not self._is_client and self._endpoint is None and not self._is_started:
-            setup = self._configuration.setup()
+            setup = self._configuration.setup(session_store=self._session_store)
             assert isinstance(setup, QuicServerSetup)
             self._start_server(setup)
             self._trace_is_due = True

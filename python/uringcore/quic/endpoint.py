@@ -10,13 +10,15 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
-from uringcore._uringcore import LoopCore, QuicEndpoint, QuicServerSetup
+from uringcore._uringcore import LoopCore, QuicClientSetup, QuicEndpoint, QuicServerSetup
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.errors import QuicConfigurationError
 from uringcore.quic.foreign import ForeignDriver, say_what_is_faster
+from uringcore.quic.sessions import SessionStore
 
 __all__ = ["ProtocolFactory", "QuicTransport", "bound_socket", "create_quic_endpoint", "resolve"]
 
@@ -48,6 +50,7 @@ class QuicTransport(asyncio.BaseTransport):
         self._is_serving = False
         self._closed: asyncio.Future[None] = loop.create_future()
         self._endpoint: QuicEndpoint | None = None
+        self._make_setup: Callable[[], QuicClientSetup | QuicServerSetup] | None = None
         self._driver: ForeignDriver | None = None
         self._datagram_transport: asyncio.DatagramTransport | None = None
 
@@ -60,14 +63,16 @@ class QuicTransport(asyncio.BaseTransport):
         *,
         configuration: QuicConfiguration,
         retry: bool = False,
+        session_store: SessionStore | None = None,
     ) -> QuicTransport:
         """A server on a datagram transport that the program has opened, on any loop.
 
         Its protocol must hand on ``datagram_received`` and ``connection_lost``.
         """
-        setup = configuration.setup(retry=retry)
+        setup = configuration.setup(retry=retry, session_store=session_store)
         assert isinstance(setup, QuicServerSetup)
         self = cls(loop, datagram_transport.get_extra_info("socket"))
+        self._make_setup = partial(configuration.setup, retry=retry, session_store=session_store)
         self._owns_socket = False
         on_accept = _acceptor(self, protocol_factory, configuration)
         driver = self._open_foreign(configuration, setup, on_accept)
@@ -100,6 +105,18 @@ class QuicTransport(asyncio.BaseTransport):
         protocol = self._connection(protocol_factory, configuration)
         protocol.connect(remote_addr)
         return protocol
+
+    def reload(self) -> None:
+        """Takes up a server's configuration as it is now, for new connections: certificates, say.
+
+        Open connections go on as they are. Raises ``QuicConfigurationError``, and then nothing has
+        changed.
+        """
+        setup = self._make_setup() if self._make_setup is not None else None
+        if not isinstance(setup, QuicServerSetup):
+            raise RuntimeError("only a server has a configuration to reload")
+        if self._is_serving:
+            self._need_endpoint().set_server(setup)
 
     def close(self) -> None:
         """Closes every connection (application error code 0) and then the socket.
@@ -311,6 +328,7 @@ async def create_quic_endpoint(
     family: int = 0,
     reuse_port: bool | None = None,
     retry: bool = False,
+    session_store: SessionStore | None = None,
 ) -> tuple[QuicTransport, Any]:
     """Opens a UDP socket for QUIC, in the manner of ``loop.create_datagram_endpoint``.
 
@@ -320,7 +338,8 @@ async def create_quic_endpoint(
     is called for each accepted connection and ``(transport, None)`` is returned.
 
     ``sock`` is a bound UDP socket to take over, instead of the addresses. ``retry`` makes a server
-    validate every client's address first (RFC 9000 section 8.1.2).
+    validate every client's address first (RFC 9000 section 8.1.2). ``session_store`` goes before
+    the configuration's, and with it a server reads 0-RTT data.
 
     Raises ``QuicConfigurationError`` naming the field, ``ValueError`` for arguments that do not go
     together, and ``OSError`` when the socket cannot be made.
@@ -330,7 +349,7 @@ async def create_quic_endpoint(
         raise ValueError("remote_addr: a client's configuration needs an address to connect to")
     if remote_addr is not None and not is_client:
         raise ValueError("remote_addr: the configuration says is_client=False")
-    setup = configuration.setup(retry=retry)
+    setup = configuration.setup(retry=retry, session_store=session_store)
     server = setup if isinstance(setup, QuicServerSetup) else None
     remote = None
     if remote_addr is not None:
@@ -342,6 +361,9 @@ async def create_quic_endpoint(
         raise ValueError("local_addr: a given socket is bound already")
     try:
         transport = QuicTransport(loop, sock)
+        transport._make_setup = partial(
+            configuration.setup, retry=retry, session_store=session_store
+        )
         on_accept = None
         if server is not None:
             on_accept = _acceptor(transport, protocol_factory, configuration)

@@ -22,8 +22,10 @@ use super::{
 };
 use crate::tls::{self, KNOWN_VERSIONS, VERSION_2, shift_type, version_of};
 
+mod held;
 mod migration;
 
+use held::HeldBack;
 use migration::Aliases;
 
 /// Names a connection of an endpoint. A key is never used again for another connection.
@@ -31,6 +33,9 @@ use migration::Aliases;
 pub struct ConnectionKey(u64);
 
 impl ConnectionKey {
+    /// No connection has it.
+    const NONE: Self = Self(u64::MAX);
+
     fn new(index: usize, generation: u32) -> Self {
         Self(u64::from(generation) << 32 | index as u64)
     }
@@ -104,6 +109,7 @@ pub struct Endpoint {
     pub(super) handshaking: BTreeSet<usize>,
     incoming_handshakes: usize,
     timers: Timers,
+    held: HeldBack,
     /// Stateless answers: Version Negotiation, Retry, resets, refusals.
     responses: VecDeque<(quinn::Transmit, Vec<u8>, u32)>,
     pub(super) scratch: Vec<u8>,
@@ -162,6 +168,7 @@ impl Endpoint {
             handshaking: BTreeSet::new(),
             incoming_handshakes: 0,
             timers: Timers::default(),
+            held: HeldBack::default(),
             responses: VecDeque::new(),
             scratch: Vec::new(),
             max_segments: SEGMENTS_DEFAULT,
@@ -174,6 +181,9 @@ impl Endpoint {
     pub fn set_server(&mut self, server: Option<ServerSetup>) {
         self.quinn
             .set_server_config(server.as_ref().map(|setup| setup.config.clone()));
+        if server.is_none() {
+            self.drop_held();
+        }
         self.server = server;
     }
 
@@ -243,7 +253,9 @@ impl Endpoint {
         self.arrival = socket;
         self.stats.datagrams_received += 1;
         self.stats.bytes_received += data.len() as u64;
+        self.note_datagram(&data);
         self.take_in(now, meta, data);
+        self.note_handled(now);
     }
 
     /// The network says that nobody is at `remote` (ICMP): handshakes with it fail at once. An
@@ -269,12 +281,17 @@ impl Endpoint {
 
     /// When [`handle_timeout`](Self::handle_timeout) is wanted next. May be early.
     pub fn next_timeout(&self) -> Option<Instant> {
-        self.timers.next()
+        self.timers
+            .next()
+            .into_iter()
+            .chain(self.held.deadline())
+            .min()
     }
 
     /// Fires what is due, once per connection: after a long sleep a retransmission timer may be due
     /// again at once, and should not be before the first probe was sent.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.drop_overdue(now);
         for index in self.timers.take_due(now) {
             self.connections[index].timer = None;
             self.settle(index);
@@ -332,6 +349,9 @@ impl Endpoint {
 
     /// The next event, all of one connection before those of the next.
     pub fn poll_event(&mut self) -> Option<(ConnectionKey, Event)> {
+        if let Some(question) = self.held.poll_event() {
+            return Some(question);
+        }
         while let Some(&index) = self.eventful.front() {
             if !self.connections[index].is_settled {
                 self.settle(index);
@@ -395,7 +415,7 @@ impl Endpoint {
     /// Whether nothing is left: no connection, not even one that lingers to answer late packets,
     /// and nothing to send.
     pub fn is_idle(&self) -> bool {
-        self.connections.is_empty() && self.responses.is_empty()
+        self.connections.is_empty() && self.responses.is_empty() && self.held.is_empty()
     }
 
     /// Whether no peer is left that may have something to hear from us: every connection is over,
@@ -430,11 +450,7 @@ impl Endpoint {
     /// An `Incoming` is accepted, refused, retried or ignored on every way through here: dropping
     /// one would leave its buffer in the state machine for ever.
     pub(super) fn handle_incoming(&mut self, now: Instant, incoming: Incoming) {
-        let Some((retry, transport)) = self
-            .server
-            .as_ref()
-            .map(|setup| (setup.retry, setup.transport.clone()))
-        else {
+        let Some(retry) = self.server.as_ref().map(|setup| setup.retry) else {
             self.quinn.ignore(incoming);
             return;
         };
@@ -462,6 +478,16 @@ impl Endpoint {
             }
             return;
         }
+        if let Some(incoming) = self.hold_back(now, incoming) {
+            self.accept(now, incoming);
+        }
+    }
+
+    fn accept(&mut self, now: Instant, incoming: Incoming) {
+        let Some(transport) = self.server.as_ref().map(|setup| setup.transport.clone()) else {
+            return self.quinn.ignore(incoming);
+        };
+        self.scratch.clear();
         match self.quinn.accept(incoming, now, &mut self.scratch, None) {
             Ok((handle, conn)) => {
                 self.stats.connections_accepted += 1;

@@ -62,6 +62,14 @@ pub enum Event {
     /// A client got a token that validates its address in another connection (RFC 9000 section
     /// 8.1.3).
     NewToken { token: Bytes },
+    /// Of no connection: a client shows tickets, and the host is asked to put their sessions where
+    /// the server's store takes them from, and then to call
+    /// [`Endpoint::sessions_answered`](super::Endpoint::sessions_answered). Only with
+    /// [`ServerSettings::asks_for_sessions`](super::ServerSettings::asks_for_sessions).
+    SessionsAsked {
+        question: u64,
+        tickets: Vec<Vec<u8>>,
+    },
     /// The connection ended. Exactly once, and the last event of the connection.
     Closed {
         error_code: u64,

@@ -225,6 +225,9 @@ pub struct ServerSettings {
     pub retry: bool,
     /// Where sessions are kept for resumption. `None`: clients get no tickets.
     pub sessions: Option<Arc<dyn SessionStore>>,
+    /// Whether the host is asked for sessions before a handshake that may resume one begins, because
+    /// `sessions` holds only what the host puts there.
+    pub asks_for_sessions: bool,
     /// Whether 0-RTT data is read. Each ticket is good for it once, as long as the store gives each
     /// session out once; what the application does with it should be harmless when repeated all the
     /// same (RFC 9001 section 9.2).
@@ -245,6 +248,7 @@ impl ServerSettings {
             key_log: None,
             retry: false,
             sessions: Some(Arc::new(MemorySessions::new(SESSIONS_MAX))),
+            asks_for_sessions: false,
             early_data: false,
             supported_versions: negotiation::DEFAULT_VERSIONS.to_vec(),
         }
@@ -341,6 +345,7 @@ pub struct ServerSetup {
     pub(super) config: Arc<quinn::ServerConfig>,
     pub(super) transport: Arc<TransportSettings>,
     pub(super) retry: bool,
+    pub(super) asks_for_sessions: bool,
     pub(super) versions: Vec<u32>,
 }
 
@@ -373,6 +378,7 @@ impl ServerSetup {
             config: Arc::new(config),
             transport: Arc::new(settings.transport.clone()),
             retry: settings.retry,
+            asks_for_sessions: settings.asks_for_sessions,
             versions,
         })
     }

@@ -514,3 +514,71 @@ fn tokens_of_new_token_frames_validate_the_address_once() {
     let error = ClientSetup::new(&with(vec![0; 601].into())).unwrap_err();
     assert_eq!(error.field, "token");
 }
+
+/// The questions that the server's host was asked and has not answered.
+fn questions(pair: &Pair) -> Vec<(u64, Vec<Vec<u8>>)> {
+    let question = |(_, event): &(ConnectionKey, Event)| match event {
+        Event::SessionsAsked { question, tickets } => Some((*question, tickets.clone())),
+        _ => None,
+    };
+    pair.server.events.iter().filter_map(question).collect()
+}
+
+fn asking_server() -> ServerSettings {
+    ServerSettings {
+        asks_for_sessions: true,
+        ..early_server()
+    }
+}
+
+#[test]
+fn a_host_that_is_asked_may_take_its_time() {
+    for (loss, names) in [(0, 0), (0, 20), (30, 20)] {
+        let mut client = client_settings();
+        // So many names that the hello takes several datagrams.
+        client
+            .alpn
+            .extend((0..names).map(|number| format!("{number:0200}").into_bytes()));
+        let mut pair = Pair::new(client.clone(), asking_server());
+        let ticket = ticket(&mut pair);
+        assert_eq!(questions(&pair), [], "without tickets nobody is asked");
+        client.session_ticket = Some(ticket.clone());
+        pair.client_setup = ClientSetup::new(&client).unwrap();
+        pair.link.loss = loss;
+        let accepted = pair.server.endpoint.stats().connections_accepted;
+        let key = speak_at_once(&mut pair, b"early");
+        pair.run_until("the question", |pair| !questions(pair).is_empty());
+        assert_eq!(questions(&pair), [(0, vec![ticket.ticket])]);
+        pair.run_for(Duration::from_millis(200));
+        assert_eq!(pair.server.endpoint.stats().connections_accepted, accepted);
+        let now = pair.now;
+        pair.server.endpoint.sessions_answered(now, 0);
+        pair.server.endpoint.sessions_answered(now, 0);
+        pair.run_until("the handshake", |pair| outcome(&pair.client, key).is_some());
+        assert_eq!(outcome(&pair.client, key), Some((true, true)));
+        let server = newest_server(&pair);
+        pair.run_until("the data", |pair| {
+            pair.server.received(server, 0) == b"early"
+        });
+        assert_eq!(
+            pair.server.endpoint.stats().connections_accepted,
+            accepted + 1
+        );
+    }
+}
+
+#[test]
+fn who_waits_for_an_answer_is_forgotten_in_time() {
+    let mut pair = Pair::new(client_settings(), asking_server());
+    let ticket = ticket(&mut pair);
+    pair.client_setup = ClientSetup::new(&with_ticket(&ticket)).unwrap();
+    let key = pair.connect();
+    pair.run_until("the question", |pair| !questions(pair).is_empty());
+    pair.client.is_mute = true;
+    pair.run_until("the client's end", |pair| pair.client.closed(key).is_some());
+    let now = pair.now;
+    pair.server.endpoint.close_all(now, 0, b"");
+    pair.run_until_idle();
+    pair.server.endpoint.sessions_answered(now, 0);
+    pair.run_until_idle();
+}

@@ -563,6 +563,23 @@ impl crypto::Session for Session {
     }
 }
 
+/// The keys by which a server reads a client's first packets; `None` for an unknown version.
+pub(crate) fn server_initial_keys(version: u32, dst_cid: &[u8]) -> Option<Keys> {
+    known_version(version).ok()?;
+    // RFC 9000 section 17.2: longer ones are no version 1, nor 2.
+    if dst_cid.len() > 20 {
+        return None;
+    }
+    let versions = Versions::only(Side::Server, version);
+    let dst_cid = ConnectionId::new(dst_cid);
+    Some(keys::initial(
+        &versions,
+        &dst_cid,
+        Side::Server,
+        &Arc::default(),
+    ))
+}
+
 fn known_version(version: u32) -> Result<Version, UnsupportedVersion> {
     versions::known(version).ok_or(UnsupportedVersion)
 }

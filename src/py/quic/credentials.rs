@@ -1,9 +1,10 @@
 //! What makes the next handshake cheaper, between Python and the protocol: session tickets on their
-//! way out and in, and `MemorySessionStore`.
+//! way out and in, `MemorySessionStore`, and stores of the program's own.
 //!
 //! Not here: when a ticket comes (`endpoint/deliver`) and what Python makes of one (`uringcore.tls`).
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use pyo3::exceptions::PyValueError;
@@ -79,6 +80,98 @@ pub fn ticket_to_python<'py>(
         .call1(fields)
 }
 
+/// A session store of the program's own: any object with `put` and `take`.
+///
+/// The protocol cannot call Python from within a handshake, so what it puts waits here until the
+/// turn's events are delivered, and what it takes was asked of the program before the handshake
+/// began (`Event::SessionsAsked`).
+pub struct ForeignStore {
+    object: Py<PyAny>,
+    sessions: Arc<ForeignSessions>,
+}
+
+#[derive(Debug, Default)]
+struct ForeignSessions {
+    put: Mutex<Vec<(Vec<u8>, Vec<u8>)>>,
+    found: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
+}
+
+impl SessionStore for ForeignSessions {
+    fn put(&self, ticket: Vec<u8>, session: Vec<u8>) -> bool {
+        let mut put = lock(&self.put);
+        let has_room = put.len() < PUT_MAX;
+        if has_room {
+            put.push((ticket, session));
+        }
+        has_room
+    }
+
+    fn take(&self, ticket: &[u8]) -> Option<Vec<u8>> {
+        lock(&self.found).remove(ticket)
+    }
+}
+
+impl ForeignStore {
+    fn new(object: Py<PyAny>) -> Self {
+        Self {
+            object,
+            sessions: Arc::default(),
+        }
+    }
+
+    /// Asks the program for the session of `ticket`, and has it ready for the handshake.
+    pub fn find(&self, py: Python<'_>, ticket: Vec<u8>) -> PyResult<()> {
+        let found: Option<Vec<u8>> = self
+            .object
+            .bind(py)
+            .call_method1(intern!(py, "take"), (PyBytes::new(py, &ticket),))?
+            .extract()?;
+        if let Some(session) = found {
+            lock(&self.sessions.found).insert(ticket, session);
+        }
+        Ok(())
+    }
+
+    /// The handshake has begun: what it did not take is of no more use.
+    pub fn forget_found(&self) {
+        lock(&self.sessions.found).clear();
+    }
+
+    /// Gives one session that was put to the program. False when there is none.
+    pub fn hand_over(&self, py: Python<'_>) -> PyResult<bool> {
+        let next = {
+            let mut put = lock(&self.sessions.put);
+            (!put.is_empty()).then(|| put.remove(0))
+        };
+        let Some((ticket, session)) = next else {
+            return Ok(false);
+        };
+        let args = (PyBytes::new(py, &ticket), PyBytes::new(py, &session));
+        self.object
+            .bind(py)
+            .call_method1(intern!(py, "put"), args)?;
+        Ok(true)
+    }
+}
+
+/// The store behind a Python object, and the object itself if it is the program's own.
+pub fn session_store(
+    object: &Bound<'_, PyAny>,
+) -> (Arc<dyn SessionStore>, Option<Arc<ForeignStore>>) {
+    if let Ok(store) = object.cast::<MemorySessionStore>() {
+        return (store.get().sessions.clone(), None);
+    }
+    let foreign = Arc::new(ForeignStore::new(object.clone().unbind()));
+    (foreign.sessions.clone(), Some(foreign))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sessions of one turn; each handshake has two.
+const PUT_MAX: usize = 65_536;
+
 /// Sessions that a server's clients may resume, in this process's memory.
 ///
 /// Servers of this process that are given the same one resume each other's sessions. When it holds
@@ -86,12 +179,6 @@ pub fn ticket_to_python<'py>(
 #[pyclass(frozen, module = "uringcore.tls")]
 pub struct MemorySessionStore {
     sessions: Arc<MemorySessions>,
-}
-
-impl MemorySessionStore {
-    pub fn shared(&self) -> Arc<dyn SessionStore> {
-        self.sessions.clone()
-    }
 }
 
 #[pymethods]

@@ -23,6 +23,7 @@ use uringcore_proto::quic::{
 
 use super::clock::Clock;
 use super::connection::QuicConnectionCore;
+use super::credentials::ForeignStore;
 use super::setup::{KeyLog, QuicClientSetup, QuicServerSetup};
 use crate::context;
 use crate::loop_core::LoopCore;
@@ -70,6 +71,8 @@ struct State {
     /// `(high, low)` for accepted connections.
     watermarks: Option<(usize, usize)>,
     key_logs: Vec<Arc<KeyLog>>,
+    /// A server's sessions, if the program keeps them.
+    foreign_store: Option<Arc<ForeignStore>>,
 }
 
 /// One UDP socket with its QUIC connections.
@@ -187,6 +190,7 @@ impl QuicEndpoint {
             is_live: now.is_some(),
         };
         let state = State {
+            foreign_store: server.and_then(|server| server.foreign_store.clone()),
             watermarks: server.map(|server| server.shared.watermarks),
             key_logs: server
                 .and_then(|server| server.shared.key_log.clone())
@@ -283,6 +287,7 @@ impl QuicEndpoint {
         let state = State {
             on_accept,
             on_closed,
+            foreign_store: server.and_then(|server| server.foreign_store.clone()),
             watermarks: server.map(|server| server.shared.watermarks),
             key_logs: server
                 .and_then(|server| server.shared.key_log.clone())
@@ -342,6 +347,31 @@ impl QuicEndpoint {
     #[getter]
     fn connections(&self, py: Python<'_>) -> PyResult<usize> {
         self.with_protocol(py, |endpoint, _| endpoint.len())
+    }
+
+    /// New connections are accepted with `server` from now on.
+    fn set_server(&self, py: Python<'_>, server: &Bound<'_, QuicServerSetup>) -> PyResult<()> {
+        let server = server.get();
+        self.with_protocol(py, |endpoint, _| {
+            endpoint.set_server(Some(server.setup.clone()));
+        })?;
+        let old = self.state.with(py, |state| {
+            state.watermarks = Some(server.shared.watermarks);
+            // Logs that no connection writes to any more.
+            let (mut kept, old): (Vec<_>, Vec<_>) = std::mem::take(&mut state.key_logs)
+                .into_iter()
+                .partition(|log| Arc::strong_count(log) > 1);
+            if let Some(log) = &server.shared.key_log
+                && !kept.iter().any(|known| Arc::ptr_eq(known, log))
+            {
+                kept.push(log.clone());
+            }
+            state.key_logs = kept;
+            let store = server.foreign_store.clone();
+            (old, std::mem::replace(&mut state.foreign_store, store))
+        });
+        drop(old);
+        Ok(())
     }
 
     /// Refuses further connections (CONNECTION_REFUSED); those that are open go on.

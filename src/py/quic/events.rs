@@ -408,7 +408,10 @@ pub fn from_protocol(py: Python<'_>, event: Event) -> PyResult<Option<Py<PyAny>>
             Py::new(py, event)?.into_any()
         }
         Event::StreamFinished { stream_id } => StreamFinished { stream_id }.object(py)?,
-        Event::Accepted | Event::SessionTicket(_) | Event::NewToken { .. } => return Ok(None),
+        Event::Accepted
+        | Event::SessionTicket(_)
+        | Event::NewToken { .. }
+        | Event::SessionsAsked { .. } => return Ok(None),
     };
     Ok(Some(object))
 }

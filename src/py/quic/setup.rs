@@ -17,7 +17,7 @@ use uringcore_proto::quic::{
 };
 use uringcore_proto::tls::{CipherSuite, ClientAuth, ConfigError, Identity, Roots};
 
-use super::credentials::{MemorySessionStore, TicketFields};
+use super::credentials::{ForeignStore, MemorySessionStore, TicketFields, session_store};
 
 /// What both sides have in common, straight from the Python fields.
 #[derive(FromPyObject)]
@@ -72,6 +72,7 @@ pub struct QuicClientSetup {
 pub struct QuicServerSetup {
     pub setup: ServerSetup,
     pub shared: Shared,
+    pub foreign_store: Option<Arc<ForeignStore>>,
 }
 
 #[pymethods]
@@ -144,11 +145,12 @@ impl QuicServerSetup {
         early_data: bool,
         private_key: Vec<u8>,
         retry: bool,
-        sessions: Option<PyRef<'_, MemorySessionStore>>,
+        sessions: &Bound<'_, PyAny>,
         common: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let common = extract_common(common)?;
         let shared = common.shared();
+        let (store, foreign_store) = session_store(sessions);
         let client_auth = match client_roots {
             Some(pem) if client_required => ClientAuth::Required(Roots::Pem(pem)),
             Some(pem) => ClientAuth::Optional(Roots::Pem(pem)),
@@ -164,13 +166,18 @@ impl QuicServerSetup {
                 .clone()
                 .map(|log| log as Arc<dyn rustls::KeyLog>),
             retry,
-            sessions: sessions.map(|store| store.shared()),
+            sessions: Some(store),
+            asks_for_sessions: foreign_store.is_some(),
             early_data,
             supported_versions: common.supported_versions,
             ..ServerSettings::new(identity(py, certificate_chain, private_key)?)
         };
         let setup = ServerSetup::new(&settings).map_err(|error| config_error(py, &error))?;
-        Ok(Self { setup, shared })
+        Ok(Self {
+            setup,
+            shared,
+            foreign_store,
+        })
     }
 }
 

@@ -4,6 +4,8 @@
 //! the engine is borrowed. Also here: accepting, which the first event of a connection asks for, and
 //! what becomes of errors that the program raises.
 
+use std::sync::Arc;
+
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -12,6 +14,7 @@ use uringcore_proto::quic::{ConnectionKey, Event};
 use super::{Home, QuicEndpoint};
 use crate::context::Entered;
 use crate::error;
+use crate::quic::credentials::ForeignStore;
 use crate::quic::events;
 
 impl QuicEndpoint {
@@ -19,20 +22,89 @@ impl QuicEndpoint {
     /// leave the loop is returned; without one, the first error that a receiver raised.
     pub fn deliver(slf: &Bound<'_, Self>, mut entered: Option<&mut Entered>) -> PyResult<()> {
         let py = slf.py();
-        let mut waiting = slf.get().take_events(py)?.into_iter().peekable();
         let mut first_error = None;
-        while let Some((key, first)) = waiting.next() {
-            let mut group = vec![first];
-            while let Some((_, event)) = waiting.next_if(|(next, _)| *next == key) {
-                group.push(event);
+        loop {
+            let mut asked = false;
+            let mut waiting = slf.get().take_events(py)?.into_iter().peekable();
+            while let Some((key, first)) = waiting.next() {
+                if let Event::SessionsAsked { question, tickets } = first {
+                    asked = true;
+                    let found = Self::find_sessions(slf, question, tickets, entered.as_deref_mut());
+                    first_error = first_error.or(found.err());
+                    continue;
+                }
+                let mut group = vec![first];
+                while let Some((_, event)) = waiting.next_if(|(next, _)| *next == key) {
+                    group.push(event);
+                }
+                let delivered =
+                    Self::deliver_to(slf, key, group, entered.as_deref_mut()).or_else(|error| {
+                        Self::report(slf, RECEIVER_RAISED, error, entered.as_deref_mut())
+                    });
+                // One connection's program cannot keep the others from their events.
+                first_error = first_error.or(delivered.err());
             }
-            let delivered = Self::deliver_to(slf, key, group, entered.as_deref_mut())
-                .or_else(|error| Self::report(slf, RECEIVER_RAISED, error, entered.as_deref_mut()));
-            // One connection's program cannot keep the others from their events.
-            first_error = first_error.or(delivered.err());
+            // A handshake that waited for an answer has begun meanwhile.
+            if !asked {
+                break;
+            }
         }
+        let kept = Self::keep_sessions(slf, entered);
+        first_error = first_error.or(kept.err());
         let flushed = slf.get().flush_key_logs(py);
         first_error.map_or(flushed, Err)
+    }
+
+    /// Asks the program's own session store, and lets the handshake go on whatever it says.
+    fn find_sessions(
+        slf: &Bound<'_, Self>,
+        question: u64,
+        tickets: Vec<Vec<u8>>,
+        mut entered: Option<&mut Entered>,
+    ) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let mut first_error = None;
+        let store = this.foreign_store(py);
+        if let Some(store) = &store {
+            for ticket in tickets {
+                this.enter(py, entered.as_deref_mut())?;
+                if let Err(error) = store.find(py, ticket) {
+                    let reported = Self::report(slf, STORE_RAISED, error, entered.as_deref_mut());
+                    first_error = first_error.or(reported.err());
+                }
+            }
+        }
+        this.with_protocol(py, |endpoint, now| {
+            endpoint.sessions_answered(now, question)
+        })?;
+        if let Some(store) = store {
+            store.forget_found();
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+
+    /// Hands new sessions to the program's own store.
+    fn keep_sessions(slf: &Bound<'_, Self>, mut entered: Option<&mut Entered>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let Some(store) = this.foreign_store(py) else {
+            return Ok(());
+        };
+        let mut first_error = None;
+        loop {
+            this.enter(py, entered.as_deref_mut())?;
+            match store.hand_over(py) {
+                Ok(true) => {}
+                Ok(false) => return first_error.map_or(Ok(()), Err),
+                Err(error) => {
+                    let reported = Self::report(slf, STORE_RAISED, error, entered.as_deref_mut());
+                    first_error = first_error.or(reported.err());
+                }
+            }
+        }
+    }
+
+    fn foreign_store(&self, py: Python<'_>) -> Option<Arc<ForeignStore>> {
+        self.state.with(py, |state| state.foreign_store.clone())
     }
 
     /// The engine has let go of the socket.
@@ -208,6 +280,7 @@ impl QuicEndpoint {
 }
 
 const HANDLER_RAISED: &str = "Exception in a handler of QUIC session tickets or tokens";
+const STORE_RAISED: &str = "Exception in a QUIC server's session store";
 const RECEIVER_RAISED: &str = "Exception in a QUIC event receiver";
 /// RFC 9000 section 20.1.
 const INTERNAL_ERROR: u64 = 0x1;

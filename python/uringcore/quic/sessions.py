@@ -1,0 +1,238 @@
+"""Where a QUIC server keeps the sessions that its clients may resume (RFC 8446 section 4.6.1).
+
+A store keeps bytes under bytes. That a session is given out once is what makes a ticket good for
+0-RTT data once, in whatever process its client ends up: a store of one's own has to do as much.
+Here: what a store is, one that processes of a machine share, and aioquic's callbacks as one. Not
+here: the store in memory, which is Rust (``uringcore.tls.MemorySessionStore``), and what a session
+holds, which is the TLS library's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from datetime import datetime, timedelta, timezone
+from typing import Any, ClassVar, Protocol
+
+from uringcore.tls import (
+    _MAX_EARLY_DATA,
+    CipherSuite,
+    SessionTicket,
+    SessionTicketFetcher,
+    SessionTicketHandler,
+)
+
+__all__ = ["SessionStore", "SharedSessionStore"]
+
+
+class SessionStore(Protocol):
+    """Keeps sessions by their tickets.
+
+    Called on the loop's thread, ``put`` twice and ``take`` at most four times a handshake: neither
+    may wait for long. What they raise goes to the loop's exception handler, and the handshake goes
+    on without the session.
+    """
+
+    def put(self, ticket: bytes, session: bytes) -> object:
+        """Keeps ``session`` under ``ticket``, for a day at most."""
+
+    def take(self, ticket: bytes) -> bytes | None:
+        """Gives out the session of ``ticket`` and forgets it in one step, or ``None``.
+
+        Of two calls with the same ticket, from any process, only one may get the session.
+        """
+
+
+class SharedSessionStore:
+    """Sessions in a file, shared by the processes of one machine that open the same ``path``.
+
+    The file is an SQLite database that only its owner can read. Put it where it does not outlive
+    the machine's run (``/run``, ``/dev/shm``): sessions are secrets, and one that came back after a
+    crash could be replayed. It holds ``capacity`` sessions, the oldest are forgotten first.
+
+    A store can be pickled and survives ``os.fork``: each process opens the file for itself. Raises
+    ``OSError`` when the file cannot be made and ``sqlite3.Error`` when it is none.
+    """
+
+    _all: ClassVar[weakref.WeakSet[SharedSessionStore]] = weakref.WeakSet()
+
+    def __init__(self, path: str | os.PathLike[str], *, capacity: int = 65536) -> None:
+        if capacity < 1:
+            raise ValueError("capacity: must be at least 1")
+        self._path = os.path.abspath(os.fspath(path))
+        self._capacity = capacity
+        self._lock = threading.Lock()
+        self._database: sqlite3.Connection | None = None
+        self._until_sweep = 0
+        with self._lock:
+            self._open()
+        self._all.add(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (type(self), self._path, self._capacity)
+
+    def __len__(self) -> int:
+        with self._lock:
+            (count,) = self._open().execute("SELECT count(*) FROM sessions").fetchone()
+        return int(count)
+
+    def put(self, ticket: bytes, session: bytes) -> None:
+        """Keeps ``session`` under ``ticket`` for a day."""
+        with self._lock, self._changing() as database:
+            database.execute(
+                "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)",
+                (ticket, session, time.time() + _LIFETIME),
+            )
+            self._until_sweep -= 1
+            if self._until_sweep < 0:
+                self._sweep(database)
+
+    def take(self, ticket: bytes) -> bytes | None:
+        """Gives out the session of ``ticket`` and forgets it, or ``None``."""
+        with self._lock, self._changing() as database:
+            found = database.execute(
+                "SELECT session, expires FROM sessions WHERE ticket = ?", (ticket,)
+            ).fetchone()
+            if found is None:
+                return None
+            database.execute("DELETE FROM sessions WHERE ticket = ?", (ticket,))
+        session, expires = found
+        return bytes(session) if time.time() < expires else None
+
+    def close(self) -> None:
+        """Closes the file in this process; the next call opens it again."""
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        database, self._database = self._database, None
+        if database is not None:
+            database.close()
+
+    def _open(self) -> sqlite3.Connection:
+        if self._database is not None:
+            return self._database
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        database = sqlite3.connect(
+            self._path, timeout=_BUSY, isolation_level=None, check_same_thread=False
+        )
+        try:
+            # What a crash of the machine loses are sessions, which cost a full handshake each.
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = OFF")
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS sessions "
+                "(ticket BLOB PRIMARY KEY, session BLOB NOT NULL, expires REAL NOT NULL)"
+            )
+            database.execute("CREATE INDEX IF NOT EXISTS by_age ON sessions (expires)")
+        except BaseException:
+            database.close()
+            raise
+        self._database = database
+        return database
+
+    @contextlib.contextmanager
+    def _changing(self) -> Any:
+        database = self._open()
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            yield database
+        except BaseException:
+            database.execute("ROLLBACK")
+            raise
+        database.execute("COMMIT")
+
+    def _sweep(self, database: sqlite3.Connection) -> None:
+        """Every sixteenth of the capacity, so that a ``put`` costs little on average."""
+        self._until_sweep = self._capacity // 16
+        database.execute("DELETE FROM sessions WHERE expires <= ?", (time.time(),))
+        keep = self._capacity - self._until_sweep
+        database.execute(
+            "DELETE FROM sessions WHERE ticket IN "
+            "(SELECT ticket FROM sessions ORDER BY expires DESC LIMIT -1 OFFSET ?)",
+            (keep,),
+        )
+
+
+class _Fork:
+    """Closes every store around a fork.
+
+    SQLite remembers in the process which locks it holds on a file. A child that inherited such a
+    memory would break its parent's locks, and the file with them.
+    """
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._held: list[SharedSessionStore] = []
+
+    def before(self) -> None:
+        self._turn.acquire()
+        self._held = list(SharedSessionStore._all)
+        for store in self._held:
+            store._lock.acquire()
+            store._close()
+
+    def after(self) -> None:
+        for store in self._held:
+            store._lock.release()
+        self._held = []
+        self._turn.release()
+
+
+_fork = _Fork()
+os.register_at_fork(before=_fork.before, after_in_parent=_fork.after, after_in_child=_fork.after)
+
+
+def _reopen(kind: type[SharedSessionStore], path: str, capacity: int) -> SharedSessionStore:
+    return kind(path, capacity=capacity)
+
+
+class _TicketCallbacks:
+    """aioquic's ``session_ticket_fetcher`` and ``session_ticket_handler`` as a store."""
+
+    def __init__(
+        self, fetcher: SessionTicketFetcher | None, handler: SessionTicketHandler | None
+    ) -> None:
+        self._fetcher = fetcher
+        self._handler = handler
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _TicketCallbacks):
+            return NotImplemented
+        return (self._fetcher, self._handler) == (other._fetcher, other._handler)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def put(self, ticket: bytes, session: bytes) -> None:
+        if self._handler is not None:
+            self._handler(_server_ticket(ticket, session))
+
+    def take(self, ticket: bytes) -> bytes | None:
+        found = self._fetcher(ticket) if self._fetcher is not None else None
+        return found._session if found is not None else None
+
+
+def _server_ticket(ticket: bytes, session: bytes) -> SessionTicket:
+    """What a server knows of its ticket; all that resumption needs is in ``_session``."""
+    now = datetime.now(timezone.utc)
+    return SessionTicket(
+        age_add=0,
+        cipher_suite=CipherSuite.AES_128_GCM_SHA256,
+        not_valid_after=now + timedelta(seconds=_LIFETIME),
+        not_valid_before=now,
+        resumption_secret=b"",
+        server_name="",
+        ticket=ticket,
+        max_early_data_size=_MAX_EARLY_DATA,
+        _session=session,
+    )
+
+
+_LIFETIME = 86400
+"What the tickets say that they are good for, in seconds."
+_BUSY = 0.25
+"Seconds to wait for another process that is writing."

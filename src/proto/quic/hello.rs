@@ -1,0 +1,165 @@
+//! The ClientHello in a client's first packets (RFC 9001 section 5.2), read before the state machine
+//! is let at them: their keys are everybody's.
+//!
+//! Not here: what is in a ClientHello (`tls::hello`) and what is done about it (`endpoint::held`).
+
+use std::collections::BTreeMap;
+
+use bytes::BytesMut;
+use quinn_proto::crypto::Keys;
+
+use super::frames::{Frames, varint};
+use crate::tls::{self, HELLO_BYTES_MAX, VERSION_2, unshift_type};
+
+/// Collects the ClientHello of one connection.
+pub(super) struct HelloReader {
+    destination: Vec<u8>,
+    keys: Keys,
+    /// Pieces by their offset.
+    pieces: BTreeMap<u64, Vec<u8>>,
+}
+
+impl HelloReader {
+    /// For the connection that begins with `datagram`. `None` if it begins with no packet that this
+    /// can read.
+    pub fn new(datagram: &[u8]) -> Option<Self> {
+        let packet = Initial::at(datagram)?;
+        let mut reader = Self {
+            destination: packet.destination.to_vec(),
+            keys: tls::server_initial_keys(packet.version, packet.destination)?,
+            pieces: BTreeMap::new(),
+        };
+        reader.push(datagram);
+        Some(reader)
+    }
+
+    /// Whether `datagram` is for this connection.
+    pub fn is_for(&self, datagram: &[u8]) -> bool {
+        Initial::at(datagram).is_some_and(|packet| packet.destination == self.destination)
+    }
+
+    pub fn push(&mut self, datagram: &[u8]) {
+        let mut rest = datagram;
+        while let Some(packet) = Initial::at(rest) {
+            if packet.destination != self.destination {
+                break;
+            }
+            if let Some(payload) = self.open(&packet) {
+                self.take(&payload);
+            }
+            rest = &rest[packet.bytes.len()..];
+        }
+    }
+
+    /// The tickets that the ClientHello shows; `None` while it is not whole.
+    pub fn shown_tickets(&self) -> Option<Vec<Vec<u8>>> {
+        let mut hello: Vec<u8> = Vec::new();
+        for (&offset, piece) in &self.pieces {
+            let known = hello.len().checked_sub(usize::try_from(offset).ok()?);
+            match known {
+                Some(known) => hello.extend_from_slice(piece.get(known..).unwrap_or_default()),
+                None => break,
+            }
+        }
+        tls::shown_tickets(&hello)
+    }
+
+    fn open(&self, packet: &Initial<'_>) -> Option<BytesMut> {
+        let key = &self.keys.header.remote;
+        if packet.bytes.len() < packet.number_at + 4 + key.sample_size() {
+            return None;
+        }
+        let mut bytes = packet.bytes.to_vec();
+        // The keys know the layout of version 1, and by the version what was on the wire.
+        bytes[0] = first_byte(bytes[0], packet.version);
+        key.decrypt(packet.number_at, &mut bytes);
+        let number_len = usize::from(bytes[0] & 0x03) + 1;
+        let payload_at = packet.number_at + number_len;
+        let number = bytes[packet.number_at..payload_at]
+            .iter()
+            .fold(0, |number, &byte| number << 8 | u64::from(byte));
+        let mut payload = BytesMut::from(&bytes[payload_at..]);
+        self.keys
+            .packet
+            .remote
+            .decrypt(number, &bytes[..payload_at], &mut payload)
+            .ok()?;
+        Some(payload)
+    }
+
+    fn take(&mut self, payload: &[u8]) {
+        for (start, end, _) in Frames::new(payload) {
+            let Some((offset, data)) = crypto_frame(&payload[start..end]) else {
+                continue;
+            };
+            let is_sane = offset.saturating_add(data.len() as u64) <= HELLO_BYTES_MAX as u64;
+            if is_sane && self.pieces.len() < PIECES_MAX {
+                let known = self.pieces.entry(offset).or_default();
+                if known.len() < data.len() {
+                    *known = data.to_vec();
+                }
+            }
+        }
+    }
+}
+
+fn crypto_frame(frame: &[u8]) -> Option<(u64, &[u8])> {
+    let mut rest = frame;
+    if varint(&mut rest)? != CRYPTO {
+        return None;
+    }
+    let offset = varint(&mut rest)?;
+    let length = varint(&mut rest)?;
+    Some((offset, rest.get(..usize::try_from(length).ok()?)?))
+}
+
+/// An Initial packet where it stands (RFC 9000 section 17.2.2).
+struct Initial<'a> {
+    version: u32,
+    destination: &'a [u8],
+    number_at: usize,
+    /// The whole packet.
+    bytes: &'a [u8],
+}
+
+impl<'a> Initial<'a> {
+    fn at(datagram: &'a [u8]) -> Option<Self> {
+        let (&first, rest) = datagram.split_first()?;
+        let (version, rest) = rest.split_first_chunk::<4>()?;
+        let version = u32::from_be_bytes(*version);
+        let first = first_byte(first, version);
+        if first & TYPE_BITS != LONG_INITIAL {
+            return None;
+        }
+        let (destination, rest) = counted(rest)?;
+        let (_source, mut rest) = counted(rest)?;
+        let token_len = usize::try_from(varint(&mut rest)?).ok()?;
+        rest = rest.get(token_len..)?;
+        let length = usize::try_from(varint(&mut rest)?).ok()?;
+        let number_at = datagram.len() - rest.len();
+        Some(Self {
+            version,
+            destination,
+            number_at,
+            bytes: datagram.get(..number_at.checked_add(length)?)?,
+        })
+    }
+}
+
+fn first_byte(first: u8, version: u32) -> u8 {
+    match version {
+        VERSION_2 => unshift_type(first),
+        _ => first,
+    }
+}
+
+fn counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (&length, rest) = bytes.split_first()?;
+    rest.split_at_checked(usize::from(length))
+}
+
+const CRYPTO: u64 = 0x06;
+/// Long header, and the packet type of version 1.
+const TYPE_BITS: u8 = 0xb0;
+const LONG_INITIAL: u8 = 0x80;
+const PIECES_MAX: usize = 64;
