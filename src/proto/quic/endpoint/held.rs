@@ -4,7 +4,10 @@
 //! shows tickets is held back, with its packets, until the host has answered; that is within the
 //! same turn. Not here: reading the tickets (`hello`), and accepting (`endpoint`).
 
-use std::{collections::VecDeque, time::Instant};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use quinn_proto::Incoming;
 
@@ -38,7 +41,7 @@ impl HeldBack {
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        self.waiting.front().map(|held| held.deadline)
+        self.waiting.iter().map(|held| held.deadline).min()
     }
 
     pub fn poll_event(&mut self) -> Option<(ConnectionKey, Event)> {
@@ -86,7 +89,9 @@ impl Endpoint {
             Some(tickets) if tickets.is_empty() => self.go_on(now, at),
             Some(tickets) => {
                 let question = self.held.ask(tickets);
-                self.held.waiting[at].question = Some(question);
+                let held = &mut self.held.waiting[at];
+                held.question = Some(question);
+                held.deadline = now + self.settings.handshake_timeout;
             }
         }
     }
@@ -104,12 +109,16 @@ impl Endpoint {
             return Some(incoming);
         }
         let question = tickets.map(|tickets| self.held.ask(tickets));
+        let patience = match question {
+            Some(_) => self.settings.handshake_timeout,
+            None => HELLO_PATIENCE,
+        };
         self.held.waiting.push_back(Held {
             incoming,
             hello,
             question,
             arrival: self.arrival,
-            deadline: now + self.settings.handshake_timeout,
+            deadline: now + patience,
         });
         None
     }
@@ -117,22 +126,31 @@ impl Endpoint {
     /// The host has put what it found where the server's session store takes it from, or has found
     /// nothing: the handshake goes on.
     pub fn sessions_answered(&mut self, now: Instant, question: u64) {
-        let waiting = &mut self.held.waiting;
-        let at = waiting
-            .iter()
-            .position(|held| held.question == Some(question));
-        if let Some(held) = at.and_then(|at| waiting.remove(at)) {
-            self.accept(now, held.incoming);
+        let is_asked = |held: &Held| held.question == Some(question);
+        if let Some(at) = self.held.waiting.iter().position(is_asked) {
+            self.go_on(now, at);
         }
     }
 
-    /// Forgets those whose ClientHello never became whole.
+    fn go_on(&mut self, now: Instant, at: usize) {
+        if let Some(held) = self.held.waiting.remove(at) {
+            let arrival = std::mem::replace(&mut self.arrival, held.arrival);
+            self.accept(now, held.incoming);
+            self.arrival = arrival;
+        }
+    }
+
+    /// Has those begin whose ClientHello does not become whole, and forgets those that the host does
+    /// not answer about.
     pub(super) fn drop_overdue(&mut self, now: Instant) {
-        while self.held.deadline().is_some_and(|at| at <= now)
-            && let Some(held) = self.held.waiting.pop_front()
-        {
-            self.stats.incoming_ignored += 1;
-            self.quinn.ignore(held.incoming);
+        let is_overdue = |held: &Held| held.deadline <= now;
+        while let Some(at) = self.held.waiting.iter().position(is_overdue) {
+            if self.held.waiting[at].question.is_none() {
+                self.go_on(now, at);
+            } else if let Some(held) = self.held.waiting.remove(at) {
+                self.stats.incoming_ignored += 1;
+                self.quinn.ignore(held.incoming);
+            }
         }
     }
 
@@ -151,5 +169,8 @@ impl Drop for Endpoint {
     }
 }
 
+/// How long the rest of a ClientHello is waited for. Nothing is acknowledged meanwhile, so if some of
+/// it was lost, going on without the session is quicker than waiting for it to be sent again.
+const HELLO_PATIENCE: Duration = Duration::from_millis(100);
 /// More than that begin their handshakes without their sessions.
 const HELD_MAX: usize = 1_024;
