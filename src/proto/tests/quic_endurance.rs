@@ -11,10 +11,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use support::{Pair, Random, Who, with_transport};
-use uringcore_proto::quic::{CloseKind, ConnectionKey, Event, ServerSettings};
+use uringcore_proto::quic::{
+    CloseKind, ConnectionKey, Event, ServerSettings, VERSION_1, VERSION_2,
+};
 
 /// Over all stages and both sides.
 const MUTATED: usize = 1_000_000;
+/// Version 1 alone, and a connection that begins with 1 and is switched to 2.
+const VERSIONS: [&[u32]; 2] = [&[VERSION_1], &[VERSION_2, VERSION_1]];
 const ATTACKED: u64 = 0;
 const LATER: u64 = 4;
 
@@ -64,8 +68,11 @@ struct Attack {
 
 impl Attack {
     /// A session that has just come to `stage`, with everything that was sent on the way recorded.
-    fn at(stage: Stage) -> Self {
-        let (client, server) = with_transport(|t| t.datagram_recv_bytes = Some(100_000));
+    fn at(stage: Stage, versions: &[u32]) -> Self {
+        let (mut client, mut server) = with_transport(|t| t.datagram_recv_bytes = Some(100_000));
+        client.supported_versions = versions.to_vec();
+        client.original_version = Some(VERSION_1);
+        server.supported_versions = versions.to_vec();
         let retry = stage == Retry;
         let mut pair = Pair::new(client, ServerSettings { retry, ..server });
         pair.record = true;
@@ -248,8 +255,14 @@ impl Attack {
 /// Negotiation (RFC 9000 section 6.2), and any Retry, because quinn-proto takes one, be its tag right or
 /// wrong, and is deaf to others after it.
 fn is_believed(datagram: &[u8]) -> bool {
-    let is_retry = datagram.first().is_some_and(|first| first & 0xb0 == 0xb0);
-    is_retry || datagram.get(1..5) == Some(&[0; 4])
+    let (Some(first), Some(version)) = (datagram.first(), datagram.get(1..5)) else {
+        return false;
+    };
+    let retry = match version == VERSION_2.to_be_bytes() {
+        true => 0x80,
+        false => 0xb0,
+    };
+    first & 0xb0 == retry || version == [0; 4]
 }
 
 /// Changes bytes, cuts, inserts and repeats; headers above all, where the decisions are made.
@@ -292,10 +305,14 @@ fn set(bytes: &mut [u8], at: usize, change: fn(u8, u8) -> u8, random: &mut Rando
 fn a_million_mutated_datagrams_in_every_state_change_nothing() {
     let mut random = Random::new(0x6d75_7461);
     let mut delivered = [0; 2];
-    for stage in STAGES {
-        eprintln!("{stage:?}"); // Shown when the test fails.
-        let mut attack = Attack::at(stage);
-        let here = attack.attack(stage, MUTATED / STAGES.len(), &mut random);
+    let each = MUTATED / STAGES.len() / VERSIONS.len();
+    for (stage, versions) in STAGES
+        .iter()
+        .flat_map(|stage| VERSIONS.map(|v| (*stage, v)))
+    {
+        eprintln!("{stage:?} {versions:x?}"); // Shown when the test fails.
+        let mut attack = Attack::at(stage, versions);
+        let here = attack.attack(stage, each, &mut random);
         delivered = [delivered[0] + here[0], delivered[1] + here[1]];
         attack.go_on(stage);
     }
