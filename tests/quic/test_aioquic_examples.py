@@ -164,6 +164,29 @@ def test_version_2_by_compatible_negotiation(example, client, server, tmp_path):
 
 
 @PAIRS
+def test_session_tickets_and_early_data(example, client, server, tmp_path):
+    """``--session-ticket`` keeps a ticket in a file, a later process resumes; then with 0-RTT."""
+    pair = example(client, server)
+    ticket = tmp_path / "ticket"
+    logs = [tmp_path / name for name in ("first", "resumed", "early")]
+    with pair.serving():
+        for log, options in zip(logs, [[], [], ["--zero-rtt"]], strict=True):
+            log.mkdir()
+            said = pair.get(pair.url("/5000"), "--session-ticket", ticket, "-q", log, *options)
+            assert "5000 bytes" in said
+            assert ticket.stat().st_size > 100
+    sent = []
+    for log in logs:
+        (path,) = log.glob("*.qlog")
+        (trace,) = json.loads(path.read_text())["traces"]
+        sent.append([e["data"] for e in trace["events"] if e["name"] == "transport:packet_sent"])
+    kinds = [{packet["header"]["packet_type"] for packet in packets} for packets in sent]
+    assert "0RTT" not in kinds[0] and "0RTT" in kinds[2]
+    early = [p["frames"] for p in sent[2] if p["header"]["packet_type"] == "0RTT"]
+    assert any(frame["frame_type"] == "stream" for frames in early for frame in frames)
+
+
+@PAIRS
 def test_ciphers_and_windows(example, client, server):
     pair = example(client, server)
     with pair.serving():
