@@ -158,7 +158,7 @@ def _exchange(link, size):
     link.run(lambda: link.named("server", "ConnectionTerminated"))
     (end,) = link.named("server", "ConnectionTerminated")
     assert (end.error_code, end.reason_phrase, end.frame_type) == (77, "enough", None)
-    # aioquic has the method since 1.4, of which there is none for CPython 3.10.
+    # The last aioquic for CPython 3.10 lacks the method.
     if isinstance(link.client, QuicConnection):
         assert link.client.get_peer_address() == SERVER
 
