@@ -36,6 +36,7 @@ pub(crate) use config::{ClientTls, ServerTls, client_config, reset_key, server_c
 pub(crate) use hello::{HELLO_BYTES_MAX, shown_tickets};
 pub(crate) use reason::describe_alert;
 pub(crate) use resumption::TicketInbox;
+pub(crate) use retry::is_valid as is_valid_retry;
 pub(crate) use session::{ClientCrypto, SessionDetails, server_initial_keys};
 pub(crate) use tap::{PacketObserver, Space, Tap};
 pub(crate) use versions::{

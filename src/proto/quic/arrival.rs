@@ -32,6 +32,9 @@ impl Endpoint {
         };
         let (length, is_server) = (data.len(), self.server.is_some());
         let first = wire::next_piece(&mut data, is_server);
+        if wire::is_retry(&first) && self.is_forged_retry(&first) {
+            return;
+        }
         let is_taken = self.take_piece(now, meta, first, Some(length));
         while !data.is_empty() {
             let piece = wire::next_piece(&mut data, is_server);

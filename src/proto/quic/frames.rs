@@ -5,7 +5,7 @@
 
 /// A frame, and where it begins in the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Frame<'a> {
+pub(crate) enum Frame<'a> {
     Ping,
     Ack(Ack<'a>),
     /// CONNECTION_CLOSE of the application, type 0x1d.
@@ -24,7 +24,7 @@ pub(super) enum Frame<'a> {
 
 /// The packet numbers that an ACK frame covers (RFC 9000 section 19.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Ack<'a> {
+pub(crate) struct Ack<'a> {
     pub largest: u64,
     first_range: u64,
     range_count: u64,
@@ -57,7 +57,7 @@ impl Ack<'_> {
 }
 
 /// Walks over the frames of `payload`.
-pub(super) struct Frames<'a> {
+pub(crate) struct Frames<'a> {
     payload: &'a [u8],
     rest: &'a [u8],
 }

@@ -12,7 +12,7 @@ use super::{
     ClientSetup, CloseKind, DatagramMeta, Endpoint,
     wire::{self, Negotiation},
 };
-use crate::tls::{Answer, ConfigError, KNOWN_VERSIONS, VERSION_1, VERSION_2};
+use crate::tls::{Answer, ConfigError, KNOWN_VERSIONS, VERSION_1, VERSION_2, is_valid_retry};
 
 /// The versions that both sides speak unless told otherwise, the preferred one first.
 pub(super) const DEFAULT_VERSIONS: [u32; 2] = [VERSION_1, VERSION_2];
@@ -121,6 +121,22 @@ impl Endpoint {
             ),
             None => {}
         }
+    }
+
+    /// A Retry packet that its server did not make (RFC 9000 section 17.2.5.2). The state machine
+    /// finds that out too, but will not take the right one after it.
+    pub(super) fn is_forged_retry(&self, packet: &[u8]) -> bool {
+        let destination = wire::destination(packet);
+        let is_addressed = |index: &&usize| {
+            let connection = &self.connections[**index].connection;
+            connection.is_client() && connection.host_connection_id() == destination
+        };
+        let Some(&index) = self.handshaking.iter().find(is_addressed) else {
+            return false;
+        };
+        let connection = &self.connections[index].connection;
+        let original = connection.original_destination_connection_id();
+        !original.is_some_and(|id| is_valid_retry(connection.versions().original(), id, packet))
     }
 
     /// Puts a new connection of the state machine, with `version`, in the place of the first one.

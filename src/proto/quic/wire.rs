@@ -11,7 +11,9 @@
 
 use bytes::{Buf, BufMut, BytesMut};
 
-use crate::tls::{KNOWN_VERSIONS, VERSION_2, reserved_version, unshift_type, version_of};
+use crate::tls::{
+    KNOWN_VERSIONS, VERSION_1, VERSION_2, reserved_version, unshift_type, version_of,
+};
 
 /// What the first packet of a datagram is to an endpoint.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,6 +39,17 @@ pub(super) fn kind(datagram: &[u8]) -> Kind {
 pub(super) fn initial_version(datagram: &[u8]) -> Option<u32> {
     let version = version_of(datagram)?;
     (packet_type(datagram[0], version) == Type::Initial).then_some(version)
+}
+
+/// Whether a piece is a Retry packet, and nothing else can be behind one.
+pub(super) fn is_retry(piece: &[u8]) -> bool {
+    // The layout is that of version 1 by now.
+    version_of(piece).is_some() && packet_type(piece[0], VERSION_1) == Type::Retry
+}
+
+/// The destination of a packet with a long header.
+pub(super) fn destination(packet: &[u8]) -> Option<&[u8]> {
+    counted(&mut packet.get(5..)?)
 }
 
 /// Cuts off what the state machine can take in one go. The packets in it get the layout of version
@@ -182,7 +195,6 @@ impl<'a> Negotiation<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tls::VERSION_1;
 
     /// A packet of `version` whose type, in the numbers of version 1, is `kind`.
     fn packet(kind: u8, version: u32, payload: usize) -> Vec<u8> {

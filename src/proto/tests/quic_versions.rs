@@ -358,6 +358,28 @@ fn version_negotiation_comes_too_late_after_anything_else() {
 }
 
 #[test]
+fn forged_retry_does_not_make_a_client_deaf_to_the_real_one() {
+    for supported in [&[VERSION_1][..], &[VERSION_2]] {
+        let server = ServerSettings {
+            retry: true,
+            ..server(BOTH)
+        };
+        let mut pair = Pair::new(client(supported, None), server);
+        pair.record = true;
+        let key = pair.connect();
+        pair.run_until("the Retry", |pair| pair.server.sent > 0);
+        let (_, retry) = pair.recorded.last().unwrap().clone();
+        for at in [0, 3, retry.len() - 20, retry.len() - 1] {
+            let mut forged = retry.clone();
+            forged[at] ^= 1;
+            pair.deliver(Who::Client, &forged, None);
+        }
+        let completed = |event: &Event| matches!(event, Event::HandshakeCompleted { .. });
+        pair.run_until("the handshake", |pair| pair.client.has(key, completed));
+    }
+}
+
+#[test]
 fn only_large_first_packets_of_unknown_versions_are_answered() {
     let mut pair = Pair::default_pair();
     let mut packet = vec![0xc0];

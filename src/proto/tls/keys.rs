@@ -24,6 +24,7 @@ use super::{
     tap::{Space, Tap},
     versions::{self, VERSION_1, VERSION_2, Versions},
 };
+use crate::quic::frames::{Frame, Frames};
 
 /// A full set of keys for packets that show `wire` in their long headers; `None`: what the state
 /// machine writes is right.
@@ -265,6 +266,9 @@ impl crypto::PacketKey for RemoteInitial {
         let key = &*keys.remote.packet;
         open(key, Space::Initial, &self.0.tap, packet, &header, payload)?;
         self.0.versions.received(version);
+        if self.0.side.is_server() && self.0.versions.switched() == Some(version) {
+            hide_acknowledgements(payload);
+        }
         Ok(())
     }
 
@@ -294,6 +298,23 @@ impl crypto::HeaderKey for RemoteInitial {
         self.0.any().remote.header.sample_len()
     }
 }
+
+/// There are clients (picoquic) that begin anew when they learn of the negotiated version: they
+/// acknowledge the ServerHello, forget it, and repeat their own hello. So acknowledgements in Initial
+/// packets count for nothing after a switch: the ServerHello is repeated until a Handshake packet
+/// shows that it was understood, which is when these keys go anyway (RFC 9001 section 4.9.1).
+fn hide_acknowledgements(payload: &mut [u8]) {
+    let found: Vec<_> = Frames::new(payload)
+        .filter(|(_, _, frame)| matches!(frame, Frame::Ack(_)))
+        .map(|(start, end, _)| start..end)
+        .collect();
+    for range in found {
+        payload[range].fill(PADDING);
+    }
+}
+
+/// RFC 9000 section 19.1.
+const PADDING: u8 = 0;
 
 fn initial_suite() -> Suite {
     TLS13_AES_128_GCM_SHA256
@@ -379,4 +400,41 @@ fn parts<'a>(
     let (first, rest) = header.split_at_mut(1);
     let number = &mut rest[pn_offset - 1..pn_offset + 3];
     (&mut first[0], number, &sample[..key.sample_len()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a server gets of a client's Initial packet of version 2.
+    fn received_by(server: &Arc<Versions>, payload: &[u8]) -> Vec<u8> {
+        let (id, tap) = (ConnectionId::new(&[5; 8]), Arc::default());
+        let client = Versions::only(Side::Client, VERSION_2);
+        let local = initial(&client, &id, Side::Client, &tap).packet.local;
+        let mut packet = vec![0xc0, 0, 0, 0, 1, 0, 0, 0, 0x40, 0x40, 3];
+        let header_len = packet.len();
+        packet.extend(payload);
+        packet.resize(packet.len() + local.tag_len(), 0);
+        local.encrypt(3, &mut packet, header_len);
+        packet[0] = versions::unshift_type(packet[0]);
+        let mut sealed = BytesMut::from(&packet[header_len..]);
+        let remote = initial(server, &id, Side::Server, &tap).packet.remote;
+        let header = &packet[..header_len];
+        remote.decrypt(3, header, &mut sealed).unwrap();
+        sealed.to_vec()
+    }
+
+    #[test]
+    fn acknowledgements_of_a_client_that_may_have_begun_anew_are_hidden() {
+        let both = [VERSION_1, VERSION_2];
+        // An ACK, four bytes of CRYPTO, a PING.
+        let payload = [2, 0, 0, 0, 0, 6, 0, 4, 1, 2, 3, 4, 1];
+        let switched = Versions::server(VERSION_1, &both);
+        switched.decide(VERSION_2);
+        let hidden = [0, 0, 0, 0, 0, 6, 0, 4, 1, 2, 3, 4, 1];
+        assert_eq!(received_by(&switched, &payload), hidden);
+        let plain = Versions::server(VERSION_2, &both);
+        plain.decide(VERSION_2);
+        assert_eq!(received_by(&plain, &payload), payload);
+    }
 }

@@ -27,18 +27,11 @@ pub(super) fn tag(version: u32, original_dst_cid: &[u8], packet: &[&[u8]]) -> [u
     tag
 }
 
-/// Whether `payload` ends with the right tag. The tag authenticates nobody, so comparing it takes
-/// no care: its key is public.
-pub(super) fn is_valid(
-    version: u32,
-    original_dst_cid: &[u8],
-    header: &[u8],
-    payload: &[u8],
-) -> bool {
-    match payload.split_last_chunk::<TAG_LEN>() {
-        Some((payload, received)) => {
-            tag(version, original_dst_cid, &[header, payload]) == *received
-        }
+/// Whether `packet` ends with the right tag. The tag authenticates nobody, so comparing it takes no
+/// care: its key is public.
+pub(crate) fn is_valid(version: u32, original_dst_cid: &[u8], packet: &[u8]) -> bool {
+    match packet.split_last_chunk::<TAG_LEN>() {
+        Some((packet, received)) => tag(version, original_dst_cid, &[packet]) == *received,
         None => false,
     }
 }
@@ -91,10 +84,18 @@ mod tests {
             0x04, 0xa2, 0x65, 0xba, 0x2e, 0xff, 0x4d, 0x82, 0x90, 0x58, 0xfb, 0x3f, 0x0f, 0x24,
             0x96, 0xba,
         ]);
-        assert!(is_valid(VERSION_1, &original, &header, &payload));
+        assert!(is_valid(
+            VERSION_1,
+            &original,
+            &[&header, &payload[..]].concat()
+        ));
         payload[2] ^= 1;
-        assert!(!is_valid(VERSION_1, &original, &header, &payload));
-        assert!(!is_valid(VERSION_1, &original, &header, b"short"));
+        assert!(!is_valid(
+            VERSION_1,
+            &original,
+            &[&header, &payload[..]].concat()
+        ));
+        assert!(!is_valid(VERSION_1, &original, b"short"));
     }
 
     /// RFC 9369 appendix A.4, whose first byte on the wire is 0xcf.
@@ -110,7 +111,15 @@ mod tests {
             0xc8, 0x64, 0x6c, 0xe8, 0xbf, 0xe3, 0x39, 0x52, 0xd9, 0x55, 0x54, 0x36, 0x65, 0xdc,
             0xc7, 0xb6,
         ]);
-        assert!(is_valid(VERSION_2, &original, &header, &payload));
-        assert!(!is_valid(VERSION_1, &original, &header, &payload));
+        assert!(is_valid(
+            VERSION_2,
+            &original,
+            &[&header, &payload[..]].concat()
+        ));
+        assert!(!is_valid(
+            VERSION_1,
+            &original,
+            &[&header, &payload[..]].concat()
+        ));
     }
 }

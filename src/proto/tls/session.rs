@@ -539,7 +539,7 @@ impl crypto::Session for Session {
     fn is_valid_retry(&self, orig_dst_cid: &ConnectionId, header: &[u8], payload: &[u8]) -> bool {
         let version = self.versions.original();
         let is_valid = versions::version_of(header) == Some(version)
-            && retry::is_valid(version, orig_dst_cid, header, payload);
+            && retry::is_valid(version, orig_dst_cid, &[header, payload].concat());
         if is_valid {
             self.versions.set_retried();
             if let Some(recorder) = self.tap.recorder() {
