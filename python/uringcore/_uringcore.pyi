@@ -586,6 +586,7 @@ class QuicClientSetup:
         cls,
         *,
         certificate_chain: list[bytes] | None,
+        certificate_hashes: list[bytes] | None,
         private_key: bytes | None,
         roots: bytes | None,
         session_ticket: dict[str, Any] | None,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import pickle
 import socket
 import ssl
 import time
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from tests.quic import certificates
 from tests.quic.harness import Recorder, eventually, serving
@@ -220,6 +222,8 @@ def test_leaving_before_the_handshake_is_over_leaves_nothing(
         ("capath", "/nonexistent"),
         ("cipher_suites", [0x1399]),
         ("congestion_control_algorithm", "vegas"),
+        ("certificate_hashes", [b"short"]),
+        ("certificate_hashes", bytes(32)),
         ("connection_id_length", 21),
         ("idle_timeout", -1.0),
         ("initial_rtt", 0.0),
@@ -345,3 +349,28 @@ def test_errors_survive_pickling():
     assert str(again) == str(error) and again.alert == 48
     named = pickle.loads(pickle.dumps(QuicConfigurationError("token", "no")))
     assert named.field == "token" and str(named) == "token: no"
+
+
+def test_a_pinned_certificate_is_trusted_as_it_stands_and_no_other_is(
+    run, pki, server_configuration, client_configuration
+):
+    def pinned(identity):
+        der = identity.certificate.public_bytes(serialization.Encoding.DER)
+        configuration = client_configuration(certificate_hashes=[hashlib.sha256(der).digest()])
+        configuration.load_verify_locations()
+        return configuration
+
+    async def main():
+        # Made for another name, by an authority that this client does not know.
+        async with serving(server_configuration(pki.elsewhere)) as (port, _):
+            async with connect("127.0.0.1", port, configuration=pinned(pki.elsewhere)) as client:
+                await client.ping()
+            with pytest.raises(QuicCertificateError, match=r"pinned.*\[TLS alert 46"):
+                async with connect("127.0.0.1", port, configuration=pinned(pki.server)):
+                    pass
+        async with serving(server_configuration(pki.expired)) as (port, _):
+            with pytest.raises(QuicCertificateError, match="expired"):
+                async with connect("127.0.0.1", port, configuration=pinned(pki.expired)):
+                    pass
+
+    run(main())

@@ -116,6 +116,11 @@ class QuicConfiguration:
     """``ssl.CERT_NONE`` accepts any certificate; ``None`` means what is right for the side."""
 
     # What aioquic does not have.
+    certificate_hashes: list[bytes] | None = None
+    """SHA-256 hashes of the DER certificates that the server may have (32 bytes each): one of them
+    is accepted from any issuer and for any name while its dates are right, and no other is; WebTransport
+    calls that ``serverCertificateHashes``. Clients only."""
+
     ack_delay_max: float | None = None
     """Seconds that the peer is asked to let an ACK wait at most; ``None`` leaves it its own."""
 
@@ -265,6 +270,7 @@ class QuicConfiguration:
         return QuicClientSetup(
             **self._common(),
             certificate_chain=chain,
+            certificate_hashes=self._certificate_hashes(verify),
             private_key=key,
             roots=self._roots() if verify else None,
             session_ticket=self._session_ticket(),
@@ -305,6 +311,19 @@ class QuicConfiguration:
         if self._own_sessions is None:
             self._own_sessions = MemorySessionStore()
         return self._own_sessions
+
+    def _certificate_hashes(self, verify: bool) -> list[bytes] | None:
+        if self.certificate_hashes is None:
+            return None
+        if not verify:
+            raise QuicConfigurationError("certificate_hashes", "verify_mode says to accept any")
+        hashes: Any = self.certificate_hashes
+        if not isinstance(hashes, (list, tuple)):
+            raise QuicConfigurationError("certificate_hashes", "must be a list of hashes")
+        for item in hashes:
+            if not isinstance(item, (bytes, bytearray, memoryview)) or len(item) != 32:
+                raise QuicConfigurationError("certificate_hashes", "a SHA-256 hash has 32 bytes")
+        return [bytes(item) for item in hashes]
 
     def _session_ticket(self) -> dict[str, Any] | None:
         if self.session_ticket is None:

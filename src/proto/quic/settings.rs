@@ -171,6 +171,10 @@ pub struct ClientSettings {
     pub verify: bool,
     /// Whether the certificate must be for the name connected to. Only asked when `verify` is on.
     pub check_hostname: bool,
+    /// SHA-256 hashes of the DER certificates that the server may have: one of them is accepted for
+    /// any name and from any issuer while its dates are right, and no other is. Only asked when
+    /// `verify` is on.
+    pub certificate_hashes: Option<Vec<[u8; 32]>>,
     pub client_cert: Option<(Vec<CertificateDer<'static>>, Arc<PrivateKeyDer<'static>>)>,
     /// Only these, in this order. `None`: all, AES-128-GCM first.
     pub cipher_suites: Option<Vec<CipherSuite>>,
@@ -197,6 +201,7 @@ impl Default for ClientSettings {
             roots: Roots::System,
             verify: true,
             check_hostname: true,
+            certificate_hashes: None,
             client_cert: None,
             cipher_suites: None,
             key_log: None,
@@ -288,6 +293,7 @@ impl ClientSetup {
             cipher_suites: settings.cipher_suites.as_deref(),
             key_log: settings.key_log.clone(),
             session_ticket: settings.session_ticket.as_ref(),
+            certificate_hashes: settings.certificate_hashes.as_deref(),
             versions: &settings.supported_versions,
             first_version,
         })?

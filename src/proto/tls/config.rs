@@ -38,6 +38,7 @@ pub(crate) struct ClientTls<'a> {
     pub cipher_suites: Option<&'a [CipherSuite]>,
     pub key_log: Option<Arc<dyn rustls::KeyLog>>,
     pub session_ticket: Option<&'a SessionTicket>,
+    pub certificate_hashes: Option<&'a [[u8; 32]]>,
     /// QUIC versions in order of preference.
     pub versions: &'a [u32],
     /// What the first packets show, where that is none of `versions` with keys.
@@ -61,9 +62,10 @@ pub(crate) struct ServerTls<'a> {
 pub(crate) fn client_config(tls: &ClientTls<'_>) -> Result<ClientCrypto, ConfigError> {
     tls.session_ticket.map_or(Ok(()), SessionTicket::check)?;
     let provider = provider_with(tls.cipher_suites, tickets::seamed)?;
-    let verifier = match tls.verify {
-        false => ServerVerifier::accept_all(&provider),
-        true => ServerVerifier::new(
+    let verifier = match (tls.verify, tls.certificate_hashes) {
+        (false, _) => ServerVerifier::accept_all(&provider),
+        (true, Some(hashes)) => ServerVerifier::pinned(&provider, hashes.to_vec()),
+        (true, None) => ServerVerifier::new(
             &provider,
             load_roots("roots", tls.roots)?,
             tls.check_hostname,

@@ -78,11 +78,12 @@ pub struct QuicServerSetup {
 #[pymethods]
 impl QuicClientSetup {
     #[new]
-    #[pyo3(signature = (*, certificate_chain, private_key, roots, session_ticket, token, verify, **common))]
+    #[pyo3(signature = (*, certificate_chain, certificate_hashes, private_key, roots, session_ticket, token, verify, **common))]
     #[expect(clippy::too_many_arguments)] // They are keywords in Python.
     fn new(
         py: Python<'_>,
         certificate_chain: Option<Vec<Vec<u8>>>,
+        certificate_hashes: Option<Vec<[u8; 32]>>,
         private_key: Option<Vec<u8>>,
         roots: Option<Vec<u8>>,
         session_ticket: Option<TicketFields>,
@@ -104,6 +105,7 @@ impl QuicClientSetup {
             .transpose()
             .map_err(|message| config_error(py, &ConfigError::new("session_ticket", message)))?;
         let settings = ClientSettings {
+            certificate_hashes,
             session_ticket,
             token: token.into(),
             transport: common.transport(py)?,
