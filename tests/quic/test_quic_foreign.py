@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import threading
 
 import pytest
 
+import uringcore
 from tests.quic.harness import Echo, Recorder, patterned, serving
 from uringcore.asyncio import QuicConnectionProtocol, connect
 from uringcore.quic import events, foreign
@@ -151,3 +153,61 @@ def test_it_says_once_that_the_ring_is_faster(
     run_foreign(main())
     said = [record for record in caplog.records if "uringcore.run" in record.getMessage()]
     assert len(said) == 1
+
+
+def test_a_connected_socket_stays_with_its_server_whatever_that_prefers(
+    run_foreign, server_configuration, client_configuration, monkeypatch
+):
+    """Packets to the preferred address could not be sent: a time of silence for nothing."""
+    addresses = set()
+
+    class Noting:
+        def __init__(self, endpoint):
+            self._endpoint = endpoint
+
+        def __getattr__(self, name):
+            return getattr(self._endpoint, name)
+
+        def datagrams_to_send(self, now):
+            found = self._endpoint.datagrams_to_send(now)
+            addresses.update(address for _, address in found)
+            return found
+
+    original = foreign.ForeignDriver.__init__
+
+    def init(self, loop, sans_io, on_closed=None):
+        original(self, loop, Noting(sans_io), on_closed)
+
+    monkeypatch.setattr(foreign.ForeignDriver, "__init__", init)
+    started = threading.Event()
+    found = {}
+
+    async def serve_elsewhere():
+        found["loop"] = asyncio.get_running_loop()
+        found["end"] = asyncio.Event()
+        preferred = ("127.0.0.2", _dead_port("127.0.0.2"))
+        configuration = server_configuration(preferred_address=[preferred])
+        try:
+            async with serving(configuration) as (port, _):
+                found["port"] = port
+                started.set()
+                await found["end"].wait()
+        finally:
+            started.set()
+
+    async def main():
+        client = client_configuration()
+        async with connect("127.0.0.1", found["port"], configuration=client) as peer:
+            # The first one's answer comes with the confirmation of the handshake at the latest.
+            for _ in range(3):
+                await peer.ping()
+        assert addresses == {("127.0.0.1", found["port"])}
+
+    thread = threading.Thread(target=lambda: uringcore.run(serve_elsewhere()))
+    thread.start()
+    try:
+        assert started.wait(20)
+        run_foreign(main())
+    finally:
+        found["loop"].call_soon_threadsafe(found["end"].set)
+        thread.join()

@@ -8,10 +8,11 @@ import socket
 
 import pytest
 
-from tests.quic.harness import Echo, eventually, patterned, serving
+from tests.quic.harness import Echo, Recorder, eventually, patterned, serving
 from tests.support.link import Conditions
 from tests.support.proxy import ImpairmentProxy
 from uringcore.asyncio import QuicConnectionProtocol, connect
+from uringcore.quic import events
 from uringcore.quic.errors import QuicConfigurationError, QuicConnectionError
 
 DATA = patterned(3 << 20, seed=5)
@@ -267,3 +268,33 @@ def test_stock_asyncio_says_what_it_lacks(server_configuration, client_configura
                 raise AssertionError("served")
 
     asyncio.run(main())
+
+
+def test_nothing_is_heard_of_a_move_after_the_connections_end(
+    run, server_configuration, client_configuration
+):
+    async def main():
+        async with serving(server_configuration()) as (port, _):
+            for _ in range(10):
+                async with connect(
+                    "127.0.0.1",
+                    port,
+                    configuration=client_configuration(),
+                    create_protocol=Recorder,
+                ) as client:
+                    await client.ping()
+                    moving = asyncio.ensure_future(client.migrate())
+                    while client._quic._path[0] == 0 and not moving.done():
+                        await asyncio.sleep(0)
+                    client._quic.send_stream_data(0, b"answer me")
+                    client.transmit()
+                    client.close()
+                    await client.wait_closed()
+                    await asyncio.gather(moving, return_exceptions=True)
+                    # The server answers the close there, and what was sent before it.
+                    await asyncio.sleep(0.02)
+                    kinds = [type(event) for event in client.events]
+                    assert kinds[-1] is events.ConnectionTerminated, kinds
+                    assert kinds.count(events.ConnectionTerminated) == 1
+
+    run(main())

@@ -245,6 +245,8 @@ class QuicTransport(asyncio.BaseTransport):
                 "preferred_address", "needs sockets of uringcore's own event loop"
             )
         driver = self._open_foreign(configuration, server, on_accept)
+        if _is_connected(self._sock):
+            self._need_endpoint().keep_to_peer()
         self._datagram_transport, _ = await self._loop.create_datagram_endpoint(
             lambda: driver, sock=self._sock
         )
@@ -406,6 +408,14 @@ async def resolve(
     if not infos:
         raise OSError(f"getaddrinfo() returned nothing for {addr[0]!r}")
     return [(info[0], info[4]) for info in infos]
+
+
+def _is_connected(sock: socket.socket) -> bool:
+    try:
+        sock.getpeername()
+    except OSError:
+        return False
+    return True
 
 
 def _numeric_family(host: str) -> int:

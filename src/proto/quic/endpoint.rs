@@ -93,6 +93,8 @@ pub struct Endpoint {
     settings: EndpointSettings,
     pub(super) server: Option<ServerSetup>,
     aliases: Aliases,
+    /// Clients do not move to the addresses that their servers prefer.
+    keeps_to_peer: bool,
     /// The socket that the datagram being handled came from.
     pub(super) arrival: u32,
     /// New connections are answered with CONNECTION_REFUSED.
@@ -158,6 +160,7 @@ impl Endpoint {
             settings,
             server,
             aliases: Aliases::new(),
+            keeps_to_peer: false,
             arrival: 0,
             is_refusing: false,
             connections: Slab::new(),

@@ -1,6 +1,6 @@
 //! The peer's transport parameters that the state machine keeps to itself (RFC 9000 section 18.2).
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::frames::varint;
 
@@ -28,19 +28,49 @@ impl PeerParameters {
         found
     }
 
-    /// The preferred address of the same family as `remote`, in the form that its socket takes.
+    /// The preferred address of the same family as `remote`, in the form that its socket takes. None
+    /// that `remote` has no business to send its clients to.
     pub fn preferred_like(&self, remote: SocketAddr) -> Option<SocketAddr> {
         let is_mapped = remote.ip().to_canonical() != remote.ip();
         let address = match remote {
             SocketAddr::V6(_) if !is_mapped => self.preferred_v6,
             _ => self.preferred_v4,
-        }?;
+        }
+        .filter(|address| is_fair(address.ip(), remote.ip().to_canonical()))?;
         match (is_mapped, address) {
             (true, SocketAddr::V4(v4)) => {
                 Some(SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port())))
             }
             _ => Some(address),
         }
+    }
+}
+
+/// Whether a server at `remote` may have its clients send to `preferred`: not to a group, and nowhere
+/// that only the client can reach, such as its own machine (RFC 9000 section 21.5.6).
+fn is_fair(preferred: IpAddr, remote: IpAddr) -> bool {
+    let is_group = match preferred {
+        IpAddr::V4(ip) => ip.is_multicast() || ip.is_broadcast(),
+        IpAddr::V6(ip) => ip.is_multicast(),
+    };
+    !is_group && reach(preferred) >= reach(remote)
+}
+
+/// How far an address is valid: on the machine, the link, the site, everywhere.
+fn reach(ip: IpAddr) -> u8 {
+    let (is_machine, is_link, is_site) = match ip.to_canonical() {
+        IpAddr::V4(ip) => (ip.is_loopback(), ip.is_link_local(), ip.is_private()),
+        IpAddr::V6(ip) => (
+            ip.is_loopback(),
+            ip.is_unicast_link_local(),
+            ip.is_unique_local(),
+        ),
+    };
+    match (is_machine, is_link, is_site) {
+        (true, ..) => 0,
+        (_, true, _) => 1,
+        (.., true) => 2,
+        _ => 3,
     }
 }
 
@@ -74,6 +104,38 @@ const PREFERRED_ADDRESS: u64 = 0x0d;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_sends_its_clients_nowhere_that_it_could_not_go_itself() {
+        let like = |preferred: &str, remote: &str| {
+            let preferred = Some(preferred.parse().unwrap());
+            let found = PeerParameters {
+                preferred_v4: preferred.filter(SocketAddr::is_ipv4),
+                preferred_v6: preferred.filter(SocketAddr::is_ipv6),
+                ..PeerParameters::default()
+            };
+            found.preferred_like(remote.parse().unwrap()).is_some()
+        };
+        for (preferred, remote, is_fair) in [
+            ("127.0.0.2:53", "127.0.0.1:443", true),
+            ("127.0.0.1:53", "192.168.0.1:443", false),
+            ("127.0.0.1:53", "[::ffff:192.0.2.1]:443", false),
+            ("169.254.169.254:80", "10.0.0.1:443", false),
+            ("192.168.0.1:53", "192.0.2.1:443", false),
+            ("192.168.0.1:53", "10.0.0.1:443", true),
+            ("192.0.2.2:53", "10.0.0.1:443", true),
+            ("224.0.0.251:5353", "192.0.2.1:443", false),
+            ("255.255.255.255:9", "10.0.0.1:443", false),
+            ("[::1]:53", "[2001:db8::1]:443", false),
+            ("[fe80::1]:53", "[fd00::1]:443", false),
+            ("[fd00::1]:53", "[2001:db8::1]:443", false),
+            ("[::ffff:127.0.0.1]:53", "[2001:db8::1]:443", false),
+            ("[ff02::1]:53", "[fe80::1]:443", false),
+            ("[2001:db8::2]:53", "[2001:db8::1]:443", true),
+        ] {
+            assert_eq!(like(preferred, remote), is_fair, "{preferred} of {remote}");
+        }
+    }
 
     #[test]
     fn parameters_are_found_among_others_and_their_ends_hurt_nobody() {

@@ -104,6 +104,21 @@ impl Default for TransportSettings {
 }
 
 impl TransportSettings {
+    /// The limits that clients remember for 0-RTT data (RFC 9000 section 7.4.1), as bytes.
+    fn limits(&self) -> Vec<u8> {
+        let datagrams = self.datagram_recv_bytes.map_or(0, |bytes| bytes as u64);
+        [
+            self.max_data,
+            self.max_stream_data,
+            self.max_streams_bidi,
+            self.max_streams_uni,
+            datagrams,
+        ]
+        .iter()
+        .flat_map(|limit| limit.to_be_bytes())
+        .collect()
+    }
+
     pub(super) fn build(&self) -> Result<quinn::TransportConfig, ConfigError> {
         let mut config = quinn::TransportConfig::default();
         config
@@ -366,6 +381,7 @@ impl ServerSetup {
             key_log: settings.key_log.clone(),
             sessions: settings.sessions.clone(),
             early_data: settings.early_data,
+            limits: &settings.transport.limits(),
             versions: &settings.supported_versions,
         })?
         .recorded(settings.transport.packet_log);

@@ -152,6 +152,31 @@ fn only_a_confirmed_client_with_ids_to_spare_moves() {
 }
 
 #[test]
+fn a_connection_that_was_closed_in_a_move_says_nothing_after_its_end() {
+    let (mut pair, client, server) = confirmed(Pair::default_pair());
+    let conn = pair.client.endpoint.connection(client).unwrap();
+    conn.send_stream(0, pattern(0, 3000), true).unwrap();
+    migrate(&mut pair, client, 1).unwrap();
+    pair.close(Who::Client, client, 0, None, b"");
+    pair.run_until_idle();
+    assert!(pair.server.closed(server).is_some());
+    let events = pair.client.events.iter().filter(|(of, _)| *of == client);
+    assert!(matches!(events.last(), Some((_, Event::Closed { .. }))));
+}
+
+#[test]
+fn a_client_on_a_connected_socket_stays_with_its_server() {
+    let mut server = server_settings();
+    server.transport.preferred_v4 = Some("10.0.0.3:4433".parse().unwrap());
+    let mut pair = Pair::new(client_settings(), server);
+    pair.client.endpoint.keep_to_peer();
+    let (client, server) = pair.establish();
+    let begin = pair.now;
+    transfer(&mut pair, client, server, 0, |_| {});
+    assert!(pair.now - begin < Duration::from_millis(500));
+}
+
+#[test]
 fn a_nat_that_changes_port_or_address_is_followed() {
     let mut pair = Pair::default_pair();
     pair.nat = Some(addr("192.0.2.1:1000"));

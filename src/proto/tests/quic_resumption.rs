@@ -391,6 +391,37 @@ fn sessions_are_shared_by_servers_with_the_same_store_and_demands() {
     );
 }
 
+#[test]
+fn early_data_is_not_taken_by_a_server_with_lower_limits() {
+    let lower: [fn(&mut ServerSettings); 5] = [
+        |settings| settings.transport.max_data /= 2,
+        |settings| settings.transport.max_stream_data /= 2,
+        |settings| settings.transport.max_streams_bidi /= 2,
+        |settings| settings.transport.max_streams_uni /= 2,
+        |settings| settings.transport.datagram_recv_bytes = None,
+    ];
+    for lower in lower {
+        let store: Arc<dyn SessionStore> = Arc::new(MemorySessions::new(100));
+        let mut first = early_server();
+        first.transport.datagram_recv_bytes = Some(65_536);
+        first.sessions = Some(store.clone());
+        let ticket = ticket(&mut Pair::new(client_settings(), first.clone()));
+        let mut second = first;
+        lower(&mut second);
+        let mut pair = Pair::new(with_ticket(&ticket), second);
+        let key = speak_at_once(&mut pair, b"early");
+        pair.run_until("the data", |pair| {
+            pair.server
+                .events
+                .iter()
+                .any(|(_, event)| matches!(event, Event::StreamData { fin: true, .. }))
+        });
+        assert_eq!(outcome(&pair.client, key), Some((false, false)));
+        let server = newest_server(&pair);
+        assert_eq!(pair.server.received(server, 0), b"early");
+    }
+}
+
 /// A store that keeps nothing, or gives out nonsense.
 #[derive(Debug, Default)]
 struct Unwilling {

@@ -55,6 +55,9 @@ pub(crate) struct ServerTls<'a> {
     /// `None`: no tickets.
     pub sessions: Option<Arc<dyn SessionStore>>,
     pub early_data: bool,
+    /// What clients keep to when they send 0-RTT data. A server that takes it must not be less
+    /// generous than the one that gave the ticket (RFC 9000 section 7.4.1).
+    pub limits: &'a [u8],
     /// QUIC versions in order of preference.
     pub versions: &'a [u32],
 }
@@ -132,8 +135,8 @@ pub(crate) fn server_config(tls: &ServerTls<'_>) -> Result<ServerCrypto, ConfigE
             config.send_tls13_tickets = 0;
         }
         Some(store) => {
-            let demands = client_auth_demands(tls.client_auth);
-            let sessions = ScopedSessions::new(store.clone(), &[demands.0, demands.1]);
+            let (kind, roots) = client_auth_demands(tls.client_auth);
+            let sessions = ScopedSessions::new(store.clone(), &[kind, roots, tls.limits]);
             config.session_storage = Arc::new(sessions);
         }
     }
@@ -152,14 +155,14 @@ pub(crate) fn server_config(tls: &ServerTls<'_>) -> Result<ServerCrypto, ConfigE
 
 /// What tells servers apart whose clients may not resume each other's sessions.
 fn client_auth_demands(client_auth: &ClientAuth) -> (&[u8], &[u8]) {
-    let (kind, roots) = match client_auth {
-        ClientAuth::Off => return (b"off", b""),
-        ClientAuth::Optional(roots) => (&b"optional"[..], roots),
-        ClientAuth::Required(roots) => (&b"required"[..], roots),
-    };
-    match roots {
-        Roots::Pem(pem) | Roots::SystemAndPem(pem) => (kind, pem),
-        Roots::System | Roots::None => (kind, b""),
+    match client_auth {
+        ClientAuth::Off => (b"off", b""),
+        ClientAuth::Optional(Roots::Pem(pem)) => (b"optional", pem),
+        ClientAuth::Optional(Roots::SystemAndPem(pem)) => (b"optional, system", pem),
+        ClientAuth::Optional(Roots::System | Roots::None) => (b"optional, system", b""),
+        ClientAuth::Required(Roots::Pem(pem)) => (b"required", pem),
+        ClientAuth::Required(Roots::SystemAndPem(pem)) => (b"required, system", pem),
+        ClientAuth::Required(Roots::System | Roots::None) => (b"required, system", b""),
     }
 }
 

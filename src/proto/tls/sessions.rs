@@ -94,15 +94,17 @@ impl fmt::Debug for MemorySessions {
 ///
 /// A resumed handshake asks for no certificate of the client's, so a session must not be resumed by
 /// a server that would have asked for another one than the server that made it. Servers that share a
-/// store therefore see only the sessions of servers with the same demands. And a session is resumed
-/// with the QUIC version that it was made with (RFC 9369 section 5).
+/// store therefore see only the sessions of servers with the same demands. The same goes for their
+/// limits: a client whose 0-RTT data is taken, and that then finds a limit lower than it was, has to
+/// close the connection (RFC 9000 section 7.4.1). And a session is resumed with the QUIC version that
+/// it was made with (RFC 9369 section 5).
 pub(super) struct ScopedSessions {
     store: Arc<dyn SessionStore>,
     scope: [u8; SCOPE_BYTES],
 }
 
 impl ScopedSessions {
-    /// `demands` stands for what the server asks of its clients.
+    /// `demands` stands for what the server asks of its clients and lets them do.
     pub fn new(store: Arc<dyn SessionStore>, demands: &[&[u8]]) -> Self {
         let mut context = digest::Context::new(&SHA256);
         for demand in demands {

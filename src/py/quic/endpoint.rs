@@ -332,6 +332,11 @@ impl QuicEndpoint {
         Ok(endpoint)
     }
 
+    /// The caller's socket is connected: clients do not move to another address of their server's.
+    fn keep_to_peer(&self, py: Python<'_>) -> PyResult<()> {
+        self.with_protocol(py, |endpoint, _| endpoint.keep_to_peer())
+    }
+
     /// Takes a further bound UDP socket, whose descriptor the caller has detached, and returns its
     /// number. It is closed with the endpoint, or by `remove_socket`.
     fn add_socket(&self, py: Python<'_>, fd: RawFd) -> PyResult<u32> {

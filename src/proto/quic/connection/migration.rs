@@ -39,6 +39,8 @@ impl Connection {
             self.path.peer_moved(old, local);
         } else if heard.is_some_and(|before| frames_received(&self.quinn) > before)
             && self.path.proved(local) == Some(TrialKind::Migration)
+            // A closed connection still hears its peer, and has nothing more to say to its host.
+            && self.phase != Phase::Closed
         {
             self.push(Event::MigrationFinished { succeeded: true });
         }

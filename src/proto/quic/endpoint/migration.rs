@@ -66,12 +66,18 @@ impl Endpoint {
         // Packets are told apart by connection ID only after their address was translated.
         let is_free = self.aliases.get(&address).is_none_or(is_known) && !self.is_in_use(address);
         self.settle(index);
-        if address != known && is_free && self.uses_fresh_id(index) {
+        if address != known && is_free && !self.keeps_to_peer && self.uses_fresh_id(index) {
             self.aliases.insert(address, known);
             self.connections[index]
                 .connection
                 .try_preferred_address(now, address);
         }
+    }
+
+    /// The host's socket is connected to its peer: no other address can be reached, and trying one
+    /// would be a time of silence.
+    pub fn keep_to_peer(&mut self) {
+        self.keeps_to_peer = true;
     }
 
     /// Whether a connection's peer has this very address.
