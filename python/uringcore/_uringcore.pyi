@@ -607,10 +607,13 @@ class QuicServerSetup:
         client_roots: bytes | None,
         early_data: bool,
         private_key: bytes,
-        retry: bool,
+        retry: str,
         sessions: object,
+        token_keys: list[bytes],
         **common: Any,
     ) -> QuicServerSetup: ...
+
+def steer_by_connection_id(fd: int, sockets: int) -> None: ...
 
 @final
 class QuicEndpoint:
@@ -619,18 +622,20 @@ class QuicEndpoint:
         owner: LoopCore,
         fd: int,
         *,
-        connection_id_length: int,
         server: QuicServerSetup | None = None,
-        on_accept: Callable[[QuicEndpoint, int], object] | None = None,
+        on_accept: Callable[[QuicEndpoint, int, bytes | None], object] | None = None,
         on_closed: Callable[[], object] | None = None,
+        when_negotiated: bool = False,
+        **options: Any,
     ) -> QuicEndpoint: ...
     @staticmethod
     def sans_io(
         *,
-        connection_id_length: int,
         server: QuicServerSetup | None = None,
-        on_accept: Callable[[QuicEndpoint, int], object] | None = None,
+        on_accept: Callable[[QuicEndpoint, int, bytes | None], object] | None = None,
+        when_negotiated: bool = False,
         now: float | None = None,
+        **options: Any,
     ) -> QuicEndpoint: ...
     def keep_to_peer(self) -> None: ...
     def add_socket(self, fd: int) -> int: ...
@@ -671,7 +676,7 @@ class QuicConnectionCore:
         now: float,
     ) -> None: ...
     def _start_server(self, setup: QuicServerSetup) -> None: ...
-    def _accepted(self, endpoint: QuicEndpoint, key: int) -> None: ...
+    def _accepted(self, endpoint: QuicEndpoint, key: int, _alpn: bytes | None = None) -> None: ...
     def _set_credential_handlers(
         self,
         on_ticket: Callable[[Any], object] | None,

@@ -3,6 +3,8 @@
 //!
 //! - `settings`: what a host may set, checked and built once.
 //! - `endpoint`: one UDP socket's worth of connections: routing, accepting, timers, fairness.
+//! - `admission`: who may come in: the limits of a server.
+//! - `connection_ids`: the connection IDs that we issue.
 //! - `hello`: a client's first packets, read for the tickets in them.
 //! - `connection`: one connection: commands in, [`Event`]s out.
 //! - `event`, `lost`: what the host gets to see, and how a connection's end is put into words.
@@ -26,9 +28,11 @@
 //! The protocol itself is quinn-proto's, unforked. What it lacks is added around it: here, and in
 //! the crypto session of [`tls`](crate::tls).
 
+mod admission;
 mod arrival;
 mod congestion;
 mod connection;
+mod connection_ids;
 mod datagrams;
 mod endpoint;
 mod error;
@@ -53,14 +57,16 @@ mod watch;
 mod wire;
 
 pub use crate::tls::{VERSION_1, VERSION_2};
+pub use admission::AcceptRate;
 pub use congestion::Congestion;
 pub use connection::Connection;
+pub use connection_ids::Worker;
 pub use endpoint::{ConnectionKey, DatagramMeta, Endpoint, Transmit};
 pub use error::{ConnectError, DatagramError, MigrationError, StreamError};
 pub use event::{Chunks, CloseKind, Event};
 pub use priority::Priority;
 pub use settings::{
-    AckFrequency, ClientSettings, ClientSetup, EndpointSettings, ServerSettings, ServerSetup,
-    TransportSettings,
+    AckFrequency, ClientSettings, ClientSetup, EndpointSettings, Retry, ServerSettings,
+    ServerSetup, TransportSettings,
 };
 pub use stats::{ConnectionStats, EcnCounters, EndpointStats};

@@ -9,6 +9,7 @@
 //! - `sessions`: where a server keeps what its tickets stand for.
 //! - `keys`, `retry`: packet protection.
 //! - `tickets`, `resumption`: a client's sessions, in this process and beyond.
+//! - `token_key`: what address validation tokens are sealed with.
 //! - `versions`: QUIC versions 1 and 2, and the choice between them.
 //! - `tap`: a view of packets in the clear for the layer above.
 //! - `reason`: failures in words.
@@ -28,17 +29,19 @@ mod sessions;
 mod settings;
 mod tap;
 mod tickets;
+mod token_key;
 mod validity;
 mod verify;
 mod versions;
 
-pub(crate) use config::{ClientTls, ServerTls, client_config, reset_key, server_config, token_key};
+pub(crate) use config::{ClientTls, ServerTls, client_config, reset_key, server_config};
 pub(crate) use hello::{HELLO_BYTES_MAX, shown_tickets};
 pub(crate) use reason::describe_alert;
 pub(crate) use resumption::TicketInbox;
 pub(crate) use retry::is_valid as is_valid_retry;
 pub(crate) use session::{ClientCrypto, SessionDetails, server_initial_keys};
 pub(crate) use tap::{PacketObserver, Space, Tap};
+pub(crate) use token_key::token_key;
 pub(crate) use versions::{
     Answer, KNOWN as KNOWN_VERSIONS, Versions, reserved as reserved_version, shift_type,
     unshift_type, version_of,

@@ -3,6 +3,7 @@
 //! | file | noun |
 //! | --- | --- |
 //! | `endpoint` | `QuicEndpoint`: one UDP socket's worth of connections |
+//! | `endpoint_settings` | what Python says about one |
 //! | `endpoint/deliver` | from engine events to Python calls |
 //! | `connection` | `QuicConnectionCore`: the commands of one connection |
 //! | `connection/life` | where they go before, during and after its life |
@@ -21,6 +22,7 @@ mod clock;
 mod connection;
 mod credentials;
 mod endpoint;
+mod endpoint_settings;
 mod events;
 mod packet_log;
 mod pending;
@@ -57,6 +59,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<packet_log::PacketLog>()?;
     events::register(m)?;
     setup::register(m)?;
+    endpoint_settings::register(m)?;
     wire_buffer::register(m)
 }
 

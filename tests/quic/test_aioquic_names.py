@@ -200,6 +200,10 @@ def test_what_is_left_out_exists_there_and_not_here():
             assert reason
 
 
+# README's migration table says why.
+DEFAULTS_OF_OURS = {"retry": "auto"}
+
+
 def _is_alias(value):
     return not (inspect.isfunction(value) or inspect.isbuiltin(value) or inspect.isclass(value))
 
@@ -247,8 +251,9 @@ def _compare_signatures(what, ours, theirs):
         assert mine.kind == parameter.kind, f"{what}: {name}"
         required = parameter.default is parameter.empty
         if not required and not inspect.isclass(parameter.default):
-            # What is optional there with another default is optional here, with that default.
-            assert mine.default == parameter.default, f"{what}: default of {name}"
+            # What is optional there is optional here, with that default if README says no other.
+            default = DEFAULTS_OF_OURS.get(name, parameter.default)
+            assert mine.default == default, f"{what}: default of {name}"
     for name, parameter in our.items():
         # What we add has to be optional.
         if name not in their and parameter.kind not in (

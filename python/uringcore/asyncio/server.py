@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from uringcore.asyncio.protocol import QuicConnectionProtocol, QuicStreamHandler
+from uringcore.quic.acceptance import Acceptance, ServerFactory
 from uringcore.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfiguration
-from uringcore.quic.connection import QuicConnection
-from uringcore.quic.endpoint import QuicTransport, create_quic_endpoint
+from uringcore.quic.endpoint import QuicTransport, open_server
+from uringcore.quic.limits import RetryPolicy, ServerLimits
 from uringcore.quic.sessions import _TicketCallbacks
+from uringcore.quic.workers import PortWorker
 from uringcore.tls import SessionTicketFetcher, SessionTicketHandler
 
 __all__ = ["SMALLEST_MAX_DATAGRAM_SIZE", "QuicServer", "serve"]
+
+ProtocolClass = Callable[..., Any]
 
 
 class QuicServer(asyncio.DatagramProtocol):
@@ -32,19 +37,24 @@ class QuicServer(asyncio.DatagramProtocol):
         self,
         *,
         configuration: QuicConfiguration,
-        create_protocol: Callable[..., Any] = QuicConnectionProtocol,
+        create_protocol: ProtocolClass | Mapping[str, ProtocolClass] = QuicConnectionProtocol,
         session_ticket_fetcher: SessionTicketFetcher | None = None,
         session_ticket_handler: SessionTicketHandler | None = None,
-        retry: bool = False,
+        retry: RetryPolicy = "auto",
         stream_handler: QuicStreamHandler | None = None,
+        limits: ServerLimits | None = None,
+        workers: PortWorker | None = None,
     ) -> None:
         if configuration.is_client:
             raise ValueError("configuration: is_client must be false for a server")
-        self._session_store = _ticket_store(session_ticket_fetcher, session_ticket_handler)
-        self._configuration = configuration
-        self._create_protocol = create_protocol
-        self._retry = retry
-        self._stream_handler = stream_handler
+        self._acceptance = Acceptance(
+            _with_handler(create_protocol, stream_handler),
+            configuration,
+            retry=retry,
+            limits=limits,
+            worker=workers,
+            session_store=_ticket_store(session_ticket_fetcher, session_ticket_handler),
+        )
         self._endpoint_transport: QuicTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -52,10 +62,7 @@ class QuicServer(asyncio.DatagramProtocol):
         self._endpoint_transport = QuicTransport.over(
             asyncio.get_running_loop(),
             cast(asyncio.DatagramTransport, transport),
-            self._factory,
-            configuration=self._configuration,
-            retry=self._retry,
-            session_store=self._session_store,
+            self._acceptance,
         )
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
@@ -65,9 +72,6 @@ class QuicServer(asyncio.DatagramProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The server's own datagram transport is closed."""
         self.transport.connection_lost(exc)
-
-    def _factory(self, quic: QuicConnection) -> Any:
-        return self._create_protocol(quic, stream_handler=self._stream_handler)
 
     @property
     def sockname(self) -> Any:
@@ -141,19 +145,32 @@ async def serve(
     port: int,
     *,
     configuration: QuicConfiguration,
-    create_protocol: Callable[..., Any] = QuicConnectionProtocol,
+    create_protocol: ProtocolClass | Mapping[str, ProtocolClass] = QuicConnectionProtocol,
     session_ticket_fetcher: SessionTicketFetcher | None = None,
     session_ticket_handler: SessionTicketHandler | None = None,
-    retry: bool = False,
+    retry: RetryPolicy = "auto",
     stream_handler: QuicStreamHandler | None = None,
     reuse_port: bool | None = None,
+    limits: ServerLimits | None = None,
+    workers: PortWorker | None = None,
 ) -> QuicServer:
     """Starts a QUIC server on ``host`` and ``port`` and returns it.
 
-    ``create_protocol(quic, stream_handler=...)`` makes each connection's protocol;
+    ``create_protocol(quic, stream_handler=...)`` makes each connection's protocol. A mapping such as
+    ``{"h3": Http3, "hq-interop": Http09}`` has several application protocols on one port: the
+    client's choice by ALPN makes the object (with ``alpn_protocols`` unset in the configuration, the
+    mapping's order is the server's order of preference).
+
     ``stream_handler(reader, writer)`` (a function or a coroutine function) is called for each
-    stream that a client opens. ``retry`` validates every client's address before anything else
-    (RFC 9000 section 8.1.2). ``reuse_port`` is ours: several processes may share the port.
+    stream that a client opens. ``retry`` says when clients must prove their address first (RFC 9000
+    section 8.1.2): ``True`` always, ``False`` never, ``"auto"`` under load.
+
+    ``limits`` is a :class:`~uringcore.quic.limits.ServerLimits`: how many connections, altogether
+    and from one address, how fast, and what those are told that are too many.
+
+    ``reuse_port`` lets sockets of several programs bind the port. For several processes of one
+    server give each its part of a :class:`~uringcore.quic.workers.PortGroup` as ``workers``: it has
+    the socket, and ``host`` and ``port`` are not used.
 
     ``session_ticket_handler`` is called with each ticket that a client gets, and
     ``session_ticket_fetcher`` with the bytes of one that a client shows: it returns the ticket, once,
@@ -170,15 +187,15 @@ async def serve(
         session_ticket_handler=session_ticket_handler,
         retry=retry,
         stream_handler=stream_handler,
+        limits=limits,
+        workers=workers,
     )
-    server._endpoint_transport, _ = await create_quic_endpoint(
+    server._endpoint_transport = await open_server(
         asyncio.get_running_loop(),
-        server._factory,
-        (host, port),
-        configuration=configuration,
+        server._acceptance,
+        (host, port) if workers is None else None,
+        sock=None if workers is None else workers.socket.dup(),
         reuse_port=reuse_port,
-        retry=retry,
-        session_store=server._session_store,
     )
     return server
 
@@ -187,3 +204,15 @@ def _ticket_store(
     fetcher: SessionTicketFetcher | None, handler: SessionTicketHandler | None
 ) -> _TicketCallbacks | None:
     return _TicketCallbacks(fetcher, handler) if fetcher or handler else None
+
+
+def _with_handler(
+    create: ProtocolClass | Mapping[str, ProtocolClass], stream_handler: QuicStreamHandler | None
+) -> ServerFactory:
+    """The factories as the endpoint calls them."""
+    if isinstance(create, Mapping):
+        return {
+            name: functools.partial(one, stream_handler=stream_handler)
+            for name, one in create.items()
+        }
+    return functools.partial(create, stream_handler=stream_handler)

@@ -18,6 +18,7 @@ from typing import Any, TextIO
 
 from uringcore._uringcore import QuicClientSetup, QuicServerSetup
 from uringcore.quic.errors import QuicConfigurationError
+from uringcore.quic.limits import RetryPolicy
 from uringcore.quic.logger import QuicLogger
 from uringcore.quic.packet import CONNECTION_ID_MAX_SIZE, QuicProtocolVersion
 from uringcore.quic.sessions import SessionStore
@@ -171,6 +172,17 @@ class QuicConfiguration:
     and several processes a :class:`~uringcore.quic.sessions.SharedSessionStore`. ``None``: in a
     memory of this configuration's own."""
 
+    stateless_reset_key: bytes | None = None
+    """32 secret bytes from which stateless reset tokens are made (RFC 9000 section 10.3.2); ``None``
+    makes new ones for each endpoint. A server that is started again with the same key resets the
+    connections of the one before at once, instead of letting them time out. To change it is to give
+    that up for the connections that are open."""
+
+    token_key: bytes | Sequence[bytes] | None = None
+    """32 to 64 secret bytes that address validation tokens are sealed with (RFC 9000 section 8.1.4);
+    ``None`` makes new ones for each server. Of several keys the first seals and all of them open: to
+    change the key, put the new one in front and drop the old one when its tokens have expired."""
+
     use_preferred_address: bool = True
     """Whether a client moves to the address that its server prefers."""
 
@@ -219,11 +231,11 @@ class QuicConfiguration:
         self.cadata = cadata
 
     def setup(
-        self, *, retry: bool = False, session_store: SessionStore | None = None
+        self, *, retry: RetryPolicy = "auto", session_store: SessionStore | None = None
     ) -> QuicClientSetup | QuicServerSetup:
         """What the state machine takes, built at most once per state of this object.
 
-        ``retry`` makes a server validate every client's address first (RFC 9000 section 8.1.2).
+        ``retry`` says when a server makes clients prove their address first (RFC 9000 section 8.1.2).
         ``session_store`` goes before the field, and 0-RTT data is read unless ``early_data`` says
         otherwise: that is what aioquic's callbacks for tickets mean.
         Raises :class:`~uringcore.quic.errors.QuicConfigurationError`.
@@ -278,7 +290,9 @@ class QuicConfiguration:
             verify=verify,
         )
 
-    def _server_setup(self, retry: bool, session_store: SessionStore | None) -> QuicServerSetup:
+    def _server_setup(
+        self, retry: RetryPolicy, session_store: SessionStore | None
+    ) -> QuicServerSetup:
         self._check()
         if self.certificate is None:
             raise QuicConfigurationError("certificate", "a server needs a certificate")
@@ -297,8 +311,9 @@ class QuicConfiguration:
             client_roots=client_roots,
             early_data=self._reads_early_data(session_store is not None),
             private_key=key,
-            retry=retry,
+            retry=retry_name(retry),
             sessions=session_store if session_store is not None else self._sessions(),
+            token_keys=_token_keys(self.token_key),
         )
 
     def _reads_early_data(self, default: bool) -> bool:
@@ -445,6 +460,21 @@ def _alpn(name: str | bytes) -> bytes:
     if not 1 <= len(raw) <= 255:
         raise QuicConfigurationError("alpn_protocols", f"{name!r} must have 1 to 255 bytes")
     return raw
+
+
+def retry_name(retry: RetryPolicy) -> str:
+    """The policy's name in the state machine. Raises ``ValueError`` for what is none."""
+    if retry is True or retry is False:
+        return "always" if retry else "never"
+    if retry == "auto":
+        return "auto"
+    raise ValueError(f"retry: must be True, False or 'auto', not {retry!r}")
+
+
+def _token_keys(keys: bytes | Sequence[bytes] | None) -> list[bytes]:
+    if keys is None:
+        return []
+    return [keys] if isinstance(keys, bytes) else [bytes(key) for key in keys]
 
 
 def _cipher_suites(suites: Sequence[int] | None) -> list[int] | None:

@@ -9,16 +9,23 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from uringcore._uringcore import LoopCore, QuicClientSetup, QuicEndpoint, QuicServerSetup
+from uringcore._uringcore import LoopCore, QuicEndpoint, QuicServerSetup
+from uringcore.quic.acceptance import (
+    Acceptance,
+    ProtocolFactory,
+    ServerFactory,
+    endpoint_options,
+)
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.errors import QuicConfigurationError
 from uringcore.quic.foreign import ForeignDriver, say_what_is_faster
+from uringcore.quic.limits import RetryPolicy, ServerLimits
 from uringcore.quic.sessions import SessionStore
+from uringcore.quic.workers import PortWorker, bind_udp
 
 __all__ = ["ProtocolFactory", "QuicTransport", "bound_socket", "create_quic_endpoint", "resolve"]
 
@@ -28,9 +35,6 @@ class ConnectionProtocol(Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
     def _quic_events_received(self, received: list[Any]) -> None: ...
-
-
-ProtocolFactory = Callable[[QuicConnection], Any]
 
 
 class QuicTransport(asyncio.BaseTransport):
@@ -50,7 +54,7 @@ class QuicTransport(asyncio.BaseTransport):
         self._is_serving = False
         self._closed: asyncio.Future[None] = loop.create_future()
         self._endpoint: QuicEndpoint | None = None
-        self._make_setup: Callable[[], QuicClientSetup | QuicServerSetup] | None = None
+        self._make_setup: Callable[[], QuicServerSetup] | None = None
         self._driver: ForeignDriver | None = None
         self._datagram_transport: asyncio.DatagramTransport | None = None
 
@@ -59,23 +63,16 @@ class QuicTransport(asyncio.BaseTransport):
         cls,
         loop: asyncio.AbstractEventLoop,
         datagram_transport: asyncio.DatagramTransport,
-        protocol_factory: ProtocolFactory,
-        *,
-        configuration: QuicConfiguration,
-        retry: bool = False,
-        session_store: SessionStore | None = None,
+        acceptance: Acceptance,
     ) -> QuicTransport:
         """A server on a datagram transport that the program has opened, on any loop.
 
         Its protocol must hand on ``datagram_received`` and ``connection_lost``.
         """
-        setup = configuration.setup(retry=retry, session_store=session_store)
-        assert isinstance(setup, QuicServerSetup)
         self = cls(loop, datagram_transport.get_extra_info("socket"))
-        self._make_setup = partial(configuration.setup, retry=retry, session_store=session_store)
+        self._make_setup = acceptance.setup
         self._owns_socket = False
-        on_accept = _acceptor(self, protocol_factory, configuration)
-        driver = self._open_foreign(configuration, setup, on_accept)
+        driver = self._open_foreign(acceptance.options(self))
         self._datagram_transport = datagram_transport
         driver.connection_made(datagram_transport)
         return self
@@ -112,9 +109,9 @@ class QuicTransport(asyncio.BaseTransport):
         Open connections go on as they are. Raises ``QuicConfigurationError``, and then nothing has
         changed.
         """
-        setup = self._make_setup() if self._make_setup is not None else None
-        if not isinstance(setup, QuicServerSetup):
+        if self._make_setup is None:
             raise RuntimeError("only a server has a configuration to reload")
+        setup = self._make_setup()
         if self._is_serving:
             self._need_endpoint().set_server(setup)
 
@@ -215,21 +212,12 @@ class QuicTransport(asyncio.BaseTransport):
         return self._endpoint
 
     async def _open(
-        self,
-        configuration: QuicConfiguration,
-        server: QuicServerSetup | None,
-        on_accept: Callable[[QuicEndpoint, int], None] | None,
+        self, options: dict[str, Any], preferred: Sequence[tuple[str, int]] = ()
     ) -> None:
-        preferred = configuration.preferred_address if server is not None else []
         if isinstance(self._loop, LoopCore):
-            self._is_serving = server is not None
+            self._is_serving = "server" in options
             self._endpoint = QuicEndpoint.on_loop(
-                self._loop,
-                self._sock.fileno(),
-                connection_id_length=configuration.connection_id_length,
-                server=server,
-                on_accept=on_accept,
-                on_closed=self._released,
+                self._loop, self._sock.fileno(), on_closed=self._released, **options
             )
             self._info["quic_endpoint"] = self._endpoint
             try:
@@ -244,28 +232,18 @@ class QuicTransport(asyncio.BaseTransport):
             raise QuicConfigurationError(
                 "preferred_address", "needs sockets of uringcore's own event loop"
             )
-        driver = self._open_foreign(configuration, server, on_accept)
+        driver = self._open_foreign(options)
         if _is_connected(self._sock):
             self._need_endpoint().keep_to_peer()
         self._datagram_transport, _ = await self._loop.create_datagram_endpoint(
             lambda: driver, sock=self._sock
         )
 
-    def _open_foreign(
-        self,
-        configuration: QuicConfiguration,
-        server: QuicServerSetup | None,
-        on_accept: Callable[[QuicEndpoint, int], None] | None,
-    ) -> ForeignDriver:
+    def _open_foreign(self, options: dict[str, Any]) -> ForeignDriver:
         """Packets are moved by a datagram transport, which the driver has to be told."""
         say_what_is_faster(self._loop)
-        self._is_serving = server is not None
-        self._endpoint = QuicEndpoint.sans_io(
-            connection_id_length=configuration.connection_id_length,
-            server=server,
-            on_accept=on_accept,
-            now=self._loop.time(),
-        )
+        self._is_serving = "server" in options
+        self._endpoint = QuicEndpoint.sans_io(now=self._loop.time(), **options)
         self._info["quic_endpoint"] = self._endpoint
         self._driver = ForeignDriver(self._loop, self._endpoint, self._released)
         return self._driver
@@ -321,7 +299,7 @@ class QuicTransport(asyncio.BaseTransport):
 
 async def create_quic_endpoint(
     loop: asyncio.AbstractEventLoop,
-    protocol_factory: ProtocolFactory,
+    protocol_factory: ServerFactory,
     local_addr: tuple[Any, ...] | None = None,
     remote_addr: tuple[Any, ...] | None = None,
     *,
@@ -329,7 +307,9 @@ async def create_quic_endpoint(
     sock: socket.socket | None = None,
     family: int = 0,
     reuse_port: bool | None = None,
-    retry: bool = False,
+    retry: RetryPolicy = "auto",
+    limits: ServerLimits | None = None,
+    worker: PortWorker | None = None,
     session_store: SessionStore | None = None,
 ) -> tuple[QuicTransport, Any]:
     """Opens a UDP socket for QUIC, in the manner of ``loop.create_datagram_endpoint``.
@@ -337,61 +317,85 @@ async def create_quic_endpoint(
     With ``remote_addr`` it is a client: one connection is begun, ``protocol_factory(quic)`` makes
     its protocol, and ``(transport, protocol)`` is returned; await ``protocol.wait_connected()``.
     Without, it is a server (``configuration.is_client`` must be false): ``protocol_factory(quic)``
-    is called for each accepted connection and ``(transport, None)`` is returned.
+    is called for each accepted connection and ``(transport, None)`` is returned. A server may have
+    one factory for each application protocol, as a mapping from names to factories.
 
-    ``sock`` is a bound UDP socket to take over, instead of the addresses. ``retry`` makes a server
-    validate every client's address first (RFC 9000 section 8.1.2). ``session_store`` goes before
+    ``sock`` is a bound UDP socket to take over, instead of the addresses; ``worker`` one of a
+    :class:`~uringcore.quic.workers.PortGroup`, which has a socket. ``retry`` says when a server
+    validates a client's address first (RFC 9000 section 8.1.2), and ``limits`` what else it may
+    answer; both are explained in :mod:`uringcore.quic.limits`. ``session_store`` goes before
     the configuration's, and with it a server reads 0-RTT data.
 
     Raises ``QuicConfigurationError`` naming the field, ``ValueError`` for arguments that do not go
     together, and ``OSError`` when the socket cannot be made.
     """
-    is_client = configuration.is_client
-    if remote_addr is None and is_client:
-        raise ValueError("remote_addr: a client's configuration needs an address to connect to")
-    if remote_addr is not None and not is_client:
+    if remote_addr is None:
+        if configuration.is_client:
+            raise ValueError("remote_addr: a client's configuration needs an address to connect to")
+        if worker is not None and (sock is not None or local_addr is not None):
+            raise ValueError("worker: has a socket of its own, no other can be given")
+        acceptance = Acceptance(
+            protocol_factory,
+            configuration,
+            retry=retry,
+            limits=limits,
+            worker=worker,
+            session_store=session_store,
+        )
+        if worker is not None:
+            sock = worker.socket.dup()
+        server = await open_server(
+            loop, acceptance, local_addr, sock=sock, family=family, reuse_port=reuse_port
+        )
+        return server, None
+    if not configuration.is_client:
         raise ValueError("remote_addr: the configuration says is_client=False")
-    setup = configuration.setup(retry=retry, session_store=session_store)
-    server = setup if isinstance(setup, QuicServerSetup) else None
-    remote = None
-    if remote_addr is not None:
-        remote = (await resolve(loop, remote_addr, family))[0]
-        family = remote[0]
-    if sock is None:
-        sock = await bound_socket(loop, local_addr, family, reuse_port)
-    elif local_addr is not None:
+    if isinstance(protocol_factory, Mapping) or worker is not None:
+        raise ValueError("protocol_factory, worker: a mapping and a worker are for servers")
+    if sock is not None and local_addr is not None:
         raise ValueError("local_addr: a given socket is bound already")
+    configuration.setup()
+    family, remote = (await resolve(loop, remote_addr, family))[0]
+    sock = sock or await bound_socket(loop, local_addr, family, reuse_port)
+    transport = await _open(loop, sock, lambda _: endpoint_options(configuration, limits))
     try:
-        transport = QuicTransport(loop, sock)
-        transport._make_setup = partial(
-            configuration.setup, retry=retry, session_store=session_store
-        )
-        on_accept = None
-        if server is not None:
-            on_accept = _acceptor(transport, protocol_factory, configuration)
-        await transport._open(configuration, server, on_accept)
-    except BaseException:
-        sock.close()
-        raise
-    if remote is None:
-        return transport, None
-    try:
-        return transport, transport.connect(
-            protocol_factory, remote[1], configuration=configuration
-        )
+        return transport, transport.connect(protocol_factory, remote, configuration=configuration)
     except BaseException:
         transport.close()
         raise
 
 
-def _acceptor(
-    transport: QuicTransport, factory: ProtocolFactory, configuration: QuicConfiguration
-) -> Callable[[QuicEndpoint, int], None]:
-    def accept(endpoint: QuicEndpoint, key: int) -> None:
-        quic = QuicConnection._adopt(configuration, endpoint, key)
-        factory(quic).connection_made(transport)
+async def open_server(
+    loop: asyncio.AbstractEventLoop,
+    acceptance: Acceptance,
+    local_addr: tuple[Any, ...] | None = None,
+    *,
+    sock: socket.socket | None = None,
+    family: int = 0,
+    reuse_port: bool | None = None,
+) -> QuicTransport:
+    """A server's endpoint on a new socket, or on ``sock``."""
+    if sock is not None and local_addr is not None:
+        raise ValueError("local_addr: a given socket is bound already")
+    sock = sock or await bound_socket(loop, local_addr, family, reuse_port)
+    transport = await _open(loop, sock, acceptance.options, acceptance.preferred_address)
+    transport._make_setup = acceptance.setup
+    return transport
 
-    return accept
+
+async def _open(
+    loop: asyncio.AbstractEventLoop,
+    sock: socket.socket,
+    options: Callable[[QuicTransport], dict[str, Any]],
+    preferred: Sequence[tuple[str, int]] = (),
+) -> QuicTransport:
+    try:
+        transport = QuicTransport(loop, sock)
+        await transport._open(options(transport), preferred)
+    except BaseException:
+        sock.close()
+        raise
+    return transport
 
 
 async def resolve(
@@ -440,18 +444,7 @@ async def bound_socket(
         address: tuple[Any, ...] = ("::" if family == socket.AF_INET6 else "0.0.0.0", 0)
     else:
         family, address = (await resolve(loop, local_addr, family))[0]
-    sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-    try:
-        if family == socket.AF_INET6:
-            # "::" takes IPv4 peers as well, as aioquic's sockets do; another address cannot.
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(address[0] != "::"))
-        if reuse_port:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        sock.bind(address)
-    except OSError as exc:
-        sock.close()
-        raise OSError(exc.errno, f"error while binding to {address!r}: {exc.strerror}") from None
-    return sock
+    return bind_udp(family, address, bool(reuse_port))
 
 
 # As long as the engine waits for peers that may not have heard of a close.

@@ -1,12 +1,14 @@
 //! Socket helpers: addresses, options, half-close. All of them safe functions on a descriptor that
 //! the caller keeps open; a closed one is `EBADF`.
 //!
-//! QUIC's UDP sockets are in `quic`, the error queue in `error_queue`, datagrams in `datagrams`. Creating TCP sockets is left
+//! QUIC's UDP sockets are in `quic`, several on one port in `reuseport`,
+//! the error queue in `error_queue`, datagrams in `datagrams`. Creating TCP sockets is left
 //! to the caller (socket2 or Python's socket module).
 
 mod datagrams;
 mod error_queue;
 mod quic;
+mod reuseport;
 
 use std::io;
 use std::mem;
@@ -17,6 +19,7 @@ use socket2::{SockAddr, SockRef};
 pub use datagrams::{BURST_MAX, recv_from, send_many};
 pub use error_queue::{SocketError, read_error_queue};
 pub use quic::{QuicSocketInfo, QuicSocketOptions, prepare_quic_socket, udp_quic_socket};
+pub use reuseport::steer_by_connection_id;
 
 use crate::completion::Errno;
 use crate::incoming::{Incoming, IncomingPayload, NamePayload};

@@ -78,7 +78,16 @@ impl Endpoint {
                     self.follow_preference(now, index);
                 }
             }
-            Some(DatagramEvent::Response(transmit)) => self.respond(transmit),
+            Some(DatagramEvent::Response(transmit)) => {
+                // Of all that is answered without a connection only a reset has a short header.
+                let is_reset = self.scratch.first().is_some_and(|first| first & 0x80 == 0);
+                if is_reset && !self.resets.try_take(now) {
+                    self.stats.responses_dropped += 1;
+                    return true;
+                }
+                self.stats.stateless_resets_sent += u64::from(is_reset);
+                self.respond(transmit);
+            }
             Some(DatagramEvent::NewConnection(incoming)) => self.handle_incoming(now, incoming),
         }
         true

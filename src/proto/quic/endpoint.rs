@@ -1,6 +1,7 @@
-//! One UDP socket's worth of QUIC connections: routing, accepting, timers, and fairness in sending.
+//! One UDP socket's worth of QUIC connections: routing, timers, and fairness in sending.
 //!
-//! Not here: sockets, and what a connection does (`connection`).
+//! Accepting is in `accept`, the table of connections in `table`, migration in `migration`. Not here:
+//! sockets, and what a connection does (`connection`).
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -10,20 +11,24 @@ use std::{
 };
 
 use bytes::BytesMut;
-use quinn_proto::{
-    self as quinn, ConnectionHandle, EndpointEvent, Incoming, RandomConnectionIdGenerator,
-};
+use quinn_proto::{self as quinn, ConnectionHandle, EndpointEvent};
 use slab::Slab;
 
 use super::{
     ClientSetup, CloseKind, ConnectError, Connection, EndpointSettings, EndpointStats, Event,
-    ServerSetup, TransportSettings, negotiation::Restart, path::Local, timers::Timers,
-    tokens::ConnectionTokens,
+    ServerSetup,
+    admission::{AcceptRate, Admission, Bucket, Neighbour},
+    connection_ids::ConnectionIds,
+    negotiation::Restart,
+    path::Local,
+    timers::Timers,
 };
-use crate::tls::{self, KNOWN_VERSIONS, VERSION_2, shift_type, version_of};
+use crate::tls::{self, KNOWN_VERSIONS};
 
+mod accept;
 mod held;
 mod migration;
+mod table;
 
 use held::HeldBack;
 use migration::Aliases;
@@ -97,9 +102,11 @@ pub struct Endpoint {
     keeps_to_peer: bool,
     /// The socket that the datagram being handled came from.
     pub(super) arrival: u32,
-    /// New connections are answered with CONNECTION_REFUSED.
-    pub(super) is_refusing: bool,
-    pub(super) connections: Slab<Entry>,
+    pub(super) admission: Admission,
+    /// Boxed, because the table keeps its slots until its end is free, and an entry has kilobytes.
+    pub(super) connections: Slab<Box<Entry>>,
+    /// At this number of connections, going down, the tables are made smaller.
+    shrink_at: usize,
     /// The state machine's handle to our index.
     pub(super) by_handle: Vec<Option<usize>>,
     generation: u32,
@@ -109,19 +116,18 @@ pub struct Endpoint {
     eventful: VecDeque<usize>,
     /// Connections whose handshake is under way.
     pub(super) handshaking: BTreeSet<usize>,
-    incoming_handshakes: usize,
     timers: Timers,
     held: HeldBack,
     /// Stateless answers: Version Negotiation, Retry, resets, refusals.
     responses: VecDeque<(quinn::Transmit, Vec<u8>, u32)>,
+    pub(super) resets: Bucket,
     pub(super) scratch: Vec<u8>,
     max_segments: usize,
     pub(super) stats: EndpointStats,
 }
 
 pub(super) struct Entry {
-    /// Boxed, because the table moves when it grows and a connection has some kilobytes.
-    pub connection: Box<Connection>,
+    pub connection: Connection,
     generation: u32,
     pub handle: ConnectionHandle,
     /// The state machine no longer knows it. It only waits for its events to be polled.
@@ -130,6 +136,8 @@ pub(super) struct Entry {
     pub restart: Option<Box<Restart>>,
     /// A server's connection whose handshake is under way.
     incoming_handshake: bool,
+    /// Whose share of the server this connection is, while it is open.
+    neighbour: Option<Neighbour>,
     handshake_deadline: Option<Instant>,
     timer: Option<Instant>,
     is_sending: bool,
@@ -145,34 +153,25 @@ impl Endpoint {
         settings
             .check()
             .expect("the endpoint's settings were checked");
-        let mut config = quinn::EndpointConfig::new(tls::reset_key(settings.reset_key));
-        let length = settings.connection_id_length;
-        config
-            .supported_versions(KNOWN_VERSIONS.to_vec())
-            .cid_generator(move || Box::new(RandomConnectionIdGenerator::new(length)))
-            .rng_seed(settings.rng_seed)
-            .max_udp_payload_size(settings.max_udp_payload_size)
-            .expect("the size was checked");
-        let server_config = server.as_ref().map(|setup| setup.config.clone());
-        let allow_mtud = settings.dont_fragment;
         Self {
-            quinn: quinn::Endpoint::new(Arc::new(config), server_config, allow_mtud, None),
+            quinn: state_machine(&settings, server.as_ref()),
+            admission: Admission::new(&settings),
             settings,
             server,
             aliases: Aliases::new(),
             keeps_to_peer: false,
             arrival: 0,
-            is_refusing: false,
             connections: Slab::new(),
+            shrink_at: 0,
             by_handle: Vec::new(),
             generation: 0,
             sending: VecDeque::new(),
             eventful: VecDeque::new(),
             handshaking: BTreeSet::new(),
-            incoming_handshakes: 0,
             timers: Timers::default(),
             held: HeldBack::default(),
             responses: VecDeque::new(),
+            resets: Bucket::new(RESETS),
             scratch: Vec::new(),
             max_segments: SEGMENTS_DEFAULT,
             stats: EndpointStats::default(),
@@ -193,7 +192,7 @@ impl Endpoint {
     /// From now on a server answers new connections with CONNECTION_REFUSED (RFC 9000 section 5.2.2),
     /// so that clients need not wait to learn it; connections that exist live on.
     pub fn refuse_incoming(&mut self) {
-        self.is_refusing = true;
+        self.admission.refuse_all();
     }
 
     /// How many datagrams of a connection may go into one batch; 1 switches batches off.
@@ -394,7 +393,7 @@ impl Endpoint {
     pub fn peek(&self, key: ConnectionKey) -> Option<&Connection> {
         let entry = self.connections.get(key.index())?;
         let found = ConnectionKey::new(key.index(), entry.generation);
-        (found == key).then_some(&*entry.connection)
+        (found == key).then_some(&entry.connection)
     }
 
     /// All connections there are, closed ones that linger included.
@@ -443,107 +442,39 @@ impl Endpoint {
         self.connections.is_empty()
     }
 
+    /// How many connections the tables have room for: it goes down again after a peak.
+    pub fn capacity(&self) -> usize {
+        self.connections.capacity()
+    }
+
+    /// Incoming handshakes under way.
+    pub fn handshakes(&self) -> usize {
+        self.admission.handshakes()
+    }
+
     pub fn stats(&self) -> EndpointStats {
         self.stats
     }
 }
 
-/// Accepting.
-impl Endpoint {
-    /// An `Incoming` is accepted, refused, retried or ignored on every way through here: dropping
-    /// one would leave its buffer in the state machine for ever.
-    pub(super) fn handle_incoming(&mut self, now: Instant, incoming: Incoming) {
-        let Some(retry) = self.server.as_ref().map(|setup| setup.retry) else {
-            self.quinn.ignore(incoming);
-            return;
-        };
-        if self.is_refusing || self.connections.len() >= self.settings.max_connections {
-            self.stats.incoming_refused += 1;
-            let transmit = self.quinn.refuse(incoming, &mut self.scratch);
-            return self.respond(transmit);
-        }
-        if self.incoming_handshakes >= self.settings.max_incoming {
-            self.stats.incoming_ignored += 1;
-            return self.quinn.ignore(incoming);
-        }
-        let is_busy = self.incoming_handshakes >= self.settings.max_incoming / 2;
-        if (retry || is_busy) && !incoming.remote_address_validated() && incoming.may_retry() {
-            self.stats.incoming_retried += 1;
-            match self.quinn.retry(incoming, &mut self.scratch) {
-                Ok(transmit) => {
-                    // The one packet that no key has made what the wire is to show.
-                    if version_of(&self.scratch) == Some(VERSION_2) {
-                        self.scratch[0] = shift_type(self.scratch[0]);
-                    }
-                    self.respond(transmit);
-                }
-                Err(error) => self.quinn.ignore(error.into_incoming()),
-            }
-            return;
-        }
-        if let Some(incoming) = self.hold_back(now, incoming) {
-            self.accept(now, incoming);
-        }
-    }
-
-    fn accept(&mut self, now: Instant, incoming: Incoming) {
-        let Some(transport) = self.server.as_ref().map(|setup| setup.transport.clone()) else {
-            return self.quinn.ignore(incoming);
-        };
-        self.scratch.clear();
-        match self.quinn.accept(incoming, now, &mut self.scratch, None) {
-            Ok((handle, conn)) => {
-                self.stats.connections_accepted += 1;
-                self.incoming_handshakes += 1;
-                let deadline = Some(now + self.settings.handshake_timeout);
-                let key = self.insert(handle, conn, &transport, (None, None), deadline);
-                self.connections[key.index()].incoming_handshake = true;
-            }
-            Err(error) => {
-                self.stats.incoming_ignored += 1;
-                log::debug!("incoming connection refused: {}", error.cause);
-                if let Some(transmit) = error.response {
-                    self.respond(transmit);
-                }
-            }
-        }
-    }
-
-    fn insert(
-        &mut self,
-        handle: ConnectionHandle,
-        conn: quinn::Connection,
-        transport: &TransportSettings,
-        (server_name, tokens): (Option<String>, Option<Arc<ConnectionTokens>>),
-        handshake_deadline: Option<Instant>,
-    ) -> ConnectionKey {
-        let generation = self.generation;
-        self.generation = self.generation.wrapping_add(1);
-        let local = match conn.side() {
-            quinn::Side::Server => Local {
-                socket: self.arrival,
-                ip: conn.local_ip(),
-            },
-            quinn::Side::Client => Local::default(),
-        };
-        let index = self.connections.insert(Entry {
-            connection: Box::new(Connection::new(conn, transport, server_name, tokens, local)),
-            generation,
-            handle,
-            drained: false,
-            restart: None,
-            incoming_handshake: false,
-            handshake_deadline,
-            timer: None,
-            is_sending: false,
-            is_eventful: false,
-            is_settled: false,
-        });
-        self.remember_handle(handle, index);
-        self.handshaking.insert(index);
-        self.touch(index);
-        ConnectionKey::new(index, generation)
-    }
+fn state_machine(settings: &EndpointSettings, server: Option<&ServerSetup>) -> quinn::Endpoint {
+    let mut config = quinn::EndpointConfig::new(tls::reset_key(settings.reset_key));
+    let ids = ConnectionIds::new(settings.connection_id_length, settings.worker);
+    config
+        .supported_versions(KNOWN_VERSIONS.to_vec())
+        .cid_generator(move || Box::new(ids))
+        .rng_seed(settings.rng_seed)
+        // A server that was started again has to reset many connections: `RESETS` is the limit.
+        .min_reset_interval(Duration::ZERO)
+        .max_udp_payload_size(settings.max_udp_payload_size)
+        .expect("the size was checked");
+    let server_config = server.map(|setup| setup.config.clone());
+    quinn::Endpoint::new(
+        Arc::new(config),
+        server_config,
+        settings.dont_fragment,
+        None,
+    )
 }
 
 /// Bookkeeping.
@@ -601,8 +532,13 @@ impl Endpoint {
             entry.restart = None;
             self.handshaking.remove(&index);
             if std::mem::take(&mut entry.incoming_handshake) {
-                self.incoming_handshakes -= 1;
+                self.admission.handshake_ended();
             }
+        }
+        if entry.connection.is_closed()
+            && let Some(neighbour) = entry.neighbour.take()
+        {
+            self.admission.left(neighbour);
         }
         if entry.drained {
             self.timers.remove(index, &mut entry.timer);
@@ -632,18 +568,6 @@ impl Endpoint {
         }
         self.touch(index);
         self.settle(index);
-    }
-
-    fn remove_if_over(&mut self, index: usize) {
-        let entry = &mut self.connections[index];
-        if entry.drained && !entry.is_sending && !entry.is_eventful {
-            self.timers.remove(index, &mut entry.timer);
-            self.handshaking.remove(&index);
-            self.connections.remove(index);
-            if !self.aliases.is_empty() {
-                self.tidy_aliases();
-            }
-        }
     }
 
     pub(super) fn respond(&mut self, transmit: quinn::Transmit) {
@@ -688,5 +612,10 @@ const UDP_PAYLOAD_MAX: usize = 65_507;
 const SEGMENTS_DEFAULT: usize = 64;
 /// Stateless answers that wait for the socket. They are repeated when the peer repeats its packet.
 const RESPONSES_MAX: usize = 256;
+/// Stateless resets, which noise asks for as well as lost connections (RFC 9000 section 10.3.3).
+const RESETS: AcceptRate = AcceptRate {
+    per_second: 1_000.0,
+    burst: 1_000,
+};
 /// How long a client tries when its idle time-out is switched off.
 const HANDSHAKE_WITHOUT_IDLE_TIMEOUT: Duration = Duration::from_secs(30);

@@ -62,7 +62,11 @@ impl Endpoint {
     /// A first packet of a version that the server does not speak. Small ones are not answered (RFC
     /// 9000 section 5.2.2): the answer must not be larger than they are.
     pub(super) fn answer_version(&mut self, meta: DatagramMeta, first_packet: &[u8]) {
-        let Some(server) = self.server.as_ref().filter(|_| !self.is_refusing) else {
+        let Some(server) = self
+            .server
+            .as_ref()
+            .filter(|_| !self.admission.is_refusing())
+        else {
             return;
         };
         if first_packet.len() < FIRST_DATAGRAM_MIN {

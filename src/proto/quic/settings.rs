@@ -14,6 +14,7 @@ use quinn_proto as quinn;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::{
+    AcceptRate, Worker,
     congestion::{self, Congestion},
     datagrams, negotiation,
     tokens::{self, ConnectionTokens, EarlierTokens, UsedTokens},
@@ -240,9 +241,7 @@ pub struct ServerSettings {
     /// Only these, in this order. `None`: all, AES-128-GCM first.
     pub cipher_suites: Option<Vec<CipherSuite>>,
     pub key_log: Option<Arc<dyn rustls::KeyLog>>,
-    /// Whether every client must prove its address by a Retry first (RFC 9000 section 8.1.2).
-    /// Without it that is asked only when many handshakes are under way.
-    pub retry: bool,
+    pub retry: Retry,
     /// Where sessions are kept for resumption. `None`: clients get no tickets.
     pub sessions: Option<Arc<dyn SessionStore>>,
     /// Whether the host is asked for sessions before a handshake that may resume one begins, because
@@ -254,6 +253,30 @@ pub struct ServerSettings {
     pub early_data: bool,
     /// QUIC versions to speak. Of those the client's preference decides (RFC 9368 section 2.3).
     pub supported_versions: Vec<u32>,
+    /// The keys of address validation tokens (RFC 9000 section 8.1.4): the first one seals, all of
+    /// them open. None makes a random one. Servers that share a port share them.
+    pub token_keys: Vec<Vec<u8>>,
+}
+
+/// When clients must prove their address by a Retry first (RFC 9000 section 8.1.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Retry {
+    Always,
+    Never,
+    /// When `retry_incoming` handshakes are under way, or half of what an address or the accept rate
+    /// allows is used up.
+    #[default]
+    Auto,
+}
+
+impl From<bool> for Retry {
+    /// Always or never.
+    fn from(always: bool) -> Self {
+        match always {
+            true => Self::Always,
+            false => Self::Never,
+        }
+    }
 }
 
 impl ServerSettings {
@@ -266,11 +289,12 @@ impl ServerSettings {
             client_auth: ClientAuth::Off,
             cipher_suites: None,
             key_log: None,
-            retry: false,
+            retry: Retry::Auto,
             sessions: Some(Arc::new(MemorySessions::new(SESSIONS_MAX))),
             asks_for_sessions: false,
             early_data: false,
             supported_versions: negotiation::DEFAULT_VERSIONS.to_vec(),
+            token_keys: Vec::new(),
         }
     }
 }
@@ -365,7 +389,7 @@ impl fmt::Debug for ClientSetup {
 pub struct ServerSetup {
     pub(super) config: Arc<quinn::ServerConfig>,
     pub(super) transport: Arc<TransportSettings>,
-    pub(super) retry: bool,
+    pub(super) retry: Retry,
     pub(super) asks_for_sessions: bool,
     pub(super) versions: Vec<u32>,
 }
@@ -385,7 +409,8 @@ impl ServerSetup {
             versions: &settings.supported_versions,
         })?
         .recorded(settings.transport.packet_log);
-        let mut config = quinn::ServerConfig::new(Arc::new(crypto), tls::token_key());
+        let mut config =
+            quinn::ServerConfig::new(Arc::new(crypto), tls::token_key(&settings.token_keys)?);
         config
             .transport_config(Arc::new(settings.transport.build()?))
             .preferred_address_v4(settings.transport.preferred_v4)
@@ -425,10 +450,17 @@ pub struct EndpointSettings {
     /// CONNECTION_REFUSED, `connect` raises
     /// [`ConnectError::TooManyConnections`](super::ConnectError::TooManyConnections).
     pub max_connections: usize,
-    /// Incoming handshakes under way at a time. From half of it on, clients must prove their
-    /// address by a Retry; beyond it their first packets are dropped, to be repeated by an honest
-    /// client.
+    /// Connections at a time that a server has from one IPv4 address or one IPv6 /64. More are
+    /// refused; with [`Retry::Auto`], the upper half must prove the address.
+    pub max_connections_per_address: Option<usize>,
+    /// Connections that a server accepts in a second. First packets beyond that are dropped, and an
+    /// honest client repeats them; with [`Retry::Auto`], the second half of a burst must prove the
+    /// address.
+    pub accept_rate: Option<AcceptRate>,
+    /// Incoming handshakes under way at a time. More are refused.
     pub max_incoming: usize,
+    /// Incoming handshakes under way from which on [`Retry::Auto`] has clients prove their address.
+    pub retry_incoming: usize,
     /// How long an incoming handshake may take before its state is dropped.
     pub handshake_timeout: Duration,
     /// The largest UDP payload that we take (RFC 9000 section 18.2), 1,200 to 65,527.
@@ -438,6 +470,8 @@ pub struct EndpointSettings {
     /// The key of stateless reset tokens; `None` makes a random one. Endpoints that share a port
     /// share it.
     pub reset_key: Option<[u8; 32]>,
+    /// Which of several workers on the port this is; its connection IDs say so.
+    pub worker: Option<Worker>,
     /// Makes the endpoint's random choices repeatable, for tests.
     pub rng_seed: Option<[u8; 32]>,
 }
@@ -447,11 +481,15 @@ impl Default for EndpointSettings {
         Self {
             connection_id_length: 8,
             max_connections: 65_536,
+            max_connections_per_address: None,
+            accept_rate: None,
             max_incoming: 4_096,
+            retry_incoming: 2_048,
             handshake_timeout: Duration::from_secs(10),
             max_udp_payload_size: 1_472,
             dont_fragment: true,
             reset_key: None,
+            worker: None,
             rng_seed: None,
         }
     }
@@ -474,7 +512,23 @@ impl EndpointSettings {
         if self.max_connections == 0 {
             return Err(ConfigError::new("max_connections", "must not be zero"));
         }
-        Ok(())
+        if let Some(worker) = self.worker
+            && (worker.index >= worker.count || self.connection_id_length == 0)
+        {
+            let message = "must be one of the count, and needs connection IDs";
+            return Err(ConfigError::new("worker", message));
+        }
+        match self.accept_rate {
+            Some(rate)
+                if !(rate.per_second > 0.0 && rate.per_second.is_finite()) || rate.burst == 0 =>
+            {
+                Err(ConfigError::new(
+                    "accept_rate",
+                    "must be positive, and so must be the burst",
+                ))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use quinn_proto as quinn;
 
+use super::admission::Cause;
+
 /// Datagrams by their ECN bits (RFC 9000 section 13.4).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EcnCounters {
@@ -119,13 +121,21 @@ pub struct EndpointStats {
     pub connections_opened: u64,
     pub connections_accepted: u64,
     pub connections_closed: u64,
-    /// Incoming connections that were refused: because of `max_connections`, or because the host
-    /// takes no more.
+    /// Incoming connections that were refused, altogether and by the reason: the host takes no more;
+    /// `max_connections`; `max_incoming`; `max_connections_per_address`.
     pub incoming_refused: u64,
+    pub refused_for_closing: u64,
+    pub refused_for_connections: u64,
+    pub refused_for_handshakes: u64,
+    pub refused_for_address: u64,
     /// Incoming connections that were asked to prove their address.
     pub incoming_retried: u64,
-    /// First packets dropped because of `max_incoming`, or because they could not be authenticated.
+    /// First packets dropped: because of the accept rate, which are counted again in
+    /// `ignored_for_rate`, or because they could not be authenticated.
     pub incoming_ignored: u64,
+    pub ignored_for_rate: u64,
+    /// Packets of connections that nobody here knows, answered so that the peer forgets them too.
+    pub stateless_resets_sent: u64,
     /// Stateless answers dropped because too many were waiting.
     pub responses_dropped: u64,
     /// First packets of versions that are not spoken, answered with those that are.
@@ -148,5 +158,16 @@ impl std::ops::AddAssign for EndpointStats {
         self.incoming_retried += other.incoming_retried;
         self.incoming_ignored += other.incoming_ignored;
         self.responses_dropped += other.responses_dropped;
+    }
+}
+
+impl EndpointStats {
+    pub(super) fn refused(&mut self, cause: Cause) -> &mut u64 {
+        match cause {
+            Cause::Closing => &mut self.refused_for_closing,
+            Cause::Connections => &mut self.refused_for_connections,
+            Cause::Handshakes => &mut self.refused_for_handshakes,
+            Cause::Address => &mut self.refused_for_address,
+        }
     }
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use support::{Link, Pair, Who, client_settings, server_settings, with_transport};
-use uringcore_proto::quic::{CloseKind, EndpointSettings, Event, ServerSettings};
+use uringcore_proto::quic::{CloseKind, EndpointSettings, Event, Retry, ServerSettings};
 
 #[test]
 fn retry_makes_clients_prove_their_address() {
     let server = ServerSettings {
-        retry: true,
+        retry: Retry::Always,
         ..server_settings()
     };
     let mut pair = Pair::new(client_settings(), server);
@@ -27,7 +27,7 @@ fn retry_makes_clients_prove_their_address() {
 #[test]
 fn retry_over_a_terrible_link() {
     let server = ServerSettings {
-        retry: true,
+        retry: Retry::Always,
         ..server_settings()
     };
     let handshake_timeout = Duration::from_secs(60);
@@ -76,7 +76,7 @@ fn connections_beyond_the_limit_are_refused() {
 fn a_server_that_takes_no_more_refuses_at_once_and_keeps_what_it_has() {
     for retry in [false, true] {
         let server = ServerSettings {
-            retry,
+            retry: retry.into(),
             ..server_settings()
         };
         let mut pair = Pair::new(client_settings(), server);
@@ -100,6 +100,7 @@ fn a_server_that_takes_no_more_refuses_at_once_and_keeps_what_it_has() {
 fn many_handshakes_at_once_are_made_to_prove_their_addresses_and_then_dropped() {
     let settings = EndpointSettings {
         max_incoming: 8,
+        retry_incoming: 4,
         ..EndpointSettings::default()
     };
     let mut pair = Pair::with(client_settings(), server_settings(), settings);
@@ -281,6 +282,7 @@ fn events_of_one_connection_come_in_a_row() {
 fn completed_handshakes_do_not_count_as_under_way() {
     let settings = EndpointSettings {
         max_incoming: 4,
+        retry_incoming: 2,
         ..EndpointSettings::default()
     };
     let mut pair = Pair::with(client_settings(), server_settings(), settings);

@@ -73,7 +73,7 @@ impl Attack {
         client.supported_versions = versions.to_vec();
         client.original_version = Some(VERSION_1);
         server.supported_versions = versions.to_vec();
-        let retry = stage == Retry;
+        let retry = (stage == Retry).into();
         let mut pair = Pair::new(client, ServerSettings { retry, ..server });
         pair.record = true;
         let mut attack = Self {

@@ -49,7 +49,13 @@ fn random_datagrams_leave_nothing_behind() {
 /// Datagrams of a session with everything in it.
 fn record(retry: bool) -> Vec<(Who, Vec<u8>)> {
     let (client, server) = with_transport(|t| t.datagram_recv_bytes = Some(100_000));
-    let mut pair = Pair::new(client, ServerSettings { retry, ..server });
+    let mut pair = Pair::new(
+        client,
+        ServerSettings {
+            retry: retry.into(),
+            ..server
+        },
+    );
     pair.record = true;
     let (client, server) = pair.establish();
     for n in 0..5 {

@@ -10,7 +10,9 @@ use std::{
 use bytes::Bytes;
 use support::{Link, Pair, Who, authority, client_settings, server_settings, stranger};
 use uringcore_proto::{
-    quic::{ClientSettings, ClientSetup, ConnectionKey, EndpointSettings, Event, ServerSettings},
+    quic::{
+        ClientSettings, ClientSetup, ConnectionKey, EndpointSettings, Event, Retry, ServerSettings,
+    },
     tls::{CipherSuite, ClientAuth, MemorySessions, Roots, SessionStore, SessionTicket},
 };
 
@@ -301,7 +303,7 @@ fn rejected_early_data_is_sent_again_without_loss_or_repetition() {
 fn early_data_survives_a_retry_and_a_bad_link() {
     for retry in [false, true] {
         let mut server = early_server();
-        server.retry = retry;
+        server.retry = retry.into();
         let mut pair = Pair::new(client_settings(), server);
         let ticket = ticket(&mut pair);
         pair.link = Link {
@@ -505,7 +507,7 @@ fn tokens_of_new_token_frames_validate_the_address_once() {
 
     // In another setup, as another process would, against a server that validates everyone.
     let mut retrying = server_settings();
-    retrying.retry = true;
+    retrying.retry = Retry::Always;
     let mut pair = Pair::new(client_settings(), retrying);
     pair.establish();
     pair.run_for(Duration::from_secs(1));

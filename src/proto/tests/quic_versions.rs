@@ -181,7 +181,7 @@ fn versions_hold_with_loss_retry_and_large_hellos() {
                     // A handshake with a quarter lost may take long.
                     client.transport.idle_timeout = Duration::from_secs(300);
                     let mut server = ServerSettings {
-                        retry,
+                        retry: retry.into(),
                         ..server(case.2)
                     };
                     server.transport.idle_timeout = Duration::from_secs(300);
@@ -337,7 +337,7 @@ fn version_negotiation_is_passed_over_where_it_must_be() {
 fn version_negotiation_comes_too_late_after_anything_else() {
     for retry in [false, true] {
         let server = ServerSettings {
-            retry,
+            retry: retry.into(),
             ..server(BOTH)
         };
         let mut pair = Pair::new(client(BOTH, None), server);
@@ -361,7 +361,7 @@ fn version_negotiation_comes_too_late_after_anything_else() {
 fn forged_retry_does_not_make_a_client_deaf_to_the_real_one() {
     for supported in [&[VERSION_1][..], &[VERSION_2]] {
         let server = ServerSettings {
-            retry: true,
+            retry: true.into(),
             ..server(BOTH)
         };
         let mut pair = Pair::new(client(supported, None), server);

@@ -7,8 +7,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use aws_lc_rs::{hkdf, hmac, rand};
-use quinn_proto::crypto::{HandshakeTokenKey, HmacKey};
+use aws_lc_rs::{hmac, rand};
+use quinn_proto::crypto::HmacKey;
 use rustls::{
     RootCertStore, SupportedCipherSuite,
     client::{Resumption, danger::ServerCertVerifier},
@@ -166,12 +166,6 @@ fn client_auth_demands(client_auth: &ClientAuth) -> (&[u8], &[u8]) {
     }
 }
 
-/// A random key for address validation tokens (RFC 9000 section 8.1.4).
-pub(crate) fn token_key() -> Arc<dyn HandshakeTokenKey> {
-    let salt = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]);
-    Arc::new(salt.extract(&random_bytes::<64>()))
-}
-
 /// The key of stateless reset tokens (RFC 9000 section 10.3.2), random when none is given.
 pub(crate) fn reset_key(key: Option<[u8; 32]>) -> Arc<dyn HmacKey> {
     Arc::new(hmac::Key::new(
@@ -180,7 +174,7 @@ pub(crate) fn reset_key(key: Option<[u8; 32]>) -> Arc<dyn HmacKey> {
     ))
 }
 
-fn random_bytes<const N: usize>() -> [u8; N] {
+pub(super) fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     rand::fill(&mut bytes).expect("the system's random number generator works");
     bytes

@@ -151,7 +151,13 @@ impl QuicConnectionCore {
     }
 
     /// A server's endpoint has accepted this connection.
-    fn _accepted(slf: &Bound<'_, Self>, endpoint: Py<QuicEndpoint>, key: u64) -> PyResult<()> {
+    #[pyo3(signature = (endpoint, key, _alpn = None))]
+    fn _accepted(
+        slf: &Bound<'_, Self>,
+        endpoint: Py<QuicEndpoint>,
+        key: u64,
+        _alpn: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
         let py = slf.py();
         let key = ConnectionKey::from_u64(key);
         let pending = slf.get().take_pending(py)?;

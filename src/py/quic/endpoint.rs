@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::BytesMut;
-use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
@@ -24,6 +24,7 @@ use uringcore_proto::quic::{
 use super::clock::Clock;
 use super::connection::QuicConnectionCore;
 use super::credentials::ForeignStore;
+use super::endpoint_settings;
 use super::setup::{KeyLog, QuicClientSetup, QuicServerSetup};
 use crate::context;
 use crate::loop_core::LoopCore;
@@ -64,8 +65,11 @@ impl Own {
 #[derive(Default)]
 struct State {
     connections: HashMap<ConnectionKey, Py<QuicConnectionCore>>,
-    /// Called as `on_accept(endpoint, key)`; it makes the connection object.
+    /// Called as `on_accept(endpoint, key, alpn)`; it makes the connection object.
     on_accept: Option<Py<PyAny>>,
+    /// It is called when the application protocol is known, and `alpn` says which; otherwise at once,
+    /// with None.
+    when_negotiated: bool,
     /// Called as `on_closed()` when the socket is released.
     on_closed: Option<Py<PyAny>>,
     /// `(high, low)` for accepted connections.
@@ -181,7 +185,20 @@ impl QuicEndpoint {
         server: Option<&QuicServerSetup>,
         now: Option<f64>,
     ) -> PyResult<Self> {
-        let settings = endpoint_settings(py, connection_id_length, max_connections)?;
+        let defaults = EndpointSettings::default();
+        let settings = EndpointSettings {
+            connection_id_length,
+            max_connections: max_connections.unwrap_or(defaults.max_connections),
+            ..defaults
+        };
+        Self::with_settings(endpoint_settings::checked(py, settings)?, server, now)
+    }
+
+    fn with_settings(
+        settings: EndpointSettings,
+        server: Option<&QuicServerSetup>,
+        now: Option<f64>,
+    ) -> PyResult<Self> {
         let endpoint = Endpoint::new(settings, server.map(|server| server.setup.clone()));
         let own = Own {
             endpoint,
@@ -244,7 +261,7 @@ impl QuicEndpoint {
         drop(old);
     }
 
-    /// `on_accept(endpoint, key)` makes the objects of accepted connections.
+    /// `on_accept(endpoint, key, alpn)` makes the objects of accepted connections.
     pub fn set_on_accept(&self, py: Python<'_>, on_accept: Py<PyAny>) {
         let old = self
             .state
@@ -264,17 +281,19 @@ impl QuicEndpoint {
 impl QuicEndpoint {
     /// Joins a bound UDP socket, which stays the caller's to close once `on_closed` was called.
     #[staticmethod]
-    #[pyo3(signature = (owner, fd, *, connection_id_length, server = None, on_accept = None, on_closed = None))]
+    #[pyo3(signature = (owner, fd, *, server = None, on_accept = None, on_closed = None, when_negotiated = false, **options))]
+    #[expect(clippy::too_many_arguments)] // They are keywords in Python.
     fn on_loop(
         py: Python<'_>,
         owner: &Bound<'_, LoopCore>,
         fd: RawFd,
-        connection_id_length: usize,
         server: Option<&Bound<'_, QuicServerSetup>>,
         on_accept: Option<Py<PyAny>>,
         on_closed: Option<Py<PyAny>>,
+        when_negotiated: bool,
+        options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Py<Self>> {
-        let settings = endpoint_settings(py, connection_id_length, None)?;
+        let settings = settings_from(py, options)?;
         let server = server.map(|server| server.get());
         let endpoint = Endpoint::new(settings, server.map(|server| server.setup.clone()));
         let context = context::copy_current(py)?;
@@ -286,6 +305,7 @@ impl QuicEndpoint {
         let key = opened.map_err(|error| error::io_error(&error))?;
         let state = State {
             on_accept,
+            when_negotiated,
             on_closed,
             foreign_store: server.and_then(|server| server.foreign_store.clone()),
             watermarks: server.map(|server| server.shared.watermarks),
@@ -318,17 +338,21 @@ impl QuicEndpoint {
     /// An endpoint without a loop: the caller moves the datagrams and tells the time. With `now` the
     /// clock is this machine's, and commands need not wait for the next time told.
     #[staticmethod]
-    #[pyo3(signature = (*, connection_id_length, server = None, on_accept = None, now = None))]
+    #[pyo3(signature = (*, server = None, on_accept = None, when_negotiated = false, now = None, **options))]
     fn sans_io(
         py: Python<'_>,
-        connection_id_length: usize,
         server: Option<&Bound<'_, QuicServerSetup>>,
         on_accept: Option<Py<PyAny>>,
+        when_negotiated: bool,
         now: Option<f64>,
+        options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let server = server.map(|server| server.get());
-        let endpoint = Self::new_own(py, connection_id_length, None, server, now)?;
-        endpoint.state.with(py, |state| state.on_accept = on_accept);
+        let endpoint = Self::with_settings(settings_from(py, options)?, server, now)?;
+        endpoint.state.with(py, |state| {
+            state.on_accept = on_accept;
+            state.when_negotiated = when_negotiated;
+        });
         Ok(endpoint)
     }
 
@@ -445,11 +469,13 @@ impl QuicEndpoint {
 
     /// Counters: of the protocol, and on a loop of the socket.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (stats, connections) =
-            self.with_protocol(py, |endpoint, _| (endpoint.stats(), endpoint.len()))?;
+        let (stats, connections, handshakes) = self.with_protocol(py, |endpoint, _| {
+            (endpoint.stats(), endpoint.len(), endpoint.handshakes())
+        })?;
         let dict = PyDict::new(py);
         for (name, value) in [
             ("connections", connections as u64),
+            ("handshakes", handshakes as u64),
             ("datagrams_received", stats.datagrams_received),
             ("bytes_received", stats.bytes_received),
             ("datagrams_sent", stats.datagrams_sent),
@@ -459,8 +485,14 @@ impl QuicEndpoint {
             ("connections_accepted", stats.connections_accepted),
             ("connections_closed", stats.connections_closed),
             ("incoming_refused", stats.incoming_refused),
+            ("refused_for_closing", stats.refused_for_closing),
+            ("refused_for_connections", stats.refused_for_connections),
+            ("refused_for_handshakes", stats.refused_for_handshakes),
+            ("refused_for_address", stats.refused_for_address),
             ("incoming_retried", stats.incoming_retried),
             ("incoming_ignored", stats.incoming_ignored),
+            ("ignored_for_rate", stats.ignored_for_rate),
+            ("stateless_resets_sent", stats.stateless_resets_sent),
             ("responses_dropped", stats.responses_dropped),
         ] {
             dict.set_item(name, value)?;
@@ -600,21 +632,14 @@ impl QuicEndpoint {
     }
 }
 
-fn endpoint_settings(
+fn settings_from(
     py: Python<'_>,
-    connection_id_length: usize,
-    max_connections: Option<usize>,
+    options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<EndpointSettings> {
-    let defaults = EndpointSettings::default();
-    let settings = EndpointSettings {
-        connection_id_length,
-        max_connections: max_connections.unwrap_or(defaults.max_connections),
-        ..defaults
-    };
-    settings
-        .check()
-        .map_err(|error| super::setup::config_error(py, &error))?;
-    Ok(settings)
+    match options {
+        Some(options) => endpoint_settings::from_options(py, options),
+        None => Err(PyTypeError::new_err("the endpoint's settings are missing")),
+    }
 }
 
 fn connect_error(error: &ConnectError) -> PyErr {

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use uringcore_proto::quic::{
-    AckFrequency, ClientSettings, ClientSetup, Congestion, ServerSettings, ServerSetup,
+    AckFrequency, ClientSettings, ClientSetup, Congestion, Retry, ServerSettings, ServerSetup,
     TransportSettings,
 };
 use uringcore_proto::tls::{CipherSuite, ClientAuth, ConfigError, Identity, Roots};
@@ -137,7 +137,7 @@ impl QuicClientSetup {
 #[pymethods]
 impl QuicServerSetup {
     #[new]
-    #[pyo3(signature = (*, certificate_chain, client_required, client_roots, early_data, private_key, retry, sessions, **common))]
+    #[pyo3(signature = (*, certificate_chain, client_required, client_roots, early_data, private_key, retry, sessions, token_keys, **common))]
     #[expect(clippy::too_many_arguments)] // They are keywords in Python.
     fn new(
         py: Python<'_>,
@@ -146,8 +146,9 @@ impl QuicServerSetup {
         client_roots: Option<Vec<u8>>,
         early_data: bool,
         private_key: Vec<u8>,
-        retry: bool,
+        retry: &str,
         sessions: &Bound<'_, PyAny>,
+        token_keys: Vec<Vec<u8>>,
         common: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let common = extract_common(common)?;
@@ -167,11 +168,16 @@ impl QuicServerSetup {
                 .key_log
                 .clone()
                 .map(|log| log as Arc<dyn rustls::KeyLog>),
-            retry,
+            retry: match retry {
+                "always" => Retry::Always,
+                "never" => Retry::Never,
+                _ => Retry::Auto,
+            },
             sessions: Some(store),
             asks_for_sessions: foreign_store.is_some(),
             early_data,
             supported_versions: common.supported_versions,
+            token_keys,
             ..ServerSettings::new(identity(py, certificate_chain, private_key)?)
         };
         let setup = ServerSetup::new(&settings).map_err(|error| config_error(py, &error))?;
@@ -285,7 +291,7 @@ fn congestion(py: Python<'_>, name: &str) -> PyResult<Congestion> {
     }
 }
 
-fn seconds(py: Python<'_>, field: &'static str, value: f64) -> PyResult<Duration> {
+pub fn seconds(py: Python<'_>, field: &'static str, value: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(value)
         .ok()
         .filter(|duration| !duration.is_zero())

@@ -101,13 +101,14 @@ impl Endpoint {
         if self.aliases.remove(&remote).is_none() {
             return;
         }
-        let uses_it = |(index, entry): (usize, &super::Entry)| {
+        let uses_it = |entry: &super::Entry| {
             let alias = entry.connection.alias();
-            alias
-                .is_some_and(|(_, actual)| actual == remote)
-                .then_some(index)
+            alias.is_some_and(|(_, actual)| actual == remote)
         };
-        let indices: Vec<usize> = self.connections.iter().filter_map(uses_it).collect();
+        let connections = self.connections.iter();
+        let indices: Vec<usize> = connections
+            .filter_map(|(index, entry)| uses_it(entry).then_some(index))
+            .collect();
         for index in indices {
             self.connections[index].connection.leave_alias(now);
             self.touch(index);

@@ -329,6 +329,8 @@ pub struct Pair {
     /// Datagrams of the last turns, for tests that mutate real ones.
     pub recorded: Vec<(Who, Vec<u8>)>,
     pub record: bool,
+    /// Datagrams for anybody but the other side are sent into the void.
+    pub has_strangers: bool,
     seed: u64,
 }
 
@@ -386,6 +388,7 @@ impl Pair {
             flight_count: 0,
             recorded: Vec::new(),
             record: false,
+            has_strangers: false,
             seed,
         }
     }
@@ -491,6 +494,9 @@ impl Pair {
         while let Some(transmit) = self.peer(who).endpoint.poll_transmit(now, &mut buf) {
             assert_eq!(transmit.size, buf.len());
             assert!(buf.len() <= 65_507, "a batch of {} bytes", buf.len());
+            if self.has_strangers && transmit.remote != self.peer(who.other()).addr {
+                continue;
+            }
             let from = self.peer(who).addr_of(transmit.socket);
             let is_from_there = |ip| ip == from.ip();
             assert!(transmit.src_ip.is_none_or(is_from_there), "{transmit:?}");

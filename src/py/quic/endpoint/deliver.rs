@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyList;
+use pyo3::types::{PyBytes, PyList};
 use uringcore_proto::quic::{ConnectionKey, Event};
 
 use super::{Home, QuicEndpoint};
@@ -149,18 +149,26 @@ impl QuicEndpoint {
         let py = slf.py();
         let this = slf.get();
         this.enter(py, entered.as_deref_mut())?;
-        if matches!(group.first(), Some(Event::Accepted)) {
-            Self::accept(slf, key)?;
+        if let Some(alpn) = this.accepted_in(py, &group) {
+            Self::accept(slf, key, alpn)?;
         }
         let closes = matches!(group.last(), Some(Event::Closed { .. }));
         let connection = this.state.with(py, |state| match closes {
-            true => state.connections.remove(&key),
+            true => {
+                let connection = state.connections.remove(&key);
+                if state.connections.len() < state.connections.capacity() / 8 {
+                    let room = state.connections.len() * 2;
+                    state.connections.shrink_to(room.max(CONNECTIONS_KEPT));
+                }
+                connection
+            }
             false => state
                 .connections
                 .get(&key)
                 .map(|connection| connection.clone_ref(py)),
         });
-        // Nobody wanted it: the program refused it while accepting.
+        // Nobody wanted it: the program refused it while accepting, or it failed before anybody could
+        // know which program it is for.
         let Some(connection) = connection else {
             return Ok(());
         };
@@ -205,16 +213,33 @@ impl QuicEndpoint {
         }
     }
 
+    /// Whether the program is to hear of a new connection now, and its application protocol if that is
+    /// what it waits for. Nothing else happens on a connection before that is known.
+    fn accepted_in(&self, py: Python<'_>, group: &[Event]) -> Option<Option<Vec<u8>>> {
+        if !self.state.with(py, |state| state.when_negotiated) {
+            return matches!(group.first(), Some(Event::Accepted)).then_some(None);
+        }
+        group.iter().find_map(|event| match event {
+            Event::ProtocolNegotiated { alpn } => Some(alpn.clone()),
+            _ => None,
+        })
+    }
+
     /// Lets the program make the object of an accepted connection. One that raises refuses it.
-    fn accept(slf: &Bound<'_, Self>, key: ConnectionKey) -> PyResult<()> {
+    fn accept(slf: &Bound<'_, Self>, key: ConnectionKey, alpn: Option<Vec<u8>>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
-        let (on_accept, watermarks) = this.state.with(py, |state| {
+        let (on_accept, watermarks, is_known) = this.state.with(py, |state| {
             (
                 state.on_accept.as_ref().map(|call| call.clone_ref(py)),
                 state.watermarks,
+                state.connections.contains_key(&key),
             )
         });
+        // A connection of ours, whose protocol was negotiated as well.
+        if is_known {
+            return Ok(());
+        }
         if let Some((high, low)) = watermarks {
             this.with_connection(py, key, |connection, _| {
                 connection.set_watermarks(high, low)
@@ -225,7 +250,7 @@ impl QuicEndpoint {
         };
         on_accept
             .bind(py)
-            .call1((slf, key.as_u64()))
+            .call1((slf, key.as_u64(), alpn.map(|name| PyBytes::new(py, &name))))
             .map(drop)
             .inspect_err(|_| {
                 // The program's error is reported by the caller; the peer learns that it was ours.
@@ -284,3 +309,5 @@ const STORE_RAISED: &str = "Exception in a QUIC server's session store";
 const RECEIVER_RAISED: &str = "Exception in a QUIC event receiver";
 /// RFC 9000 section 20.1.
 const INTERNAL_ERROR: u64 = 0x1;
+/// A table of up to this many connections is kept as it is.
+const CONNECTIONS_KEPT: usize = 128;

@@ -1,0 +1,136 @@
+"""What a server's endpoint is told: its limits, and which protocol object a new connection gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from uringcore._uringcore import QuicEndpoint, QuicServerSetup
+from uringcore.quic.configuration import QuicConfiguration
+from uringcore.quic.connection import QuicConnection
+from uringcore.quic.limits import RetryPolicy, ServerLimits
+from uringcore.quic.sessions import SessionStore
+from uringcore.quic.workers import PortWorker
+
+__all__ = ["Acceptance", "ProtocolFactory", "ServerFactory", "endpoint_options"]
+
+ProtocolFactory = Callable[[QuicConnection], Any]
+ServerFactory = ProtocolFactory | Mapping[str, ProtocolFactory]
+"""One factory for every connection, or a mapping from application protocols to factories."""
+
+
+class Acceptance:
+    """Makes the protocol objects of accepted connections.
+
+    With one factory that happens with a client's first packet. With a mapping it has to wait until
+    TLS has chosen the application protocol, one packet later at most; no event is lost by that, and a
+    handshake that fails before makes no object.
+    """
+
+    def __init__(
+        self,
+        factory: ServerFactory,
+        configuration: QuicConfiguration,
+        *,
+        retry: RetryPolicy = "auto",
+        limits: ServerLimits | None = None,
+        worker: PortWorker | None = None,
+        session_store: SessionStore | None = None,
+    ) -> None:
+        self._factory = factory
+        self._by_protocol: dict[bytes, ProtocolFactory] = {}
+        if isinstance(factory, Mapping):
+            self._by_protocol = {name.encode(): made for name, made in factory.items()}
+        self._given = configuration
+        self._retry: RetryPolicy = retry
+        self._worker = worker
+        self._session_store = session_store
+        self._configuration = self._effective()
+        self._setup = self.setup()
+        self._options = endpoint_options(self._configuration, limits, worker)
+
+    def setup(self) -> QuicServerSetup:
+        """What the endpoint accepts with, of the configuration as it is now."""
+        made = self._effective().setup(retry=self._retry, session_store=self._session_store)
+        assert isinstance(made, QuicServerSetup)
+        return made
+
+    def _effective(self) -> QuicConfiguration:
+        """The given configuration with what the worker and the factories add to it."""
+        configuration = self._given
+        if self._worker is not None:
+            configuration = _with_keys_of(self._worker, configuration)
+        if isinstance(self._factory, Mapping):
+            configuration = _offering(configuration, list(self._factory))
+        if configuration is not self._given and self._given.session_store is None:
+            # One memory of sessions, however often the configuration is read again.
+            self._given._sessions()
+            configuration._own_sessions = self._given._own_sessions
+        return configuration
+
+    @property
+    def preferred_address(self) -> Sequence[tuple[str, int]]:
+        """Where the server receives besides."""
+        return self._configuration.preferred_address
+
+    def options(self, transport: Any) -> dict[str, Any]:
+        """The endpoint's arguments; accepted connections are on ``transport``."""
+
+        def accept(endpoint: QuicEndpoint, key: int, alpn: bytes | None) -> None:
+            quic = QuicConnection._adopt(self._configuration, endpoint, key)
+            self._factory_for(alpn)(quic).connection_made(transport)
+
+        return {
+            **self._options,
+            "server": self._setup,
+            "on_accept": accept,
+            "when_negotiated": bool(self._by_protocol),
+        }
+
+    def _factory_for(self, alpn: bytes | None) -> ProtocolFactory:
+        if isinstance(self._factory, Mapping):
+            return self._by_protocol[alpn or b""]
+        return self._factory
+
+
+def endpoint_options(
+    configuration: QuicConfiguration,
+    limits: ServerLimits | None = None,
+    worker: PortWorker | None = None,
+) -> dict[str, Any]:
+    """What every endpoint is told, a client's as well."""
+    return {
+        **(limits or ServerLimits())._options(),
+        "connection_id_length": configuration.connection_id_length,
+        "reset_key": configuration.stateless_reset_key,
+        "worker": None if worker is None else (worker.index, worker.count),
+    }
+
+
+def _with_keys_of(worker: PortWorker, configuration: QuicConfiguration) -> QuicConfiguration:
+    reset_key, token_key = configuration.stateless_reset_key, configuration.token_key
+    return replace(
+        configuration,
+        stateless_reset_key=worker.stateless_reset_key if reset_key is None else reset_key,
+        token_key=worker.token_key if token_key is None else token_key,
+    )
+
+
+def _offering(configuration: QuicConfiguration, names: list[str]) -> QuicConfiguration:
+    """``configuration`` with the protocols that there are factories for.
+
+    Its own order of preference stands if it has one, and must name the same protocols.
+    """
+    if not names:
+        raise ValueError("create_protocol: the mapping names no application protocol")
+    offered = configuration.alpn_protocols
+    if offered is None:
+        return replace(configuration, alpn_protocols=names)
+    for name in offered:
+        if name not in names:
+            raise ValueError(f"create_protocol: nothing is mapped to {name!r}, which is offered")
+    for name in names:
+        if name not in offered:
+            raise ValueError(f"create_protocol: {name!r} is not among alpn_protocols")
+    return configuration

@@ -1,0 +1,87 @@
+"""What a QUIC server takes on: ``ServerLimits``, and when it asks for a Retry."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from uringcore.quic.errors import QuicConfigurationError
+
+__all__ = ["RetryPolicy", "ServerLimits"]
+
+RetryPolicy = bool | Literal["auto"]
+"""``True``: every client proves its address first (RFC 9000 section 8.1.2). ``False``: none does.
+``"auto"``: under load they do, as :class:`ServerLimits` says."""
+
+
+@dataclass(frozen=True)
+class ServerLimits:
+    """How much a server takes on at a time, and what a client is told that finds it full.
+
+    A client that is *refused* gets CONNECTION_REFUSED and knows at once. One that is *ignored* asks
+    again by itself, after about a second and then less and less often. One that gets a *Retry* has to
+    show that it receives at the address that it sends from, which costs it a round trip and the
+    server nothing; an attacker who invents addresses never comes that far.
+
+    ``server.stats()`` counts each answer: ``incoming_refused`` and, by reason,
+    ``refused_for_connections``, ``refused_for_address``, ``refused_for_handshakes`` and
+    ``refused_for_closing``; ``incoming_retried``; ``ignored_for_rate``.
+
+    Raises :class:`~uringcore.quic.errors.QuicConfigurationError` naming the field.
+    """
+
+    max_connections: int = 65536
+    """Connections at a time. More are refused."""
+
+    max_connections_per_address: int | None = None
+    """Connections at a time from one IPv4 address, or from one IPv6 /64, as they came in (a client
+    that migrates stays where it was counted). More are refused. With ``retry="auto"`` those above
+    half of it get a Retry first, so that nobody can use up another one's share."""
+
+    accept_rate: float | None = None
+    """Connections accepted in a second, in the long run. More are ignored. With ``retry="auto"``
+    those in the second half of a burst get a Retry first."""
+
+    accept_burst: int | None = None
+    """Connections accepted at once after a quiet time; ``None`` stands for one second's worth."""
+
+    max_handshakes: int = 4096
+    """Handshakes under way at a time. More are refused."""
+
+    retry_handshakes: int | None = None
+    """Handshakes under way from which on ``retry="auto"`` sends Retries; ``None`` stands for half of
+    ``max_handshakes``."""
+
+    handshake_timeout: float = 10.0
+    """Seconds that a handshake may take."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_connections", "max_handshakes", "max_connections_per_address"):
+            self._check_count(name, 1)
+        self._check_count("accept_burst", 1)
+        self._check_count("retry_handshakes", 0)
+        for name in ("accept_rate", "handshake_timeout"):
+            value = getattr(self, name)
+            if value is not None and not (value > 0 and math.isfinite(value)):
+                raise QuicConfigurationError(name, f"must be a positive number, not {value!r}")
+
+    def _check_count(self, name: str, least: int) -> None:
+        value = getattr(self, name)
+        if value is not None and not least <= value < 1 << 32:
+            raise QuicConfigurationError(name, f"must be at least {least}, not {value!r}")
+
+    def _options(self) -> dict[str, Any]:
+        """What the endpoint takes."""
+        burst, retry = self.accept_burst, self.retry_handshakes
+        if burst is None:
+            burst = max(1, math.ceil(min(self.accept_rate or 1, 1 << 31)))
+        return {
+            "accept_burst": burst,
+            "accept_rate": None if self.accept_rate is None else float(self.accept_rate),
+            "handshake_timeout": float(self.handshake_timeout),
+            "max_connections": self.max_connections,
+            "max_connections_per_address": self.max_connections_per_address,
+            "max_handshakes": self.max_handshakes,
+            "retry_handshakes": self.max_handshakes // 2 if retry is None else retry,
+        }

@@ -1,0 +1,130 @@
+//! Several sockets on one UDP port: which of them a datagram goes to.
+//!
+//! The kernel chooses by a hash of the addresses, so a QUIC client that changes its address would
+//! come to another socket, where nobody knows it. A classic BPF program chooses by connection ID
+//! instead. It needs no privilege.
+
+use std::io;
+use std::mem::size_of;
+use std::os::fd::RawFd;
+
+/// Steers the datagrams of a port's `SO_REUSEPORT` sockets by the first byte of their destination
+/// connection ID, modulo `sockets`: to the socket that was bound at that position, from 0.
+///
+/// The program is the port's, whichever of its sockets `fd` is. Datagrams for a position that has no
+/// socket (yet) go where the kernel's hash says.
+pub fn steer_by_connection_id(fd: RawFd, sockets: u8) -> io::Result<()> {
+    if sockets == 0 {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    let mut program = steering(sockets);
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: the option takes a `sock_fprog`, whose instructions live until the call is over.
+    let set = unsafe {
+        libc::setsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+            (&raw const filter).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    match set {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The program sees the UDP payload. A read beyond its end ends the program with 0.
+fn steering(sockets: u8) -> [libc::sock_filter; 7] {
+    let load_byte = |at| instruction(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, at);
+    let is_long_header = libc::sock_filter {
+        jf: 2,
+        ..instruction(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 0x80)
+    };
+    [
+        load_byte(0),
+        is_long_header,
+        // RFC 9000 section 17.2: the version and the length come before the ID.
+        load_byte(6),
+        instruction(libc::BPF_JMP | libc::BPF_JA, 1),
+        // Section 17.3: it follows the first byte.
+        load_byte(1),
+        instruction(
+            libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K,
+            u32::from(sockets),
+        ),
+        instruction(libc::BPF_RET | libc::BPF_A, 0),
+    ]
+}
+
+fn instruction(code: u32, k: u32) -> libc::sock_filter {
+    libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: 0,
+        k,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::os::fd::AsRawFd;
+    use std::time::Duration;
+
+    use socket2::{Domain, Socket, Type};
+
+    use super::*;
+
+    fn sharing(port: u16) -> UdpSocket {
+        let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
+        socket.set_reuse_port(true).unwrap();
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+        socket.bind(&address.into()).unwrap();
+        let socket = UdpSocket::from(socket);
+        socket
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .unwrap();
+        socket
+    }
+
+    #[test]
+    fn datagrams_go_to_the_socket_that_their_connection_id_names() {
+        let first = sharing(0);
+        let address = first.local_addr().unwrap();
+        let sockets: Vec<_> = std::iter::once(first)
+            .chain((1..3).map(|_| sharing(address.port())))
+            .collect();
+        steer_by_connection_id(sockets[1].as_raw_fd(), 3).unwrap();
+        for id in 0..=255_u8 {
+            // Another source address each, for which the kernel's hash would choose at random.
+            let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let long = [0xc3, 0, 0, 0, 1, 8, id, 1, 2, 3];
+            let short = [0x43, id, 1, 2, 3, 4, 5, 6, 7, 8];
+            for datagram in [long, short] {
+                client.send_to(&datagram, address).unwrap();
+                let mut received = [0; 16];
+                let length = sockets[usize::from(id % 3)].recv(&mut received).unwrap();
+                assert_eq!(received[..length], datagram);
+            }
+        }
+    }
+
+    #[test]
+    fn short_datagrams_go_somewhere_and_no_socket_is_an_error() {
+        let socket = sharing(0);
+        assert!(steer_by_connection_id(socket.as_raw_fd(), 0).is_err());
+        steer_by_connection_id(socket.as_raw_fd(), 1).unwrap();
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for length in 0..8 {
+            client
+                .send_to(&[0xc0; 8][..length], socket.local_addr().unwrap())
+                .unwrap();
+            assert_eq!(socket.recv(&mut [0; 16]).unwrap(), length);
+        }
+    }
+}

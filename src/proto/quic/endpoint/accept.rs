@@ -1,0 +1,89 @@
+//! Accepting: what becomes of a client's first packet.
+//!
+//! The decision is `admission`'s; here it is carried out.
+
+use std::time::Instant;
+
+use quinn_proto::Incoming;
+
+use super::Endpoint;
+use crate::{
+    quic::admission::{Applicant, Verdict},
+    tls::{VERSION_2, shift_type, version_of},
+};
+
+impl Endpoint {
+    /// An `Incoming` is accepted, refused, retried or ignored on every way through here: dropping
+    /// one would leave its buffer in the state machine for ever.
+    pub(in crate::quic) fn handle_incoming(&mut self, now: Instant, incoming: Incoming) {
+        let Some(retry) = self.server.as_ref().map(|setup| setup.retry) else {
+            self.quinn.ignore(incoming);
+            return;
+        };
+        let applicant = Applicant {
+            address: incoming.remote_address().ip(),
+            is_validated: incoming.remote_address_validated(),
+            may_retry: incoming.may_retry(),
+        };
+        let connections = self.connections.len();
+        match self.admission.decide(now, applicant, retry, connections) {
+            Verdict::Accept => {
+                if let Some(incoming) = self.hold_back(now, incoming) {
+                    self.accept(now, incoming);
+                }
+            }
+            Verdict::Retry => self.retry(incoming),
+            Verdict::Refuse(cause) => {
+                self.stats.incoming_refused += 1;
+                *self.stats.refused(cause) += 1;
+                let transmit = self.quinn.refuse(incoming, &mut self.scratch);
+                self.respond(transmit);
+            }
+            Verdict::Ignore => {
+                self.stats.incoming_ignored += 1;
+                self.stats.ignored_for_rate += 1;
+                self.quinn.ignore(incoming);
+            }
+        }
+    }
+
+    fn retry(&mut self, incoming: Incoming) {
+        self.stats.incoming_retried += 1;
+        match self.quinn.retry(incoming, &mut self.scratch) {
+            Ok(transmit) => {
+                // The one packet that no key has made what the wire is to show.
+                if version_of(&self.scratch) == Some(VERSION_2) {
+                    self.scratch[0] = shift_type(self.scratch[0]);
+                }
+                self.respond(transmit);
+            }
+            Err(error) => self.quinn.ignore(error.into_incoming()),
+        }
+    }
+
+    pub(super) fn accept(&mut self, now: Instant, incoming: Incoming) {
+        let Some(transport) = self.server.as_ref().map(|setup| setup.transport.clone()) else {
+            return self.quinn.ignore(incoming);
+        };
+        self.scratch.clear();
+        let address = incoming.remote_address().ip();
+        match self.quinn.accept(incoming, now, &mut self.scratch, None) {
+            Ok((handle, conn)) => {
+                self.stats.connections_accepted += 1;
+                let neighbour = self.admission.entered(now, address);
+                let deadline = Some(now + self.settings.handshake_timeout);
+                let key = self.insert(handle, conn, &transport, (None, None), deadline);
+                let entry = &mut self.connections[key.index()];
+                entry.incoming_handshake = true;
+                entry.neighbour = neighbour;
+            }
+            Err(error) => {
+                self.stats.incoming_ignored += 1;
+                log::debug!("incoming connection refused: {}", error.cause);
+                if let Some(transmit) = error.response {
+                    self.respond(transmit);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The table of connections: entering it, leaving it, and its way down after a peak.
+
+use std::{sync::Arc, time::Instant};
+
+use quinn_proto::{self as quinn, ConnectionHandle};
+
+use super::{ConnectionKey, Endpoint, Entry, state_machine};
+use crate::quic::{Connection, TransportSettings, path::Local, tokens::ConnectionTokens};
+
+impl Endpoint {
+    pub(super) fn insert(
+        &mut self,
+        handle: ConnectionHandle,
+        conn: quinn::Connection,
+        transport: &TransportSettings,
+        (server_name, tokens): (Option<String>, Option<Arc<ConnectionTokens>>),
+        handshake_deadline: Option<Instant>,
+    ) -> ConnectionKey {
+        let generation = self.generation;
+        self.generation = self.generation.wrapping_add(1);
+        let local = match conn.side() {
+            quinn::Side::Server => Local {
+                socket: self.arrival,
+                ip: conn.local_ip(),
+            },
+            quinn::Side::Client => Local::default(),
+        };
+        let index = self.connections.insert(Box::new(Entry {
+            connection: Connection::new(conn, transport, server_name, tokens, local),
+            generation,
+            handle,
+            drained: false,
+            restart: None,
+            incoming_handshake: false,
+            neighbour: None,
+            handshake_deadline,
+            timer: None,
+            is_sending: false,
+            is_eventful: false,
+            is_settled: false,
+        }));
+        self.shrink_at = self.shrink_at.max(self.connections.len() / 4);
+        self.remember_handle(handle, index);
+        self.handshaking.insert(index);
+        self.touch(index);
+        ConnectionKey::new(index, generation)
+    }
+
+    pub(super) fn remove_if_over(&mut self, index: usize) {
+        let entry = &mut self.connections[index];
+        if entry.drained && !entry.is_sending && !entry.is_eventful {
+            self.timers.remove(index, &mut entry.timer);
+            self.handshaking.remove(&index);
+            self.connections.remove(index);
+            if !self.aliases.is_empty() {
+                self.tidy_aliases();
+            }
+            self.shrink();
+        }
+    }
+
+    /// After a peak the tables become smaller again: when three quarters of the connections have gone,
+    /// then at every half, so that it costs next to nothing a connection, and for each of the last few,
+    /// of which one may sit at the table's end.
+    fn shrink(&mut self) {
+        let left = self.connections.len();
+        if left > self.shrink_at || self.connections.capacity() <= CAPACITY_KEPT {
+            return;
+        }
+        self.shrink_at = if left <= FEW {
+            left.saturating_sub(1)
+        } else {
+            left / 2
+        };
+        self.connections.shrink_to_fit();
+        let used = self.by_handle.iter().rposition(Option::is_some);
+        self.by_handle.truncate(used.map_or(0, |last| last + 1));
+        self.by_handle.shrink_to_fit();
+        self.sending.shrink_to_fit();
+        self.eventful.shrink_to_fit();
+        if left == 0 && self.held.is_empty() {
+            // The state machine's own tables never shrink, and now there is nothing in them.
+            self.quinn = state_machine(&self.settings, self.server.as_ref());
+        }
+    }
+}
+
+/// Tables of up to this many connections are kept as they are.
+const CAPACITY_KEPT: usize = 128;
+const FEW: usize = 64;

@@ -1,0 +1,73 @@
+//! What Python says about an endpoint, as the state machines take it, and several endpoints on a port.
+//!
+//! Python's `create_quic_endpoint` fills it in; ranges are checked here and in the state machine.
+
+use std::os::fd::RawFd;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use uringcore_proto::quic::{AcceptRate, EndpointSettings, Worker};
+use uringcore_proto::tls::ConfigError;
+
+use super::setup::{config_error, seconds};
+use crate::error;
+
+/// Straight from the Python fields.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct EndpointOptions {
+    accept_burst: u32,
+    accept_rate: Option<f64>,
+    connection_id_length: usize,
+    handshake_timeout: f64,
+    max_connections: usize,
+    max_connections_per_address: Option<usize>,
+    max_handshakes: usize,
+    reset_key: Option<Vec<u8>>,
+    retry_handshakes: usize,
+    worker: Option<(u8, u8)>,
+}
+
+pub fn from_options(py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<EndpointSettings> {
+    let options: EndpointOptions = options.extract()?;
+    let reset_key = options.reset_key.map(|key| {
+        <[u8; 32]>::try_from(key).map_err(|key| {
+            let message = format!("must have 32 bytes, not {}", key.len());
+            config_error(py, &ConfigError::new("stateless_reset_key", message))
+        })
+    });
+    let settings = EndpointSettings {
+        connection_id_length: options.connection_id_length,
+        max_connections: options.max_connections,
+        max_connections_per_address: options.max_connections_per_address,
+        accept_rate: options.accept_rate.map(|per_second| AcceptRate {
+            per_second,
+            burst: options.accept_burst,
+        }),
+        max_incoming: options.max_handshakes,
+        retry_incoming: options.retry_handshakes,
+        handshake_timeout: seconds(py, "handshake_timeout", options.handshake_timeout)?,
+        reset_key: reset_key.transpose()?,
+        worker: options.worker.map(|(index, count)| Worker { index, count }),
+        ..EndpointSettings::default()
+    };
+    checked(py, settings)
+}
+
+pub fn checked(py: Python<'_>, settings: EndpointSettings) -> PyResult<EndpointSettings> {
+    match settings.check() {
+        Ok(()) => Ok(settings),
+        Err(error) => Err(config_error(py, &error)),
+    }
+}
+
+/// Steers the datagrams of a port's `SO_REUSEPORT` sockets by connection ID: to the socket that was
+/// bound at the position that the ID's first byte names, modulo `sockets`.
+#[pyfunction]
+fn steer_by_connection_id(fd: RawFd, sockets: u8) -> PyResult<()> {
+    uringcore_io::net::steer_by_connection_id(fd, sockets).map_err(|error| error::io_error(&error))
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(steer_by_connection_id, m)?)
+}

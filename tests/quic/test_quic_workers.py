@@ -1,0 +1,288 @@
+"""Several processes on one port: where packets go, what happens when a process dies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import threading
+import time
+
+import pytest
+
+import uringcore
+from tests.quic.harness import Recorder
+from tests.quic.test_quic_server import Path
+from uringcore.asyncio import connect, serve
+from uringcore.quic import events
+from uringcore.quic.configuration import QuicConfiguration
+from uringcore.quic.workers import PortGroup
+
+WORKERS = 4
+
+
+class Who(Recorder):
+    """Says which process it is, and what its endpoint has counted."""
+
+    index = -1
+
+    def quic_event_received(self, event):
+        super().quic_event_received(event)
+        if isinstance(event, events.StreamDataReceived) and event.end_stream:
+            stats = self._transport.stats()
+            answer = [self.index, os.getpid(), stats["connections_accepted"]]
+            answer += [stats["stateless_resets_sent"], stats["incoming_retried"]]
+            self._quic.send_stream_data(
+                event.stream_id, b" ".join(b"%d" % number for number in answer), True
+            )
+
+
+def work(worker, certfile, keyfile, backend, retry):
+    """One process: a server until it is killed."""
+
+    async def main():
+        configuration = QuicConfiguration(is_client=False, alpn_protocols=["test"])
+        configuration.load_cert_chain(certfile, keyfile)
+        Who.index = worker.index
+        server = await serve(
+            "unused",
+            0,
+            configuration=configuration,
+            create_protocol=Who,
+            workers=worker,
+            retry=retry,
+        )
+        await server.wait_closed()
+
+    uringcore.run(main(), backend=backend)
+
+
+@contextlib.contextmanager
+def crew(group, pki, kind, retry="auto", context="fork"):
+    chosen = multiprocessing.get_context(context)
+
+    def start(worker):
+        arguments = (worker, str(pki.server.certfile), str(pki.server.keyfile), kind, retry)
+        process = chosen.Process(target=work, args=arguments)
+        process.start()
+        return process
+
+    processes = [start(worker) for worker in group]
+    try:
+        yield processes, start
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+async def ask(client):
+    """Index, process id, accepted connections, resets and retries of whoever serves ``client``."""
+    stream_id = client._quic.get_next_available_stream_id()
+    client._quic.send_stream_data(stream_id, b"who?", end_stream=True)
+    await client.wait_for(events.StreamDataReceived, stream_id=stream_id, end_stream=True)
+    return [int(number) for number in client.data[stream_id].split()]
+
+
+def client_of(port, configuration):
+    return connect("127.0.0.1", port, configuration=configuration, create_protocol=Recorder)
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_every_packet_of_400_connections_goes_to_its_worker(
+    run, pki, client_configuration, context
+):
+    """A packet for another worker would time out, or be answered with a reset."""
+
+    async def main():
+        configuration = client_configuration()
+        limit = asyncio.Semaphore(40)
+        with PortGroup("127.0.0.1", 0, workers=WORKERS) as group:
+            port = group.sockname[1]
+            with crew(group, pki, run.kind, context=context):
+
+                async def one():
+                    async with limit, client_of(port, configuration) as client:
+                        first = await ask(client)
+                        second = await ask(client)
+                        assert first[:2] == second[:2]
+                        return second
+
+                answers = await asyncio.gather(*(one() for _ in range(400)))
+                by_worker = {}
+                for index, pid, accepted, resets, _ in answers:
+                    assert resets == 0
+                    by_worker.setdefault((index, pid), []).append(accepted)
+                assert sorted(index for index, _ in by_worker) == list(range(WORKERS))
+                for accepted in by_worker.values():
+                    # As many as came here were accepted here: no first packet went elsewhere too.
+                    assert max(accepted) == len(accepted) > 40
+
+    run(main())
+
+
+def test_a_client_whose_address_changes_stays_with_its_worker(run, pki, client_configuration):
+    async def main():
+        with PortGroup("127.0.0.1", 0, workers=WORKERS) as group:
+            with crew(group, pki, run.kind):
+                for _ in range(8):
+                    path = await Rebinding.start(group.sockname)
+                    async with client_of(path.port, client_configuration()) as client:
+                        before = await ask(client)
+                        for _ in range(8):
+                            await path.rebind()
+                            after = await asyncio.wait_for(ask(client), 10)
+                            assert after[:2] == before[:2]
+                            assert after[3] == 0
+                    path.close()
+
+    run(main())
+
+
+class Rebinding(Path):
+    """A NAT that forgets its mappings: each rebinding is another source port at the server."""
+
+    out = None
+
+    @classmethod
+    async def start(cls, server):
+        self = await super().start(server)
+        await self.rebind()
+        return self
+
+    async def rebind(self):
+        loop = asyncio.get_running_loop()
+        if self.out is not None:
+            self.out.close()
+        self.out, _ = await loop.create_datagram_endpoint(
+            lambda: Inside(self), remote_addr=self.server
+        )
+
+    def datagram_received(self, data, addr):
+        self.client = addr
+        self.out.sendto(data)
+
+    def close(self):
+        self.out.close()
+        self.transport.close()
+
+
+class Inside(asyncio.DatagramProtocol):
+    def __init__(self, path):
+        self.path = path
+
+    def datagram_received(self, data, addr):
+        self.path.transport.sendto(data, self.path.client)
+
+
+def test_a_worker_that_died_is_replaced_and_resets_its_connections(run, pki, client_configuration):
+    async def main():
+        with PortGroup("127.0.0.1", 0, workers=WORKERS) as group:
+            port = group.sockname[1]
+            with crew(group, pki, run.kind) as (processes, start):
+                configuration = client_configuration()
+                async with contextlib.AsyncExitStack() as stack:
+                    clients = [
+                        await stack.enter_async_context(client_of(port, configuration))
+                        for _ in range(24)
+                    ]
+                    served = [(await ask(client))[0] for client in clients]
+                    assert set(served) == set(range(WORKERS))
+                    processes[1].kill()
+                    processes[1].join()
+                    processes[1] = start(group[1])
+                    for index, client in zip(served, clients, strict=True):
+                        if index != 1:
+                            assert (await asyncio.wait_for(ask(client), 10))[0] == index
+                        else:
+                            client._quic.send_stream_data(100, b"hello?")
+                            end = await client.wait_for(events.ConnectionTerminated)
+                            assert end.kind == "stateless_reset"
+                # The new process serves from the same place, and nothing else has moved.
+                seen = set()
+                deadline = time.monotonic() + 30
+                while len(seen) < WORKERS and time.monotonic() < deadline:
+                    async with client_of(port, configuration) as client:
+                        index, pid = (await ask(client))[:2]
+                        assert pid == processes[index].pid
+                        seen.add(index)
+                assert seen == set(range(WORKERS))
+
+    run(main())
+
+
+def test_a_retry_comes_back_to_a_worker_that_knows_its_token(run, pki, client_configuration):
+    async def main():
+        with PortGroup("127.0.0.1", 0, workers=WORKERS) as group:
+            with crew(group, pki, run.kind, retry=True):
+                for _ in range(20):
+                    async with client_of(group.sockname[1], client_configuration()) as client:
+                        assert (await ask(client))[3] == 0
+
+    run(main())
+
+
+def _fails_then_serves(worker, directory, certfile, keyfile):
+    marker = os.path.join(directory, f"started-{worker.index}-")
+    count = sum(name.startswith(os.path.basename(marker)) for name in os.listdir(directory))
+    open(f"{marker}{count}", "w").close()
+    if count == 0 and worker.index == 0:
+        raise SystemExit(3)
+    work(worker, certfile, keyfile, "epoll", "auto")
+
+
+def test_a_group_replaces_what_fails_and_ends_on_a_signal(tmp_path, pki, client_configuration):
+    context = multiprocessing.get_context("spawn")
+    with PortGroup("127.0.0.1", 0, workers=2) as group:
+        port = group.sockname[1]
+        arguments = (str(tmp_path), str(pki.server.certfile), str(pki.server.keyfile))
+        found = []
+
+        async def main():
+            seen = set()
+            while seen != {0, 1}:
+                async with client_of(port, client_configuration()) as client:
+                    seen.add((await ask(client))[0])
+            found.append(seen)
+
+        def watch():
+            try:
+                uringcore.run(asyncio.wait_for(main(), 40))
+            finally:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        before = signal.getsignal(signal.SIGTERM)
+        group.run(_fails_then_serves, *arguments, context=context)
+        watcher.join()
+        assert signal.getsignal(signal.SIGTERM) is before
+        assert found == [{0, 1}]
+        assert sorted(os.listdir(tmp_path)) == ["started-0-0", "started-0-1", "started-1-0"]
+
+
+def test_a_group_is_a_port_with_keys():
+    with pytest.raises(ValueError, match="workers"):
+        PortGroup("127.0.0.1", 0, workers=0)
+    with pytest.raises(ValueError, match="workers"):
+        PortGroup("127.0.0.1", 0, workers=256)
+    with PortGroup("127.0.0.1", 0, workers=3) as group:
+        assert [worker.index for worker in group] == [0, 1, 2]
+        assert len({worker.socket.getsockname() for worker in group}) == 1
+        assert len({worker.stateless_reset_key for worker in group}) == 1
+        assert len(group[0].stateless_reset_key) == 32 and len(group[0].token_key) == 64
+        assert b"key" not in repr(group[0]).encode()
+        with pytest.raises(TypeError):
+            pickle.dumps(group[0])
+        port = group.sockname[1]
+        with (
+            pytest.raises(OSError, match="binding"),
+            contextlib.closing(PortGroup("192.0.2.77", 0, workers=1)),
+        ):
+            pass
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", port))
