@@ -18,12 +18,6 @@ from tests.interop.runner.cases import CASES
 from tests.interop.runner.play import PASSED, UNSUPPORTED, play
 
 QUICK = [name for name, case in CASES.items() if case.quick]
-# What the full table shows as ours-fails: server, client, case.
-KNOWN = {
-    ("quic-go", OURS, "zerortt"): (
-        "Go asks for a post-quantum key share by HelloRetryRequest, and that rejects 0-RTT"
-    ),
-}
 
 
 @cache
@@ -60,6 +54,4 @@ def test_case(name, server, client, tmp_path):
     says = {"server": server, "client": client}.get(outcome.by, OURS)
     if outcome.verdict == UNSUPPORTED and not says.startswith(OURS):
         pytest.skip(outcome.reason)
-    if outcome.verdict != PASSED and (server, client, name) in KNOWN:
-        pytest.xfail(KNOWN[server, client, name])
     assert outcome.verdict == PASSED, outcome.reason

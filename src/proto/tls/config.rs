@@ -10,7 +10,7 @@ use std::{
 use aws_lc_rs::{hmac, rand};
 use quinn_proto::crypto::HmacKey;
 use rustls::{
-    RootCertStore, SupportedCipherSuite,
+    NamedGroup, RootCertStore, SupportedCipherSuite,
     client::{Resumption, danger::ServerCertVerifier},
     crypto::{CryptoProvider, aws_lc_rs as provider},
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
@@ -64,7 +64,9 @@ pub(crate) struct ServerTls<'a> {
 
 pub(crate) fn client_config(tls: &ClientTls<'_>) -> Result<ClientCrypto, ConfigError> {
     tls.session_ticket.map_or(Ok(()), SessionTicket::check)?;
-    let provider = provider_with(tls.cipher_suites, tickets::seamed)?;
+    let mut provider = provider_with(tls.cipher_suites, tickets::seamed)?;
+    offer_no_group_without_a_share(&mut provider);
+    let provider = Arc::new(provider);
     let verifier = match (tls.verify, tls.certificate_hashes) {
         (false, _) => ServerVerifier::accept_all(&provider),
         (true, Some(hashes)) => ServerVerifier::pinned(&provider, hashes.to_vec()),
@@ -102,7 +104,7 @@ pub(crate) fn client_config(tls: &ClientTls<'_>) -> Result<ClientCrypto, ConfigE
 }
 
 pub(crate) fn server_config(tls: &ServerTls<'_>) -> Result<ServerCrypto, ConfigError> {
-    let provider = provider_with(tls.cipher_suites, tickets::plain)?;
+    let provider = Arc::new(provider_with(tls.cipher_suites, tickets::plain)?);
     let builder = rustls::ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&TLS13])
         .map_err(|e| ConfigError::new("cipher_suites", e.to_string()))?;
@@ -185,7 +187,7 @@ pub(super) fn random_bytes<const N: usize>() -> [u8; N] {
 fn provider_with(
     suites: Option<&[CipherSuite]>,
     make: fn(CipherSuite) -> SupportedCipherSuite,
-) -> Result<Arc<CryptoProvider>, ConfigError> {
+) -> Result<CryptoProvider, ConfigError> {
     const DEFAULT: &[CipherSuite] = &[
         CipherSuite::Aes128GcmSha256,
         CipherSuite::Aes256GcmSha384,
@@ -197,7 +199,16 @@ fn provider_with(
     }
     let mut result = provider::default_provider();
     result.cipher_suites = suites.iter().copied().map(make).map(with_labels).collect();
-    Ok(Arc::new(result))
+    Ok(result)
+}
+
+/// The post-quantum group would be offered last and without a key share. A server that prefers it,
+/// as those in Go do, would ask for one: a round trip on every connection, and an end to 0-RTT data
+/// (RFC 8446 section 4.2.10). With the share a ClientHello no longer fits a datagram.
+fn offer_no_group_without_a_share(provider: &mut CryptoProvider) {
+    provider
+        .kx_groups
+        .retain(|group| group.name() != NamedGroup::X25519MLKEM768);
 }
 
 /// What a verifier trusts.
