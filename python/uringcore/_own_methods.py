@@ -34,8 +34,12 @@ _stock_check = asyncio.SelectorEventLoop._ensure_fd_no_transport  # type: ignore
 def are_replaced(sock: Any, methods: tuple[str, ...]) -> bool:
     """Whether one of `methods` of `sock` is other than ``socket.socket``'s."""
     kind = type(sock)
-    return kind is not _Socket and any(
-        getattr(kind, name, None) is not getattr(_Socket, name) for name in methods
+    if kind is _Socket:
+        return False
+    # An instance of a subclass may have some that its class has not.
+    own: Any = getattr(sock, "__dict__", ())
+    return any(
+        name in own or getattr(kind, name, None) is not getattr(_Socket, name) for name in methods
     )
 
 

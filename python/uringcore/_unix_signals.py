@@ -59,18 +59,27 @@ class SignalMixin:
         """Before the first sleep of a run; only the main thread has the descriptor."""
         if threading.current_thread() is not threading.main_thread():
             return
+        # First, for a signal's handler may raise anywhere here, and the run gives back what it has.
+        self._wakeup_is_ours = True
         previous = self._hold_wakeup_fd()
         # The program's own, or another loop's that has handlers: on asyncio it keeps it, too.
-        keeps = previous not in (_NOBODY, self._csock.fileno()) and _give_wakeup_fd(previous)
-        self._wakeup_is_ours = not keeps
+        if previous not in (_NOBODY, self._csock.fileno()) and _give_wakeup_fd(previous):
+            self._wakeup_is_ours = False
 
     def _let_go_of_wakeup_fd(self) -> None:
         """At the end of a run."""
-        self._wakeup_is_ours = False
         if not self._signal_handlers:
             current = signal.set_wakeup_fd(_NOBODY)
             if current != self._csock.fileno():  # somebody took it during the run, to keep
                 _give_wakeup_fd(current)
+        # Last: what a signal's handler interrupts here, close() has to do.
+        self._wakeup_is_ours = False
+
+    def _let_go_of_wakeup_fd_if_held(self) -> None:
+        """Before the loop closes the socket: signals would write to whoever gets its number."""
+        is_held = self._wakeup_is_ours and not self.is_running()
+        if is_held and threading.current_thread() is threading.main_thread():
+            self._let_go_of_wakeup_fd()
 
 
 def forget_wakeup_in_child(loops: Iterable[SignalMixin]) -> None:

@@ -162,6 +162,7 @@ class UringEventLoop(  # type: ignore[misc]
         """
         if self.is_closed():
             return
+        self._let_go_of_wakeup_fd_if_held()
         super().close()
         _open_loops.discard(self)
         self._core_close()

@@ -363,7 +363,7 @@ impl Driver {
                 let entered = self.enter_backend(Some(Duration::ZERO))?;
                 if entered == Entered::Interrupted || self.has_completions() {
                     self.common.stats.busy_polls += 1;
-                    self.patience.looked(true);
+                    self.patience.looked(Some(start.elapsed()));
                     return Ok(entered);
                 }
                 if matches!(self.inner, Inner::Epoll(_)) {
@@ -373,7 +373,9 @@ impl Driver {
             // A wake is reported, and used up, by the call that would have slept.
             let woken = self.common.waker.is_notified();
             if woken || passed >= look {
-                self.patience.looked(woken || timeout == Some(look));
+                // A time-out that came first says nothing of the work.
+                let found = woken || timeout == Some(look);
+                self.patience.looked(found.then_some(passed));
                 break;
             }
             std::hint::spin_loop();

@@ -9,8 +9,11 @@
 //!   so one that is idle, or that only its timers wake, never does.
 //! - Each look that finds something earns credit, one that finds nothing takes four times as much:
 //!   it has cost up to [`LOOK`], twice or three times what a good one saves. Without credit the loop
-//!   sleeps for a while, longer each time, before it tries once more. Where client and server share a
-//!   processor, looking only delays the other, and nearly every look fails.
+//!   sleeps for a while, longer each time, before it tries once more.
+//! - A look that finds its work hardly sooner than sleeps have lately brought it ([`SAVING`]) is as
+//!   good as one in vain. Where client and server share a processor the kernel hands it from one to the
+//!   other in a few microseconds; looking only delays the other, though most looks find something once
+//!   it has run.
 //! - [`LOOK`] is no longer than a sleep and a wake are worth. A loop whose looks all succeed in the
 //!   last moment uses as much processor time as one that sleeps, not more.
 //!
@@ -27,6 +30,8 @@ pub(crate) struct Patience {
     short_sleeps: u32,
     /// Short sleeps that are needed before the next look.
     pause: u32,
+    /// What a short sleep takes: a moving average.
+    sleep: Duration,
 }
 
 impl Patience {
@@ -36,6 +41,7 @@ impl Patience {
             credit: 0,
             short_sleeps: 0,
             pause: PAUSE_MIN,
+            sleep: Duration::ZERO,
         }
     }
 
@@ -59,6 +65,7 @@ impl Patience {
             self.short_sleeps = self.short_sleeps.saturating_sub(LONG_SLEEP);
             return;
         }
+        self.sleep = (self.sleep * (AVERAGE_OF - 1) + waited) / AVERAGE_OF;
         self.short_sleeps += 1;
         if self.short_sleeps >= self.pause {
             self.short_sleeps = 0;
@@ -66,9 +73,9 @@ impl Patience {
         }
     }
 
-    /// A look is over.
-    pub(crate) fn looked(&mut self, found: bool) {
-        if found {
+    /// A look is over: it has found something after this time, or nothing.
+    pub(crate) fn looked(&mut self, found: Option<Duration>) {
+        if found.is_some_and(|waited| waited + SAVING <= self.sleep) {
             self.credit = (self.credit + 1).min(CREDIT_MAX);
             if self.credit == CREDIT_MAX {
                 self.pause = PAUSE_MIN;
@@ -93,6 +100,11 @@ const LONG_SLEEP: u32 = 4;
 /// What a failed look takes; a good one earns 1.
 const FAILURE: u32 = 4;
 const CREDIT_MAX: u32 = 16;
+/// How much sooner than a sleep a good look is over. Sleep and wake are worth twice this where the other
+/// side has a processor of its own.
+const SAVING: Duration = Duration::from_micros(10);
+/// Not more than the shortest pause has: the first look knows what it competes with.
+const AVERAGE_OF: u32 = 4;
 const PAUSE_MIN: u32 = 8;
 /// At worst one look in so many short sleeps is in vain: a tenth of a microsecond each.
 const PAUSE_MAX: u32 = 256;
@@ -104,19 +116,22 @@ mod tests {
     const SHORT: Duration = Duration::from_micros(40);
     const LONG: Duration = Duration::from_millis(5);
 
+    /// What a sleep takes longer than a look, where the other side has a processor of its own.
+    const WAKE: Duration = Duration::from_micros(30);
+
     /// One wait of a loop whose work comes after `gap`; true if it looked.
-    fn wait(patience: &mut Patience, gap: Duration) -> bool {
+    fn wait(patience: &mut Patience, gap: Duration, wake: Duration) -> bool {
         let look = patience.look();
         if look.is_zero() {
-            patience.slept(gap);
+            patience.slept(gap + wake);
         } else {
-            patience.looked(gap < look);
+            patience.looked((gap < look).then_some(gap));
         }
         !look.is_zero()
     }
 
     fn looks(patience: &mut Patience, waits: usize, gap: impl Fn(usize) -> Duration) -> usize {
-        (0..waits).filter(|&n| wait(patience, gap(n))).count()
+        (0..waits).filter(|&n| wait(patience, gap(n), WAKE)).count()
     }
 
     #[test]
@@ -140,6 +155,26 @@ mod tests {
         // Short sleeps, but longer than a look: the client needs this processor, for instance.
         let vain = looks(&mut patience, 100_000, |_| SHORT);
         assert!((300..=420).contains(&vain), "{vain}");
+    }
+
+    #[test]
+    fn looks_that_are_no_quicker_than_a_sleep_become_rare() {
+        let mut patience = Patience::new(None);
+        // What a look finds comes after 5 to 14 microseconds, as after a sleep.
+        let gap = |n: usize| Duration::from_micros(5 + n as u64 % 10);
+        let sleep = Duration::from_micros(10);
+        let mut look = |n: usize| {
+            if patience.look().is_zero() {
+                patience.slept(sleep);
+                return false;
+            }
+            patience.looked(Some(gap(n)));
+            true
+        };
+        let all = (0..100_000).filter(|&n| look(n)).count();
+        assert!(all < 2_000, "{all}");
+        // The other side moves to another processor.
+        assert!(looks(&mut patience, 10_000, |_| SHORT / 4) > 9_500);
     }
 
     #[test]

@@ -256,6 +256,32 @@ def test_a_socket_that_is_none_at_all(run: Runner) -> None:
     run(main())
 
 
+def test_methods_of_one_socket_alone(run: Runner) -> None:
+    """A program that puts a method on the instance means it no less than a class that has one."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        one, other = connected_pair()
+        sock: Any = Named(fileno=one.detach())
+        sent: list[bytes] = []
+        original = sock.send
+
+        def send(data: Any) -> int:
+            sent.append(bytes(data))
+            return int(original(data))
+
+        sock.send = send
+        transport, _ = await loop.create_connection(Recorder, sock=sock)
+        transport.write(b"question")
+        assert await loop.sock_recv(other, 100) == b"question"
+        assert sent == [b"question"]
+        transport.abort()
+        other.close()
+        await asyncio.sleep(0)
+
+    run(main())
+
+
 def test_a_subclass_that_leaves_the_bytes_alone_stays_on_the_ring(run_ours: Runner) -> None:
     async def main() -> None:
         from uringcore import _uringcore

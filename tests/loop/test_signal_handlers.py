@@ -92,6 +92,61 @@ def test_handlers_outlive_a_run_and_are_given_back(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_wakeup_descriptor_is_given_back_when_a_signal_interrupts_taking_it(name: str) -> None:
+    """A signal's handler may raise right after the loop has taken the descriptor for its sleep."""
+    check(
+        name,
+        """
+        loop = new_loop()
+        original = signal.set_wakeup_fd
+        def interrupted(fd, **options):
+            previous = original(fd, **options)
+            if fd != -1 and not seen:
+                seen.append(fd)
+                raise KeyboardInterrupt
+            return previous
+        seen = []
+        signal.set_wakeup_fd = interrupted
+        try:
+            loop.run_until_complete(asyncio.sleep(5))
+        except KeyboardInterrupt:
+            pass
+        signal.set_wakeup_fd = original
+        assert seen, "nobody took it"
+        assert signal.set_wakeup_fd(-1) == -1
+        loop.close()
+        """,
+    )
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_closing_gives_the_wakeup_descriptor_back_where_a_signal_interrupted_that(
+    name: str,
+) -> None:
+    """Else the signals of the process would be written to whoever gets the socket's number."""
+    check(
+        name,
+        """
+        loop = new_loop()
+        original = signal.set_wakeup_fd
+        def interrupted(fd, **options):
+            if fd == -1:
+                signal.set_wakeup_fd = original
+                raise KeyboardInterrupt
+            return original(fd, **options)
+        signal.set_wakeup_fd = interrupted
+        try:
+            loop.run_until_complete(asyncio.sleep(0.01))
+        except KeyboardInterrupt:
+            pass
+        assert signal.set_wakeup_fd is original, "nobody gave it back"
+        loop.close()
+        assert signal.set_wakeup_fd(-1) == -1
+        """,
+    )
+
+
 @pytest.mark.parametrize("name", LOOPS)
 def test_the_wakeup_descriptor_is_given_back(name: str) -> None:
     check(
