@@ -179,8 +179,12 @@ impl Endpoint {
     }
 
     /// What new connections are accepted with. With `None` their packets are ignored, as if nobody
-    /// were there; connections that exist live on.
+    /// were there; connections that exist live on. Tokens that the one before gave out stay good.
     pub fn set_server(&mut self, server: Option<ServerSetup>) {
+        let server = server.map(|new| match &self.server {
+            Some(old) => new.in_place_of(old),
+            None => new,
+        });
         self.quinn
             .set_server_config(server.as_ref().map(|setup| setup.config.clone()));
         if server.is_none() {

@@ -17,7 +17,7 @@ use super::{
     AcceptRate, Worker,
     congestion::{self, Congestion},
     datagrams, negotiation,
-    tokens::{self, ConnectionTokens, EarlierTokens, UsedTokens},
+    tokens::{self, ConnectionTokens, EarlierTokens, ServerTokens},
 };
 use crate::qlog::Recorder;
 use crate::tls::{
@@ -388,6 +388,7 @@ impl fmt::Debug for ClientSetup {
 #[derive(Clone)]
 pub struct ServerSetup {
     pub(super) config: Arc<quinn::ServerConfig>,
+    tokens: ServerTokens,
     pub(super) transport: Arc<TransportSettings>,
     pub(super) retry: Retry,
     pub(super) asks_for_sessions: bool,
@@ -409,25 +410,38 @@ impl ServerSetup {
             versions: &settings.supported_versions,
         })?
         .recorded(settings.transport.packet_log);
-        let mut config =
-            quinn::ServerConfig::new(Arc::new(crypto), tls::token_key(&settings.token_keys)?);
+        let tokens = ServerTokens::new(&settings.token_keys)?;
+        let mut config = quinn::ServerConfig::new(Arc::new(crypto), tokens.key.clone());
         config
             .transport_config(Arc::new(settings.transport.build()?))
             .preferred_address_v4(settings.transport.preferred_v4)
             .preferred_address_v6(settings.transport.preferred_v6);
-        let mut validation = quinn::ValidationTokenConfig::default();
-        validation
-            .lifetime(tokens::LIFETIME)
-            .log(Arc::new(UsedTokens::default()))
-            .sent(tokens::SENT);
-        config.validation_token_config(validation);
+        config.validation_token_config(tokens.validation());
         Ok(Self {
             config: Arc::new(config),
+            tokens,
             transport: Arc::new(settings.transport.clone()),
             retry: settings.retry,
             asks_for_sessions: settings.asks_for_sessions,
             versions,
         })
+    }
+}
+
+impl ServerSetup {
+    /// The same in the place of `other`, whose tokens stay good: a client that has just been given
+    /// one by a Retry packet would else never be let in. Keys that the host gave are its own to keep.
+    pub(super) fn in_place_of(self, other: &Self) -> Self {
+        let tokens = self.tokens.in_place_of(&other.tokens);
+        let mut config = quinn::ServerConfig::clone(&self.config);
+        config
+            .token_key(tokens.key.clone())
+            .validation_token_config(tokens.validation());
+        Self {
+            config: Arc::new(config),
+            tokens,
+            ..self
+        }
     }
 }
 

@@ -14,10 +14,13 @@ use std::{
 };
 
 use bytes::Bytes;
-use quinn_proto::{TokenLog, TokenMemoryCache, TokenReuseError, TokenStore};
+use quinn_proto::{
+    TokenLog, TokenMemoryCache, TokenReuseError, TokenStore, ValidationTokenConfig,
+    crypto::HandshakeTokenKey,
+};
 use rustc_hash::FxHashSet;
 
-use crate::tls::VERSION_2;
+use crate::tls::{ConfigError, VERSION_2, token_key};
 
 /// The tokens of one client connection: the one that the host gave, else one of earlier connections
 /// with the same setup; and those that come in, which the host hears of too.
@@ -88,11 +91,50 @@ impl TokenStore for ConnectionTokens {
     }
 }
 
+/// What a server makes its tokens with, and which of them were used.
+#[derive(Clone)]
+pub(super) struct ServerTokens {
+    pub key: Arc<dyn HandshakeTokenKey>,
+    /// The host named the key; else it is a random one.
+    is_given: bool,
+    used: Arc<UsedTokens>,
+}
+
+impl ServerTokens {
+    pub fn new(keys: &[Vec<u8>]) -> Result<Self, ConfigError> {
+        Ok(Self {
+            key: token_key(keys)?,
+            is_given: !keys.is_empty(),
+            used: Arc::default(),
+        })
+    }
+
+    /// For a server that goes on for one with `others`: a random key stays.
+    pub fn in_place_of(&self, others: &Self) -> Self {
+        match self.is_given {
+            true => Self {
+                used: others.used.clone(),
+                ..self.clone()
+            },
+            false => others.clone(),
+        }
+    }
+
+    pub fn validation(&self) -> ValidationTokenConfig {
+        let mut validation = ValidationTokenConfig::default();
+        validation
+            .lifetime(LIFETIME)
+            .log(self.used.clone())
+            .sent(SENT);
+        validation
+    }
+}
+
 /// Remembers which tokens were used, by the period in which they were issued. Exact as long as there
 /// is room; when there is none, a token counts as used, and its client is asked to prove its address
 /// as if it had none.
 #[derive(Default)]
-pub(super) struct UsedTokens(Mutex<BTreeMap<u64, FxHashSet<u128>>>);
+struct UsedTokens(Mutex<BTreeMap<u64, FxHashSet<u128>>>);
 
 impl TokenLog for UsedTokens {
     fn check_and_insert(
@@ -124,9 +166,9 @@ impl TokenLog for UsedTokens {
 /// A packet has 1,200 bytes at least, and a ClientHello of 300 shall fit into the first.
 pub(super) const TOKEN_BYTES_MAX: usize = 600;
 /// How long a server's tokens are good for.
-pub(super) const LIFETIME: Duration = Duration::from_secs(86_400);
+const LIFETIME: Duration = Duration::from_secs(86_400);
 /// How many tokens a server gives a client: one for its next connection, and one to spare.
-pub(super) const SENT: u32 = 2;
+const SENT: u32 = 2;
 const INBOX_MAX: usize = 16;
 /// Some 2 MiB.
 const USED_MAX: usize = 65_536;

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use support::{Link, Pair, Who, client_settings, server_settings, with_transport};
-use uringcore_proto::quic::{CloseKind, EndpointSettings, Event, Retry, ServerSettings};
+use uringcore_proto::quic::{
+    CloseKind, EndpointSettings, Event, Retry, ServerSettings, ServerSetup,
+};
 
 #[test]
 fn retry_makes_clients_prove_their_address() {
@@ -22,6 +24,29 @@ fn retry_makes_clients_prove_their_address() {
     conn.send_stream(0, Bytes::from_static(b"hello"), true)
         .unwrap();
     pair.run_until("data", |pair| pair.server.finished(server, 0));
+}
+
+#[test]
+fn a_retry_is_good_for_the_settings_that_follow_too() {
+    let settings = ServerSettings {
+        retry: Retry::Always,
+        ..server_settings()
+    };
+    let mut pair = Pair::new(client_settings(), settings.clone());
+    let client = pair.connect();
+    pair.run_until("the Retry", |pair| {
+        pair.server.endpoint.stats().incoming_retried == 1
+    });
+    // A renewed certificate, for instance.
+    let setup = ServerSetup::new(&settings).unwrap();
+    pair.server.endpoint.set_server(Some(setup));
+    let now = pair.now;
+    pair.run_until("the handshake", |pair| {
+        let connection = pair.client.endpoint.peek(client);
+        connection.is_some_and(|connection| connection.is_established())
+    });
+    assert!(pair.now - now < Duration::from_secs(1));
+    assert_eq!(pair.server.endpoint.stats().incoming_retried, 1);
 }
 
 #[test]
