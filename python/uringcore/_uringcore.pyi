@@ -606,12 +606,17 @@ class QuicServerSetup:
         client_required: bool,
         client_roots: bytes | None,
         early_data: bool,
+        named_certificates: list[tuple[list[bytes], bytes, list[str] | None]],
         private_key: bytes,
         retry: str,
         sessions: object,
         token_keys: list[bytes],
         **common: Any,
     ) -> QuicServerSetup: ...
+    @staticmethod
+    def _check_named(
+        certificate_chain: list[bytes], private_key: bytes, server_names: list[str] | None
+    ) -> list[str]: ...
 
 def steer_by_connection_id(fd: int, sockets: int) -> None: ...
 

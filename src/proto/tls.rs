@@ -2,6 +2,7 @@
 //! the QUIC state machine drives, over `rustls::quic`.
 //!
 //! - `settings`: what a host may set, as plain data, and [`ConfigError`].
+//! - `certificates`: which certificate a server shows to whom.
 //! - `config`: settings to rustls configurations.
 //! - `verify`, `validity`: how a server's certificate is judged.
 //! - `session`: one handshake, and what comes out of it.
@@ -17,6 +18,7 @@
 //!
 //! Nothing here knows streams, datagrams or time.
 
+mod certificates;
 mod config;
 mod hello;
 mod keys;
@@ -47,8 +49,9 @@ pub(crate) use versions::{
     unshift_type, version_of,
 };
 
+pub use certificates::SERVER_NAMES_MAX;
 pub use records::RecordBoundaries;
 pub use sessions::{MemorySessions, SessionStore};
-pub use settings::{CipherSuite, ClientAuth, ConfigError, Identity, Roots};
+pub use settings::{CipherSuite, ClientAuth, ConfigError, Identity, NamedIdentity, Roots};
 pub use tickets::SessionTicket;
 pub use versions::{VERSION_1, VERSION_2};

@@ -104,7 +104,8 @@ class QuicServer(asyncio.DatagramProtocol):
     def reload(self) -> None:
         """Takes up the configuration as it is now, for new connections; open ones go on as they are.
 
-        After a renewed certificate: ``configuration.load_cert_chain(...)``, ``server.reload()``.
+        After a renewed certificate: ``configuration.load_cert_chain(...)``, ``server.reload()``;
+        for several, ``configuration.named_certificates.clear()`` and ``add_certificate`` for each.
         Raises ``QuicConfigurationError``, and then nothing has changed.
         """
         self.transport.reload()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from uringcore._uringcore import QuicClientSetup, QuicServerSetup
+from uringcore.quic.certificates import NamedCertificate, refuse_names_twice
 from uringcore.quic.errors import QuicConfigurationError
 from uringcore.quic.limits import RetryPolicy
 from uringcore.quic.logger import QuicLogger
@@ -155,6 +156,10 @@ class QuicConfiguration:
     mtu_discovery: bool = True
     """Whether to probe for larger packets (RFC 8899)."""
 
+    named_certificates: list[NamedCertificate] = field(default_factory=list)
+    """What :meth:`add_certificate` added: certificates for clients that ask for one of their names,
+    instead of ``certificate``. To renew them, clear the list and add them again. Servers only."""
+
     preferred_address: list[tuple[str, int]] = field(default_factory=list)
     """Addresses that clients are asked to use after the handshake (RFC 9000 section 9.6), at most
     one of IPv4 and one of IPv6, as ``(ip, port)``; servers on uringcore's loop, which receives
@@ -213,6 +218,47 @@ class QuicConfiguration:
             self.private_key = load_pem_private_key(pem, secret)
         self.certificate = certificates[0]
         self.certificate_chain = list(certificates[1:])
+
+    def add_certificate(
+        self,
+        certfile: str | os.PathLike[str],
+        keyfile: str | os.PathLike[str] | None = None,
+        password: bytes | str | None = None,
+        *,
+        server_names: Sequence[str] | None = None,
+    ) -> None:
+        """Adds a certificate for clients that ask for one of ``server_names`` (RFC 6066 section 3).
+
+        The files are as in :meth:`load_cert_chain`, whose certificate is for all other clients:
+        those that give no name or an unknown one. A name is a DNS name (an international one as
+        A-labels, ``xn--...``) or a wildcard such as ``*.example.org``, which stands for one label;
+        the exact name wins. ``None`` means all DNS names in the certificate's subjectAltName.
+        A server has at most 4096 names. Sessions are resumed only under the name that they were made
+        with. A running server takes it up with ``server.reload()``.
+
+        Raises :class:`~uringcore.quic.errors.QuicConfigurationError`, and then nothing is added, for
+        a file that cannot be read, a key that is not the certificate's, a name that the certificate
+        is not for or that has a certificate already, and on a client.
+        """
+        if self.is_client:
+            raise QuicConfigurationError("named_certificates", "are a server's")
+        key_field = "certfile" if keyfile is None else "keyfile"
+        chain = _certificates("certfile", certfile)
+        key_file = certfile if keyfile is None else keyfile
+        secret = password.encode() if isinstance(password, str) else password
+        try:
+            key = load_pem_private_key(_read(key_field, Path(key_file)), secret)
+        except QuicConfigurationError:
+            raise
+        except ValueError as exc:
+            raise QuicConfigurationError(key_field, str(exc)) from exc
+        try:
+            new = NamedCertificate.checked(chain, key, server_names)
+        except QuicConfigurationError as exc:
+            fields = {"certificate": "certfile", "private_key": key_field}
+            raise QuicConfigurationError(fields.get(exc.field, exc.field), exc.message) from None
+        refuse_names_twice(self.named_certificates, new)
+        self.named_certificates.append(new)
 
     def load_verify_locations(
         self,
@@ -310,6 +356,7 @@ class QuicConfiguration:
             client_required=self.verify_mode == ssl.CERT_REQUIRED,
             client_roots=client_roots,
             early_data=self._reads_early_data(session_store is not None),
+            named_certificates=[one._fields() for one in self.named_certificates],
             private_key=key,
             retry=retry_name(retry),
             sessions=session_store if session_store is not None else self._sessions(),
@@ -356,6 +403,8 @@ class QuicConfiguration:
         store = self.session_store
         if store is not None and not all(callable(getattr(store, n, None)) for n in _STORE):
             raise QuicConfigurationError("session_store", "must have the methods put and take")
+        if self.is_client and self.named_certificates:
+            raise QuicConfigurationError("named_certificates", "are a server's")
         if self.quantum_readiness_test:
             raise QuicConfigurationError("quantum_readiness_test", "is not supported")
         original = [] if self.original_version is None else [self.original_version]

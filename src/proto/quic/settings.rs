@@ -21,8 +21,8 @@ use super::{
 };
 use crate::qlog::Recorder;
 use crate::tls::{
-    self, CipherSuite, ClientAuth, ConfigError, Identity, MemorySessions, Roots, SessionStore,
-    SessionTicket,
+    self, CipherSuite, ClientAuth, ConfigError, Identity, MemorySessions, NamedIdentity, Roots,
+    SessionStore, SessionTicket,
 };
 
 /// What the peer is asked for by draft-ietf-quic-ack-frequency.
@@ -237,6 +237,8 @@ pub struct ServerSettings {
     pub alpn: Vec<Vec<u8>>,
     pub cert_chain: Vec<CertificateDer<'static>>,
     pub key: Arc<PrivateKeyDer<'static>>,
+    /// Shown instead of that to clients that ask for one of their names.
+    pub named: Vec<NamedIdentity>,
     pub client_auth: ClientAuth,
     /// Only these, in this order. `None`: all, AES-128-GCM first.
     pub cipher_suites: Option<Vec<CipherSuite>>,
@@ -286,6 +288,7 @@ impl ServerSettings {
             alpn: Vec::new(),
             cert_chain: identity.cert_chain,
             key: Arc::new(identity.key),
+            named: Vec::new(),
             client_auth: ClientAuth::Off,
             cipher_suites: None,
             key_log: None,
@@ -401,6 +404,7 @@ impl ServerSetup {
         let crypto = tls::server_config(&tls::ServerTls {
             alpn: &settings.alpn,
             identity: (&settings.cert_chain, &settings.key),
+            named: &settings.named,
             client_auth: &settings.client_auth,
             cipher_suites: settings.cipher_suites.as_deref(),
             key_log: settings.key_log.clone(),

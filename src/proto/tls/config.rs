@@ -19,7 +19,8 @@ use rustls::{
 };
 
 use super::{
-    CipherSuite, ClientAuth, ConfigError, Roots, SessionStore, SessionTicket,
+    CipherSuite, ClientAuth, ConfigError, NamedIdentity, Roots, SessionStore, SessionTicket,
+    certificates::ServerCertificates,
     resumption::Sessions,
     session::{ClientCrypto, ServerCrypto},
     sessions::ScopedSessions,
@@ -49,6 +50,8 @@ pub(crate) struct ClientTls<'a> {
 pub(crate) struct ServerTls<'a> {
     pub alpn: &'a [Vec<u8>],
     pub identity: (&'a Vec<CertificateDer<'static>>, &'a PrivateKeyDer<'static>),
+    /// Certificates for clients that ask for one of their names.
+    pub named: &'a [NamedIdentity],
     pub client_auth: &'a ClientAuth,
     pub cipher_suites: Option<&'a [CipherSuite]>,
     pub key_log: Option<Arc<dyn rustls::KeyLog>>,
@@ -112,7 +115,8 @@ pub(crate) fn server_config(tls: &ServerTls<'_>) -> Result<ServerCrypto, ConfigE
         ClientAuth::Off => builder.with_no_client_auth(),
         ClientAuth::Optional(roots) | ClientAuth::Required(roots) => {
             let store = load_roots("client_auth", roots)?.store;
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider);
+            let verifier =
+                WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider.clone());
             let verifier = match tls.client_auth {
                 ClientAuth::Optional(_) => verifier.allow_unauthenticated(),
                 _ => verifier,
@@ -124,9 +128,8 @@ pub(crate) fn server_config(tls: &ServerTls<'_>) -> Result<ServerCrypto, ConfigE
         }
     };
     let (chain, key) = tls.identity;
-    let mut config = builder
-        .with_single_cert(non_empty("cert_chain", chain)?, key.clone_key())
-        .map_err(|e| identity_error("cert_chain", "key", &e))?;
+    let certificates = ServerCertificates::new(&provider, (chain, key), tls.named)?;
+    let mut config = builder.with_cert_resolver(Arc::new(certificates));
     config.alpn_protocols = checked_alpn(tls.alpn)?;
     // A client that lists AES-256 first would cost a fifth of a handshake more: SHA-384 has no
     // hardware path.
@@ -282,7 +285,7 @@ fn checked_alpn(names: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, ConfigError> {
     }
 }
 
-fn non_empty(
+pub(super) fn non_empty(
     field: &'static str,
     chain: &[CertificateDer<'static>],
 ) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
@@ -292,7 +295,11 @@ fn non_empty(
     }
 }
 
-fn identity_error(chain: &'static str, key: &'static str, error: &rustls::Error) -> ConfigError {
+pub(super) fn identity_error(
+    chain: &'static str,
+    key: &'static str,
+    error: &rustls::Error,
+) -> ConfigError {
     match error {
         rustls::Error::InconsistentKeys(_) => {
             ConfigError::new(key, "the private key does not belong to the certificate")

@@ -86,6 +86,15 @@ impl Clone for Identity {
     }
 }
 
+/// What a server shows to clients that ask for one of these names (RFC 6066 section 3).
+#[derive(Debug, Clone)]
+pub struct NamedIdentity {
+    pub identity: Identity,
+    /// DNS names, or `*.` and a DNS name for all names with one more label. None: those in the
+    /// certificate's subjectAltName.
+    pub server_names: Option<Vec<String>>,
+}
+
 /// The TLS 1.3 cipher suites that QUIC may use (RFC 9001 section 5.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CipherSuite {

@@ -15,9 +15,12 @@ use uringcore_proto::quic::{
     AckFrequency, ClientSettings, ClientSetup, Congestion, Retry, ServerSettings, ServerSetup,
     TransportSettings,
 };
-use uringcore_proto::tls::{CipherSuite, ClientAuth, ConfigError, Identity, Roots};
+use uringcore_proto::tls::{CipherSuite, ClientAuth, ConfigError, Identity, NamedIdentity, Roots};
 
 use super::credentials::{ForeignStore, MemorySessionStore, TicketFields, session_store};
+
+/// Chain, key and names.
+type NamedCertificate = (Vec<Vec<u8>>, Vec<u8>, Option<Vec<String>>);
 
 /// What both sides have in common, straight from the Python fields.
 #[derive(FromPyObject)]
@@ -137,7 +140,7 @@ impl QuicClientSetup {
 #[pymethods]
 impl QuicServerSetup {
     #[new]
-    #[pyo3(signature = (*, certificate_chain, client_required, client_roots, early_data, private_key, retry, sessions, token_keys, **common))]
+    #[pyo3(signature = (*, certificate_chain, client_required, client_roots, early_data, named_certificates, private_key, retry, sessions, token_keys, **common))]
     #[expect(clippy::too_many_arguments)] // They are keywords in Python.
     fn new(
         py: Python<'_>,
@@ -145,6 +148,7 @@ impl QuicServerSetup {
         client_required: bool,
         client_roots: Option<Vec<u8>>,
         early_data: bool,
+        named_certificates: Vec<NamedCertificate>,
         private_key: Vec<u8>,
         retry: &str,
         sessions: &Bound<'_, PyAny>,
@@ -159,7 +163,18 @@ impl QuicServerSetup {
             Some(pem) => ClientAuth::Optional(Roots::Pem(pem)),
             None => ClientAuth::Off,
         };
+        let named = named_certificates
+            .into_iter()
+            .map(|(chain, key, server_names)| {
+                let identity = identity(py, chain, key)?;
+                Ok(NamedIdentity {
+                    identity,
+                    server_names,
+                })
+            })
+            .collect::<PyResult<_>>()?;
         let settings = ServerSettings {
+            named,
             transport: common.transport(py)?,
             cipher_suites: common.suites(py)?,
             alpn: common.alpn,
@@ -186,6 +201,23 @@ impl QuicServerSetup {
             shared,
             foreign_store,
         })
+    }
+
+    /// Checks a certificate for clients that ask for one of these names, `None` meaning those in it.
+    /// Returns the names as they are compared.
+    #[staticmethod]
+    fn _check_named(
+        py: Python<'_>,
+        certificate_chain: Vec<Vec<u8>>,
+        private_key: Vec<u8>,
+        server_names: Option<Vec<String>>,
+    ) -> PyResult<Vec<String>> {
+        NamedIdentity {
+            identity: identity(py, certificate_chain, private_key)?,
+            server_names,
+        }
+        .check()
+        .map_err(|error| config_error(py, &error))
     }
 }
 

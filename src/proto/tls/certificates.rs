@@ -1,0 +1,205 @@
+//! Which certificate a server shows: by the name that the client asks for (RFC 6066 section 3).
+//!
+//! Not here: how certificates of a peer are judged (`verify`), and what else makes up a server's
+//! configuration (`config`).
+
+use std::{collections::hash_map::Entry, fmt, sync::Arc};
+
+use rustc_hash::FxHashMap;
+use rustls::{
+    crypto::CryptoProvider,
+    pki_types::{CertificateDer, DnsName, PrivateKeyDer, ServerName},
+    server::{ClientHello, ResolvesServerCert},
+    sign::CertifiedKey,
+};
+use webpki::EndEntityCert;
+
+use super::{
+    ConfigError, NamedIdentity,
+    config::{identity_error, non_empty},
+};
+
+/// Names over all certificates of a server.
+pub const SERVER_NAMES_MAX: usize = 4096;
+
+/// A server's certificates: one for each name, and one for clients that give none or another.
+pub(super) struct ServerCertificates {
+    default: Arc<CertifiedKey>,
+    exact: FxHashMap<String, Arc<CertifiedKey>>,
+    /// By what follows the asterisk and its dot.
+    wildcards: FxHashMap<String, Arc<CertifiedKey>>,
+}
+
+impl ServerCertificates {
+    pub fn new(
+        provider: &CryptoProvider,
+        default: (&[CertificateDer<'static>], &PrivateKeyDer<'static>),
+        named: &[NamedIdentity],
+    ) -> Result<Self, ConfigError> {
+        let mut made = Self {
+            default: Arc::new(certified_key(provider, default.0, default.1)?),
+            exact: FxHashMap::default(),
+            wildcards: FxHashMap::default(),
+        };
+        for (index, one) in named.iter().enumerate() {
+            made.add(provider, one).map_err(|error| {
+                let message = format!("certificate {}: {error}", index + 1);
+                ConfigError::new("named_certificates", message)
+            })?;
+        }
+        Ok(made)
+    }
+
+    fn add(&mut self, provider: &CryptoProvider, one: &NamedIdentity) -> Result<(), ConfigError> {
+        let identity = &one.identity;
+        let shown = Arc::new(certified_key(
+            provider,
+            &identity.cert_chain,
+            &identity.key,
+        )?);
+        for name in names_of(&identity.cert_chain, one.server_names.as_deref())? {
+            if self.exact.len() + self.wildcards.len() >= SERVER_NAMES_MAX {
+                return Err(too_many_names());
+            }
+            let slot = match name.strip_prefix(WILDCARD) {
+                Some(parent) => self.wildcards.entry(parent.to_owned()),
+                None => self.exact.entry(name.clone()),
+            };
+            match slot {
+                Entry::Occupied(_) => return Err(given_twice(&name)),
+                Entry::Vacant(slot) => slot.insert(shown.clone()),
+            };
+        }
+        Ok(())
+    }
+
+    fn find(&self, asked: Option<&str>) -> &Arc<CertifiedKey> {
+        let found = asked.and_then(|name| {
+            let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+            let by_wildcard = || self.wildcards.get(name.split_once('.')?.1);
+            self.exact.get(&name).or_else(by_wildcard)
+        });
+        found.unwrap_or(&self.default)
+    }
+}
+
+impl ResolvesServerCert for ServerCertificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.find(hello.server_name()).clone())
+    }
+}
+
+impl fmt::Debug for ServerCertificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerCertificates")
+            .field("exact", &self.exact.keys())
+            .field("wildcards", &self.wildcards.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+impl NamedIdentity {
+    /// Checks that the key is the certificate's and that the certificate is good for the names.
+    /// Returns these, in lower case: those that were given or those in the certificate.
+    pub fn check(&self) -> Result<Vec<String>, ConfigError> {
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        certified_key(&provider, &self.identity.cert_chain, &self.identity.key)?;
+        let names = names_of(&self.identity.cert_chain, self.server_names.as_deref())?;
+        match names.len() > SERVER_NAMES_MAX {
+            true => Err(too_many_names()),
+            false => Ok(names),
+        }
+    }
+}
+
+/// The chain with a key that can sign and is the leaf's.
+fn certified_key(
+    provider: &CryptoProvider,
+    chain: &[CertificateDer<'static>],
+    key: &PrivateKeyDer<'static>,
+) -> Result<CertifiedKey, ConfigError> {
+    let chain = non_empty("cert_chain", chain)?;
+    CertifiedKey::from_der(chain, key.clone_key(), provider)
+        .map_err(|error| identity_error("cert_chain", "key", &error))
+}
+
+fn names_of(
+    chain: &[CertificateDer<'static>],
+    given: Option<&[String]>,
+) -> Result<Vec<String>, ConfigError> {
+    let unusable = |error| {
+        let message = format!("the certificate cannot be used: {error}");
+        ConfigError::new("cert_chain", message)
+    };
+    let leaf = chain
+        .first()
+        .ok_or_else(|| ConfigError::new("cert_chain", "holds no certificate"))?;
+    let leaf = EndEntityCert::try_from(leaf).map_err(unusable)?;
+    let mut present: Vec<_> = leaf
+        .valid_dns_names()
+        .map(str::to_ascii_lowercase)
+        .collect();
+    present.sort_unstable();
+    present.dedup();
+    let Some(given) = given else {
+        return match present.is_empty() {
+            true => {
+                let message = "the certificate has no DNS name in its subjectAltName";
+                Err(ConfigError::new("server_names", message))
+            }
+            false => Ok(present),
+        };
+    };
+    if given.is_empty() {
+        return Err(ConfigError::new("server_names", "must not be empty"));
+    }
+    let mut names = Vec::with_capacity(given.len());
+    for name in given {
+        let name = lower_case(name)?;
+        let is_covered = match name.starts_with(WILDCARD) {
+            // Only a wildcard covers all that a wildcard stands for.
+            true => present.binary_search(&name).is_ok(),
+            false => DnsName::try_from(name.as_str()).is_ok_and(|name| {
+                leaf.verify_is_valid_for_subject_name(&ServerName::DnsName(name))
+                    .is_ok()
+            }),
+        };
+        if !is_covered {
+            let message = format!("the certificate is not for {name:?}");
+            return Err(ConfigError::new("server_names", message));
+        }
+        names.push(name);
+    }
+    let mut sorted: Vec<_> = names.iter().collect();
+    sorted.sort_unstable();
+    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(given_twice(pair[0])),
+        None => Ok(names),
+    }
+}
+
+/// A DNS name, or one below an asterisk, as it is compared.
+fn lower_case(name: &str) -> Result<String, ConfigError> {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let host = name.strip_prefix(WILDCARD).unwrap_or(name);
+    // RFC 6066 section 3: no addresses. Those are names to the type, digits being letters there.
+    let is_host = DnsName::try_from(host).is_ok() && host.parse::<std::net::IpAddr>().is_err();
+    match is_host {
+        true => Ok(name.to_ascii_lowercase()),
+        false => {
+            let message = format!("{name:?} is not a DNS name (A-labels) or one after \"*.\"");
+            Err(ConfigError::new("server_names", message))
+        }
+    }
+}
+
+fn given_twice(name: &str) -> ConfigError {
+    ConfigError::new("server_names", format!("{name:?} is given twice"))
+}
+
+fn too_many_names() -> ConfigError {
+    let message = format!("a server has at most {SERVER_NAMES_MAX} names");
+    ConfigError::new("server_names", message)
+}
+
+const WILDCARD: &str = "*.";
