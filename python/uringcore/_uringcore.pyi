@@ -88,6 +88,7 @@ __all__ = [
     "file_unlink",
     "file_write",
     "make_dev_cert",
+    "steer_by_connection_id",
 ]
 __version__: str
 
