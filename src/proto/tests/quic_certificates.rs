@@ -2,12 +2,12 @@
 
 mod support;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use support::{Pair, authority, client_settings, issue, server_settings, stranger};
 use uringcore_proto::{
     quic::{ClientSettings, ClientSetup, ConnectionKey, Event, ServerSettings, ServerSetup},
-    tls::{Identity, NamedIdentity, SERVER_NAMES_MAX, SessionTicket},
+    tls::{Identity, MemorySessions, NamedIdentity, SERVER_NAMES_MAX, SessionTicket},
 };
 
 fn named(identity: &Identity, names: Option<&[&str]>) -> NamedIdentity {
@@ -91,12 +91,15 @@ fn a_client_gets_the_certificate_of_the_name_that_it_asks_for() {
 fn a_session_is_resumed_under_its_own_name_alone() {
     let one = issue(&authority().issuer, "one.example");
     let wild = issue(&authority().issuer, "*.w.example");
+    let sessions = Arc::new(MemorySessions::new(1000));
     let settings = ServerSettings {
         named: vec![named(&one, None), named(&wild, None)],
+        sessions: Some(sessions.clone()),
         early_data: true,
         ..server_settings()
     };
     let mut pair = Pair::new(careless(), settings);
+    let kept = || sessions.len();
     let ticket_of = |pair: &mut Pair, name: &str| {
         pair.client_setup = ClientSetup::new(&careless()).unwrap();
         let (_, key) = ask(pair, name);
@@ -120,7 +123,9 @@ fn a_session_is_resumed_under_its_own_name_alone() {
         ("127.0.0.1", "one.example", &one, false),
     ];
     for (first, second, expected, resumes) in cases {
+        let before = kept();
         let mut ticket = ticket_of(&mut pair, first);
+        let given = kept() - before;
         // What an ill-behaved client would do.
         ticket.server_name = second.into();
         pair.client_setup = ClientSetup::new(&ClientSettings {
@@ -130,6 +135,7 @@ fn a_session_is_resumed_under_its_own_name_alone() {
         .unwrap();
         let (shown, key) = ask(&mut pair, second);
         assert_eq!(is_resumed(&pair, key), resumes, "{first}, then {second}");
+        assert_eq!(kept(), before + 2 * given - 1, "the ticket was shown");
         assert_eq!(shown, leaf(expected), "{first}, then {second}");
     }
 }
