@@ -7,28 +7,15 @@ this runs on the default one only.
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
-from functools import cache
 
 import pytest
 
-from tests.interop.peers import OURS, PEERS, ROOT
+from tests.interop.peers import OURS, PEERS
 from tests.interop.runner.cases import CASES
 from tests.interop.runner.play import PASSED, UNSUPPORTED, play
+from tests.support.interpreter import is_default_interpreter
 
 QUICK = [name for name, case in CASES.items() if case.quick]
-
-
-@cache
-def _is_default_interpreter() -> bool:
-    command = [sys.executable, str(ROOT / ".ci" / "pythons.py"), "default"]
-    default = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    if not default:
-        return True
-    version = "import sys; print(sys.version_info[:2])"
-    asked = subprocess.run([default, "-c", version], capture_output=True, text=True, check=True)
-    return asked.stdout.strip() == str(tuple(sys.version_info[:2]))
 
 
 def _pairs() -> list[tuple[str, str]]:
@@ -44,7 +31,7 @@ def _pairs() -> list[tuple[str, str]]:
 @pytest.mark.parametrize("name", QUICK)
 @pytest.mark.parametrize(("server", "client"), _pairs(), ids=lambda name: name)
 def test_case(name, server, client, tmp_path):
-    if not _is_default_interpreter():
+    if not is_default_interpreter():
         pytest.skip("the cases are played on the default interpreter")
     for peer in (server, client):
         missing = PEERS[peer].missing()

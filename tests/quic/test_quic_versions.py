@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
 
 import pytest
@@ -18,6 +19,7 @@ from uringcore.quic.packet import QuicProtocolVersion
 
 aioquic_asyncio = pytest.importorskip("aioquic.asyncio")
 aioquic_configuration = pytest.importorskip("aioquic.quic.configuration")
+aioquic_crypto = pytest.importorskip("aioquic.quic.crypto")
 
 V1 = QuicProtocolVersion.VERSION_1
 V2 = QuicProtocolVersion.VERSION_2
@@ -38,6 +40,12 @@ ASKED = {
     "unknown-original": ([V2, V1], RESERVED, [V1, V2], V2),
 }
 CASES = [pytest.param(*case, id=name) for name, case in {**DIRECT, **ASKED}.items()]
+
+
+def needs_aioquic_that_speaks(expected):
+    """The last aioquic for CPython 3.10 derives the next keys of version 2 by version 1's label."""
+    if expected == V2 and "quicv2 ku" not in inspect.getsource(aioquic_crypto):
+        pytest.skip("this aioquic cannot change keys in QUIC version 2")
 
 
 async def exchange(client, ours):
@@ -61,6 +69,7 @@ async def exchange(client, ours):
 def test_our_client_and_aioquics_server_agree(
     run, pki, client_configuration, supported, original, servers, expected, retry
 ):
+    needs_aioquic_that_speaks(expected)
     accepted = []
 
     class Server(AioquicEcho):
@@ -97,6 +106,8 @@ def test_our_client_and_aioquics_server_agree(
 def test_aioquics_client_and_our_server_agree(
     run, pki, server_configuration, supported, original, servers, expected, retry
 ):
+    needs_aioquic_that_speaks(expected)
+
     async def main():
         ours = server_configuration(supported_versions=servers)
         async with serving(ours, retry=retry) as (port, protocols):
