@@ -42,14 +42,26 @@ test: test-rust test-python
 test-rust:
 	@cargo test --workspace --locked --quiet
 
+# The interpreters' runs go side by side: most of a run is waiting. Each tells at its end.
 test-python:
 	@interpreters="$$(python3 .ci/pythons.py)"; \
 	while read -r role version path; do \
 	    extras=test; if [[ ".venv-$$version" == "$(DEV_VENV)" ]]; then extras=dev; fi; \
 	    python3 .ci/venv.py --venv ".venv-$$version" --python "$$path" --extras $$extras --profile $(TEST_PROFILE); \
-	    echo "== pytest on CPython $$version ($$role)"; \
-	    ".venv-$$version/bin/python" -m pytest -q $(PYTEST); \
-	done <<< "$$interpreters"
+	done <<< "$$interpreters"; \
+	logs="$$(mktemp -d)"; trap 'rm -rf "$$logs"; kill $$(jobs -p) 2>/dev/null || true' EXIT; \
+	declare -A runs; \
+	while read -r role version path; do \
+	    env --default-signal=INT ".venv-$$version/bin/python" -m pytest -q $(PYTEST) > "$$logs/$$version" 2>&1 < /dev/null & \
+	    runs[$$version]=$$!; \
+	done <<< "$$interpreters"; \
+	failed=; \
+	while read -r role version path; do \
+	    status=0; wait "$${runs[$$version]}" || status=$$?; \
+	    echo "== pytest on CPython $$version ($$role)"; cat "$$logs/$$version"; \
+	    if [[ $$status != 0 ]]; then failed+=" $$version"; fi; \
+	done <<< "$$interpreters"; \
+	if [[ -n $$failed ]]; then echo "failed on CPython$$failed" >&2; exit 1; fi
 
 check: $(DEV_VENV)
 	@cargo fmt --all --check
