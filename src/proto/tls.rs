@@ -8,6 +8,7 @@
 //! - `session`: one handshake, and what comes out of it.
 //! - `hello`: which tickets a client shows, before TLS looks.
 //! - `sessions`: where a server keeps what its tickets stand for.
+//! - `hkdf`: the seam in rustls' key derivation.
 //! - `keys`, `retry`: packet protection.
 //! - `tickets`, `resumption`: a client's sessions, in this process and beyond.
 //! - `token_key`: what address validation tokens are sealed with.
@@ -21,6 +22,7 @@
 mod certificates;
 mod config;
 mod hello;
+mod hkdf;
 mod keys;
 mod reason;
 mod records;

@@ -31,8 +31,8 @@ use rustls::{
         Tls13ClientSessionValue, danger::ServerCertVerifier,
     },
     crypto::{
-        ActiveKeyExchange, CryptoProvider, aws_lc_rs as provider, hmac,
-        tls13::{Hkdf, HkdfExpander, OkmBlock, OutputLengthError},
+        CryptoProvider, aws_lc_rs as provider,
+        tls13::{HkdfExpander, OkmBlock, OutputLengthError},
     },
     pki_types::{CertificateDer, ServerName},
     quic,
@@ -41,7 +41,7 @@ use rustls::{
     version::TLS13,
 };
 
-use super::{CipherSuite, ConfigError, versions::with_labels};
+use super::{CipherSuite, ConfigError, hkdf, versions::with_labels};
 
 /// What a client needs to resume a session, as plain data.
 #[derive(Clone, PartialEq, Eq)]
@@ -154,7 +154,13 @@ pub(super) fn is_importing() -> bool {
 /// `suite` with the seam in its key derivation. Made once each.
 pub(super) fn seamed(suite: CipherSuite) -> SupportedCipherSuite {
     static MADE: OnceLock<[&'static Tls13CipherSuite; 3]> = OnceLock::new();
-    let made = MADE.get_or_init(|| ALL.map(|suite| with_our_hkdf(plain(suite))));
+    let made = MADE.get_or_init(|| {
+        ALL.map(|suite| {
+            let suite = plain(suite).tls13();
+            let suite = suite.expect("QUIC has no suites but TLS 1.3's");
+            &*Box::leak(Box::new(hkdf::with_expanders(suite, seam)))
+        })
+    });
     let at = ALL.iter().position(|known| *known == suite).unwrap_or(0);
     SupportedCipherSuite::Tls13(made[at])
 }
@@ -170,56 +176,11 @@ pub(super) fn plain(suite: CipherSuite) -> SupportedCipherSuite {
     }
 }
 
-fn with_our_hkdf(suite: SupportedCipherSuite) -> &'static Tls13CipherSuite {
-    let suite = suite.tls13().expect("QUIC has no suites but TLS 1.3's");
-    let hkdf_provider = Box::leak(Box::new(SeamedHkdf(suite.hkdf_provider)));
-    Box::leak(Box::new(Tls13CipherSuite {
-        common: rustls::CipherSuiteCommon {
-            suite: suite.common.suite,
-            hash_provider: suite.common.hash_provider,
-            confidentiality_limit: suite.common.confidentiality_limit,
-        },
-        hkdf_provider,
-        aead_alg: suite.aead_alg,
-        quic: suite.quic,
-    }))
-}
-
-struct SeamedHkdf(&'static dyn Hkdf);
-
-impl Hkdf for SeamedHkdf {
-    fn extract_from_zero_ikm(&self, salt: Option<&[u8]>) -> Box<dyn HkdfExpander> {
-        self.0.extract_from_zero_ikm(salt)
-    }
-
-    fn extract_from_secret(&self, salt: Option<&[u8]>, secret: &[u8]) -> Box<dyn HkdfExpander> {
-        self.0.extract_from_secret(salt, secret)
-    }
-
-    fn extract_from_kx_shared_secret(
-        &self,
-        salt: Option<&[u8]>,
-        kx: Box<dyn ActiveKeyExchange>,
-        peer_pub_key: &[u8],
-    ) -> Result<Box<dyn HkdfExpander>, Error> {
-        self.0.extract_from_kx_shared_secret(salt, kx, peer_pub_key)
-    }
-
-    /// The secrets of tickets are derived from the resumption master secret, which is such a block.
-    fn expander_for_okm(&self, okm: &OkmBlock) -> Box<dyn HkdfExpander> {
-        Box::new(SeamedExpander(self.0.expander_for_okm(okm)))
-    }
-
-    fn hmac_sign(&self, key: &OkmBlock, message: &[u8]) -> hmac::Tag {
-        self.0.hmac_sign(key, message)
-    }
-
-    fn fips(&self) -> bool {
-        self.0.fips()
-    }
-}
-
 struct SeamedExpander(Box<dyn HkdfExpander>);
+
+fn seam(expander: Box<dyn HkdfExpander>) -> Box<dyn HkdfExpander> {
+    Box::new(SeamedExpander(expander))
+}
 
 impl HkdfExpander for SeamedExpander {
     fn expand_slice(&self, info: &[&[u8]], output: &mut [u8]) -> Result<(), OutputLengthError> {

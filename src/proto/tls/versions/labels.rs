@@ -12,14 +12,12 @@ use std::{
 };
 
 use rustls::{
-    CipherSuite, CipherSuiteCommon, Error, SupportedCipherSuite, Tls13CipherSuite,
-    crypto::{
-        ActiveKeyExchange, hmac,
-        tls13::{Hkdf, HkdfExpander, OkmBlock, OutputLengthError},
-    },
+    SupportedCipherSuite, Tls13CipherSuite,
+    crypto::tls13::{HkdfExpander, OkmBlock, OutputLengthError},
 };
 
 use super::VERSION_2;
+use crate::tls::hkdf;
 
 /// While it lives, keys that rustls derives on this thread are those of another version.
 pub(in crate::tls) struct Scope {
@@ -54,64 +52,15 @@ pub(in crate::tls) fn with_labels(suite: SupportedCipherSuite) -> SupportedCiphe
     let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
     let copy = made
         .entry(std::ptr::from_ref(inner).addr())
-        .or_insert_with(|| Box::leak(Box::new(copy(inner))));
+        .or_insert_with(|| Box::leak(Box::new(hkdf::with_expanders(inner, heed))));
     SupportedCipherSuite::Tls13(copy)
 }
 
-fn copy(suite: &'static Tls13CipherSuite) -> Tls13CipherSuite {
-    Tls13CipherSuite {
-        common: CipherSuiteCommon {
-            suite: CipherSuite::from(u16::from(suite.common.suite)),
-            hash_provider: suite.common.hash_provider,
-            confidentiality_limit: suite.common.confidentiality_limit,
-        },
-        hkdf_provider: Box::leak(Box::new(Labels(suite.hkdf_provider))),
-        aead_alg: suite.aead_alg,
-        quic: suite.quic,
-    }
-}
-
-struct Labels(&'static dyn Hkdf);
-
-impl Labels {
-    /// An expander is used where it is made, so that the scope of both is the same.
-    fn heed(&self, expander: Box<dyn HkdfExpander>) -> Box<dyn HkdfExpander> {
-        match VERSION.get() {
-            Some(version) => Box::new(Expander { expander, version }),
-            None => expander,
-        }
-    }
-}
-
-impl Hkdf for Labels {
-    fn extract_from_zero_ikm(&self, salt: Option<&[u8]>) -> Box<dyn HkdfExpander> {
-        self.0.extract_from_zero_ikm(salt)
-    }
-
-    fn extract_from_secret(&self, salt: Option<&[u8]>, secret: &[u8]) -> Box<dyn HkdfExpander> {
-        self.0.extract_from_secret(salt, secret)
-    }
-
-    fn extract_from_kx_shared_secret(
-        &self,
-        salt: Option<&[u8]>,
-        kx: Box<dyn ActiveKeyExchange>,
-        peer_pub_key: &[u8],
-    ) -> Result<Box<dyn HkdfExpander>, Error> {
-        self.0.extract_from_kx_shared_secret(salt, kx, peer_pub_key)
-    }
-
-    /// All that QUIC's keys are made by.
-    fn expander_for_okm(&self, okm: &OkmBlock) -> Box<dyn HkdfExpander> {
-        self.heed(self.0.expander_for_okm(okm))
-    }
-
-    fn hmac_sign(&self, key: &OkmBlock, message: &[u8]) -> hmac::Tag {
-        self.0.hmac_sign(key, message)
-    }
-
-    fn fips(&self) -> bool {
-        self.0.fips()
+/// An expander is used where it is made, so that the scope of both is the same.
+fn heed(expander: Box<dyn HkdfExpander>) -> Box<dyn HkdfExpander> {
+    match VERSION.get() {
+        Some(version) => Box::new(Expander { expander, version }),
+        None => expander,
     }
 }
 
