@@ -1,6 +1,6 @@
 """Certificates that a QUIC server shows to clients that ask for them by name (RFC 6066 section 3).
 
-What they are made of is read in :mod:`uringcore.quic.configuration`; which one a client gets is
+What they are made of is read in :mod:`uringcore.quic.credentials`; which one a client gets is
 decided in Rust, during the handshake.
 """
 

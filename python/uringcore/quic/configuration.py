@@ -3,14 +3,13 @@
 A :class:`QuicConfiguration` is plain data. Certificates and keys may be given as files, PEM or DER
 bytes, or ``cryptography`` objects. :meth:`QuicConfiguration.setup` turns it into what the state
 machine takes, and raises :class:`~uringcore.quic.errors.QuicConfigurationError`, which names the
-field, for anything that is impossible or that uringcore cannot do.
+field, for anything that is impossible or that uringcore cannot do. How it does that is in
+:mod:`uringcore.quic.setup`.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import os
-import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,18 +17,17 @@ from typing import Any, TextIO
 
 from uringcore._uringcore import QuicClientSetup, QuicServerSetup
 from uringcore.quic.certificates import NamedCertificate, refuse_names_twice
+from uringcore.quic.credentials import read_certificates, read_file
 from uringcore.quic.errors import QuicConfigurationError
 from uringcore.quic.limits import RetryPolicy
 from uringcore.quic.logger import QuicLogger
-from uringcore.quic.packet import CONNECTION_ID_MAX_SIZE, QuicProtocolVersion
+from uringcore.quic.packet import QuicProtocolVersion
 from uringcore.quic.sessions import SessionStore
+from uringcore.quic.setup import client_setup, server_setup
 from uringcore.tls import (
     CipherSuite,
     MemorySessionStore,
     SessionTicket,
-    _certificate_to_der,
-    _key_to_der,
-    _ticket_fields,
     load_pem_private_key,
     load_pem_x509_certificates,
 )
@@ -243,11 +241,11 @@ class QuicConfiguration:
         if self.is_client:
             raise QuicConfigurationError("named_certificates", "are a server's")
         key_field = "certfile" if keyfile is None else "keyfile"
-        chain = _certificates("certfile", certfile)
+        chain = read_certificates("certfile", certfile)
         key_file = certfile if keyfile is None else keyfile
         secret = password.encode() if isinstance(password, str) else password
         try:
-            key = load_pem_private_key(_read(key_field, Path(key_file)), secret)
+            key = load_pem_private_key(read_file(key_field, Path(key_file)), secret)
         except QuicConfigurationError:
             raise
         except ValueError as exc:
@@ -291,9 +289,9 @@ class QuicConfiguration:
             built: QuicClientSetup | QuicServerSetup
             try:
                 built = (
-                    self._client_setup()
+                    client_setup(self)
                     if self.is_client
-                    else self._server_setup(retry, session_store)
+                    else server_setup(self, retry, session_store)
                 )
             except QuicConfigurationError as exc:
                 # Below there is only one source of authorities; here there are three.
@@ -321,48 +319,6 @@ class QuicConfiguration:
                 values.append(tuple(value) if isinstance(value, list) else value)
         return tuple(values)
 
-    def _client_setup(self) -> QuicClientSetup:
-        self._check()
-        verify = self.verify_mode is None or self.verify_mode != ssl.CERT_NONE
-        chain, key = self._identity() if self.certificate is not None else (None, None)
-        return QuicClientSetup(
-            **self._common(),
-            certificate_chain=chain,
-            certificate_hashes=self._certificate_hashes(verify),
-            private_key=key,
-            roots=self._roots() if verify else None,
-            session_ticket=self._session_ticket(),
-            token=bytes(self.token),
-            verify=verify,
-        )
-
-    def _server_setup(
-        self, retry: RetryPolicy, session_store: SessionStore | None
-    ) -> QuicServerSetup:
-        self._check()
-        if self.certificate is None:
-            raise QuicConfigurationError("certificate", "a server needs a certificate")
-        chain, key = self._identity()
-        client_roots = None
-        if self.verify_mode in (ssl.CERT_OPTIONAL, ssl.CERT_REQUIRED):
-            client_roots = self._roots()
-            if client_roots is None:
-                raise QuicConfigurationError(
-                    "cafile", "verify_mode on a server needs the authority of the clients"
-                )
-        return QuicServerSetup(
-            **self._common(),
-            certificate_chain=chain,
-            client_required=self.verify_mode == ssl.CERT_REQUIRED,
-            client_roots=client_roots,
-            early_data=self._reads_early_data(session_store is not None),
-            named_certificates=[one._fields() for one in self.named_certificates],
-            private_key=key,
-            retry=retry_name(retry),
-            sessions=session_store if session_store is not None else self._sessions(),
-            token_keys=_token_keys(self.token_key),
-        )
-
     def _reads_early_data(self, default: bool) -> bool:
         return default if self.early_data is None else self.early_data
 
@@ -373,243 +329,3 @@ class QuicConfiguration:
         if self._own_sessions is None:
             self._own_sessions = MemorySessionStore()
         return self._own_sessions
-
-    def _certificate_hashes(self, verify: bool) -> list[bytes] | None:
-        if self.certificate_hashes is None:
-            return None
-        if not verify:
-            raise QuicConfigurationError("certificate_hashes", "verify_mode says to accept any")
-        hashes: Any = self.certificate_hashes
-        if not isinstance(hashes, (list, tuple)):
-            raise QuicConfigurationError("certificate_hashes", "must be a list of hashes")
-        for item in hashes:
-            if not isinstance(item, (bytes, bytearray, memoryview)) or len(item) != 32:
-                raise QuicConfigurationError("certificate_hashes", "a SHA-256 hash has 32 bytes")
-        return [bytes(item) for item in hashes]
-
-    def _session_ticket(self) -> dict[str, Any] | None:
-        if self.session_ticket is None:
-            return None
-        try:
-            return _ticket_fields(self.session_ticket, self.early_data is not False)
-        except (AttributeError, TypeError, ValueError, OverflowError) as exc:
-            message = f"must be a SessionTicket: {exc}"
-            raise QuicConfigurationError("session_ticket", message) from exc
-
-    def _check(self) -> None:
-        """Refuses what uringcore cannot do; ranges are checked where they are used, in Rust."""
-        if not isinstance(self.token, (bytes, bytearray, memoryview)):
-            raise QuicConfigurationError("token", "must be bytes")
-        store = self.session_store
-        if store is not None and not all(callable(getattr(store, n, None)) for n in _STORE):
-            raise QuicConfigurationError("session_store", "must have the methods put and take")
-        if self.is_client and self.named_certificates:
-            raise QuicConfigurationError("named_certificates", "are a server's")
-        if self.quantum_readiness_test:
-            raise QuicConfigurationError("quantum_readiness_test", "is not supported")
-        original = [] if self.original_version is None else [self.original_version]
-        fields = {"original_version": original, "supported_versions": self.supported_versions}
-        for name, versions in fields.items():
-            for version in versions:
-                if not 0 < version < 1 << 32:
-                    raise QuicConfigurationError(name, f"{version} is not from 1 to 0xffffffff")
-        if not 4 <= self.connection_id_length <= CONNECTION_ID_MAX_SIZE:
-            raise QuicConfigurationError("connection_id_length", "must be 4 to 20 bytes")
-        preferred = _preferred(self.preferred_address)
-        if self.is_client and any(preferred):
-            raise QuicConfigurationError("preferred_address", "is the server's to name")
-        if isinstance(self.alpn_protocols, str):
-            raise QuicConfigurationError("alpn_protocols", "must be a list of strings")
-        if not 0 < self.send_buffer_low <= self.send_buffer_high:
-            raise QuicConfigurationError(
-                "send_buffer_low", "must be above 0 and at most send_buffer_high"
-            )
-
-    def _common(self) -> dict[str, Any]:
-        preferred = _preferred(self.preferred_address)
-        return {
-            "ack_delay_max": None if self.ack_delay_max is None else float(self.ack_delay_max),
-            "ack_packets_max": self.ack_packets_max,
-            "ack_reordering": self.ack_reordering,
-            "alpn": [_alpn(name) for name in self.alpn_protocols or ()],
-            "cipher_suites": _cipher_suites(self.cipher_suites),
-            "congestion": self.congestion_control_algorithm,
-            "connection_id_length": self.connection_id_length,
-            "idle_timeout": float(self.idle_timeout),
-            "initial_rtt": float(self.initial_rtt),
-            "keep_alive": None if self.keep_alive is None else float(self.keep_alive),
-            "key_log": self.secrets_log_file,
-            "key_update_packets": self.key_update_packets,
-            "max_data": self.max_data,
-            "max_datagram_frame_size": self.max_datagram_frame_size,
-            "max_datagram_size": self.max_datagram_size,
-            "max_stream_data": self.max_stream_data,
-            "max_streams_bidi": self.max_streams_bidi,
-            "max_streams_uni": self.max_streams_uni,
-            "mtu_discovery": self.mtu_discovery,
-            "original_version": self.original_version,
-            "packet_log": self.quic_logger is not None,
-            "preferred_v4": preferred[0],
-            "preferred_v6": preferred[1],
-            "send_buffer_high": self.send_buffer_high,
-            "send_buffer_low": self.send_buffer_low,
-            "supported_versions": list(self.supported_versions),
-            "use_preferred_address": self.use_preferred_address,
-        }
-
-    def _identity(self) -> tuple[list[bytes], bytes]:
-        chain = _certificates("certificate", self.certificate)
-        for item in self.certificate_chain:
-            chain += _certificates("certificate_chain", item)
-        if self.private_key is None:
-            raise QuicConfigurationError("private_key", "a certificate needs its private key")
-        return chain, _private_key(self.private_key)
-
-    def _roots(self) -> bytes | None:
-        """The authorities as PEM, or ``None`` for the system's.
-
-        A source that is given and holds none is an error: the system's authorities are trusted only
-        where nothing else was asked for.
-        """
-        pem: list[bytes] = []
-        if self.cadata is not None:
-            pem.append(_with_certificates("cadata", self.cadata))
-        if self.cafile is not None:
-            pem.append(_with_certificates("cafile", _read("cafile", Path(self.cafile))))
-        if self.capath is not None:
-            pem.append(_read_directory(Path(self.capath)))
-        return b"\n".join(pem) if pem else None
-
-
-_STORE = ("put", "take")
-
-
-def _preferred(addresses: Sequence[tuple[str, int]]) -> list[str | None]:
-    """The IPv4 and the IPv6 one, as text that has the port."""
-    found: list[str | None] = [None, None]
-    for address in addresses:
-        try:
-            ip = ipaddress.ip_address(address[0])
-            port = int(address[1])
-        except (IndexError, TypeError, ValueError) as exc:
-            raise QuicConfigurationError(
-                "preferred_address", f"{address!r} is not an IP address with a port"
-            ) from exc
-        if ip.is_unspecified or not 0 < port < 65536:
-            raise QuicConfigurationError("preferred_address", f"nobody can connect to {address!r}")
-        index = int(ip.version == 6)
-        if found[index] is not None:
-            raise QuicConfigurationError("preferred_address", f"has two of IPv{ip.version}")
-        found[index] = f"[{ip}]:{port}" if index else f"{ip}:{port}"
-    return found
-
-
-def _alpn(name: str | bytes) -> bytes:
-    raw = name.encode() if isinstance(name, str) else bytes(name)
-    if not 1 <= len(raw) <= 255:
-        raise QuicConfigurationError("alpn_protocols", f"{name!r} must have 1 to 255 bytes")
-    return raw
-
-
-def retry_name(retry: RetryPolicy) -> str:
-    """The policy's name in the state machine. Raises ``ValueError`` for what is none."""
-    if retry is True or retry is False:
-        return "always" if retry else "never"
-    if retry == "auto":
-        return "auto"
-    raise ValueError(f"retry: must be True, False or 'auto', not {retry!r}")
-
-
-def _token_keys(keys: bytes | Sequence[bytes] | None) -> list[bytes]:
-    if keys is None:
-        return []
-    return [keys] if isinstance(keys, bytes) else [bytes(key) for key in keys]
-
-
-def _cipher_suites(suites: Sequence[int] | None) -> list[int] | None:
-    if suites is None:
-        return None
-    known = [int(suite) for suite in suites if int(suite) in CipherSuite.__members__.values()]
-    if not known:
-        raise QuicConfigurationError("cipher_suites", "names no TLS 1.3 cipher suite")
-    return known
-
-
-def _certificates(name: str, value: Any) -> list[bytes]:
-    """DER certificates from DER or PEM bytes, a path, or a ``cryptography`` object."""
-    if hasattr(value, "public_bytes"):
-        return [_certificate_to_der(value)]
-    data = _bytes_or_file(name, value)
-    if b"-----BEGIN" not in data:
-        return [data]
-    try:
-        return load_pem_x509_certificates(data)
-    except ValueError as exc:
-        raise QuicConfigurationError(name, str(exc)) from exc
-
-
-def _private_key(value: Any) -> bytes:
-    """A DER private key from DER or PEM bytes, a path, or a ``cryptography`` object."""
-    if hasattr(value, "private_bytes"):
-        return _key_to_der(value)
-    data = _bytes_or_file("private_key", value)
-    if b"-----BEGIN" not in data:
-        return data
-    try:
-        return load_pem_private_key(data)
-    except ValueError as exc:
-        raise QuicConfigurationError("private_key", str(exc)) from exc
-
-
-def _bytes_or_file(name: str, value: Any) -> bytes:
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value)
-    if isinstance(value, (str, os.PathLike)):
-        return _read(name, Path(value))
-    raise QuicConfigurationError(
-        name,
-        f"must be a path, PEM or DER bytes, or a cryptography object, not {type(value).__name__}",
-    )
-
-
-def _read(name: str, path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as exc:
-        raise QuicConfigurationError(name, f"cannot be read: {exc}") from exc
-
-
-def _with_certificates(name: str, pem: bytes) -> bytes:
-    if b"-----BEGIN CERTIFICATE-----" not in pem:
-        raise QuicConfigurationError(name, "holds no certificate")
-    return pem
-
-
-def _read_directory(path: Path) -> bytes:
-    """Every certificate in the files of a directory as PEM, each once.
-
-    Such directories hold the same file under several names, and files that are something else, for
-    another program or not for us to read. OpenSSL passes over those, so they are passed over here.
-    """
-    found: dict[bytes, None] = {}
-    passed_over: list[str] = []
-    try:
-        for entry in sorted(path.iterdir()):
-            try:
-                certificates = load_pem_x509_certificates(entry.read_bytes())
-            except IsADirectoryError:
-                continue
-            except (OSError, ValueError) as exc:
-                passed_over.append(f"{entry.name}: {exc}")
-                continue
-            for certificate in certificates:
-                if QuicClientSetup._can_be_trusted(certificate):
-                    found[certificate] = None
-                else:
-                    passed_over.append(f"{entry.name}: not a usable X.509 certificate")
-    except OSError as exc:
-        raise QuicConfigurationError("capath", f"cannot be read: {exc}") from exc
-    if not found:
-        why = "; ".join(passed_over[:3])
-        raise QuicConfigurationError("capath", f"holds no certificate{why and f' ({why})'}")
-    return "".join(ssl.DER_cert_to_PEM_cert(certificate) for certificate in found).encode()
