@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.harness.environment import ROOT, Environment
 
-SHOWN = ("uringcore", "uvloop", "rloop", "aioquic", "aiopquic", "hypercorn", "uvicorn")
+SHOWN = ("uringcore", "uvloop", "rloop", "aioquic", "qh3", "aiopquic", "hypercorn", "uvicorn")
 NATIVE = ("quinn", "quinn-proto", "h3", "h3-quinn", "rustls", "tokio")
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from benchmarks.harness import provenance
 from benchmarks.harness.cases import CASES, Case
 from benchmarks.harness.chart import Bar, figure, render
 from benchmarks.harness.environment import HERE, ROOT
@@ -35,48 +34,20 @@ Rust engine without Python and `quinn` is native quinn on tokio: both show what 
 def write() -> None:
     """Write BENCHMARK.md and one chart for each case that has results."""
     CHARTS.mkdir(exist_ok=True)
-    parts = [HEAD]
-    shown: dict[str, Any] | None = None
-    for case in CASES:
-        result = CaseResult.load(case.name)
-        if result is None:
-            continue
-        machine = _machine_key(result.machine)
-        if machine != shown:
-            parts.append(_machine(result.machine))
-            shown = machine
-        parts.append(_section(case, result))
-        (CHARTS / f"{case.name}.svg").write_text(_chart(case, result))
-    for matrix in MATRICES:
-        rates = MatrixResult.load(matrix.name)
+    cases = [(case, CaseResult.load(case.name)) for case in CASES]
+    matrices = [(matrix, MatrixResult.load(matrix.name)) for matrix in MATRICES]
+    taken = [result.machine for _, result in (*cases, *matrices) if result is not None]
+    parts = [HEAD, *provenance.tables(taken)]
+    for case, result in cases:
+        if result is not None:
+            parts.append(_section(case, result))
+            (CHARTS / f"{case.name}.svg").write_text(_chart(case, result))
+    for matrix, rates in matrices:
         if rates is not None:
             parts.append(_matrix(matrix, rates))
     if PROFILE.exists():
         parts.append(PROFILE.read_text())
     (ROOT / "BENCHMARK.md").write_text("\n".join(parts))
-
-
-def _machine_key(machine: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in machine.items() if name not in ("taken", "commit")}
-
-
-def _machine(machine: dict[str, Any]) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
-    native = ", ".join(f"{name} {version}" for name, version in machine["native_versions"].items())
-    virtual = ", virtual and shared: expect noise" if machine["virtual"] else ""
-    return "\n".join(
-        [
-            "| machine | |",
-            "| --- | --- |",
-            f"| processor | {machine['processor']}, {machine['cores']} cores, "
-            f"{machine['memory_gib']} GiB{virtual} |",
-            f"| kernel | Linux {machine['kernel']} |",
-            f"| Python | CPython {machine['python']} |",
-            f"| packages | {versions} |",
-            f"| crates | {native} |",
-            "",
-        ]
-    )
 
 
 def _section(case: Case, result: CaseResult) -> str:
@@ -102,11 +73,7 @@ def _section(case: Case, result: CaseResult) -> str:
             cells += [_cell(peer.spread("p50_us")), _cell(peer.spread("p99_us"))]
         cells += [_cell(_cpu(case, peer)), _cell(peer.spread("syscalls_per_unit"))]
         rows.append(f"| {' | '.join(cells)} |")
-    machine = result.machine
-    taken = (
-        f"{result.rounds} rounds of {result.seconds:g} s, {machine['taken']}, "
-        f"commit {machine['commit']}."
-    )
+    taken = f"{result.rounds} rounds of {result.seconds:g} s, {provenance.stamp(result.machine)}."
     lines = [f"## {case.title}", "", case.about, "", *rows, ""]
     if notes:
         lines += [*notes, ""]
@@ -132,7 +99,7 @@ def _matrix(matrix: Matrix, result: MatrixResult) -> str:
     notes = [f"- {name} absent: {why.splitlines()[0]}" for name, why in result.absent.items()]
     taken = (
         f"Medians of {result.rounds} rounds of {result.seconds:g} s a row, in parentheses the multiple "
-        f"of {matrix.baseline}'s; {result.machine['taken']}, commit {result.machine['commit']}."
+        f"of {matrix.baseline}'s; {provenance.stamp(result.machine)}."
     )
     lines = [
         f"## {matrix.title}",

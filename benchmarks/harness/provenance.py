@@ -1,0 +1,60 @@
+"""The machines and interpreters that BENCHMARK.md's tables were taken on, as the report tells them.
+
+What a machine is asked is machine.py's business; here are only the words for the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+# What the figures of one table share with those of another when they may be read side by side.
+HARDWARE = ("processor", "cores", "memory_gib", "virtual", "kernel")
+
+
+def tables(results: Sequence[dict[str, Any]]) -> list[str]:
+    """One table for each machine that `results` name, with every version that took part on it."""
+    kinds: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for machine in results:
+        kinds.setdefault(tuple(machine[name] for name in HARDWARE), []).append(machine)
+    return [_table(group) for group in kinds.values()]
+
+
+def stamp(machine: dict[str, Any]) -> str:
+    """The interpreter of a table's Python peers, its date and its commit."""
+    return f"CPython {machine['python']}, {machine['taken']}, commit {machine['commit']}"
+
+
+def _table(group: list[dict[str, Any]]) -> str:
+    first = group[0]
+    virtual = ", virtual and shared: expect noise" if first["virtual"] else ""
+    pythons = _distinct(machine["python"] for machine in group)
+    each = "" if len(pythons) == 1 else " (each table says which)"
+    return "\n".join(
+        [
+            "| machine | |",
+            "| --- | --- |",
+            f"| processor | {first['processor']}, {first['cores']} cores, "
+            f"{first['memory_gib']} GiB{virtual} |",
+            f"| kernel | Linux {first['kernel']} |",
+            f"| Python | CPython {' and '.join(pythons)}{each} |",
+            f"| packages | {_versions(machine['versions'] for machine in group)} |",
+            f"| crates | {_versions(machine['native_versions'] for machine in group)} |",
+            "",
+        ]
+    )
+
+
+def _versions(found: Iterable[dict[str, str]]) -> str:
+    """Every package once, with each of its versions."""
+    versions: dict[str, list[str]] = {}
+    for machine in found:
+        for name, version in machine.items():
+            if version not in versions.setdefault(name, []):
+                versions[name].append(version)
+    return ", ".join(f"{name} {' and '.join(all_)}" for name, all_ in versions.items())
+
+
+def _distinct(values: Iterable[str]) -> list[str]:
+    """Versions in their order, each once."""
+    return sorted(set(values), key=lambda text: [int(part) for part in text.split(".")])
