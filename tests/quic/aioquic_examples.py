@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import shutil
 import socket
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 from pathlib import Path
 
@@ -24,21 +26,25 @@ IMPORTS = [
 LOOP = (re.compile(r"^    import uvloop$", re.MULTILINE), "    import uringcore as uvloop")
 
 
-def download(directory):
-    """The directory of the examples. Skips the test when PyPI cannot be reached."""
-    directory = Path(directory)
-    archive = directory / f"aioquic-{VERSION}.tar.gz"
+def download(cache, target):
+    """The directory of the examples, in ``target``. Skips the test when PyPI cannot be reached.
+
+    Runs of several interpreters share ``cache``: what is there is complete, and nobody changes it.
+    """
+    archive = Path(cache) / f"aioquic-{VERSION}.tar.gz"
     if not archive.exists():
-        # `--no-binary aioquic` alone: what builds its metadata may come as wheels.
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-        command += ["--no-binary", "aioquic", "--dest", str(directory), f"aioquic=={VERSION}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-        if not archive.exists():
-            pytest.skip(f"aioquic's source distribution is not to be had: {done.stderr[-300:]}")
+        with tempfile.TemporaryDirectory(dir=cache) as unfinished:
+            # `--no-binary aioquic` alone: what builds its metadata may come as wheels.
+            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+            command += ["--no-binary", "aioquic", "--dest", unfinished, f"aioquic=={VERSION}"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+            if done.returncode != 0:
+                pytest.skip(f"aioquic's source distribution is not to be had: {done.stderr[-300:]}")
+            (Path(unfinished) / archive.name).replace(archive)
     with tarfile.open(archive) as tar:
         members = [m for m in tar.getmembers() if f"aioquic-{VERSION}/examples/" in m.name]
-        tar.extractall(directory, members=members, filter="data")
-    return directory / f"aioquic-{VERSION}" / "examples"
+        tar.extractall(target, members=members, filter="data")
+    return Path(target) / f"aioquic-{VERSION}" / "examples"
 
 
 def rewritten(source, target, *, loop):
@@ -59,12 +65,10 @@ def free_port():
 
 
 def _is_bound(port):
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        try:
-            sock.bind(("127.0.0.1", port))
-        except OSError:
-            return True
-    return False
+    """Asked of the kernel's table: a bind() of our own would be in the way of the server's."""
+    tables = [path for path in map(Path, ("/proc/net/udp", "/proc/net/udp6")) if path.exists()]
+    rows = [row.split() for table in tables for row in table.read_text().splitlines()[1:]]
+    return any(int(row[1].rpartition(":")[2], 16) == port for row in rows)
 
 
 @contextlib.contextmanager
@@ -92,6 +96,23 @@ def running(directory, script, *arguments, port):
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def written_trace(directory, limit=60.0):
+    """The one trace in ``directory``, once it is whole: aioquic's file has its name from the start,
+    and its server writes after the client has gone."""
+    end = time.monotonic() + limit
+    while True:
+        paths = list(Path(directory).glob("*.qlog"))
+        try:
+            (document,) = [json.loads(path.read_text()) for path in paths]
+        except ValueError as exc:
+            if time.monotonic() > end:
+                raise AssertionError(f"no whole trace in {paths}") from exc
+            time.sleep(0.05)
+            continue
+        (trace,) = document["traces"]
+        return trace
 
 
 def run_client(directory, script, *arguments):

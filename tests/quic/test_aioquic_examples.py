@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import json
 import shutil
 import socket
 import threading
 
 import pytest
 
-from tests.quic.aioquic_examples import VERSION, download, free_port, rewritten, run_client, running
+from tests.quic.aioquic_examples import (
+    VERSION,
+    download,
+    free_port,
+    rewritten,
+    run_client,
+    running,
+    written_trace,
+)
 
 aioquic = pytest.importorskip("aioquic")
 pytest.importorskip("wsproto", reason="aioquic's examples need wsproto")
@@ -27,8 +34,8 @@ if aioquic.__version__ != VERSION:
 @pytest.fixture(scope="session")
 def examples(pytestconfig, tmp_path_factory):
     """Directories of the examples: as they are, on our loop, and with our QUIC on stock asyncio."""
-    source = download(pytestconfig.cache.mkdir("aioquic-examples"))
     target = tmp_path_factory.mktemp("examples")
+    source = download(pytestconfig.cache.mkdir("aioquic-examples"), target)
     return {
         "ours": rewritten(source, target / "ours", loop=True),
         "portable": rewritten(source, target / "portable", loop=False),
@@ -112,14 +119,8 @@ def test_logs(example, client, server, tmp_path):
     options = {side: ["-q", logs[side], "-l", secrets[side]] for side in logs}
     with pair.serving(*options["server"]):
         pair.get(pair.url(), *options["client"])
-        deadline = 100
-        while not list(logs["server"].iterdir()) and deadline:
-            deadline -= 1
-            threading.Event().wait(0.1)
-    traces = {}
-    for side, directory in logs.items():
-        (path,) = directory.glob("*.qlog")
-        (traces[side],) = json.loads(path.read_text())["traces"]
+        traces = {side: written_trace(directory) for side, directory in logs.items()}
+    for side in logs:
         names = {event["name"] for event in traces[side]["events"]}
         assert {"transport:packet_sent", "transport:packet_received"} <= names
     assert traces["client"]["common_fields"] == traces["server"]["common_fields"]
@@ -135,8 +136,7 @@ def test_retry(example, client, server, tmp_path):
     pair = example(client, server)
     with pair.serving("--retry"):
         pair.get(pair.url(), "-q", tmp_path)
-    (path,) = tmp_path.glob("*.qlog")
-    (trace,) = json.loads(path.read_text())["traces"]
+    trace = written_trace(tmp_path)
     kinds = [
         event["data"]["header"]["packet_type"]
         for event in trace["events"]
@@ -152,8 +152,7 @@ def test_version_2_by_compatible_negotiation(example, client, server, tmp_path):
     with pair.serving():
         options = ["--negotiate-v2", "-q", tmp_path]
         assert "5000 bytes" in pair.get(pair.url("/5000"), *options)
-    (path,) = tmp_path.glob("*.qlog")
-    (trace,) = json.loads(path.read_text())["traces"]
+    trace = written_trace(tmp_path)
     if client != "aioquic":
         versions = {
             event["data"]["header"].get("version")
@@ -177,8 +176,7 @@ def test_session_tickets_and_early_data(example, client, server, tmp_path):
             assert ticket.stat().st_size > 100
     sent = []
     for log in logs:
-        (path,) = log.glob("*.qlog")
-        (trace,) = json.loads(path.read_text())["traces"]
+        trace = written_trace(log)
         sent.append([e["data"] for e in trace["events"] if e["name"] == "transport:packet_sent"])
     kinds = [{packet["header"]["packet_type"] for packet in packets} for packets in sent]
     assert "0RTT" not in kinds[0] and "0RTT" in kinds[2]

@@ -342,6 +342,20 @@ def test_loggers_write_traces(run_anywhere, tmp_path, server_configuration, clie
         QuicFileLogger("/nonexistent")
 
 
+def test_a_trace_that_cannot_be_written_leaves_no_half_of_one(tmp_path):
+    """A reader who watches the directory sees whole traces only."""
+    logger = QuicFileLogger(str(tmp_path))
+    trace = logger.start_trace(is_client=True, odcid=b"\x01\x02")
+    trace.log_event(category="app", event="fine", data={"number": 1})
+    trace.log_event(category="app", event="not_json", data={"object": object()})
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        logger.end_trace(trace)
+    assert list(tmp_path.iterdir()) == []
+    trace = logger.start_trace(is_client=True, odcid=b"\x03")
+    logger.end_trace(trace)
+    assert [path.name for path in tmp_path.iterdir()] == ["03.qlog"]
+
+
 def test_the_buffer_is_aioquics():
     theirs = pytest.importorskip("aioquic.buffer")
     for value in (0, 63, 64, 16383, 16384, (1 << 30) - 1, 1 << 30, (1 << 62) - 1):

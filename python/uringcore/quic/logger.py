@@ -11,6 +11,7 @@ aioquic's events ``security:key_updated``, ``connectivity:spin_bit_updated`` and
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -325,13 +326,23 @@ class QuicFileLogger(QuicLogger):
         super().__init__()
 
     def end_trace(self, trace: QuicLoggerTrace) -> None:
-        """Writes the trace to ``<path>/<connection id>.qlog`` and forgets it."""
+        """Writes the trace to ``<path>/<connection id>.qlog`` and forgets it.
+
+        The file gets its name when it is complete, so that nobody reads half a trace.
+        """
         super().end_trace(trace)
         content = trace.to_dict()
-        name = content["common_fields"]["ODCID"] + ".qlog"
-        with open(os.path.join(self.path, name), "w", encoding="utf-8") as file:
-            document = {"qlog_format": "JSON", "qlog_version": QLOG_VERSION, "traces": [content]}
-            json.dump(document, file)
+        path = os.path.join(self.path, content["common_fields"]["ODCID"] + ".qlog")
+        document = {"qlog_format": "JSON", "qlog_version": QLOG_VERSION, "traces": [content]}
+        unfinished = path + ".part"
+        try:
+            with open(unfinished, "w", encoding="utf-8") as file:
+                json.dump(document, file)
+            os.replace(unfinished, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(unfinished)
+            raise
         self._traces.remove(trace)
 
 
