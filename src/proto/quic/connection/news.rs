@@ -1,0 +1,202 @@
+//! What the state machine has to say becomes the host's events. Not here: why it has ended, in
+//! words (`lost`).
+
+use quinn_proto::{self as quinn, StreamEvent};
+
+use super::{Connection, Phase, session_details};
+use crate::quic::{
+    Event, lost::closed_event, parameters::PeerParameters, stream::Read, streams::Heard,
+};
+
+/// An event, or what becomes one when the host polls.
+pub(super) enum Pending {
+    Ready(Event),
+    /// Read as late as possible, so that one event carries as much as possible.
+    Readable(u64),
+    Datagrams,
+}
+
+impl Connection {
+    /// Takes over what the state machine has to say. Often: its own queue has no bound.
+    pub(in crate::quic) fn pump(&mut self) {
+        self.log_metrics();
+        while let Some(event) = self.quinn.poll() {
+            // Of a closed connection only its end remains to be told, and that has been.
+            if self.phase != Phase::Closed {
+                self.take_over(event);
+            }
+        }
+        self.take_over_credentials();
+        if let Some(news) = self.watch.poll_pings() {
+            if news.send_again {
+                self.quinn.ping();
+            }
+            let answered = news
+                .answered
+                .into_iter()
+                .map(|uid| Event::PingAcknowledged { uid })
+                .chain(news.ids);
+            if self.phase != Phase::Closed {
+                self.events.extend(answered.map(Pending::Ready));
+            }
+        }
+    }
+
+    /// The next event for the host.
+    pub(in crate::quic) fn poll_event(&mut self) -> Option<Event> {
+        loop {
+            match self.events.pop_front()? {
+                Pending::Ready(event) => return Some(event),
+                Pending::Readable(stream_id) => {
+                    match self.streams.read(&mut self.quinn, stream_id) {
+                        Read::Nothing => {}
+                        Read::Data { data, fin } => {
+                            return Some(Event::StreamData {
+                                stream_id,
+                                data,
+                                fin,
+                            });
+                        }
+                        Read::Reset { error_code } => {
+                            return Some(Event::StreamReset {
+                                stream_id,
+                                error_code,
+                            });
+                        }
+                    }
+                }
+                Pending::Datagrams => {
+                    if let Some(data) = self.quinn.datagrams().recv() {
+                        self.events.push_front(Pending::Datagrams);
+                        return Some(Event::Datagram { data });
+                    }
+                }
+            }
+        }
+    }
+
+    /// What a client can use in its next connections.
+    fn take_over_credentials(&mut self) {
+        let tickets = self.tickets.take().into_iter();
+        let tickets = tickets.map(|ticket| Event::SessionTicket(Box::new(ticket)));
+        let tokens = self.tokens.as_ref().map(|tokens| tokens.take_new());
+        let tokens = tokens.into_iter().flatten();
+        let events = tickets.chain(tokens.map(|token| Event::NewToken { token }));
+        if self.phase != Phase::Closed {
+            self.events.extend(events.map(Pending::Ready));
+        }
+    }
+
+    fn take_over(&mut self, event: quinn::Event) {
+        match event {
+            quinn::Event::HandshakeDataReady => {
+                let details = session_details(&self.quinn);
+                self.alpn = details.alpn;
+                if details.server_name.is_some() {
+                    self.server_name = details.server_name;
+                }
+                self.push(Event::ProtocolNegotiated {
+                    alpn: self.alpn.clone(),
+                });
+            }
+            quinn::Event::Connected => self.established(),
+            quinn::Event::Stream(event) => self.take_over_stream(event),
+            quinn::Event::DatagramReceived => self.events.push_back(Pending::Datagrams),
+            // They are fed in before every transmission.
+            quinn::Event::DatagramsUnblocked => {}
+            quinn::Event::ConnectionLost { reason } => {
+                if matches!(reason, quinn::ConnectionError::TransportError(_)) {
+                    self.begin_to_repeat_close();
+                }
+                let held_back = self.streams.end_pauses();
+                self.events
+                    .extend(held_back.into_iter().map(Pending::Readable));
+                self.closed(closed_event(reason));
+            }
+        }
+    }
+
+    fn take_over_stream(&mut self, event: StreamEvent) {
+        match event {
+            StreamEvent::Opened { dir } => {
+                while let Some(id) = self.quinn.streams().accept(dir) {
+                    self.streams.accepted(id.into());
+                    self.readable(id.into());
+                }
+            }
+            StreamEvent::Readable { id } => self.readable(id.into()),
+            StreamEvent::Writable { id } => self.streams.writable(id.into()),
+            StreamEvent::Finished { id } => {
+                if self.streams.finished(id.into()) {
+                    self.push(Event::StreamFinished {
+                        stream_id: id.into(),
+                    });
+                }
+            }
+            StreamEvent::Stopped { id, error_code } => {
+                if self.streams.stopped(&mut self.quinn, id.into(), error_code) {
+                    let error_code = error_code.into_inner();
+                    self.push(Event::StopSending {
+                        stream_id: id.into(),
+                        error_code,
+                    });
+                }
+                self.tell_abandoned();
+            }
+            // Waiting streams are opened before every transmission.
+            StreamEvent::Available { .. } => {}
+        }
+    }
+
+    pub(super) fn tell_abandoned(&mut self) {
+        for stream_id in self.streams.take_abandoned() {
+            self.push(Event::StreamAbandoned { stream_id });
+        }
+    }
+
+    fn readable(&mut self, stream_id: u64) {
+        let is_early = self.phase == Phase::Handshake;
+        match self.streams.readable(&mut self.quinn, stream_id, is_early) {
+            Heard::Nothing => {}
+            Heard::Readable => self.events.push_back(Pending::Readable(stream_id)),
+            Heard::Reset { error_code } => self.push(Event::StreamReset {
+                stream_id,
+                error_code,
+            }),
+        }
+    }
+
+    fn established(&mut self) {
+        self.phase = Phase::Established;
+        let details = session_details(&self.quinn);
+        let resumed = details.resumed;
+        self.cipher_suite = details.cipher_suite;
+        let peers = PeerParameters::read(&details.peer_parameters.unwrap_or_default());
+        if self.use_preferred && self.is_client() {
+            self.preferred = peers.preferred_like(self.quinn.remote_address());
+        }
+        self.peer_parameters = peers;
+        if let Some(tokens) = &self.tokens {
+            tokens.set_version(self.versions.current());
+        }
+        // A server has the keys only if it accepts the data.
+        let early_data_accepted = match self.is_client() {
+            true => self.quinn.accepted_0rtt(),
+            false => self.quinn.has_0rtt(),
+        };
+        if self.is_client() && self.quinn.has_0rtt() {
+            match early_data_accepted {
+                true => self.streams.early_accepted(),
+                false => self.streams.early_rejected(),
+            }
+        }
+        self.push(Event::HandshakeCompleted {
+            alpn: self.alpn.clone(),
+            early_data_accepted,
+            session_resumed: resumed,
+        });
+        for uid in std::mem::take(&mut self.early_pings) {
+            self.ping(uid);
+        }
+    }
+}

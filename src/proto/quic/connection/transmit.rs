@@ -1,0 +1,75 @@
+//! What a connection sends: what waits goes into the state machine, and datagrams come out of it.
+
+use std::time::Instant;
+
+use quinn_proto as quinn;
+
+use super::{Connection, Phase, news::Pending};
+use crate::{qlog::Direction, quic::Event};
+
+impl Connection {
+    /// Gets everything that may be sent into the state machine. A batch has up to `batch_size`
+    /// bytes.
+    pub(in crate::quic) fn prepare_transmit(&mut self, batch_size: usize) {
+        self.pump();
+        // A client may send on streams as soon as it has 0-RTT keys; a server that reads such data
+        // may answer it (RFC 9001 section 4.6.1).
+        let is_early = self.phase == Phase::Handshake && self.quinn.has_0rtt();
+        if self.phase == Phase::Established || is_early {
+            self.hand_over(batch_size);
+        }
+        let is_low = self.streams.is_below_low_water() && self.datagrams.is_nearly_empty();
+        if self.was_full && is_low && self.phase != Phase::Closed {
+            self.was_full = false;
+            let queued_bytes = self.streams.queued_bytes();
+            self.push(Event::ConnectionWritable { queued_bytes });
+        }
+    }
+
+    fn hand_over(&mut self, batch_size: usize) {
+        let served_before = self.streams.served();
+        for stream_id in self.streams.flush(&mut self.quinn) {
+            self.events
+                .push_back(Pending::Ready(Event::StreamWritable { stream_id }));
+        }
+        if self.streams.served() != served_before {
+            self.datagrams.streams_advance();
+        }
+        if self.phase == Phase::Established {
+            self.datagrams.feed(&mut self.quinn, batch_size);
+        }
+    }
+
+    /// The next batch, of up to `segments` datagrams.
+    pub(in crate::quic) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        segments: usize,
+        buf: &mut Vec<u8>,
+    ) -> Option<quinn::Transmit> {
+        if let Some(log) = &self.packet_log {
+            log.set_time(now);
+        }
+        if let Some(transmit) = self.quinn.poll_transmit(now, segments, buf) {
+            self.ecn.sent(&transmit);
+            if self.is_confirmed() {
+                self.key_use.sent(&mut self.quinn);
+            }
+            if let Some(log) = &self.packet_log {
+                let size = transmit.segment_size.unwrap_or(transmit.size);
+                log.datagrams(Direction::Sent, transmit.size, size);
+            }
+            return Some(transmit);
+        }
+        buf.clear();
+        if self.phase != Phase::Established || !self.datagrams.probe(&mut self.quinn) {
+            return None;
+        }
+        let transmit = self.quinn.poll_transmit(now, segments, buf);
+        self.datagrams.probed(&self.quinn, transmit.is_some());
+        if transmit.is_none() {
+            buf.clear();
+        }
+        transmit
+    }
+}
