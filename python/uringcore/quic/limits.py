@@ -47,7 +47,8 @@ class ServerLimits:
     """Connections accepted at once after a quiet time; ``None`` stands for one second's worth."""
 
     max_handshakes: int = 4096
-    """Handshakes under way at a time. More are refused."""
+    """Handshakes under way at a time, with those that wait for the program's session store. More are
+    refused."""
 
     retry_handshakes: int | None = None
     """Handshakes under way from which on ``retry="auto"`` sends Retries; ``None`` stands for half of

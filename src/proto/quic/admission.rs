@@ -153,7 +153,8 @@ impl Admission {
         self.neighbours.get(&neighbour).copied().unwrap_or(0)
     }
 
-    /// A connection was accepted. The answer is for [`left`](Self::left).
+    /// One was let in, whether or not its handshake begins at once. The answer is for
+    /// [`left`](Self::left), or [`gave_up`](Self::gave_up).
     pub fn entered(&mut self, now: Instant, address: IpAddr) -> Option<Neighbour> {
         self.handshakes += 1;
         if let Some(bucket) = &mut self.bucket {
@@ -163,6 +164,14 @@ impl Admission {
         let neighbour = Neighbour::from(address);
         *self.neighbours.entry(neighbour).or_default() += 1;
         Some(neighbour)
+    }
+
+    /// No handshake came of one that was let in.
+    pub fn gave_up(&mut self, neighbour: Option<Neighbour>) {
+        self.handshake_ended();
+        if let Some(neighbour) = neighbour {
+            self.left(neighbour);
+        }
     }
 
     /// An accepted connection's handshake is over, one way or the other.

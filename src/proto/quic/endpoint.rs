@@ -31,6 +31,7 @@ mod migration;
 mod table;
 
 use held::HeldBack;
+pub(super) use held::{FOLLOWERS_MAX, FOLLOWERS_OF_ALL_MAX};
 use migration::Aliases;
 
 /// Names a connection of an endpoint. A key is never used again for another connection.
@@ -259,7 +260,7 @@ impl Endpoint {
         self.arrival = socket;
         self.stats.datagrams_received += 1;
         self.stats.bytes_received += data.len() as u64;
-        self.note_datagram(&data);
+        let data = self.note_datagram(data);
         self.take_in(now, meta, data);
         self.note_handled(now);
     }

@@ -15,8 +15,14 @@ use crate::tls::{self, HELLO_BYTES_MAX, VERSION_2, unshift_type};
 pub(super) struct HelloReader {
     destination: Vec<u8>,
     keys: Keys,
-    /// Pieces by their offset.
+    /// Pieces by their offset, together at most [`HELLO_BYTES_MAX`].
     pieces: BTreeMap<u64, Vec<u8>>,
+    kept_bytes: usize,
+}
+
+/// The connection ID that `datagram` is for, if it begins with an Initial packet.
+pub(super) fn destination(datagram: &[u8]) -> Option<&[u8]> {
+    Initial::at(datagram).map(|packet| packet.destination)
 }
 
 impl HelloReader {
@@ -28,14 +34,26 @@ impl HelloReader {
             destination: packet.destination.to_vec(),
             keys: tls::server_initial_keys(packet.version, packet.destination)?,
             pieces: BTreeMap::new(),
+            kept_bytes: 0,
         };
         reader.push(datagram);
         Some(reader)
     }
 
-    /// Whether `datagram` is for this connection.
-    pub fn is_for(&self, datagram: &[u8]) -> bool {
-        Initial::at(datagram).is_some_and(|packet| packet.destination == self.destination)
+    /// Whether packets with this connection ID are for this connection.
+    pub fn is_for(&self, destination: &[u8]) -> bool {
+        self.destination == destination
+    }
+
+    /// How many bytes are kept of the ClientHello.
+    pub fn kept_bytes(&self) -> usize {
+        self.kept_bytes
+    }
+
+    /// The tickets are known, and nothing more is read. Returns what was kept.
+    pub fn forget(&mut self) -> usize {
+        self.pieces.clear();
+        std::mem::take(&mut self.kept_bytes)
     }
 
     pub fn push(&mut self, datagram: &[u8]) {
@@ -92,12 +110,14 @@ impl HelloReader {
             let Some((offset, data)) = crypto_frame(&payload[start..end]) else {
                 continue;
             };
+            let known = self.pieces.get(&offset).map_or(0, Vec::len);
             let is_sane = offset.saturating_add(data.len() as u64) <= HELLO_BYTES_MAX as u64;
-            if is_sane && self.pieces.len() < PIECES_MAX {
-                let known = self.pieces.entry(offset).or_default();
-                if known.len() < data.len() {
-                    *known = data.to_vec();
-                }
+            // Pieces that overlap are kept as they are, so their number and sum have to be bounded.
+            let kept_bytes = self.kept_bytes + data.len() - known.min(data.len());
+            let has_room = kept_bytes <= HELLO_BYTES_MAX && self.pieces.len() < PIECES_MAX;
+            if is_sane && has_room && known < data.len() {
+                self.pieces.insert(offset, data.to_vec());
+                self.kept_bytes = kept_bytes;
             }
         }
     }

@@ -16,7 +16,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use super::{
     AcceptRate, Worker,
     congestion::{self, Congestion},
-    datagrams, negotiation,
+    datagrams,
+    endpoint::{FOLLOWERS_MAX, FOLLOWERS_OF_ALL_MAX},
+    negotiation,
     tokens::{self, ConnectionTokens, EarlierTokens, ServerTokens},
 };
 use crate::qlog::Recorder;
@@ -419,7 +421,9 @@ impl ServerSetup {
         config
             .transport_config(Arc::new(settings.transport.build()?))
             .preferred_address_v4(settings.transport.preferred_v4)
-            .preferred_address_v6(settings.transport.preferred_v6);
+            .preferred_address_v6(settings.transport.preferred_v6)
+            .incoming_buffer_size(FOLLOWERS_MAX)
+            .incoming_buffer_size_total(FOLLOWERS_OF_ALL_MAX);
         config.validation_token_config(tokens.validation());
         Ok(Self {
             config: Arc::new(config),

@@ -8,7 +8,7 @@ use quinn_proto::Incoming;
 
 use super::Endpoint;
 use crate::{
-    quic::admission::{Applicant, Verdict},
+    quic::admission::{Applicant, Neighbour, Verdict},
     tls::{VERSION_2, shift_type, version_of},
 };
 
@@ -25,11 +25,12 @@ impl Endpoint {
             is_validated: incoming.remote_address_validated(),
             may_retry: incoming.may_retry(),
         };
-        let connections = self.connections.len();
+        let connections = self.connections.len() + self.held.len();
         match self.admission.decide(now, applicant, retry, connections) {
             Verdict::Accept => {
                 if let Some(incoming) = self.hold_back(now, incoming) {
-                    self.accept(now, incoming);
+                    let neighbour = self.admission.entered(now, incoming.remote_address().ip());
+                    self.begin(now, incoming, neighbour);
                 }
             }
             Verdict::Retry => self.retry(incoming),
@@ -61,16 +62,16 @@ impl Endpoint {
         }
     }
 
-    pub(super) fn accept(&mut self, now: Instant, incoming: Incoming) {
+    /// Begins the handshake with one that was let in as a `neighbour`.
+    pub(super) fn begin(&mut self, now: Instant, incoming: Incoming, neighbour: Option<Neighbour>) {
         let Some(transport) = self.server.as_ref().map(|setup| setup.transport.clone()) else {
+            self.admission.gave_up(neighbour);
             return self.quinn.ignore(incoming);
         };
         self.scratch.clear();
-        let address = incoming.remote_address().ip();
         match self.quinn.accept(incoming, now, &mut self.scratch, None) {
             Ok((handle, conn)) => {
                 self.stats.connections_accepted += 1;
-                let neighbour = self.admission.entered(now, address);
                 let deadline = Some(now + self.settings.handshake_timeout);
                 let key = self.insert(handle, conn, &transport, (None, None), deadline);
                 let entry = &mut self.connections[key.index()];
@@ -78,6 +79,7 @@ impl Endpoint {
                 entry.neighbour = neighbour;
             }
             Err(error) => {
+                self.admission.gave_up(neighbour);
                 self.stats.incoming_ignored += 1;
                 log::debug!("incoming connection refused: {}", error.cause);
                 if let Some(transmit) = error.response {

@@ -2,17 +2,24 @@
 //!
 //! A host may keep sessions where it cannot look from within a handshake. Then a connection that
 //! shows tickets is held back, with its packets, until the host has answered; that is within the
-//! same turn. Not here: reading the tickets (`hello`), and accepting (`endpoint`).
+//! same turn. It counts as a handshake under way, and as a connection of its address, from the
+//! moment it is held. Not here: reading the tickets (`hello`), and accepting (`accept`).
 
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
 };
 
+use bytes::BytesMut;
 use quinn_proto::Incoming;
 
 use super::{ConnectionKey, Endpoint};
-use crate::quic::{Event, hello::HelloReader};
+use crate::quic::{
+    Event,
+    admission::Neighbour,
+    hello::{self, HelloReader},
+};
+use crate::tls::HELLO_BYTES_MAX;
 
 /// Connections in waiting, oldest first.
 #[derive(Default)]
@@ -23,11 +30,15 @@ pub(super) struct HeldBack {
     untold: VecDeque<Event>,
     /// The datagram that is being handled.
     datagram: Option<Vec<u8>>,
+    /// Bytes of the ClientHellos that are not whole.
+    bytes: usize,
 }
 
 struct Held {
     incoming: Incoming,
     hello: HelloReader,
+    /// Whose share of the server it takes up.
+    neighbour: Option<Neighbour>,
     /// `None` while the ClientHello is not whole.
     question: Option<u64>,
     /// The socket that it arrived at.
@@ -40,6 +51,10 @@ impl HeldBack {
         self.waiting.is_empty()
     }
 
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
     pub fn deadline(&self) -> Option<Instant> {
         self.waiting.iter().map(|held| held.deadline).min()
     }
@@ -48,6 +63,12 @@ impl HeldBack {
         self.untold
             .pop_front()
             .map(|event| (ConnectionKey::NONE, event))
+    }
+
+    fn remove(&mut self, at: usize) -> Option<Held> {
+        let held = self.waiting.remove(at)?;
+        self.bytes -= held.hello.kept_bytes();
+        Some(held)
     }
 
     /// Asks for the session of a hello that has become whole.
@@ -61,14 +82,19 @@ impl HeldBack {
 }
 
 impl Endpoint {
-    /// A datagram is about to be handled.
-    pub(super) fn note_datagram(&mut self, datagram: &[u8]) {
+    /// A datagram is about to be handled. What may be kept is cut loose from the others that came
+    /// with it, for it would keep all of them.
+    pub(super) fn note_datagram(&mut self, datagram: BytesMut) -> BytesMut {
         let asks = self
             .server
             .as_ref()
             .is_some_and(|server| server.asks_for_sessions);
         let is_long = datagram.first().is_some_and(|first| first & 0x80 != 0);
         self.held.datagram = (asks && is_long).then(|| datagram.to_vec());
+        match &self.held.datagram {
+            Some(alone) => BytesMut::from(&alone[..]),
+            None => datagram,
+        }
     }
 
     /// The datagram was handled. If it began no connection it may belong to one that waits.
@@ -76,14 +102,23 @@ impl Endpoint {
         let Some(datagram) = self.held.datagram.take() else {
             return;
         };
+        let Some(destination) = hello::destination(&datagram) else {
+            return;
+        };
         let waiting = &mut self.held.waiting;
         let found = waiting
             .iter_mut()
-            .position(|held| held.question.is_none() && held.hello.is_for(&datagram));
+            .position(|held| held.question.is_none() && held.hello.is_for(destination));
         let Some(at) = found else {
             return;
         };
+        let before = waiting[at].hello.kept_bytes();
+        if self.held.bytes - before + HELLO_BYTES_MAX > HELD_BYTES_MAX {
+            // As if it were lost: without it the handshake begins after a while.
+            return;
+        }
         waiting[at].hello.push(&datagram);
+        self.held.bytes += waiting[at].hello.kept_bytes() - before;
         match waiting[at].hello.shown_tickets() {
             None => {}
             Some(tickets) if tickets.is_empty() => self.go_on(now, at),
@@ -92,6 +127,7 @@ impl Endpoint {
                 let held = &mut self.held.waiting[at];
                 held.question = Some(question);
                 held.deadline = now + self.settings.handshake_timeout;
+                self.held.bytes -= held.hello.forget();
             }
         }
     }
@@ -101,21 +137,33 @@ impl Endpoint {
         let Some(datagram) = self.held.datagram.take() else {
             return Some(incoming);
         };
-        let Some(hello) = HelloReader::new(&datagram) else {
+        let is_full = self.held.waiting.len() >= HELD_MAX
+            || self.held.bytes + HELLO_BYTES_MAX > HELD_BYTES_MAX;
+        let hello = match is_full {
+            true => None,
+            false => HelloReader::new(&datagram),
+        };
+        let Some(mut hello) = hello else {
             return Some(incoming);
         };
-        let tickets = hello.shown_tickets();
-        if self.held.waiting.len() >= HELD_MAX || tickets.as_ref().is_some_and(Vec::is_empty) {
-            return Some(incoming);
-        }
-        let question = tickets.map(|tickets| self.held.ask(tickets));
+        let question = match hello.shown_tickets() {
+            Some(tickets) if tickets.is_empty() => return Some(incoming),
+            Some(tickets) => {
+                hello.forget();
+                Some(self.held.ask(tickets))
+            }
+            None => None,
+        };
         let patience = match question {
             Some(_) => self.settings.handshake_timeout,
             None => HELLO_PATIENCE,
         };
+        self.held.bytes += hello.kept_bytes();
+        let neighbour = self.admission.entered(now, incoming.remote_address().ip());
         self.held.waiting.push_back(Held {
             incoming,
             hello,
+            neighbour,
             question,
             arrival: self.arrival,
             deadline: now + patience,
@@ -133,9 +181,9 @@ impl Endpoint {
     }
 
     fn go_on(&mut self, now: Instant, at: usize) {
-        if let Some(held) = self.held.waiting.remove(at) {
+        if let Some(held) = self.held.remove(at) {
             let arrival = std::mem::replace(&mut self.arrival, held.arrival);
-            self.accept(now, held.incoming);
+            self.begin(now, held.incoming, held.neighbour);
             self.arrival = arrival;
         }
     }
@@ -147,9 +195,9 @@ impl Endpoint {
         while let Some(at) = self.held.waiting.iter().position(is_overdue) {
             if self.held.waiting[at].question.is_none() {
                 self.go_on(now, at);
-            } else if let Some(held) = self.held.waiting.remove(at) {
+            } else if let Some(held) = self.held.remove(at) {
                 self.stats.incoming_ignored += 1;
-                self.quinn.ignore(held.incoming);
+                self.forget_held(held);
             }
         }
     }
@@ -157,8 +205,13 @@ impl Endpoint {
     /// Forgets all of them.
     pub(super) fn drop_held(&mut self) {
         for held in std::mem::take(&mut self.held).waiting {
-            self.quinn.ignore(held.incoming);
+            self.forget_held(held);
         }
+    }
+
+    fn forget_held(&mut self, held: Held) {
+        self.admission.gave_up(held.neighbour);
+        self.quinn.ignore(held.incoming);
     }
 }
 
@@ -174,3 +227,10 @@ impl Drop for Endpoint {
 const HELLO_PATIENCE: Duration = Duration::from_millis(100);
 /// More than that begin their handshakes without their sessions.
 const HELD_MAX: usize = 1_024;
+/// The same when the pieces of ClientHellos could come to more than this.
+const HELD_BYTES_MAX: usize = 2 << 20;
+/// What the state machine keeps of the packets that follow a first one, for one connection: the rest
+/// of the hello and a first flight of 0-RTT data. More is dropped, and repeated by the client.
+pub(in crate::quic) const FOLLOWERS_MAX: u64 = 64 << 10;
+/// The same for all of them.
+pub(in crate::quic) const FOLLOWERS_OF_ALL_MAX: u64 = 4 << 20;

@@ -1,0 +1,125 @@
+//! Connections that wait for the host's look at its sessions are bounded, in number and in bytes, and
+//! count as handshakes of their address.
+
+mod support;
+
+use std::time::Duration;
+
+use support::{Pair, Who, client_settings, server_settings};
+use uringcore_proto::{
+    quic::{ClientSettings, ClientSetup, ConnectionKey, EndpointSettings, Event, ServerSettings},
+    tls::SessionTicket,
+};
+
+fn asking(limits: EndpointSettings, client: ClientSettings) -> Pair {
+    let server = ServerSettings {
+        asks_for_sessions: true,
+        early_data: true,
+        ..server_settings()
+    };
+    Pair::with(client, server, limits)
+}
+
+/// The pair's client shows a ticket from now on.
+fn show_a_ticket(pair: &mut Pair, client: ClientSettings) {
+    let (key, _) = pair.establish();
+    pair.run_for(Duration::from_secs(1));
+    let ticket = pair
+        .client
+        .events
+        .iter()
+        .find_map(|(of, event)| match event {
+            Event::SessionTicket(ticket) if *of == key => Some(SessionTicket::clone(ticket)),
+            _ => None,
+        });
+    pair.close(Who::Client, key, 0, None, b"");
+    pair.run_until_idle();
+    let session_ticket = Some(ticket.expect("servers give tickets"));
+    pair.client_setup = ClientSetup::new(&ClientSettings {
+        session_ticket,
+        ..client
+    })
+    .unwrap();
+}
+
+fn questions(pair: &Pair) -> Vec<u64> {
+    let question = |(_, event): &(ConnectionKey, Event)| match event {
+        Event::SessionsAsked { question, .. } => Some(*question),
+        _ => None,
+    };
+    pair.server.events.iter().filter_map(question).collect()
+}
+
+#[test]
+fn who_waits_is_a_handshake_under_way_and_one_of_its_address() {
+    let limits = EndpointSettings {
+        max_connections_per_address: Some(4),
+        ..EndpointSettings::default()
+    };
+    let mut pair = asking(limits, client_settings());
+    show_a_ticket(&mut pair, client_settings());
+    // An address that a Retry has proved may have its whole share.
+    let waiting: Vec<_> = (0..4).map(|_| pair.connect()).collect();
+    pair.run_until("the questions", |pair| questions(pair).len() == 4);
+    assert_eq!(pair.server.endpoint.handshakes(), 4);
+    assert_eq!(pair.server.endpoint.stats().incoming_retried, 2);
+    let fifth = pair.connect();
+    pair.run_until("the refusal", |pair| pair.client.closed(fifth).is_some());
+    assert_eq!(pair.server.endpoint.stats().refused_for_address, 1);
+    // One goes on as a handshake, the others are given up: all of them are counted once.
+    let now = pair.now;
+    pair.server
+        .endpoint
+        .sessions_answered(now, questions(&pair)[0]);
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(pair.server.endpoint.handshakes(), 3);
+    pair.client.is_mute = true;
+    pair.run_for(Duration::from_secs(12));
+    assert_eq!(pair.server.endpoint.handshakes(), 0);
+    pair.client.is_mute = false;
+    for key in waiting {
+        pair.close(Who::Client, key, 0, None, b"");
+    }
+    pair.run_until_idle();
+    let again: Vec<_> = (0..4).map(|_| pair.connect()).collect();
+    pair.run_until("new questions", |pair| questions(pair).len() == 8);
+    assert_eq!(pair.server.endpoint.handshakes(), again.len());
+}
+
+#[test]
+fn hellos_that_do_not_become_whole_take_no_more_than_their_share_of_memory() {
+    let mut client = client_settings();
+    // A ClientHello of some 12 KiB.
+    client
+        .alpn
+        .extend((0..60).map(|number| format!("{number:0200}").into_bytes()));
+    let mut pair = asking(EndpointSettings::default(), client.clone());
+    show_a_ticket(&mut pair, client);
+    let accepted = pair.server.endpoint.stats().connections_accepted;
+    let mut bytes = 0;
+    let mut held = 0;
+    while pair.server.endpoint.stats().connections_accepted == accepted {
+        pair.record = true;
+        pair.connect();
+        pair.client.is_mute = true;
+        pair.exchange();
+        pair.record = false;
+        // Each of them lacks its last packet.
+        let mut flight = std::mem::take(&mut pair.recorded);
+        flight.pop();
+        assert!(flight.len() > 6, "{}", flight.len());
+        bytes += flight.iter().map(|(_, data)| data.len()).sum::<usize>();
+        for (_, datagram) in flight {
+            pair.deliver(Who::Server, &datagram, None);
+        }
+        held += 1;
+        assert!(held < 1000, "{bytes} bytes of {held} connections are kept");
+        assert_eq!(pair.server.endpoint.handshakes(), held);
+    }
+    assert!(bytes < (2 << 20) * 5 / 4, "{bytes}");
+    // What was waited for in vain begins, and nothing is left of it in the end.
+    assert_eq!(questions(&pair), []);
+    pair.run_for(Duration::from_secs(30));
+    assert_eq!(pair.server.endpoint.handshakes(), 0);
+    assert!(pair.server.endpoint.is_idle());
+}
