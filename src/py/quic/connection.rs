@@ -1,18 +1,17 @@
 //! `QuicConnectionCore`: one connection as Python commands it, whoever moves its packets.
 //!
-//! Python's `QuicConnection` is a subclass with the configuration. Here: commands, before and after
-//! the connection has begun and after its end. Not here: how the commands find their connection and
-//! what is left of it afterwards (`life`), and how events get here (`endpoint`).
+//! Python's `QuicConnection` is a subclass with the configuration. Here: its methods. Not here: how
+//! it begins (`beginning`), what it remembers (`state`), how the methods find the running connection
+//! and what is left of it afterwards (`life`), and how events get here (`endpoint`).
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use pyo3::exceptions::{PyConnectionResetError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyConnectionResetError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_proto::quic::{ConnectionKey, ConnectionStats, Priority};
+use uringcore_proto::quic::{Connection, ConnectionKey, Priority};
 
 use super::endpoint::QuicEndpoint;
 use super::packet_log::PacketLog;
@@ -20,43 +19,12 @@ use super::pending::{Command, Pending};
 use super::setup::{QuicClientSetup, QuicServerSetup};
 use crate::{address, buffer, cell::GilCell};
 
+mod beginning;
 mod life;
+mod state;
 
 use life::{Found, datagram_error, stats_to_dict, stream_error};
-
-/// Where the connection is in its life.
-enum Phase {
-    /// Not begun: commands wait.
-    Idle(Pending),
-    /// A server without a loop, before its client's first packet.
-    Listening(Pending, Py<QuicEndpoint>),
-    Running(Py<QuicEndpoint>, ConnectionKey),
-    /// Over. The endpoint is kept while it is the connection's own: the last packets are in it.
-    Over(Option<Py<QuicEndpoint>>, Box<Summary>),
-}
-
-/// What is still known after the end.
-#[derive(Default)]
-struct Summary {
-    stats: ConnectionStats,
-    remote: Option<std::net::SocketAddr>,
-    alpn: Option<Vec<u8>>,
-    original_id: Option<Vec<u8>>,
-    host_id: Option<Vec<u8>>,
-    version: Option<u32>,
-}
-
-struct State {
-    phase: Phase,
-    /// Called with each list of events; without one they wait in `queue`.
-    receiver: Option<Py<PyAny>>,
-    queue: VecDeque<Py<PyAny>>,
-    /// Whether `StreamFinished` is wanted: most programs do not pay for it.
-    notify_finished: bool,
-    /// Called with a client's session tickets and tokens.
-    on_ticket: Option<Py<PyAny>>,
-    on_token: Option<Py<PyAny>>,
-}
+use state::{Phase, State};
 
 /// The connection without its configuration.
 #[pyclass(frozen, subclass, weakref, module = "uringcore._uringcore")]
@@ -73,16 +41,8 @@ impl QuicConnectionCore {
         is_client: bool,
         _kwargs: Option<&Bound<'_, PyDict>>,
     ) -> Self {
-        let phase = Phase::Idle(Pending::new(is_client));
         Self {
-            state: GilCell::new(State {
-                phase,
-                receiver: None,
-                queue: VecDeque::new(),
-                notify_finished: false,
-                on_ticket: None,
-                on_token: None,
-            }),
+            state: GilCell::new(State::new(is_client)),
         }
     }
 
@@ -110,44 +70,12 @@ impl QuicConnectionCore {
         server_name: &str,
         now: f64,
     ) -> PyResult<()> {
-        let py = slf.py();
-        let remote = address::inet_from_python(addr)?;
-        let setup = setup.get();
-        let endpoint = match endpoint {
-            Some(endpoint) => endpoint,
-            None => {
-                let length = setup.shared.connection_id_length;
-                Py::new(py, QuicEndpoint::new_own(py, length, Some(1), None, None)?)?
-            }
-        };
-        if slf.get()._is_started(py) {
-            return Err(PyRuntimeError::new_err("connect() may be called once"));
-        }
-        let held = slf.clone().unbind();
-        let key = endpoint
-            .get()
-            .open(py, held, setup, remote, server_name, Some(now))?;
-        let pending = slf.get().take_pending(py)?;
-        slf.get().begin(py, endpoint, key, pending)
+        beginning::start_client(slf, endpoint, setup.get(), addr, server_name, now)
     }
 
     /// Waits for one client's first packet, without a loop.
     fn _start_server(slf: &Bound<'_, Self>, setup: &Bound<'_, QuicServerSetup>) -> PyResult<()> {
-        let py = slf.py();
-        let length = setup.get().shared.connection_id_length;
-        let endpoint = Py::new(
-            py,
-            QuicEndpoint::new_own(py, length, Some(1), Some(setup.get()), None)?,
-        )?;
-        endpoint
-            .get()
-            .set_on_accept(py, slf.getattr("_accepted")?.unbind());
-        let pending = slf.get().take_pending(py)?;
-        let old = slf.get().state.with(py, |state| {
-            std::mem::replace(&mut state.phase, Phase::Listening(pending, endpoint))
-        });
-        drop(old);
-        Ok(())
+        beginning::start_server(slf, setup.get())
     }
 
     /// A server's endpoint has accepted this connection.
@@ -158,18 +86,7 @@ impl QuicConnectionCore {
         key: u64,
         _alpn: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let py = slf.py();
-        let key = ConnectionKey::from_u64(key);
-        let pending = slf.get().take_pending(py)?;
-        if slf.get().is_listening(py) {
-            // The endpoint is this connection's alone. A copy of the client's first packet may come
-            // late, even after the end, and must not begin another connection.
-            endpoint
-                .get()
-                .with_protocol(py, |endpoint, _| endpoint.set_server(None))?;
-        }
-        endpoint.get().adopt(py, key, slf.clone().unbind());
-        slf.get().begin(py, endpoint, key, pending)
+        beginning::accepted(slf, endpoint, ConnectionKey::from_u64(key))
     }
 
     /// A client's session tickets and address validation tokens go to these from now on.
@@ -267,12 +184,8 @@ impl QuicConnectionCore {
         end_stream: bool,
     ) -> PyResult<()> {
         let data = buffer::bytes_like(data)?;
-        let found = self.state.with(py, |state| match &state.phase {
-            Phase::Running(endpoint, key) => Some((endpoint.clone_ref(py), *key)),
-            _ => None,
-        });
         // The common case first: no copy of `data` for a command that need not wait.
-        let result = match found {
+        let result = match self.place(py) {
             Some((endpoint, key)) => endpoint
                 .get()
                 .with_connection(py, key, |c, _| c.send_stream(stream_id, data, end_stream))?
@@ -450,11 +363,7 @@ impl QuicConnectionCore {
     fn _migrate(&self, py: Python<'_>, socket: u32, timeout: f64) -> PyResult<()> {
         let timeout = Duration::try_from_secs_f64(timeout)
             .map_err(|error| PyValueError::new_err(format!("timeout: {error}")))?;
-        let found = self.state.with(py, |state| match &state.phase {
-            Phase::Running(endpoint, key) => Some((endpoint.clone_ref(py), *key)),
-            _ => None,
-        });
-        match found {
+        match self.place(py) {
             Some((endpoint, key)) => endpoint.get().migrate(py, key, socket, timeout),
             None => Err(PyConnectionResetError::new_err(
                 "the connection is not open",
@@ -482,11 +391,7 @@ impl QuicConnectionCore {
         frame_type: Option<u64>,
         reason_phrase: &str,
     ) -> PyResult<()> {
-        let found = self.state.with(py, |state| match &state.phase {
-            Phase::Running(endpoint, key) => Some((endpoint.clone_ref(py), *key)),
-            _ => None,
-        });
-        let Some((endpoint, key)) = found else {
+        let Some((endpoint, key)) = self.place(py) else {
             return Ok(());
         };
         let reason = reason_phrase.as_bytes();
@@ -502,15 +407,7 @@ impl QuicConnectionCore {
 
     /// The peer's address, or None before the connection began.
     fn get_peer_address<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        let remote = self.state.with(py, |state| match &state.phase {
-            Phase::Over(_, summary) => summary.remote,
-            _ => None,
-        });
-        let remote = match remote {
-            Some(remote) => Some(remote),
-            None => self.running(py, |connection| connection.remote_addr())?,
-        };
-        remote
+        self.known(py, |summary| summary.remote, |c| Some(c.remote_addr()))?
             .map(|remote| address::inet_to_python(py, remote))
             .transpose()
     }
@@ -518,16 +415,11 @@ impl QuicConnectionCore {
     /// The application protocol agreed by ALPN, or None.
     #[getter]
     fn alpn_protocol<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyString>>> {
-        let kept = self.state.with(py, |state| match &state.phase {
-            Phase::Over(_, summary) => summary.alpn.clone(),
-            _ => None,
-        });
-        let alpn = match kept {
-            Some(alpn) => Some(alpn),
-            None => self
-                .running(py, |c| c.alpn().map(<[u8]>::to_vec))?
-                .flatten(),
-        };
+        let alpn = self.known(
+            py,
+            |summary| summary.alpn.clone(),
+            |connection| connection.alpn().map(<[u8]>::to_vec),
+        )?;
         Ok(alpn.map(|raw| PyString::new(py, &String::from_utf8_lossy(&raw))))
     }
 
@@ -537,25 +429,23 @@ impl QuicConnectionCore {
         &self,
         py: Python<'py>,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        self.connection_id(
-            py,
-            |summary| summary.original_id.clone(),
-            |connection| {
-                connection
-                    .original_destination_connection_id()
-                    .map(<[u8]>::to_vec)
-            },
-        )
+        let current = |connection: &mut Connection| {
+            let id = connection.original_destination_connection_id();
+            id.map(<[u8]>::to_vec)
+        };
+        let id = self.known(py, |summary| summary.original_id.clone(), current)?;
+        Ok(id.map(|id| PyBytes::new(py, &id)))
     }
 
     /// The connection id that this side began with; None before it did.
     #[getter]
     fn host_cid<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        self.connection_id(
+        let id = self.known(
             py,
             |summary| summary.host_id.clone(),
             |connection| connection.host_connection_id().map(<[u8]>::to_vec),
-        )
+        )?;
+        Ok(id.map(|id| PyBytes::new(py, &id)))
     }
 
     /// What the connection's packets say, if its configuration has a logger.
@@ -568,14 +458,7 @@ impl QuicConnectionCore {
     /// while the handshake is under way (RFC 9368).
     #[getter]
     fn version(&self, py: Python<'_>) -> PyResult<Option<u32>> {
-        let kept = self.state.with(py, |state| match &state.phase {
-            Phase::Over(_, summary) => summary.version,
-            _ => None,
-        });
-        match kept {
-            Some(version) => Ok(Some(version)),
-            None => self.running(py, |connection| connection.version()),
-        }
+        self.known(py, |summary| summary.version, |c| Some(c.version()))
     }
 
     /// The name that the client asked for (server side), or connected to.
@@ -600,17 +483,8 @@ impl QuicConnectionCore {
 
     /// Counters and estimates. Times in seconds, sizes in bytes. After the end: the last ones.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let kept = self.state.with(py, |state| match &state.phase {
-            Phase::Over(_, summary) => Some(summary.stats),
-            _ => None,
-        });
-        let stats = match kept {
-            Some(stats) => stats,
-            None => self
-                .running(py, |connection| connection.stats())?
-                .unwrap_or_default(),
-        };
-        stats_to_dict(py, &stats)
+        let stats = self.known(py, |summary| Some(summary.stats), |c| Some(c.stats()))?;
+        stats_to_dict(py, &stats.unwrap_or_default())
     }
 
     // Without a loop -----------------------------------------------------------------------------
@@ -667,32 +541,12 @@ impl QuicConnectionCore {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.state
-            .traverse(|state| {
-                visit.call(&state.receiver)?;
-                visit.call(&state.on_ticket)?;
-                visit.call(&state.on_token)?;
-                state.queue.iter().try_for_each(|event| visit.call(event))?;
-                match &state.phase {
-                    Phase::Listening(_, endpoint) | Phase::Running(endpoint, _) => {
-                        visit.call(endpoint)
-                    }
-                    Phase::Over(endpoint, _) => visit.call(endpoint),
-                    Phase::Idle(_) => Ok(()),
-                }
-            })
+            .traverse(|state| state.traverse(&visit))
             .unwrap_or(Ok(()))
     }
 
     fn __clear__(&self, py: Python<'_>) {
-        let old = self.state.with(py, |state| {
-            let phase = std::mem::replace(&mut state.phase, Phase::Over(None, Box::default()));
-            (
-                phase,
-                state.receiver.take(),
-                (state.on_ticket.take(), state.on_token.take()),
-                std::mem::take(&mut state.queue),
-            )
-        });
+        let old = self.state.with(py, State::clear);
         drop(old);
     }
 }

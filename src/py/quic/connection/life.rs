@@ -10,7 +10,8 @@ use uringcore_proto::quic::{
     Connection, ConnectionKey, ConnectionStats, DatagramError, Event, StreamError,
 };
 
-use super::{Phase, QuicConnectionCore, State, Summary};
+use super::QuicConnectionCore;
+use super::state::{Phase, State, Summary};
 use crate::quic::credentials::ticket_to_python;
 use crate::quic::endpoint::QuicEndpoint;
 use crate::quic::pending::{Command, Pending};
@@ -125,38 +126,41 @@ impl QuicConnectionCore {
         result.or_else(|error| stream_error(stream_id, error))
     }
 
+    /// Where the running connection is; `None` before and after.
+    pub(super) fn place(&self, py: Python<'_>) -> Option<(Py<QuicEndpoint>, ConnectionKey)> {
+        self.state.with(py, |state| match &state.phase {
+            Phase::Running(endpoint, key) => Some((endpoint.clone_ref(py), *key)),
+            _ => None,
+        })
+    }
+
     /// Runs `run` while the connection is running; `None` before and after.
     pub(super) fn running<R>(
         &self,
         py: Python<'_>,
         run: impl FnOnce(&mut Connection) -> R,
     ) -> PyResult<Option<R>> {
-        let found = self.state.with(py, |state| match &state.phase {
-            Phase::Running(endpoint, key) => Some((endpoint.clone_ref(py), *key)),
-            _ => None,
-        });
-        match found {
+        match self.place(py) {
             Some((endpoint, key)) => endpoint.get().with_connection(py, key, |c, _| run(c)),
             None => Ok(None),
         }
     }
 
-    /// One of the connection's ids, while it runs and afterwards.
-    pub(super) fn connection_id<'py>(
+    /// What the running connection says, and what was `kept` of it after its end.
+    pub(super) fn known<R>(
         &self,
-        py: Python<'py>,
-        kept: impl FnOnce(&Summary) -> Option<Vec<u8>>,
-        current: impl FnOnce(&mut Connection) -> Option<Vec<u8>>,
-    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let id = self.state.with(py, |state| match &state.phase {
+        py: Python<'_>,
+        kept: impl FnOnce(&Summary) -> Option<R>,
+        current: impl FnOnce(&mut Connection) -> Option<R>,
+    ) -> PyResult<Option<R>> {
+        let kept = self.state.with(py, |state| match &state.phase {
             Phase::Over(_, summary) => kept(summary),
             _ => None,
         });
-        let id = match id {
-            Some(id) => Some(id),
-            None => self.running(py, current)?.flatten(),
-        };
-        Ok(id.map(|id| PyBytes::new(py, &id)))
+        match kept {
+            Some(known) => Ok(Some(known)),
+            None => Ok(self.running(py, current)?.flatten()),
+        }
     }
 
     pub(super) fn own_endpoint(&self, py: Python<'_>) -> Option<Py<QuicEndpoint>> {

@@ -1,0 +1,78 @@
+//! How a connection object gets a connection: a client's opens one, a server's waits for one or is
+//! handed one by its endpoint.
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use uringcore_proto::quic::ConnectionKey;
+
+use super::{Phase, QuicConnectionCore};
+use crate::address;
+use crate::quic::endpoint::QuicEndpoint;
+use crate::quic::setup::{QuicClientSetup, QuicServerSetup};
+
+pub(super) fn start_client(
+    slf: &Bound<'_, QuicConnectionCore>,
+    endpoint: Option<Py<QuicEndpoint>>,
+    setup: &QuicClientSetup,
+    addr: &Bound<'_, PyAny>,
+    server_name: &str,
+    now: f64,
+) -> PyResult<()> {
+    let py = slf.py();
+    let remote = address::inet_from_python(addr)?;
+    let endpoint = match endpoint {
+        Some(endpoint) => endpoint,
+        None => {
+            let length = setup.shared.connection_id_length;
+            Py::new(py, QuicEndpoint::new_own(py, length, Some(1), None, None)?)?
+        }
+    };
+    if slf.get()._is_started(py) {
+        return Err(PyRuntimeError::new_err("connect() may be called once"));
+    }
+    let held = slf.clone().unbind();
+    let key = endpoint
+        .get()
+        .open(py, held, setup, remote, server_name, Some(now))?;
+    let pending = slf.get().take_pending(py)?;
+    slf.get().begin(py, endpoint, key, pending)
+}
+
+pub(super) fn start_server(
+    slf: &Bound<'_, QuicConnectionCore>,
+    setup: &QuicServerSetup,
+) -> PyResult<()> {
+    let py = slf.py();
+    let length = setup.shared.connection_id_length;
+    let endpoint = Py::new(
+        py,
+        QuicEndpoint::new_own(py, length, Some(1), Some(setup), None)?,
+    )?;
+    endpoint
+        .get()
+        .set_on_accept(py, slf.getattr("_accepted")?.unbind());
+    let pending = slf.get().take_pending(py)?;
+    let old = slf.get().state.with(py, |state| {
+        std::mem::replace(&mut state.phase, Phase::Listening(pending, endpoint))
+    });
+    drop(old);
+    Ok(())
+}
+
+pub(super) fn accepted(
+    slf: &Bound<'_, QuicConnectionCore>,
+    endpoint: Py<QuicEndpoint>,
+    key: ConnectionKey,
+) -> PyResult<()> {
+    let py = slf.py();
+    let pending = slf.get().take_pending(py)?;
+    if slf.get().is_listening(py) {
+        // The endpoint is this connection's alone. A copy of the client's first packet may come
+        // late, even after the end, and must not begin another connection.
+        endpoint
+            .get()
+            .with_protocol(py, |endpoint, _| endpoint.set_server(None))?;
+    }
+    endpoint.get().adopt(py, key, slf.clone().unbind());
+    slf.get().begin(py, endpoint, key, pending)
+}

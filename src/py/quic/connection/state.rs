@@ -1,0 +1,81 @@
+//! What a connection object remembers: where it is in its life, who hears of it, and what is still
+//! known after its end.
+
+use std::collections::VecDeque;
+
+use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit};
+use uringcore_proto::quic::{ConnectionKey, ConnectionStats};
+
+use crate::quic::endpoint::QuicEndpoint;
+use crate::quic::pending::Pending;
+
+/// Where the connection is in its life.
+pub(super) enum Phase {
+    /// Not begun: commands wait.
+    Idle(Pending),
+    /// A server without a loop, before its client's first packet.
+    Listening(Pending, Py<QuicEndpoint>),
+    Running(Py<QuicEndpoint>, ConnectionKey),
+    /// Over. The endpoint is kept while it is the connection's own: the last packets are in it.
+    Over(Option<Py<QuicEndpoint>>, Box<Summary>),
+}
+
+/// What is still known after the end.
+#[derive(Default)]
+pub(super) struct Summary {
+    pub stats: ConnectionStats,
+    pub remote: Option<std::net::SocketAddr>,
+    pub alpn: Option<Vec<u8>>,
+    pub original_id: Option<Vec<u8>>,
+    pub host_id: Option<Vec<u8>>,
+    pub version: Option<u32>,
+}
+
+pub(super) struct State {
+    pub phase: Phase,
+    /// Called with each list of events; without one they wait in `queue`.
+    pub receiver: Option<Py<PyAny>>,
+    pub queue: VecDeque<Py<PyAny>>,
+    /// Whether `StreamFinished` is wanted: most programs do not pay for it.
+    pub notify_finished: bool,
+    /// Called with a client's session tickets and tokens.
+    pub on_ticket: Option<Py<PyAny>>,
+    pub on_token: Option<Py<PyAny>>,
+}
+
+impl State {
+    pub fn new(is_client: bool) -> Self {
+        Self {
+            phase: Phase::Idle(Pending::new(is_client)),
+            receiver: None,
+            queue: VecDeque::new(),
+            notify_finished: false,
+            on_ticket: None,
+            on_token: None,
+        }
+    }
+
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.receiver)?;
+        visit.call(&self.on_ticket)?;
+        visit.call(&self.on_token)?;
+        self.queue.iter().try_for_each(|event| visit.call(event))?;
+        match &self.phase {
+            Phase::Listening(_, endpoint) | Phase::Running(endpoint, _) => visit.call(endpoint),
+            Phase::Over(endpoint, _) => visit.call(endpoint),
+            Phase::Idle(_) => Ok(()),
+        }
+    }
+
+    /// Takes out all objects of Python's, which are to be dropped where Python may run.
+    pub fn clear(&mut self) -> impl Sized + use<> {
+        let phase = std::mem::replace(&mut self.phase, Phase::Over(None, Box::default()));
+        (
+            phase,
+            self.receiver.take(),
+            (self.on_ticket.take(), self.on_token.take()),
+            std::mem::take(&mut self.queue),
+        )
+    }
+}
