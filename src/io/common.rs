@@ -62,6 +62,7 @@ impl Common {
     pub(crate) fn report(&mut self, index: u32, outcome: Outcome, out: &mut VecDeque<Completion>) {
         let op = self.table.id_at(index);
         let slot = self.table.at(index);
+        slot.is_silent = false;
         // A discarded operation's outcome is dropped here, which closes or returns what it carries.
         if !slot.discarded {
             self.stats.completions += 1;

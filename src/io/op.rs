@@ -119,6 +119,8 @@ pub(crate) struct Slot {
     pub(crate) payload: Payload,
     /// Bytes already sent (epoll).
     pub(crate) progress: u32,
+    /// Has told nothing since the run of the loop began (uring).
+    pub(crate) is_silent: bool,
     /// The close operation that waits for this one.
     owner: u32,
     /// For a close: operations that it still waits for.
@@ -391,6 +393,7 @@ impl Slot {
             token: 0,
             payload: Payload::None,
             progress: 0,
+            is_silent: false,
             owner: NIL,
             waiting_for: 0,
             close_result: None,

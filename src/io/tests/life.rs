@@ -3,24 +3,18 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::*;
-use uringcore_io::{Backend, Driver, DriverConfig, Entered, Errno, Interest, Outcome, SetupError};
+use uringcore_io::{Backend, Driver, DriverConfig, Entered, Errno, Outcome, SetupError};
 
 both_backends!(
     the_backend_is_what_was_asked_for,
     queued_on_one_thread_run_on_another,
     an_idle_driver_changes_threads,
-    a_parked_driver_changes_threads_with_operations_in_flight,
-    parking_sends_what_is_queued,
-    a_run_without_a_sleep_arms_nothing_and_misses_nothing,
-    a_number_given_away_while_parked_is_left_to_its_new_owner,
-    a_parked_operation_can_be_cancelled_and_its_driver_dropped,
     the_forked_child_is_dead_and_the_parent_lives,
     dropping_with_file_reads_in_flight_frees_nothing_early,
     dropping_on_a_foreign_thread_is_safe,
@@ -224,9 +218,6 @@ fn queued_on_one_thread_run_on_another(backend: Backend) {
 }
 
 /// The queue of completions makes a rig !Send; an empty one holds no buffer.
-struct Mover(Rig);
-// SAFETY: the tests move only rigs with an empty queue, whose driver is Send.
-unsafe impl Send for Mover {}
 
 #[test]
 fn a_second_thread_is_turned_away_while_the_ring_is_busy() {
@@ -281,222 +272,6 @@ fn an_idle_driver_changes_threads(backend: Backend) {
         rig.driver.enter(Some(Duration::from_millis(1))).unwrap(),
         Entered::TimedOut
     );
-}
-
-fn a_parked_driver_changes_threads_with_operations_in_flight(backend: Backend) {
-    let mut rig = Rig::new(backend);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.set_nonblocking(true).unwrap();
-    let address = listener.local_addr().unwrap();
-    let (ours, mut theirs) = tcp_pair();
-    let (polled, mut pusher) = tcp_pair();
-    let accept = rig.driver.accept(listener.as_raw_fd(), 1);
-    let recv = rig.driver.recv(ours.as_raw_fd(), 2);
-    let poll = rig.driver.poll(polled.as_raw_fd(), Interest::READ, 3);
-    let read = rig.driver.read(polled.as_raw_fd(), vec![0; 4], None, 5);
-    // More than the socket's buffer takes: parked half-way.
-    let sent = pattern(8_000_000);
-    let send = rig
-        .driver
-        .send(ours.as_raw_fd(), Bytes::from(sent.clone()), 4);
-    rig.turn(Duration::ZERO);
-    for round in 0..6u8 {
-        rig.driver.park(Duration::from_secs(5));
-        let mover = Mover(rig);
-        let run = move || {
-            let mut rig = { mover }.0;
-            let client = TcpStream::connect(address).unwrap();
-            assert!(matches!(
-                rig.next_of(accept).outcome,
-                Outcome::Accepted(Ok(_))
-            ));
-            drop(client);
-            rig.driver.park(Duration::from_secs(5));
-            Mover(rig)
-        };
-        // There and back again.
-        rig = if round % 2 == 0 {
-            { thread::spawn(run).join().unwrap() }.0
-        } else {
-            run().0
-        };
-        let (mut theirs, want) = (theirs.try_clone().unwrap(), [round; 7]);
-        theirs.write_all(&want).unwrap();
-        assert_eq!(rig.read_exactly(recv, 7), want);
-    }
-    assert!(rig.take(poll).is_none() && rig.take(read).is_none());
-    pusher.write_all(b"data").unwrap();
-    assert_eq!(rig.result_of(poll), Ok(libc::POLLIN as u32));
-    assert!(matches!(rig.next_of(read).outcome, Outcome::Read(Ok(4), bytes) if bytes == b"data"));
-    // The send was cut short at most once, and what it says it sent is what arrives.
-    let mut done = rig.take(send);
-    let reader = thread::spawn(move || {
-        let mut all = Vec::new();
-        theirs.read_to_end(&mut all).unwrap();
-        all
-    });
-    while done.is_none() {
-        rig.turn(Duration::from_millis(50));
-        done = rig.take(send);
-    }
-    let Some(Outcome::Done(Ok(count))) = done.map(|done| done.outcome) else {
-        panic!("the send failed");
-    };
-    let count = count as usize;
-    assert!(count > 0);
-    rig.close(ours);
-    let arrived = reader.join().unwrap();
-    assert_eq!(arrived.len(), count);
-    assert!(arrived == sent[..count]);
-}
-
-fn parking_sends_what_is_queued(backend: Backend) {
-    let mut rig = Rig::new(backend);
-    let (ours, mut theirs) = tcp_pair();
-    let recv = rig.driver.recv(ours.as_raw_fd(), 1);
-    rig.turn(Duration::ZERO);
-    let send = rig
-        .driver
-        .send(ours.as_raw_fd(), Bytes::from_static(b"last"), 2);
-    rig.driver.park(Duration::from_secs(5));
-    let mut four = [0; 4];
-    theirs.read_exact(&mut four).unwrap();
-    assert_eq!(&four, b"last");
-    assert_eq!(rig.result_of(send), Ok(4));
-    assert!(rig.take(recv).is_none());
-    // Also by a driver that has not woken from its rest since.
-    rig.driver.park(Duration::from_secs(5));
-    let send = rig
-        .driver
-        .send(ours.as_raw_fd(), Bytes::from_static(b"more"), 3);
-    rig.driver.park(Duration::from_secs(5));
-    theirs.read_exact(&mut four).unwrap();
-    assert_eq!(&four, b"more");
-    assert_eq!(rig.result_of(send), Ok(4));
-    assert!(rig.take(recv).is_none());
-}
-
-fn a_number_given_away_while_parked_is_left_to_its_new_owner(backend: Backend) {
-    let mut rig = Rig::new(backend);
-    let (mut ours, _theirs) = tcp_pair();
-    let recv = rig.driver.recv(ours.as_raw_fd(), 1);
-    rig.turn(Duration::ZERO);
-    rig.driver.park(Duration::from_secs(5));
-    let (other, mut pusher) = tcp_pair();
-    // SAFETY: both descriptors are open and owned here; `ours` is another file afterwards.
-    let given = unsafe { libc::dup2(other.as_raw_fd(), ours.as_raw_fd()) };
-    assert_eq!(given, ours.as_raw_fd());
-    pusher.write_all(b"data").unwrap();
-    for _ in 0..3 {
-        rig.turn(Duration::from_millis(20));
-    }
-    assert!(rig.take(recv).is_none());
-    ours.set_nonblocking(false).unwrap();
-    let mut four = [0; 4];
-    ours.read_exact(&mut four).unwrap();
-    assert_eq!(&four, b"data");
-    rig.driver.cancel(recv);
-    assert!(matches!(
-        rig.next_of(recv).outcome,
-        Outcome::Received(Err(Errno::CANCELED))
-    ));
-}
-
-/// Runs of two turns each that never sleep, until there is a completion.
-fn run_until_something(rig: &mut Rig) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while rig.done.is_empty() {
-        assert!(Instant::now() < deadline, "nothing was seen");
-        rig.turn(Duration::ZERO);
-        rig.turn(Duration::ZERO);
-        rig.driver.park(Duration::from_secs(5));
-    }
-}
-
-fn a_run_without_a_sleep_arms_nothing_and_misses_nothing(backend: Backend) {
-    let mut rig = Rig::new(backend);
-    let (listener, address) = listener();
-    let (ours, mut theirs) = tcp_pair();
-    let (polled, mut pusher) = tcp_pair();
-    let (udp, udp_address) = udp_socket();
-    let accept = rig.driver.accept(listener.as_raw_fd(), 1);
-    let recv = rig.driver.recv(ours.as_raw_fd(), 2);
-    let poll = rig.driver.poll(polled.as_raw_fd(), Interest::READ, 3);
-    let recv_msg = rig.driver.recv_msg(udp.as_raw_fd(), 4);
-    rig.turn(Duration::ZERO);
-    let limit = Duration::from_secs(5);
-    rig.driver.park(limit);
-    let rearms = rig.driver.stats().rearms;
-    for _ in 0..10 {
-        rig.turn(Duration::ZERO);
-        rig.turn(Duration::ZERO);
-        rig.driver.park(limit);
-    }
-    assert_eq!(rig.driver.stats().rearms, rearms);
-    assert!(rig.done.is_empty());
-    // Each kind of operation is seen without a sleep.
-    theirs.write_all(b"data").unwrap();
-    run_until_something(&mut rig);
-    assert_eq!(rig.read_exactly(recv, 4), b"data");
-    rig.driver.park(limit);
-    pusher.write_all(b"data").unwrap();
-    run_until_something(&mut rig);
-    assert_eq!(rig.result_of(poll), Ok(libc::POLLIN as u32));
-    rig.driver.park(limit);
-    let client = TcpStream::connect(address).unwrap();
-    run_until_something(&mut rig);
-    drop(rig.accepted(accept));
-    rig.driver.park(limit);
-    let (other, _) = udp_socket();
-    other.send_to(b"data", udp_address).unwrap();
-    run_until_something(&mut rig);
-    let datagram = rig.next_of(recv_msg);
-    assert!(
-        matches!(&datagram.outcome, Outcome::Datagram(Ok(datagram)) if datagram.payload() == b"data")
-    );
-    // And what was cancelled or closed meanwhile is no trouble.
-    rig.driver.park(limit);
-    rig.driver.cancel(accept);
-    rig.turn(Duration::ZERO);
-    assert!(matches!(
-        rig.next_of(accept).outcome,
-        Outcome::Accepted(Err(Errno::CANCELED))
-    ));
-    rig.driver.park(limit);
-    rig.turn(Duration::ZERO);
-    rig.close(ours);
-    let mut rest = Vec::new();
-    theirs.read_to_end(&mut rest).unwrap();
-    drop(client);
-}
-
-fn a_parked_operation_can_be_cancelled_and_its_driver_dropped(backend: Backend) {
-    let mut rig = Rig::new(backend);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.set_nonblocking(true).unwrap();
-    let address = listener.local_addr().unwrap();
-    let (ours, mut theirs) = tcp_pair();
-    let accept = rig.driver.accept(listener.as_raw_fd(), 1);
-    rig.driver.recv(ours.as_raw_fd(), 2);
-    rig.turn(Duration::ZERO);
-    rig.driver.park(Duration::from_secs(5));
-    let mover = Mover(rig);
-    let elsewhere = move || {
-        let mut rig = { mover }.0;
-        rig.driver.cancel(accept);
-        drop(listener);
-        assert!(TcpStream::connect(address).is_err());
-        // Queued on a parked driver, sent by its end.
-        rig.driver
-            .send(ours.as_raw_fd(), Bytes::from_static(b"bye"), 3);
-        drop(rig);
-        ours
-    };
-    let ours = thread::spawn(elsewhere).join().unwrap();
-    drop(ours);
-    let mut all = Vec::new();
-    theirs.read_to_end(&mut all).unwrap();
-    assert_eq!(all, b"bye");
 }
 
 fn the_forked_child_is_dead_and_the_parent_lives(backend: Backend) {

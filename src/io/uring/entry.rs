@@ -146,6 +146,13 @@ pub(super) fn watch_eventfd(fd: RawFd) -> Entry {
         .user_data(WAKE)
 }
 
+/// Waits for the set of operations that are aside (`aside`) to have something to tell.
+pub(super) fn watch_set(fd: RawFd) -> Entry {
+    opcode::PollAdd::new(Fd(fd), libc::POLLIN as u32)
+        .build()
+        .user_data(ASIDE)
+}
+
 /// What multishot `recvmsg` wants to know: how much room the address and the control messages get.
 pub(super) fn receive_header() -> Box<libc::msghdr> {
     let mut header = Box::new(empty_header());
@@ -199,6 +206,7 @@ const CURRENT_POSITION: u64 = u64::MAX;
 pub(super) const IGNORED: u64 = 0;
 pub(super) const WAKE: u64 = 1;
 pub(super) const PARK: u64 = 2;
+pub(super) const ASIDE: u64 = 3;
 /// ERESTARTSYS to ERESTART_RESTARTBLOCK.
 const ERESTART_FIRST: i32 = 512;
 const ERESTART_LAST: i32 = 516;

@@ -1,8 +1,8 @@
 //! The io_uring backend: the ring, entering it, reaping it, ending it.
 //!
 //! `setup` builds the ring and `trial` tries one out, `entry` writes submission entries, `reap`
-//! reads completions, `park` takes operations back, `buffer_ring` is the memory that receives use.
-//! Here: the submission queue and the life cycle.
+//! reads completions, `park` takes operations back and `aside` keeps the silent ones, `buffer_ring` is
+//! the memory that receives use, `end` is the end. Here: the submission queue and entering.
 //!
 //! Some facts about io_uring that shape this:
 //!
@@ -15,7 +15,9 @@
 //! - A multishot ends with ENOBUFS when the buffer ring is empty; nothing resumes it. The
 //!   operation then waits in `starved` until a buffer is back.
 
+mod aside;
 mod buffer_ring;
+mod end;
 mod entry;
 mod park;
 mod reap;
@@ -35,8 +37,9 @@ use io_uring::IoUring;
 use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{SubmitArgs, Timespec};
 
+use aside::Aside;
 pub(crate) use buffer_ring::BufferRing;
-use park::{Parked, Peek};
+use park::{FileId, Parked, Peek};
 
 use crate::common::Common;
 use crate::completion::Entered;
@@ -66,6 +69,10 @@ pub(crate) struct Uring {
     /// Operations that were taken back from the kernel.
     parked: Vec<Parked>,
     peek: Peek,
+    /// Those of them that an epoll set stands for.
+    aside: Aside,
+    /// The inode that eventfds and their like share.
+    anonymous: Option<FileId>,
     /// The cancel that parks has completed.
     park_is_answered: bool,
     /// Nobody enters this ring at the moment; what is queued goes to the backlog, for it may be
@@ -101,6 +108,8 @@ impl Uring {
             rearm: Vec::new(),
             parked: Vec::new(),
             peek: Peek::default(),
+            aside: Aside::default(),
+            anonymous: park::file_of(waker.fd()),
             park_is_answered: false,
             resting: false,
             watch_lost: false,
@@ -134,7 +143,7 @@ impl Uring {
             let slot = common.table.at(index);
             slot.cancelled = true;
             match slot.phase {
-                Phase::Starved | Phase::Parked => common.finish_later(index, -libc::ECANCELED),
+                Phase::Starved | Phase::Parked => self.finish_idle(common, index),
                 Phase::Active | Phase::Polling => in_kernel = true,
             }
         }
@@ -151,8 +160,7 @@ impl Uring {
     /// The slot is marked already.
     pub(crate) fn cancel(&mut self, common: &mut Common, op: OpId) {
         match common.table.at(op.index()).phase {
-            // The kernel does not know it at the moment; the list that it is in skips it later.
-            Phase::Starved | Phase::Parked => common.finish_later(op.index(), -libc::ECANCELED),
+            Phase::Starved | Phase::Parked => self.finish_idle(common, op.index()),
             Phase::Active | Phase::Polling if self.resting => {
                 self.cancel_at_rest(common, entry::cancel(op));
             }
@@ -160,6 +168,14 @@ impl Uring {
                 self.push(entry::cancel(op), &mut common.stats.syscalls);
             }
         }
+    }
+
+    /// Ends an operation that the ring does not know at the moment; the list that it is in skips it
+    /// later.
+    fn finish_idle(&mut self, common: &mut Common, index: u32) {
+        let (op, fd) = (common.table.id_at(index), common.table.at(index).fd);
+        self.aside.remove(fd, op, &mut common.stats.syscalls);
+        common.finish_later(index, -libc::ECANCELED);
     }
 
     pub(crate) fn needs_enter(&self, common: &Common) -> bool {
@@ -173,6 +189,7 @@ impl Uring {
             || !self.backlog.is_empty()
             || !self.parked.is_empty()
             || self.watch_lost
+            || self.aside.unwatched().is_some()
             || self.has_food(common)
     }
 
@@ -211,7 +228,8 @@ impl Uring {
         if timeout == Some(Duration::ZERO) && self.resting && self.rests_on(common) {
             return Ok(Entered::Ready);
         }
-        self.unpark(common);
+        let rested = self.unpark(common);
+        self.look_aside(common, rested);
         self.feed_starved(common);
         self.submit_backlog(&mut common.stats.syscalls);
         // SAFETY: the queue views are dropped before anything else looks at the queues.
@@ -224,6 +242,7 @@ impl Uring {
                 !completion.is_empty(),
             )
         };
+        let waiting = waiting || !common.ready.is_empty();
         let mut block = timeout != Some(Duration::ZERO) && !waiting;
         if !block && queued == 0 && !must_run {
             return Ok(Entered::Ready);
@@ -339,6 +358,7 @@ impl Uring {
         self.registered = None;
         self.owner = 0;
         self.watch_lost = false;
+        self.aside.is_watched = false;
         self.backlog
             .push_front(entry::watch_eventfd(common.waker.fd()));
         self.start()
@@ -460,87 +480,6 @@ impl Uring {
         common.table.set_phase(index, Phase::Polling);
         let entry = entry::readiness(op, common.table.at(index));
         self.push(entry, &mut common.stats.syscalls);
-    }
-
-    /// Ends the ring: cancels everything, waits until the kernel has let go of every operation's
-    /// memory or `limit` has passed, and leaks what it still holds then.
-    pub(crate) fn shutdown(mut self, common: &mut Common, limit: Duration) {
-        for index in common.table.indexes() {
-            let idle = matches!(common.table.at(index).phase, Phase::Starved | Phase::Parked);
-            if common.table.is_live(index) && idle {
-                common.finish_later(index, -libc::ECANCELED);
-            }
-        }
-        if self.owner != 0 {
-            // What was queued while the driver rested is still to be sent, from here if need be.
-            if !self.backlog.is_empty() && !self.is_owner() {
-                let _ = self.change_thread(common);
-            }
-            let ours = self.is_owner();
-            if ours {
-                self.drain(common, limit);
-            } else {
-                self.abandon_polls(common);
-                for Parked { op, .. } in mem::take(&mut self.parked) {
-                    if common.table.get(op).is_some() {
-                        common.finish_later(op.index(), -libc::ECANCELED);
-                    }
-                }
-            }
-            if common.table.len() > 0 {
-                // The kernel may write these payloads and buffers at any time.
-                let table = mem::replace(&mut common.table, OpTable::new(0));
-                mem::forget(table);
-                let header = mem::replace(&mut self.receive_header, entry::receive_header());
-                mem::forget(header);
-                common.stream.leak();
-                common.datagram.leak();
-            }
-            if let Some(index) = self.registered.filter(|_| ours) {
-                setup::unregister_ring_fd(self.ring.as_raw_fd(), index);
-            }
-        }
-        for group in [setup::STREAM_GROUP, setup::DATAGRAM_GROUP] {
-            // Fails on a foreign thread; the kernel drops its side with the ring then.
-            let _ = self.ring.submitter().unregister_buf_ring(group);
-        }
-        common.stream.detach();
-        common.datagram.detach();
-        // SAFETY: dropped once, `self` ends here.
-        unsafe { ManuallyDrop::drop(&mut self.ring) };
-    }
-
-    fn drain(&mut self, common: &mut Common, limit: Duration) {
-        let deadline = Instant::now() + limit;
-        for index in common.table.indexes() {
-            let slot = common.table.at(index);
-            slot.discarded = true;
-            slot.cancelled |= slot.kind != Kind::Close;
-        }
-        if common.table.len() == 0 {
-            return;
-        }
-        self.unpark(common);
-        let mut dropped = VecDeque::new();
-        self.push(entry::cancel_everything(), &mut common.stats.syscalls);
-        loop {
-            let rest = deadline.saturating_duration_since(Instant::now());
-            let entered = self.enter(common, Some(rest));
-            self.reap(common, &mut dropped);
-            dropped.clear();
-            if common.table.len() == 0 || rest.is_zero() || entered.is_err() {
-                return;
-            }
-        }
-    }
-
-    /// In a forked child: the mappings and the descriptor are ours to drop, the ring is not ours
-    /// to speak to.
-    pub(crate) fn forget_in_child(mut self, common: &Common) {
-        common.stream.detach();
-        common.datagram.detach();
-        // SAFETY: dropped once, `self` ends here. Unmapping and closing affect this process only.
-        unsafe { ManuallyDrop::drop(&mut self.ring) };
     }
 }
 

@@ -13,15 +13,17 @@
 //! driver over abandons them with the old ring and arms new ones. A loop that has nothing but its own
 //! wake-up and some watchers pays nothing for coming to rest.
 //!
-//! Arming and taking back costs a microsecond or two each. A run that ends without a sleep (a
+//! Arming and taking back costs a microsecond or two each, and only what is in use pays it in every
+//! run: an operation that told nothing in a whole run is set aside (`aside`). A run that ends without a sleep (a
 //! `run_until_complete` of something short, a loop driven turn by turn) is spared both: its few turns
-//! ask poll(2) whether any parked receive would find something, which costs a twentieth, and arm only
-//! then.
+//! ask poll(2) whether any other parked receive would find something, which costs a twentieth, and arm
+//! only then.
 //!
 //! A descriptor that its owner closes while the driver rests may have given its number away when the
 //! operation is armed again. So the file is remembered with the number; an operation whose file is gone
 //! stays parked until it is cancelled: the number's new owner loses nothing, and nobody is told, as with
-//! an epoll set, which such a descriptor leaves in silence.
+//! an epoll set, which such a descriptor leaves in silence. Eventfds and their like share one inode, so
+//! they are set aside at once: the set knows them apart.
 //!
 //! Not here: the second ring for another thread (`change_thread`).
 
@@ -33,14 +35,19 @@ use io_uring::squeue::Entry;
 
 use super::{Uring, entry};
 use crate::common::Common;
-use crate::op::{Kind, OpId, Payload, Phase};
+use crate::op::{Kind, OpId, Payload, Phase, Slot};
 
 /// An operation that was taken back.
 pub(super) struct Parked {
     pub(super) op: OpId,
-    /// Device and inode of its descriptor's file; `None` where that is not looked at.
-    file: Option<(libc::dev_t, libc::ino_t)>,
+    /// Its descriptor's file; `None` where that is not looked at.
+    file: Option<FileId>,
+    /// It told nothing in the run before this rest, or none that has been since.
+    is_silent: bool,
 }
+
+/// Device and inode.
+pub(super) type FileId = (libc::dev_t, libc::ino_t);
 
 /// What poll(2) is asked while the driver rests.
 #[derive(Default)]
@@ -57,7 +64,12 @@ impl Uring {
     pub(crate) fn park(&mut self, common: &mut Common, limit: Duration) {
         self.peek.looks = 0;
         if self.parks_at_once(common) {
-            self.resting |= self.is_owner();
+            if self.is_owner() {
+                if self.resting {
+                    self.parked.iter_mut().for_each(|one| one.is_silent = true);
+                }
+                self.resting = true;
+            }
             return;
         }
         let deadline = Instant::now() + limit;
@@ -115,6 +127,7 @@ impl Uring {
         if !quiet || !self.backlog.is_empty() || self.has_food(common) {
             return false;
         }
+        self.set_silent_aside(common);
         if self.peek.looks >= LOOKS_MAX || !self.fill_peek(common) {
             return false;
         }
@@ -127,51 +140,107 @@ impl Uring {
 
     /// False if there are operations that poll(2) can't tell about.
     fn fill_peek(&mut self, common: &mut Common) -> bool {
-        if self.peek.set.len() == self.parked.len() {
+        let aside = readable(self.aside.unwatched().unwrap_or(-1));
+        if self.peek.set.len() == self.parked.len() + 1 {
+            self.peek.set[0] = aside;
             return true;
         }
         self.peek.set.clear();
+        self.peek.set.push(aside);
         for &Parked { op, .. } in &self.parked {
             let Some(slot) = common.table.get(op) else {
                 // Cancelled since. The kernel passes over a negative number.
                 self.peek.set.push(readable(-1));
                 continue;
             };
-            match (slot.kind, &slot.payload) {
-                (Kind::Recv | Kind::RecvOnce | Kind::RecvMsg, _)
-                | (Kind::RecvFrom | Kind::Accept | Kind::AcceptOnce, _) => {
-                    self.peek.set.push(readable(slot.fd));
-                }
-                // Taken back along with the others.
-                (Kind::Poll, Payload::Events(bits)) => self.peek.set.push(libc::pollfd {
-                    events: *bits as libc::c_short,
-                    ..readable(slot.fd)
-                }),
-                _ => {
-                    self.peek.set.clear();
-                    return false;
-                }
-            }
+            let Some(bits) = awaited(slot) else {
+                self.peek.set.clear();
+                return false;
+            };
+            self.peek.set.push(libc::pollfd {
+                events: bits as libc::c_short,
+                ..readable(slot.fd)
+            });
         }
         true
     }
 
-    /// Arms what was parked.
-    pub(super) fn unpark(&mut self, common: &mut Common) {
+    /// Arms what was parked. True if the driver has rested.
+    pub(super) fn unpark(&mut self, common: &mut Common) -> bool {
         if !std::mem::take(&mut self.resting) {
-            return;
+            return false;
         }
         self.peek.set.clear();
         if std::mem::take(&mut self.watch_lost) {
             let watch = entry::watch_eventfd(common.waker.fd());
             self.push(watch, &mut common.stats.syscalls);
         }
-        for Parked { op, file } in std::mem::take(&mut self.parked) {
-            if common.table.get(op).is_some_and(|slot| {
-                slot.phase == Phase::Parked && (file.is_none() || file_of(slot.fd) == file)
-            }) {
+        self.set_silent_aside(common);
+        for Parked { op, file, .. } in std::mem::take(&mut self.parked) {
+            if let Some(slot) = common.table.get(op)
+                && slot.phase == Phase::Parked
+                && (file.is_none() || file_of(slot.fd) == file)
+            {
+                slot.is_silent = true;
                 self.arm_again(common, op);
             }
+        }
+        true
+    }
+
+    /// What told nothing in a whole run goes where it costs nothing.
+    fn set_silent_aside(&mut self, common: &mut Common) {
+        if !self.parked.iter().any(|one| one.is_silent) {
+            return;
+        }
+        self.peek.set.clear();
+        let mut parked = std::mem::take(&mut self.parked);
+        parked.retain_mut(|one| {
+            if !std::mem::take(&mut one.is_silent) {
+                return true;
+            }
+            let Some(slot) = common.table.get(one.op) else {
+                return false;
+            };
+            let is_there =
+                slot.phase == Phase::Parked && (one.file.is_none() || file_of(slot.fd) == one.file);
+            is_there && !self.set_aside(common, one.op)
+        });
+        self.parked = parked;
+    }
+
+    fn set_aside(&mut self, common: &mut Common, op: OpId) -> bool {
+        let slot = common.table.at(op.index());
+        let fd = slot.fd;
+        awaited(slot).is_some_and(|bits| self.aside.add(fd, bits, op, &mut common.stats.syscalls))
+    }
+
+    /// Arms what was set aside and has something to tell, and waits for the rest of it. The first
+    /// `enter` of a run looks in any case: what came while the loop rested belongs to the first turn.
+    pub(super) fn look_aside(&mut self, common: &mut Common, rested: bool) {
+        if self.aside.is_empty() {
+            return;
+        }
+        if rested || self.aside.unwatched().is_some() {
+            let syscalls = &mut common.stats.syscalls;
+            for (op, events) in self.aside.take_ready(syscalls) {
+                let Some(slot) = common.table.get(op) else {
+                    continue;
+                };
+                let is_poll = slot.kind == Kind::Poll;
+                if !self.aside.remove(slot.fd, op, &mut common.stats.syscalls) {
+                    continue;
+                }
+                if is_poll {
+                    common.finish_later(op.index(), events as i32);
+                } else {
+                    self.arm_again(common, op);
+                }
+            }
+        }
+        if let Some(set) = self.aside.unwatched() {
+            self.aside.is_watched = true;
+            self.push(entry::watch_set(set), &mut common.stats.syscalls);
         }
     }
 
@@ -191,7 +260,11 @@ impl Uring {
                 common.finish_later(index, -libc::ECANCELED);
             } else {
                 common.table.set_phase(index, Phase::Parked);
-                self.parked.push(Parked { op, file: None });
+                self.parked.push(Parked {
+                    op,
+                    file: None,
+                    is_silent: false,
+                });
             }
         }
     }
@@ -217,6 +290,7 @@ impl Uring {
         let op = common.table.id_at(index);
         if self.resting {
             let slot = common.table.at(index);
+            let is_silent = slot.is_silent;
             let file = match slot.kind {
                 // Its descriptor may be a directory, or none.
                 Kind::File => None,
@@ -224,8 +298,14 @@ impl Uring {
             };
             let is_gone = slot.kind != Kind::File && file.is_none();
             common.table.set_phase(index, Phase::Parked);
-            if !is_gone {
-                self.parked.push(Parked { op, file });
+            let is_anonymous = file.is_some() && file == self.anonymous;
+            let is_aside = is_anonymous && self.set_aside(common, op);
+            if !is_gone && !is_aside {
+                self.parked.push(Parked {
+                    op,
+                    file,
+                    is_silent,
+                });
             }
         } else {
             self.arm_again(common, op);
@@ -236,20 +316,31 @@ impl Uring {
     /// the thread that submitted it.
     pub(super) fn was_taken_back(&self, common: &mut Common, index: u32, result: i32) -> bool {
         let slot = common.table.at(index);
-        let resumable = match -result {
-            libc::ECANCELED => true,
+        let resumable = match (-result, &slot.payload) {
+            (libc::ECANCELED, _) => true,
             // A worker thread was interrupted.
-            libc::EINTR => match &slot.payload {
-                Payload::File(request) => request.may_repeat(),
-                _ => true,
-            },
+            (libc::EINTR, Payload::File(request)) => request.may_repeat(),
+            // It has given the number up all the same.
+            (libc::EINTR, Payload::Descriptor(_)) => false,
+            (libc::EINTR, _) => true,
             _ => false,
         };
         resumable && !slot.cancelled && !slot.discarded
     }
 }
 
-fn file_of(fd: libc::c_int) -> Option<(libc::dev_t, libc::ino_t)> {
+/// What poll(2) would have to tell for the operation to go on; `None` where it can't.
+fn awaited(slot: &Slot) -> Option<u32> {
+    match (slot.kind, &slot.payload) {
+        (Kind::Recv | Kind::RecvOnce | Kind::RecvMsg, _)
+        | (Kind::RecvFrom | Kind::Accept | Kind::AcceptOnce, _) => Some(libc::POLLIN as u32),
+        // Taken back along with the others.
+        (Kind::Poll, Payload::Events(bits)) => Some(*bits),
+        _ => None,
+    }
+}
+
+pub(super) fn file_of(fd: libc::c_int) -> Option<FileId> {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
     // SAFETY: room for one structure, which is read only if the call has filled it.
     unsafe {

@@ -67,6 +67,10 @@ impl Uring {
 
     fn handle_internal(&mut self, common: &mut Common, event: Event) {
         self.park_is_answered |= event.user_data == entry::PARK;
+        if event.user_data == entry::ASIDE {
+            // Looked into, and watched again, by the next enter.
+            self.aside.is_watched = false;
+        }
         let lost = event.user_data == entry::WAKE && !event.more();
         if !lost || event.result == -libc::ECANCELED {
             return;

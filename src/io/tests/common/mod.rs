@@ -152,6 +152,11 @@ impl Rig {
     }
 }
 
+/// A rig on its way to another thread.
+pub struct Mover(pub Rig);
+// SAFETY: the tests move only rigs with an empty queue, whose driver is Send.
+unsafe impl Send for Mover {}
+
 pub fn loopback() -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
 }
