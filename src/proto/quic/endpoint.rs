@@ -1,7 +1,7 @@
 //! One UDP socket's worth of QUIC connections: routing, timers, and fairness in sending.
 //!
-//! Accepting is in `accept`, the table of connections in `table`, migration in `migration`. Not here:
-//! sockets, and what a connection does (`connection`).
+//! Accepting is in `accept`, the table of connections in `table`, whose turn it is and what becomes of a
+//! connection in a turn in `turns`, migration in `migration`. Not here: sockets, and what a connection does (`connection`).
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::BytesMut;
-use quinn_proto::{self as quinn, ConnectionHandle, EndpointEvent};
+use quinn_proto::{self as quinn, ConnectionHandle};
 use slab::Slab;
 
 use super::{
@@ -29,6 +29,7 @@ mod accept;
 mod held;
 mod migration;
 mod table;
+mod turns;
 
 use held::HeldBack;
 pub(super) use held::{FOLLOWERS_MAX, FOLLOWERS_OF_ALL_MAX};
@@ -482,125 +483,6 @@ fn state_machine(settings: &EndpointSettings, server: Option<&ServerSetup>) -> q
     )
 }
 
-/// Bookkeeping.
-impl Endpoint {
-    pub(super) fn remember_handle(&mut self, handle: ConnectionHandle, index: usize) {
-        if self.by_handle.len() <= handle.0 {
-            self.by_handle.resize(handle.0 + 1, None);
-        }
-        self.by_handle[handle.0] = Some(index);
-    }
-
-    pub(super) fn index_of(&self, handle: ConnectionHandle) -> Option<usize> {
-        self.by_handle.get(handle.0).copied().flatten()
-    }
-
-    /// Something happened to the connection: it may have events and something to send.
-    pub(super) fn touch(&mut self, index: usize) {
-        self.connections[index].is_settled = false;
-        self.mark_sending(index);
-        self.mark_eventful(index);
-    }
-
-    fn mark_sending(&mut self, index: usize) {
-        if !std::mem::replace(&mut self.connections[index].is_sending, true) {
-            self.sending.push_back(index);
-        }
-    }
-
-    fn mark_eventful(&mut self, index: usize) {
-        if !std::mem::replace(&mut self.connections[index].is_eventful, true) {
-            self.eventful.push_back(index);
-        }
-    }
-
-    /// Brings everything in line with what became of the connection: its events, what it wants of
-    /// the endpoint, its deadline, and whether its handshake is over.
-    pub(super) fn settle(&mut self, index: usize) {
-        let entry = &mut self.connections[index];
-        entry.is_settled = true;
-        entry.connection.pump();
-        while let Some(event) = entry.connection.quinn().poll_endpoint_events() {
-            // The state machine may have given the handle to another connection by now.
-            if entry.drained {
-                continue;
-            }
-            if event.is_drained() {
-                entry.drained = true;
-                self.by_handle[entry.handle.0] = None;
-            }
-            if let Some(event) = self.quinn.handle_event(entry.handle, event) {
-                entry.connection.quinn().handle_event(event);
-            }
-        }
-        if !entry.connection.is_handshaking() {
-            entry.restart = None;
-            self.handshaking.remove(&index);
-            if std::mem::take(&mut entry.incoming_handshake) {
-                self.admission.handshake_ended();
-            }
-        }
-        if entry.connection.is_closed()
-            && let Some(neighbour) = entry.neighbour.take()
-        {
-            self.admission.left(neighbour);
-        }
-        if entry.drained {
-            self.timers.remove(index, &mut entry.timer);
-        } else {
-            let mut deadline = entry.connection.quinn().poll_timeout();
-            let path_deadline = entry.connection.path_deadline();
-            deadline = deadline.into_iter().chain(path_deadline).min();
-            if entry.connection.is_handshaking() {
-                deadline = deadline.into_iter().chain(entry.handshake_deadline).min();
-            }
-            self.timers.advance(index, &mut entry.timer, deadline);
-        }
-        if entry.connection.has_events() {
-            self.mark_eventful(index);
-        }
-        self.remove_if_over(index);
-    }
-
-    /// Ends a connection without a word to the peer, and forgets its state.
-    pub(super) fn abandon(&mut self, index: usize, reason: String, kind: CloseKind) {
-        let entry = &mut self.connections[index];
-        entry.connection.abandon(reason, kind);
-        if !std::mem::replace(&mut entry.drained, true) {
-            self.by_handle[entry.handle.0] = None;
-            self.quinn
-                .handle_event(entry.handle, EndpointEvent::drained());
-        }
-        self.touch(index);
-        self.settle(index);
-    }
-
-    pub(super) fn respond(&mut self, transmit: quinn::Transmit) {
-        let data = std::mem::take(&mut self.scratch);
-        match self.responses.len() < RESPONSES_MAX {
-            true => self.responses.push_back((transmit, data, self.arrival)),
-            false => self.stats.responses_dropped += 1,
-        }
-    }
-
-    fn sent(&mut self, transmit: &quinn::Transmit, remote: SocketAddr, local: Local) -> Transmit {
-        let segments = transmit
-            .segment_size
-            .map_or(1, |size| transmit.size.div_ceil(size));
-        self.stats.datagrams_sent += segments as u64;
-        self.stats.bytes_sent += transmit.size as u64;
-        self.stats.transmits += 1;
-        Transmit {
-            remote,
-            ecn: transmit.ecn.map(|codepoint| codepoint as u8),
-            size: transmit.size,
-            segment_size: transmit.segment_size,
-            src_ip: local.ip,
-            socket: local.socket,
-        }
-    }
-}
-
 impl From<quinn::ConnectError> for ConnectError {
     fn from(error: quinn::ConnectError) -> Self {
         match error {
@@ -615,8 +497,6 @@ impl From<quinn::ConnectError> for ConnectError {
 const UDP_PAYLOAD_MAX: usize = 65_507;
 /// What Linux takes in one `UDP_SEGMENT` send on every kernel that has it.
 const SEGMENTS_DEFAULT: usize = 64;
-/// Stateless answers that wait for the socket. They are repeated when the peer repeats its packet.
-const RESPONSES_MAX: usize = 256;
 /// Stateless resets, which noise asks for as well as lost connections (RFC 9000 section 10.3.3).
 const RESETS: AcceptRate = AcceptRate {
     per_second: 1_000.0,

@@ -1,26 +1,22 @@
 //! The streams of a connection as the host sees them (RFC 9000 sections 2 and 3).
 //!
 //! Added to the state machine's streams: IDs that exist before the stream may be opened, data that
-//! waits for the peer's limits, watermarks, and a pause of reading. Not here: what the state
-//! machine does with bytes, and events, which `connection` makes of the outcomes.
-
-use std::cmp::Reverse;
+//! waits for the peer's limits, watermarks, and a pause of reading. Not here: which data is
+//! handed over when (`flush`), what the state machine does with bytes, and events, which `connection` makes of the outcomes.
 
 use bytes::Bytes;
 use quinn_proto::{self as quinn, Dir, Side, StreamId, VarInt};
 use rustc_hash::FxHashMap;
 
 mod early;
+mod flush;
 
 pub(super) use early::keep;
 
 use super::{
     Priority, StreamError,
     own_streams::OwnStreams,
-    priority::urgency_of,
-    stream::{
-        Flushed, Read, Receive, Send, SendState, Stream, dir, index, read_stream, stream_id, varint,
-    },
+    stream::{Read, Receive, Send, SendState, Stream, dir, index, read_stream, stream_id},
 };
 
 /// All streams of a connection that are not over.
@@ -57,17 +53,6 @@ pub(super) enum Heard {
     Reset {
         error_code: u64,
     },
-}
-
-/// What came of handing data over.
-#[derive(Default)]
-struct Outcome {
-    /// Streams whose queue fell to the low watermark.
-    drained: Vec<u64>,
-    /// The window of the most urgent stream that had to leave something behind.
-    blocked: Option<u64>,
-    /// The window of the streams that are being served.
-    window: u64,
 }
 
 impl Streams {
@@ -359,132 +344,6 @@ impl Streams {
         self.make_ready(id);
     }
 
-    /// Hands as much as is sensible to the state machine. Returns the streams whose queue fell to
-    /// the low watermark.
-    pub fn flush(&mut self, conn: &mut quinn::Connection) -> Vec<u64> {
-        self.open_waiting(conn);
-        if self.ready.is_empty() {
-            return Vec::new();
-        }
-        let congestion_window = conn.congestion_state().window();
-        let base = self.send_window.min(WINDOW_MIN.max(congestion_window * 2));
-        if conn.streams().send_streams() == 0 {
-            self.handed_over = 0;
-        }
-        let mut outcome = Outcome::default();
-        for mut group in self.take_ready() {
-            let window = self.window(base, self.rank(group[0]));
-            conn.set_send_window(window);
-            outcome.window = window;
-            while !group.is_empty() {
-                group.retain(|&id| self.serve(conn, id, &mut outcome) == Flushed::Share);
-            }
-        }
-        // Otherwise every acknowledged packet would let in one packet's worth, and the state
-        // machine would end up with a list of such crumbs. See `send_queue`.
-        let step = (congestion_window / 4).clamp(WINDOW_STEP_MIN, WINDOW_STEP_MAX);
-        let step = step.min(base / 4);
-        conn.set_send_window(outcome.blocked.map_or(base, |window| window - step));
-        outcome.drained
-    }
-
-    /// How much the state machine may hold when a stream of this rank hands over. The window is one
-    /// for all streams, and what is in it goes out by priority: so each urgency finds some room
-    /// that less urgent streams cannot fill, else its data would wait here for the acknowledgement
-    /// of theirs.
-    fn window(&self, base: u64, rank: i32) -> u64 {
-        let less_urgent = self.handed_over >> urgency_of(rank) >> 1;
-        base + base / 2 * u64::from(less_urgent.count_ones())
-    }
-
-    fn rank(&self, id: u64) -> i32 {
-        self.table.get(&id).map_or(0, |stream| stream.send.rank)
-    }
-
-    /// The streams that are ready, the most urgent first, together with those of the same rank.
-    /// Of those, who has waited longest comes first.
-    fn take_ready(&mut self) -> Vec<Vec<u64>> {
-        let mut ready = std::mem::take(&mut self.ready);
-        let send = |id: &u64| self.table.get(id).map(|stream| &stream.send);
-        let rank = |id: &u64| send(id).map_or(0, |send| send.rank);
-        let served_at = |id: &u64| send(id).map_or(0, |send| send.served_at);
-        ready.sort_unstable_by_key(|id| (Reverse(rank(id)), served_at(id)));
-        ready
-            .chunk_by(|a, b| rank(a) == rank(b))
-            .map(<[u64]>::to_vec)
-            .collect()
-    }
-
-    /// Hands over one share of a stream.
-    fn serve(&mut self, conn: &mut quinn::Connection, id: u64, outcome: &mut Outcome) -> Flushed {
-        let Some(Stream { send, .. }) = self.table.get_mut(&id) else {
-            return Flushed::Done;
-        };
-        if self.is_early {
-            send.early.get_or_insert_default();
-        }
-        let before = send.queue.len();
-        let flushed = send.flush(conn, id);
-        let taken = before - send.queue.len();
-        self.queued_bytes -= taken;
-        if taken > 0 {
-            self.clock += 1;
-            send.served_at = self.clock;
-            self.handed_over |= 1 << urgency_of(send.rank);
-        }
-        if send.above_high_water && send.queue.len() <= self.low_water {
-            send.above_high_water = false;
-            outcome.drained.push(id);
-        }
-        if flushed == Flushed::Blocked {
-            outcome.blocked = outcome.blocked.max(Some(outcome.window));
-        }
-        send.ready = flushed == Flushed::Share;
-        flushed
-    }
-
-    /// Opens what waits for it, as far as the peer's limit allows. The state machine opens streams
-    /// only in order, so IDs that were jumped over are opened too: RFC 9000 section 2.1 has the
-    /// peer do the same.
-    fn open_waiting(&mut self, conn: &mut quinn::Connection) {
-        for dir in [Dir::Bi, Dir::Uni] {
-            while let Some(&index) = self.own[dir as usize].waiting.first() {
-                while self.own[dir as usize].opened <= index {
-                    match conn.streams().open(dir) {
-                        Some(id) => self.own[dir as usize].opened = id.index() + 1,
-                        None => break,
-                    }
-                }
-                if self.own[dir as usize].opened <= index {
-                    break;
-                }
-                self.own[dir as usize].waiting.pop_first();
-                self.opened(conn, StreamId::new(self.side, dir, index).into());
-            }
-        }
-    }
-
-    fn opened(&mut self, conn: &mut quinn::Connection, id: u64) {
-        let Some(stream) = self.table.get_mut(&id) else {
-            return;
-        };
-        let sid = stream_id(id);
-        if let Some(code) = stream.receive.stop_when_opened.take() {
-            let _ = conn.recv_stream(sid).stop(varint(code));
-        }
-        if let Some(code) = stream.send.reset_when_opened.take() {
-            let _ = conn.send_stream(sid).reset(varint(code));
-            stream.send.state = SendState::Reset;
-            self.forget_if_over(id);
-            return;
-        }
-        stream.send.state = SendState::Open;
-        if stream.send.rank != 0 {
-            let _ = conn.send_stream(sid).set_priority(stream.send.rank);
-        }
-        self.make_ready(id);
-    }
-
     /// The stream, made if it is ours and new.
     fn for_sending(&mut self, id: u64) -> Result<&mut Stream, StreamError> {
         if id > VarInt::MAX.into_inner() {
@@ -594,9 +453,3 @@ impl Streams {
 /// behind it. The state machine's window is that buffer here.
 const HIGH_WATER: usize = 256 << 10;
 const LOW_WATER: usize = 64 << 10;
-/// The state machine holds what is in flight and as much again to be sent next, more would only
-/// make `StreamWritable` come too early. It is never less than this.
-const WINDOW_MIN: u64 = 256 << 10;
-/// How much room there must be before a full window is filled up again.
-const WINDOW_STEP_MIN: u64 = 16 << 10;
-const WINDOW_STEP_MAX: u64 = 128 << 10;

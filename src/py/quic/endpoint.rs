@@ -1,13 +1,12 @@
 //! `QuicEndpoint`: one UDP socket's worth of connections, on a loop's engine or on its own.
 //!
-//! Here: where the state machines live and how they are reached, connecting, closing, and moving
-//! datagrams by hand. Not here: the way of events to Python (`deliver`), the socket's own work (the
+//! Here: connecting, closing, and moving datagrams by hand. Not here: where the state machines live
+//! and how they are reached (`home`), the way of events to Python (`deliver`), the socket's own work (the
 //! engine's `quic_endpoint`) and what a connection can be told (`connection`).
 //!
 //! No Python code runs while the engine or a cell is borrowed.
 
-use std::collections::HashMap;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,68 +15,24 @@ use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_engine::{Key, SocketFd};
+use uringcore_engine::SocketFd;
 use uringcore_proto::quic::{
-    ConnectError, Connection, ConnectionKey, DatagramMeta, Endpoint, EndpointSettings,
+    ConnectError, ConnectionKey, DatagramMeta, Endpoint, EndpointSettings,
 };
 
 use super::clock::Clock;
 use super::connection::QuicConnectionCore;
-use super::credentials::ForeignStore;
 use super::endpoint_settings;
-use super::setup::{KeyLog, QuicClientSetup, QuicServerSetup};
+use super::setup::{QuicClientSetup, QuicServerSetup};
 use crate::context;
 use crate::loop_core::LoopCore;
 use crate::{address, cell::GilCell, error};
 
 mod deliver;
+mod home;
 mod sockets;
 
-/// Where the state machines live.
-enum Home {
-    /// On a loop's engine, which moves the packets.
-    Loop {
-        owner: Py<LoopCore>,
-        key: Key,
-        context: Py<PyAny>,
-    },
-    /// Here: whoever holds this object moves the packets and tells the time.
-    Own(Box<GilCell<Own>>),
-}
-
-struct Own {
-    endpoint: Endpoint,
-    clock: Clock,
-    now: Instant,
-    /// Time passes between the caller's words: a loop's callbacks command at any moment.
-    is_live: bool,
-}
-
-impl Own {
-    fn now(&mut self) -> Instant {
-        if self.is_live {
-            self.now = self.now.max(Instant::now());
-        }
-        self.now
-    }
-}
-
-#[derive(Default)]
-struct State {
-    connections: HashMap<ConnectionKey, Py<QuicConnectionCore>>,
-    /// Called as `on_accept(endpoint, key, alpn)`; it makes the connection object.
-    on_accept: Option<Py<PyAny>>,
-    /// It is called when the application protocol is known, and `alpn` says which; otherwise at once,
-    /// with None.
-    when_negotiated: bool,
-    /// Called as `on_closed()` when the socket is released.
-    on_closed: Option<Py<PyAny>>,
-    /// `(high, low)` for accepted connections.
-    watermarks: Option<(usize, usize)>,
-    key_logs: Vec<Arc<KeyLog>>,
-    /// A server's sessions, if the program keeps them.
-    foreign_store: Option<Arc<ForeignStore>>,
-}
+use home::{Home, Own, State};
 
 /// One UDP socket with its QUIC connections.
 #[pyclass(frozen, weakref, module = "uringcore._uringcore")]
@@ -87,96 +42,6 @@ pub struct QuicEndpoint {
 }
 
 impl QuicEndpoint {
-    /// Runs `run` on the state machines. Fails when the loop or the endpoint is gone.
-    pub fn with_protocol<R>(
-        &self,
-        py: Python<'_>,
-        run: impl FnOnce(&mut Endpoint, Instant) -> R,
-    ) -> PyResult<R> {
-        match &self.home {
-            Home::Own(cell) => Ok(cell.with(py, |own| {
-                let now = own.now();
-                run(&mut own.endpoint, now)
-            })),
-            Home::Loop { owner, key, .. } => {
-                let result = owner.get().with_engine(py, |engine| {
-                    engine
-                        .quic(*key)
-                        .map(|endpoint| run(endpoint.protocol(), Instant::now()))
-                })?;
-                result.ok_or_else(|| PyRuntimeError::new_err("the QUIC endpoint is closed"))
-            }
-        }
-    }
-
-    /// Runs `run` on one connection; `None` when it is over, or the loop is.
-    pub fn with_connection<R>(
-        &self,
-        py: Python<'_>,
-        key: ConnectionKey,
-        run: impl FnOnce(&mut Connection, Instant) -> R,
-    ) -> PyResult<Option<R>> {
-        match &self.home {
-            Home::Own(cell) => Ok(cell.with(py, |own| {
-                let now = own.now();
-                own.endpoint
-                    .connection(key)
-                    .map(|connection| run(connection, now))
-            })),
-            Home::Loop { owner, key: at, .. } => {
-                let owner = owner.get();
-                if owner.flags.with(py, |flags| flags.closed) {
-                    return Ok(None);
-                }
-                owner.with_engine(py, |engine| {
-                    let connection = engine.quic(*at)?.protocol().connection(key)?;
-                    Some(run(connection, Instant::now()))
-                })
-            }
-        }
-    }
-
-    /// Runs `run` on the endpoint of an open loop. True: the socket `fd`, which was lent, is now the
-    /// endpoint's own to close.
-    fn end_on_loop(
-        &self,
-        py: Python<'_>,
-        fd: Option<RawFd>,
-        run: impl FnOnce(&mut uringcore_engine::QuicEndpoint),
-    ) -> PyResult<bool> {
-        let Home::Loop { owner, key, .. } = &self.home else {
-            return Ok(false);
-        };
-        if owner.get().flags.with(py, |flags| flags.closed) {
-            return Ok(false);
-        }
-        owner.get().with_engine(py, |engine| {
-            let Some(endpoint) = engine.quic(*key) else {
-                return false;
-            };
-            let lent = fd.filter(|fd| endpoint.is_lent(*fd));
-            if let Some(fd) = lent {
-                // SAFETY: the descriptor is the one that was lent, still open by the lender's promise,
-                // and the lender gives it up when it hears `true`.
-                endpoint.own(unsafe { OwnedFd::from_raw_fd(fd) });
-            }
-            run(endpoint);
-            lent.is_some()
-        })
-    }
-
-    /// Whether this endpoint is one connection's alone, and somebody else routes packets to it.
-    pub fn is_one_connections(&self, py: Python<'_>) -> PyResult<bool> {
-        match self.is_own() {
-            true => self.with_protocol(py, |endpoint, _| endpoint.max_connections() == 1),
-            false => Ok(false),
-        }
-    }
-
-    pub fn is_own(&self) -> bool {
-        matches!(self.home, Home::Own(_))
-    }
-
     /// An endpoint without a loop. With `now` its clock runs by itself.
     pub fn new_own(
         py: Python<'_>,
@@ -267,13 +132,6 @@ impl QuicEndpoint {
             .state
             .with(py, |state| state.on_accept.replace(on_accept));
         drop(old);
-    }
-
-    /// From now on it is `now`, on an endpoint without a loop.
-    pub fn set_time(&self, py: Python<'_>, now: Option<f64>) {
-        if let (Home::Own(cell), Some(now)) = (&self.home, now) {
-            cell.with(py, |own| own.now = own.now.max(own.clock.instant(now)));
-        }
     }
 }
 

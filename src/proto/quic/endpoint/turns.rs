@@ -1,0 +1,135 @@
+//! Which connections get their turn, and what has become of one after it: its events, its deadline,
+//! its place in the state machine's table.
+
+use std::net::SocketAddr;
+
+use quinn_proto::{self as quinn, ConnectionHandle, EndpointEvent};
+
+use super::{Endpoint, Transmit};
+use crate::quic::{CloseKind, path::Local};
+
+impl Endpoint {
+    pub(in crate::quic) fn remember_handle(&mut self, handle: ConnectionHandle, index: usize) {
+        if self.by_handle.len() <= handle.0 {
+            self.by_handle.resize(handle.0 + 1, None);
+        }
+        self.by_handle[handle.0] = Some(index);
+    }
+
+    pub(in crate::quic) fn index_of(&self, handle: ConnectionHandle) -> Option<usize> {
+        self.by_handle.get(handle.0).copied().flatten()
+    }
+
+    /// Something happened to the connection: it may have events and something to send.
+    pub(in crate::quic) fn touch(&mut self, index: usize) {
+        self.connections[index].is_settled = false;
+        self.mark_sending(index);
+        self.mark_eventful(index);
+    }
+
+    pub(super) fn mark_sending(&mut self, index: usize) {
+        if !std::mem::replace(&mut self.connections[index].is_sending, true) {
+            self.sending.push_back(index);
+        }
+    }
+
+    pub(super) fn mark_eventful(&mut self, index: usize) {
+        if !std::mem::replace(&mut self.connections[index].is_eventful, true) {
+            self.eventful.push_back(index);
+        }
+    }
+
+    /// Brings everything in line with what became of the connection: its events, what it wants of
+    /// the endpoint, its deadline, and whether its handshake is over.
+    pub(in crate::quic) fn settle(&mut self, index: usize) {
+        let entry = &mut self.connections[index];
+        entry.is_settled = true;
+        entry.connection.pump();
+        while let Some(event) = entry.connection.quinn().poll_endpoint_events() {
+            // The state machine may have given the handle to another connection by now.
+            if entry.drained {
+                continue;
+            }
+            if event.is_drained() {
+                entry.drained = true;
+                self.by_handle[entry.handle.0] = None;
+            }
+            if let Some(event) = self.quinn.handle_event(entry.handle, event) {
+                entry.connection.quinn().handle_event(event);
+            }
+        }
+        if !entry.connection.is_handshaking() {
+            entry.restart = None;
+            self.handshaking.remove(&index);
+            if std::mem::take(&mut entry.incoming_handshake) {
+                self.admission.handshake_ended();
+            }
+        }
+        if entry.connection.is_closed()
+            && let Some(neighbour) = entry.neighbour.take()
+        {
+            self.admission.left(neighbour);
+        }
+        if entry.drained {
+            self.timers.remove(index, &mut entry.timer);
+        } else {
+            let mut deadline = entry.connection.quinn().poll_timeout();
+            let path_deadline = entry.connection.path_deadline();
+            deadline = deadline.into_iter().chain(path_deadline).min();
+            if entry.connection.is_handshaking() {
+                deadline = deadline.into_iter().chain(entry.handshake_deadline).min();
+            }
+            self.timers.advance(index, &mut entry.timer, deadline);
+        }
+        if entry.connection.has_events() {
+            self.mark_eventful(index);
+        }
+        self.remove_if_over(index);
+    }
+
+    /// Ends a connection without a word to the peer, and forgets its state.
+    pub(in crate::quic) fn abandon(&mut self, index: usize, reason: String, kind: CloseKind) {
+        let entry = &mut self.connections[index];
+        entry.connection.abandon(reason, kind);
+        if !std::mem::replace(&mut entry.drained, true) {
+            self.by_handle[entry.handle.0] = None;
+            self.quinn
+                .handle_event(entry.handle, EndpointEvent::drained());
+        }
+        self.touch(index);
+        self.settle(index);
+    }
+
+    pub(in crate::quic) fn respond(&mut self, transmit: quinn::Transmit) {
+        let data = std::mem::take(&mut self.scratch);
+        match self.responses.len() < RESPONSES_MAX {
+            true => self.responses.push_back((transmit, data, self.arrival)),
+            false => self.stats.responses_dropped += 1,
+        }
+    }
+
+    pub(super) fn sent(
+        &mut self,
+        transmit: &quinn::Transmit,
+        remote: SocketAddr,
+        local: Local,
+    ) -> Transmit {
+        let segments = transmit
+            .segment_size
+            .map_or(1, |size| transmit.size.div_ceil(size));
+        self.stats.datagrams_sent += segments as u64;
+        self.stats.bytes_sent += transmit.size as u64;
+        self.stats.transmits += 1;
+        Transmit {
+            remote,
+            ecn: transmit.ecn.map(|codepoint| codepoint as u8),
+            size: transmit.size,
+            segment_size: transmit.segment_size,
+            src_ip: local.ip,
+            socket: local.socket,
+        }
+    }
+}
+
+/// Stateless answers that wait for the socket. They are repeated when the peer repeats its packet.
+const RESPONSES_MAX: usize = 256;

@@ -1,0 +1,165 @@
+//! Where an endpoint's state machines live, what belongs to them on Python's side, and how both are
+//! reached.
+
+use std::collections::HashMap;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use uringcore_engine::Key;
+use uringcore_proto::quic::{Connection, ConnectionKey, Endpoint};
+
+use super::QuicEndpoint;
+use crate::cell::GilCell;
+use crate::loop_core::LoopCore;
+use crate::quic::clock::Clock;
+use crate::quic::connection::QuicConnectionCore;
+use crate::quic::credentials::ForeignStore;
+use crate::quic::setup::KeyLog;
+
+/// Where the state machines live.
+pub(super) enum Home {
+    /// On a loop's engine, which moves the packets.
+    Loop {
+        owner: Py<LoopCore>,
+        key: Key,
+        context: Py<PyAny>,
+    },
+    /// Here: whoever holds this object moves the packets and tells the time.
+    Own(Box<GilCell<Own>>),
+}
+
+pub(super) struct Own {
+    pub endpoint: Endpoint,
+    pub clock: Clock,
+    pub now: Instant,
+    /// Time passes between the caller's words: a loop's callbacks command at any moment.
+    pub is_live: bool,
+}
+
+impl Own {
+    pub fn now(&mut self) -> Instant {
+        if self.is_live {
+            self.now = self.now.max(Instant::now());
+        }
+        self.now
+    }
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub connections: HashMap<ConnectionKey, Py<QuicConnectionCore>>,
+    /// Called as `on_accept(endpoint, key, alpn)`; it makes the connection object.
+    pub on_accept: Option<Py<PyAny>>,
+    /// It is called when the application protocol is known, and `alpn` says which; otherwise at once,
+    /// with None.
+    pub when_negotiated: bool,
+    /// Called as `on_closed()` when the socket is released.
+    pub on_closed: Option<Py<PyAny>>,
+    /// `(high, low)` for accepted connections.
+    pub watermarks: Option<(usize, usize)>,
+    pub key_logs: Vec<Arc<KeyLog>>,
+    /// A server's sessions, if the program keeps them.
+    pub foreign_store: Option<Arc<ForeignStore>>,
+}
+
+impl QuicEndpoint {
+    /// Runs `run` on the state machines. Fails when the loop or the endpoint is gone.
+    pub fn with_protocol<R>(
+        &self,
+        py: Python<'_>,
+        run: impl FnOnce(&mut Endpoint, Instant) -> R,
+    ) -> PyResult<R> {
+        match &self.home {
+            Home::Own(cell) => Ok(cell.with(py, |own| {
+                let now = own.now();
+                run(&mut own.endpoint, now)
+            })),
+            Home::Loop { owner, key, .. } => {
+                let result = owner.get().with_engine(py, |engine| {
+                    engine
+                        .quic(*key)
+                        .map(|endpoint| run(endpoint.protocol(), Instant::now()))
+                })?;
+                result.ok_or_else(|| PyRuntimeError::new_err("the QUIC endpoint is closed"))
+            }
+        }
+    }
+
+    /// Runs `run` on one connection; `None` when it is over, or the loop is.
+    pub fn with_connection<R>(
+        &self,
+        py: Python<'_>,
+        key: ConnectionKey,
+        run: impl FnOnce(&mut Connection, Instant) -> R,
+    ) -> PyResult<Option<R>> {
+        match &self.home {
+            Home::Own(cell) => Ok(cell.with(py, |own| {
+                let now = own.now();
+                own.endpoint
+                    .connection(key)
+                    .map(|connection| run(connection, now))
+            })),
+            Home::Loop { owner, key: at, .. } => {
+                let owner = owner.get();
+                if owner.flags.with(py, |flags| flags.closed) {
+                    return Ok(None);
+                }
+                owner.with_engine(py, |engine| {
+                    let connection = engine.quic(*at)?.protocol().connection(key)?;
+                    Some(run(connection, Instant::now()))
+                })
+            }
+        }
+    }
+
+    /// Runs `run` on the endpoint of an open loop. True: the socket `fd`, which was lent, is now the
+    /// endpoint's own to close.
+    pub(super) fn end_on_loop(
+        &self,
+        py: Python<'_>,
+        fd: Option<RawFd>,
+        run: impl FnOnce(&mut uringcore_engine::QuicEndpoint),
+    ) -> PyResult<bool> {
+        let Home::Loop { owner, key, .. } = &self.home else {
+            return Ok(false);
+        };
+        if owner.get().flags.with(py, |flags| flags.closed) {
+            return Ok(false);
+        }
+        owner.get().with_engine(py, |engine| {
+            let Some(endpoint) = engine.quic(*key) else {
+                return false;
+            };
+            let lent = fd.filter(|fd| endpoint.is_lent(*fd));
+            if let Some(fd) = lent {
+                // SAFETY: the descriptor is the one that was lent, still open by the lender's promise,
+                // and the lender gives it up when it hears `true`.
+                endpoint.own(unsafe { OwnedFd::from_raw_fd(fd) });
+            }
+            run(endpoint);
+            lent.is_some()
+        })
+    }
+
+    /// Whether this endpoint is one connection's alone, and somebody else routes packets to it.
+    pub fn is_one_connections(&self, py: Python<'_>) -> PyResult<bool> {
+        match self.is_own() {
+            true => self.with_protocol(py, |endpoint, _| endpoint.max_connections() == 1),
+            false => Ok(false),
+        }
+    }
+
+    pub fn is_own(&self) -> bool {
+        matches!(self.home, Home::Own(_))
+    }
+
+    /// From now on it is `now`, on an endpoint without a loop.
+    pub fn set_time(&self, py: Python<'_>, now: Option<f64>) {
+        if let (Home::Own(cell), Some(now)) = (&self.home, now) {
+            cell.with(py, |own| own.now = own.now.max(own.clock.instant(now)));
+        }
+    }
+}
