@@ -13,6 +13,7 @@
 //! - `tickets`, `resumption`: a client's sessions, in this process and beyond.
 //! - `token_key`: what address validation tokens are sealed with.
 //! - `versions`: QUIC versions 1 and 2, and the choice between them.
+//! - `probe`: a packet of our own in the place of a PING.
 //! - `tap`: a view of packets in the clear for the layer above.
 //! - `reason`: failures in words.
 //! - `records`: where records end in TLS over TCP, which is the `ssl` module's otherwise.
@@ -24,6 +25,7 @@ mod config;
 mod hello;
 mod hkdf;
 mod keys;
+mod probe;
 mod reason;
 mod records;
 mod resumption;
@@ -38,8 +40,11 @@ mod validity;
 mod verify;
 mod versions;
 
-pub(crate) use config::{ClientTls, ServerTls, client_config, reset_key, server_config};
+pub(crate) use config::{
+    ClientTls, ServerTls, client_config, random_bytes, reset_key, server_config,
+};
 pub(crate) use hello::{HELLO_BYTES_MAX, shown_tickets};
+pub(crate) use probe::{Probe, ProbeSlot};
 pub(crate) use reason::describe_alert;
 pub(crate) use resumption::TicketInbox;
 pub(crate) use retry::is_valid as is_valid_retry;

@@ -3,7 +3,7 @@
 //! Methods are of three kinds: getters; commands, which are plain verbs; and what the endpoint
 //! drives, which the host does not see. Here: the first, and the life of the connection. Not here:
 //! what the host asks for (`commands`), what becomes its events (`news`), what goes out
-//! (`transmit`), routing, timers and the table of connections (`endpoint`), and what becomes of
+//! (`transmit`), changes of address (`migration`, `preferred`), routing, timers and the table of connections (`endpoint`), and what becomes of
 //! single streams (`streams`).
 
 use std::{
@@ -18,7 +18,7 @@ use super::{
     CloseKind, EcnCounters, Event, TransportSettings, congestion,
     datagrams::DatagramQueue,
     lost::internal,
-    parameters::PeerParameters,
+    parameters::{PeerParameters, PreferredAddress},
     path::{Local, Path},
     streams::Streams,
     tokens::ConnectionTokens,
@@ -34,11 +34,13 @@ mod key_use;
 mod known;
 mod migration;
 mod news;
+mod preferred;
 mod transmit;
 mod versions;
 
 use key_use::KeyUse;
 use news::Pending;
+use preferred::Probing;
 
 /// A connection of an [`Endpoint`](super::Endpoint), which hands it out by its key.
 pub struct Connection {
@@ -62,7 +64,8 @@ pub struct Connection {
     path: Path,
     peer_parameters: PeerParameters,
     /// Where the server would have this client go, once the handshake is confirmed.
-    preferred: Option<SocketAddr>,
+    preferred: Option<PreferredAddress>,
+    probing: Option<Probing>,
     use_preferred: bool,
     ecn: EcnCounters,
     cipher_suite: Option<u16>,
@@ -194,6 +197,7 @@ impl Connection {
             path: Path::new(local, has_preferred),
             peer_parameters: PeerParameters::default(),
             preferred: None,
+            probing: None,
             use_preferred: settings.use_preferred_address,
             ecn: EcnCounters::default(),
             cipher_suite: None,
@@ -245,6 +249,7 @@ impl Connection {
         self.phase = Phase::Closed;
         congestion::open_window(self.quinn.congestion_state());
         self.datagrams.clear();
+        self.stop_probing();
         self.push(event);
     }
 

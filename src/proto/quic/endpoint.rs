@@ -4,7 +4,7 @@
 //! connection in a turn in `turns`, migration in `migration`. Not here: sockets, and what a connection does (`connection`).
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeSet, HashMap, VecDeque},
     net::{IpAddr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
@@ -100,6 +100,8 @@ pub struct Endpoint {
     settings: EndpointSettings,
     pub(super) server: Option<ServerSetup>,
     aliases: Aliases,
+    /// How many clients of ours are connected to an address.
+    dialed: HashMap<SocketAddr, usize>,
     /// Clients do not move to the addresses that their servers prefer.
     keeps_to_peer: bool,
     /// The socket that the datagram being handled came from.
@@ -141,6 +143,10 @@ pub(super) struct Entry {
     /// Whose share of the server this connection is, while it is open.
     neighbour: Option<Neighbour>,
     handshake_deadline: Option<Instant>,
+    /// The address of the server's that it uses, or asks, beside the one that the state machine knows.
+    alias: Option<SocketAddr>,
+    /// Where this client was connected to.
+    dialed: Option<SocketAddr>,
     timer: Option<Instant>,
     is_sending: bool,
     is_eventful: bool,
@@ -161,6 +167,7 @@ impl Endpoint {
             settings,
             server,
             aliases: Aliases::new(),
+            dialed: HashMap::new(),
             keeps_to_peer: false,
             arrival: 0,
             connections: Slab::new(),
@@ -242,6 +249,7 @@ impl Endpoint {
         let identity = (Some(name), Some(tokens));
         let key = self.insert(handle, conn, &setup.transport, identity, deadline);
         self.connections[key.index()].restart = Some(Box::new(restart));
+        self.note_dialed(key.index(), remote);
         Ok(key)
     }
 

@@ -19,6 +19,7 @@ pub(crate) enum Frame<'a> {
     RetireConnectionId {
         sequence: u64,
     },
+    PathResponse([u8; 8]),
     Other,
 }
 
@@ -116,6 +117,11 @@ impl<'a> Frames<'a> {
             0x19 => Frame::RetireConnectionId {
                 sequence: varint(rest)?,
             },
+            0x1b => {
+                let (data, after) = rest.split_first_chunk()?;
+                *rest = after;
+                Frame::PathResponse(*data)
+            }
             kind => {
                 skip_body(kind, rest)?;
                 Frame::Other
@@ -173,8 +179,8 @@ fn skip_body(kind: u64, rest: &mut &[u8]) -> Option<()> {
                 false => skip_bytes(rest, rest.len()),
             }
         }
-        // PATH_CHALLENGE, PATH_RESPONSE.
-        0x1a | 0x1b => skip_bytes(rest, 8),
+        // PATH_CHALLENGE.
+        0x1a => skip_bytes(rest, 8),
         _ => None,
     }
 }

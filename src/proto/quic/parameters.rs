@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use quinn_proto::ConnectionId;
+
 use super::frames::varint;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -9,6 +11,15 @@ pub(super) struct PeerParameters {
     pub disable_active_migration: bool,
     pub preferred_v4: Option<SocketAddr>,
     pub preferred_v6: Option<SocketAddr>,
+    /// The connection ID for use there.
+    preferred_id: Option<ConnectionId>,
+}
+
+/// Where the server would have a client go (RFC 9000 section 9.6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PreferredAddress {
+    pub address: SocketAddr,
+    pub id: ConnectionId,
 }
 
 impl PeerParameters {
@@ -21,6 +32,7 @@ impl PeerParameters {
                 DISABLE_ACTIVE_MIGRATION => found.disable_active_migration = true,
                 PREFERRED_ADDRESS => {
                     (found.preferred_v4, found.preferred_v6) = addresses(value).unwrap_or_default();
+                    found.preferred_id = preferred_id(value);
                 }
                 _ => {}
             }
@@ -30,7 +42,12 @@ impl PeerParameters {
 
     /// The preferred address of the same family as `remote`, in the form that its socket takes. None
     /// that `remote` has no business to send its clients to.
-    pub fn preferred_like(&self, remote: SocketAddr) -> Option<SocketAddr> {
+    pub fn preferred_like(&self, remote: SocketAddr) -> Option<PreferredAddress> {
+        let (address, id) = self.address_like(remote).zip(self.preferred_id)?;
+        Some(PreferredAddress { address, id })
+    }
+
+    fn address_like(&self, remote: SocketAddr) -> Option<SocketAddr> {
         let is_mapped = remote.ip().to_canonical() != remote.ip();
         let address = match remote {
             SocketAddr::V6(_) if !is_mapped => self.preferred_v6,
@@ -98,6 +115,12 @@ fn addresses(value: &[u8]) -> Option<(Option<SocketAddr>, Option<SocketAddr>)> {
     ))
 }
 
+fn preferred_id(value: &[u8]) -> Option<ConnectionId> {
+    let (&length, rest) = value.get(24..)?.split_first()?;
+    let id = rest.get(..usize::from(length))?;
+    (1..=20).contains(&length).then(|| ConnectionId::new(id))
+}
+
 const DISABLE_ACTIVE_MIGRATION: u64 = 0x0c;
 const PREFERRED_ADDRESS: u64 = 0x0d;
 
@@ -114,7 +137,7 @@ mod tests {
                 preferred_v6: preferred.filter(SocketAddr::is_ipv6),
                 ..PeerParameters::default()
             };
-            found.preferred_like(remote.parse().unwrap()).is_some()
+            found.address_like(remote.parse().unwrap()).is_some()
         };
         for (preferred, remote, is_fair) in [
             ("127.0.0.2:53", "127.0.0.1:443", true),
@@ -148,7 +171,8 @@ mod tests {
         let v4: SocketAddr = "192.0.2.1:4433".parse().unwrap();
         assert!(found.disable_active_migration);
         assert_eq!((found.preferred_v4, found.preferred_v6), (Some(v4), None));
-        let like = |remote: &str| found.preferred_like(remote.parse().unwrap());
+        assert_eq!(found.preferred_id, Some(ConnectionId::new(&[1, 2, 3, 4])));
+        let like = |remote: &str| found.address_like(remote.parse().unwrap());
         assert_eq!(like("10.0.0.1:1"), Some(v4));
         assert_eq!(
             like("[::ffff:10.0.0.1]:1"),

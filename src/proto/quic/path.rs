@@ -37,20 +37,11 @@ struct Place {
     alias: Option<(SocketAddr, SocketAddr)>,
 }
 
-/// A client is on a new path, and nothing has been heard on it.
+/// A client is on a new path, as its host wished, and nothing has been heard on it.
 #[derive(Debug)]
 struct Trial {
-    kind: TrialKind,
     deadline: Instant,
     before: Place,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TrialKind {
-    /// The host asked for it and waits.
-    Migration,
-    /// The server asked for it (RFC 9000 section 9.6).
-    PreferredAddress,
 }
 
 impl Path {
@@ -77,6 +68,15 @@ impl Path {
 
     pub fn alias(&self) -> Option<(SocketAddr, SocketAddr)> {
         self.place.alias
+    }
+
+    /// Whether there is such an address, or will be again when a trial fails.
+    pub fn has_alias(&self) -> bool {
+        let before = self.trial.as_ref().map(|trial| trial.before);
+        [Some(self.place), before]
+            .into_iter()
+            .flatten()
+            .any(|place| place.alias.is_some())
     }
 
     /// Where packets to `remote` are sent from.
@@ -111,16 +111,16 @@ impl Path {
         }
     }
 
-    /// Such a datagram was authentic. Returns the trial that this ends.
-    pub fn proved(&mut self, local: Local) -> Option<TrialKind> {
+    /// Such a datagram was authentic. Returns whether this ends a trial.
+    pub fn proved(&mut self, local: Local) -> bool {
         if self.has_preferred {
             self.place.local = local;
         }
-        self.trial.take().map(|trial| trial.kind)
+        self.trial.take().is_some()
     }
 
-    pub fn trial(&self) -> Option<TrialKind> {
-        self.trial.as_ref().map(|trial| trial.kind)
+    pub fn is_on_trial(&self) -> bool {
+        self.trial.is_some()
     }
 
     pub fn deadline(&self) -> Option<Instant> {
@@ -129,37 +129,32 @@ impl Path {
 
     /// Goes over to another socket until `deadline` or for good.
     pub fn try_socket(&mut self, socket: u32, deadline: Instant) {
-        self.begin(TrialKind::Migration, deadline);
+        // What was never heard of is no place to return to.
+        let before = self.trial.take().map_or(self.place, |trial| trial.before);
+        self.trial = Some(Trial { deadline, before });
         self.place.local = Local { socket, ip: None };
     }
 
-    /// Sends to `actual` instead of `known` until `deadline` or for good.
-    pub fn try_alias(&mut self, known: SocketAddr, actual: SocketAddr, deadline: Instant) {
-        self.begin(TrialKind::PreferredAddress, deadline);
+    /// Sends to `actual` instead of `known`.
+    pub fn use_alias(&mut self, known: SocketAddr, actual: SocketAddr) {
         self.place.alias = Some((known, actual));
     }
 
+    /// Sends to the address as the state machine knows it, from now on and after a trial.
     pub fn leave_alias(&mut self) {
         self.place.alias = None;
-        self.trial
-            .take_if(|trial| trial.kind == TrialKind::PreferredAddress);
+        if let Some(trial) = &mut self.trial {
+            trial.before.alias = None;
+        }
     }
 
-    fn begin(&mut self, kind: TrialKind, deadline: Instant) {
-        // What was never heard of is no place to return to.
-        let before = self.trial.take().map_or(self.place, |trial| trial.before);
-        self.trial = Some(Trial {
-            kind,
-            deadline,
-            before,
-        });
-    }
-
-    /// Goes back to the path before the trial, if its time is over.
-    pub fn give_up(&mut self, now: Instant) -> Option<TrialKind> {
-        let trial = self.trial.take_if(|trial| trial.deadline <= now)?;
+    /// Goes back to the path before the trial, if its time is over. Returns whether it was.
+    pub fn give_up(&mut self, now: Instant) -> bool {
+        let Some(trial) = self.trial.take_if(|trial| trial.deadline <= now) else {
+            return false;
+        };
         self.place = trial.before;
-        Some(trial.kind)
+        true
     }
 }
 

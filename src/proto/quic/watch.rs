@@ -1,10 +1,10 @@
 //! What is done to packets in the clear, at the tap of the packet keys: PINGs are matched with the
-//! ACKs that cover them, a CONNECTION_CLOSE is made one of the transport, and the peer's answer to
-//! a close of ours is noticed.
+//! ACKs that cover them, a CONNECTION_CLOSE is made one of the transport, the peer's answer to
+//! a close of ours is noticed, and so is the answer on a path that was asked.
 //!
 //! quinn-proto offers none of that: its `ping` has no answer, its `close` is the application's, and
-//! whether the peer heard it stays inside. While no ping is outstanding, no close is under way and
-//! nobody asks for connection IDs (`ids`), the tap is shut.
+//! whether the peer heard it stays inside. While no ping is outstanding, no close is under way, no
+//! path is asked and nobody asks for connection IDs (`ids`), the tap is shut.
 
 use std::{
     collections::VecDeque,
@@ -19,7 +19,7 @@ use super::{
     frames::{Frame, Frames, put_varint, varint, varint_len, varint_len_at},
     ids::IdWatch,
 };
-use crate::tls::{PacketObserver, Space, Tap};
+use crate::tls::{PacketObserver, ProbeSlot, Space, Tap};
 
 /// The host's side of the watch over one connection's packets.
 pub(super) struct Watch {
@@ -57,7 +57,7 @@ impl Watch {
         };
         if state.pings.is_empty() {
             state.sealed.clear();
-            self.tap.set_open(state.is_closing() || state.ids.is_some());
+            self.tap.set_open(state.is_needed());
         }
         Some(news)
     }
@@ -70,6 +70,31 @@ impl Watch {
 
     pub fn watches_ids(&self) -> bool {
         self.inner.state().ids.is_some()
+    }
+
+    /// What is sealed in the place of a PING.
+    pub fn probe(&self) -> &ProbeSlot {
+        self.tap.probe()
+    }
+
+    /// A path was asked with `data` (RFC 9000 section 8.2.1).
+    pub fn expect_path_response(&mut self, data: [u8; 8]) {
+        self.inner.state().challenge = Some(data);
+        self.inner.path_answered.store(false, Ordering::Relaxed);
+        self.tap.set_open(true);
+    }
+
+    /// Whether it has answered, on whichever path (RFC 9000 section 8.2.3).
+    pub fn path_answered(&self) -> bool {
+        self.inner.path_answered.load(Ordering::Relaxed)
+    }
+
+    /// The path's answer is not waited for any more.
+    pub fn forget_path(&mut self) {
+        let mut state = self.inner.state();
+        state.challenge = None;
+        self.inner.path_answered.store(false, Ordering::Relaxed);
+        self.tap.set_open(state.is_needed());
     }
 
     /// We are closing: the peer's own CONNECTION_CLOSE will say that it heard.
@@ -110,6 +135,7 @@ struct Inner {
     state: Mutex<State>,
     news: AtomicBool,
     peer_has_closed: AtomicBool,
+    path_answered: AtomicBool,
 }
 
 #[derive(Default)]
@@ -122,6 +148,8 @@ struct State {
     close_frame_type: Option<u64>,
     awaits_close: bool,
     ids: Option<IdWatch>,
+    /// What a PATH_RESPONSE is to repeat.
+    challenge: Option<[u8; 8]>,
 }
 
 struct Ping {
@@ -161,7 +189,16 @@ impl PacketObserver for Inner {
             ids.opened(payload);
             self.news.fetch_or(ids.has_news(), Ordering::Relaxed);
         }
-        if space != Space::Data || state.sealed.is_empty() {
+        if space != Space::Data {
+            return;
+        }
+        if let Some(data) = state.challenge {
+            let answers = |frame| frame == Frame::PathResponse(data);
+            if Frames::new(payload).any(|(_, _, frame)| answers(frame)) {
+                self.path_answered.store(true, Ordering::Relaxed);
+            }
+        }
+        if state.sealed.is_empty() {
             return;
         }
         for (_, _, frame) in Frames::new(payload) {
@@ -195,6 +232,12 @@ fn is_close(frame: Frame<'_>) -> bool {
 impl State {
     fn is_closing(&self) -> bool {
         self.close_frame_type.is_some() || self.awaits_close
+    }
+
+    /// Whether packets have to be looked at.
+    fn is_needed(&self) -> bool {
+        let is_asking = !self.pings.is_empty() || self.challenge.is_some();
+        is_asking || self.is_closing() || self.ids.is_some()
     }
 
     fn sealed_ping(&mut self, number: u64) {

@@ -5,8 +5,10 @@ mod support;
 use std::{net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
-use support::{Pair, Random, Who, client_settings, server_settings};
-use uringcore_proto::quic::{ConnectionKey, EndpointSettings, Event, MigrationError};
+use support::{Link, Pair, Random, Who, client_settings, server_settings, with_transport};
+use uringcore_proto::quic::{
+    ConnectionKey, EndpointSettings, Event, MigrationError, TransportSettings,
+};
 
 fn pattern(seed: u64, length: usize) -> Bytes {
     Random::new(seed).bytes(length).into()
@@ -221,32 +223,137 @@ fn the_servers_preferred_address_is_used_once_the_handshake_is_confirmed() {
     pair.run_until_idle();
 }
 
+/// A client and a server that prefers `10.0.0.3:4433`, which is there or is not.
+fn preferring(is_there: bool, change: impl Fn(&mut TransportSettings)) -> Pair {
+    let (mut client, mut server) = with_transport(change);
+    client.transport.packet_log = true;
+    server.transport.preferred_v4 = Some("10.0.0.3:4433".parse().unwrap());
+    let mut pair = Pair::new(client, server);
+    if is_there {
+        pair.server.more_addrs = vec![addr("10.0.0.3:4433")];
+    }
+    pair
+}
+
+/// The packets of the client's that had a PATH_CHALLENGE, as the log has them.
+fn challenges(pair: &Pair, client: ConnectionKey) -> Vec<String> {
+    let connection = pair.client.endpoint.peek(client).unwrap();
+    let events = connection.packet_log().unwrap().take();
+    let is_challenge = |text: &String| text.contains("path_challenge");
+    events
+        .into_iter()
+        .filter(|event| event.name == "transport:packet_sent")
+        .map(|event| event.data)
+        .filter(is_challenge)
+        .collect()
+}
+
 #[test]
-fn a_preferred_address_that_does_not_answer_is_left_again() {
+fn a_preferred_address_that_does_not_answer_gets_challenges_and_nothing_else() {
+    let mut times = Vec::new();
     for is_wanted in [true, false] {
-        let mut server = server_settings();
-        server.transport.preferred_v4 = Some("10.0.0.3:4433".parse().unwrap());
-        let mut client = client_settings();
-        client.transport.use_preferred_address = is_wanted;
-        let mut pair = Pair::new(client, server);
+        let mut pair = preferring(false, |transport| {
+            transport.use_preferred_address = is_wanted;
+        });
         let (client, server) = pair.establish();
         let first = pair.server.addr;
         let begin = pair.now;
         transfer(&mut pair, client, server, 0, |_| {});
-        assert_eq!(
-            pair.client.endpoint.peek(client).unwrap().remote_addr(),
-            first
-        );
-        assert_eq!(
-            pair.now - begin > Duration::from_millis(500),
-            is_wanted,
-            "it was tried"
-        );
-        assert!(!pair.client.has(client, |event| matches!(
-            event,
-            Event::MigrationFinished { .. }
-        )));
+        times.push(pair.now - begin);
+        // Long after that, too.
+        pair.run_for(Duration::from_secs(10));
+        transfer(&mut pair, client, server, 4, |_| {});
+        let peer = pair.client.endpoint.peek(client).unwrap();
+        assert_eq!(peer.remote_addr(), first);
+        let sent = pair.sent_to.remove(&addr("10.0.0.3:4433"));
+        let expected = if is_wanted { vec![1200; 3] } else { vec![] };
+        assert_eq!(sent.unwrap_or_default(), expected);
+        let challenges = challenges(&pair, client);
+        assert_eq!(challenges.len(), expected.len(), "{challenges:#?}");
+        for packet in challenges {
+            assert!(packet.contains("\"frame_type\":\"path_challenge\""));
+            let frames = packet.matches("\"frame_type\":").count();
+            let paddings = packet.matches("\"frame_type\":\"padding\"").count();
+            assert_eq!(frames - paddings, 1, "{packet}");
+        }
+        let is_told = |event: &Event| matches!(event, Event::MigrationFinished { .. });
+        assert!(!pair.client.has(client, is_told));
+        // Nothing is left of it: the client may move.
+        pair.client.more_addrs = vec![addr("10.0.1.7:1234")];
+        migrate(&mut pair, client, 1).unwrap();
+        pair.run_until("a move", |pair| {
+            pair.client.has(client, |event| *event == FINISHED)
+        });
+        pair.close(Who::Client, client, 0, None, b"");
+        pair.run_until_idle();
     }
+    // Nobody waits for an address that is not there.
+    assert!(
+        times[0] <= times[1] + Duration::from_millis(30),
+        "{times:?}"
+    );
+}
+
+#[test]
+fn nothing_goes_to_the_preferred_address_before_it_has_answered() {
+    for seed in 0..4 {
+        let mut pair = preferring(true, |_| {}).link(Link {
+            loss: 10,
+            ..Link::default()
+        });
+        pair.random = Random::new(seed);
+        let preferred = addr("10.0.0.3:4433");
+        let (client, server) = pair.establish();
+        // A saturating transfer leaves no moment in which nothing is to be sent.
+        let data = pattern(0, 2 << 20);
+        let conn = pair.client.endpoint.connection(client).unwrap();
+        conn.send_stream(0, data.clone(), true).unwrap();
+        pair.run_until("the move", |pair| {
+            let peer = pair.client.endpoint.peek(client).unwrap();
+            let is_there = peer.remote_addr() == preferred;
+            let asked = pair.sent_to.get(&preferred).map_or(0, Vec::len);
+            assert!(is_there || asked <= 3, "{asked} packets");
+            is_there || pair.server.finished(server, 0)
+        });
+        let challenges = challenges(&pair, client);
+        assert!((1..=3).contains(&challenges.len()), "{challenges:#?}");
+        pair.run_until("all", |pair| pair.server.finished(server, 0));
+        assert!(pair.server.received(server, 0) == data);
+        pair.run_for(Duration::from_secs(10));
+        let peer = pair.client.endpoint.peek(client).unwrap();
+        assert_eq!(peer.remote_addr(), preferred);
+    }
+}
+
+#[test]
+fn the_move_to_the_preferred_address_uses_its_connection_id() {
+    let mut pair = preferring(true, |_| {});
+    pair.record = true;
+    let (client, _) = pair.establish();
+    pair.run_for(Duration::from_secs(1));
+    let ids = ids_of_client(&pair);
+    // The challenge has the one that all packets have after it.
+    assert_eq!(ids.len(), 2, "{ids:?}");
+    let peer = pair.client.endpoint.peek(client).unwrap();
+    assert_eq!(peer.remote_addr(), addr("10.0.0.3:4433"));
+}
+
+#[test]
+fn a_migration_ends_the_questions_at_the_preferred_address() {
+    let mut pair = preferring(false, |_| {});
+    pair.client.more_addrs = vec![addr("10.0.1.7:1234")];
+    pair.record = true;
+    let (client, server) = pair.establish();
+    pair.run_until("the first challenge", |pair| {
+        pair.sent_to.contains_key(&addr("10.0.0.3:4433"))
+    });
+    migrate(&mut pair, client, 1).unwrap();
+    transfer(&mut pair, client, server, 0, |_| {});
+    pair.run_for(Duration::from_secs(10));
+    assert!(pair.client.has(client, |event| *event == FINISHED));
+    assert_eq!(pair.sent_to[&addr("10.0.0.3:4433")].len(), 1);
+    // The first path's, the challenge's, and another one.
+    assert_eq!(ids_of_client(&pair).len(), 3);
 }
 
 #[test]

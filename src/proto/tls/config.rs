@@ -179,7 +179,7 @@ pub(crate) fn reset_key(key: Option<[u8; 32]>) -> Arc<dyn HmacKey> {
     ))
 }
 
-pub(super) fn random_bytes<const N: usize>() -> [u8; N] {
+pub(crate) fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     rand::fill(&mut bytes).expect("the system's random number generator works");
     bytes

@@ -24,6 +24,7 @@ use super::{
     tap::{Space, Tap},
     versions::{self, VERSION_1, VERSION_2, Versions},
 };
+use crate::qlog::Direction;
 use crate::quic::frames::{Frame, Frames};
 
 /// A full set of keys for packets that show `wire` in their long headers; `None`: what the state
@@ -31,7 +32,10 @@ use crate::quic::frames::{Frame, Frames};
 pub(super) fn wrap(keys: quic::Keys, space: Space, tap: &Arc<Tap>, wire: Option<u32>) -> Keys {
     Keys {
         header: KeyPair {
-            local: Box::new(HeaderKey(keys.local.header)),
+            local: Box::new(LocalHeaderKey {
+                key: keys.local.header,
+                tap: tap.clone(),
+            }),
             remote: Box::new(HeaderKey(keys.remote.header)),
         },
         packet: KeyPair {
@@ -163,6 +167,27 @@ impl crypto::HeaderKey for HeaderKey {
 
     fn sample_size(&self) -> usize {
         self.0.sample_len()
+    }
+}
+
+/// For packets of ours, with what took the place of one.
+struct LocalHeaderKey {
+    key: Box<dyn quic::HeaderProtectionKey>,
+    tap: Arc<Tap>,
+}
+
+impl crypto::HeaderKey for LocalHeaderKey {
+    /// Nobody sends us what we protected.
+    fn decrypt(&self, _: usize, _: &mut [u8]) {}
+
+    fn encrypt(&self, pn_offset: usize, packet: &mut [u8]) {
+        mask(&*self.key, pn_offset, packet);
+        let probe = self.tap.probe();
+        probe.mask(|number_at, packet| mask(&*self.key, number_at, packet));
+    }
+
+    fn sample_size(&self) -> usize {
+        self.key.sample_len()
     }
 }
 
@@ -353,6 +378,14 @@ fn seal(
 ) {
     let (header, rest) = buf.split_at_mut(header_len);
     let (payload, tag) = rest.split_at_mut(rest.len() - key.tag_len());
+    if space == Space::Data {
+        let record = |header: &[u8], payload: &[u8]| {
+            tap.record(Direction::Sent, space, number, header, payload, tag.len());
+        };
+        if tap.probe().seal(key, number, header, payload, record) {
+            return;
+        }
+    }
     tap.sealing(space, number, header, payload, tag.len());
     let sealed = key
         .encrypt_in_place(number, header, payload)

@@ -9,6 +9,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
+use super::probe::ProbeSlot;
 use crate::qlog::{ConnectionIds, Direction, Level, Packet, Recorder};
 
 /// The packet number spaces (RFC 9000 section 12.3).
@@ -37,6 +38,7 @@ pub(crate) struct Tap {
     recorder: OnceLock<Arc<Recorder>>,
     ids: OnceLock<ConnectionIds>,
     key_sets: AtomicU64,
+    probe: ProbeSlot,
 }
 
 impl Tap {
@@ -62,6 +64,11 @@ impl Tap {
 
     pub fn recorder(&self) -> Option<&Arc<Recorder>> {
         self.recorder.get()
+    }
+
+    /// What is sealed in the place of a PING.
+    pub fn probe(&self) -> &ProbeSlot {
+        &self.probe
     }
 
     /// Keys of the next phase were made: once ahead of the first change, then at every change.
@@ -127,7 +134,7 @@ impl Tap {
         self.record(Direction::Received, space, number, header, payload, tag_len);
     }
 
-    fn record(
+    pub(super) fn record(
         &self,
         direction: Direction,
         space: Space,

@@ -105,6 +105,9 @@ impl Connection {
     /// offers that to clients only; on a server nothing happens.
     pub fn change_connection_id(&mut self) {
         if self.is_client() && self.is_established() {
+            // The next ID may be the one for the server's preferred address.
+            self.preferred = None;
+            self.stop_probing();
             self.quinn.local_address_changed();
         }
     }

@@ -1,9 +1,10 @@
-//! Changes of the path under a connection (RFC 9000 section 9): ours to another socket, ours to the
-//! server's preferred address, and the peer's.
+//! Changes of the path under a connection (RFC 9000 section 9): ours to another socket, and the
+//! peer's. Ours to the server's preferred address is in `preferred`.
 //!
 //! The state machine validates the peer's moves. Of ours it knows nothing but that something has
-//! changed: it uses another connection ID and begins to measure anew. We send on the new path and
-//! go back to the old one if nothing authentic is heard there in time.
+//! changed: it uses another connection ID and begins to measure anew. We send on the new path, which
+//! a client may that knows its server to be where it was (section 9.2), and go back to the old one if
+//! nothing authentic is heard there in time.
 
 use std::{
     net::SocketAddr,
@@ -16,7 +17,7 @@ use super::{Connection, Phase};
 use crate::quic::{
     Event,
     error::MigrationError,
-    path::{Local, TrialKind, frames_received},
+    path::{Local, frames_received},
 };
 
 impl Connection {
@@ -38,7 +39,7 @@ impl Connection {
         if self.quinn.remote_address() != old {
             self.path.peer_moved(old, local);
         } else if heard.is_some_and(|before| frames_received(&self.quinn) > before)
-            && self.path.proved(local) == Some(TrialKind::Migration)
+            && self.path.proved(local)
             // A closed connection still hears its peer, and has nothing more to say to its host.
             && self.phase != Phase::Closed
         {
@@ -60,46 +61,37 @@ impl Connection {
         if self.peer_parameters.disable_active_migration && self.path.alias().is_none() {
             return Err(MigrationError::Forbidden);
         }
-        match self.path.trial() {
-            Some(TrialKind::Migration) => Err(MigrationError::UnderWay),
-            Some(TrialKind::PreferredAddress) | None => Ok(()),
+        match self.path.is_on_trial() {
+            true => Err(MigrationError::UnderWay),
+            false => Ok(()),
         }
     }
 
     /// Sends and expects packets at `socket` from now on, until `timeout` or for good.
     pub(in crate::quic) fn try_socket(&mut self, now: Instant, socket: u32, timeout: Duration) {
+        self.stop_probing();
         self.path.try_socket(socket, now + timeout);
         self.quinn.path_changed(now);
     }
 
-    /// The server's preferred address, once, when the time for it has come.
-    pub(in crate::quic) fn take_preferred_address(&mut self) -> Option<SocketAddr> {
-        if self.preferred.is_none() || !self.is_confirmed() || self.phase == Phase::Closed {
-            return None;
-        }
-        self.preferred.take()
-    }
-
-    pub(in crate::quic) fn try_preferred_address(&mut self, now: Instant, address: SocketAddr) {
-        // Three probe time-outs, of a path that is probably much like the one there is.
-        let timeout = (self.quinn.rtt() * 9).clamp(PREFERRED_TRIAL_MIN, PREFERRED_TRIAL_MAX);
-        let known = self.quinn.remote_address();
-        self.path.try_alias(known, address, now + timeout);
-        self.quinn.path_changed(now);
-    }
-
-    /// Sends to the address that the state machine knows again.
+    /// Sends to the address that the state machine knows again, if to another, and asks no other.
     pub(in crate::quic) fn leave_alias(&mut self, now: Instant) {
-        self.path.leave_alias();
-        self.quinn.local_address_changed();
-        self.quinn.path_changed(now);
+        self.stop_probing();
+        if self.path.alias().is_some() {
+            self.path.leave_alias();
+            self.quinn.local_address_changed();
+            self.quinn.path_changed(now);
+        }
     }
 
     /// When the path that is being tried has had its time.
     pub(in crate::quic) fn path_deadline(&self) -> Option<Instant> {
         match self.phase {
             Phase::Closed => None,
-            Phase::Handshake | Phase::Established => self.path.deadline(),
+            Phase::Handshake | Phase::Established => {
+                let deadlines = [self.path.deadline(), self.probe_deadline()];
+                deadlines.into_iter().flatten().min()
+            }
         }
     }
 
@@ -108,12 +100,10 @@ impl Connection {
         if self.phase == Phase::Closed {
             return;
         }
-        let Some(kind) = self.path.give_up(now) else {
-            return;
-        };
-        self.quinn.local_address_changed();
-        self.quinn.path_changed(now);
-        if kind == TrialKind::Migration {
+        self.handle_probe_timeout(now);
+        if self.path.give_up(now) {
+            self.quinn.local_address_changed();
+            self.quinn.path_changed(now);
             self.push(Event::MigrationFinished { succeeded: false });
         }
     }
@@ -134,9 +124,9 @@ impl Connection {
         (self.path.remote(remote), self.path.local(remote))
     }
 
-    /// The address that the state machine knows, and the one that stands for it.
-    pub(in crate::quic) fn alias(&self) -> Option<(SocketAddr, SocketAddr)> {
-        self.path.alias()
+    /// Whether packets go to another address than the state machine knows, or may do so.
+    pub(in crate::quic) fn needs_alias(&self) -> bool {
+        self.path.has_alias() || self.is_probing()
     }
 
     /// The number of the host's socket that the connection uses.
@@ -151,6 +141,3 @@ impl Connection {
             && (!is_client || self.quinn.stats().frame_rx.handshake_done > 0)
     }
 }
-
-const PREFERRED_TRIAL_MIN: Duration = Duration::from_millis(500);
-const PREFERRED_TRIAL_MAX: Duration = Duration::from_secs(3);

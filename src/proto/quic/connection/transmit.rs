@@ -28,9 +28,11 @@ impl Connection {
 
     fn hand_over(&mut self, batch_size: usize) {
         let served_before = self.streams.served();
-        for stream_id in self.streams.flush(&mut self.quinn) {
-            self.events
-                .push_back(Pending::Ready(Event::StreamWritable { stream_id }));
+        if !self.holds_streams() {
+            for stream_id in self.streams.flush(&mut self.quinn) {
+                self.events
+                    .push_back(Pending::Ready(Event::StreamWritable { stream_id }));
+            }
         }
         if self.streams.served() != served_before {
             self.datagrams.streams_advance();
@@ -51,17 +53,12 @@ impl Connection {
             log.set_time(now);
         }
         if let Some(transmit) = self.quinn.poll_transmit(now, segments, buf) {
-            self.ecn.sent(&transmit);
-            if self.is_confirmed() {
-                self.key_use.sent(&mut self.quinn);
-            }
-            if let Some(log) = &self.packet_log {
-                let size = transmit.segment_size.unwrap_or(transmit.size);
-                log.datagrams(Direction::Sent, transmit.size, size);
-            }
-            return Some(transmit);
+            return Some(self.noted(transmit));
         }
         buf.clear();
+        if let Some(transmit) = self.poll_probe(now, buf) {
+            return Some(self.noted(transmit));
+        }
         if self.phase != Phase::Established || !self.datagrams.probe(&mut self.quinn) {
             return None;
         }
@@ -69,6 +66,18 @@ impl Connection {
         self.datagrams.probed(&self.quinn, transmit.is_some());
         if transmit.is_none() {
             buf.clear();
+        }
+        transmit
+    }
+
+    fn noted(&mut self, transmit: quinn::Transmit) -> quinn::Transmit {
+        self.ecn.sent(&transmit);
+        if self.is_confirmed() {
+            self.key_use.sent(&mut self.quinn);
+        }
+        if let Some(log) = &self.packet_log {
+            let size = transmit.segment_size.unwrap_or(transmit.size);
+            log.datagrams(Direction::Sent, transmit.size, size);
         }
         transmit
     }

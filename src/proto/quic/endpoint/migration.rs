@@ -9,8 +9,15 @@ use std::{
 use super::{ConnectionKey, Endpoint};
 use crate::quic::error::MigrationError;
 
-/// Addresses of servers that stand for others, while connections use them.
-pub(super) type Aliases = HashMap<SocketAddr, SocketAddr>;
+/// Addresses of servers that stand for others, while connections use them or ask them.
+pub(super) type Aliases = HashMap<SocketAddr, Alias>;
+
+/// What an address stands for.
+pub(super) struct Alias {
+    known: SocketAddr,
+    /// Entries that name it. It goes with the last of them.
+    users: usize,
+}
 
 impl Endpoint {
     /// Has a client's connection use another of the host's sockets. `MigrationFinished` follows:
@@ -25,9 +32,15 @@ impl Endpoint {
     ) -> Result<(), MigrationError> {
         let connection = self.connection(key).ok_or(MigrationError::Closed)?;
         connection.check_migration()?;
+        let was_probing = connection.is_probing();
         self.settle(key.index());
         if !self.uses_fresh_id(key.index()) {
             return Err(MigrationError::NoConnectionId);
+        }
+        if was_probing {
+            // The ID for the preferred address was seen on the path that is left. Use another one, if
+            // there is one.
+            self.uses_fresh_id(key.index());
         }
         let connection = self.connection(key).ok_or(MigrationError::Closed)?;
         connection.try_socket(now, socket, timeout);
@@ -56,28 +69,46 @@ impl Endpoint {
         is_fresh
     }
 
-    /// Moves a connection to the address that its server prefers, once the handshake is confirmed.
+    /// Asks the address that a connection's server prefers, once the handshake is confirmed, and moves
+    /// the connection there when it has answered.
     pub(in crate::quic) fn follow_preference(&mut self, now: Instant, index: usize) {
-        let Some(address) = self.connections[index].connection.take_preferred_address() else {
+        let connection = &mut self.connections[index].connection;
+        if connection.has_answer() {
+            self.settle(index);
+            let has_id = self.uses_fresh_id(index);
+            let connection = &mut self.connections[index].connection;
+            match has_id {
+                true => connection.move_to_preferred(now),
+                false => connection.stop_probing(),
+            }
+            return;
+        }
+        let Some(preferred) = connection.take_preferred_address() else {
             return;
         };
-        let known = self.connections[index].connection.quinn().remote_address();
-        let is_known = |other: &SocketAddr| *other == known;
-        // Packets are told apart by connection ID only after their address was translated.
-        let is_free = self.aliases.get(&address).is_none_or(is_known) && !self.is_in_use(address);
-        self.settle(index);
-        if address != known && is_free && !self.keeps_to_peer && self.uses_fresh_id(index) {
-            self.aliases.insert(address, known);
+        let (address, known) = (preferred.address, connection.quinn().remote_address());
+        if address != known && !self.keeps_to_peer && self.is_free(address, known) {
+            self.add_alias(index, address, known);
             self.connections[index]
                 .connection
-                .try_preferred_address(now, address);
+                .probe_preferred(now, preferred);
         }
     }
 
-    /// The host's socket is connected to its peer: no other address can be reached, and trying one
-    /// would be a time of silence.
+    /// The host's socket is connected to its peer: no other address can be reached.
     pub fn keep_to_peer(&mut self) {
         self.keeps_to_peer = true;
+    }
+
+    /// Whether `address` can stand for `known`. Packets are told apart by connection ID only after
+    /// their address was translated.
+    fn is_free(&mut self, address: SocketAddr, known: SocketAddr) -> bool {
+        let alias = self.aliases.get(&address);
+        // Clients of ours stay at the address that they are in the table with, others may move.
+        let has_moving = self.server.is_some();
+        alias.is_none_or(|alias| alias.known == known)
+            && !self.dialed.contains_key(&address)
+            && !(has_moving && self.is_in_use(address))
     }
 
     /// Whether a connection's peer has this very address.
@@ -91,7 +122,10 @@ impl Endpoint {
     pub(in crate::quic) fn known_address(&self, remote: SocketAddr) -> SocketAddr {
         match self.aliases.is_empty() {
             true => remote,
-            false => self.aliases.get(&remote).copied().unwrap_or(remote),
+            false => self
+                .aliases
+                .get(&remote)
+                .map_or(remote, |alias| alias.known),
         }
     }
 
@@ -101,13 +135,12 @@ impl Endpoint {
         if self.aliases.remove(&remote).is_none() {
             return;
         }
-        let uses_it = |entry: &super::Entry| {
-            let alias = entry.connection.alias();
-            alias.is_some_and(|(_, actual)| actual == remote)
-        };
-        let connections = self.connections.iter();
+        let connections = self.connections.iter_mut();
         let indices: Vec<usize> = connections
-            .filter_map(|(index, entry)| uses_it(entry).then_some(index))
+            .filter_map(|(index, entry)| {
+                let uses_it = entry.alias.take_if(|alias| *alias == remote);
+                uses_it.map(|_| index)
+            })
             .collect();
         for index in indices {
             self.connections[index].connection.leave_alias(now);
@@ -115,14 +148,44 @@ impl Endpoint {
         }
     }
 
-    /// A connection is gone: aliases that nobody uses go.
-    pub(super) fn tidy_aliases(&mut self) {
-        let used: Vec<_> = self
-            .connections
-            .iter()
-            .filter_map(|(_, entry)| entry.connection.alias())
-            .collect();
-        self.aliases
-            .retain(|actual, known| used.contains(&(*known, *actual)));
+    fn add_alias(&mut self, index: usize, address: SocketAddr, known: SocketAddr) {
+        let alias = self.aliases.entry(address);
+        alias.or_insert(Alias { known, users: 0 }).users += 1;
+        self.connections[index].alias = Some(address);
+    }
+
+    /// Gives up the alias of a connection that uses it no more.
+    pub(super) fn drop_alias(&mut self, index: usize) {
+        let Some(address) = self.connections[index].alias.take() else {
+            return;
+        };
+        if let Some(alias) = self.aliases.get_mut(&address) {
+            alias.users -= 1;
+            if alias.users == 0 {
+                self.aliases.remove(&address);
+            }
+        }
+    }
+
+    pub(super) fn note_dialed(&mut self, index: usize, remote: SocketAddr) {
+        *self.dialed.entry(remote).or_default() += 1;
+        self.connections[index].dialed = Some(remote);
+    }
+
+    pub(super) fn forget_dialed(&mut self, index: usize) {
+        let Some(remote) = self.connections[index].dialed.take() else {
+            return;
+        };
+        if let Some(count) = self.dialed.get_mut(&remote) {
+            *count -= 1;
+            if *count == 0 {
+                self.dialed.remove(&remote);
+            }
+        }
+        if self.dialed.is_empty() {
+            self.dialed.shrink_to(DIALED_KEPT);
+        }
     }
 }
+
+const DIALED_KEPT: usize = 128;

@@ -34,6 +34,8 @@ impl Endpoint {
             incoming_handshake: false,
             neighbour: None,
             handshake_deadline,
+            alias: None,
+            dialed: None,
             timer: None,
             is_sending: false,
             is_eventful: false,
@@ -51,10 +53,9 @@ impl Endpoint {
         if entry.drained && !entry.is_sending && !entry.is_eventful {
             self.timers.remove(index, &mut entry.timer);
             self.handshaking.remove(&index);
+            self.drop_alias(index);
+            self.forget_dialed(index);
             self.connections.remove(index);
-            if !self.aliases.is_empty() {
-                self.tidy_aliases();
-            }
             self.shrink();
         }
     }

@@ -81,7 +81,11 @@ impl Endpoint {
             }
             self.timers.advance(index, &mut entry.timer, deadline);
         }
-        if entry.connection.has_events() {
+        let has_events = entry.connection.has_events();
+        if entry.alias.is_some() && !entry.connection.needs_alias() {
+            self.drop_alias(index);
+        }
+        if has_events {
             self.mark_eventful(index);
         }
         self.remove_if_over(index);

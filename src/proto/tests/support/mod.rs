@@ -325,6 +325,8 @@ pub struct Pair {
     pub nat: Option<SocketAddr>,
     /// Addresses that nothing gets to or comes from.
     pub dead: Vec<SocketAddr>,
+    /// The sizes of the datagrams that were sent to an address.
+    pub sent_to: BTreeMap<SocketAddr, Vec<usize>>,
     flight_count: u64,
     /// Datagrams of the last turns, for tests that mutate real ones.
     pub recorded: Vec<(Who, Vec<u8>)>,
@@ -385,6 +387,7 @@ impl Pair {
             payloads: BTreeMap::new(),
             nat: None,
             dead: Vec::new(),
+            sent_to: BTreeMap::new(),
             flight_count: 0,
             recorded: Vec::new(),
             record: false,
@@ -527,6 +530,7 @@ impl Pair {
         if self.record {
             self.recorded.push((from, datagram.clone()));
         }
+        self.sent_to.entry(to).or_default().push(datagram.len());
         let link = self.link;
         let is_dead = self.dead.contains(&source) || self.dead.contains(&to);
         if is_dead || self.peer(from).is_mute || self.random.percent(link.loss) {
