@@ -187,7 +187,9 @@ class QuicConfiguration:
     change the key, put the new one in front and drop the old one when its tokens have expired."""
 
     use_preferred_address: bool = True
-    """Whether a client moves to the address that its server prefers."""
+    """Whether a client moves to the address that its server prefers (RFC 9000 section 9.6). It asks
+    there first, with at most three packets that carry nothing else, and stays where it is until the
+    server has answered. aioquic's clients stay always."""
 
     _setup: tuple[tuple[Any, ...], QuicClientSetup | QuicServerSetup] | None = field(
         default=None, init=False, repr=False, compare=False
