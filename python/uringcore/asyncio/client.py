@@ -49,8 +49,12 @@ async def connect(
 
     The arguments are aioquic's; ``local_host`` is ours and chooses the local address.
 
-    ``wait_connected=False`` yields at once; what is sent then goes out when the handshake is done,
-    or as 0-RTT data if ``configuration.session_ticket`` allows that.
+    ``wait_connected=False`` yields at once, and as with aioquic nothing is sent before the program's
+    first ``transmit()``, which stream writers call: what is written until then leaves together with
+    the ClientHello, as 0-RTT data if ``configuration.session_ticket`` allows that, and otherwise
+    when the handshake is done. Waiting for the server (``wait_connected()``, ``ping()``, ``drain()``,
+    ``migrate()``, ``wait_closed()``) begins the connection as well, and so do 25 milliseconds
+    without any of these. A connection that is closed before has never been: nothing is sent.
 
     ``session_ticket_handler`` is called with each :class:`~uringcore.tls.SessionTicket` that the
     server sends, ``token_handler`` with each address validation token; keep them for
@@ -91,6 +95,7 @@ async def connect(
             configuration=configuration,
             sock=sock,
             family=family,
+            transmit=wait_connected,
         )
         try:
             if wait_connected:

@@ -13,12 +13,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 from uringcore._uringcore import LoopCore
+from uringcore.asyncio.first_flight import FirstFlight
 from uringcore.asyncio.migration import Migrator
 from uringcore.quic import events
 from uringcore.quic.connection import NetworkAddress, QuicConnection
 from uringcore.quic.endpoint import QuicTransport
 from uringcore.quic.errors import QuicConnectionError, error_from_event
-from uringcore.quic.foreign import ForeignDriver
+from uringcore.quic.foreign import ForeignDriver, OwnConnection
 from uringcore.quic.packet import QuicErrorCode
 from uringcore.quic.stats import QuicConnectionStats
 
@@ -56,6 +57,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         self._stream_handler = stream_handler
         self._tasks: set[asyncio.Task[None]] = set()
         self._flush: Callable[[], None] | None = None
+        self._first_flight: FirstFlight | None = None
 
         # aioquic's hooks.
         self._connection_id_issued_handler: QuicConnectionIdHandler = lambda c: None
@@ -86,10 +88,16 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
             self._quic_events_received([event])
 
     def connect(self, addr: NetworkAddress, transmit: bool = True) -> None:
-        """Begins the TLS handshake with ``addr``, an ``(ip, port)`` tuple. Clients only, once."""
+        """Begins the TLS handshake with ``addr``, an ``(ip, port)`` tuple. Clients only, once.
+
+        With ``transmit=False`` nothing is sent before the first :meth:`transmit`, as
+        :func:`~uringcore.asyncio.connect` explains.
+        """
         self._quic.connect(addr, now=self._loop.time())
         if transmit:
             self.transmit()
+        else:
+            self._first_flight = FirstFlight(self._loop, self._quic, self.transmit)
 
     async def create_stream(
         self, is_unidirectional: bool = False
@@ -114,6 +122,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         """
         if self._error is not None:
             raise ConnectionResetError("the connection is closed") from self._error
+        self._begin()
         if stream_id is None:
             if not self._quic._is_full:
                 return
@@ -145,7 +154,9 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         written to. Raises ``ValueError`` for another urgency, or a stream that cannot be sent on.
         """
         self._quic.set_stream_priority(stream_id, urgency, incremental)
-        self.transmit()
+        # There is nothing in it for the first flight to leave with.
+        if self._first_flight is None:
+            self.transmit()
 
     async def migrate(
         self, local_addr: NetworkAddress | None = None, *, timeout: float = 3.0
@@ -201,11 +212,15 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
 
     def transmit(self) -> None:
         """Sends what is queued. On uringcore's loop that happens by itself at the turn's end."""
+        if self._first_flight is not None:
+            first, self._first_flight = self._first_flight, None
+            first.release()
         if self._flush is not None:
             self._flush()
 
     async def wait_closed(self) -> None:
         """Waits until the connection is closed. Never raises for the way in which it ended."""
+        self._begin()
         await self._closed.wait()
 
     async def wait_connected(self) -> None:
@@ -219,6 +234,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         """
         if self._error is not None:
             raise self._error
+        self._begin()
         if not self._connected:
             waiter = self._loop.create_future()
             self._connected_waiters.append(waiter)
@@ -234,7 +250,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
             self._flush = None if isinstance(self._loop, LoopCore) else flush
         else:
             # A plain UDP transport of the program's own: this connection is moved by itself.
-            driver = ForeignDriver(self._loop, _OwnConnection(self._quic))
+            driver = ForeignDriver(self._loop, OwnConnection(self._quic))
             driver.connection_made(transport)
             self._own_driver = driver
             self._flush = driver.flush
@@ -298,6 +314,11 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
             # Breaks the cycle between the connection and this object.
             self._quic._set_receiver(None)
             self._streams.clear()
+
+    def _begin(self) -> None:
+        """Whoever waits for the peer needs the first flight to have left."""
+        if self._first_flight is not None:
+            self.transmit()
 
     def _handle_event(self, event: events.QuicEvent) -> None:
         if isinstance(event, events.StreamWritable):
@@ -553,30 +574,6 @@ class _StreamFlow:
 
     def _get_close_waiter(self, stream: asyncio.StreamWriter) -> asyncio.Future[None]:
         return self._adapter.close_waiter()
-
-
-class _OwnConnection:
-    """A connection without an endpoint of its own to drive, in the form that a driver takes."""
-
-    def __init__(self, quic: QuicConnection) -> None:
-        self._quic = quic
-        self.receive_datagram = quic.receive_datagram
-        self.datagrams_to_send = quic.datagrams_to_send
-        self.get_timer = quic.get_timer
-        self.handle_timer = quic.handle_timer
-
-    @property
-    def may_end(self) -> bool:
-        return self._quic.is_closed
-
-    def unreachable(self, addr: NetworkAddress, errno: int, now: float) -> None:
-        endpoint = self._quic._endpoint
-        if endpoint is not None:
-            endpoint.unreachable(addr, errno, now)
-
-    def deliver_events(self) -> None:
-        # With a receiver set, asking for the next event delivers all of them.
-        self._quic.next_event()
 
 
 _READER_LIMIT = 256 * 1024

@@ -93,14 +93,19 @@ class QuicTransport(asyncio.BaseTransport):
         remote_addr: Any,
         *,
         configuration: QuicConfiguration,
+        transmit: bool = True,
     ) -> Any:
         """Opens a further client connection on this socket and returns its protocol.
 
         ``remote_addr`` is an ``(ip, port)`` tuple. The handshake is only begun: await the
-        protocol's ``wait_connected``.
+        protocol's ``wait_connected``. With ``transmit=False`` its first packets wait for the
+        protocol's first ``transmit()``, as ``uringcore.asyncio.connect`` explains.
         """
         protocol = self._connection(protocol_factory, configuration)
-        protocol.connect(remote_addr)
+        if transmit:
+            protocol.connect(remote_addr)
+        else:
+            protocol.connect(remote_addr, transmit=False)
         return protocol
 
     def reload(self) -> None:
@@ -311,11 +316,13 @@ async def create_quic_endpoint(
     limits: ServerLimits | None = None,
     worker: PortWorker | None = None,
     session_store: SessionStore | None = None,
+    transmit: bool = True,
 ) -> tuple[QuicTransport, Any]:
     """Opens a UDP socket for QUIC, in the manner of ``loop.create_datagram_endpoint``.
 
     With ``remote_addr`` it is a client: one connection is begun, ``protocol_factory(quic)`` makes
     its protocol, and ``(transport, protocol)`` is returned; await ``protocol.wait_connected()``.
+    ``transmit=False`` holds its first packets back, as :meth:`QuicTransport.connect` says.
     Without, it is a server (``configuration.is_client`` must be false): ``protocol_factory(quic)``
     is called for each accepted connection and ``(transport, None)`` is returned. A server may have
     one factory for each application protocol, as a mapping from names to factories.
@@ -359,7 +366,10 @@ async def create_quic_endpoint(
     sock = sock or await bound_socket(loop, local_addr, family, reuse_port)
     transport = await _open(loop, sock, lambda _: endpoint_options(configuration, limits))
     try:
-        return transport, transport.connect(protocol_factory, remote, configuration=configuration)
+        protocol = transport.connect(
+            protocol_factory, remote, configuration=configuration, transmit=transmit
+        )
+        return transport, protocol
     except BaseException:
         transport.close()
         raise

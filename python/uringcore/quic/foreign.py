@@ -14,9 +14,12 @@ import asyncio
 import errno
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-__all__ = ["ForeignDriver", "SansIo", "say_what_is_faster"]
+if TYPE_CHECKING:
+    from uringcore.quic.connection import QuicConnection
+
+__all__ = ["ForeignDriver", "OwnConnection", "SansIo", "say_what_is_faster"]
 
 
 class SansIo(Protocol):
@@ -138,6 +141,30 @@ class ForeignDriver(asyncio.DatagramProtocol):
         due = self._timer_at if self._timer_at is not None else 0.0
         self._timer_at = None
         self._sans_io_call(self._sans_io.handle_timer, max(due, self._loop.time()))
+
+
+class OwnConnection:
+    """A connection without an endpoint of its own to drive, in the form that a driver takes."""
+
+    def __init__(self, quic: QuicConnection) -> None:
+        self._quic = quic
+        self.receive_datagram = quic.receive_datagram
+        self.datagrams_to_send = quic.datagrams_to_send
+        self.get_timer = quic.get_timer
+        self.handle_timer = quic.handle_timer
+
+    @property
+    def may_end(self) -> bool:
+        return self._quic.is_closed
+
+    def unreachable(self, addr: Any, errno: int, now: float) -> None:
+        endpoint = self._quic._endpoint
+        if endpoint is not None:
+            endpoint.unreachable(addr, errno, now)
+
+    def deliver_events(self) -> None:
+        # With a receiver set, asking for the next event delivers all of them.
+        self._quic.next_event()
 
 
 def say_what_is_faster(loop: asyncio.AbstractEventLoop) -> None:

@@ -30,6 +30,7 @@ use crate::{
 };
 
 mod commands;
+mod first_flight;
 mod key_use;
 mod known;
 mod migration;
@@ -74,6 +75,8 @@ pub struct Connection {
     server_name: Option<String>,
     /// We closed it, and repeat that when the peer goes on talking (RFC 9000 section 10.2.1).
     repeats_close: bool,
+    /// The host has more to say before anything is sent.
+    is_held: bool,
     versions: Arc<Versions>,
     /// Datagrams that were handed to the state machine in more than one piece.
     later_pieces: u64,
@@ -205,6 +208,7 @@ impl Connection {
             alpn: None,
             server_name,
             repeats_close: false,
+            is_held: false,
             versions: details.versions,
             later_pieces: 0,
             quinn,

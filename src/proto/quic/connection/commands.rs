@@ -133,8 +133,10 @@ impl Connection {
             wire_reason.resize(close_filler(frame_type), 0);
         }
         wire_reason.extend_from_slice(reason);
-        self.quinn.close(now, code, wire_reason.into());
-        self.begin_to_repeat_close();
+        if !self.is_held {
+            self.quinn.close(now, code, wire_reason.into());
+            self.begin_to_repeat_close();
+        }
         // The host is done with the data: what it has not read by now it does not want.
         self.events
             .retain(|event| matches!(event, Pending::Ready(_)));

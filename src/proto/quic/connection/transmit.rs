@@ -12,6 +12,9 @@ impl Connection {
     /// bytes.
     pub(in crate::quic) fn prepare_transmit(&mut self, batch_size: usize) {
         self.pump();
+        if self.is_held {
+            return;
+        }
         // A client may send on streams as soon as it has 0-RTT keys; a server that reads such data
         // may answer it (RFC 9001 section 4.6.1).
         let is_early = self.phase == Phase::Handshake && self.quinn.has_0rtt();
@@ -49,6 +52,9 @@ impl Connection {
         segments: usize,
         buf: &mut Vec<u8>,
     ) -> Option<quinn::Transmit> {
+        if self.is_held {
+            return None;
+        }
         if let Some(log) = &self.packet_log {
             log.set_time(now);
         }

@@ -2,10 +2,12 @@
 
 use std::{sync::Arc, time::Instant};
 
-use quinn_proto::{self as quinn, ConnectionHandle};
+use quinn_proto::{self as quinn, ConnectionHandle, EndpointEvent};
 
 use super::{ConnectionKey, Endpoint, Entry, state_machine};
-use crate::quic::{Connection, TransportSettings, path::Local, tokens::ConnectionTokens};
+use crate::quic::{
+    CloseKind, Connection, TransportSettings, path::Local, tokens::ConnectionTokens,
+};
 
 impl Endpoint {
     pub(super) fn insert(
@@ -46,6 +48,24 @@ impl Endpoint {
         self.handshaking.insert(index);
         self.touch(index);
         ConnectionKey::new(index, generation)
+    }
+
+    /// Ends a connection without a word to the peer, and forgets its state.
+    pub(in crate::quic) fn abandon(&mut self, index: usize, reason: String, kind: CloseKind) {
+        self.connections[index].connection.abandon(reason, kind);
+        self.forget_state(index);
+        self.touch(index);
+        self.settle(index);
+    }
+
+    /// The state machine's side of a connection that needs no time to end.
+    pub(super) fn forget_state(&mut self, index: usize) {
+        let entry = &mut self.connections[index];
+        if !std::mem::replace(&mut entry.drained, true) {
+            self.by_handle[entry.handle.0] = None;
+            self.quinn
+                .handle_event(entry.handle, EndpointEvent::drained());
+        }
     }
 
     pub(super) fn remove_if_over(&mut self, index: usize) {

@@ -3,10 +3,10 @@
 
 use std::net::SocketAddr;
 
-use quinn_proto::{self as quinn, ConnectionHandle, EndpointEvent};
+use quinn_proto::{self as quinn, ConnectionHandle};
 
 use super::{Endpoint, Transmit};
-use crate::quic::{CloseKind, path::Local};
+use crate::quic::path::Local;
 
 impl Endpoint {
     pub(in crate::quic) fn remember_handle(&mut self, handle: ConnectionHandle, index: usize) {
@@ -45,6 +45,10 @@ impl Endpoint {
         let entry = &mut self.connections[index];
         entry.is_settled = true;
         entry.connection.pump();
+        if entry.connection.ended_unheard() {
+            self.forget_state(index);
+        }
+        let entry = &mut self.connections[index];
         while let Some(event) = entry.connection.quinn().poll_endpoint_events() {
             // The state machine may have given the handle to another connection by now.
             if entry.drained {
@@ -89,19 +93,6 @@ impl Endpoint {
             self.mark_eventful(index);
         }
         self.remove_if_over(index);
-    }
-
-    /// Ends a connection without a word to the peer, and forgets its state.
-    pub(in crate::quic) fn abandon(&mut self, index: usize, reason: String, kind: CloseKind) {
-        let entry = &mut self.connections[index];
-        entry.connection.abandon(reason, kind);
-        if !std::mem::replace(&mut entry.drained, true) {
-            self.by_handle[entry.handle.0] = None;
-            self.quinn
-                .handle_event(entry.handle, EndpointEvent::drained());
-        }
-        self.touch(index);
-        self.settle(index);
     }
 
     pub(in crate::quic) fn respond(&mut self, transmit: quinn::Transmit) {
