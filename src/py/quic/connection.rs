@@ -358,6 +358,17 @@ impl QuicConnectionCore {
             .map(drop)
     }
 
+    /// A client sends nothing before `_release`.
+    fn _hold(&self, py: Python<'_>) -> PyResult<()> {
+        self.running(py, |connection| connection.hold()).map(drop)
+    }
+
+    /// The end of `_hold`.
+    fn _release(&self, py: Python<'_>) -> PyResult<()> {
+        self.running(py, |connection| connection.release())
+            .map(drop)
+    }
+
     /// Uses the endpoint's socket of this number from now on; `MigrationFinished` follows, after
     /// `timeout` seconds at the latest.
     fn _migrate(&self, py: Python<'_>, socket: u32, timeout: f64) -> PyResult<()> {

@@ -322,7 +322,14 @@ impl QuicEndpoint {
     /// Whether every peer has heard that it is over, or has had the time to.
     #[getter]
     fn may_end(&self, py: Python<'_>) -> PyResult<bool> {
-        self.with_protocol(py, |endpoint, _| endpoint.may_end())
+        match &self.home {
+            Home::Own(cell) => Ok(cell.with(py, |own| own.endpoint.may_end())),
+            // One that has ended is gone some callbacks before its host hears of it.
+            Home::Loop { owner, key, .. } => owner.get().with_engine(py, |engine| {
+                let endpoint = engine.quic(*key);
+                endpoint.is_none_or(|endpoint| endpoint.protocol().may_end())
+            }),
+        }
     }
 
     /// Counters: of the protocol, and on a loop of the socket.
