@@ -320,6 +320,20 @@ def test_white_space_around_values_is_not_sent() -> None:
         client.send_headers(4, [*GET[:3], (b":path", b" /")])
 
 
+def test_fields_about_a_connection_are_not_sent() -> None:
+    """RFC 9114 section 4.2; frameworks put them into answers whatever the version."""
+    server, quic = make(is_client=False)
+    server.handle_event(data(0, encoded_headers(GET), end_stream=True))
+    fields = [(b":status", b"500"), (b"content-length", b"0"), (b"connection", b"close")]
+    server.send_headers(0, [*fields, (b"transfer-encoding", b"chunked")], end_stream=True)
+    client, theirs = make(is_client=True)
+    client.send_headers(0, GET, end_stream=True)
+    theirs.take()
+    [(_, _, headers, _)] = quic.take()
+    [event] = client.handle_event(data(0, headers, end_stream=True))
+    assert event.headers == fields[:2]
+
+
 def test_a_204_is_sent_without_content_length() -> None:
     server, quic = make(is_client=False)
     server.handle_event(data(0, encoded_headers(GET), end_stream=True))

@@ -6,8 +6,10 @@ import random
 
 import pytest
 
+from uringcore.buffer import Buffer
 from uringcore.quic import events
 from uringcore.quic.connection import QuicConnection
+from uringcore.quic.packet import PACKET_TYPE_INITIAL, pull_quic_header
 
 CLIENT = ("192.0.2.1", 40000)
 SERVER = ("192.0.2.2", 4433)
@@ -203,6 +205,67 @@ def test_a_late_copy_of_the_first_packet_begins_nothing(pair):
     for data in first:
         link.server.receive_datagram(data, CLIENT, now=link.now)
     assert drained(link.server) == []
+
+
+def test_the_timer_is_due_at_once_until_the_first_packet_is_taken(pair):
+    """As aioquic's: programs sleep by the timer before they send for the first time."""
+    link = pair()
+    assert link.client.get_timer() is None
+    link.connect()
+    assert link.client.get_timer() == pytest.approx(link.now, abs=1e-3)
+    link.client.handle_timer(now=link.now + 1e-3)
+    assert link.client.datagrams_to_send(now=link.now)
+    assert link.client.get_timer() > link.now + 0.01
+
+
+def test_the_id_is_known_before_the_first_packet(pair):
+    """As aioquic's: a server that routes packets itself puts it into its table at once."""
+    link = pair()
+    ours, theirs = link.server.host_cid, link.client.host_cid
+    assert len(ours) == len(theirs) == 8 and ours != theirs
+    link.connect()
+    link.run(lambda: link.client.is_established and link.server.is_established)
+    assert (link.server.host_cid, link.client.host_cid) == (ours, theirs)
+    link.client.send_stream_data(0, b"to that id")
+    first, *_ = link.client.datagrams_to_send(now=link.now)
+    assert first[0][1:9] == ours
+
+
+def test_a_server_of_many_connections_routes_by_headers(pair):
+    """As hypercorn's: a table of ids, filled by what is known at first and by events."""
+    links = [pair() for _ in range(5)]
+    table, servers = {}, []
+    for link in links:
+        link.connect()
+    for _ in range(20):
+        for number, link in enumerate(links):
+            for data, _ in link.client.datagrams_to_send(now=link.now):
+                header = pull_quic_header(Buffer(data=data), host_cid_length=8)
+                if header.destination_cid not in table:
+                    assert header.packet_type is PACKET_TYPE_INITIAL and len(data) >= 1200
+                    server = QuicConnection(
+                        configuration=link.server.configuration,
+                        original_destination_connection_id=header.destination_cid,
+                    )
+                    servers.append(server)
+                    table[header.destination_cid] = table[server.host_cid] = server
+                table[header.destination_cid].receive_datagram(data, (CLIENT[0], number), link.now)
+        for server in servers:
+            for event in drained(server):
+                if isinstance(event, events.ConnectionIdIssued):
+                    table[event.connection_id] = server
+                elif isinstance(event, events.ConnectionIdRetired):
+                    del table[event.connection_id]
+                elif isinstance(event, events.StreamDataReceived):
+                    server.send_stream_data(event.stream_id, event.data, event.end_stream)
+            for data, (_, number) in server.datagrams_to_send(now=links[0].now):
+                links[number].client.receive_datagram(data, SERVER, links[number].now)
+        for number, link in enumerate(links):
+            if link.client.is_established and link.client.get_next_available_stream_id() == 0:
+                link.client.send_stream_data(0, bytes([number]), end_stream=True)
+    assert len(servers) == len(links)
+    for number, link in enumerate(links):
+        assert events.StreamDataReceived(bytes([number]), True, 0) in drained(link.client)
 
 
 def test_a_program_that_routes_packets_itself_learns_the_ids(pair):

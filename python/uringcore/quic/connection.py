@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, MutableMapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -138,8 +139,8 @@ def stream_is_unidirectional(stream_id: int) -> bool:
 class QuicConnection(QuicConnectionCore):
     """A QUIC connection.
 
-    The connection ids of a Retry or of an original packet that aioquic's servers pass in are not
-    needed here (the endpoint does address validation) and are refused.
+    The id of an original packet that aioquic's servers pass in is not needed here, and that of a Retry
+    is refused: the endpoint does address validation.
     """
 
     def __init__(
@@ -158,6 +159,7 @@ class QuicConnection(QuicConnectionCore):
         self._configuration = configuration
         self._is_client = configuration.is_client
         self._attached: QuicEndpoint | None = None
+        self._named_host_cid: bytes | None = None
         self._quic_logger: QuicLoggerTrace | None = None
         self._trace_is_due = False
         self._trace_is_over = False
@@ -189,7 +191,8 @@ class QuicConnection(QuicConnectionCore):
         setup = self._configuration.setup()
         assert isinstance(setup, QuicClientSetup)
         name = self._configuration.server_name
-        self._start_client(self._attached, setup, addr, addr[0] if name is None else name, now)
+        name = addr[0] if name is None else name
+        self._start_client(self._attached, setup, addr, name, now, self._named_host_cid)
         self._start_trace()
 
     def receive_datagram(self, data: bytes, addr: NetworkAddress, now: float) -> None:
@@ -200,7 +203,7 @@ class QuicConnection(QuicConnectionCore):
         if not self._is_client and self._endpoint is None and not self._is_started:
             setup = self._configuration.setup(session_store=self._session_store)
             assert isinstance(setup, QuicServerSetup)
-            self._start_server(setup)
+            self._start_server(setup, self._named_host_cid)
             self._trace_is_due = True
         super().receive_datagram(data, addr, now)
         if self._trace_is_due and self._is_started:
@@ -222,6 +225,20 @@ class QuicConnection(QuicConnectionCore):
         return datagrams
 
     @property
+    def host_cid(self) -> bytes | None:
+        """The connection id that this side begins with.
+
+        Without a loop it is known from the start, so that a program can route the peer's packets by
+        it; ``ConnectionIdIssued`` tells those that follow. On a loop: ``None`` until packets move.
+        """
+        known = super().host_cid
+        if known is not None or self._is_started or self._attached is not None:
+            return known
+        if self._named_host_cid is None:
+            self._named_host_cid = os.urandom(self._configuration.connection_id_length)
+        return self._named_host_cid
+
+    @property
     def _logger(self) -> QuicConnectionAdapter:
         """aioquic's, which its programs log through: puts the connection's id in front."""
         if self._log_adapter is None:
@@ -230,8 +247,9 @@ class QuicConnection(QuicConnectionCore):
         return self._log_adapter
 
     def _attach(self, endpoint: QuicEndpoint) -> None:
-        """``connect`` will go through ``endpoint``."""
+        """``connect`` will go through ``endpoint``, which chooses the connection ids."""
         self._attached = endpoint
+        self._named_host_cid = None
 
     @classmethod
     def _adopt(

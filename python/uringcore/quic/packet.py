@@ -1,29 +1,47 @@
 """Numbers of RFC 9000 that programs compare against: error codes, frame types, versions.
 
-Also the plain records that loggers and programs with packets of their own pass around. No packet is
-parsed or built here; that is Rust's. Names follow aioquic's ``quic.packet``.
+Also the plain records that loggers and programs with packets of their own pass around. What is read of
+packets in the clear is in ``headers`` and found here too. Names follow aioquic's ``quic.packet``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, IntEnum
+from enum import IntEnum
+
+from uringcore.quic.headers import (
+    PACKET_FIXED_BIT,
+    PACKET_LONG_HEADER,
+    PACKET_TYPE_INITIAL,
+    QuicHeader,
+    QuicPacketType,
+    encode_quic_version_negotiation,
+    is_long_header,
+    pull_quic_header,
+)
 
 __all__ = [
     "CONNECTION_ID_MAX_SIZE",
     "NON_ACK_ELICITING_FRAME_TYPES",
+    "PACKET_FIXED_BIT",
+    "PACKET_LONG_HEADER",
+    "PACKET_TYPE_INITIAL",
     "PROBING_FRAME_TYPES",
     "RETRY_INTEGRITY_TAG_SIZE",
     "STATELESS_RESET_TOKEN_SIZE",
     "QuicErrorCode",
     "QuicFrameType",
+    "QuicHeader",
     "QuicPacketType",
     "QuicPreferredAddress",
     "QuicProtocolVersion",
     "QuicStreamFrame",
     "QuicTransportParameters",
     "QuicVersionInformation",
+    "encode_quic_version_negotiation",
+    "is_long_header",
     "pretty_protocol_version",
+    "pull_quic_header",
 ]
 
 CONNECTION_ID_MAX_SIZE = 20
@@ -84,17 +102,6 @@ class QuicFrameType(IntEnum):
     HANDSHAKE_DONE = 0x1E
     DATAGRAM = 0x30
     DATAGRAM_WITH_LENGTH = 0x31
-
-
-class QuicPacketType(Enum):
-    """Kinds of packets (RFC 9000 section 17)."""
-
-    INITIAL = 0
-    ZERO_RTT = 1
-    HANDSHAKE = 2
-    RETRY = 3
-    VERSION_NEGOTIATION = 4
-    ONE_RTT = 5
 
 
 class QuicProtocolVersion(IntEnum):

@@ -120,9 +120,10 @@ where
     Section::read(fields, Kind::Trailers).map(|_| ())
 }
 
-/// The field lines as they are sent: white space around the values of regular fields is none of
-/// theirs (RFC 9110 section 5.5), so the application's is left out. What is received with it is
-/// malformed.
+/// The field lines as they are sent. White space around the values of regular fields is none of
+/// theirs (RFC 9110 section 5.5), and fields about an HTTP/1.1 connection mean nothing here (RFC 9114
+/// section 4.2), so the application's are left out: many say `connection: close` whatever the version.
+/// What is received with them is malformed.
 pub fn trimmed<N, V>(fields: &[(N, V)]) -> Vec<(&[u8], &[u8])>
 where
     N: AsRef<[u8]>,
@@ -130,6 +131,7 @@ where
 {
     fields
         .iter()
+        .filter(|(name, _)| !is_connection_specific(name.as_ref()))
         .map(|(name, value)| {
             let (name, mut value) = (name.as_ref(), value.as_ref());
             if name.first() != Some(&b':') {
@@ -140,6 +142,14 @@ where
             (name, value)
         })
         .collect()
+}
+
+/// RFC 9114 section 4.2, without `te`, which has one value that is allowed.
+fn is_connection_specific(name: &[u8]) -> bool {
+    matches!(
+        name,
+        b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding" | b"upgrade"
+    )
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -236,8 +246,7 @@ impl<'a> Section<'a> {
             b"te" if kind == Kind::Request => {
                 return Err("field te may only be \"trailers\"".into());
             }
-            b"connection" | b"keep-alive" | b"proxy-connection" | b"te" | b"transfer-encoding"
-            | b"upgrade" => {
+            _ if name == b"te" || is_connection_specific(name) => {
                 return Err(named("field", name, "is connection-specific"));
             }
             _ => {}

@@ -22,6 +22,8 @@ pub struct Worker {
 pub(super) struct ConnectionIds {
     random: RandomConnectionIdGenerator,
     worker: Option<Worker>,
+    /// What the host has named already.
+    first: Option<ConnectionId>,
 }
 
 impl ConnectionIds {
@@ -29,12 +31,22 @@ impl ConnectionIds {
         Self {
             random: RandomConnectionIdGenerator::new(length),
             worker,
+            first: None,
         }
+    }
+
+    /// The first ID is `first`, if there is one.
+    pub fn beginning(mut self, first: Option<&[u8]>) -> Self {
+        self.first = first.map(ConnectionId::new);
+        self
     }
 }
 
 impl ConnectionIdGenerator for ConnectionIds {
     fn generate_cid(&mut self) -> ConnectionId {
+        if let Some(first) = self.first.take() {
+            return first;
+        }
         let id = self.random.generate_cid();
         let (Some(worker), Some(&first)) = (self.worker, id.first()) else {
             return id;
@@ -91,6 +103,13 @@ mod tests {
                 assert!(ids.generate_cid()[0] % count == index);
             }
         }
+    }
+
+    #[test]
+    fn the_first_id_is_the_one_that_was_named_and_the_others_are_random() {
+        let mut ids = ConnectionIds::new(4, None).beginning(Some(b"abcd"));
+        assert_eq!(&ids.generate_cid()[..], b"abcd");
+        assert_ne!(ids.generate_cid(), ids.generate_cid());
     }
 
     #[test]

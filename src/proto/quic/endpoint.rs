@@ -473,7 +473,8 @@ impl Endpoint {
 
 fn state_machine(settings: &EndpointSettings, server: Option<&ServerSetup>) -> quinn::Endpoint {
     let mut config = quinn::EndpointConfig::new(tls::reset_key(settings.reset_key));
-    let ids = ConnectionIds::new(settings.connection_id_length, settings.worker);
+    let first = settings.first_connection_id.as_deref();
+    let ids = ConnectionIds::new(settings.connection_id_length, settings.worker).beginning(first);
     config
         .supported_versions(KNOWN_VERSIONS.to_vec())
         .cid_generator(move || Box::new(ids))

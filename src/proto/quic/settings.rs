@@ -494,6 +494,9 @@ pub struct EndpointSettings {
     pub reset_key: Option<[u8; 32]>,
     /// Which of several workers on the port this is; its connection IDs say so.
     pub worker: Option<Worker>,
+    /// The first connection ID that is issued, where the host had to name it beforehand. Of
+    /// `connection_id_length` bytes.
+    pub first_connection_id: Option<Vec<u8>>,
     /// Makes the endpoint's random choices repeatable, for tests.
     pub rng_seed: Option<[u8; 32]>,
 }
@@ -512,6 +515,7 @@ impl Default for EndpointSettings {
             dont_fragment: true,
             reset_key: None,
             worker: None,
+            first_connection_id: None,
             rng_seed: None,
         }
     }
@@ -530,6 +534,12 @@ impl EndpointSettings {
                 self.max_udp_payload_size
             );
             return Err(ConfigError::new("max_udp_payload_size", message));
+        }
+        if let Some(id) = &self.first_connection_id
+            && id.len() != self.connection_id_length
+        {
+            let message = "must have as many bytes as connection_id_length says";
+            return Err(ConfigError::new("first_connection_id", message));
         }
         if self.max_connections == 0 {
             return Err(ConfigError::new("max_connections", "must not be zero"));

@@ -61,7 +61,7 @@ impl QuicConnectionCore {
     }
 
     /// Begins a client's connection on `endpoint`, or without a loop when that is None.
-    #[pyo3(signature = (endpoint, setup, addr, server_name, now))]
+    #[pyo3(signature = (endpoint, setup, addr, server_name, now, host_id))]
     fn _start_client(
         slf: &Bound<'_, Self>,
         endpoint: Option<Py<QuicEndpoint>>,
@@ -69,13 +69,18 @@ impl QuicConnectionCore {
         addr: &Bound<'_, PyAny>,
         server_name: &str,
         now: f64,
+        host_id: Option<Vec<u8>>,
     ) -> PyResult<()> {
-        beginning::start_client(slf, endpoint, setup.get(), addr, server_name, now)
+        beginning::start_client(slf, endpoint, setup.get(), addr, server_name, now, host_id)
     }
 
     /// Waits for one client's first packet, without a loop.
-    fn _start_server(slf: &Bound<'_, Self>, setup: &Bound<'_, QuicServerSetup>) -> PyResult<()> {
-        beginning::start_server(slf, setup.get())
+    fn _start_server(
+        slf: &Bound<'_, Self>,
+        setup: &Bound<'_, QuicServerSetup>,
+        host_id: Option<Vec<u8>>,
+    ) -> PyResult<()> {
+        beginning::start_server(slf, setup.get(), host_id)
     }
 
     /// A server's endpoint has accepted this connection.

@@ -42,21 +42,20 @@ pub struct QuicEndpoint {
 }
 
 impl QuicEndpoint {
-    /// An endpoint without a loop. With `now` its clock runs by itself.
+    /// An endpoint of one connection without a loop, whose first ID may be named.
     pub fn new_own(
         py: Python<'_>,
         connection_id_length: usize,
-        max_connections: Option<usize>,
+        connection_id: Option<Vec<u8>>,
         server: Option<&QuicServerSetup>,
-        now: Option<f64>,
     ) -> PyResult<Self> {
-        let defaults = EndpointSettings::default();
         let settings = EndpointSettings {
             connection_id_length,
-            max_connections: max_connections.unwrap_or(defaults.max_connections),
-            ..defaults
+            max_connections: 1,
+            first_connection_id: connection_id,
+            ..EndpointSettings::default()
         };
-        Self::with_settings(endpoint_settings::checked(py, settings)?, server, now)
+        Self::with_settings(endpoint_settings::checked(py, settings)?, server, None)
     }
 
     fn with_settings(
@@ -70,6 +69,7 @@ impl QuicEndpoint {
             clock: now.map_or_else(Clock::new, Clock::running),
             now: Instant::now(),
             is_live: now.is_some(),
+            has_begun: false,
         };
         let state = State {
             foreign_store: server.and_then(|server| server.foreign_store.clone()),
@@ -107,6 +107,9 @@ impl QuicEndpoint {
                 Ok(key)
             })?
             .map_err(|error| connect_error(&error))?;
+        if let Home::Own(cell) = &self.home {
+            cell.with(py, |own| own.has_begun = true);
+        }
         self.state.with(py, |state| {
             state.connections.insert(key, connection);
             if let Some(log) = &setup.shared.key_log
@@ -417,6 +420,7 @@ impl QuicEndpoint {
             return Ok(list);
         };
         self.set_time(py, Some(now));
+        cell.with(py, |own| own.has_begun = false);
         let mut buffer = Vec::new();
         let mut last: Option<(std::net::SocketAddr, Bound<'py, PyTuple>)> = None;
         while let Some(sent) = cell.with(py, |own| own.endpoint.poll_transmit(own.now, &mut buffer))
@@ -434,13 +438,18 @@ impl QuicEndpoint {
         Ok(list)
     }
 
-    /// When `handle_timer` wants to be called, in the caller's seconds.
+    /// When `handle_timer` wants to be called, in the caller's seconds. At once while a client's first
+    /// packet waits: as with aioquic, programs sleep by the timer before they send for the first time.
     pub fn get_timer(&self, py: Python<'_>) -> Option<f64> {
         let Home::Own(cell) = &self.home else {
             return None;
         };
         cell.with(py, |own| {
-            own.endpoint.next_timeout().map(|at| own.clock.seconds(at))
+            let at = match own.has_begun {
+                true => Some(own.now),
+                false => own.endpoint.next_timeout(),
+            };
+            at.map(|at| own.clock.seconds(at))
         })
     }
 

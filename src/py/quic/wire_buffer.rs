@@ -4,9 +4,9 @@
 //! `proto`.
 
 use pyo3::create_exception;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyInt};
 
 create_exception!(
     uringcore.buffer,
@@ -34,12 +34,21 @@ pub struct Buffer {
 impl Buffer {
     #[new]
     #[pyo3(signature = (capacity = 0, data = None))]
-    fn new(capacity: Option<usize>, data: Option<&[u8]>) -> Self {
-        let bytes = match data {
-            Some(data) => data.to_vec(),
-            None => vec![0; capacity.unwrap_or(0)],
-        };
-        Self { bytes, position: 0 }
+    fn new(capacity: Option<isize>, data: Option<&[u8]>) -> PyResult<Self> {
+        let mut bytes = Vec::new();
+        match data {
+            Some(data) => bytes.extend_from_slice(data),
+            None => {
+                let capacity = usize::try_from(capacity.unwrap_or(0))
+                    .map_err(|_| PyValueError::new_err("capacity cannot be negative"))?;
+                // The number may come from a peer: more than there is must not end the process.
+                bytes
+                    .try_reserve_exact(capacity)
+                    .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
+                bytes.resize(capacity, 0);
+            }
+        }
+        Ok(Self { bytes, position: 0 })
     }
 
     /// The number of bytes that fit.
@@ -58,10 +67,11 @@ impl Buffer {
     fn data_slice<'py>(
         &self,
         py: Python<'py>,
-        start: usize,
-        end: usize,
+        start: isize,
+        end: isize,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        match self.bytes.get(start..end) {
+        let range = usize::try_from(start).and_then(|start| Ok(start..usize::try_from(end)?));
+        match range.ok().and_then(|range| self.bytes.get(range)) {
             Some(slice) => Ok(PyBytes::new(py, slice)),
             None => Err(BufferReadError::new_err("Read out of bounds")),
         }
@@ -73,11 +83,11 @@ impl Buffer {
     }
 
     /// Moves the position.
-    fn seek(&mut self, pos: usize) -> PyResult<()> {
-        if pos > self.bytes.len() {
-            return Err(BufferReadError::new_err("Seek out of bounds"));
+    fn seek(&mut self, pos: isize) -> PyResult<()> {
+        match usize::try_from(pos) {
+            Ok(pos) if pos <= self.bytes.len() => self.position = pos,
+            _ => return Err(BufferReadError::new_err("Seek out of bounds")),
         }
-        self.position = pos;
         Ok(())
     }
 
@@ -86,8 +96,10 @@ impl Buffer {
         self.position
     }
 
-    fn pull_bytes<'py>(&mut self, py: Python<'py>, length: usize) -> PyResult<Bound<'py, PyBytes>> {
-        self.pull(length).map(|slice| PyBytes::new(py, slice))
+    fn pull_bytes<'py>(&mut self, py: Python<'py>, length: isize) -> PyResult<Bound<'py, PyBytes>> {
+        // A negative length comes out of arithmetic on what a peer sent.
+        self.pull(usize::try_from(length).unwrap_or(usize::MAX))
+            .map(|slice| PyBytes::new(py, slice))
     }
 
     fn pull_uint8(&mut self) -> PyResult<u64> {
@@ -138,12 +150,13 @@ impl Buffer {
     }
 
     /// Writes a variable-length integer in its shortest form.
-    fn push_uint_var(&mut self, value: u64) -> PyResult<()> {
-        match value {
-            0..=0x3f => self.push(&[value as u8]),
-            0x40..=0x3fff => self.push(&(value as u16 | 0x4000).to_be_bytes()),
-            0x4000..=0x3fff_ffff => self.push(&(value as u32 | 0x8000_0000).to_be_bytes()),
-            0x4000_0000..=0x3fff_ffff_ffff_ffff => {
+    fn push_uint_var(&mut self, value: &Bound<'_, PyInt>) -> PyResult<()> {
+        // What does not fit 64 bits does not fit 62.
+        match value.extract::<u64>().unwrap_or(u64::MAX) {
+            value @ 0..=0x3f => self.push(&[value as u8]),
+            value @ 0x40..=0x3fff => self.push(&(value as u16 | 0x4000).to_be_bytes()),
+            value @ 0x4000..=0x3fff_ffff => self.push(&(value as u32 | 0x8000_0000).to_be_bytes()),
+            value @ 0x4000_0000..=0x3fff_ffff_ffff_ffff => {
                 self.push(&(value | 0xc000_0000_0000_0000).to_be_bytes())
             }
             _ => Err(PyValueError::new_err(

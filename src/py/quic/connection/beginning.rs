@@ -17,6 +17,7 @@ pub(super) fn start_client(
     addr: &Bound<'_, PyAny>,
     server_name: &str,
     now: f64,
+    host_id: Option<Vec<u8>>,
 ) -> PyResult<()> {
     let py = slf.py();
     let remote = address::inet_from_python(addr)?;
@@ -24,7 +25,7 @@ pub(super) fn start_client(
         Some(endpoint) => endpoint,
         None => {
             let length = setup.shared.connection_id_length;
-            Py::new(py, QuicEndpoint::new_own(py, length, Some(1), None, None)?)?
+            Py::new(py, QuicEndpoint::new_own(py, length, host_id, None)?)?
         }
     };
     if slf.get()._is_started(py) {
@@ -41,13 +42,11 @@ pub(super) fn start_client(
 pub(super) fn start_server(
     slf: &Bound<'_, QuicConnectionCore>,
     setup: &QuicServerSetup,
+    host_id: Option<Vec<u8>>,
 ) -> PyResult<()> {
     let py = slf.py();
     let length = setup.shared.connection_id_length;
-    let endpoint = Py::new(
-        py,
-        QuicEndpoint::new_own(py, length, Some(1), Some(setup), None)?,
-    )?;
+    let endpoint = Py::new(py, QuicEndpoint::new_own(py, length, host_id, Some(setup))?)?;
     endpoint
         .get()
         .set_on_accept(py, slf.getattr("_accepted")?.unbind());

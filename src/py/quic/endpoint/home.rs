@@ -37,6 +37,8 @@ pub(super) struct Own {
     pub now: Instant,
     /// Time passes between the caller's words: a loop's callbacks command at any moment.
     pub is_live: bool,
+    /// A client's first packet waits for `datagrams_to_send`.
+    pub has_begun: bool,
 }
 
 impl Own {
