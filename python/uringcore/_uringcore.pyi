@@ -592,6 +592,7 @@ class QuicClientSetup:
         roots: bytes | None,
         session_ticket: dict[str, Any] | None,
         token: bytes,
+        token_version: int | None,
         verify: bool,
         **common: Any,
     ) -> QuicClientSetup: ...
@@ -687,7 +688,7 @@ class QuicConnectionCore:
     def _set_credential_handlers(
         self,
         on_ticket: Callable[[Any], object] | None,
-        on_token: Callable[[bytes], object] | None,
+        on_token: Callable[[Any], object] | None,
     ) -> None: ...
     def _set_receiver(self, receiver: Callable[[list[Any]], object] | None) -> None: ...
     def _notify_finished(self) -> None: ...

@@ -19,6 +19,7 @@ from typing import Any
 from uringcore._uringcore import MemorySessionStore
 
 __all__ = [
+    "AddressToken",
     "AlertDescription",
     "CipherSuite",
     "MemorySessionStore",
@@ -95,6 +96,11 @@ class SessionTicket:
     are judged again, and are what ``get_peer_certificates`` tells. Empty: the secret alone is what
     the server is known by, as in aioquic."""
 
+    version: int | None = None
+    """The QUIC version of the connection that it came with: only a connection that begins with that
+    version shows the ticket, any other makes a full handshake (RFC 9369 section 5). ``None``, as in
+    a ticket of aioquic's: the program answers for it."""
+
     _session: bytes = field(default=b"", repr=False)
     """On a server, what the ticket stands for."""
 
@@ -109,6 +115,21 @@ class SessionTicket:
         """The age that a client shows with the ticket, in milliseconds (RFC 8446 4.2.11.1)."""
         age = int((datetime.now(timezone.utc) - self.not_valid_before).total_seconds() * 1000)
         return (age + self.age_add) % (1 << 32)
+
+
+class AddressToken(bytes):
+    """What a server sent a client to prove its address with the next time (RFC 9000 section 8.1.3):
+    plain bytes that know the QUIC version that they are for. Can be pickled.
+    """
+
+    version: int | None
+    """Only a connection that begins with this version shows the token (RFC 9369 section 5); ``None``,
+    or ``bytes`` in its place: the program answers for it."""
+
+    def __new__(cls, token: bytes = b"", version: int | None = None) -> AddressToken:
+        self = super().__new__(cls, token)
+        self.version = version
+        return self
 
 
 SessionTicketFetcher = Callable[[bytes], "SessionTicket | None"]
@@ -131,6 +152,7 @@ def _session_ticket(
     server_name: str,
     ticket: bytes,
     transport_parameters: bytes,
+    version: int,
 ) -> SessionTicket:
     """The ticket that a client got."""
     begin = datetime.fromtimestamp(issued, timezone.utc)
@@ -145,6 +167,7 @@ def _session_ticket(
         max_early_data_size=_MAX_EARLY_DATA if early_data else None,
         other_extensions=[(_QUIC_TRANSPORT_PARAMETERS, transport_parameters)],
         peer_certificates=peer_certificates,
+        version=version,
     )
 
 
@@ -158,6 +181,9 @@ def _ticket_fields(ticket: Any, early_data: bool) -> dict[str, Any]:
     ]
     if not 0 <= ticket.age_add < 1 << 32:
         raise ValueError("age_add has 32 bits")
+    version = getattr(ticket, "version", None)
+    if version is not None and not 0 < version < 1 << 32:
+        raise ValueError("version is not from 1 to 0xffffffff")
     allowed = ticket.max_early_data_size == _MAX_EARLY_DATA and bool(parameters)
     return {
         "age_add": int(ticket.age_add),
@@ -170,6 +196,7 @@ def _ticket_fields(ticket: Any, early_data: bool) -> dict[str, Any]:
         "server_name": str(ticket.server_name),
         "ticket": bytes(ticket.ticket),
         "transport_parameters": parameters[0] if parameters else b"",
+        "version": None if version is None else int(version),
     }
 
 

@@ -52,8 +52,8 @@ pub(crate) use session::{ClientCrypto, SessionDetails, server_initial_keys};
 pub(crate) use tap::{PacketObserver, Space, Tap};
 pub(crate) use token_key::token_key;
 pub(crate) use versions::{
-    Answer, KNOWN as KNOWN_VERSIONS, Versions, reserved as reserved_version, shift_type,
-    unshift_type, version_of,
+    Answer, KNOWN as KNOWN_VERSIONS, TicketScope, Versions, reserved as reserved_version,
+    shift_type, unshift_type, version_of,
 };
 
 pub use certificates::SERVER_NAMES_MAX;

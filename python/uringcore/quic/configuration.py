@@ -81,7 +81,9 @@ class QuicConfiguration:
 
     token: bytes = b""
     """A token of an earlier connection, which proves the client's address to the server (RFC 9000
-    section 8.1.3). Empty: one that an earlier connection with this configuration got. Clients only."""
+    section 8.1.3). Empty: one that an earlier connection with this configuration got. An
+    :class:`~uringcore.tls.AddressToken` is shown by connections that begin with its version only.
+    Clients only."""
 
     # As in aioquic, set by the load_ methods or by hand.
     cadata: bytes | None = None

@@ -17,7 +17,7 @@ from uringcore.quic.errors import QuicConfigurationError
 from uringcore.quic.limits import RetryPolicy
 from uringcore.quic.packet import CONNECTION_ID_MAX_SIZE
 from uringcore.quic.sessions import SessionStore
-from uringcore.tls import CipherSuite, _ticket_fields
+from uringcore.tls import AddressToken, CipherSuite, _ticket_fields
 
 if TYPE_CHECKING:
     from uringcore.quic.configuration import QuicConfiguration
@@ -38,6 +38,7 @@ def client_setup(configuration: QuicConfiguration) -> QuicClientSetup:
         roots=roots(configuration) if verify else None,
         session_ticket=_session_ticket(configuration),
         token=bytes(configuration.token),
+        token_version=_token_version(configuration.token),
         verify=verify,
     )
 
@@ -93,6 +94,13 @@ def _session_ticket(configuration: QuicConfiguration) -> dict[str, Any] | None:
     except (AttributeError, TypeError, ValueError, OverflowError) as exc:
         message = f"must be a SessionTicket: {exc}"
         raise QuicConfigurationError("session_ticket", message) from exc
+
+
+def _token_version(token: bytes) -> int | None:
+    version = token.version if isinstance(token, AddressToken) else None
+    if version is not None and not 0 < version < 1 << 32:
+        raise QuicConfigurationError("token", f"its version {version} is not from 1 to 0xffffffff")
+    return version
 
 
 def _check(configuration: QuicConfiguration) -> None:

@@ -13,6 +13,7 @@ use super::{
     path::Local,
     wire::{self, Kind},
 };
+use crate::tls::{TicketScope, version_of};
 
 impl Endpoint {
     /// Takes one datagram, whatever it is.
@@ -59,6 +60,8 @@ impl Endpoint {
             socket: self.arrival,
             ip: local_ip,
         };
+        // A first packet may show a token, and a Retry bring one.
+        let _tokens = version_of(&piece).map(TicketScope::of);
         self.scratch.clear();
         match self
             .quinn

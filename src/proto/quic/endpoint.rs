@@ -23,7 +23,7 @@ use super::{
     path::Local,
     timers::Timers,
 };
-use crate::tls::{self, KNOWN_VERSIONS};
+use crate::tls::{self, KNOWN_VERSIONS, TicketScope};
 
 mod accept;
 mod held;
@@ -347,6 +347,7 @@ impl Endpoint {
             let mtu = usize::from(entry.connection.quinn().current_mtu());
             let segments = self.max_segments.min(UDP_PAYLOAD_MAX / mtu).max(1);
             entry.connection.prepare_transmit(segments * mtu);
+            let _tokens = TicketScope::open(entry.connection.versions());
             match entry.connection.poll_transmit(now, segments, buf) {
                 Some(transmit) => {
                     let (remote, local) = entry.connection.route(transmit.destination);

@@ -61,7 +61,11 @@ pub enum Event {
     SessionTicket(Box<SessionTicket>),
     /// A client got a token that validates its address in another connection (RFC 9000 section
     /// 8.1.3).
-    NewToken { token: Bytes },
+    NewToken {
+        token: Bytes,
+        /// The version that it is for (RFC 9369 section 5).
+        version: u32,
+    },
     /// Of no connection: a client shows tickets, and the host is asked to put their sessions where
     /// the server's store takes them from, and then to call
     /// [`Endpoint::sessions_answered`](super::Endpoint::sessions_answered). Only with

@@ -203,6 +203,9 @@ pub struct ClientSettings {
     /// The token that proves the client's address to the server (RFC 9000 section 8.1.3). Empty:
     /// one of an earlier connection with the same setup, if there was any.
     pub token: Bytes,
+    /// The version that `token` is for: only a connection that begins with it shows the token (RFC
+    /// 9369 section 5). `None`: the host answers for it.
+    pub token_version: Option<u32>,
     /// QUIC versions in order of preference: what the server may choose from, and what is tried
     /// when it asks for another version. Unknown ones are offered and never chosen.
     pub supported_versions: Vec<u32>,
@@ -225,6 +228,7 @@ impl Default for ClientSettings {
             key_log: None,
             session_ticket: None,
             token: Bytes::new(),
+            token_version: None,
             supported_versions: negotiation::DEFAULT_VERSIONS.to_vec(),
             original_version: None,
         }
@@ -312,7 +316,7 @@ pub struct ClientSetup {
     crypto: Arc<tls::ClientCrypto>,
     quinn_transport: Arc<quinn::TransportConfig>,
     pub(super) transport: Arc<TransportSettings>,
-    token: Bytes,
+    token: (Bytes, Option<u32>),
     earlier_tokens: Arc<EarlierTokens>,
     version: u32,
 }
@@ -349,7 +353,7 @@ impl ClientSetup {
             crypto,
             quinn_transport,
             transport: Arc::new(settings.transport.clone()),
-            token: settings.token.clone(),
+            token: (settings.token.clone(), settings.token_version),
             earlier_tokens: Arc::default(),
             version,
         })

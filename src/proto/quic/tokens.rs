@@ -26,17 +26,24 @@ use crate::tls::{ConfigError, VERSION_2, token_key};
 /// with the same setup; and those that come in, which the host hears of too.
 pub(super) struct ConnectionTokens {
     given: Bytes,
+    /// The version that the given one is for; `None`: the host answers for it.
+    given_version: Option<u32>,
     earlier: Arc<EarlierTokens>,
     /// The connection's. A token is for connections that begin with the version that it came with
     /// (RFC 9369 section 5).
     version: AtomicU32,
-    inbox: Mutex<Vec<Bytes>>,
+    inbox: Mutex<Vec<(Bytes, u32)>>,
 }
 
 impl ConnectionTokens {
-    pub fn new(given: Bytes, earlier: Arc<EarlierTokens>, version: u32) -> Self {
+    pub fn new(
+        (given, given_version): (Bytes, Option<u32>),
+        earlier: Arc<EarlierTokens>,
+        version: u32,
+    ) -> Self {
         Self {
             given,
+            given_version,
             earlier,
             version: AtomicU32::new(version),
             inbox: Mutex::default(),
@@ -55,8 +62,8 @@ impl ConnectionTokens {
         }
     }
 
-    /// Those that came since the last call.
-    pub fn take_new(&self) -> Vec<Bytes> {
+    /// Those that came since the last call, and the versions that they are for.
+    pub fn take_new(&self) -> Vec<(Bytes, u32)> {
         std::mem::take(&mut *self.inbox.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -79,12 +86,14 @@ impl TokenStore for ConnectionTokens {
         self.earlier().insert(server_name, token.clone());
         let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         if inbox.len() < INBOX_MAX {
-            inbox.push(token);
+            inbox.push((token, self.version.load(Ordering::Relaxed)));
         }
     }
 
     fn take(&self, server_name: &str) -> Option<Bytes> {
-        match self.given.is_empty() {
+        let begun = self.version.load(Ordering::Relaxed);
+        let is_for_another = self.given_version.is_some_and(|version| version != begun);
+        match self.given.is_empty() || is_for_another {
             true => self.earlier().take(server_name),
             false => Some(self.given.clone()),
         }
@@ -215,15 +224,18 @@ mod tests {
     fn a_clients_token_is_the_given_one_and_new_ones_are_told() {
         let earlier = Arc::new(EarlierTokens::default());
         let token = Bytes::from_static(b"given");
-        let given = ConnectionTokens::new(token, earlier.clone(), VERSION_1);
+        let given = ConnectionTokens::new((token.clone(), None), earlier.clone(), VERSION_1);
         assert_eq!(given.take("a").as_deref(), Some(&b"given"[..]));
         given.insert("a", Bytes::from_static(b"new"));
         given.insert("a", Bytes::from(vec![0; TOKEN_BYTES_MAX + 1]));
-        assert_eq!(given.take_new(), [Bytes::from_static(b"new")]);
+        assert_eq!(given.take_new(), [(Bytes::from_static(b"new"), VERSION_1)]);
         assert!(given.take_new().is_empty());
-        let other = ConnectionTokens::new(Bytes::new(), earlier.clone(), VERSION_2);
-        assert_eq!(other.take("a"), None, "it came with another version");
-        let next = ConnectionTokens::new(Bytes::new(), earlier, VERSION_1);
+        let other = (token.clone(), Some(VERSION_1));
+        let other = ConnectionTokens::new(other, earlier.clone(), VERSION_2);
+        assert_eq!(other.take("a"), None, "both came with another version");
+        let same = ConnectionTokens::new((token, Some(VERSION_2)), earlier.clone(), VERSION_2);
+        assert_eq!(same.take("a").as_deref(), Some(&b"given"[..]));
+        let next = ConnectionTokens::new((Bytes::new(), None), earlier, VERSION_1);
         assert_eq!(next.take("b"), None);
         assert_eq!(next.take("a").as_deref(), Some(&b"new"[..]));
         assert_eq!(next.take("a"), None, "never twice");

@@ -8,81 +8,19 @@ use std::{
 };
 
 use bytes::Bytes;
-use support::{Link, Pair, Who, authority, client_settings, server_settings, stranger};
+use support::{
+    Link, Pair, Who, authority, client_settings, server_settings,
+    sessions::{
+        early_server, newest_server, outcome, send, speak_at_once, ticket, tickets, with_ticket,
+    },
+    stranger,
+};
 use uringcore_proto::{
     quic::{
         ClientSettings, ClientSetup, ConnectionKey, EndpointSettings, Event, Retry, ServerSettings,
     },
     tls::{CipherSuite, ClientAuth, MemorySessions, Roots, SessionStore, SessionTicket},
 };
-
-fn early_server() -> ServerSettings {
-    ServerSettings {
-        early_data: true,
-        ..server_settings()
-    }
-}
-
-fn with_ticket(ticket: &SessionTicket) -> ClientSettings {
-    ClientSettings {
-        session_ticket: Some(ticket.clone()),
-        ..client_settings()
-    }
-}
-
-/// Establishes a connection and returns the tickets that its client gets.
-fn tickets(pair: &mut Pair) -> Vec<SessionTicket> {
-    let (key, _) = pair.establish();
-    pair.run_for(Duration::from_secs(1));
-    let found = pair
-        .client
-        .events
-        .iter()
-        .filter_map(|(of, event)| match event {
-            Event::SessionTicket(ticket) if *of == key => Some(SessionTicket::clone(ticket)),
-            _ => None,
-        });
-    found.collect()
-}
-
-fn ticket(pair: &mut Pair) -> SessionTicket {
-    tickets(pair).remove(0)
-}
-
-/// Whether the session was resumed, and whether early data was accepted.
-fn outcome(peer: &support::Peer, key: ConnectionKey) -> Option<(bool, bool)> {
-    peer.events.iter().find_map(|(of, event)| match event {
-        Event::HandshakeCompleted {
-            session_resumed,
-            early_data_accepted,
-            ..
-        } if *of == key => Some((*session_resumed, *early_data_accepted)),
-        _ => None,
-    })
-}
-
-fn send(pair: &mut Pair, who: Who, key: ConnectionKey, id: u64, data: &[u8], fin: bool) {
-    let connection = pair.peer(who).endpoint.connection(key).unwrap();
-    connection
-        .send_stream(id, Bytes::copy_from_slice(data), fin)
-        .unwrap();
-}
-
-/// Begins a connection whose client says something at once.
-fn speak_at_once(pair: &mut Pair, data: &[u8]) -> ConnectionKey {
-    let key = pair.connect();
-    send(pair, Who::Client, key, 0, data, true);
-    key
-}
-
-fn newest_server(pair: &Pair) -> ConnectionKey {
-    let accepted = pair.server.events.iter().rev();
-    accepted
-        .clone()
-        .find(|(_, event)| *event == Event::Accepted)
-        .unwrap()
-        .0
-}
 
 #[test]
 fn a_ticket_resumes_the_session_in_another_setup() {
@@ -500,7 +438,7 @@ fn tokens_of_new_token_frames_validate_the_address_once() {
         .events
         .iter()
         .find_map(|(of, event)| match event {
-            Event::NewToken { token } if *of == key => Some(token.clone()),
+            Event::NewToken { token, .. } if *of == key => Some(token.clone()),
             _ => None,
         });
     let token = token.expect("the server sends tokens");
@@ -517,7 +455,7 @@ fn tokens_of_new_token_frames_validate_the_address_once() {
         .events
         .iter()
         .find_map(|(_, event)| match event {
-            Event::NewToken { token } => Some(token.clone()),
+            Event::NewToken { token, .. } => Some(token.clone()),
             _ => None,
         });
     let with = |token: Bytes| ClientSettings {

@@ -63,6 +63,9 @@ impl Sessions {
         {
             return None;
         }
+        if ticket.version.is_some_and(|it| it != version_taken()) {
+            return None;
+        }
         tickets::import(ticket, name, &self.verifier, &self.credentials)
     }
 }

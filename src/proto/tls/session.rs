@@ -205,6 +205,7 @@ impl Session {
             early_data: ticket.early_data,
             transport_params: tls.quic_transport_parameters()?.to_vec(),
             peer_certificates: known(certificates).map(|c| c.to_vec()).collect(),
+            version: Some(self.versions.current()),
         })
     }
 }

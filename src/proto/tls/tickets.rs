@@ -63,6 +63,9 @@ pub struct SessionTicket {
     pub transport_params: Vec<u8>,
     /// The certificates that the server showed, DER, leaf first: a resumed handshake shows none.
     pub peer_certificates: Vec<Vec<u8>>,
+    /// The QUIC version that it is for: only connections that begin with it show the ticket (RFC
+    /// 9369 section 5). `None`: the host answers for it.
+    pub version: Option<u32>,
 }
 
 impl SessionTicket {
@@ -106,6 +109,7 @@ impl fmt::Debug for SessionTicket {
             .field("server_name", &self.server_name)
             .field("cipher_suite", &self.cipher_suite)
             .field("early_data", &self.early_data)
+            .field("version", &self.version)
             .finish_non_exhaustive()
     }
 }

@@ -9,7 +9,7 @@
 //! - `information`: the transport parameter `version_information`, and what it must hold.
 //! - `hello`: transport parameters in a ClientHello that TLS has not read yet.
 //! - `labels`: keys of another version than the TLS session was begun with.
-//! - `tickets`: sessions are resumed with the version that they were made with.
+//! - `tickets`: sessions and tokens are good for the version that they were made with.
 //!
 //! Not here: Version Negotiation packets and the cutting of datagrams, which are the driver's.
 
@@ -29,7 +29,8 @@ mod tickets;
 pub(super) use hello::{Hello, Progress};
 pub(super) use information::Information;
 pub(super) use labels::{Scope, with_labels};
-pub(super) use tickets::{TicketScope, version_put, version_taken};
+pub(crate) use tickets::TicketScope;
+pub(super) use tickets::{version_put, version_taken};
 
 /// QUIC version 1, RFC 9000.
 pub const VERSION_1: u32 = 1;

@@ -1,5 +1,5 @@
 //! What makes the next handshake cheaper, between Python and the protocol: session tickets on their
-//! way out and in, `MemorySessionStore`, and stores of the program's own.
+//! way out and in, address validation tokens, `MemorySessionStore`, and stores of the program's own.
 //!
 //! Not here: when a ticket comes (`endpoint/deliver`) and what Python makes of one (`uringcore.tls`).
 
@@ -27,6 +27,7 @@ pub struct TicketFields {
     server_name: String,
     ticket: Vec<u8>,
     transport_parameters: Vec<u8>,
+    version: Option<u32>,
 }
 
 impl TicketFields {
@@ -48,6 +49,7 @@ impl TicketFields {
             early_data: self.early_data,
             transport_params: self.transport_parameters,
             peer_certificates: self.peer_certificates,
+            version: self.version,
         })
     }
 }
@@ -74,10 +76,22 @@ pub fn ticket_to_python<'py>(
         &ticket.server_name,
         PyBytes::new(py, &ticket.ticket),
         PyBytes::new(py, &ticket.transport_params),
+        ticket.version,
     );
     py.import(intern!(py, "uringcore.tls"))?
         .getattr(intern!(py, "_session_ticket"))?
         .call1(fields)
+}
+
+/// Python's `AddressToken` for a token that a client got.
+pub fn token_to_python<'py>(
+    py: Python<'py>,
+    token: &[u8],
+    version: u32,
+) -> PyResult<Bound<'py, PyAny>> {
+    py.import(intern!(py, "uringcore.tls"))?
+        .getattr(intern!(py, "AddressToken"))?
+        .call1((PyBytes::new(py, token), version))
 }
 
 /// A session store of the program's own: any object with `put` and `take`.

@@ -81,7 +81,7 @@ pub struct QuicServerSetup {
 #[pymethods]
 impl QuicClientSetup {
     #[new]
-    #[pyo3(signature = (*, certificate_chain, certificate_hashes, private_key, roots, session_ticket, token, verify, **common))]
+    #[pyo3(signature = (*, certificate_chain, certificate_hashes, private_key, roots, session_ticket, token, token_version, verify, **common))]
     #[expect(clippy::too_many_arguments)] // They are keywords in Python.
     fn new(
         py: Python<'_>,
@@ -91,6 +91,7 @@ impl QuicClientSetup {
         roots: Option<Vec<u8>>,
         session_ticket: Option<TicketFields>,
         token: Vec<u8>,
+        token_version: Option<u32>,
         verify: bool,
         common: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
@@ -111,6 +112,7 @@ impl QuicClientSetup {
             certificate_hashes,
             session_ticket,
             token: token.into(),
+            token_version,
             transport: common.transport(py)?,
             cipher_suites: common.suites(py)?,
             alpn: common.alpn,

@@ -81,7 +81,8 @@ impl Connection {
         let tickets = tickets.map(|ticket| Event::SessionTicket(Box::new(ticket)));
         let tokens = self.tokens.as_ref().map(|tokens| tokens.take_new());
         let tokens = tokens.into_iter().flatten();
-        let events = tickets.chain(tokens.map(|token| Event::NewToken { token }));
+        let events =
+            tickets.chain(tokens.map(|(token, version)| Event::NewToken { token, version }));
         if self.phase != Phase::Closed {
             self.events.extend(events.map(Pending::Ready));
         }

@@ -5,6 +5,8 @@
 // Each test binary uses its own part of this.
 #![allow(dead_code)]
 
+pub mod sessions;
+
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BinaryHeap},

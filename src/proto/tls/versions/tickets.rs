@@ -1,15 +1,17 @@
-//! Which version the sessions are of that TLS keeps and resumes now.
+//! Which version the sessions and address validation tokens are of that are given out and shown now.
 //!
-//! A ticket is good for the version that its connection was negotiated to, and for connections that
-//! begin with that version (RFC 9369 section 5). rustls asks stores for sessions by names and keys
-//! alone, in the middle of its calls; so what the calls are about is set for the thread around them.
+//! A ticket or token is good for the version that its connection was negotiated to, and for
+//! connections that begin with that version (RFC 9369 section 5). rustls asks stores for sessions by
+//! names and keys alone, and quinn-proto seals and opens tokens by nonces alone, in the middle of
+//! their calls; so what the calls are about is set for the thread around them.
 
 use std::cell::Cell;
 
 use super::{VERSION_1, Versions};
 
-/// While it lives, sessions are put and taken on this thread as one connection's versions demand.
-pub(in crate::tls) struct TicketScope {
+/// While it lives, sessions and tokens are given out and accepted on this thread as one connection's
+/// versions demand.
+pub(crate) struct TicketScope {
     before: Sides,
 }
 
@@ -27,10 +29,21 @@ thread_local! {
 
 impl TicketScope {
     pub fn open(versions: &Versions) -> Self {
-        let sides = Sides {
+        Self::set(Sides {
             put: versions.current(),
             take: versions.original(),
-        };
+        })
+    }
+
+    /// For a packet of `version` that no connection has.
+    pub fn of(version: u32) -> Self {
+        Self::set(Sides {
+            put: version,
+            take: version,
+        })
+    }
+
+    fn set(sides: Sides) -> Self {
         Self {
             before: VERSIONS.replace(sides),
         }
@@ -43,12 +56,12 @@ impl Drop for TicketScope {
     }
 }
 
-/// The version of a session that is put into a store.
+/// The version of a session that is put into a store, or of a token that is sealed.
 pub(in crate::tls) fn version_put() -> u32 {
     VERSIONS.get().put
 }
 
-/// The version that a session must be of to be taken out.
+/// The version that a session must be of to be taken out, or a token to be opened.
 pub(in crate::tls) fn version_taken() -> u32 {
     VERSIONS.get().take
 }

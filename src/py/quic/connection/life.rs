@@ -12,7 +12,7 @@ use uringcore_proto::quic::{
 
 use super::QuicConnectionCore;
 use super::state::{Phase, State, Summary};
-use crate::quic::credentials::ticket_to_python;
+use crate::quic::credentials::{ticket_to_python, token_to_python};
 use crate::quic::endpoint::QuicEndpoint;
 use crate::quic::pending::{Command, Pending};
 
@@ -52,9 +52,10 @@ impl QuicConnectionCore {
                     call.bind(py).call1((ticket_to_python(py, ticket)?,))?;
                 }
             }
-            Event::NewToken { token } => {
+            Event::NewToken { token, version } => {
                 if let Some(call) = handler(|state| &state.on_token) {
-                    call.bind(py).call1((PyBytes::new(py, token),))?;
+                    let token = token_to_python(py, token, *version)?;
+                    call.bind(py).call1((token,))?;
                 }
             }
             _ => return Ok(false),
