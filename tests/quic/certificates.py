@@ -9,10 +9,13 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import NameOID
 
 _DAY = datetime.timedelta(days=1)
+
+
+Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
 
 
 @dataclass
@@ -20,7 +23,7 @@ class Identity:
     """A certificate and its key, as objects and as files."""
 
     certificate: x509.Certificate
-    key: ec.EllipticCurvePrivateKey
+    key: Key
     certfile: Path
     keyfile: Path
 
@@ -55,9 +58,14 @@ def make(directory: Path) -> Certificates:
 
 
 def _make(
-    directory: Path, name: str, issuer: Identity | None, hosts: list[str], ended: bool = False
+    directory: Path,
+    name: str,
+    issuer: Identity | None,
+    hosts: list[str],
+    ended: bool = False,
+    key: Key | None = None,
 ) -> Identity:
-    key = ec.generate_private_key(ec.SECP256R1())
+    key = key or ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"uringcore test {name}")])
     now = datetime.datetime.now(datetime.timezone.utc)
     builder = (

@@ -16,16 +16,19 @@ from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.errors import QuicConfigurationError
 
 aioquic_asyncio = pytest.importorskip("aioquic.asyncio")
+aioquic_tls = pytest.importorskip("aioquic.tls")
 aioquic_events = pytest.importorskip("aioquic.quic.events")
 serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
+ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")
+rsa = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.rsa")
 
 
 @pytest.fixture(scope="module")
 def issue(pki, tmp_path_factory):
     directory = tmp_path_factory.mktemp("named")
 
-    def make(name, *hosts):
-        return certificates._make(directory, name, pki.authority, list(hosts))
+    def make(name, *hosts, key=None):
+        return certificates._make(directory, name, pki.authority, list(hosts), key=key)
 
     return make
 
@@ -84,6 +87,68 @@ def test_each_name_has_its_certificate(run, pki, named, server_configuration, cl
                 careless = client_configuration(verify_mode=ssl.CERT_NONE)
                 assert (await _shown(port, careless, name))[0] == _der(pki.server)
             assert len(servers) == 8
+
+    run(main())
+
+
+def test_a_client_gets_a_certificate_that_it_can_verify(run, pki, issue, server_configuration):
+    keys = {
+        "rsa": rsa.generate_private_key(65537, 2048),
+        "ed25519": ed25519.Ed25519PrivateKey.generate(),
+        "ecdsa": None,
+    }
+    mine = {kind: issue(f"one-{kind}", "one.example", key=key) for kind, key in keys.items()}
+    fallback = issue("fallback", "localhost", key=keys["rsa"])
+    configuration = server_configuration()
+    for kind in ("ecdsa", "rsa", "ed25519"):
+        _add(configuration, mine[kind])
+    assert [one.key_kind for one in configuration.named_certificates] == ["ecdsa", "rsa", "ed25519"]
+    _add(configuration, fallback, server_names=["*"])
+    for names in (["one.example"], ["*"]):
+        with pytest.raises(QuicConfigurationError, match="twice with rsa keys"):
+            _add(configuration, mine["rsa"], server_names=names)
+
+    def restricted(algorithms):
+        """A protocol of aioquic's whose client says that it verifies these signatures alone."""
+
+        def create(quic, *args, **kwargs):
+            initialize = quic._initialize
+
+            def initialized(peer_cid):
+                initialize(peer_cid)
+                quic.tls._signature_algorithms = list(algorithms)
+
+            quic._initialize = initialized
+            return AioquicRecorder(quic, *args, **kwargs)
+
+        return create
+
+    async def shown(port, name, *algorithms):
+        async with aioquic_asyncio.connect(
+            "127.0.0.1",
+            port,
+            configuration=aioquic_client(pki, server_name=name),
+            create_protocol=restricted(algorithms),
+        ) as client:
+            await client.ping()
+            return client._quic.tls._peer_certificate
+
+    async def main():
+        algorithm = aioquic_tls.SignatureAlgorithm
+        async with serving(configuration, Echo) as (port, _):
+            for name, offered, expected in (
+                ("one.example", algorithm.RSA_PSS_RSAE_SHA256, mine["rsa"]),
+                ("one.example", algorithm.ED25519, mine["ed25519"]),
+                ("one.example", algorithm.ECDSA_SECP256R1_SHA256, mine["ecdsa"]),
+                ("localhost", algorithm.RSA_PSS_RSAE_SHA256, fallback),
+                ("localhost", algorithm.ECDSA_SECP256R1_SHA256, pki.server),
+            ):
+                assert await shown(port, name, offered) == expected.certificate
+            # The server's order, not the client's.
+            both = (algorithm.RSA_PSS_RSAE_SHA256, algorithm.ECDSA_SECP256R1_SHA256)
+            assert await shown(port, "one.example", *both) == mine["ecdsa"].certificate
+            with pytest.raises(ConnectionError):
+                await shown(port, "localhost", algorithm.ED25519)
 
     run(main())
 

@@ -234,13 +234,20 @@ class QuicConfiguration:
         The files are as in :meth:`load_cert_chain`, whose certificate is for all other clients:
         those that give no name or an unknown one. A name is a DNS name (an international one as
         A-labels, ``xn--...``) or a wildcard such as ``*.example.org``, which stands for one label;
-        the exact name wins. ``None`` means all DNS names in the certificate's subjectAltName.
+        the exact name wins. ``None`` means all DNS names in the certificate's subjectAltName, and the
+        name ``*`` the clients that the certificate of :meth:`load_cert_chain` is for.
+
+        One name may have certificates with keys of several kinds (ECDSA, Ed25519, RSA), e.g. an RSA
+        one for clients that cannot verify ECDSA: a client is shown the first of them, in the order
+        of addition, whose signature its ``signature_algorithms`` allow (RFC 8446 section 4.2.3).
+        Under ``*`` that of :meth:`load_cert_chain` comes first.
+
         A server has at most 4096 names. Sessions are resumed only under the name that they were made
         with. A running server takes it up with ``server.reload()``.
 
         Raises :class:`~uringcore.quic.errors.QuicConfigurationError`, and then nothing is added, for
         a file that cannot be read, a key that is not the certificate's, a name that the certificate
-        is not for or that has a certificate already, and on a client.
+        is not for or that has a certificate with a key of this kind already, and on a client.
         """
         if self.is_client:
             raise QuicConfigurationError("named_certificates", "are a server's")

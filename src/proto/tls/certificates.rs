@@ -1,12 +1,14 @@
-//! Which certificate a server shows: by the name that the client asks for (RFC 6066 section 3).
+//! Which certificate a server shows: by the name that the client asks for (RFC 6066 section 3), and
+//! by the signatures that it can verify (RFC 8446 section 4.2.3).
 //!
 //! Not here: how certificates of a peer are judged (`verify`), and what else makes up a server's
 //! configuration (`config`).
 
-use std::{collections::hash_map::Entry, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use rustc_hash::FxHashMap;
 use rustls::{
+    SignatureAlgorithm, SignatureScheme,
     crypto::CryptoProvider,
     pki_types::{CertificateDer, DnsName, PrivateKeyDer, ServerName},
     server::{ClientHello, ResolvesServerCert},
@@ -22,12 +24,39 @@ use super::{
 /// Names over all certificates of a server.
 pub const SERVER_NAMES_MAX: usize = 4096;
 
-/// A server's certificates: one for each name, and one for clients that give none or another.
+/// A server's certificates: those for each name, and those for clients that give none or another.
 pub(super) struct ServerCertificates {
-    default: Arc<CertifiedKey>,
-    exact: FxHashMap<String, Arc<CertifiedKey>>,
+    default: OfOneName,
+    exact: FxHashMap<String, OfOneName>,
     /// By what follows the asterisk and its dot.
-    wildcards: FxHashMap<String, Arc<CertifiedKey>>,
+    wildcards: FxHashMap<String, OfOneName>,
+}
+
+/// What is shown under one name: at most one certificate for each kind of key, the preferred one
+/// first.
+#[derive(Default)]
+struct OfOneName(Vec<Arc<CertifiedKey>>);
+
+impl OfOneName {
+    fn add(&mut self, name: &str, shown: Arc<CertifiedKey>) -> Result<(), ConfigError> {
+        if self.0.iter().any(|one| kind(one) == kind(&shown)) {
+            let message = format!("{name:?} has a certificate with a key of this kind");
+            return Err(ConfigError::new("server_names", message));
+        }
+        self.0.push(shown);
+        Ok(())
+    }
+
+    /// The first one whose signature the client can verify. If there is none the first of all,
+    /// whose key then finds nothing to sign with: the client gets `handshake_failure`.
+    fn choose(&self, schemes: &[SignatureScheme]) -> Option<&Arc<CertifiedKey>> {
+        let can_sign = |one: &&Arc<CertifiedKey>| one.key.choose_scheme(schemes).is_some();
+        self.0.iter().find(can_sign).or(self.0.first())
+    }
+}
+
+fn kind(shown: &CertifiedKey) -> SignatureAlgorithm {
+    shown.key.algorithm()
 }
 
 impl ServerCertificates {
@@ -37,7 +66,9 @@ impl ServerCertificates {
         named: &[NamedIdentity],
     ) -> Result<Self, ConfigError> {
         let mut made = Self {
-            default: Arc::new(certified_key(provider, default.0, default.1)?),
+            default: OfOneName(vec![Arc::new(certified_key(
+                provider, default.0, default.1,
+            )?)]),
             exact: FxHashMap::default(),
             wildcards: FxHashMap::default(),
         };
@@ -58,22 +89,20 @@ impl ServerCertificates {
             &identity.key,
         )?);
         for name in names_of(&identity.cert_chain, one.server_names.as_deref())? {
-            if self.exact.len() + self.wildcards.len() >= SERVER_NAMES_MAX {
+            let slot = match name.strip_prefix(WILDCARD) {
+                Some(parent) => self.wildcards.entry(parent.to_owned()).or_default(),
+                None if name == ALL_OTHERS => &mut self.default,
+                None => self.exact.entry(name.clone()).or_default(),
+            };
+            slot.add(&name, shown.clone())?;
+            if self.exact.len() + self.wildcards.len() > SERVER_NAMES_MAX {
                 return Err(too_many_names());
             }
-            let slot = match name.strip_prefix(WILDCARD) {
-                Some(parent) => self.wildcards.entry(parent.to_owned()),
-                None => self.exact.entry(name.clone()),
-            };
-            match slot {
-                Entry::Occupied(_) => return Err(given_twice(&name)),
-                Entry::Vacant(slot) => slot.insert(shown.clone()),
-            };
         }
         Ok(())
     }
 
-    fn find(&self, asked: Option<&str>) -> &Arc<CertifiedKey> {
+    fn find(&self, asked: Option<&str>) -> &OfOneName {
         let found = asked.and_then(|name| {
             let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
             let by_wildcard = || self.wildcards.get(name.split_once('.')?.1);
@@ -85,7 +114,8 @@ impl ServerCertificates {
 
 impl ResolvesServerCert for ServerCertificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.find(hello.server_name()).clone())
+        let found = self.find(hello.server_name());
+        found.choose(hello.signature_schemes()).cloned()
     }
 }
 
@@ -100,14 +130,15 @@ impl fmt::Debug for ServerCertificates {
 
 impl NamedIdentity {
     /// Checks that the key is the certificate's and that the certificate is good for the names.
-    /// Returns these, in lower case: those that were given or those in the certificate.
-    pub fn check(&self) -> Result<Vec<String>, ConfigError> {
+    /// Returns these, in lower case: those that were given or those in the certificate; and the kind
+    /// of the key, of which a name can have but one.
+    pub fn check(&self) -> Result<(Vec<String>, String), ConfigError> {
         let provider = rustls::crypto::aws_lc_rs::default_provider();
-        certified_key(&provider, &self.identity.cert_chain, &self.identity.key)?;
+        let shown = certified_key(&provider, &self.identity.cert_chain, &self.identity.key)?;
         let names = names_of(&self.identity.cert_chain, self.server_names.as_deref())?;
         match names.len() > SERVER_NAMES_MAX {
             true => Err(too_many_names()),
-            false => Ok(names),
+            false => Ok((names, format!("{:?}", kind(&shown)).to_ascii_lowercase())),
         }
     }
 }
@@ -159,6 +190,8 @@ fn names_of(
         let is_covered = match name.starts_with(WILDCARD) {
             // Only a wildcard covers all that a wildcard stands for.
             true => present.binary_search(&name).is_ok(),
+            // Whom it is shown to has asked for none of the names, or for none at all.
+            false if name == ALL_OTHERS => true,
             false => DnsName::try_from(name.as_str()).is_ok_and(|name| {
                 leaf.verify_is_valid_for_subject_name(&ServerName::DnsName(name))
                     .is_ok()
@@ -173,13 +206,19 @@ fn names_of(
     let mut sorted: Vec<_> = names.iter().collect();
     sorted.sort_unstable();
     match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(given_twice(pair[0])),
+        Some(pair) => {
+            let message = format!("{:?} is given twice", pair[0]);
+            Err(ConfigError::new("server_names", message))
+        }
         None => Ok(names),
     }
 }
 
 /// A DNS name, or one below an asterisk, as it is compared.
 fn lower_case(name: &str) -> Result<String, ConfigError> {
+    if name == ALL_OTHERS {
+        return Ok(name.to_owned());
+    }
     let name = name.strip_suffix('.').unwrap_or(name);
     let host = name.strip_prefix(WILDCARD).unwrap_or(name);
     // RFC 6066 section 3: no addresses. Those are names to the type, digits being letters there.
@@ -193,13 +232,59 @@ fn lower_case(name: &str) -> Result<String, ConfigError> {
     }
 }
 
-fn given_twice(name: &str) -> ConfigError {
-    ConfigError::new("server_names", format!("{name:?} is given twice"))
-}
-
 fn too_many_names() -> ConfigError {
     let message = format!("a server has at most {SERVER_NAMES_MAX} names");
     ConfigError::new("server_names", message)
 }
 
 const WILDCARD: &str = "*.";
+/// Stands for the clients that give no name or an unknown one.
+const ALL_OTHERS: &str = "*";
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    fn made(algorithm: &'static rcgen::SignatureAlgorithm) -> Arc<CertifiedKey> {
+        let key = KeyPair::generate_for(algorithm).unwrap();
+        let params = CertificateParams::new(vec!["one.example".into()]).unwrap();
+        let chain = [params.self_signed(&key).unwrap().der().clone()];
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        Arc::new(certified_key(&provider, &chain, &key).unwrap())
+    }
+
+    #[test]
+    fn a_client_is_shown_what_it_can_verify() {
+        use SignatureScheme as Scheme;
+        let [ecdsa, rsa, ed25519] = [
+            &rcgen::PKCS_ECDSA_P256_SHA256,
+            &rcgen::PKCS_RSA_SHA256,
+            &rcgen::PKCS_ED25519,
+        ]
+        .map(made);
+        let mut shown = OfOneName::default();
+        assert!(shown.choose(&[Scheme::ED25519]).is_none());
+        for one in [&ecdsa, &rsa, &ed25519] {
+            shown.add("one.example", one.clone()).unwrap();
+        }
+        let second = made(&rcgen::PKCS_ECDSA_P256_SHA256);
+        assert!(shown.add("one.example", second).is_err());
+        for (schemes, expected) in [
+            (&[Scheme::RSA_PSS_SHA256][..], &rsa),
+            (&[Scheme::ED25519], &ed25519),
+            (&[Scheme::ECDSA_NISTP256_SHA256], &ecdsa),
+            // The server's order, not the client's.
+            (&[Scheme::ED25519, Scheme::RSA_PSS_SHA512], &rsa),
+            // It cannot sign for them, which is said to the client.
+            (&[Scheme::ECDSA_NISTP521_SHA512], &ecdsa),
+        ] {
+            assert!(
+                Arc::ptr_eq(shown.choose(schemes).unwrap(), expected),
+                "{schemes:?}"
+            );
+        }
+    }
+}

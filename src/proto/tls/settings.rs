@@ -90,8 +90,9 @@ impl Clone for Identity {
 #[derive(Debug, Clone)]
 pub struct NamedIdentity {
     pub identity: Identity,
-    /// DNS names, or `*.` and a DNS name for all names with one more label. None: those in the
-    /// certificate's subjectAltName.
+    /// DNS names, or `*.` and a DNS name for all names with one more label, or `*` for all clients
+    /// that give no name or an unknown one. None: those in the certificate's subjectAltName. A name
+    /// may have one certificate for each kind of key.
     pub server_names: Option<Vec<String>>,
 }
 

@@ -206,14 +206,14 @@ impl QuicServerSetup {
     }
 
     /// Checks a certificate for clients that ask for one of these names, `None` meaning those in it.
-    /// Returns the names as they are compared.
+    /// Returns the names as they are compared and the kind of the key.
     #[staticmethod]
     fn _check_named(
         py: Python<'_>,
         certificate_chain: Vec<Vec<u8>>,
         private_key: Vec<u8>,
         server_names: Option<Vec<String>>,
-    ) -> PyResult<Vec<String>> {
+    ) -> PyResult<(Vec<String>, String)> {
         NamedIdentity {
             identity: identity(py, certificate_chain, private_key)?,
             server_names,

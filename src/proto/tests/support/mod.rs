@@ -19,7 +19,9 @@ use std::{
 };
 
 use bytes::BytesMut;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SignatureAlgorithm,
+};
 use uringcore_proto::{
     quic::{
         ClientSettings, ClientSetup, CloseKind, ConnectionKey, DatagramMeta, Endpoint,
@@ -67,6 +69,18 @@ fn new_authority(name: &str) -> Authority {
 pub fn issue(issuer: &CertifiedIssuer<'_, KeyPair>, name: &str) -> Identity {
     let (chain, key) = issue_pem(issuer, name);
     Identity::from_pem(chain.as_bytes(), key.as_bytes()).unwrap()
+}
+
+/// One whose key is of another kind.
+pub fn issue_with(
+    issuer: &CertifiedIssuer<'_, KeyPair>,
+    name: &str,
+    kind: &'static SignatureAlgorithm,
+) -> Identity {
+    let key = KeyPair::generate_for(kind).unwrap();
+    let params = CertificateParams::new(vec![name.into()]).unwrap();
+    let certificate = params.signed_by(&key, issuer).unwrap();
+    Identity::from_pem(certificate.pem().as_bytes(), key.serialize_pem().as_bytes()).unwrap()
 }
 
 /// A certificate and its key.
