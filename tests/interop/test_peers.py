@@ -11,7 +11,12 @@ import pytest
 from tests.interop.conftest import Command
 from tests.interop.endpoint import GREETING, MODES, Library, serving
 from tests.loop.support import BACKENDS, Runner
+from tests.support.interpreter import is_newest_interpreter
 
+pytestmark = pytest.mark.skipif(
+    not is_newest_interpreter(),
+    reason="aioquic's own work takes most of this: it is done once, on the newest interpreter",
+)
 Starter = Callable[[Command], "subprocess.Popen[str]"]
 SECONDS = 90.0
 

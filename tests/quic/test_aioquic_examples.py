@@ -19,6 +19,7 @@ from tests.quic.aioquic_examples import (
     running,
     written_trace,
 )
+from tests.support.interpreter import is_newest_interpreter
 
 aioquic = pytest.importorskip("aioquic")
 pytest.importorskip("wsproto", reason="aioquic's examples need wsproto")
@@ -29,6 +30,12 @@ if aioquic.__version__ != VERSION:
         f"the examples are those of aioquic {VERSION}, installed is {aioquic.__version__}",
         allow_module_level=True,
     )
+
+
+pytestmark = pytest.mark.skipif(
+    not is_newest_interpreter(),
+    reason="aioquic's examples, some sixty processes, are played on the newest interpreter",
+)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,14 @@
+"""What holds for every room's tests. Fixtures are in the rooms' own conftest.py."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Thousands of collected tests and the modules they import stay to the end of the run. Many tests
+    collect garbage, some a dozen times, and need not walk through all that each time."""
+    gc.collect()
+    gc.freeze()
