@@ -19,11 +19,13 @@ PYTEST ?=
 TEST_PROFILE ?= dev-opt
 DEV_VENV := .venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 PACKAGES := python examples tests benchmarks .ci
+# Crates outside of the workspace, with lock files of their own, which follow ours.
+OTHER_CRATES := benchmarks/native tests/interop/quinn
 
 help:
 	@echo 'make demo     set up, serve the FastAPI example, fetch it over HTTP/1.1 and HTTP/3, print a table'
 	@echo 'make test     cargo test, then pytest on the oldest, default and newest CPython >= 3.10'
-	@echo 'make check    rustfmt, clippy, ruff, mypy and stubtest'
+	@echo 'make check    rustfmt, clippy, ruff, mypy, stubtest, and whether all lock files are up to date'
 	@echo 'make test-conformance  run CPython'"'"'s asyncio tests on every interpreter here, print a table'
 	@echo 'make test-interop  play every QUIC case with every peer (aioquic, qh3, aiopquic, quic-go, quinn)'
 	@echo 'make test-stress  random lives of connections, processes and loops for as long as wanted'
@@ -70,6 +72,11 @@ check: $(DEV_VENV)
 	@$(DEV_VENV)/bin/ruff format --quiet --check $(PACKAGES)
 	@$(DEV_VENV)/bin/mypy
 	@$(DEV_VENV)/bin/python -m mypy.stubtest uringcore._uringcore
+	@for folder in $(OTHER_CRATES); do \
+	    cargo tree --quiet --locked --offline --manifest-path "$$folder/Cargo.toml" > /dev/null 2>&1 \
+	    || cargo tree --quiet --locked --manifest-path "$$folder/Cargo.toml" > /dev/null \
+	    || { echo "$$folder/Cargo.lock is out of date: cargo update --workspace --manifest-path $$folder/Cargo.toml" >&2; exit 1; }; \
+	done
 
 # All of CPython's asyncio tests that a foreign loop can run, on every interpreter of this machine, both
 # backends and stock asyncio beside them: half an hour. `make test` runs the groups that hang on the loop.
