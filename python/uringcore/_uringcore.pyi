@@ -668,6 +668,7 @@ class QuicEndpoint:
 
 @final
 class PacketLog:
+    def note(self, name: str, data: str) -> None: ...
     def take(self) -> list[tuple[float, str, str]]: ...
 
 @disjoint_base

@@ -266,7 +266,12 @@ class QuicConnection(QuicConnectionCore):
         if logger is not None:
             odcid = self.original_destination_connection_id or b""
             trace = logger.start_trace(is_client=self._is_client, odcid=odcid)
-            trace._packet_log = self._packet_log()
+            configuration = self._configuration
+            versions = configuration.supported_versions
+            chosen = configuration.original_version or versions[0]
+            trace._begin(
+                self._packet_log(), versions, chosen, list(configuration.alpn_protocols or [])
+            )
             self._quic_logger = trace
 
     def _log(self, event: events.QuicEvent) -> None:

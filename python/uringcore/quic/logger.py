@@ -1,12 +1,31 @@
 """qlog traces (draft-ietf-quic-qlog-main-schema-02, qlog 0.3), in the form that aioquic writes.
 
-qvis (https://qvis.quictools.info) opens them. A trace has every packet with its frames, datagrams,
-both sides' transport parameters, the connection ids, what recovery estimates, and the end with its
-cause. Packets are put into words in Rust where their keys are, and become Python objects when the
-trace is written; a connection without a logger pays one branch a packet.
+qvis (https://qvis.quictools.info) opens them: its sequence, congestion, multiplexing and
+packetization diagrams find what they need. A trace has, under aioquic's names,
 
-aioquic's events ``security:key_updated``, ``connectivity:spin_bit_updated`` and
-``transport:packet_dropped`` are not among them, nor the bytes in flight.
+- ``transport:``: every packet sent and received with its frames, those dropped and why, datagrams,
+  both sides' transport parameters, versions and application protocols;
+- ``recovery:``: which packets were lost and by which rule, and every change of the congestion
+  window, the bytes in flight, ``ssthresh`` and the round-trip times;
+- ``security:``: keys as they come and go, with what caused it, never the keys themselves;
+- ``connectivity:``: the end and its cause, the spin bit;
+- ``http:``: HTTP/3 frames and stream types, of an ``H3Connection`` over such a connection.
+
+Beyond aioquic: ``recovery:congestion_state_updated`` (but with BBR, which has no such states),
+``connectivity:connection_started``, ``connection_id_updated``, ``mtu_updated`` and
+``migration_state_updated``, and in ``recovery:packet_lost`` the ``header`` and ``raw`` that qvis
+looks for. Missing: ``cubic-wmax`` of aioquic's metrics, which the state machine keeps to itself; and
+``frames``, an empty list in aioquic, of Retry and Version Negotiation packets, over which qvis
+falls. Packets for no connection at all are in no trace but that of a client that is alone on its
+socket; a server counts them in ``loop.stats()``.
+
+Packets are put into words in Rust where their keys are, and become Python objects when the trace is
+written; a connection without a logger pays one branch a packet.
+
+A trace is bounded: it keeps its first 1,024 events, which show how the connection began, and the
+newest of 65,536 altogether; what is dropped is out of the middle, where a ``loglevel:warning`` says
+how much. A :class:`QuicFileLogger` forgets a trace once it is written; a :class:`QuicLogger` keeps
+all of them, as in aioquic, and is for tests and single connections.
 """
 
 from __future__ import annotations
@@ -58,15 +77,14 @@ def hexdump(data: bytes) -> str:
 
 
 class QuicLoggerTrace:
-    """The trace of one connection.
-
-    A trace keeps its newest 65,536 events; older ones are dropped.
-    """
+    """The trace of one connection: its first 1,024 events, and the newest of 65,536."""
 
     def __init__(self, *, is_client: bool, odcid: bytes) -> None:
         self._odcid = odcid
         self._packet_log: PacketLog | None = None
-        self._events: deque[dict[str, Any]] = deque(maxlen=_EVENTS_MAX)
+        self._events: list[dict[str, Any]] = []
+        self._newest: deque[dict[str, Any]] = deque(maxlen=_EVENTS_MAX - _FIRST_EVENTS_MAX)
+        self._dropped = 0
         self._vantage_point = {
             "name": "uringcore",
             "type": "client" if is_client else "server",
@@ -242,22 +260,17 @@ class QuicLoggerTrace:
 
     def log_event(self, *, category: str, event: str, data: dict[str, Any]) -> None:
         """Appends one event, stamped with the wall clock."""
-        self._events.append(
-            {
-                "data": data,
-                "name": category + ":" + event,
-                "time": self.encode_time(time.time()),
-            }
-        )
+        name = category + ":" + event
+        self._append({"data": data, "name": name, "time": self.encode_time(time.time())})
 
     def log_quic_event(self, event: events.QuicEvent) -> None:
         """Appends what ``event`` says that packets do not."""
         if isinstance(event, events.ProtocolNegotiated):
             data: dict[str, Any] = {"chosen_alpn": event.alpn_protocol}
-            self.log_event(category="transport", event="alpn_information", data=data)
+            self._note("transport:alpn_information", data)
         elif isinstance(event, events.HandshakeCompleted):
             data = {"old": "handshake_started", "new": "handshake_completed"}
-            self.log_event(category="connectivity", event="connection_state_updated", data=data)
+            self._note("connectivity:connection_state_updated", data)
         elif isinstance(event, events.ConnectionTerminated):
             space = "application_code" if event.frame_type is None else "connection_code"
             data = {
@@ -265,29 +278,62 @@ class QuicLoggerTrace:
                 space: event.error_code,
                 "reason": event.reason_phrase,
             }
-            self.log_event(category="connectivity", event="connection_closed", data=data)
+            self._note("connectivity:connection_closed", data)
 
     def to_dict(self) -> dict[str, Any]:
         """The trace as a dictionary which can be written as JSON."""
         self._take_packets()
         return {
             "common_fields": {"ODCID": hexdump(self._odcid)},
-            "events": list(self._events),
+            "events": self._all_events(),
             "vantage_point": self._vantage_point,
         }
 
+    def _begin(
+        self, packet_log: PacketLog | None, versions: Iterable[int], chosen: int, alpns: list[str]
+    ) -> None:
+        """The connection has begun; on a client with these versions and application protocols."""
+        self._packet_log = packet_log
+        if self._vantage_point["type"] == "client":
+            data = {"client_versions": list(versions), "chosen_version": chosen}
+            self._note("transport:version_information", data)
+            self._note("transport:alpn_information", {"client_alpns": alpns})
+
+    def _note(self, name: str, data: dict[str, Any]) -> None:
+        """Appends an event behind the packets that there are, at the connection's own time."""
+        if self._packet_log is not None:
+            self._packet_log.note(name, json.dumps(data))
+        else:
+            category, _, event = name.partition(":")
+            self.log_event(category=category, event=event, data=data)
+
+    def _append(self, event: dict[str, Any]) -> None:
+        if len(self._events) < _FIRST_EVENTS_MAX:
+            self._events.append(event)
+            return
+        self._dropped += len(self._newest) == self._newest.maxlen
+        self._newest.append(event)
+
+    def _all_events(self) -> list[dict[str, Any]]:
+        if not self._dropped:
+            return [*self._events, *self._newest]
+        data = {"message": f"{self._dropped} events were dropped here"}
+        warning = {"data": data, "name": "loglevel:warning", "time": self._newest[0]["time"]}
+        return [*self._events, warning, *self._newest]
+
     def _take_packets(self) -> None:
         """Puts the packets since the last time among what the program has logged, by time."""
-        if self._packet_log is None:
-            return
-        packets = self._packet_log.take()
+        packets = self._packet_log.take() if self._packet_log is not None else []
         if packets:
             recorded = [
                 {"data": json.loads(data), "name": name, "time": self.encode_time(seconds)}
                 for seconds, name, data in packets
             ]
-            merged = sorted([*self._events, *recorded], key=_time)
-            self._events = deque(merged, maxlen=_EVENTS_MAX)
+            merged = sorted([*self._events, *self._newest, *recorded], key=_time)
+            self._events.clear()
+            self._newest.clear()
+            for event in merged:
+                self._append(event)
 
 
 class QuicLogger:
@@ -364,3 +410,4 @@ def _fields(headers: Headers) -> list[dict[str, str]]:
 
 
 _EVENTS_MAX = 65536
+_FIRST_EVENTS_MAX = 1024

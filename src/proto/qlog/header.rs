@@ -1,39 +1,42 @@
 //! A packet's header, still or again without protection (RFC 9000 section 17).
 
-use super::{Level, Packet, json::Object};
+use super::{Packet, json::Object};
 
 pub(super) fn to_json(packet: &Packet<'_>) -> String {
-    let is_long = packet.header.first().is_some_and(|first| first & 0x80 != 0);
-    let name = match (packet.level, is_long) {
-        (Level::Initial, _) => "initial",
-        (Level::Handshake, _) => "handshake",
-        (Level::Data, true) => "0RTT",
-        (Level::Data, false) => "1RTT",
-    };
     let mut header = Object::new();
     header.number("packet_number", packet.number);
-    header.word("packet_type", name);
-    match long(packet.header).filter(|_| is_long) {
+    header.word("packet_type", packet.kind().name());
+    match long(packet.header).filter(|_| is_long(packet.header)) {
         Some(long) => long.write(&mut header),
         None => {
-            // The first byte, the destination, the packet number in as many bytes as it says.
             let first = packet.header.first().copied().unwrap_or_default();
-            let end = packet
-                .header
-                .len()
-                .saturating_sub(usize::from(first & 0x03) + 1);
             header.hex("scid", &[]);
-            header.hex("dcid", packet.header.get(1..end).unwrap_or_default());
+            header.hex("dcid", destination(packet.header));
             header.flag("key_phase", first & 0x04 != 0);
         }
     }
     header.finish()
 }
 
-/// A Retry packet's: it has no number.
-pub(super) fn retry_to_json(bytes: &[u8]) -> String {
+pub(super) fn is_long(header: &[u8]) -> bool {
+    header.first().is_some_and(|first| first & 0x80 != 0)
+}
+
+/// The destination connection ID of a packet without header protection.
+pub(super) fn destination(header: &[u8]) -> &[u8] {
+    if let Some(long) = long(header).filter(|_| is_long(header)) {
+        return long.destination;
+    }
+    // The first byte, the destination, the packet number in as many bytes as it says.
+    let first = header.first().copied().unwrap_or_default();
+    let end = header.len().saturating_sub(usize::from(first & 0x03) + 1);
+    header.get(1..end).unwrap_or_default()
+}
+
+/// That of a packet without a number: Retry, Version Negotiation.
+pub(super) fn without_number(packet_type: &str, bytes: &[u8]) -> String {
     let mut header = Object::new();
-    header.word("packet_type", "retry");
+    header.word("packet_type", packet_type);
     if let Some(long) = long(bytes) {
         long.write(&mut header);
     }
@@ -71,7 +74,7 @@ fn long(bytes: &[u8]) -> Option<Long<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::qlog::Direction;
+    use crate::qlog::{Direction, Level};
 
     fn packet<'a>(level: Level, header: &'a [u8]) -> Packet<'a> {
         Packet {
@@ -99,10 +102,10 @@ mod tests {
              \"key_phase\":true}"
         );
         assert!(to_json(&packet(Level::Data, &long)).contains("\"0RTT\""));
-        assert!(retry_to_json(&long).contains("\"retry\""));
+        assert!(without_number("retry", &long).contains("\"retry\""));
         for end in 0..long.len() {
             to_json(&packet(Level::Handshake, &long[..end]));
-            retry_to_json(&long[..end]);
+            without_number("retry", &long[..end]);
         }
     }
 }

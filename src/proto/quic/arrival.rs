@@ -10,9 +10,11 @@ use quinn_proto::{DatagramEvent, EcnCodepoint};
 
 use super::{
     DatagramMeta, Endpoint,
+    endpoint::Entry,
     path::Local,
     wire::{self, Kind},
 };
+use crate::qlog::{self, Arrival};
 use crate::tls::{TicketScope, version_of};
 
 impl Endpoint {
@@ -21,7 +23,28 @@ impl Endpoint {
         match wire::kind(&data) {
             Kind::Packet => self.take_packets(now, meta, data),
             Kind::Negotiation => self.handle_negotiation(now, meta, &data),
-            Kind::Unknown(_) => self.answer_version(meta, &data),
+            Kind::Unknown(_) => {
+                self.log_stray(now, wire::arrivals(&data), "unsupported_version");
+                self.answer_version(meta, &data);
+            }
+        }
+    }
+
+    /// Nobody takes these packets. A client that has its socket for itself wants to know.
+    fn log_stray(&self, now: Instant, packets: Vec<Arrival>, trigger: &'static str) {
+        if !self.is_logging || self.server.is_some() || self.connections.len() != 1 {
+            return;
+        }
+        let log = |entry: &Entry| {
+            entry.connection.log_time(now);
+            entry.connection.packet_log().cloned()
+        };
+        let mut logs = self.connections.iter().filter_map(|(_, entry)| log(entry));
+        if let Some(log) = logs.next() {
+            packets.iter().for_each(|packet| match packet.kind {
+                qlog::Kind::Unknown => log.stray(packet, "header_parse_error"),
+                _ => log.stray(packet, trigger),
+            });
         }
     }
 
@@ -34,6 +57,7 @@ impl Endpoint {
         let (length, is_server) = (data.len(), self.server.is_some());
         let first = wire::next_piece(&mut data, is_server);
         if wire::is_retry(&first) && self.is_forged_retry(&first) {
+            self.log_stray(now, wire::arrivals(&first), "payload_decrypt_error");
             return;
         }
         let is_taken = self.take_piece(now, meta, first, Some(length));
@@ -62,18 +86,26 @@ impl Endpoint {
         };
         // A first packet may show a token, and a Retry bring one.
         let _tokens = version_of(&piece).map(TicketScope::of);
+        // The state machine takes the piece away and does not say what it was.
+        let packets = match self.is_logging {
+            true => wire::arrivals(&piece),
+            false => Vec::new(),
+        };
         self.scratch.clear();
         match self
             .quinn
             .handle(now, remote, local_ip, ecn, piece, &mut self.scratch)
         {
-            None => return false,
+            None => {
+                self.log_stray(now, packets, "unknown_connection_id");
+                return false;
+            }
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some(index) = self.index_of(handle) {
                     let connection = &mut self.connections[index].connection;
-                    match datagram_len {
-                        Some(length) => connection.receiving(now, length),
-                        None => connection.count_piece(),
+                    connection.log_arrival(now, datagram_len, packets);
+                    if datagram_len.is_none() {
+                        connection.count_piece();
                     }
                     let counted = ecn.filter(|_| datagram_len.is_some());
                     connection.receive(event, local, meta.remote, counted);
@@ -82,6 +114,7 @@ impl Endpoint {
                 }
             }
             Some(DatagramEvent::Response(transmit)) => {
+                self.log_stray(now, packets, "unknown_connection_id");
                 // Of all that is answered without a connection only a reset has a short header.
                 let is_reset = self.scratch.first().is_some_and(|first| first & 0x80 == 0);
                 if is_reset && !self.resets.try_take(now) {

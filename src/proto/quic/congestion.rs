@@ -19,6 +19,8 @@ use quinn_proto::{
     },
 };
 
+use crate::qlog::{Cause, Congestion as CongestionPhase};
+
 /// The congestion controller (RFC 9002 section 7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Congestion {
@@ -64,8 +66,13 @@ pub(super) struct Gauge {
     pub rtt_variance: Duration,
     pub ssthresh: Option<u64>,
     pub window: u64,
+    /// What the controller does; BBR, which knows no slow start in this sense, does not tell.
+    pub phase: Option<CongestionPhase>,
     smoothed_rtt: Duration,
-    has_sample: bool,
+    pub has_sample: bool,
+    /// Since when the window was not made smaller again, and why it was.
+    recovery: Option<(Instant, Cause)>,
+    is_recovering: bool,
 }
 
 /// What the gauge of the current path shows.
@@ -74,9 +81,15 @@ pub(super) fn gauge(controller: &dyn Controller) -> Gauge {
         return Gauge::default();
     };
     let ssthresh = controller.metrics().ssthresh;
+    let window = observed.inner.window();
     Gauge {
-        window: observed.inner.window(),
+        window,
         ssthresh: ssthresh.filter(|bytes| *bytes < u64::MAX),
+        phase: ssthresh.map(|ssthresh| match observed.gauge.recovery {
+            Some((_, cause)) if observed.gauge.is_recovering => CongestionPhase::Recovery(cause),
+            _ if window < ssthresh => CongestionPhase::SlowStart,
+            _ => CongestionPhase::Avoidance,
+        }),
         ..observed.gauge
     }
 }
@@ -136,6 +149,8 @@ impl Controller for Observed {
         // The packets of one ACK come in the order of their numbers.
         self.sample = Some(now.saturating_duration_since(sent));
         self.gauge.smoothed_rtt = rtt.get();
+        // RFC 9002 section 7.3.2: it ends with a packet sent after it began.
+        self.gauge.is_recovering &= self.gauge.recovery.is_some_and(|(start, _)| sent <= start);
         self.inner.on_ack(now, sent, bytes, app_limited, rtt);
     }
 
@@ -162,6 +177,16 @@ impl Controller for Observed {
         lost_bytes: u64,
     ) {
         self.gauge.in_flight = self.gauge.in_flight.saturating_sub(lost_bytes);
+        if self.gauge.recovery.is_none_or(|(start, _)| sent > start) {
+            let cause = match (is_persistent_congestion, lost_bytes) {
+                (true, _) => Cause::Persistent,
+                // Only what the peer reports of ECN comes without a loss.
+                (false, 0) => Cause::Ecn,
+                (false, _) => Cause::Loss,
+            };
+            self.gauge.recovery = Some((now, cause));
+            self.gauge.is_recovering = true;
+        }
         self.inner
             .on_congestion_event(now, sent, is_persistent_congestion, lost_bytes);
     }

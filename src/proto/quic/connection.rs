@@ -36,6 +36,7 @@ mod known;
 mod migration;
 mod news;
 mod preferred;
+mod trace;
 mod transmit;
 mod versions;
 
@@ -181,7 +182,7 @@ impl Connection {
         if side.is_client() && quinn.has_0rtt() {
             streams.begin_early();
         }
-        Self {
+        let connection = Self {
             user: 0,
             phase: Phase::Handshake,
             streams,
@@ -212,7 +213,9 @@ impl Connection {
             versions: details.versions,
             later_pieces: 0,
             quinn,
-        }
+        };
+        connection.log_started();
+        connection
     }
 
     pub(super) fn quinn(&mut self) -> &mut quinn::Connection {

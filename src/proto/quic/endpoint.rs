@@ -127,6 +127,8 @@ pub struct Endpoint {
     pub(super) resets: Bucket,
     pub(super) scratch: Vec<u8>,
     max_segments: usize,
+    /// Whether a connection keeps a log, or one did.
+    pub(super) is_logging: bool,
     pub(super) stats: EndpointStats,
 }
 
@@ -183,6 +185,7 @@ impl Endpoint {
             resets: Bucket::new(RESETS),
             scratch: Vec::new(),
             max_segments: SEGMENTS_DEFAULT,
+            is_logging: false,
             stats: EndpointStats::default(),
         }
     }

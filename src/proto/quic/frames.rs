@@ -3,6 +3,8 @@
 //!
 //! Not a decoder: the state machine decodes. What is malformed or unknown here ends the walk.
 
+use std::ops::RangeInclusive;
+
 /// A frame, and where it begins in the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
@@ -32,28 +34,27 @@ pub(crate) struct Ack<'a> {
     ranges: &'a [u8],
 }
 
-impl Ack<'_> {
+impl<'a> Ack<'a> {
     pub fn covers(&self, number: u64) -> bool {
+        self.ranges()
+            .take_while(|range| *range.end() >= number)
+            .any(|range| range.contains(&number))
+    }
+
+    /// What is covered, from the largest numbers down. What cannot be ends the list.
+    pub fn ranges(&self) -> impl Iterator<Item = RangeInclusive<u64>> + use<'a> {
         let mut rest = self.ranges;
-        let mut end = self.largest;
-        let Some(mut start) = end.checked_sub(self.first_range) else {
-            return false;
-        };
-        for _ in 0..self.range_count {
-            if number >= start {
-                break;
-            }
+        let mut further = self.range_count;
+        let first = self.largest.checked_sub(self.first_range);
+        let first = first.map(|start| start..=self.largest);
+        std::iter::successors(first, move |last| {
+            further = further.checked_sub(1)?;
             // RFC 9000 section 19.3.1: the next range ends at the last one's start - gap - 2.
-            let next = varint(&mut rest)
-                .zip(varint(&mut rest))
-                .and_then(|(gap, length)| {
-                    let end = start.checked_sub(gap)?.checked_sub(2)?;
-                    Some((end.checked_sub(length)?, end))
-                });
-            let Some(next) = next else { return false };
-            (start, end) = next;
-        }
-        (start..=end).contains(&number)
+            let gap = varint(&mut rest)?;
+            let length = varint(&mut rest)?;
+            let end = last.start().checked_sub(gap)?.checked_sub(2)?;
+            Some(end.checked_sub(length)?..=end)
+        })
     }
 }
 

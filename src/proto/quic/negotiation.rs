@@ -116,6 +116,18 @@ impl Endpoint {
                 answer => Some((index, answer)),
             }
         });
+        if let Some((index, answer)) = found {
+            let connection = &self.connections[index].connection;
+            connection.log_time(now);
+            if let Some(log) = connection.packet_log() {
+                let chosen = match answer {
+                    Answer::BeginAgain(version) => Some(version),
+                    Answer::GiveUp | Answer::Ignore => None,
+                };
+                let supported = connection.versions().supported();
+                log.negotiation(data, &packet.versions, supported, chosen);
+            }
+        }
         match found {
             Some((index, Answer::BeginAgain(version))) => self.begin_again(now, index, version),
             Some((index, _)) => self.abandon(

@@ -11,6 +11,7 @@
 
 use bytes::{Buf, BufMut, BytesMut};
 
+use crate::qlog::{self, Arrival};
 use crate::tls::{
     KNOWN_VERSIONS, VERSION_1, VERSION_2, reserved_version, unshift_type, version_of,
 };
@@ -39,6 +40,25 @@ pub(super) fn kind(datagram: &[u8]) -> Kind {
 pub(super) fn initial_version(datagram: &[u8]) -> Option<u32> {
     let version = version_of(datagram)?;
     (packet_type(datagram[0], version) == Type::Initial).then_some(version)
+}
+
+/// The packets in a [piece](next_piece).
+pub(super) fn arrivals(mut piece: &[u8]) -> Vec<Arrival> {
+    let mut found = Vec::new();
+    while let Some(first) = piece.first() {
+        let (kind, length) = match version_of(piece) {
+            None if first & 0x80 == 0 => (qlog::Kind::OneRtt, None),
+            None => (qlog::Kind::Unknown, None),
+            Some(_) => {
+                let kind = packet_type(*first, VERSION_1);
+                (kind.logged(), length(piece, kind))
+            }
+        };
+        let length = length.unwrap_or(piece.len()).min(piece.len());
+        found.push(Arrival { kind, length });
+        piece = &piece[length..];
+    }
+    found
 }
 
 /// Whether a piece is a Retry packet, and nothing else can be behind one.
@@ -102,6 +122,17 @@ enum Type {
     ZeroRtt,
     Handshake,
     Retry,
+}
+
+impl Type {
+    fn logged(self) -> qlog::Kind {
+        match self {
+            Self::Initial => qlog::Kind::Initial,
+            Self::ZeroRtt => qlog::Kind::Early,
+            Self::Handshake => qlog::Kind::Handshake,
+            Self::Retry => qlog::Kind::Retry,
+        }
+    }
 }
 
 fn packet_type(first: u8, version: u32) -> Type {

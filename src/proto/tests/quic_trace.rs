@@ -4,8 +4,8 @@ mod support;
 
 use std::collections::BTreeSet;
 
-use support::{Pair, Who, client_settings, server_settings};
-use uringcore_proto::quic::Event;
+use support::{Link, Pair, Who, client_settings, server_settings};
+use uringcore_proto::{qlog::Recorded, quic::Event};
 
 #[test]
 fn both_sides_log_the_same_packets() {
@@ -105,4 +105,207 @@ fn ids_are_told_when_given_out_and_taken_back() {
     let distinct: BTreeSet<_> = ids.iter().collect();
     assert_eq!(distinct.len(), ids.len());
     assert!(!distinct.contains(&first));
+}
+
+/// Packets of an event by kind and number.
+fn numbered(log: &[Recorded], name: &str) -> BTreeSet<(String, u64)> {
+    let each = log.iter().filter(|event| event.name == name);
+    each.map(|event| {
+        let kind = word(&event.data, "\"packet_type\":\"");
+        let number = word(&event.data, "\"packet_number\":");
+        (kind.to_owned(), number.parse().unwrap())
+    })
+    .collect()
+}
+
+/// What follows `before` in JSON, up to where it ends.
+fn word<'a>(data: &'a str, before: &str) -> &'a str {
+    let at = data.find(before).expect(before) + before.len();
+    let rest = &data[at..];
+    &rest[..rest.find([',', '}', '"']).unwrap()]
+}
+
+#[test]
+fn lost_packets_are_named_and_they_are_those_that_never_arrived() {
+    let (mut client, mut server) = (client_settings(), server_settings());
+    client.transport.packet_log = true;
+    server.transport.packet_log = true;
+    let mut net = Pair::new(client, server);
+    let (client, server) = net.establish();
+    net.link.loss = 8;
+    net.peer(Who::Client)
+        .endpoint
+        .connection(client)
+        .unwrap()
+        .send_stream(0, vec![7; 400_000].into(), true)
+        .unwrap();
+    net.run_until("the stream is there", |net| {
+        net.peer(Who::Server).finished(server, 0)
+    });
+    net.link.loss = 0;
+    net.peer(Who::Client)
+        .endpoint
+        .connection(client)
+        .unwrap()
+        .ping(1);
+    net.run_for(std::time::Duration::from_secs(1));
+    let connection = net.peer(Who::Client).endpoint.peek(client).unwrap();
+    let (log, stats) = (connection.packet_log().unwrap().take(), connection.stats());
+    let connection = net.peer(Who::Server).endpoint.peek(server).unwrap();
+    let servers_log = connection.packet_log().unwrap().take();
+    let sent = numbered(&log, "transport:packet_sent");
+    let lost = numbered(&log, "recovery:packet_lost");
+    let arrived = numbered(&servers_log, "transport:packet_received");
+    assert!(lost.len() > 10, "{lost:?}");
+    assert_eq!(
+        lost.len() as u64,
+        stats.packets_lost + stats.mtu_probes_lost
+    );
+    // The link keeps the order: nothing is given up that is only late.
+    assert_eq!(lost.intersection(&arrived).count(), 0);
+    // All that did not arrive was found out, since later packets were acknowledged.
+    let missing: BTreeSet<_> = sent.difference(&arrived).cloned().collect();
+    assert_eq!(missing, lost);
+    for trigger in ["reordering_threshold", "\"raw\":{\"length\":"] {
+        assert!(
+            log.iter().any(|event| {
+                event.name == "recovery:packet_lost" && event.data.contains(trigger)
+            })
+        );
+    }
+    let last = |name: &str, field: &str| {
+        let mut events = log.iter().rev().filter(|event| event.name == name);
+        let event = events.find(|event| event.data.contains(field)).unwrap();
+        word(&event.data, field).to_owned()
+    };
+    let metrics = |field: &str| last("recovery:metrics_updated", field);
+    assert_eq!(metrics("\"bytes_in_flight\":"), "0");
+    assert_eq!(metrics("\"cwnd\":"), stats.congestion_window.to_string());
+    assert_eq!(
+        metrics("\"ssthresh\":"),
+        stats.ssthresh.unwrap().to_string()
+    );
+    for field in ["latest_rtt", "min_rtt", "smoothed_rtt", "rtt_variance"] {
+        assert!(metrics(&format!("\"{field}\":")).parse::<f64>().unwrap() > 0.0);
+    }
+    let states: BTreeSet<_> = log
+        .iter()
+        .filter(|event| event.name == "recovery:congestion_state_updated")
+        .map(|event| word(&event.data, "\"new\":\"").to_owned())
+        .collect();
+    let expected = ["congestion_avoidance", "recovery", "slow_start"];
+    assert_eq!(states.iter().collect::<Vec<_>>(), expected);
+    let in_flight = log
+        .iter()
+        .filter(|event| event.name == "recovery:metrics_updated")
+        .map(|event| word(&event.data, "\"bytes_in_flight\":").parse::<u64>());
+    assert!(in_flight.map(Result::unwrap).max().unwrap() > 10_000);
+}
+
+#[test]
+fn dropped_packets_and_changed_keys_are_in_the_log() {
+    let (mut client, mut server) = (client_settings(), server_settings());
+    client.transport.packet_log = true;
+    server.transport.packet_log = true;
+    let mut net = Pair::new(client, server).link(Link {
+        duplicate: 40,
+        ..Link::default()
+    });
+    let (client, server) = net.establish();
+    net.link.duplicate = 0;
+    net.run_for(std::time::Duration::from_secs(1));
+    // Where the server's packets go now.
+    let log = net.peer(Who::Client).endpoint.peek(client).unwrap();
+    let mut log = log.packet_log().unwrap().take();
+    let mut received = log.iter().rev();
+    let received = received.find(|event| event.name == "transport:packet_received");
+    let id = word(&received.unwrap().data, "\"dcid\":\"");
+    let bytes = id.as_bytes().chunks(2);
+    let id: Vec<u8> = bytes
+        .map(|hex| u8::from_str_radix(std::str::from_utf8(hex).unwrap(), 16).unwrap())
+        .collect();
+    let mut tampered = vec![0x45; 60];
+    tampered[1..=id.len()].copy_from_slice(&id);
+    net.deliver(Who::Client, &tampered, None);
+    // A late Handshake packet, whose keys are gone, and one of a version that nobody has.
+    let mut late = vec![0xe0, 0, 0, 0, 1, id.len() as u8];
+    late.extend(&id);
+    late.extend([0, 0x40, 50]);
+    late.extend([9; 50]);
+    net.deliver(Who::Client, &late, None);
+    late[1..5].copy_from_slice(&[0x1a, 0x2a, 0x3a, 0x4a]);
+    net.deliver(Who::Client, &late, None);
+    // And one that is for somebody else.
+    tampered[1..=id.len()].copy_from_slice(&vec![1; id.len()]);
+    net.deliver(Who::Client, &tampered, None);
+    let update = |net: &mut Pair, who: Who, key| {
+        let endpoint = &mut net.peer(who).endpoint;
+        endpoint.connection(key).unwrap().request_key_update();
+        endpoint.connection(key).unwrap().ping(1);
+        net.run_for(std::time::Duration::from_secs(1));
+    };
+    update(&mut net, Who::Client, client);
+    update(&mut net, Who::Server, server);
+    let later = net.peer(Who::Client).endpoint.peek(client).unwrap();
+    log.extend(later.packet_log().unwrap().take());
+    let of = |name: &str| -> Vec<&str> {
+        let each = log.iter().filter(|event| event.name == name);
+        each.map(|event| event.data.as_str()).collect()
+    };
+    let dropped = of("transport:packet_dropped");
+    for (kind, trigger) in [
+        ("1RTT", "payload_decrypt_error"),
+        ("handshake", "key_unavailable"),
+        ("handshake", "unsupported_version"),
+        ("1RTT", "unknown_connection_id"),
+        ("", "duplicate"),
+    ] {
+        assert!(
+            dropped
+                .iter()
+                .any(|data| data.contains(kind) && data.contains(trigger)),
+            "{kind} {trigger}: {dropped:?}"
+        );
+    }
+    let names = |name: &str| -> Vec<String> {
+        let each = of(name).into_iter();
+        each.map(|data| {
+            let generation = match data.contains("generation") {
+                true => word(data, "\"generation\":"),
+                false => "",
+            };
+            let words = ["\"key_type\":\"", "\"trigger\":\""].map(|before| word(data, before));
+            format!("{} {generation} {}", words[0], words[1])
+        })
+        .collect()
+    };
+    assert_eq!(
+        names("security:key_updated"),
+        [
+            "server_initial_secret  tls",
+            "client_initial_secret  tls",
+            "server_handshake_secret  tls",
+            "client_handshake_secret  tls",
+            "server_1rtt_secret 0 tls",
+            "client_1rtt_secret 0 tls",
+            "client_1rtt_secret 1 local_update",
+            "server_1rtt_secret 1 local_update",
+            "client_1rtt_secret 2 remote_update",
+            "server_1rtt_secret 2 remote_update",
+        ]
+    );
+    let retired: BTreeSet<String> = names("security:key_retired").into_iter().collect();
+    for name in [
+        "client_initial_secret  tls",
+        "server_handshake_secret  tls",
+        "client_1rtt_secret 0 local_update",
+    ] {
+        assert!(retired.contains(name), "{name}: {retired:?}");
+    }
+    let started = of("connectivity:connection_started");
+    assert!(
+        started[0].contains("\"dst_ip\":\"10.0.0.2\""),
+        "{started:?}"
+    );
+    assert!(!of("connectivity:connection_id_updated").is_empty());
 }

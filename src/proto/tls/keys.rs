@@ -24,12 +24,20 @@ use super::{
     tap::{Space, Tap},
     versions::{self, VERSION_1, VERSION_2, Versions},
 };
-use crate::qlog::Direction;
-use crate::quic::frames::{Frame, Frames};
+use crate::{
+    qlog::{Direction, Epoch, KeyName},
+    quic::frames::{Frame, Frames},
+};
 
 /// A full set of keys for packets that show `wire` in their long headers; `None`: what the state
 /// machine writes is right.
-pub(super) fn wrap(keys: quic::Keys, space: Space, tap: &Arc<Tap>, wire: Option<u32>) -> Keys {
+pub(super) fn wrap(
+    keys: quic::Keys,
+    epoch: Epoch,
+    side: Side,
+    tap: &Arc<Tap>,
+    wire: Option<u32>,
+) -> Keys {
     Keys {
         header: KeyPair {
             local: Box::new(LocalHeaderKey {
@@ -39,8 +47,8 @@ pub(super) fn wrap(keys: quic::Keys, space: Space, tap: &Arc<Tap>, wire: Option<
             remote: Box::new(HeaderKey(keys.remote.header)),
         },
         packet: KeyPair {
-            local: packet_key(keys.local.packet, space, tap, wire),
-            remote: packet_key(keys.remote.packet, space, tap, wire),
+            remote: packet_key(keys.remote.packet, name(epoch, !side), tap, wire),
+            local: packet_key(keys.local.packet, name(epoch, side), tap, wire),
         },
     }
 }
@@ -48,12 +56,13 @@ pub(super) fn wrap(keys: quic::Keys, space: Space, tap: &Arc<Tap>, wire: Option<
 /// The packet keys of the next key phase (RFC 9001 section 6). Header keys stay.
 pub(super) fn wrap_update(
     keys: quic::PacketKeySet,
+    side: Side,
     tap: &Arc<Tap>,
 ) -> KeyPair<Box<dyn crypto::PacketKey>> {
-    tap.made_keys();
+    let epoch = Epoch::OneRtt(tap.make_keys());
     KeyPair {
-        local: packet_key(keys.local, Space::Data, tap, None),
-        remote: packet_key(keys.remote, Space::Data, tap, None),
+        local: packet_key(keys.local, name(epoch, side), tap, None),
+        remote: packet_key(keys.remote, name(epoch, !side), tap, None),
     }
 }
 
@@ -65,8 +74,15 @@ pub(super) fn wrap_early(
 ) -> (Box<dyn crypto::HeaderKey>, Box<dyn crypto::PacketKey>) {
     (
         Box::new(HeaderKey(keys.header)),
-        packet_key(keys.packet, Space::Data, tap, wire),
+        packet_key(keys.packet, name(Epoch::Early, Side::Client), tap, wire),
     )
+}
+
+fn name(epoch: Epoch, side: Side) -> KeyName {
+    KeyName {
+        epoch,
+        is_clients: side.is_client(),
+    }
 }
 
 /// Keys for Initial packets, of every version that may come (RFC 9001 section 5.2, RFC 9369 section
@@ -77,6 +93,9 @@ pub(super) fn initial(
     side: Side,
     tap: &Arc<Tap>,
 ) -> Keys {
+    for sealer in [!side, side] {
+        tap.key_made(name(Epoch::Initial, sealer));
+    }
     let keys = Arc::new(InitialKeys {
         v1: OnceLock::new(),
         v2: OnceLock::new(),
@@ -99,13 +118,19 @@ pub(super) fn initial(
 
 fn packet_key(
     key: Box<dyn quic::PacketKey>,
-    space: Space,
+    name: KeyName,
     tap: &Arc<Tap>,
     wire: Option<u32>,
 ) -> Box<dyn crypto::PacketKey> {
+    tap.key_made(name);
     Box::new(PacketKey {
         key,
-        space,
+        name,
+        space: match name.epoch {
+            Epoch::Initial => Space::Initial,
+            Epoch::Handshake => Space::Handshake,
+            Epoch::Early | Epoch::OneRtt(_) => Space::Data,
+        },
         tap: tap.clone(),
         wire,
     })
@@ -113,9 +138,16 @@ fn packet_key(
 
 struct PacketKey {
     key: Box<dyn quic::PacketKey>,
+    name: KeyName,
     space: Space,
     tap: Arc<Tap>,
     wire: Option<u32>,
+}
+
+impl Drop for PacketKey {
+    fn drop(&mut self) {
+        self.tap.key_dropped(self.name);
+    }
 }
 
 impl crypto::PacketKey for PacketKey {
@@ -199,6 +231,14 @@ struct InitialKeys {
     side: Side,
     versions: Arc<Versions>,
     tap: Arc<Tap>,
+}
+
+impl Drop for InitialKeys {
+    fn drop(&mut self) {
+        for sealer in [!self.side, self.side] {
+            self.tap.key_dropped(name(Epoch::Initial, sealer));
+        }
+    }
 }
 
 impl InitialKeys {
@@ -286,7 +326,10 @@ impl crypto::PacketKey for RemoteInitial {
         header: &[u8],
         payload: &mut BytesMut,
     ) -> Result<(), CryptoError> {
-        let (version, keys) = self.0.of_received(header).ok_or(CryptoError)?;
+        let Some((version, keys)) = self.0.of_received(header) else {
+            self.0.tap.unopened(Space::Initial, header, false);
+            return Err(CryptoError);
+        };
         let header = received(header);
         let key = &*keys.remote.packet;
         open(key, Space::Initial, &self.0.tap, packet, &header, payload)?;
@@ -401,10 +444,11 @@ fn open(
     header: &[u8],
     payload: &mut BytesMut,
 ) -> Result<(), CryptoError> {
-    let length = key
-        .decrypt_in_place(number, header, payload)
-        .map_err(|_| CryptoError)?
-        .len();
+    let Ok(opened) = key.decrypt_in_place(number, header, payload) else {
+        tap.unopened(space, header, true);
+        return Err(CryptoError);
+    };
+    let length = opened.len();
     payload.truncate(length);
     tap.opened(space, number, header, payload, key.tag_len());
     Ok(())

@@ -23,11 +23,11 @@ use super::{
     reason::transport_error,
     resumption::TicketInbox,
     retry,
-    tap::{Space, Tap},
+    tap::Tap,
     tickets::{self, Exporter, NewTicket},
     versions::{self, Hello, Information, Progress, Scope, TicketScope, VERSION_1, Versions},
 };
-use crate::qlog::ConnectionIds;
+use crate::qlog::{ConnectionIds, Epoch};
 
 mod makers;
 #[cfg(test)]
@@ -137,6 +137,10 @@ impl Session {
             None => None,
         };
         versions.decide(versions.choose(said.as_ref())?);
+        if let Some(recorder) = tap.recorder() {
+            let theirs = said.as_ref().map(|said| &said.available[..]);
+            recorder.version_chosen(versions.supported(), theirs, versions.current());
+        }
         let mut params = waiting.params.clone();
         versions.append_information(&mut params);
         tap.local_parameters(&params);
@@ -333,11 +337,11 @@ impl crypto::Session for Session {
         Some(match change {
             KeyChange::Handshake { keys } => {
                 let wire = self.handshake_wire();
-                keys::wrap(keys, Space::Handshake, &self.tap, wire)
+                keys::wrap(keys, Epoch::Handshake, self.side(), &self.tap, wire)
             }
             KeyChange::OneRtt { keys, next } => {
                 self.next_secrets = Some(next);
-                keys::wrap(keys, Space::Data, &self.tap, None)
+                keys::wrap(keys, Epoch::OneRtt(0), self.side(), &self.tap, None)
             }
         })
     }
@@ -345,7 +349,7 @@ impl crypto::Session for Session {
     fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn crypto::PacketKey>>> {
         let _labels = Scope::open(self.versions.switched());
         let keys = self.next_secrets.as_mut()?.next_packet_keys();
-        Some(keys::wrap_update(keys, &self.tap))
+        Some(keys::wrap_update(keys, self.side(), &self.tap))
     }
 
     /// A Retry has the version of the client's first flight (RFC 9369 section 4.1).

@@ -10,7 +10,7 @@ use std::sync::{
 };
 
 use super::probe::ProbeSlot;
-use crate::qlog::{ConnectionIds, Direction, Level, Packet, Recorder};
+use crate::qlog::{ConnectionIds, Direction, KeyName, Level, Packet, Recorder};
 
 /// The packet number spaces (RFC 9000 section 12.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +18,16 @@ pub(crate) enum Space {
     Initial,
     Handshake,
     Data,
+}
+
+impl Space {
+    fn level(self) -> Level {
+        match self {
+            Self::Initial => Level::Initial,
+            Self::Handshake => Level::Handshake,
+            Self::Data => Level::Data,
+        }
+    }
 }
 
 /// Whoever listens to a tap.
@@ -71,9 +81,35 @@ impl Tap {
         &self.probe
     }
 
-    /// Keys of the next phase were made: once ahead of the first change, then at every change.
-    pub(super) fn made_keys(&self) {
-        self.key_sets.fetch_add(1, Ordering::Relaxed);
+    /// Keys of the next phase are being made: once ahead of the first change, then at every change.
+    /// Returns their generation; the first keys had 0.
+    pub(super) fn make_keys(&self) -> u64 {
+        let before = self.key_sets.fetch_add(1, Ordering::Relaxed);
+        if let Some(recorder) = self.recorder().filter(|_| before > 0) {
+            recorder.keys_updated();
+        }
+        before + 1
+    }
+
+    /// Keys for one direction are there.
+    pub(super) fn key_made(&self, key: KeyName) {
+        if let Some(recorder) = self.recorder() {
+            recorder.key_made(key);
+        }
+    }
+
+    /// They are gone.
+    pub(super) fn key_dropped(&self, key: KeyName) {
+        if let Some(recorder) = self.recorder() {
+            recorder.key_dropped(key);
+        }
+    }
+
+    /// A packet was not opened: its keys do not fit, or there are none for its version.
+    pub(super) fn unopened(&self, space: Space, header: &[u8], is_of_known_version: bool) {
+        if let Some(recorder) = self.recorder() {
+            recorder.unopened(space.level(), header, is_of_known_version);
+        }
     }
 
     /// How often the keys of 1-RTT packets were changed.
@@ -146,11 +182,7 @@ impl Tap {
         if let Some(recorder) = self.recorder.get() {
             recorder.packet(&Packet {
                 direction,
-                level: match space {
-                    Space::Initial => Level::Initial,
-                    Space::Handshake => Level::Handshake,
-                    Space::Data => Level::Data,
-                },
+                level: space.level(),
                 number,
                 header,
                 payload,

@@ -152,6 +152,11 @@ impl Versions {
         self.original
     }
 
+    /// What this side speaks, in order of preference.
+    pub fn supported(&self) -> &[u32] {
+        &self.supported
+    }
+
     /// What the packets of the first flight show.
     pub(super) fn first(&self) -> u32 {
         self.first

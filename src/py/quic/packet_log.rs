@@ -3,6 +3,7 @@
 //! Events are written down by the state machine's side, packet by packet and without Python; here
 //! they are handed over when somebody asks, with the wall clock's time.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -39,8 +40,13 @@ impl PacketLog {
 
 #[pymethods]
 impl PacketLog {
+    /// Appends an event behind those that there are: what it is called, and its data as JSON.
+    fn note(&self, name: String, data: String) {
+        self.recorder.note(name, data);
+    }
+
     /// What was recorded since the last call: time in seconds since 1970, name, data as JSON.
-    fn take(&self) -> Vec<(f64, &'static str, String)> {
+    fn take(&self) -> Vec<(f64, Cow<'static, str>, String)> {
         let events = self.recorder.take();
         // What came before a time was named came just before the first that has one.
         let first = events.iter().find_map(|event| event.at);

@@ -1,15 +1,9 @@
-//! What is known of a connection beyond its streams: who the peer is, what its packets were, and
-//! how the path does.
-
-use std::{sync::Arc, time::Instant};
+//! What is known of a connection beyond its streams: who the peer is, and how the path does.
 
 use rustls::pki_types::CertificateDer;
 
 use super::Connection;
-use crate::{
-    qlog::{Direction, Metrics, Recorder},
-    quic::{ConnectionStats, congestion},
-};
+use crate::quic::{ConnectionStats, congestion};
 
 impl Connection {
     /// The peer's certificates in DER, leaf first, once it has shown any.
@@ -42,11 +36,6 @@ impl Connection {
         }
     }
 
-    /// What packets were sent and received, if the settings ask for it.
-    pub fn packet_log(&self) -> Option<&Arc<Recorder>> {
-        self.packet_log.as_ref()
-    }
-
     pub fn stats(&self) -> ConnectionStats {
         let stats = ConnectionStats::from_quinn(self.quinn.stats());
         let gauge = congestion::gauge(self.quinn.congestion_state());
@@ -65,27 +54,6 @@ impl Connection {
             datagram_frames_dropped: self.datagrams.dropped(),
             datagrams_received: stats.datagrams_received.saturating_sub(self.later_pieces),
             ..stats
-        }
-    }
-
-    /// A datagram of `size` bytes is about to be handled.
-    pub(in crate::quic) fn receiving(&mut self, now: Instant, size: usize) {
-        if let Some(log) = &self.packet_log {
-            log.set_time(now);
-            log.datagrams(Direction::Received, size, size);
-        }
-    }
-
-    /// What was received, sent or found lost may have changed what recovery knows.
-    pub(super) fn log_metrics(&self) {
-        if let Some(log) = &self.packet_log {
-            let path = self.quinn.stats().path;
-            log.metrics(Metrics {
-                congestion_window: path.cwnd,
-                smoothed_rtt: path.rtt,
-                min_rtt: path.min_rtt,
-                packets_lost: path.lost_packets,
-            });
         }
     }
 }

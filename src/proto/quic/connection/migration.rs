@@ -35,14 +35,18 @@ impl Connection {
             .path
             .needs_proof(local, remote)
             .then(|| frames_received(&self.quinn));
+        let is_stranger = self.is_stranger(remote);
         self.quinn.handle_event(event);
+        self.log_received(is_stranger);
         if self.quinn.remote_address() != old {
             self.path.peer_moved(old, local);
+            self.log_migration("migration_started");
         } else if heard.is_some_and(|before| frames_received(&self.quinn) > before)
             && self.path.proved(local)
             // A closed connection still hears its peer, and has nothing more to say to its host.
             && self.phase != Phase::Closed
         {
+            self.log_migration("migration_complete");
             self.push(Event::MigrationFinished { succeeded: true });
         }
     }
@@ -71,6 +75,7 @@ impl Connection {
     pub(in crate::quic) fn try_socket(&mut self, now: Instant, socket: u32, timeout: Duration) {
         self.stop_probing();
         self.path.try_socket(socket, now + timeout);
+        self.log_migration("migration_started");
         self.quinn.path_changed(now);
     }
 
@@ -104,18 +109,21 @@ impl Connection {
         if self.path.give_up(now) {
             self.quinn.local_address_changed();
             self.quinn.path_changed(now);
+            self.log_migration("migration_abandoned");
             self.push(Event::MigrationFinished { succeeded: false });
         }
     }
 
     /// Time has passed, and the state machine may have given the peer's new address up.
     pub(in crate::quic) fn handle_timeout(&mut self, now: Instant) {
+        self.log_time(now);
         self.handle_path_timeout(now);
         let before = self.quinn.remote_address();
         self.quinn.handle_timeout(now);
         let after = self.quinn.remote_address();
         if after != before {
             self.path.peer_returned(after);
+            self.log_migration("migration_abandoned");
         }
     }
 

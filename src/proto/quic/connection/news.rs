@@ -19,7 +19,7 @@ pub(super) enum Pending {
 impl Connection {
     /// Takes over what the state machine has to say. Often: its own queue has no bound.
     pub(in crate::quic) fn pump(&mut self) {
-        self.log_metrics();
+        self.log_recovery();
         while let Some(event) = self.quinn.poll() {
             // Of a closed connection only its end remains to be told, and that has been.
             if self.phase != Phase::Closed {
@@ -188,7 +188,12 @@ impl Connection {
         if self.is_client() && self.quinn.has_0rtt() {
             match early_data_accepted {
                 true => self.streams.early_accepted(),
-                false => self.streams.early_rejected(),
+                false => {
+                    self.streams.early_rejected();
+                    if let Some(log) = &self.packet_log {
+                        log.early_data_rejected();
+                    }
+                }
             }
         }
         self.push(Event::HandshakeCompleted {

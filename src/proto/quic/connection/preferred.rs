@@ -58,6 +58,9 @@ impl Connection {
             stage: Stage::Due,
             until: now + DUE_MAX,
         });
+        if let Some(log) = &self.packet_log {
+            log.migration("probing_started", to.address);
+        }
     }
 
     /// Whether an address is being asked.
@@ -83,6 +86,7 @@ impl Connection {
             let known = self.quinn.remote_address();
             self.path.use_alias(known, probing.to.address);
             self.quinn.path_changed(now);
+            self.log_migration("migration_complete");
         }
         self.stop_probing();
     }

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use quinn_proto as quinn;
 
-use super::{Connection, Phase, news::Pending};
-use crate::{qlog::Direction, quic::Event};
+use super::{Connection, Phase, news::Pending, trace::Before};
+use crate::quic::Event;
 
 impl Connection {
     /// Gets everything that may be sent into the state machine. A batch has up to `batch_size`
@@ -55,36 +55,32 @@ impl Connection {
         if self.is_held {
             return None;
         }
-        if let Some(log) = &self.packet_log {
-            log.set_time(now);
-        }
+        let before = self.log_before_batch(now);
         if let Some(transmit) = self.quinn.poll_transmit(now, segments, buf) {
-            return Some(self.noted(transmit));
+            return Some(self.noted(before, transmit));
         }
         buf.clear();
         if let Some(transmit) = self.poll_probe(now, buf) {
-            return Some(self.noted(transmit));
+            return Some(self.noted(before, transmit));
         }
         if self.phase != Phase::Established || !self.datagrams.probe(&mut self.quinn) {
             return None;
         }
         let transmit = self.quinn.poll_transmit(now, segments, buf);
         self.datagrams.probed(&self.quinn, transmit.is_some());
-        if transmit.is_none() {
-            buf.clear();
+        match &transmit {
+            Some(transmit) => self.log_batch(before, transmit),
+            None => buf.clear(),
         }
         transmit
     }
 
-    fn noted(&mut self, transmit: quinn::Transmit) -> quinn::Transmit {
+    fn noted(&mut self, before: Option<Before>, transmit: quinn::Transmit) -> quinn::Transmit {
         self.ecn.sent(&transmit);
         if self.is_confirmed() {
             self.key_use.sent(&mut self.quinn);
         }
-        if let Some(log) = &self.packet_log {
-            let size = transmit.segment_size.unwrap_or(transmit.size);
-            log.datagrams(Direction::Sent, transmit.size, size);
-        }
+        self.log_batch(before, &transmit);
         transmit
     }
 }

@@ -30,6 +30,9 @@ impl Connection {
         self.tickets = details.tickets;
         self.ids = details.tap.ids();
         self.packet_log = details.tap.recorder().cloned();
+        if let Some(log) = &self.packet_log {
+            log.begin_again();
+        }
         let watches_ids = self.watch.watches_ids();
         self.watch = Watch::new(details.tap.clone());
         if watches_ids {

@@ -18,6 +18,7 @@ impl Endpoint {
         (server_name, tokens): (Option<String>, Option<Arc<ConnectionTokens>>),
         handshake_deadline: Option<Instant>,
     ) -> ConnectionKey {
+        self.is_logging |= transport.packet_log;
         let generation = self.generation;
         self.generation = self.generation.wrapping_add(1);
         let local = match conn.side() {

@@ -92,7 +92,8 @@ impl crypto::ClientConfig for ClientCrypto {
         let ids = ConnectionIds::from_parameters(&params);
         let recorder = self
             .is_recorded
-            .then(|| self.recorder.clone().unwrap_or_default());
+            .then(|| self.recorder.clone())
+            .map(|begun| begun.unwrap_or_else(|| Arc::new(Recorder::new(true))));
         let tap = new_tap(recorder);
         tap.local_parameters(&params);
         let _tickets = TicketScope::open(&versions);
@@ -140,7 +141,7 @@ impl ServerCrypto {
         if !self.is_recorded {
             return Arc::default();
         }
-        let recorder: Arc<Recorder> = Arc::default();
+        let recorder = Arc::new(Recorder::new(false));
         let mut first = self
             .first_packets
             .lock()
@@ -166,7 +167,10 @@ impl ServerCrypto {
             |id: &Vec<u8>| Some(id) == ids.original.as_ref() || Some(id) == ids.retry.as_ref();
         let at = first.iter().rposition(|(id, _)| is_it(id));
         let found = at.and_then(|at| first.remove(at));
-        Some(found.map(|(_, recorder)| recorder).unwrap_or_default())
+        Some(match found {
+            Some((_, recorder)) => recorder,
+            None => Arc::new(Recorder::new(false)),
+        })
     }
 }
 

@@ -1,0 +1,270 @@
+//! The packets of ours that are under way (RFC 9002), and which of them were lost.
+//!
+//! The state machine counts its losses and names none. It gives up the oldest packets first though:
+//! in each packet number space those below some number, and only below the largest one acknowledged.
+//! So what was sent and acknowledged, which the packet keys see, and the count name them. This table
+//! keeps what the state machine's own keeps, and is no larger.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use super::Level;
+use crate::quic::frames::Ack;
+
+/// A packet on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sent {
+    pub number: u64,
+    pub level: Level,
+    /// A 0-RTT packet.
+    pub is_early: bool,
+    /// Whole, with header and tag.
+    pub length: usize,
+    pub at: Option<Instant>,
+    pub is_ack_eliciting: bool,
+    /// Whether it counts as bytes in flight: ack-eliciting or padded (RFC 9002 section 2).
+    pub is_in_flight: bool,
+    /// Of path MTU discovery, whose losses say nothing about congestion (RFC 9000 section 14.4).
+    pub is_probe: bool,
+}
+
+/// What made a packet a lost one (RFC 9002 section 6.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trigger {
+    Reordering,
+    Time,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Flight {
+    spaces: [Space; 3],
+    bytes: u64,
+    /// The packets of the batch that is being made.
+    batch: Vec<(Level, u64)>,
+}
+
+#[derive(Debug, Default)]
+struct Space {
+    packets: BTreeMap<u64, Sent>,
+    largest_acked: Option<u64>,
+    largest_eliciting: Option<u64>,
+    /// Packets above that one.
+    tail: u64,
+}
+
+impl Flight {
+    pub fn sent(&mut self, packet: Sent) {
+        let space = &mut self.spaces[packet.level as usize];
+        let forgotten = if packet.is_ack_eliciting {
+            space.tail = 0;
+            space.largest_eliciting = Some(packet.number);
+            None
+        } else if space.tail > TAIL_MAX {
+            let above = space.largest_eliciting.map_or(0, |number| number + 1);
+            let oldest = space.packets.range(above..).next();
+            oldest.map(|(number, _)| *number)
+        } else {
+            space.tail += 1;
+            None
+        };
+        self.bytes += counted(&packet);
+        if let Some(replaced) = space.packets.insert(packet.number, packet) {
+            self.bytes -= counted(&replaced);
+        }
+        self.batch.push((packet.level, packet.number));
+        if let Some(number) = forgotten
+            && let Some(packet) = space.packets.remove(&number)
+        {
+            self.bytes -= counted(&packet);
+        }
+    }
+
+    pub fn begin_batch(&mut self) {
+        self.batch.clear();
+    }
+
+    /// A batch is complete. Of its packets the state machine keeps the first `tracked` in mind; the
+    /// last one may be a probe.
+    pub fn batched(&mut self, tracked: usize, has_probe: bool) {
+        let mut batch = std::mem::take(&mut self.batch);
+        for (level, number) in batch.drain(tracked.min(batch.len())..) {
+            self.remove(level, number);
+        }
+        if has_probe && let Some((level, number)) = batch.last() {
+            let packets = &mut self.spaces[*level as usize].packets;
+            if let Some(packet) = packets.get_mut(number) {
+                packet.is_probe = true;
+            }
+        }
+        batch.clear();
+        self.batch = batch;
+    }
+
+    pub fn acked(&mut self, level: Level, ack: &Ack<'_>) {
+        let space = &mut self.spaces[level as usize];
+        space.largest_acked = space.largest_acked.max(Some(ack.largest));
+        let mut numbers = Vec::new();
+        for range in ack.ranges() {
+            numbers.extend(space.packets.range(range).map(|(number, _)| *number));
+        }
+        for number in numbers {
+            self.remove(level, number);
+        }
+    }
+
+    /// The packets that the state machine has just given up: `count` of them, and a probe or none.
+    pub fn lost(&mut self, count: u64, has_probe: bool) -> Vec<(Sent, Trigger)> {
+        let mut lost = Vec::new();
+        for _ in 0..count {
+            let candidates = self.spaces.iter().filter_map(|space| space.oldest(false));
+            let by_order = |(packet, trigger): &(Sent, Trigger)| (*trigger as u8, packet.at);
+            let Some(found) = candidates.min_by_key(by_order) else {
+                break;
+            };
+            self.remove(found.0.level, found.0.number);
+            lost.push(found);
+        }
+        let probe = self.spaces[Level::Data as usize].oldest(true);
+        if let Some(probe) = probe.filter(|_| has_probe) {
+            self.remove(Level::Data, probe.0.number);
+            lost.push(probe);
+        }
+        lost
+    }
+
+    /// The state machine has forgotten the packets of this space.
+    pub fn discard(&mut self, level: Level) {
+        let space = std::mem::take(&mut self.spaces[level as usize]);
+        self.bytes -= space.packets.values().map(counted).sum::<u64>();
+    }
+
+    /// Bytes in flight, as RFC 9002 appendix B.2 counts them.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn remove(&mut self, level: Level, number: u64) {
+        let space = &mut self.spaces[level as usize];
+        let Some(packet) = space.packets.remove(&number) else {
+            return;
+        };
+        self.bytes -= counted(&packet);
+        if !packet.is_ack_eliciting && Some(number) > space.largest_eliciting {
+            space.tail = space.tail.saturating_sub(1);
+        }
+    }
+}
+
+impl Space {
+    /// The oldest one, a probe or not, that may be lost.
+    fn oldest(&self, is_probe: bool) -> Option<(Sent, Trigger)> {
+        let largest = self.largest_acked?;
+        let mut below = self.packets.range(..largest).map(|(_, packet)| *packet);
+        let packet = below.find(|packet| packet.is_probe == is_probe)?;
+        Some(match packet.number + REORDERING_THRESHOLD <= largest {
+            true => (packet, Trigger::Reordering),
+            false => (packet, Trigger::Time),
+        })
+    }
+}
+
+fn counted(packet: &Sent) -> u64 {
+    match packet.is_in_flight {
+        true => packet.length as u64,
+        false => 0,
+    }
+}
+
+/// RFC 9002 section 6.1.1, and what the state machine is left at.
+const REORDERING_THRESHOLD: u64 = 3;
+/// How many packets without anything to acknowledge the state machine remembers after the last one
+/// that has.
+const TAIL_MAX: u64 = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quic::frames::{Frame, Frames};
+
+    fn packet(level: Level, number: u64, is_ack_eliciting: bool) -> Sent {
+        Sent {
+            number,
+            level,
+            is_early: false,
+            length: 100,
+            at: None,
+            is_ack_eliciting,
+            is_in_flight: is_ack_eliciting,
+            is_probe: false,
+        }
+    }
+
+    fn flight(numbers: std::ops::Range<u64>) -> Flight {
+        let mut flight = Flight::default();
+        for number in numbers {
+            flight.sent(packet(Level::Data, number, true));
+        }
+        flight
+    }
+
+    fn ack(flight: &mut Flight, payload: &[u8]) {
+        for (_, _, frame) in Frames::new(payload) {
+            let Frame::Ack(ack) = frame else { panic!() };
+            flight.acked(Level::Data, &ack);
+        }
+    }
+
+    fn numbers(lost: &[(Sent, Trigger)]) -> Vec<(u64, Trigger)> {
+        let each = lost.iter();
+        each.map(|(packet, trigger)| (packet.number, *trigger))
+            .collect()
+    }
+
+    #[test]
+    fn the_oldest_unacknowledged_ones_are_lost() {
+        let mut flight = flight(0..10);
+        assert_eq!(flight.bytes(), 1_000);
+        // 8, and 2 to 4.
+        ack(&mut flight, &[0x02, 8, 0, 1, 0, 2, 2]);
+        assert_eq!(flight.bytes(), 600);
+        let lost = flight.lost(4, false);
+        let expected = [0, 1, 5].map(|number| (number, Trigger::Reordering));
+        assert_eq!(numbers(&lost[..3]), expected);
+        assert_eq!(numbers(&lost[3..]), [(6, Trigger::Time)]);
+        assert_eq!(flight.bytes(), 200);
+        // 9 is newer than what was acknowledged: whatever the count says, it is not lost.
+        assert_eq!(numbers(&flight.lost(5, false)), [(7, Trigger::Time)]);
+        assert_eq!(flight.bytes(), 100);
+        flight.discard(Level::Data);
+        assert_eq!(flight.bytes(), 0);
+        assert!(flight.lost(1, true).is_empty());
+    }
+
+    #[test]
+    fn probes_are_lost_by_themselves() {
+        let mut flight = flight(0..1);
+        flight.batched(1, true);
+        flight.sent(packet(Level::Data, 1, true));
+        flight.batched(1, false);
+        flight.sent(packet(Level::Data, 2, true));
+        flight.sent(packet(Level::Data, 3, true));
+        // The state machine says that it keeps only one of these two in mind.
+        flight.batched(1, false);
+        ack(&mut flight, &[0x02, 2, 0, 0, 0]);
+        assert_eq!(numbers(&flight.lost(1, false)), [(1, Trigger::Time)]);
+        assert!(flight.lost(1, false).is_empty());
+        assert_eq!(numbers(&flight.lost(0, true)), [(0, Trigger::Time)]);
+        assert_eq!(flight.bytes(), 0);
+    }
+
+    #[test]
+    fn acknowledgements_of_our_own_are_forgotten_in_time() {
+        let mut flight = flight(0..1);
+        for number in 1..5_000 {
+            flight.sent(packet(Level::Data, number, false));
+            flight.batched(1, false);
+        }
+        let kept = flight.spaces[Level::Data as usize].packets.len() as u64;
+        assert!((TAIL_MAX..TAIL_MAX + 3).contains(&kept), "{kept}");
+        assert_eq!(flight.bytes(), 100);
+    }
+}
