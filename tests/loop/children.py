@@ -20,17 +20,38 @@ def no_watcher_left() -> Iterator[None]:
     """asyncio's own loops leave a child watcher in the policy, which ours would then honour."""
     if sys.version_info < (3, 14):
         asyncio.set_event_loop_policy(None)
+    global _from_before
+    _from_before = children()
     yield
     assert_no_children()
 
 
 def assert_no_children() -> None:
-    """Every child of this process has ended and was waited for."""
+    """Every child that the test has made has ended and was waited for. Others may be there:
+    multiprocessing keeps a process of its own from its first use to the end of the run."""
+    left = children() - _from_before
+    if left:
+        pytest.fail(f"children are left: {sorted(left)}")
+
+
+def children() -> frozenset[int]:
+    """The children of this process that run or were not waited for."""
     try:
-        left = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
-        return
-    pytest.fail(f"a child is left: {left or 'running'}")
+        return frozenset()
+    return frozenset(
+        pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _is_ours(pid)
+    )
+
+
+def _is_ours(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The name, which may hold anything, is in brackets; the state and the parent follow.
+            return int(file.read().rpartition(b")")[2].split()[1]) == os.getpid()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def exists(pid: int) -> bool:
@@ -76,3 +97,6 @@ async def output(*args: Any, **options: Any) -> bytes:
     out, _ = await child.communicate()
     assert child.returncode == 0
     return out
+
+
+_from_before: frozenset[int] = frozenset()
