@@ -1,8 +1,11 @@
 """Sockets whose bytes pass through Python: which they are, and what carries them.
 
 A program may give asyncio a socket whose class has a ``recv()`` or a ``send()`` of its own (to count,
-to record, to encrypt, to fail in a test) and asyncio calls it. The ring knows nothing of methods, so
-such a socket gets asyncio's own transport, over the loop's watchers. It is as fast as on asyncio.
+to record, to encrypt, to fail in a test) and asyncio calls it; or it gives ``socket.socket`` itself
+another one, as tests do that forbid the network. The ring knows nothing of methods, so such a socket
+gets asyncio's own transport, over the loop's watchers. It is as fast as on asyncio.
+
+What ``socket.socket`` has is asked when a transport is made. One that is there already stays as it is.
 
 Not here: ``sock_*`` calls, which decide for themselves (``src/py/plain_socket.rs``).
 """
@@ -11,7 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from typing import Any
+
+from ._uringcore import _replaced_socket_methods
 
 __all__ = [
     "DATAGRAM_METHODS",
@@ -34,6 +40,9 @@ _stock_check = asyncio.SelectorEventLoop._ensure_fd_no_transport  # type: ignore
 def are_replaced(sock: Any, methods: tuple[str, ...]) -> bool:
     """Whether one of `methods` of `sock` is other than ``socket.socket``'s."""
     kind = type(sock)
+    replaced = _replaced_socket_methods()
+    if replaced and not set(methods).isdisjoint(replaced):
+        return True
     if kind is _Socket:
         return False
     # An instance of a subclass may have some that its class has not.
@@ -53,3 +62,18 @@ class AsyncioTransports:
         # asyncio's list of its own transports: empty, as a rule.
         if loop._transports:
             _stock_check(loop, fd)
+
+    def _serve_in_python(
+        self,
+        sock: socket.socket,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        tls: tuple[Any, tuple[Any, ...]] | None,
+        server: Any,
+    ) -> None:
+        """Go on as asyncio does with a connection that was accepted on the ring."""
+        loop: Any = self
+        extra = {"peername": sock.getpeername()}
+        sslcontext, timeouts = tls or (None, ())
+        loop.create_task(
+            loop._accept_connection2(protocol_factory, sock, extra, sslcontext, server, *timeouts)
+        )

@@ -13,6 +13,7 @@ use crate::datagram::DatagramTransport;
 use crate::error;
 use crate::loop_core::{LoopCore, Ready};
 use crate::ops;
+use crate::plain_socket::{self, STREAMING, replaced_methods};
 use crate::sockets;
 use crate::stream::StreamTransport;
 use crate::transport::{BaseTransport, Descriptor};
@@ -131,6 +132,13 @@ fn accepted(
     sockets::forget_descriptor(this, py, fd.as_raw_fd())?;
     entered.switch(py, &listener_context)?;
     let made = match tls {
+        tls if replaced_methods(py)? & STREAMING != 0 => {
+            plain_socket::object(py, fd).and_then(|socket| {
+                let arguments = (socket, factory, tls, server);
+                slf.call_method1(intern!(py, "_serve_in_python"), arguments)
+                    .map(drop)
+            })
+        }
         None => factory.bind(py).call0().and_then(|protocol| {
             let context = context::copy_current(py)?;
             let transport = StreamTransport::open(

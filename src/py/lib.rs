@@ -101,6 +101,7 @@ fn _uringcore(m: &Bound<'_, PyModule>) -> PyResult<()> {
     )?;
     m.add_class::<spawn::Spawn>()?;
     ops_socket::register(m)?;
+    plain_socket::register(m)?;
     quic::register(m)?;
     h3::register(m)?;
     devcert::register(m)?;

@@ -21,7 +21,9 @@ use uringcore_io::{Errno, Incoming, Outcome, SockAddr, net};
 
 use crate::loop_core::LoopCore;
 use crate::ops::{self, Plan, Subject};
-use crate::plain_socket::{fileno, member, plain, socket_types};
+use crate::plain_socket::{
+    ACCEPTING, CONNECTING, NO_METHODS, RECEIVING, SENDING, fileno, member, plain, socket_types,
+};
 use crate::sockets::{Request, Way, launch};
 use crate::{address, buffer, error, held};
 
@@ -60,7 +62,7 @@ fn receive(
         return Ok(None);
     };
     let size = size as usize;
-    let Some((fd, stream)) = plain(r#loop, sock)? else {
+    let Some((fd, stream)) = plain(r#loop, sock, RECEIVING)? else {
         return Ok(None);
     };
     if this.sockets.with(py, |sockets| sockets.has_held(sock))
@@ -124,7 +126,7 @@ fn receive_into(
 ) -> PyResult<Option<Py<PyAny>>> {
     let py = r#loop.py();
     let this = r#loop.get();
-    let Some((fd, stream)) = plain(r#loop, sock)? else {
+    let Some((fd, stream)) = plain(r#loop, sock, RECEIVING)? else {
         return Ok(None);
     };
     let held = this.sockets.with(py, |sockets| sockets.has_held(sock));
@@ -195,7 +197,7 @@ fn fill(
 fn accept(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
     let py = r#loop.py();
     let this = r#loop.get();
-    let Some((fd, true)) = plain(r#loop, sock)? else {
+    let Some((fd, true)) = plain(r#loop, sock, ACCEPTING)? else {
         return Ok(None);
     };
     if !this
@@ -234,7 +236,7 @@ fn send_all(
 ) -> PyResult<Option<Py<PyAny>>> {
     let py = r#loop.py();
     let this = r#loop.get();
-    let Some((fd, _)) = plain(r#loop, sock)? else {
+    let Some((fd, _)) = plain(r#loop, sock, SENDING)? else {
         return Ok(None);
     };
     let may_try = this
@@ -275,7 +277,7 @@ fn send_to(
 ) -> PyResult<Option<Py<PyAny>>> {
     let py = r#loop.py();
     let this = r#loop.get();
-    let Some((fd, _)) = plain(r#loop, sock)? else {
+    let Some((fd, _)) = plain(r#loop, sock, SENDING)? else {
         return Ok(None);
     };
     let Some(to) = address::plain(member(sock, "family")?, address) else {
@@ -312,7 +314,7 @@ fn connect(
     address: &Bound<'_, PyAny>,
 ) -> PyResult<Option<Py<PyAny>>> {
     let py = r#loop.py();
-    let Some((fd, _)) = plain(r#loop, sock)? else {
+    let Some((fd, _)) = plain(r#loop, sock, CONNECTING)? else {
         return Ok(None);
     };
     let Some(to) = address::plain(member(sock, "family")?, address) else {
@@ -338,7 +340,7 @@ fn connect(
 #[pyo3(name = "_sock_writable")]
 fn writable(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
     let py = r#loop.py();
-    let Some((fd, _)) = plain(r#loop, sock)? else {
+    let Some((fd, _)) = plain(r#loop, sock, NO_METHODS)? else {
         return Ok(None);
     };
     check_no_transport(r#loop.get(), py, fd)?;
