@@ -73,7 +73,9 @@ MATRICES: tuple[Matrix, ...] = (
         title="Files",
         about=(
             "File I/O with everything in the page cache: `uringcore.aio` on its own loops and on stock "
-            "asyncio beside aiofiles, and the same calls made blocking as the floor. Operations a "
+            "asyncio beside aiofiles, and the same calls made blocking as the floor. The rows that "
+            "begin with 'cold' read what was evicted from the page cache before, so they ask the "
+            "device, which for a virtual machine may be its host's memory. Operations a "
             "second, with the multiple of aiofiles' on asyncio; every read is checked."
         ),
         program="files",

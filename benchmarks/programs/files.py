@@ -1,4 +1,5 @@
-"""What file I/O costs when the page cache has the bytes: reads, writes, opening.
+"""What file I/O costs: reads, writes, opening, with the bytes in the page cache; and cold reads, of
+bytes that the kernel has to fetch from the device first.
 
 Peers: blocking calls of the standard library as the floor, aiofiles on two loops, `uringcore.aio` on
 its own loops and on stock asyncio. Every read is looked at: each 4 KiB block of the file begins with
@@ -83,6 +84,27 @@ def check(data: bytes, offset: int, size: int) -> None:
         raise AssertionError(f"wrong bytes at {offset}")
 
 
+def evict(fd: int, advice: int) -> None:
+    """Drop a file from the page cache, and advise the kernel for the visit to come.
+
+    Raises where dropping does nothing, as on a tmpfs.
+    """
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    room = bytearray(1)
+    cached = 0
+    for offset in range(0, FILE_BYTES, FILE_BYTES // 64):
+        try:
+            cached += os.preadv(fd, [room], offset, os.RWF_NOWAIT)
+        except BlockingIOError:
+            continue
+    os.posix_fadvise(fd, 0, 0, advice)
+    # A page that somebody else holds at this moment stays.
+    if cached > 4:
+        raise RuntimeError(f"{cached} of 64 pages are still cached: set TMPDIR to a disk's folder")
+
+
 class Rows:
     """The rows, over one loop and one library."""
 
@@ -90,6 +112,7 @@ class Rows:
         self.loop = loop
         self.folder = folder
         self.large = folder / "large"
+        self.evicted = folder / "evicted"
         self.small = folder / "small"
         self.text = folder / "text"
         self.random = random.Random(0)
@@ -116,10 +139,15 @@ class Rows:
         return os.pread(file.fileno(), size, offset)
 
     def make_files(self) -> None:
-        """Write what is read, so that it is in the page cache."""
-        with open(self.large, "wb") as file:
-            for start in range(0, FILE_BYTES // BLOCK, 256):
-                file.write(b"".join(block(start + index) for index in range(256)))
+        """Write what is read, so that it is in the page cache, but for one file."""
+        for path in (self.evicted, self.large):
+            with open(path, "w+b") as file:
+                for start in range(0, FILE_BYTES // BLOCK, 256):
+                    file.write(b"".join(block(start + index) for index in range(256)))
+                if path == self.evicted:
+                    file.flush()
+                    # Now, because it takes long: later there is little to write or to drop.
+                    evict(file.fileno(), os.POSIX_FADV_NORMAL)
         self.small.write_bytes(block(0))
         self.text.write_text("".join(f"line {number}\n" for number in range(LINES)))
 
@@ -132,6 +160,9 @@ class Rows:
             "open, read 4 KiB, close": self._row(self.open_read_close),
             "lines of a text file": self._row(self.lines),
             "write 4 KiB": self._row(self.write),
+            "cold: 4 KiB at random, 1 task": self._row(functools.partial(self.cold, 1)),
+            "cold: 4 KiB at random, 64 tasks": self._row(functools.partial(self.cold, TASKS)),
+            "cold: 64 KiB in sequence": self._row(self.cold_in_sequence),
         }
 
     def _row(self, main: Callable[[int], Coroutine[Any, Any, None]]) -> Row:
@@ -164,6 +195,39 @@ class Rows:
             offset += PIECE
             if offset == FILE_BYTES:
                 offset = await file.seek(0)
+        await file.close()
+
+    async def cold(self, tasks: int, count: int) -> None:
+        """Blocks of one file by several tasks, each block once before the file is evicted again."""
+        file = await self.opens(self.evicted, "rb", 0)
+        blocks = list(range(FILE_BYTES // BLOCK))
+        left = 0
+
+        async def read(count: int) -> None:
+            nonlocal left
+            for _ in range(count):
+                if left == 0:
+                    self.random.shuffle(blocks)
+                    left = len(blocks)
+                    # Without reading ahead: what comes that way would not be cold.
+                    evict(file.fileno(), os.POSIX_FADV_RANDOM)
+                left -= 1
+                offset = blocks[left] * BLOCK
+                check(await self.pread(file, BLOCK, offset), offset, BLOCK)
+
+        await asyncio.gather(*(read(max(count // tasks, 1)) for _ in range(tasks)))
+        await file.close()
+
+    async def cold_in_sequence(self, count: int) -> None:
+        """A large file from its start, evicted each time; the kernel reads ahead."""
+        file = await self.opens(self.evicted, "rb", 0)
+        offset = FILE_BYTES
+        for _ in range(count):
+            if offset == FILE_BYTES:
+                evict(file.fileno(), os.POSIX_FADV_NORMAL)
+                offset = await file.seek(0)
+            check(await file.read(PIECE), offset, PIECE)
+            offset += PIECE
         await file.close()
 
     async def open_read_close(self, count: int) -> None:

@@ -5,7 +5,7 @@
 
 use pyo3::exceptions::{PyConnectionResetError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::types::{PyDict, PyList};
 use uringcore_proto::quic::{
     Connection, ConnectionKey, ConnectionStats, DatagramError, Event, StreamError,
 };
