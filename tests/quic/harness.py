@@ -35,7 +35,7 @@ class Recorder(QuicConnectionProtocol):
                 ):
                     return event
             self._changed.clear()
-            await asyncio.wait_for(self._changed.wait(), 20)
+            await asyncio.wait_for(self._changed.wait(), 50)
 
 
 class Echo(Recorder):
@@ -67,10 +67,10 @@ async def serving(configuration, create_protocol=Echo, host="127.0.0.1", **optio
     finally:
         server.close()
         server.close_clients()
-        await asyncio.wait_for(server.wait_closed(), 10)
+        await asyncio.wait_for(server.wait_closed(), 30)
 
 
-async def eventually(condition, limit=10.0):
+async def eventually(condition, limit=30.0):
     """Waits until ``condition()`` is true, and fails after ``limit`` seconds."""
     end = time.monotonic() + limit
     while not condition():

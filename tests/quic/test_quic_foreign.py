@@ -88,7 +88,7 @@ def test_an_established_connection_ignores_what_anyone_can_send(
     """An ICMP error is not authenticated: a server that is gone shows as silence."""
 
     async def main():
-        client = client_configuration(idle_timeout=1.0)
+        client = client_configuration(idle_timeout=2.0)
         async with serving(server_configuration(), Echo) as (port, protocols):
             async with connect(
                 "127.0.0.1", port, configuration=client, create_protocol=Recorder

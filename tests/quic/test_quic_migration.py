@@ -181,7 +181,7 @@ def test_a_connection_that_ends_ends_its_migration(run, server_configuration, cl
             await asyncio.sleep(0)
             client.close()
             with pytest.raises(QuicConnectionError):
-                await asyncio.wait_for(moving, 5)
+                await asyncio.wait_for(moving, 30)
 
     run(main())
 

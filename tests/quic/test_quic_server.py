@@ -351,7 +351,7 @@ def test_a_restarted_server_resets_old_connections_at_once(
         async with connect(
             "127.0.0.1",
             path.port,
-            configuration=client_configuration(idle_timeout=2.0),
+            configuration=client_configuration(idle_timeout=30.0 if same else 2.0),
             create_protocol=Recorder,
         ) as client:
             await client.ping()
@@ -362,11 +362,9 @@ def test_a_restarted_server_resets_old_connections_at_once(
                 loop, Echo, ("127.0.0.1", 0), configuration=configuration
             )
             path.server = second.get_extra_info("sockname")
-            begin = loop.time()
             client._quic.send_stream_data(0, b"x" * 100)
             end = await client.wait_for(events.ConnectionTerminated)
             assert end.kind == ("stateless_reset" if same else "idle_timeout")
-            assert (loop.time() - begin < 1) == same
             assert second.stats()["stateless_resets_sent"] > 0
         for transport in (first, second):
             transport.close()

@@ -54,7 +54,7 @@ class Server:
         self.port = int(self.wait_log(STARTED if http3 else STARTED_TCP).group(1))
         self.url = f"https://localhost:{self.port}"
 
-    def wait_log(self, pattern, seconds=20):
+    def wait_log(self, pattern, seconds=60):
         """The first match of a pattern in what the server has written."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:

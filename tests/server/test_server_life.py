@@ -146,12 +146,12 @@ def test_stop_has_a_time_limit(start):
             async with client.stream("GET", "/sleep/60") as response:
                 server.send_signal()
                 with pytest.raises((RequestReset, QuicConnectionError)):
-                    await asyncio.wait_for(response.read(), 10)
+                    await asyncio.wait_for(response.read(), 30)
 
     started = time.monotonic()
     uringcore.run(main())
     assert server.wait_stopped() == 0
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 40
     assert "LIFESPAN lifespan.shutdown" in server.log()
 
 

@@ -100,7 +100,7 @@ def test_idle_client_is_told_goaway_before_the_end(start, backend):
         ) as client:
             await client.ping()
             server.send_signal()
-            await asyncio.wait_for(client.wait_closed(), 10)
+            await asyncio.wait_for(client.wait_closed(), 30)
             return client.told
 
     assert uringcore.run(main()) == [GoAwayReceived(stream_id=0), 0x100]
@@ -163,16 +163,15 @@ def test_connection_that_completes_while_stopping_is_told_to_go_away(start):
         async with quic_connect(
             "127.0.0.1", proxy.port, configuration=made, create_protocol=Listening
         ) as client:
-            await asyncio.wait_for(client.wait_closed(), 10)
+            await asyncio.wait_for(client.wait_closed(), 30)
             return client.told
 
     async def main():
         async with server.connect() as client:
-            slow = asyncio.ensure_future(client.get("/sleep/3"))
+            slow = asyncio.ensure_future(client.get("/sleep/5"))
             await asyncio.sleep(0.3)
-            started = time.monotonic()
             told = await late()
-            assert time.monotonic() - started < 2.5, "only the server's end ended the connection"
+            assert not slow.done(), "only the server's end ended the connection"
             assert (await slow).content == b"first last"
             return told
 
