@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import threading
@@ -10,7 +11,7 @@ import threading
 import pytest
 
 import uringcore
-from tests.quic.harness import Echo, Recorder, patterned, serving
+from tests.quic.harness import Echo, Recorder, eventually, patterned, serving
 from uringcore.asyncio import QuicConnectionProtocol, connect
 from uringcore.quic import events, foreign
 from uringcore.quic.connection import QuicConnection
@@ -136,6 +137,98 @@ def test_a_protocol_on_a_connected_datagram_transport(
     run_foreign(main())
 
 
+def test_a_client_takes_its_connection_to_another_socket_and_back_from_a_dead_one(
+    run_foreign, server_configuration, client_configuration
+):
+    async def main():
+        async with (
+            serving(server_configuration(), host="0.0.0.0") as (port, protocols),
+            connect("127.0.0.1", port, configuration=client_configuration()) as client,
+        ):
+            await client.ping()
+            await client.migrate(("127.0.0.2", 0))
+            name = client._transport.get_extra_info("sockname")
+            assert name[0] == "127.0.0.2"
+            await client.ping()
+            assert protocols[0]._quic.get_peer_address() == name
+            # A socket whose packets the server does not see.
+            driver = client._transport._driver
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(foreign._Way, "send", lambda *_: None)
+                with pytest.raises(TimeoutError, match="old path"):
+                    await client.migrate(("127.0.0.3", 0), timeout=0.3)
+            assert client._transport.get_extra_info("sockname") == name
+            await asyncio.wait_for(client.ping(), 20)
+            assert protocols[0]._quic.get_peer_address() == name
+            assert len(driver._further) == 1
+        assert not driver._further
+
+    run_foreign(main())
+
+
+def test_a_protocol_on_the_programs_own_transport_migrates_too(
+    run_foreign, server_configuration, client_configuration
+):
+    async def main():
+        loop = asyncio.get_running_loop()
+        configuration = client_configuration(server_name="localhost")
+        for is_connected in (True, False):
+            async with serving(server_configuration(), host="0.0.0.0") as (port, protocols):
+                where = {"remote_addr": ("127.0.0.1", port)}
+                if not is_connected:
+                    where = {"local_addr": ("127.0.0.1", 0)}
+                transport, protocol = await loop.create_datagram_endpoint(
+                    lambda: QuicConnectionProtocol(QuicConnection(configuration=configuration)),
+                    **where,
+                )
+                protocol.connect(("127.0.0.1", port))
+                await protocol.wait_connected()
+                await protocol.migrate(("127.0.0.2", 0))
+                await protocol.ping()
+                assert protocols[0]._quic.get_peer_address()[0] == "127.0.0.2"
+                driver = protocol._own_driver
+                assert len(driver._further) == 1
+                protocol.close()
+                await protocol.wait_closed()
+                transport.close()
+                await eventually(lambda driver=driver: not driver._further)
+
+    run_foreign(main())
+
+
+@pytest.mark.parametrize("is_connected", [True, False])
+def test_a_protocol_on_the_programs_own_transport_goes_where_its_socket_can(
+    run_foreign, server_configuration, client_configuration, is_connected
+):
+    """A preferred address is followed unless the socket is connected to the first one."""
+    with _server_elsewhere(server_configuration) as (port, preferred):
+
+        async def main():
+            loop = asyncio.get_running_loop()
+            configuration = client_configuration(server_name="localhost")
+            where = {"remote_addr": ("127.0.0.1", port)}
+            if not is_connected:
+                where = {"local_addr": ("127.0.0.1", 0)}
+            transport, protocol = await loop.create_datagram_endpoint(
+                lambda: QuicConnectionProtocol(QuicConnection(configuration=configuration)),
+                **where,
+            )
+            protocol.connect(("127.0.0.1", port))
+            await protocol.wait_connected()
+            for _ in range(3):
+                await protocol.ping()
+            if is_connected:
+                assert protocol._quic.get_peer_address() == ("127.0.0.1", port)
+            else:
+                await eventually(lambda: protocol._quic.get_peer_address() == preferred)
+                await protocol.ping()
+            protocol.close()
+            await protocol.wait_closed()
+            transport.close()
+
+        run_foreign(main())
+
+
 def test_it_says_once_that_the_ring_is_faster(
     run_foreign, server_configuration, client_configuration, caplog, monkeypatch
 ):
@@ -179,13 +272,29 @@ def test_a_connected_socket_stays_with_its_server_whatever_that_prefers(
         original(self, loop, Noting(sans_io), on_closed)
 
     monkeypatch.setattr(foreign.ForeignDriver, "__init__", init)
+    with _server_elsewhere(server_configuration) as (port, _):
+
+        async def main():
+            client = client_configuration()
+            async with connect("127.0.0.1", port, configuration=client) as peer:
+                # The first one's answer comes with the confirmation of the handshake at the latest.
+                for _ in range(3):
+                    await peer.ping()
+            assert addresses == {("127.0.0.1", port)}
+
+        run_foreign(main())
+
+
+@contextlib.contextmanager
+def _server_elsewhere(server_configuration):
+    """A server on uringcore's own loop, in a thread, with its port and its preferred address."""
     started = threading.Event()
     found = {}
+    preferred = ("127.0.0.2", _dead_port("127.0.0.2"))
 
     async def serve_elsewhere():
         found["loop"] = asyncio.get_running_loop()
         found["end"] = asyncio.Event()
-        preferred = ("127.0.0.2", _dead_port("127.0.0.2"))
         configuration = server_configuration(preferred_address=[preferred])
         try:
             async with serving(configuration) as (port, _):
@@ -195,19 +304,11 @@ def test_a_connected_socket_stays_with_its_server_whatever_that_prefers(
         finally:
             started.set()
 
-    async def main():
-        client = client_configuration()
-        async with connect("127.0.0.1", found["port"], configuration=client) as peer:
-            # The first one's answer comes with the confirmation of the handshake at the latest.
-            for _ in range(3):
-                await peer.ping()
-        assert addresses == {("127.0.0.1", found["port"])}
-
     thread = threading.Thread(target=lambda: uringcore.run(serve_elsewhere()))
     thread.start()
     try:
         assert started.wait(20)
-        run_foreign(main())
+        yield found["port"], preferred
     finally:
         found["loop"].call_soon_threadsafe(found["end"].set)
         thread.join()

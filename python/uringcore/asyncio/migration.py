@@ -7,13 +7,52 @@ path, and the way back when nobody answers there (the core).
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Protocol
 
 from uringcore.quic import events
 from uringcore.quic.connection import NetworkAddress, QuicConnection
-from uringcore.quic.endpoint import QuicTransport
+from uringcore.quic.endpoint import add_to_driver, further_socket
+from uringcore.quic.foreign import ForeignDriver
 
-__all__ = ["Migrator"]
+__all__ = ["DriverSockets", "Migrator"]
+
+
+class _Sockets(Protocol):
+    """Who has a connection's sockets: a ``QuicTransport``, or ``DriverSockets``."""
+
+    async def _add_socket(
+        self, local_addr: Any, remote: tuple[Any, ...] | None = None
+    ) -> tuple[int, tuple[Any, ...]]: ...
+    def _remove_socket(self, number: int) -> None: ...
+    def _moved(self, name: tuple[Any, ...]) -> None: ...
+    def flush(self) -> None: ...
+
+
+class DriverSockets:
+    """The sockets of a connection on a datagram transport of the program's own.
+
+    That transport stays the program's to close, also after a move; closing it closes the others.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, driver: ForeignDriver) -> None:
+        self._loop = loop
+        self._driver = driver
+
+    async def _add_socket(
+        self, local_addr: Any, remote: tuple[Any, ...] | None = None
+    ) -> tuple[int, tuple[Any, ...]]:
+        sock = await further_socket(self._loop, local_addr, remote)
+        return await add_to_driver(self._driver, sock, remote)
+
+    def _remove_socket(self, number: int) -> None:
+        self._driver.remove_socket(number)
+
+    def _moved(self, name: tuple[Any, ...]) -> None:
+        """Nobody is told: the transport is not ours."""
+
+    def flush(self) -> None:
+        """Sends what is queued."""
+        self._driver.flush()
 
 
 class Migrator:
@@ -25,7 +64,7 @@ class Migrator:
         self._waiter: asyncio.Future[bool] | None = None
 
     async def migrate(
-        self, transport: QuicTransport, local_addr: NetworkAddress | None, timeout: float
+        self, transport: _Sockets, local_addr: NetworkAddress | None, timeout: float
     ) -> None:
         if self._waiter is not None:
             raise RuntimeError("a migration is under way")
@@ -38,7 +77,10 @@ class Migrator:
         try:
             number, name = await transport._add_socket(local_addr, peer)
             old = self._quic._path[0]
-            self._quic._migrate(number, timeout)
+            # The connection may have ended while the socket was made.
+            if not waiter.done():
+                self._quic._migrate(number, timeout)
+                transport.flush()
             succeeded = await waiter
         except BaseException:
             self._waiter = None
@@ -62,11 +104,11 @@ class Migrator:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(event.succeeded)
 
-    def terminated(self, transport: object, error: Exception) -> None:
+    def terminated(self, transport: _Sockets | None, error: Exception) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(error)
         number = self._quic._path[0]
-        if number and isinstance(transport, QuicTransport):
+        if number and transport is not None:
             # The close has to get out first, and may have to be said again.
             self._loop.call_later(_CLOSING_MAX, transport._remove_socket, number)
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from uringcore._uringcore import LoopCore
 from uringcore.asyncio.first_flight import FirstFlight
-from uringcore.asyncio.migration import Migrator
+from uringcore.asyncio.migration import DriverSockets, Migrator
 from uringcore.quic import events
 from uringcore.quic.connection import NetworkAddress, QuicConnection
 from uringcore.quic.endpoint import QuicTransport
@@ -58,6 +58,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         self._tasks: set[asyncio.Task[None]] = set()
         self._flush: Callable[[], None] | None = None
         self._first_flight: FirstFlight | None = None
+        self._sockets: QuicTransport | DriverSockets | None = None
 
         # aioquic's hooks.
         self._connection_id_issued_handler: QuicConnectionIdHandler = lambda c: None
@@ -162,7 +163,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         self, local_addr: NetworkAddress | None = None, *, timeout: float = 3.0
     ) -> None:
         """Takes the connection to another network: to a new socket bound to ``local_addr``, an
-        ``(ip, port)`` tuple, or to one of the system's choice. Clients only; on uringcore's loop.
+        ``(ip, port)`` tuple, or to one of the system's choice. Clients only, on any loop.
 
         Returns when packets of the server have arrived there. If none do within ``timeout``
         seconds (RFC 9000 section 8.2.4 advises three probe time-outs of a path that nothing is
@@ -180,9 +181,9 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
             await self.ping()
         if self._error is not None:
             raise self._error
-        if not isinstance(self._transport, QuicTransport):
-            raise NotImplementedError("migrate() needs a socket of uringcore's own")
-        await self._migrator.migrate(self._transport, local_addr, timeout)
+        if self._sockets is None:
+            raise RuntimeError("the connection has no transport")
+        await self._migrator.migrate(self._sockets, local_addr, timeout)
 
     def request_key_update(self) -> None:
         """Changes the encryption keys."""
@@ -246,13 +247,17 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         """The connection's transport is known. Override with a call to this one."""
         self._transport = transport
         flush = getattr(transport, "flush", None)
+        if isinstance(transport, QuicTransport):
+            self._sockets = transport
         if flush is not None:
             self._flush = None if isinstance(self._loop, LoopCore) else flush
         else:
             # A plain UDP transport of the program's own: this connection is moved by itself.
-            driver = ForeignDriver(self._loop, OwnConnection(self._quic))
+            is_connected = transport.get_extra_info("peername") is not None
+            driver = ForeignDriver(self._loop, OwnConnection(self._quic, is_connected))
             driver.connection_made(transport)
             self._own_driver = driver
+            self._sockets = DriverSockets(self._loop, driver)
             self._flush = driver.flush
 
     def datagram_received(self, data: bytes, addr: NetworkAddress) -> None:
@@ -262,6 +267,11 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
     def error_received(self, exc: Exception) -> None:
         """What the network said about a datagram on a plain UDP transport."""
         self._own_driver.error_received(exc)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """A plain UDP transport of the program's own is closed."""
+        if isinstance(self._sockets, DriverSockets):
+            self._own_driver.connection_lost(exc)
 
     # To be overridden ---------------------------------------------------------------------------
 
@@ -370,7 +380,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
                 waiter.set_exception(error)
         self._connected_waiters.clear()
         self._ping_waiters.clear()
-        self._migrator.terminated(self._transport, error)
+        self._migrator.terminated(self._sockets, error)
         for stream_id in list(self._drain_waiters):
             self._wake_drainers(stream_id, ConnectionResetError(str(error)))
         for adapter in list(self._streams.values()):

@@ -271,24 +271,20 @@ class QuicTransport(asyncio.BaseTransport):
 
         Without ``local_addr`` the system chooses one.
         """
+        sock = await further_socket(self._loop, local_addr, remote)
         if self._driver is not None:
-            raise NotImplementedError("a further socket needs uringcore's own event loop")
-        family = 0 if remote is None else _numeric_family(remote[0])
-        if local_addr is not None:
-            found = (await resolve(self._loop, local_addr))[0]
-            if family not in (0, found[0]):
-                raise ValueError(
-                    f"local_addr: {local_addr[0]} cannot reach {remote[0] if remote else None}"
-                )
-            local_addr = found[1]
-        sock = await bound_socket(self._loop, local_addr, family, None)
+            return await add_to_driver(self._driver, sock, remote)
         name = sock.getsockname()
         return self._need_endpoint().add_socket(sock.detach()), name
 
     def _remove_socket(self, number: int) -> None:
         """Closes a further socket; the first one, 0, is closed with the transport only."""
-        if number and not self._closed.done():
+        if not number or self._closed.done():
+            return
+        if self._driver is None:
             self._need_endpoint().remove_socket(number)
+        else:
+            self._driver.remove_socket(number)
 
     def _moved(self, name: tuple[Any, ...]) -> None:
         self._info["sockname"] = name
@@ -455,6 +451,35 @@ async def bound_socket(
     else:
         family, address = (await resolve(loop, local_addr, family))[0]
     return bind_udp(family, address, bool(reuse_port))
+
+
+async def further_socket(
+    loop: asyncio.AbstractEventLoop, local_addr: Any, remote: tuple[Any, ...] | None
+) -> socket.socket:
+    """A bound UDP socket beside another; for ``remote``, of the same family."""
+    family = 0 if remote is None else _numeric_family(remote[0])
+    if local_addr is not None:
+        found = (await resolve(loop, local_addr))[0]
+        if family not in (0, found[0]):
+            raise ValueError(
+                f"local_addr: {local_addr[0]} cannot reach {remote[0] if remote else None}"
+            )
+        local_addr = found[1]
+    return await bound_socket(loop, local_addr, family, None)
+
+
+async def add_to_driver(
+    driver: ForeignDriver, sock: socket.socket, remote: Any
+) -> tuple[int, tuple[Any, ...]]:
+    """Gives a further socket to another loop's driver, connected if the first one is."""
+    if driver.peer is not None:
+        try:
+            sock.connect(remote)
+        except OSError:
+            sock.close()
+            raise
+    name: tuple[Any, ...] = sock.getsockname()
+    return await driver.add_socket(sock), name
 
 
 # As long as the engine waits for peers that may not have heard of a close.

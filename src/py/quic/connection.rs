@@ -528,7 +528,7 @@ impl QuicConnectionCore {
         now: f64,
     ) -> PyResult<()> {
         match self.own_endpoint(py) {
-            Some(endpoint) => QuicEndpoint::receive_datagram(endpoint.bind(py), data, addr, now),
+            Some(endpoint) => QuicEndpoint::receive_datagram(endpoint.bind(py), data, addr, now, 0),
             None => Ok(()),
         }
     }

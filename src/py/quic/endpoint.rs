@@ -136,6 +136,35 @@ impl QuicEndpoint {
             .with(py, |state| state.on_accept.replace(on_accept));
         drop(old);
     }
+
+    /// Hands out what has to go out now: the datagram, its address, and the socket to send from.
+    fn each_to_send<'py>(
+        &self,
+        py: Python<'py>,
+        now: f64,
+        mut take: impl FnMut(Bound<'py, PyBytes>, &Bound<'py, PyTuple>, u32) -> PyResult<()>,
+    ) -> PyResult<()> {
+        let Home::Own(cell) = &self.home else {
+            return Ok(());
+        };
+        self.set_time(py, Some(now));
+        cell.with(py, |own| own.has_begun = false);
+        let mut buffer = Vec::new();
+        let mut last: Option<(std::net::SocketAddr, Bound<'py, PyTuple>)> = None;
+        while let Some(sent) = cell.with(py, |own| own.endpoint.poll_transmit(own.now, &mut buffer))
+        {
+            let remote = match &last {
+                Some((addr, tuple)) if *addr == sent.remote => tuple.clone(),
+                _ => address::inet_to_python(py, sent.remote)?,
+            };
+            let size = sent.segment_size.unwrap_or(sent.size).max(1);
+            for datagram in buffer[..sent.size].chunks(size) {
+                take(PyBytes::new(py, datagram), &remote, sent.socket)?;
+            }
+            last = Some((sent.remote, remote));
+        }
+        Ok(())
+    }
 }
 
 #[pymethods]
@@ -382,12 +411,14 @@ impl QuicEndpoint {
 
     // Without a loop -----------------------------------------------------------------------------
 
-    /// Takes one datagram in and delivers what it causes.
+    /// Takes one datagram in, from the caller's socket of this number, and delivers what it causes.
+    #[pyo3(signature = (data, addr, now, socket = 0))]
     pub fn receive_datagram(
         slf: &Bound<'_, Self>,
         data: &[u8],
         addr: &Bound<'_, PyAny>,
         now: f64,
+        socket: u32,
     ) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
@@ -404,7 +435,9 @@ impl QuicEndpoint {
         this.set_time(py, Some(now));
         if !data.is_empty() {
             let data = BytesMut::from(data);
-            cell.with(py, |own| own.endpoint.handle_datagram(own.now, meta, data));
+            cell.with(py, |own| {
+                own.endpoint.handle_datagram_at(own.now, socket, meta, data);
+            });
         }
         Self::deliver(slf, None)
     }
@@ -416,25 +449,16 @@ impl QuicEndpoint {
         now: f64,
     ) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
-        let Home::Own(cell) = &self.home else {
-            return Ok(list);
-        };
-        self.set_time(py, Some(now));
-        cell.with(py, |own| own.has_begun = false);
-        let mut buffer = Vec::new();
-        let mut last: Option<(std::net::SocketAddr, Bound<'py, PyTuple>)> = None;
-        while let Some(sent) = cell.with(py, |own| own.endpoint.poll_transmit(own.now, &mut buffer))
-        {
-            let remote = match &last {
-                Some((addr, tuple)) if *addr == sent.remote => tuple.clone(),
-                _ => address::inet_to_python(py, sent.remote)?,
-            };
-            let size = sent.segment_size.unwrap_or(sent.size).max(1);
-            for datagram in buffer[..sent.size].chunks(size) {
-                list.append((PyBytes::new(py, datagram), &remote))?;
-            }
-            last = Some((sent.remote, remote));
-        }
+        self.each_to_send(py, now, |data, remote, _| list.append((data, remote)))?;
+        Ok(list)
+    }
+
+    /// The same as `(data, address, socket)`, with the number of the caller's socket to send from.
+    fn datagrams_by_socket<'py>(&self, py: Python<'py>, now: f64) -> PyResult<Bound<'py, PyList>> {
+        let list = PyList::empty(py);
+        self.each_to_send(py, now, |data, remote, socket| {
+            list.append((data, remote, socket))
+        })?;
         Ok(list)
     }
 
