@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 from tests.loop.support import PATIENCE
 
@@ -18,6 +19,19 @@ def open_descriptors_of(path: Path) -> int:
         except FileNotFoundError:
             continue
     return count
+
+
+async def assert_closed(path: Path) -> None:
+    """Waits until nothing is left of operations on `path` that were cancelled: those in threads, which
+    may not even have begun, those of the ring, and then every descriptor."""
+    loop: Any = asyncio.get_running_loop()
+    await loop.shutdown_default_executor()
+    for _ in range(3000):
+        is_busy = hasattr(loop, "stats") and loop.stats()["ops"]
+        if not is_busy and not open_descriptors_of(path):
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"{open_descriptors_of(path)} descriptors are left")
 
 
 async def ticks_during(work: asyncio.Future[object] | asyncio.Task[object]) -> int:

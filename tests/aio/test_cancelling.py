@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.aio.support import open_descriptors_of, soon
+from tests.aio.support import assert_closed, soon
 from tests.loop.support import Runner
 from uringcore import aio
 
@@ -216,11 +216,7 @@ def test_a_cancelled_open_leaves_no_descriptor(run: Runner, tmp_path: Path) -> N
             await turns(count % 5)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        for _ in range(1000):
-            if not open_descriptors_of(path):
-                break
-            await asyncio.sleep(0.01)
-        assert open_descriptors_of(path) == 0
+        await assert_closed(path)
 
     run(main())
 
@@ -238,11 +234,7 @@ def test_a_cancelled_close_goes_on(run: Runner, tmp_path: Path) -> None:
             await asyncio.gather(task, return_exceptions=True)
             await file.close()
             assert path.read_bytes() == b"x" * 60_000
-        for _ in range(1000):
-            if not open_descriptors_of(path):
-                break
-            await asyncio.sleep(0.01)
-        assert open_descriptors_of(path) == 0
+        await assert_closed(path)
 
     run(main())
 
