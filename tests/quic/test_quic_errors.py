@@ -16,6 +16,7 @@ from tests.quic import certificates
 from tests.quic.harness import Recorder, eventually, serving
 from uringcore.asyncio import connect
 from uringcore.quic import events
+from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.errors import (
     QuicAlpnError,
     QuicCertificateError,
@@ -221,13 +222,23 @@ def test_leaving_before_the_handshake_is_over_leaves_nothing(
         ("cadata", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
         ("capath", "/nonexistent"),
         ("cipher_suites", [0x1399]),
+        ("cipher_suites", [0x1301, 0x1399]),
+        ("cipher_suites", ["TLS_AES_128_GCM_SHA256"]),
         ("congestion_control_algorithm", "vegas"),
         ("certificate_hashes", [b"short"]),
         ("certificate_hashes", bytes(32)),
         ("connection_id_length", 21),
         ("idle_timeout", -1.0),
+        ("idle_timeout", "soon"),
+        ("keep_alive", "often"),
         ("initial_rtt", 0.0),
         ("max_data", 1 << 62),
+        ("max_data", -1),
+        ("max_datagram_frame_size", -1),
+        ("max_datagram_size", 1 << 20),
+        ("quic_logger", object()),
+        ("secrets_log_file", 5),
+        ("verify_mode", 99),
         ("max_datagram_size", 1000),
         ("max_stream_data", 1 << 62),
         ("max_streams_bidi", 1 << 60),
@@ -250,6 +261,17 @@ def test_an_impossible_field_is_named_at_once(client_configuration, field, value
         configuration.setup()
     assert field in str(caught.value)
     assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize("field", ["certificate", "private_key"])
+def test_a_file_that_is_none_of_that_kind_is_named(pki, tmp_path, field):
+    """As soon as it is read, with the field and the file."""
+    wrong = tmp_path / "wrong.pem"
+    wrong.write_text("nothing of the kind")
+    files = {"certificate": pki.server.certfile, "private_key": pki.server.keyfile, field: wrong}
+    with pytest.raises(QuicConfigurationError, match=rf"^{field}: .*wrong\.pem: ") as caught:
+        QuicConfiguration(is_client=False).load_cert_chain(*files.values())
+    assert caught.value.field == field
 
 
 @pytest.mark.parametrize("side", ["client", "server"])

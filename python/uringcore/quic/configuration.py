@@ -209,15 +209,25 @@ class QuicConfiguration:
         """Loads a certificate with its chain and the private key, from PEM files.
 
         Without ``keyfile`` the key is looked for in ``certfile``. Raises ``OSError`` when a file
-        cannot be read and ``ValueError`` when it holds no certificate or no usable key.
+        cannot be read and :class:`~uringcore.quic.errors.QuicConfigurationError`, a ``ValueError``,
+        when it holds no certificate or no usable key. Whether key and certificate belong together
+        is checked when they are used.
         """
         pem = Path(certfile).read_bytes()
-        certificates = load_pem_x509_certificates(pem)
+        key_file = certfile if keyfile is None else keyfile
+        key_pem = pem if keyfile is None else Path(keyfile).read_bytes()
         secret = password.encode() if isinstance(password, str) else password
-        if keyfile is not None:
-            self.private_key = load_pem_private_key(Path(keyfile).read_bytes(), secret)
-        elif b"PRIVATE KEY-----" in pem:
-            self.private_key = load_pem_private_key(pem, secret)
+        try:
+            certificates = load_pem_x509_certificates(pem)
+        except ValueError as exc:
+            message = f"{os.fspath(certfile)}: {exc}"
+            raise QuicConfigurationError("certificate", message) from exc
+        if keyfile is not None or b"PRIVATE KEY-----" in key_pem:
+            try:
+                self.private_key = load_pem_private_key(key_pem, secret)
+            except ValueError as exc:
+                message = f"{os.fspath(key_file)}: {exc}"
+                raise QuicConfigurationError("private_key", message) from exc
         self.certificate = certificates[0]
         self.certificate_chain = list(certificates[1:])
 

@@ -42,6 +42,17 @@ class QuicConfigurationError(ValueError):
         return type(self), (self.field, self.message)
 
 
+class QuicStreamResetError(ConnectionResetError, RuntimeError):
+    """Data for a stream that was reset: by this side, or because the peer asked to stop.
+
+    A ``RuntimeError`` too, which is what aioquic raises.
+    """
+
+
+class QuicStreamOverError(ConnectionResetError, ValueError):
+    """A stream that is over in both directions was named. A ``ValueError`` too, as in aioquic."""
+
+
 class QuicConnectionError(ConnectionError):
     """The connection ended.
 

@@ -7,9 +7,10 @@ which :mod:`uringcore.quic.credentials` reads; ranges of numbers, which are chec
 from __future__ import annotations
 
 import ipaddress
+import re
 import ssl
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from uringcore._uringcore import QuicClientSetup, QuicServerSetup
 from uringcore.quic.credentials import identity, roots
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from uringcore.quic.configuration import QuicConfiguration
 
 _STORE = ("put", "take")
+_EXTRACTION = re.compile(r"failed to extract field \w+\.(\w+)")
+_FIELD_NAMES = {"alpn": "alpn_protocols", "congestion": "congestion_control_algorithm"}
+_Setup = TypeVar("_Setup", QuicClientSetup, QuicServerSetup)
 
 
 def client_setup(configuration: QuicConfiguration) -> QuicClientSetup:
@@ -30,7 +34,8 @@ def client_setup(configuration: QuicConfiguration) -> QuicClientSetup:
     _check(configuration)
     verify = configuration.verify_mode is None or configuration.verify_mode != ssl.CERT_NONE
     chain, key = identity(configuration) if configuration.certificate is not None else (None, None)
-    return QuicClientSetup(
+    return _made(
+        QuicClientSetup,
         **_common(configuration),
         certificate_chain=chain,
         certificate_hashes=_certificate_hashes(configuration, verify),
@@ -58,7 +63,8 @@ def server_setup(
             raise QuicConfigurationError(
                 "cafile", "verify_mode on a server needs the authority of the clients"
             )
-    return QuicServerSetup(
+    return _made(
+        QuicServerSetup,
         **_common(configuration),
         certificate_chain=chain,
         client_required=configuration.verify_mode == ssl.CERT_REQUIRED,
@@ -70,6 +76,20 @@ def server_setup(
         sessions=session_store if session_store is not None else configuration._sessions(),
         token_keys=_token_keys(configuration.token_key),
     )
+
+
+def _made(kind: type[_Setup], **fields: Any) -> _Setup:
+    """A setup of these fields; what is not even of the right type is refused by name as well."""
+    try:
+        return kind(**fields)
+    except (TypeError, OverflowError) as exc:
+        found = _EXTRACTION.search(str(exc))
+        if found is None:
+            raise
+        name = found[1]
+        raise QuicConfigurationError(
+            _FIELD_NAMES.get(name, name), f"{exc.__cause__ or exc}, not {fields.get(name)!r}"
+        ) from exc
 
 
 def _certificate_hashes(configuration: QuicConfiguration, verify: bool) -> list[bytes] | None:
@@ -110,6 +130,16 @@ def _check(configuration: QuicConfiguration) -> None:
     store = configuration.session_store
     if store is not None and not all(callable(getattr(store, n, None)) for n in _STORE):
         raise QuicConfigurationError("session_store", "must have the methods put and take")
+    if configuration.verify_mode not in (None, *ssl.VerifyMode):
+        raise QuicConfigurationError(
+            "verify_mode", f"must be an ssl.VerifyMode, not {configuration.verify_mode!r}"
+        )
+    secrets: Any = configuration.secrets_log_file
+    if secrets is not None and not callable(getattr(secrets, "write", None)):
+        raise QuicConfigurationError("secrets_log_file", "must have the method write")
+    trace: Any = configuration.quic_logger
+    if trace is not None and not callable(getattr(trace, "start_trace", None)):
+        raise QuicConfigurationError("quic_logger", "must be a QuicLogger")
     if configuration.is_client and configuration.named_certificates:
         raise QuicConfigurationError("named_certificates", "are a server's")
     if configuration.quantum_readiness_test:
@@ -136,18 +166,16 @@ def _check(configuration: QuicConfiguration) -> None:
 def _common(configuration: QuicConfiguration) -> dict[str, Any]:
     preferred = _preferred(configuration.preferred_address)
     return {
-        "ack_delay_max": None
-        if configuration.ack_delay_max is None
-        else float(configuration.ack_delay_max),
+        "ack_delay_max": _seconds(configuration, "ack_delay_max"),
         "ack_packets_max": configuration.ack_packets_max,
         "ack_reordering": configuration.ack_reordering,
         "alpn": [_alpn(name) for name in configuration.alpn_protocols or ()],
         "cipher_suites": _cipher_suites(configuration.cipher_suites),
         "congestion": configuration.congestion_control_algorithm,
         "connection_id_length": configuration.connection_id_length,
-        "idle_timeout": float(configuration.idle_timeout),
-        "initial_rtt": float(configuration.initial_rtt),
-        "keep_alive": None if configuration.keep_alive is None else float(configuration.keep_alive),
+        "idle_timeout": _seconds(configuration, "idle_timeout"),
+        "initial_rtt": _seconds(configuration, "initial_rtt"),
+        "keep_alive": _seconds(configuration, "keep_alive"),
         "key_log": configuration.secrets_log_file,
         "key_update_packets": configuration.key_update_packets,
         "max_data": configuration.max_data,
@@ -166,6 +194,15 @@ def _common(configuration: QuicConfiguration) -> dict[str, Any]:
         "supported_versions": list(configuration.supported_versions),
         "use_preferred_address": configuration.use_preferred_address,
     }
+
+
+def _seconds(configuration: QuicConfiguration, name: str) -> float | None:
+    value = getattr(configuration, name)
+    try:
+        return None if value is None else float(value)
+    except (TypeError, ValueError, OverflowError) as exc:
+        message = f"must be a number of seconds, not {value!r}"
+        raise QuicConfigurationError(name, message) from exc
 
 
 def _preferred(addresses: Sequence[tuple[str, int]]) -> list[str | None]:
@@ -213,7 +250,10 @@ def _token_keys(keys: bytes | Sequence[bytes] | None) -> list[bytes]:
 def _cipher_suites(suites: Sequence[int] | None) -> list[int] | None:
     if suites is None:
         return None
-    known = [int(suite) for suite in suites if int(suite) in CipherSuite.__members__.values()]
-    if not known:
+    if not suites:
         raise QuicConfigurationError("cipher_suites", "names no TLS 1.3 cipher suite")
-    return known
+    for suite in suites:
+        if suite not in CipherSuite.__members__.values():
+            message = f"{suite!r} is no TLS 1.3 cipher suite that there is here"
+            raise QuicConfigurationError("cipher_suites", message)
+    return [int(suite) for suite in suites]

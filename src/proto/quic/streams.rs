@@ -141,7 +141,8 @@ impl Streams {
         let send = &mut self.for_sending(id)?.send;
         match send.state {
             SendState::Absent => return Err(StreamError::Finished),
-            SendState::Reset => return Err(StreamError::Reset),
+            // The peer's STOP_SENDING may have been quicker: what was asked for has happened.
+            SendState::Reset => return Ok(()),
             SendState::Waiting => send.reset_when_opened = Some(code),
             SendState::Open | SendState::Finished => {
                 send.reset_when_opened = is_early.then_some(code);

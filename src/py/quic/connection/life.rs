@@ -3,7 +3,8 @@
 //!
 //! Also here: the answers that Python gets for errors and counters.
 
-use pyo3::exceptions::{PyConnectionResetError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use uringcore_proto::quic::{
@@ -264,17 +265,28 @@ pub(super) fn stats_to_dict<'py>(
 }
 
 /// A wrong id is the caller's mistake, a finished stream too; that one was reset or is over may be
-/// the peer's doing.
+/// the peer's doing, and is a `ConnectionResetError` besides what aioquic raises.
 pub(super) fn stream_error(stream_id: u64, error: StreamError) -> PyResult<()> {
     let message = format!("stream {stream_id}: {error}");
     match error {
         StreamError::Closed => Ok(()),
-        StreamError::Reset | StreamError::Over => Err(PyConnectionResetError::new_err(message)),
+        StreamError::Reset => Err(python_error("QuicStreamResetError", message)),
+        StreamError::Over => Err(python_error("QuicStreamOverError", message)),
         StreamError::Finished => Err(PyRuntimeError::new_err(message)),
         StreamError::Unknown | StreamError::WrongDirection | StreamError::OutOfRange => {
             Err(PyValueError::new_err(message))
         }
     }
+}
+
+/// An exception of `uringcore.quic.errors`.
+fn python_error(class: &str, message: String) -> PyErr {
+    Python::attach(|py| {
+        let made = py
+            .import(intern!(py, "uringcore.quic.errors"))
+            .and_then(|module| module.getattr(class)?.call1((message,)));
+        made.map_or_else(|error| error, PyErr::from_value)
+    })
 }
 
 pub(super) fn datagram_error(error: DatagramError) -> PyResult<()> {
