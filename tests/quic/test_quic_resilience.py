@@ -80,20 +80,21 @@ def test_two_hundred_connections_at_once_leave_nothing_behind(
             await _talk(port, configuration, 0)
             await eventually(lambda: loop.stats()["quic_connections"] == 0, 20)
             before = (_gauges(loop), _open_files())
-            most = 0
+            here, all_here = [], asyncio.Event()
 
             async def watched(number):
-                nonlocal most
                 async with connect("127.0.0.1", port, configuration=configuration) as client:
                     reader, writer = await client.create_stream()
                     writer.write(b"%d" % number)
                     writer.write_eof()
                     assert await reader.read() == b"%d" % number
-                    most = max(most, loop.stats()["quic_connections"])
-                    await asyncio.sleep(0.2)
+                    here.append(number)
+                    if len(here) == 200:
+                        assert loop.stats()["quic_connections"] == 400
+                        all_here.set()
+                    await all_here.wait()
 
             await asyncio.gather(*(watched(number) for number in range(200)))
-            assert most > 200
             await eventually(lambda: loop.stats()["quic_connections"] == 0, 20)
             assert len(protocols) == 201
             assert (_gauges(loop), _open_files()) == before
