@@ -94,7 +94,8 @@ class QuicServer(asyncio.DatagramProtocol):
         return self.transport.is_serving()
 
     def close(self) -> None:
-        """Refuses new connections (CONNECTION_REFUSED); those that are open go on.
+        """Refuses new connections (CONNECTION_REFUSED); those that are open go on. One of several
+        ``workers`` sends new clients on to the next worker first, by a Retry.
 
         The socket is closed when the last of them has ended; await :meth:`wait_closed`. As with an
         ``asyncio.Server``, :meth:`close_clients` ends them.

@@ -69,6 +69,11 @@ class Acceptance:
             configuration._own_sessions = self._given._own_sessions
         return configuration
 
+    def began(self) -> None:
+        """The endpoint receives."""
+        if self._worker is not None:
+            self._worker.tell_serving()
+
     @property
     def preferred_address(self) -> Sequence[tuple[str, int]]:
         """Where the server receives besides."""

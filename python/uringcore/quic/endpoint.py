@@ -75,6 +75,7 @@ class QuicTransport(asyncio.BaseTransport):
         driver = self._open_foreign(acceptance.options(self))
         self._datagram_transport = datagram_transport
         driver.connection_made(datagram_transport)
+        acceptance.began()
         return self
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
@@ -386,6 +387,7 @@ async def open_server(
     sock = sock or await bound_socket(loop, local_addr, family, reuse_port)
     transport = await _open(loop, sock, acceptance.options, acceptance.preferred_address)
     transport._make_setup = acceptance.setup
+    acceptance.began()
     return transport
 
 

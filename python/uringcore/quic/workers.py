@@ -15,13 +15,16 @@ keys that the processes must share::
         with PortGroup("::", 4433, workers=4) as group:
             group.run(work)
 
-The parent holds all sockets open, so the place of each in the port's order never changes: a process
-that dies is replaced by one with the same worker, and answers the packets of the lost connections
-with stateless resets, so that clients connect anew at once. Two processes must not use one worker at
-the same time: each would get half of the packets.
+The parent holds all sockets open, so the place of each in the port's order never changes. When a
+process dies the others stand in for it at once: they answer the packets of its lost connections with
+stateless resets, so that clients connect anew, and take its share of new ones, until another process
+serves with the same worker. One that closes its server, to end when its connections have, sends new
+clients on to the next by a Retry. Two processes must not use one worker at the same time: each would get
+half of the packets. A program that starts processes by itself says what has become of them with
+:meth:`PortGroup.mark`.
 
-Session tickets are not in here: for resumption across processes give their configurations a shared
-ticket key or store.
+Session tickets are not in here: for resumption and 0-RTT data across processes give their
+configurations one :class:`~uringcore.quic.sessions.SharedSessionStore`.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -45,6 +49,8 @@ from uringcore._uringcore import steer_by_connection_id
 __all__ = ["PortGroup", "PortWorker", "bind_udp"]
 
 WORKERS_MAX = 255
+
+_Socket = socket.socket
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,13 @@ class PortWorker:
     socket: socket.socket
     stateless_reset_key: bytes = field(repr=False)
     token_key: bytes = field(repr=False)
+    _parent: _Socket = field(repr=False)
+
+    def tell_serving(self) -> None:
+        """Tells :meth:`PortGroup.run` that packets are received; ``serve(workers=...)`` does it."""
+        # Nobody listens if the program does not use `run`, or when the parent is dead.
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            self._parent.send(bytes([self.index]))
 
 
 class PortGroup:
@@ -85,21 +98,28 @@ class PortGroup:
         if not 1 <= workers <= WORKERS_MAX:
             raise ValueError(f"workers: must be from 1 to {WORKERS_MAX}, not {workers}")
         self._sockets: list[socket.socket] = []
+        self._serving = [True] * workers
         family, _, _, _, address = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE
         )[0]
+        self._news, told = socket.socketpair(
+            socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
+        )
+        self._ends = [self._news, told]
         try:
             for _ in range(workers):
                 self._sockets.append(bind_udp(family, address, True))
                 address = self._sockets[0].getsockname()
-            steer_by_connection_id(self._sockets[0].fileno(), workers)
+            self._steer()
+            for sock in self._sockets:
+                _drop_received(sock)
         except BaseException:
             self.close()
             raise
         reset_key = secrets.token_bytes(32) if stateless_reset_key is None else stateless_reset_key
         token_key = secrets.token_bytes(64) if token_key is None else token_key
         self._workers = [
-            PortWorker(index, workers, sock, reset_key, token_key)
+            PortWorker(index, workers, sock, reset_key, token_key, told)
             for index, sock in enumerate(self._sockets)
         ]
 
@@ -125,8 +145,27 @@ class PortGroup:
 
     def close(self) -> None:
         """Closes the parent's sockets. The port is free when the workers have closed theirs."""
-        for sock in self._sockets:
+        for sock in [*self._sockets, *self._ends]:
             sock.close()
+
+    def mark(self, index: int, *, serving: bool) -> None:
+        """Says whether there is a process for a worker; :meth:`run` does it by itself.
+
+        While there is none the others get its packets. Do not say so of a process that lets its last
+        connections end after ``server.close()``: it needs them, and sends new clients on by itself.
+        Call it in the process that made the group.
+        """
+        if self._serving[index] != serving:
+            self._serving[index] = serving
+            self._steer()
+
+    def _steer(self) -> None:
+        sockets = bytearray(range(len(self._serving)))
+        there = [index for index in sockets if self._serving[index]]
+        for index in range(len(sockets)):
+            if there and not self._serving[index]:
+                sockets[index] = there[index % len(there)]
+        steer_by_connection_id(self._sockets[0].fileno(), bytes(sockets))
 
     def run(
         self, target: Callable[..., object], *args: Any, context: BaseContext | None = None
@@ -134,12 +173,20 @@ class PortGroup:
         """Runs ``target(worker, *args)`` in a process for each worker, until all have returned.
 
         A process that fails is replaced, after a wait that doubles each time it fails within ten
-        seconds, up to 30 seconds. One that returns is not. SIGTERM and SIGINT go to every process as
-        SIGTERM, and then none is replaced. ``context`` is one of ``multiprocessing.get_context``.
-        Call it in the main thread.
+        seconds, up to 30 seconds; meanwhile the others stand in for it. One that returns is not
+        replaced.
+
+        SIGTERM and SIGINT go to every process as SIGTERM, and then none is replaced. SIGHUP replaces
+        them one after the other: a process gets SIGTERM, and when it has ended and its successor
+        serves, it is the next one's turn; a successor that fails ends the round. So a ``target`` that
+        closes its server on SIGTERM and awaits ``wait_closed()`` loses no connection. It begins with
+        SIGTERM and SIGHUP as the system has them, and SIGINT ignored.
+
+        ``context`` is one of ``multiprocessing.get_context``. Call it in the main thread.
         """
         chosen = multiprocessing.get_context() if context is None else context
-        crew = [_Place(chosen, target, worker, args) for worker in self._workers]
+        crew = [_Place(self, chosen, target, worker, args) for worker in self._workers]
+        turns: deque[_Place] = deque()
         stopping = False
 
         def stop(signum: int, frame: FrameType | None) -> None:
@@ -148,7 +195,11 @@ class PortGroup:
             for place in crew:
                 place.terminate()
 
-        with _handling((signal.SIGTERM, signal.SIGINT), stop):
+        def replace(signum: int, frame: FrameType | None) -> None:
+            turns.clear()
+            turns.extend(crew)
+
+        with _handling({signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGHUP: replace}):
             try:
                 for place in crew:
                     place.start()
@@ -156,7 +207,13 @@ class PortGroup:
                     if stopping:
                         # Whatever was started while the signal came.
                         stop(signal.SIGTERM, None)
-                    _wait_for_one(waiting)
+                    elif any(place.is_failing for place in waiting):
+                        turns.clear()
+                    elif turns and all(place.is_settled for place in waiting):
+                        turns.popleft().replace()
+                    _wait_for_one(waiting, self._news)
+                    for index in _received(self._news):
+                        crew[index].serves()
                     for place in waiting:
                         place.look(may_start=not stopping)
             finally:
@@ -168,27 +225,52 @@ class _Place:
 
     def __init__(
         self,
+        group: PortGroup,
         context: BaseContext,
         target: Callable[..., object],
         worker: PortWorker,
         args: tuple[Any, ...],
     ) -> None:
+        self._group = group
+        self._index = worker.index
         self._context = context
-        self._target = target
-        self._args = (worker, *args)
+        self._args = (target, worker, *args)
         self.process: BaseProcess | None = None
         self.is_done = False
         self.begin_at = 0.0
         self._began_at = 0.0
         self._delay = 0.0
+        self._tells = False
+        self._is_serving = False
+        self._is_replaced = False
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is another place's turn to be replaced."""
+        return not self._is_replaced and (self._is_serving or not self._tells)
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last process failed soon, and no other has served since."""
+        return self._delay > 0 and not self._is_serving
 
     def start(self) -> None:
         self._began_at = time.monotonic()
+        if not self._tells:
+            # Its target may have another way to serve than those that tell.
+            self._group.mark(self._index, serving=True)
         process: BaseProcess = self._context.Process(  # type: ignore[attr-defined]
-            target=self._target, args=self._args
+            target=_begin, args=self._args
         )
         process.start()
         self.process = process
+
+    def serves(self) -> None:
+        """The process has said so."""
+        self._tells = True
+        if self.process is not None and not self._is_replaced:
+            self._is_serving = True
+            self._group.mark(self._index, serving=True)
 
     def terminate(self) -> None:
         process = self.process
@@ -197,37 +279,86 @@ class _Place:
         elif process.is_alive():
             process.terminate()
 
+    def replace(self) -> None:
+        """Has the process end, and another one begin, whatever it returns."""
+        if self.process is not None:
+            self._is_replaced = True
+            self.process.terminate()
+
     def look(self, may_start: bool) -> None:
         """Notices the process's end, and begins the next one when it is time."""
         if self.process is not None and not self.process.is_alive():
             self.process.join()
-            failed = self.process.exitcode != 0
-            self.process = None
-            self.is_done = not (failed and may_start)
-            lasted = time.monotonic() - self._began_at
-            self._delay = min(30.0, max(0.25, self._delay * 2)) if lasted < 10 else 0.0
-            self.begin_at = time.monotonic() + self._delay
+            if may_start:
+                self._group.mark(self._index, serving=False)
+            self._end(failed=self.process.exitcode != 0, may_start=may_start)
         if self.process is None and not self.is_done and time.monotonic() >= self.begin_at:
             self.start()
 
+    def _end(self, failed: bool, may_start: bool) -> None:
+        replaced, self._is_replaced = self._is_replaced, False
+        self.process = None
+        self._is_serving = False
+        self.is_done = not ((failed or replaced) and may_start)
+        lasted = time.monotonic() - self._began_at
+        is_hasty = lasted < 10 and not replaced
+        self._delay = min(30.0, max(0.25, self._delay * 2)) if is_hasty else 0.0
+        self.begin_at = time.monotonic() + self._delay
 
-def _wait_for_one(places: list[_Place]) -> None:
-    """Until a process ends or one is to be begun; at most a second, so that no signal is missed."""
+
+def _begin(target: Callable[..., object], worker: PortWorker, *args: Any) -> None:
+    """In the child: a forked one has the parent's handlers, which are about the parent's children."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    # A terminal sends it to all; the parent makes one SIGTERM of it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    target(worker, *args)
+
+
+def _wait_for_one(places: list[_Place], news: socket.socket) -> None:
+    """Until a process ends, has something to tell or is to be begun; at most a second, so that no
+    signal is missed."""
     sentinels = [place.process.sentinel for place in places if place.process is not None]
     waits = [place.begin_at - time.monotonic() for place in places if place.process is None]
-    multiprocessing.connection.wait(sentinels, timeout=max(0.0, min([1.0, *waits])))
+    multiprocessing.connection.wait([news, *sentinels], timeout=max(0.0, min([1.0, *waits])))
+
+
+def _received(news: socket.socket) -> Iterator[int]:
+    while True:
+        try:
+            yield news.recv(1)[0]
+        except BlockingIOError:
+            return
+
+
+def _drop_received(sock: socket.socket) -> None:
+    """What came before the port was steered, and may be another worker's.
+
+    No more than a socket's queue is, so that one that fills up meanwhile keeps nobody here.
+    """
+    for _ in range(_QUEUE_MAX):
+        try:
+            sock.recv(1)
+        except BlockingIOError:
+            return
 
 
 @contextlib.contextmanager
 def _handling(
-    signals: tuple[signal.Signals, ...], handler: Callable[[int, FrameType | None], None]
+    handlers: Mapping[signal.Signals, Callable[[int, FrameType | None], None]],
 ) -> Iterator[None]:
-    before = {number: signal.signal(number, handler) for number in signals}
+    before = {number: signal.getsignal(number) for number in handlers}
     try:
+        for number, handler in handlers.items():
+            # Who has the hang-up ignored (nohup) wants it so.
+            if number != signal.SIGHUP or before[number] != signal.SIG_IGN:
+                signal.signal(number, handler)
         yield
     finally:
         for number, old in before.items():
-            signal.signal(number, old)
+            # None is a handler that Python has not set and cannot set again.
+            if old is not None:
+                signal.signal(number, old)
 
 
 def bind_udp(family: int, address: tuple[Any, ...], reuse_port: bool) -> socket.socket:
@@ -244,3 +375,7 @@ def bind_udp(family: int, address: tuple[Any, ...], reuse_port: bool) -> socket.
         sock.close()
         raise OSError(exc.errno, f"error while binding to {address!r}: {exc.strerror}") from None
     return sock
+
+
+_QUEUE_MAX = 4096
+"Datagrams that a socket's receive buffer may hold, of the least size that the kernel counts."

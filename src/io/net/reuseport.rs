@@ -9,12 +9,13 @@ use std::mem::size_of;
 use std::os::fd::RawFd;
 
 /// Steers the datagrams of a port's `SO_REUSEPORT` sockets by the first byte of their destination
-/// connection ID, modulo `sockets`: to the socket that was bound at that position, from 0.
+/// connection ID, modulo the number of places: `sockets` has for each place the socket that gets its
+/// datagrams, numbered from 0 in the order in which they were bound.
 ///
-/// The program is the port's, whichever of its sockets `fd` is. Datagrams for a position that has no
-/// socket (yet) go where the kernel's hash says.
-pub fn steer_by_connection_id(fd: RawFd, sockets: u8) -> io::Result<()> {
-    if sockets == 0 {
+/// The program is the port's, whichever of its sockets `fd` is, and takes the place of the one before
+/// at once. Datagrams for a socket that is not there (yet) go where the kernel's hash says.
+pub fn steer_by_connection_id(fd: RawFd, sockets: &[u8]) -> io::Result<()> {
+    if !(1..=PLACES_MAX).contains(&sockets.len()) {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
     let mut program = steering(sockets);
@@ -39,15 +40,16 @@ pub fn steer_by_connection_id(fd: RawFd, sockets: u8) -> io::Result<()> {
 }
 
 /// The program sees the UDP payload. A read beyond its end ends the program with 0.
-fn steering(sockets: u8) -> [libc::sock_filter; 7] {
+fn steering(sockets: &[u8]) -> Vec<libc::sock_filter> {
     let load_byte = |at| instruction(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, at);
-    let is_long_header = libc::sock_filter {
-        jf: 2,
-        ..instruction(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 0x80)
+    let branch = |test, k, jt, jf| libc::sock_filter {
+        jt,
+        jf,
+        ..instruction(libc::BPF_JMP | test | libc::BPF_K, k)
     };
-    [
+    let mut program = vec![
         load_byte(0),
-        is_long_header,
+        branch(libc::BPF_JSET, LONG_HEADER, 0, 2),
         // RFC 9000 section 17.2: the version and the length come before the ID.
         load_byte(6),
         instruction(libc::BPF_JMP | libc::BPF_JA, 1),
@@ -55,10 +57,19 @@ fn steering(sockets: u8) -> [libc::sock_filter; 7] {
         load_byte(1),
         instruction(
             libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K,
-            u32::from(sockets),
+            sockets.len() as u32,
         ),
-        instruction(libc::BPF_RET | libc::BPF_A, 0),
-    ]
+    ];
+    // Places that another socket stands in for are looked up one by one: there are few.
+    for (place, socket) in (0_u32..).zip(sockets) {
+        let socket = u32::from(*socket);
+        if socket != place {
+            program.push(branch(libc::BPF_JEQ, place, 0, 1));
+            program.push(instruction(libc::BPF_RET | libc::BPF_K, socket));
+        }
+    }
+    program.push(instruction(libc::BPF_RET | libc::BPF_A, 0));
+    program
 }
 
 fn instruction(code: u32, k: u32) -> libc::sock_filter {
@@ -69,6 +80,10 @@ fn instruction(code: u32, k: u32) -> libc::sock_filter {
         k,
     }
 }
+
+/// One byte tells the place, and a place for each value is of no use.
+const PLACES_MAX: usize = 255;
+const LONG_HEADER: u32 = 0x80;
 
 #[cfg(test)]
 mod tests {
@@ -99,7 +114,7 @@ mod tests {
         let sockets: Vec<_> = std::iter::once(first)
             .chain((1..3).map(|_| sharing(address.port())))
             .collect();
-        steer_by_connection_id(sockets[1].as_raw_fd(), 3).unwrap();
+        steer_by_connection_id(sockets[1].as_raw_fd(), &[0, 1, 2]).unwrap();
         for id in 0..=255_u8 {
             // Another source address each, for which the kernel's hash would choose at random.
             let client = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -115,10 +130,40 @@ mod tests {
     }
 
     #[test]
+    fn another_socket_stands_in_for_a_place_and_gives_it_back() {
+        let first = sharing(0);
+        let address = first.local_addr().unwrap();
+        let sockets: Vec<_> = std::iter::once(first)
+            .chain((1..3).map(|_| sharing(address.port())))
+            .collect();
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for places in [[0, 2, 2], [1, 1, 2], [0, 1, 2], [2, 0, 1]] {
+            steer_by_connection_id(sockets[0].as_raw_fd(), &places).unwrap();
+            for id in [0, 1, 2, 253, 254, 255_u8] {
+                let long = [0xc3, 0, 0, 0, 1, 8, id, 1, 2, 3];
+                let short = [0x43, id, 1, 2, 3, 4, 5, 6, 7, 8];
+                for datagram in [long, short] {
+                    client.send_to(&datagram, address).unwrap();
+                    let mut received = [0; 16];
+                    let socket = &sockets[usize::from(places[usize::from(id % 3)])];
+                    let length = socket.recv(&mut received).unwrap();
+                    assert_eq!(received[..length], datagram);
+                }
+            }
+        }
+        // As many as there can be.
+        let moved: Vec<u8> = (0..255).map(|place| 254 - place).collect();
+        steer_by_connection_id(sockets[0].as_raw_fd(), &moved).unwrap();
+        client.send_to(&[0x43, 252, 0, 0, 0, 0], address).unwrap();
+        assert_eq!(sockets[2].recv(&mut [0; 16]).unwrap(), 6);
+    }
+
+    #[test]
     fn short_datagrams_go_somewhere_and_no_socket_is_an_error() {
         let socket = sharing(0);
-        assert!(steer_by_connection_id(socket.as_raw_fd(), 0).is_err());
-        steer_by_connection_id(socket.as_raw_fd(), 1).unwrap();
+        assert!(steer_by_connection_id(socket.as_raw_fd(), &[]).is_err());
+        assert!(steer_by_connection_id(socket.as_raw_fd(), &[0; 256]).is_err());
+        steer_by_connection_id(socket.as_raw_fd(), &[0]).unwrap();
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         for length in 0..8 {
             client

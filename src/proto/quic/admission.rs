@@ -12,12 +12,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{EndpointSettings, Retry};
+use super::{EndpointSettings, Retry, Worker};
 
 /// Why a client is refused, with CONNECTION_REFUSED (RFC 9000 section 20.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// The host takes no more connections.
+    /// The host takes no more connections, and has no neighbour who might.
     Closing,
     Connections,
     Handshakes,
@@ -28,6 +28,8 @@ pub(super) enum Cause {
 pub(super) enum Verdict {
     Accept,
     Retry,
+    /// A Retry that leads to the next worker.
+    HandOver,
     Refuse(Cause),
     /// The client will ask again, later and later (RFC 9002 section 6.2).
     Ignore,
@@ -66,6 +68,7 @@ pub(super) struct Admission {
     max_per_address: Option<usize>,
     bucket: Option<Bucket>,
     is_refusing: bool,
+    has_neighbours: bool,
     handshakes: usize,
     /// Open connections of each neighbour; kept only if there is a limit. As large as the table of
     /// connections at most.
@@ -81,6 +84,7 @@ impl Admission {
             max_per_address: settings.max_connections_per_address,
             bucket: settings.accept_rate.map(Bucket::new),
             is_refusing: false,
+            has_neighbours: settings.worker.is_some_and(Worker::has_neighbours),
             handshakes: 0,
             neighbours: HashMap::new(),
         }
@@ -108,7 +112,10 @@ impl Admission {
         connections: usize,
     ) -> Verdict {
         if self.is_refusing {
-            return Verdict::Refuse(Cause::Closing);
+            return match self.has_neighbours && applicant.may_retry {
+                true => Verdict::HandOver,
+                false => Verdict::Refuse(Cause::Closing),
+            };
         }
         if connections >= self.max_connections {
             return Verdict::Refuse(Cause::Connections);
@@ -320,6 +327,24 @@ mod tests {
         );
         entered.drain(..).for_each(|one| admission.left(one));
         assert!(admission.neighbours.is_empty());
+    }
+
+    #[test]
+    fn a_worker_that_takes_no_more_hands_over_before_it_refuses() {
+        let verdicts = |worker| {
+            let mut admission = Admission::new(&EndpointSettings {
+                worker,
+                ..EndpointSettings::default()
+            });
+            admission.refuse_all();
+            [stranger("192.0.2.1"), proved("192.0.2.1")]
+                .map(|client| admission.decide(Instant::now(), client, Retry::Never, 0))
+        };
+        let refused = Verdict::Refuse(Cause::Closing);
+        let one_of = |count| Some(Worker { index: 0, count });
+        assert_eq!(verdicts(one_of(2)), [Verdict::HandOver, refused]);
+        assert_eq!(verdicts(one_of(1)), [refused, refused]);
+        assert_eq!(verdicts(None), [refused, refused]);
     }
 
     #[test]

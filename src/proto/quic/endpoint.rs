@@ -18,7 +18,7 @@ use super::{
     ClientSetup, CloseKind, ConnectError, Connection, EndpointSettings, EndpointStats, Event,
     ServerSetup,
     admission::{AcceptRate, Admission, Bucket, Neighbour},
-    connection_ids::ConnectionIds,
+    connection_ids::{ConnectionIds, HandOver},
     negotiation::Restart,
     path::Local,
     timers::Timers,
@@ -106,6 +106,8 @@ pub struct Endpoint {
     keeps_to_peer: bool,
     /// The socket that the datagram being handled came from.
     pub(super) arrival: u32,
+    /// Whose IDs the next ones are.
+    hand_over: HandOver,
     pub(super) admission: Admission,
     /// Boxed, because the table keeps its slots until its end is free, and an entry has kilobytes.
     pub(super) connections: Slab<Box<Entry>>,
@@ -163,8 +165,10 @@ impl Endpoint {
         settings
             .check()
             .expect("the endpoint's settings were checked");
+        let hand_over = HandOver::default();
         Self {
-            quinn: state_machine(&settings, server.as_ref()),
+            quinn: state_machine(&settings, server.as_ref(), hand_over.clone()),
+            hand_over,
             admission: Admission::new(&settings),
             settings,
             server,
@@ -206,7 +210,8 @@ impl Endpoint {
     }
 
     /// From now on a server answers new connections with CONNECTION_REFUSED (RFC 9000 section 5.2.2),
-    /// so that clients need not wait to learn it; connections that exist live on.
+    /// so that clients need not wait to learn it; connections that exist live on. A worker on a port with
+    /// others sends new connections on to the next one, by a Retry, and refuses those that were sent.
     pub fn refuse_incoming(&mut self) {
         self.admission.refuse_all();
     }
@@ -475,13 +480,18 @@ impl Endpoint {
     }
 }
 
-fn state_machine(settings: &EndpointSettings, server: Option<&ServerSetup>) -> quinn::Endpoint {
+fn state_machine(
+    settings: &EndpointSettings,
+    server: Option<&ServerSetup>,
+    hand_over: HandOver,
+) -> quinn::Endpoint {
     let mut config = quinn::EndpointConfig::new(tls::reset_key(settings.reset_key));
     let first = settings.first_connection_id.as_deref();
-    let ids = ConnectionIds::new(settings.connection_id_length, settings.worker).beginning(first);
+    let ids = ConnectionIds::new(settings.connection_id_length, settings.worker, hand_over);
+    let ids = ids.beginning(first);
     config
         .supported_versions(KNOWN_VERSIONS.to_vec())
-        .cid_generator(move || Box::new(ids))
+        .cid_generator(move || Box::new(ids.clone()))
         .rng_seed(settings.rng_seed)
         // A server that was started again has to reset many connections: `RESETS` is the limit.
         .min_reset_interval(Duration::ZERO)

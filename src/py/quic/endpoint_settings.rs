@@ -61,11 +61,13 @@ pub fn checked(py: Python<'_>, settings: EndpointSettings) -> PyResult<EndpointS
     }
 }
 
-/// Steers the datagrams of a port's `SO_REUSEPORT` sockets by connection ID: to the socket that was
-/// bound at the position that the ID's first byte names, modulo `sockets`.
+/// Steers the datagrams of a port's `SO_REUSEPORT` sockets by connection ID: the first byte, modulo
+/// the number of places, is a place, and `sockets` has for each the socket that gets its datagrams, by
+/// the order in which they were bound.
 #[pyfunction]
-fn steer_by_connection_id(fd: RawFd, sockets: u8) -> PyResult<()> {
-    uringcore_io::net::steer_by_connection_id(fd, sockets).map_err(|error| error::io_error(&error))
+#[expect(clippy::needless_pass_by_value)] // As they come from Python.
+fn steer_by_connection_id(fd: RawFd, sockets: Vec<u8>) -> PyResult<()> {
+    uringcore_io::net::steer_by_connection_id(fd, &sockets).map_err(|error| error::io_error(&error))
 }
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {

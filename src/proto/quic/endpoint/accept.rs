@@ -34,6 +34,11 @@ impl Endpoint {
                 }
             }
             Verdict::Retry => self.retry(incoming),
+            Verdict::HandOver => {
+                self.hand_over.set(true);
+                self.retry(incoming);
+                self.hand_over.set(false);
+            }
             Verdict::Refuse(cause) => {
                 self.stats.incoming_refused += 1;
                 *self.stats.refused(cause) += 1;
