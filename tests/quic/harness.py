@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 
-from uringcore.asyncio import QuicConnectionProtocol, serve
+from uringcore.asyncio import QuicConnectionProtocol, connect, serve
 from uringcore.quic import events
 
 
@@ -68,6 +68,22 @@ async def serving(configuration, create_protocol=Echo, host="127.0.0.1", **optio
         server.close()
         server.close_clients()
         await asyncio.wait_for(server.wait_closed(), 30)
+
+
+async def ticket_of(port, configuration, **options):
+    """A session ticket of the server, from a connection of its own."""
+    tickets = []
+    async with connect(
+        "127.0.0.1",
+        port,
+        configuration=configuration,
+        session_ticket_handler=tickets.append,
+        create_protocol=Recorder,
+        **options,
+    ) as client:
+        await client.ping()
+        await eventually(lambda: tickets)
+    return tickets[0]
 
 
 async def eventually(condition, limit=30.0):

@@ -39,12 +39,17 @@ class AioquicRecorder(aioquic_asyncio.QuicConnectionProtocol):
 
 
 @contextlib.asynccontextmanager
-async def aioquic_serving(pki, create_protocol=AioquicEcho, **fields):
+async def aioquic_serving(pki, create_protocol=AioquicEcho, *, handlers=None, **fields):
+    """A server of aioquic's on a free port; ``handlers`` go to its ``serve()``."""
     fields.setdefault("alpn_protocols", ["test"])
     configuration = aioquic_configuration.QuicConfiguration(is_client=False, **fields)
     configuration.load_cert_chain(str(pki.server.certfile), str(pki.server.keyfile))
     server = await aioquic_asyncio.serve(
-        "127.0.0.1", 0, configuration=configuration, create_protocol=create_protocol
+        "127.0.0.1",
+        0,
+        configuration=configuration,
+        create_protocol=create_protocol,
+        **(handlers or {}),
     )
     try:
         yield server._transport.get_extra_info("sockname")[1]

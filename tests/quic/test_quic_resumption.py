@@ -17,8 +17,8 @@ import traceback
 
 import pytest
 
-from tests.quic.harness import Recorder, eventually, patterned, serving
-from tests.quic.test_quic_interop import AioquicEcho, aioquic_client
+from tests.quic.harness import Recorder, eventually, patterned, serving, ticket_of
+from tests.quic.test_quic_interop import AioquicEcho, aioquic_client, aioquic_serving
 from uringcore.asyncio import connect, serve
 from uringcore.quic import events
 from uringcore.quic.sessions import SharedSessionStore
@@ -28,22 +28,6 @@ aioquic_asyncio = pytest.importorskip("aioquic.asyncio")
 aioquic_configuration = pytest.importorskip("aioquic.quic.configuration")
 aioquic_events = pytest.importorskip("aioquic.quic.events")
 aioquic_tls = pytest.importorskip("aioquic.tls")
-
-
-async def _ticket(port, configuration, **options):
-    """A ticket of the server, from a connection of its own."""
-    tickets = []
-    async with connect(
-        "127.0.0.1",
-        port,
-        configuration=configuration,
-        session_ticket_handler=tickets.append,
-        create_protocol=Recorder,
-        **options,
-    ) as client:
-        await client.ping()
-        await eventually(lambda: tickets)
-    return tickets[0]
 
 
 def _completed(protocol):
@@ -73,7 +57,7 @@ def test_a_ticket_resumes_later_and_elsewhere(
 ):
     async def main():
         async with serving(server_configuration()) as (port, servers):
-            ticket = await _ticket(port, client_configuration())
+            ticket = await ticket_of(port, client_configuration())
             assert isinstance(ticket, SessionTicket) and ticket.is_valid
             assert ticket.server_name == "127.0.0.1"
             assert ticket.max_early_data_size is None
@@ -121,7 +105,7 @@ asyncio.run(main())
 
     async def main():
         async with serving(server_configuration()) as (port, _):
-            ticket = await _ticket(port, client_configuration())
+            ticket = await ticket_of(port, client_configuration())
             kept = pki.authority.certfile.with_name("ticket.pickle")
             kept.write_bytes(pickle.dumps(ticket))
             child = await asyncio.create_subprocess_exec(
@@ -145,7 +129,7 @@ def test_early_data_is_read_before_the_handshake_is_complete(
     async def main():
         async with serving(server_configuration(early_data=True)) as (port, servers):
             configuration = client_configuration()
-            ticket = await _ticket(port, configuration)
+            ticket = await ticket_of(port, configuration)
             assert ticket.max_early_data_size == 0xFFFFFFFF
             configuration.session_ticket = ticket
             data = patterned(20_000, 1)
@@ -166,7 +150,7 @@ def test_early_data_is_read_before_the_handshake_is_complete(
 
             # A client may have it off.
             configuration = client_configuration(early_data=False)
-            configuration.session_ticket = await _ticket(port, client_configuration())
+            configuration.session_ticket = await ticket_of(port, client_configuration())
             assert await _early_echo(port, configuration, data) == (True, False)
 
     run_anywhere(main())
@@ -177,7 +161,7 @@ def test_a_restarted_server_rejects_early_data_and_nothing_is_lost(
 ):
     async def main():
         async with serving(server_configuration(early_data=True)) as (port, _):
-            ticket = await _ticket(port, client_configuration())
+            ticket = await ticket_of(port, client_configuration())
         async with serving(server_configuration(early_data=True)) as (port, servers):
             configuration = client_configuration(session_ticket=ticket)
             data = patterned(300_000, 2)
@@ -195,7 +179,7 @@ def test_readers_and_writers_speak_early_too(run, server_configuration, client_c
     async def main():
         configuration = server_configuration(early_data=True)
         async with serving(configuration, Recorder, stream_handler=answer) as (port, _):
-            ticket = await _ticket(port, client_configuration())
+            ticket = await ticket_of(port, client_configuration())
             configuration = client_configuration(session_ticket=ticket)
             async with connect(
                 "127.0.0.1",
@@ -223,7 +207,7 @@ def test_servers_with_one_store_resume_each_others_sessions(
             serving(server_configuration(session_store=store)) as (two, servers),
         ):
             configuration = client_configuration()
-            configuration.session_ticket = await _ticket(one, configuration)
+            configuration.session_ticket = await ticket_of(one, configuration)
             assert len(store) == 2
             async with connect("127.0.0.1", two, configuration=configuration) as client:
                 await client.ping()
@@ -318,7 +302,7 @@ def test_a_store_of_the_programs_own(run_anywhere, server_configuration, client_
             # So many names that the hello comes in several datagrams.
             names = ["test", *(f"{number:0200}" for number in range(15))]
             configuration = client_configuration(alpn_protocols=names)
-            ticket = await _ticket(port, configuration)
+            ticket = await ticket_of(port, configuration)
             assert len(store.sessions) == 2 and not store.taken
             configuration.session_ticket = ticket
             data = patterned(30_000, 5)
@@ -353,7 +337,7 @@ def test_a_store_that_raises_costs_the_resumption_only(
             reported.clear()
             async with serving(server_configuration(session_store=store)) as (port, _):
                 configuration = client_configuration()
-                configuration.session_ticket = await _ticket(port, configuration)
+                configuration.session_ticket = await ticket_of(port, configuration)
                 async with connect(
                     "127.0.0.1", port, configuration=configuration, create_protocol=Recorder
                 ) as client:
@@ -372,7 +356,7 @@ def test_aioquics_callbacks_of_a_server(run_anywhere, server_configuration, clie
             session_ticket_fetcher=store.pop,
             session_ticket_handler=store.add,
         ) as (port, _):
-            ticket = await _ticket(port, client_configuration())
+            ticket = await ticket_of(port, client_configuration())
             assert ticket.ticket in store.tickets
             kept = pickle.loads(pickle.dumps(store.tickets[ticket.ticket]))
             assert kept == store.tickets[ticket.ticket] and kept.is_valid
@@ -451,7 +435,7 @@ def test_early_data_across_servers_that_share_a_file(
 
         async with serving(settings()) as (one, _), serving(settings()) as (two, servers):
             configuration = client_configuration()
-            configuration.session_ticket = await _ticket(one, configuration)
+            configuration.session_ticket = await ticket_of(one, configuration)
             assert await _early_echo(two, configuration, b"early") == (True, True)
             assert await _early_echo(one, configuration, b"early") == (False, False)
 
@@ -473,7 +457,7 @@ def test_a_server_takes_up_a_new_certificate(
                 return client._quic.get_peer_certificates()[0]
 
         old = await shown()
-        ticket = await _ticket(port, client_configuration())
+        ticket = await ticket_of(port, client_configuration())
         async with connect("127.0.0.1", port, configuration=client_configuration()) as client:
             configuration.load_cert_chain(pki.elsewhere.certfile, pki.elsewhere.keyfile)
             server.reload()
@@ -522,40 +506,22 @@ class AioquicStore:
         return self.tickets.pop(label, None)
 
 
-async def _aioquic_serve(pki, store, telling):
-    configuration = aioquic_configuration.QuicConfiguration(
-        is_client=False, alpn_protocols=["test"]
-    )
-    configuration.load_cert_chain(str(pki.server.certfile), str(pki.server.keyfile))
-    server = await aioquic_asyncio.serve(
-        "127.0.0.1",
-        0,
-        configuration=configuration,
-        create_protocol=telling,
-        session_ticket_fetcher=store.pop,
-        session_ticket_handler=store.add,
-    )
-    return server, server._transport.get_extra_info("sockname")[1]
-
-
 def _telling():
     return type("Telling", (AioquicTelling,), {"completed": ()})
 
 
 def test_our_client_resumes_and_speaks_early_with_their_server(run, pki, client_configuration):
     async def main():
-        telling = _telling()
-        server, port = await _aioquic_serve(pki, AioquicStore(), telling)
-        try:
-            ticket = await _ticket(port, client_configuration())
+        telling, store = _telling(), AioquicStore()
+        handlers = {"session_ticket_fetcher": store.pop, "session_ticket_handler": store.add}
+        async with aioquic_serving(pki, telling, handlers=handlers) as port:
+            ticket = await ticket_of(port, client_configuration())
             assert ticket.max_early_data_size == 0xFFFFFFFF
             configuration = client_configuration(session_ticket=ticket)
             data = patterned(5_000, 3)
             assert await _early_echo(port, configuration, data) == (True, True)
             assert telling.completed == ((False, False), (True, True))
             assert await _early_echo(port, configuration, data) == (False, False)
-        finally:
-            server.close()
 
     run(main())
 
@@ -620,7 +586,7 @@ def test_tickets_are_exchanged_with_aioquic(run, pki, server_configuration, clie
                 assert _completed(client) == (True, False)
                 assert client._quic.get_peer_certificates() == []
 
-            ours = await _ticket(port, client_configuration())
+            ours = await ticket_of(port, client_configuration())
             configuration = aioquic_client(pki, server_name="127.0.0.1", session_ticket=ours)
             telling = _telling()
             async with aioquic_asyncio.connect(

@@ -6,6 +6,10 @@
 //! bytes each. The state machine does not tell whether streams have something to send. That is
 //! assumed when data was handed over, when STREAM frames go out and when packets are lost, and
 //! disproved when a single datagram gets out where nothing else did.
+//!
+//! A client with 0-RTT keys sends within the limit that its ticket remembers (RFC 9221 section 3).
+//! What went out that way is kept until the server has said whether it takes it: if not, nobody has
+//! seen it, and it goes out again.
 
 use std::collections::VecDeque;
 
@@ -26,6 +30,9 @@ pub(super) struct DatagramQueue {
     /// Bytes of datagrams that may be handed over while they do. Probes make debts.
     credit: i64,
     probe: Probe,
+    /// What was handed over as 0-RTT data, the first one first. No more than a congestion window and
+    /// a batch.
+    early: Vec<Bytes>,
     /// What the state machine's counters said last.
     stream_frames_sent: u64,
     packets_lost: u64,
@@ -56,6 +63,7 @@ impl DatagramQueue {
             streams_wait: false,
             credit: CREDIT_FIRST,
             probe: Probe::None,
+            early: Vec::new(),
             stream_frames_sent: 0,
             packets_lost: 0,
         }
@@ -94,13 +102,17 @@ impl DatagramQueue {
         }
         self.bytes += data.len() + OVERHEAD;
         self.queue.push_back(data);
+        self.keep_to_bound();
+        Ok(())
+    }
+
+    fn keep_to_bound(&mut self) {
         while self.bytes > self.bytes_max
             && let Some(oldest) = self.queue.pop_front()
         {
             self.bytes -= oldest.len() + OVERHEAD;
             self.dropped += 1;
         }
-        Ok(())
     }
 
     /// Data of streams was handed to the state machine.
@@ -110,6 +122,53 @@ impl DatagramQueue {
 
     /// Hands datagrams over, at most one batch.
     pub fn feed(&mut self, conn: &mut quinn::Connection, batch_size: usize) {
+        self.feed_up_to(conn, batch_size, None);
+    }
+
+    /// Hands over what a client may send as 0-RTT data: what the server that gave the ticket took,
+    /// and what fits into a packet of that kind. The rest waits, and what is behind it.
+    pub fn feed_early(&mut self, conn: &mut quinn::Connection, batch_size: usize) {
+        if let Some(max) = conn.datagrams().max_size() {
+            self.feed_up_to(conn, batch_size, Some(max.min(SIZE_IN_0RTT)));
+        }
+    }
+
+    /// The server took what went out early.
+    pub fn early_accepted(&mut self) {
+        self.early = Vec::new();
+    }
+
+    /// The server did not. What the state machine has not sent by now it sends yet.
+    pub fn early_rejected(&mut self, conn: &quinn::Connection) {
+        let sent = usize::try_from(conn.stats().frame_tx.datagram).unwrap_or(usize::MAX);
+        self.early.truncate(sent);
+        self.queue_early_again();
+    }
+
+    /// Another connection of the state machine's takes over, which has sent nothing.
+    pub fn begin_again(&mut self) {
+        self.queue_early_again();
+        self.credit = CREDIT_FIRST;
+        self.probe = Probe::None;
+        self.stream_frames_sent = 0;
+        self.packets_lost = 0;
+    }
+
+    fn queue_early_again(&mut self) {
+        for data in std::mem::take(&mut self.early).into_iter().rev() {
+            self.bytes += data.len() + OVERHEAD;
+            self.queue.push_front(data);
+        }
+        self.keep_to_bound();
+    }
+
+    /// With `early_max` all of it is 0-RTT data, and nothing that is longer is handed over.
+    fn feed_up_to(
+        &mut self,
+        conn: &mut quinn::Connection,
+        batch_size: usize,
+        early_max: Option<usize>,
+    ) {
         if self.queue.is_empty() {
             return;
         }
@@ -123,10 +182,16 @@ impl DatagramQueue {
             room = room.min(usize::try_from(self.credit).unwrap_or(0));
         }
         while room > 0 {
+            let early = match (self.queue.front(), early_max) {
+                (Some(data), Some(max)) if data.len() > max => return,
+                (data, Some(_)) => data.cloned(),
+                (_, None) => None,
+            };
             let Some(cost) = self.hand_over(conn) else {
                 return;
             };
             room = room.saturating_sub(cost);
+            self.early.extend(early);
         }
     }
 
@@ -182,6 +247,7 @@ impl DatagramQueue {
 
     pub fn clear(&mut self) {
         self.queue.clear();
+        self.early.clear();
         self.bytes = 0;
     }
 }
@@ -202,3 +268,7 @@ pub(super) const SEND_BUFFER: usize = 256 << 10;
 const OVERHEAD: usize = size_of::<Bytes>();
 /// What fits whatever the path turns out to be: 1,200 bytes less packet and frame headers.
 const SIZE_BEFORE_HANDSHAKE: usize = 1_150;
+/// What fits into a 0-RTT packet of 1,200 bytes: its header has up to 53 bytes (two connection IDs
+/// of 20), its tag 16, and the state machine begins no frame with less than 9 bytes of room. The
+/// state machine itself reckons with the short header, and would not get a larger one out.
+const SIZE_IN_0RTT: usize = 1_200 - 53 - 16 - 9;

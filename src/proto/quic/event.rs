@@ -48,8 +48,9 @@ pub enum Event {
     MigrationFinished { succeeded: bool },
     /// Our FIN and all data before it were acknowledged.
     StreamFinished { stream_id: u64 },
-    /// One DATAGRAM frame (RFC 9221).
-    Datagram { data: Bytes },
+    /// One DATAGRAM frame (RFC 9221). `early`: it may have come as 0-RTT data, which an attacker can
+    /// replay (RFC 9001 section 9.2).
+    Datagram { data: Bytes, early: bool },
     /// This side gave the peer a further connection ID. Only after
     /// [`watch_connection_ids`](super::Connection::watch_connection_ids).
     ConnectionIdIssued { id: Vec<u8> },

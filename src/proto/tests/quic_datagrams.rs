@@ -18,7 +18,7 @@ fn datagram_pair(change: impl Fn(&mut uringcore_proto::quic::TransportSettings))
 
 fn datagrams(peer: &support::Peer) -> Vec<Bytes> {
     let data = |(_, event): &(_, Event)| match event {
-        Event::Datagram { data } => Some(data.clone()),
+        Event::Datagram { data, .. } => Some(data.clone()),
         _ => None,
     };
     peer.events.iter().filter_map(data).collect()

@@ -73,11 +73,45 @@ event_class! {
     }
 }
 
-event_class! {
-    /// A DATAGRAM frame arrived (RFC 9221).
-    DatagramFrameReceived {
-        /// Its contents.
-        data: Py<PyBytes>,
+/// A DATAGRAM frame arrived (RFC 9221).
+#[pyclass(module = "uringcore.quic.events", extends = QuicEvent, frozen, get_all)]
+pub struct DatagramFrameReceived {
+    /// Its contents.
+    pub data: Py<PyBytes>,
+    /// Whether it may have come as 0-RTT data, which somebody else may have sent before and may send
+    /// again: do nothing with it that must not be repeated (RFC 9001 section 9.2). aioquic does not
+    /// tell.
+    pub early_data: bool,
+}
+
+#[pymethods]
+impl DatagramFrameReceived {
+    #[new]
+    #[pyo3(signature = (data, *, early_data = false))]
+    fn new(data: Py<PyBytes>, early_data: bool) -> PyClassInitializer<Self> {
+        PyClassInitializer::from(QuicEvent).add_subclass(Self { data, early_data })
+    }
+
+    #[classattr]
+    fn __match_args__() -> (&'static str,) {
+        ("data",)
+    }
+
+    fn __eq__(&self, py: Python<'_>, other: &Self) -> bool {
+        self.data.same(&other.data, py) && self.early_data == other.early_data
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let early = shown_if_early(self.early_data);
+        let data = self.data.show(py)?;
+        Ok(format!("DatagramFrameReceived(data={data}{early})"))
+    }
+}
+
+fn shown_if_early(early_data: bool) -> &'static str {
+    match early_data {
+        true => ", early_data=True",
+        false => "",
     }
 }
 
@@ -221,11 +255,7 @@ impl StreamDataReceived {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let early = if self.early_data {
-            ", early_data=True"
-        } else {
-            ""
-        };
+        let early = shown_if_early(self.early_data);
         Ok(format!(
             "StreamDataReceived(data={}, end_stream={}, stream_id={}{early})",
             self.data.show(py)?,
@@ -344,10 +374,14 @@ pub fn from_protocol(py: Python<'_>, event: Event) -> PyResult<Option<Py<PyAny>>
             let event = PyClassInitializer::from(QuicEvent).add_subclass(event);
             Py::new(py, event)?.into_any()
         }
-        Event::Datagram { data } => DatagramFrameReceived {
-            data: PyBytes::new(py, &data).unbind(),
+        Event::Datagram { data, early } => {
+            let event = DatagramFrameReceived {
+                data: PyBytes::new(py, &data).unbind(),
+                early_data: early,
+            };
+            let event = PyClassInitializer::from(QuicEvent).add_subclass(event);
+            Py::new(py, event)?.into_any()
         }
-        .object(py)?,
         Event::StreamReset {
             stream_id,
             error_code,

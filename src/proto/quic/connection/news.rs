@@ -13,7 +13,10 @@ pub(super) enum Pending {
     Ready(Event),
     /// Read as late as possible, so that one event carries as much as possible.
     Readable(u64),
-    Datagrams,
+    /// `early` if the first of them came before the handshake was complete.
+    Datagrams {
+        early: bool,
+    },
 }
 
 impl Connection {
@@ -65,10 +68,10 @@ impl Connection {
                         }
                     }
                 }
-                Pending::Datagrams => {
+                Pending::Datagrams { early } => {
                     if let Some(data) = self.quinn.datagrams().recv() {
-                        self.events.push_front(Pending::Datagrams);
-                        return Some(Event::Datagram { data });
+                        self.events.push_front(Pending::Datagrams { early });
+                        return Some(Event::Datagram { data, early });
                     }
                 }
             }
@@ -102,7 +105,10 @@ impl Connection {
             }
             quinn::Event::Connected => self.established(),
             quinn::Event::Stream(event) => self.take_over_stream(event),
-            quinn::Event::DatagramReceived => self.events.push_back(Pending::Datagrams),
+            quinn::Event::DatagramReceived => {
+                let early = self.phase == Phase::Handshake && !self.is_client();
+                self.events.push_back(Pending::Datagrams { early });
+            }
             // They are fed in before every transmission.
             quinn::Event::DatagramsUnblocked => {}
             quinn::Event::ConnectionLost { reason } => {
@@ -187,9 +193,13 @@ impl Connection {
         };
         if self.is_client() && self.quinn.has_0rtt() {
             match early_data_accepted {
-                true => self.streams.early_accepted(),
+                true => {
+                    self.streams.early_accepted();
+                    self.datagrams.early_accepted();
+                }
                 false => {
                     self.streams.early_rejected();
+                    self.datagrams.early_rejected(&self.quinn);
                     if let Some(log) = &self.packet_log {
                         log.early_data_rejected();
                     }

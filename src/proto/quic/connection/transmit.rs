@@ -15,8 +15,8 @@ impl Connection {
         if self.is_held {
             return;
         }
-        // A client may send on streams as soon as it has 0-RTT keys; a server that reads such data
-        // may answer it (RFC 9001 section 4.6.1).
+        // A client may send as soon as it has 0-RTT keys; a server that reads such data may answer it
+        // (RFC 9001 section 4.6.1).
         let is_early = self.phase == Phase::Handshake && self.quinn.has_0rtt();
         if self.phase == Phase::Established || is_early {
             self.hand_over(batch_size);
@@ -40,8 +40,9 @@ impl Connection {
         if self.streams.served() != served_before {
             self.datagrams.streams_advance();
         }
-        if self.phase == Phase::Established {
-            self.datagrams.feed(&mut self.quinn, batch_size);
+        match self.phase == Phase::Handshake && self.is_client() {
+            true => self.datagrams.feed_early(&mut self.quinn, batch_size),
+            false => self.datagrams.feed(&mut self.quinn, batch_size),
         }
     }
 

@@ -26,6 +26,7 @@ impl Connection {
             // A ticket is for the version that it came with: nothing goes out early now.
             self.streams.early_rejected();
         }
+        self.datagrams.begin_again();
         let details = session_details(&quinn);
         self.tickets = details.tickets;
         self.ids = details.tap.ids();

@@ -1,0 +1,127 @@
+"""DATAGRAM frames in 0-RTT data (RFC 9221 section 3), also with aioquic on the other side."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.quic.harness import Echo, Recorder, eventually, serving, ticket_of
+from tests.quic.test_quic_interop import AioquicRecorder, aioquic_client, aioquic_serving
+from uringcore.asyncio import connect
+from uringcore.quic import events
+
+aioquic_asyncio = pytest.importorskip("aioquic.asyncio")
+aioquic_events = pytest.importorskip("aioquic.quic.events")
+
+
+async def _early(port, configuration, *said):
+    """Says it before the handshake is complete; the client when everything was echoed."""
+    async with connect(
+        "127.0.0.1",
+        port,
+        configuration=configuration,
+        create_protocol=Recorder,
+        wait_connected=False,
+    ) as client:
+        for data in said:
+            client._quic.send_datagram_frame(data)
+        client.transmit()
+        await eventually(lambda: len(_arrived(client)) == len(said))
+        await client.wait_connected()
+        return client
+
+
+def _arrived(protocol, kind=events.DatagramFrameReceived):
+    return [event for event in protocol.events if isinstance(event, kind)]
+
+
+def _accepted(protocol):
+    (completed,) = _arrived(protocol, events.HandshakeCompleted)
+    return completed.early_data_accepted
+
+
+def test_datagrams_go_out_early_and_are_marked(
+    run_anywhere, server_configuration, client_configuration
+):
+    async def main():
+        configuration = server_configuration(early_data=True, max_datagram_frame_size=65536)
+        async with serving(configuration, Echo) as (port, servers):
+            configuration = client_configuration(max_datagram_frame_size=65536)
+            configuration.session_ticket = await ticket_of(port, configuration)
+            client = await _early(port, configuration, b"one", b"two")
+            assert _accepted(client)
+            kinds = [type(event) for event in servers[-1].events]
+            first = kinds.index(events.DatagramFrameReceived)
+            assert first < kinds.index(events.HandshakeCompleted)
+            assert servers[-1].events[first].early_data
+            assert repr(servers[-1].events[first]).endswith(", early_data=True)")
+            assert not any(event.early_data for event in _arrived(client))
+
+            # The ticket is used up: the same again is rejected, and not lost.
+            client = await _early(port, configuration, b"one", b"two")
+            assert not _accepted(client)
+            expected = [events.DatagramFrameReceived(data) for data in (b"one", b"two")]
+            assert _arrived(servers[-1]) == expected
+
+    run_anywhere(main())
+
+
+def test_our_client_says_datagrams_early_to_their_server(run, pki, client_configuration):
+    heard = []
+
+    class Server(AioquicRecorder):
+        def quic_event_received(self, event):
+            super().quic_event_received(event)
+            if isinstance(event, aioquic_events.DatagramFrameReceived):
+                completed = (type(e) is aioquic_events.HandshakeCompleted for e in self.events)
+                heard.append((event.data, any(completed)))
+                self._quic.send_datagram_frame(event.data)
+                self.transmit()
+
+    async def main():
+        tickets = {}
+        async with aioquic_serving(
+            pki,
+            Server,
+            handlers={
+                "session_ticket_fetcher": lambda label: tickets.pop(label, None),
+                "session_ticket_handler": lambda ticket: tickets.update({ticket.ticket: ticket}),
+            },
+            max_datagram_frame_size=65536,
+        ) as port:
+            configuration = client_configuration(max_datagram_frame_size=65536)
+            configuration.session_ticket = await ticket_of(port, configuration)
+            client = await _early(port, configuration, b"early")
+            assert _accepted(client)
+            assert heard == [(b"early", False)]
+
+    run(main())
+
+
+def test_their_client_says_datagrams_early_to_our_server(run, pki, server_configuration):
+    async def main():
+        configuration = server_configuration(early_data=True, max_datagram_frame_size=65536)
+        async with serving(configuration, Echo) as (port, servers):
+            tickets = []
+            fields = {"max_datagram_frame_size": 65536, "server_name": "localhost"}
+            async with aioquic_asyncio.connect(
+                "127.0.0.1",
+                port,
+                configuration=aioquic_client(pki, **fields),
+                session_ticket_handler=tickets.append,
+            ) as client:
+                await client.ping()
+                await eventually(lambda: tickets)
+            async with aioquic_asyncio.connect(
+                "127.0.0.1",
+                port,
+                configuration=aioquic_client(pki, session_ticket=tickets[0], **fields),
+                create_protocol=AioquicRecorder,
+                wait_connected=False,
+            ) as client:
+                client._quic.send_datagram_frame(b"early")
+                client.transmit()
+                await eventually(lambda: _arrived(client, aioquic_events.DatagramFrameReceived))
+            (heard,) = _arrived(servers[-1])
+            assert heard == events.DatagramFrameReceived(b"early", early_data=True)
+
+    run(main())
