@@ -10,7 +10,10 @@ import pytest
 from tests.quic.harness import Echo, Recorder, eventually, serving
 from uringcore.asyncio import connect, serve
 from uringcore.quic import events
-from uringcore.quic.errors import QuicConnectionRefusedError
+from uringcore.quic.errors import (
+    QuicConnectionError,
+    QuicConnectionRefusedError,
+)
 
 
 class Forwarder(asyncio.DatagramProtocol):
@@ -49,6 +52,56 @@ class Forwarder(asyncio.DatagramProtocol):
             self.lost += 1
         else:
             self.transport.sendto(data, self.server)
+
+
+class Lost(Recorder):
+    """Notes what it is told of its end, in order."""
+
+    def connection_made(self, transport):
+        super().connection_made(transport)
+        self.told = []
+
+    def quic_event_received(self, event):
+        super().quic_event_received(event)
+        if isinstance(event, events.ConnectionTerminated):
+            self.told.append(event)
+
+    def connection_lost(self, exc):
+        super().connection_lost(exc)
+        self.told.append(exc)
+
+
+def test_connection_lost_is_called_once_and_after_the_last_event(
+    run_anywhere, server_configuration, client_configuration
+):
+    """With the error, or ``None`` where a program closed the connection."""
+
+    async def main():
+        async with serving(server_configuration(), Lost) as (port, protocols):
+            for code in (0, 0x100, None):
+                protocols.clear()
+                async with connect(
+                    "127.0.0.1",
+                    port,
+                    configuration=client_configuration(),
+                    create_protocol=Lost,
+                ) as client:
+                    await eventually(lambda: protocols)
+                    if code is None:
+                        client._quic.close(error_code=7, frame_type=6)
+                        client.transmit()
+                    else:
+                        client.close(error_code=code)
+                for protocol in (client, protocols[0]):
+                    await eventually(lambda told=protocol.told: len(told) == 2)
+                    terminated, exc = protocol.told
+                    assert isinstance(terminated, events.ConnectionTerminated)
+                    if code is None:
+                        assert isinstance(exc, QuicConnectionError) and exc.error_code == 7
+                    else:
+                        assert exc is None
+
+    run_anywhere(main())
 
 
 async def settled(server):

@@ -269,7 +269,11 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         self._own_driver.error_received(exc)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """A plain UDP transport of the program's own is closed."""
+        """The connection is over: called once, after ``ConnectionTerminated``, by whatever it ended.
+
+        ``exc`` is ``None`` when a program on either side closed it, whatever its code, and else the
+        error. On a plain UDP transport of the program's own the transport calls this.
+        """
         if isinstance(self._sockets, DriverSockets):
             self._own_driver.connection_lost(exc)
 
@@ -324,6 +328,9 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
             # Breaks the cycle between the connection and this object.
             self._quic._set_receiver(None)
             self._streams.clear()
+            if not isinstance(self._sockets, DriverSockets):
+                is_closed = self._error.frame_type is None or self._error.error_code == 0
+                self._loop.call_soon(self.connection_lost, None if is_closed else self._error)
 
     def _begin(self) -> None:
         """Whoever waits for the peer needs the first flight to have left."""
