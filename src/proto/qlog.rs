@@ -519,3 +519,6 @@ fn raw(length: usize) -> String {
 /// RFC 9000 section 18.2, and what quinn-proto uses.
 const ACK_DELAY_EXPONENT: u32 = 3;
 const UDP_HEADER: usize = 8;
+
+#[cfg(test)]
+mod tests;

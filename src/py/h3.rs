@@ -7,6 +7,7 @@
 //! | `events` | the event classes |
 //! | `fields` | field lines between `proto` and lists of tuples |
 //! | `qpack` | `QpackEncoder` and `QpackDecoder`, for programs and tests that want only these |
+//! | `trace` | frames and stream types for a qlog trace |
 //!
 //! Nothing here decides what a frame means or when a message is malformed.
 
@@ -15,6 +16,7 @@ mod errors;
 mod events;
 mod fields;
 mod qpack;
+mod trace;
 
 use pyo3::prelude::*;
 

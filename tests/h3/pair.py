@@ -60,13 +60,14 @@ def make_certificate() -> tuple[Any, Any]:
 class Pair:
     """A client and a server. ``transfer`` moves datagrams and collects HTTP events by side."""
 
-    def __init__(self, certificate: tuple[Any, Any]) -> None:
+    def __init__(self, certificate: tuple[Any, Any], **fields: Any) -> None:
+        """``fields`` are for the configurations of both sides."""
         client = QuicConfiguration(
-            is_client=True, alpn_protocols=["h3"], max_datagram_frame_size=65536
+            is_client=True, alpn_protocols=["h3"], max_datagram_frame_size=65536, **fields
         )
         client.verify_mode = 0  # type: ignore[assignment]
         server = QuicConfiguration(
-            is_client=False, alpn_protocols=["h3"], max_datagram_frame_size=65536
+            is_client=False, alpn_protocols=["h3"], max_datagram_frame_size=65536, **fields
         )
         server.certificate, server.private_key = certificate
         self.now = 0.0

@@ -10,6 +10,7 @@ use bytes::{Buf, Bytes};
 use super::error::{Code, ConnectionError, RemoteError};
 use super::event::{Event, Output, Role};
 use super::frame::{self, stream_type};
+use super::log::{Log, Logged};
 use super::push::Pushes;
 use super::qpack::{Decoder, DecoderSettings, Encoder, EncoderSettings};
 use super::request::{Half, Receiver, RequestStream};
@@ -72,6 +73,7 @@ pub struct Connection {
     pub(super) events: VecDeque<Event>,
     pub(super) outputs: VecDeque<Output>,
     pub(super) closed: bool,
+    pub(super) log: Log,
     /// The field section at hand; kept for its allocation.
     pub(super) section: Vec<u8>,
 }
@@ -120,6 +122,7 @@ impl Connection {
             events: VecDeque::new(),
             outputs: VecDeque::new(),
             closed: false,
+            log: Log::default(),
             section: Vec::new(),
             settings,
         };
@@ -132,6 +135,24 @@ impl Connection {
     /// request. Off by default.
     pub fn set_strict(&mut self, strict: bool) {
         self.strict = strict;
+    }
+
+    /// From now on frames and stream types are logged, those of our own streams first. The host takes
+    /// the log after each call, with [`take_log`](Self::take_log). Off by default.
+    pub fn open_log(&mut self) {
+        self.log.open();
+        for (stream_id, stream_type) in [
+            (self.control_id, stream_type::CONTROL),
+            (self.encoder_id, stream_type::QPACK_ENCODER),
+            (self.decoder_id, stream_type::QPACK_DECODER),
+        ] {
+            self.log.stream_type(stream_id, stream_type, None);
+        }
+    }
+
+    /// What was logged since the last time.
+    pub fn take_log(&mut self) -> Vec<Logged> {
+        self.log.take()
     }
 
     /// Lets QPACK refer to table entries that the peer may not have yet, within its limit. Off by
@@ -414,6 +435,7 @@ impl Connection {
             decoder: &mut self.decoder,
             events: &mut self.events,
             blocked_bytes: &mut self.blocked_bytes,
+            log: &mut self.log,
         };
         match step(stream, &mut receiver) {
             Ok(()) => {

@@ -31,6 +31,10 @@ impl Connection {
             let webtransport = self.settings.webtransport;
             stream.kind = UniStream::kind_for(stream_type, self.role, webtransport)?;
             self.claim_critical(stream_id, &stream.kind)?;
+            // Of a push the number is to come.
+            if !matches!(stream.kind, UniKind::Push) {
+                self.log.stream_type(stream_id, stream_type, None);
+            }
         }
         match &mut stream.kind {
             UniKind::Unknown | UniKind::Ignored => {}

@@ -65,6 +65,9 @@ impl Connection {
         let (prefix, section) = self.encode_section(stream_id, &fields);
         let promise = frame::frame(frame_type::PUSH_PROMISE, &[&id, &prefix, section]);
         self.flush_encoder();
+        self.log.sent(stream_id, &promise, Some(push_id), &fields);
+        self.log
+            .stream_type(push_stream_id, stream_type::PUSH, Some(push_id));
         self.write(stream_id, promise);
         let mut header = Vec::with_capacity(2 * varint::SIZE_MAX);
         varint::put(&mut header, stream_type::PUSH);
@@ -134,6 +137,8 @@ impl Connection {
             return Ok(());
         };
         check_push_id(push_id, self.settings.max_push_id)?;
+        self.log
+            .stream_type(stream_id, stream_type::PUSH, Some(push_id));
         if self
             .pushes
             .streams

@@ -12,7 +12,8 @@ use bytes::{Buf, Bytes, BytesMut};
 use super::error::{Code, ConnectionError, RemoteError};
 use super::event::{Event, HeadersKind, Role};
 use super::field::{self, Method};
-use super::frame::{self, HeaderBuffer, frame_type};
+use super::frame::{self, HeaderBuffer, frame_type, stream_type};
+use super::log::Log;
 use super::push::check_push_id;
 use super::qpack::{Decoded, Decoder, Field};
 use super::varint;
@@ -28,6 +29,7 @@ pub(super) struct Receiver<'a> {
     pub events: &'a mut VecDeque<Event>,
     /// Bytes that blocked streams hold, all together; bounded by [`BLOCKED_BYTES_MAX`].
     pub blocked_bytes: &'a mut usize,
+    pub log: &'a mut Log,
 }
 
 #[derive(Debug)]
@@ -232,7 +234,7 @@ impl RequestStream {
     ) -> Result<(), RemoteError> {
         match cx.decoder.decode(self.id, &section)? {
             Decoded::Fields(fields) => {
-                let event = self.handle_section(cx.role, fields, promise)?;
+                let event = self.handle_section(cx, fields, promise, section.len())?;
                 self.read_frames(cx, rest, Some(event))
             }
             Decoded::Blocked {
@@ -290,7 +292,9 @@ impl RequestStream {
                     };
                     self.frame = Frame::Header;
                     match cx.decoder.decode(self.id, &section)? {
-                        Decoded::Fields(fields) => self.handle_section(cx.role, fields, promise)?,
+                        Decoded::Fields(fields) => {
+                            self.handle_section(cx, fields, promise, section.len())?
+                        }
                         Decoded::Blocked {
                             required_insert_count,
                         } => {
@@ -330,11 +334,12 @@ impl RequestStream {
     /// allowed.
     fn begin_frame(
         &mut self,
-        cx: &Receiver<'_>,
+        cx: &mut Receiver<'_>,
         frame_type: u64,
         length: u64,
     ) -> Result<Frame, RemoteError> {
         if cx.webtransport && frame_type == frame_type::WEBTRANSPORT_STREAM && !self.is_push {
+            cx.log.stream_type(self.id, stream_type::WEBTRANSPORT, None);
             return self.begin_webtransport(length);
         }
         if self.webtransport_only {
@@ -345,7 +350,10 @@ impl RequestStream {
             ));
         }
         match frame_type {
-            frame_type::DATA => self.begin_data(length),
+            frame_type::DATA => {
+                cx.log.data(false, self.id, length);
+                self.begin_data(length)
+            }
             frame_type::HEADERS => self.begin_headers(cx, length),
             frame_type::PUSH_PROMISE => self.begin_promise(cx, length),
             // RFC 9114 sections 7.2.3, 7.2.4, 7.2.6, 7.2.7 and 7.2.8.
@@ -488,12 +496,14 @@ impl RequestStream {
     /// A field section of the message, or that of a promise.
     fn handle_section(
         &mut self,
-        role: Role,
+        cx: &mut Receiver<'_>,
         fields: Vec<Field>,
         promise: Option<u64>,
+        length: usize,
     ) -> Result<Event, RemoteError> {
+        cx.log.received(self.id, length, promise, &fields);
         let Some(push_id) = promise else {
-            return self.handle_fields(role, fields);
+            return self.handle_fields(cx.role, fields);
         };
         field::validate_request(&fields).map_err(RemoteError::malformed)?;
         Ok(Event::PushPromise {

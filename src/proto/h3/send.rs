@@ -72,6 +72,7 @@ impl Connection {
         self.check_field_section_size(&fields)?;
         let frame = self.encode_headers(stream_id, &fields);
         self.flush_encoder();
+        self.log.sent(stream_id, &frame, None, &fields);
         self.outputs.push_back(Output::Write {
             stream_id,
             data: frame,
@@ -148,7 +149,11 @@ impl Connection {
             stream.send = Half::Done;
             self.remove_if_done(stream_id);
         }
-        Ok((length > 0).then(|| FrameHeader::new(frame_type::DATA, length)))
+        if length == 0 {
+            return Ok(None);
+        }
+        self.log.data(true, stream_id, length);
+        Ok(Some(FrameHeader::new(frame_type::DATA, length)))
     }
 
     /// Sends an HTTP datagram that belongs to a request (RFC 9297 section 2.1).
@@ -263,6 +268,8 @@ impl Connection {
                 "a WebTransport session is a client-initiated bidirectional stream",
             ));
         }
+        self.log
+            .stream_type(stream_id, stream_type::WEBTRANSPORT, None);
         let mut header = Vec::with_capacity(2 * varint::SIZE_MAX);
         if frame::is_unidirectional(stream_id) {
             varint::put(&mut header, stream_type::WEBTRANSPORT);

@@ -235,6 +235,7 @@ fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quic::frames::{Frame, Frames};
 
     const EVERY_FRAME: &[&[u8]] = &[
         &[0x01],
@@ -300,5 +301,49 @@ mod tests {
             }
         }
         assert!(to_json(&[0x21], 3).contains("unknown"));
+    }
+
+    /// The other reader of frames, which looks for some of them, sees the same.
+    #[test]
+    fn both_readers_see_the_same_frames_in_anything() {
+        let mut seed = 1_u64;
+        let mut random = |below: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) as usize % below
+        };
+        for _ in 0..40_000 {
+            let mut payload = Vec::new();
+            for _ in 0..random(4) {
+                payload.extend_from_slice(EVERY_FRAME[random(EVERY_FRAME.len())]);
+            }
+            for _ in 0..random(4) {
+                let byte = [random(256) as u8, 0, 0xff, 0xc0][random(4)];
+                match (random(3), payload.len()) {
+                    (_, 0) | (0, _) => payload.push(byte),
+                    (1, length) => payload[random(length)] = byte,
+                    (_, length) => payload.truncate(random(length)),
+                }
+            }
+            let json = to_json(&payload, random(64) as u32);
+            let of = |word: &str| json.matches(&format!("\"frame_type\":\"{word}\"")).count();
+            let named = json.matches("\"frame_type\"").count();
+            let walked: Vec<_> = Frames::new(&payload).collect();
+            for (start, end, frame) in &walked {
+                assert!(start < end && *end <= payload.len(), "{payload:02x?}");
+                if let Frame::Ack(ack) = frame {
+                    let covered: Vec<_> = ack.ranges().take(64).collect();
+                    assert!(covered.is_sorted_by(|a, b| a.start() > b.end()));
+                    let has = |number: &u64| covered.iter().any(|range| range.contains(number));
+                    for number in [ack.largest, 0, 1, 5, 8] {
+                        assert_eq!(ack.covers(number), has(&number), "{payload:02x?}");
+                    }
+                }
+            }
+            // What is wrong inside an ACK ends one of them, and not the other.
+            match of("unknown") {
+                0 => assert_eq!(walked.len(), named - of("padding"), "{payload:02x?} {json}"),
+                _ => assert!(walked.len() >= named - of("padding") - 1, "{payload:02x?}"),
+            }
+        }
     }
 }

@@ -8,6 +8,8 @@ use std::ops::RangeInclusive;
 /// A frame, and where it begins in the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
+    /// Stepped over.
+    Padding,
     Ping,
     Ack(Ack<'a>),
     /// CONNECTION_CLOSE of the application, type 0x1d.
@@ -75,6 +77,7 @@ impl<'a> Frames<'a> {
     fn frame(&mut self) -> Option<Frame<'a>> {
         let rest = &mut self.rest;
         let frame = match varint(rest)? {
+            0x00 => Frame::Padding,
             0x01 => Frame::Ping,
             kind @ 0x02..=0x03 => {
                 let largest = varint(rest)?;
@@ -137,15 +140,20 @@ impl<'a> Iterator for Frames<'a> {
     type Item = (usize, usize, Frame<'a>);
 
     fn next(&mut self) -> Option<Self::Item> {
-        while let Some((0, after)) = self.rest.split_first() {
-            self.rest = after;
-        }
-        let start = self.payload.len() - self.rest.len();
-        match self.frame() {
-            Some(frame) => Some((start, self.payload.len() - self.rest.len(), frame)),
-            None => {
-                self.rest = &[];
-                None
+        loop {
+            while let Some((0, after)) = self.rest.split_first() {
+                self.rest = after;
+            }
+            let start = self.payload.len() - self.rest.len();
+            match self.frame() {
+                // In more bytes than it needs (RFC 9000 section 12.4), which the state machine lets
+                // pass.
+                Some(Frame::Padding) => {}
+                Some(frame) => return Some((start, self.payload.len() - self.rest.len(), frame)),
+                None => {
+                    self.rest = &[];
+                    return None;
+                }
             }
         }
     }

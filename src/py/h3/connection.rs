@@ -10,7 +10,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyType};
 use uringcore_proto::h3::settings::id as setting;
-use uringcore_proto::h3::{Connection, Event, Output, Role, Settings};
+use uringcore_proto::h3::{Connection, Event, Logged, Output, Role, Settings};
 
 use super::errors::local;
 use super::events::{
@@ -18,6 +18,7 @@ use super::events::{
     PushPromiseReceived, WebTransportStreamDataReceived,
 };
 use super::fields::{self, Lines};
+use super::trace;
 use crate::buffer;
 use crate::cell::GilCell;
 
@@ -29,6 +30,8 @@ pub struct H3Connection {
     /// The event classes seen so far and what they are to us: two or three, found by identity.
     kinds: GilCell<Vec<(Py<PyType>, EventKind)>>,
     close_on_malformed: bool,
+    /// What is to go into the connection's trace, where it has one: it begins with the connection.
+    untold: Option<GilCell<Vec<Logged>>>,
 }
 
 /// What a QUIC event is, by the name of its class or of one of its bases.
@@ -88,11 +91,16 @@ impl H3Connection {
             [first, first + 4, first + 8],
         );
         core.set_strict(close_on_malformed);
+        let is_logged = trace::is_wanted(&configuration)?;
+        if is_logged {
+            core.open_log();
+        }
         let connection = Self {
             quic: GilCell::new(Some(quic.clone().unbind())),
             core: GilCell::new(core),
             kinds: GilCell::new(Vec::new()),
             close_on_malformed,
+            untold: is_logged.then(|| GilCell::new(Vec::new())),
         };
         connection.flush(py)?;
         Ok(connection)
@@ -166,6 +174,7 @@ impl H3Connection {
         let Some(header) = local(py, header)? else {
             return Ok(());
         };
+        self.log(py)?;
         match header {
             None if end_stream => self.write(py, stream_id, &PyBytes::new(py, b""), true),
             None => Ok(()),
@@ -472,7 +481,7 @@ impl H3Connection {
     /// Does what `proto` wants done. Everything is attempted; the first exception is raised at the
     /// end.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
-        let mut result = Ok(());
+        let mut result = self.log(py);
         while let Some(output) = self.core.with(py, Connection::poll_output) {
             let done = self.perform(py, output);
             if result.is_ok() {
@@ -480,6 +489,24 @@ impl H3Connection {
             }
         }
         result
+    }
+
+    /// Writes down what there is, as soon as there is a trace.
+    fn log(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(untold) = &self.untold else {
+            return Ok(());
+        };
+        let logged = self.core.with(py, Connection::take_log);
+        let Some(trace) = trace::of(&self.quic(py)?)? else {
+            return untold.with(py, |untold| {
+                let room = trace::WAITING_MAX.saturating_sub(untold.len());
+                untold.extend(logged.into_iter().take(room));
+                Ok(())
+            });
+        };
+        let before = untold.with(py, std::mem::take);
+        let mut all = before.into_iter().chain(logged);
+        all.try_for_each(|logged| trace::write(&trace, logged))
     }
 
     fn perform(&self, py: Python<'_>, output: Output) -> PyResult<()> {

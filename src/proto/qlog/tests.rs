@@ -1,0 +1,64 @@
+//! Whatever a peer sends, the recorder writes something down and goes on.
+
+use super::*;
+
+#[test]
+fn nothing_that_arrives_is_too_strange_to_be_recorded() {
+    let mut seed = 7_u64;
+    let mut random = |below: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 33) as usize % below
+    };
+    let recorder = Recorder::new(true);
+    let levels = [Level::Initial, Level::Handshake, Level::Data];
+    for turn in 0..20_000_u64 {
+        let mut bytes = |below: usize| -> Vec<u8> {
+            let length = random(below);
+            (0..length).map(|_| random(256) as u8).collect()
+        };
+        let (header, mut payload) = (bytes(40), bytes(60));
+        // Often an ACK, of anything.
+        if payload.len() % 2 == 0 {
+            payload.insert(0, 0x02);
+        }
+        let level = levels[random(3)];
+        let number = match random(4) {
+            0 => (1 << 62) - 1 - turn,
+            _ => random(300) as u64,
+        };
+        let direction = match random(3) {
+            0 => Direction::Sent,
+            _ => Direction::Received,
+        };
+        recorder.receiving(
+            Some(payload.len()),
+            vec![Arrival {
+                kind: [Kind::Initial, Kind::OneRtt, Kind::Unknown][random(3)],
+                length: payload.len(),
+            }],
+        );
+        recorder.packet(&Packet {
+            direction,
+            level,
+            number,
+            header: &header,
+            payload: &payload,
+            tag_len: 16,
+        });
+        recorder.unopened(level, &header, random(2) == 0);
+        recorder.received_all(None);
+        recorder.datagrams_sent(payload.len(), random(5), random(3), random(9) == 0);
+        recorder.recovery(Metrics {
+            packets_lost: turn / 3,
+            probes_lost: turn / 50,
+            ..Metrics::default()
+        });
+        recorder.remote_parameters(&payload);
+        recorder.retry(&header, payload.len());
+        if turn % 100 == 0 {
+            let taken = recorder.take();
+            assert!(taken.iter().all(|event| event.data.starts_with('{')));
+            recorder.begin_again();
+        }
+    }
+}
