@@ -16,13 +16,14 @@ import time
 import traceback
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from tests.quic.harness import Recorder, eventually, patterned, serving, ticket_of
 from tests.quic.test_quic_interop import AioquicEcho, aioquic_client, aioquic_serving
 from uringcore.asyncio import connect, serve
 from uringcore.quic import events
 from uringcore.quic.sessions import SharedSessionStore
-from uringcore.tls import MemorySessionStore, SessionTicket
+from uringcore.tls import CipherSuite, MemorySessionStore, SessionTicket
 
 aioquic_asyncio = pytest.importorskip("aioquic.asyncio")
 aioquic_configuration = pytest.importorskip("aioquic.quic.configuration")
@@ -74,6 +75,14 @@ def test_a_ticket_resumes_later_and_elsewhere(
                 assert _completed(client) == (True, False)
                 assert client._quic.get_peer_certificates() == ticket.peer_certificates
                 await client.ping()
+                # Where aioquic's programs look for it.
+                tls = client._quic.tls
+                assert (tls.session_resumed, tls.early_data_accepted) == (True, False)
+                assert tls.alpn_negotiated == "test"
+                assert tls.cipher_suite is CipherSuite.AES_128_GCM_SHA256
+                der = tls._peer_certificate.public_bytes(serialization.Encoding.DER)
+                assert [der] == ticket.peer_certificates and tls._peer_certificate_chain == []
+            assert [server._quic.tls.session_resumed for server in servers] == [False, True]
             assert [_completed(server)[0] for server in servers] == [False, True]
 
     run_anywhere(main())

@@ -361,6 +361,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
                 adapter.write_failed(reset)
         elif isinstance(event, events.HandshakeCompleted):
             self._connected = True
+            self._quic._completed = event
             for waiter in self._connected_waiters:
                 if not waiter.done():
                     waiter.set_result(None)

@@ -34,6 +34,7 @@ from uringcore.quic.errors import (
     QuicIdleTimeoutError,
     QuicTlsError,
 )
+from uringcore.quic.handshake import HandshakeView
 from uringcore.quic.logger import QuicLoggerTrace
 from uringcore.quic.packet import (
     CONNECTION_ID_MAX_SIZE,
@@ -160,6 +161,7 @@ class QuicConnection(QuicConnectionCore):
         self._is_client = configuration.is_client
         self._attached: QuicEndpoint | None = None
         self._named_host_cid: bytes | None = None
+        self._completed: events.HandshakeCompleted | None = None
         self._quic_logger: QuicLoggerTrace | None = None
         self._trace_is_due = False
         self._trace_is_over = False
@@ -213,6 +215,8 @@ class QuicConnection(QuicConnectionCore):
     def next_event(self) -> events.QuicEvent | None:
         """The next event, or ``None``. Without a loop only: a loop hands them to the protocol."""
         event: events.QuicEvent | None = super().next_event()
+        if type(event) is events.HandshakeCompleted:
+            self._completed = event
         if event is not None and self._quic_logger is not None:
             self._log(event)
         return event
@@ -223,6 +227,11 @@ class QuicConnection(QuicConnectionCore):
         if self._trace_is_over:
             self._end_trace()
         return datagrams
+
+    @property
+    def tls(self) -> HandshakeView:
+        """What the TLS handshake came to, as aioquic's programs ask for it."""
+        return HandshakeView(self)
 
     @property
     def host_cid(self) -> bytes | None:

@@ -1,0 +1,64 @@
+"""What the TLS handshake of a connection came to, under the names of aioquic's ``QuicConnection.tls``.
+
+Here: reading. The handshake itself is Rust's, so nothing of aioquic's ``tls.Context`` that takes part
+in one is here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from uringcore.tls import CipherSuite
+
+if TYPE_CHECKING:
+    from uringcore.quic.connection import QuicConnection
+
+__all__ = ["HandshakeView"]
+
+
+class HandshakeView:
+    """One connection's handshake: ``None`` and ``False`` until it is complete."""
+
+    def __init__(self, quic: QuicConnection) -> None:
+        self._quic = quic
+
+    @property
+    def alpn_negotiated(self) -> str | None:
+        """The application protocol (RFC 7301)."""
+        return self._quic.alpn_protocol
+
+    @property
+    def cipher_suite(self) -> CipherSuite | None:
+        """The suite that protects the connection."""
+        number = self._quic.stats()["cipher_suite"]
+        return None if number is None else CipherSuite(number)
+
+    @property
+    def early_data_accepted(self) -> bool:
+        """Whether the server took 0-RTT data."""
+        completed = self._quic._completed
+        return completed is not None and completed.early_data_accepted
+
+    @property
+    def session_resumed(self) -> bool:
+        """Whether a session ticket stood for the certificates (RFC 8446 section 2.2)."""
+        completed = self._quic._completed
+        return completed is not None and completed.session_resumed
+
+    # aioquic has no public names for these, so its programs use them. They need `cryptography`;
+    # `QuicConnection.get_peer_certificates` does not.
+
+    @property
+    def _peer_certificate(self) -> Any:
+        chain = self._peer_certificates()
+        return chain[0] if chain else None
+
+    @property
+    def _peer_certificate_chain(self) -> list[Any]:
+        return self._peer_certificates()[1:]
+
+    def _peer_certificates(self) -> list[Any]:
+        from cryptography import x509
+
+        found = self._quic.get_peer_certificates()
+        return [x509.load_der_x509_certificate(certificate) for certificate in found]
