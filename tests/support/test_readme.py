@@ -1,0 +1,176 @@
+"""README's programs run as they are printed.
+
+But for the ports, the directory, and what a fragment leaves out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.support.interpreter import is_default_interpreter
+from uringcore.asyncio import connect
+from uringcore.quic.configuration import QuicConfiguration
+
+README = Path(__file__).parents[2] / "README.md"
+PROGRAMS = re.findall(r"^## (.*?)$|^```python\n(.*?)^```$", README.read_text(), re.M | re.S)
+
+# The last program is a fragment: this stands for the rest of it.
+REST = """
+import uringcore
+from uringcore.asyncio import QuicConnectionProtocol, serve
+from uringcore.devcert import DevelopmentCertificate
+from uringcore.quic.configuration import QuicConfiguration
+from uringcore.quic.events import StreamDataReceived
+
+configuration = QuicConfiguration(is_client=False, alpn_protocols=["h3", "echo"])
+configuration.load_cert_chain(*DevelopmentCertificate.make().write("."))
+
+
+class Echo(QuicConnectionProtocol):
+    def quic_event_received(self, event):
+        if isinstance(event, StreamDataReceived):
+            self._quic.send_stream_data(event.stream_id, event.data, event.end_stream)
+            self.transmit()
+
+
+class Http3(QuicConnectionProtocol):
+    pass
+"""
+
+
+def _programs() -> dict[str, list[str]]:
+    """The programs below each heading."""
+    found: dict[str, list[str]] = {}
+    heading = ""
+    for title, program in PROGRAMS:
+        if title:
+            heading = title
+        else:
+            found.setdefault(heading, []).append(program)
+    return found
+
+
+def _replaced(program: str, old: str, new: str) -> str:
+    assert old in program, f"{old!r} is no longer in README's program: change this test with it"
+    return program.replace(old, new)
+
+
+def _free_port(kind: socket.SocketKind) -> int:
+    with closing(socket.socket(socket.AF_INET, kind)) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def _running(program: str, directory: Path):
+    """A server, which is asked to end."""
+    path, output = directory / "program.py", directory / "output"
+    path.write_text(program)
+    with output.open("wb") as file:
+        # A group of its own, so that none of its processes can outlive the test.
+        process = subprocess.Popen(
+            [sys.executable, path],
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        yield process
+        process.terminate()
+        process.wait(timeout=60)
+        assert "Traceback" not in output.read_text(), output.read_text()
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _printed(program: str, directory: Path) -> str:
+    path = directory / "program.py"
+    path.write_text(program)
+    process = subprocess.run(
+        [sys.executable, path],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+    return process.stdout
+
+
+def _until(attempt, process: subprocess.Popen[bytes]):
+    """What ``attempt`` returns when the server is there."""
+    end = time.monotonic() + 60
+    while True:
+        try:
+            return attempt()
+        except ConnectionError:
+            assert process.poll() is None and time.monotonic() < end, "no server"
+            time.sleep(0.05)
+
+
+def test_every_program_is_run():
+    counts = {heading: len(programs) for heading, programs in _programs().items()}
+    assert counts == {"The loop in a minute": 1, "Files in a minute": 1, "QUIC in a minute": 2}
+
+
+def test_the_loop_in_a_minute(tmp_path):
+    (program,) = _programs()["The loop in a minute"]
+    port = _free_port(socket.SOCK_STREAM)
+    program = _replaced(program, "8888", str(port))
+
+    def echoed():
+        with closing(socket.create_connection(("127.0.0.1", port), timeout=60)) as client:
+            client.sendall(b"hello")
+            client.shutdown(socket.SHUT_WR)
+            return client.makefile("rb").read()
+
+    with _running(program, tmp_path) as process:
+        assert _until(echoed, process) == b"hello"
+
+
+def test_files_in_a_minute(tmp_path):
+    (program,) = _programs()["Files in a minute"]
+    assert _printed(program, tmp_path) == "one\ntwo\n8 b'two'\n"
+
+
+def test_quic_in_a_minute(tmp_path):
+    program = _programs()["QUIC in a minute"][0]
+    program = _replaced(program, "4433", str(_free_port(socket.SOCK_DGRAM)))
+    program = _replaced(program, '"/tmp"', '"."')
+    assert _printed(program, tmp_path) == "b'hello'\n"
+
+
+@pytest.mark.skipif(not is_default_interpreter(), reason="once is enough: it starts five processes")
+def test_a_server_on_each_core(tmp_path):
+    program = _programs()["QUIC in a minute"][1]
+    port = _free_port(socket.SOCK_DGRAM)
+    program = REST + _replaced(program, "4433", str(port))
+
+    async def echoed():
+        configuration = QuicConfiguration(alpn_protocols=["echo"], verify_mode=ssl.CERT_NONE)
+        async with connect("127.0.0.1", port, configuration=configuration) as client:
+            reader, writer = await client.create_stream()
+            writer.write(b"hello")
+            writer.write_eof()
+            return await reader.read()
+
+    with _running(program, tmp_path) as process:
+        assert _until(lambda: asyncio.run(echoed()), process) == b"hello"
+    assert process.returncode == 0, "the group ends its processes and itself"
