@@ -70,13 +70,17 @@ def test_a_thousand_connections_leave_nothing_behind(
     run(main())
 
 
+@pytest.mark.timeout(300)
 def test_two_hundred_connections_at_once_leave_nothing_behind(
-    run, server_configuration, client_configuration
+    run_long, server_configuration, client_configuration
 ):
     async def main():
         loop = asyncio.get_running_loop()
-        configuration = client_configuration()
-        async with serving(server_configuration()) as (port, protocols):
+        # Two hundred closes at once may be more than the server's socket holds. One that is lost there
+        # is noticed by the idle time-out alone.
+        fields = {"idle_timeout": 30.0}
+        configuration = client_configuration(**fields)
+        async with serving(server_configuration(**fields)) as (port, protocols):
             await _talk(port, configuration, 0)
             await eventually(lambda: loop.stats()["quic_connections"] == 0, 20)
             before = (_gauges(loop), _open_files())
@@ -95,11 +99,11 @@ def test_two_hundred_connections_at_once_leave_nothing_behind(
                     await all_here.wait()
 
             await asyncio.gather(*(watched(number) for number in range(200)))
-            await eventually(lambda: loop.stats()["quic_connections"] == 0, 20)
+            await eventually(lambda: loop.stats()["quic_connections"] == 0, 100)
             assert len(protocols) == 201
             assert (_gauges(loop), _open_files()) == before
 
-    run(main())
+    run_long(main())
 
 
 def test_objects_of_ended_connections_are_freed(run, server_configuration, client_configuration):
