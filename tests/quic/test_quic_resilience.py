@@ -17,6 +17,7 @@ from tests.quic.harness import Echo, Recorder, eventually, patterned, serving
 from tests.support.interpreter import is_newest_interpreter
 from uringcore.asyncio import QuicConnectionProtocol, connect
 from uringcore.quic import events
+from uringcore.quic.endpoint import create_quic_endpoint
 
 
 def _resident_kib():
@@ -68,6 +69,25 @@ def test_a_thousand_connections_leave_nothing_behind(
             assert grown < 6 * 1024, f"{grown} KiB more than before 1,000 connections"
 
     run(main())
+
+
+def test_a_burst_waits_in_the_socket_for_a_loop_that_is_busy(run_anywhere, server_configuration):
+    """Of datagrams of this size the system's default would hold 277."""
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        transport, _ = await create_quic_endpoint(
+            loop, Recorder, ("127.0.0.1", 0), configuration=server_configuration()
+        )
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.connect(transport.get_extra_info("sockname"))
+            for _ in range(500):
+                sock.send(bytes(100))
+            await eventually(lambda: transport.stats()["datagrams_received"] == 500)
+        transport.close()
+        await transport.wait_closed()
+
+    run_anywhere(main())
 
 
 @pytest.mark.timeout(300)

@@ -46,7 +46,7 @@ from typing import Any
 
 from uringcore._uringcore import steer_by_connection_id
 
-__all__ = ["PortGroup", "PortWorker", "bind_udp"]
+__all__ = ["PortGroup", "PortWorker", "bind_udp", "make_room"]
 
 WORKERS_MAX = 255
 
@@ -370,6 +370,7 @@ def bind_udp(family: int, address: tuple[Any, ...], reuse_port: bool) -> socket.
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(address[0] != "::"))
         if reuse_port:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        make_room(sock)
         sock.bind(address)
     except OSError as exc:
         sock.close()
@@ -377,5 +378,14 @@ def bind_udp(family: int, address: tuple[Any, ...], reuse_port: bool) -> socket.
     return sock
 
 
+def make_room(sock: socket.socket) -> None:
+    """Lets a socket hold what arrives while the loop is busy: the system's default is some 270 small
+    datagrams, and what does not fit is lost. The system may allow less (``net.core.rmem_max``)."""
+    # The kernel doubles what is asked for, and counts its own overhead.
+    if sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) < 2 * _RECEIVE_BUFFER:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
+
+
+_RECEIVE_BUFFER = 1 << 20
 _QUEUE_MAX = 4096
 "Datagrams that a socket's receive buffer may hold, of the least size that the kernel counts."

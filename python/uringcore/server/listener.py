@@ -14,6 +14,7 @@ from typing import Any
 from uringcore.h3.connection import ErrorCode
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.endpoint import QuicTransport, create_quic_endpoint
+from uringcore.quic.workers import make_room
 from uringcore.server.connection import HTTP3ServerProtocol, Service
 
 __all__ = ["HTTP3Listener", "bind_udp"]
@@ -55,6 +56,7 @@ def bind_all(
             sock = socket.socket(family, socket.SOCK_DGRAM)
             bound.append(sock)
             sock.setblocking(False)
+            make_room(sock)
             if family == socket.AF_INET6:
                 # As asyncio's create_server does for TCP: IPv4 has its own socket.
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
