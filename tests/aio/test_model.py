@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 
 from tests.loop.support import Runner
+from tests.support.interpreter import is_default_interpreter
 from uringcore import aio
 
 STEPS = 150
+# Each interpreter has an `io` of its own to agree with; how often is one interpreter's business.
+SEEDS = range(3) if is_default_interpreter() else range(1)
 BINARY_MODES = ("rb", "r+b", "wb", "w+b", "ab", "a+b", "xb", "x+b")
 TEXT_MODES = ("r", "r+", "w", "w+", "a", "a+")
 
@@ -111,7 +114,7 @@ async def binary_step(rng: random.Random, pair: Pair) -> None:
     await pair.after_append()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("buffering", [-1, 0, 16, 5000])
 @pytest.mark.parametrize("mode", BINARY_MODES)
 def test_a_binary_file_answers_as_the_builtin(
@@ -188,7 +191,7 @@ async def text_step(rng: random.Random, pair: Pair, alphabet: str, cookies: list
     await pair.after_append()
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", SEEDS[:2])
 @pytest.mark.parametrize("newline", [None, "", "\n", "\r", "\r\n"])
 @pytest.mark.parametrize("encoding", ALPHABETS)
 def test_reading_text_answers_as_the_builtin(
@@ -211,7 +214,7 @@ def test_reading_text_answers_as_the_builtin(
     run_ours(main())
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", SEEDS[:2])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "latin-1", "utf-8-sig"])
 @pytest.mark.parametrize("mode", TEXT_MODES)
 def test_a_text_file_answers_as_the_builtin(

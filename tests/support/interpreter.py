@@ -1,7 +1,7 @@
 """Which of the interpreters that are tested here runs the tests.
 
-What takes minutes and does not depend on the interpreter is done on one alone: on the default one, or
-on the newest, so that runs side by side end at about the same time.
+What takes minutes and does not depend on the interpreter is done on one alone, which is not always the
+same, so that runs side by side end at about the same time.
 """
 
 from __future__ import annotations
@@ -17,6 +17,11 @@ ROOT = Path(__file__).resolve().parents[2]
 def is_default_interpreter() -> bool:
     """True also where nothing tells which one is the default."""
     return _has_role("default")
+
+
+def is_oldest_interpreter() -> bool:
+    """True also where nothing tells which one is the oldest."""
+    return _has_role("oldest")
 
 
 def is_newest_interpreter() -> bool:
