@@ -70,6 +70,17 @@ async def serving(configuration, create_protocol=Echo, host="127.0.0.1", **optio
         await asyncio.wait_for(server.wait_closed(), 30)
 
 
+def connecting(port, configuration):
+    """A client that has yet to say something, and with that begins the handshake."""
+    return connect(
+        "127.0.0.1",
+        port,
+        configuration=configuration,
+        create_protocol=Recorder,
+        wait_connected=False,
+    )
+
+
 async def ticket_of(port, configuration, **options):
     """A session ticket of the server, from a connection of its own."""
     tickets = []
@@ -84,6 +95,23 @@ async def ticket_of(port, configuration, **options):
         await client.ping()
         await eventually(lambda: tickets)
     return tickets[0]
+
+
+def completed(protocol):
+    """Whether the session was resumed, and whether 0-RTT data was accepted."""
+    (event,) = (e for e in protocol.events if isinstance(e, events.HandshakeCompleted))
+    return event.session_resumed, event.early_data_accepted
+
+
+async def early_echo(port, configuration, data):
+    """Sends ``data`` before the handshake is complete; what came of it, when it is echoed."""
+    async with connecting(port, configuration) as client:
+        client._quic.send_stream_data(0, data, end_stream=True)
+        client.transmit()
+        await client.wait_for(events.StreamDataReceived, stream_id=0, end_stream=True)
+        assert client.data[0] == data
+        await client.wait_connected()
+        return completed(client)
 
 
 async def eventually(condition, limit=30.0):

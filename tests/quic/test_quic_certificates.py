@@ -8,8 +8,8 @@ import ssl
 import pytest
 
 from tests.quic import certificates
+from tests.quic.aioquic_peer import AioquicRecorder, aioquic_client
 from tests.quic.harness import Echo, Recorder, eventually, serving
-from tests.quic.test_quic_interop import AioquicRecorder, aioquic_client
 from uringcore.asyncio import connect, serve
 from uringcore.quic import events
 from uringcore.quic.configuration import QuicConfiguration

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.quic.harness import Echo, Recorder, eventually, serving, ticket_of
-from tests.quic.test_quic_interop import AioquicRecorder, aioquic_client, aioquic_serving
-from uringcore.asyncio import connect
+from tests.quic.aioquic_peer import (
+    AioquicRecorder,
+    AioquicStore,
+    aioquic_client,
+    aioquic_serving,
+    aioquic_ticket_of,
+)
+from tests.quic.harness import Echo, completed, connecting, eventually, serving, ticket_of
 from uringcore.quic import events
 
 aioquic_asyncio = pytest.importorskip("aioquic.asyncio")
@@ -15,13 +20,7 @@ aioquic_events = pytest.importorskip("aioquic.quic.events")
 
 async def _early(port, configuration, *said):
     """Says it before the handshake is complete; the client when everything was echoed."""
-    async with connect(
-        "127.0.0.1",
-        port,
-        configuration=configuration,
-        create_protocol=Recorder,
-        wait_connected=False,
-    ) as client:
+    async with connecting(port, configuration) as client:
         for data in said:
             client._quic.send_datagram_frame(data)
         client.transmit()
@@ -34,11 +33,6 @@ def _arrived(protocol, kind=events.DatagramFrameReceived):
     return [event for event in protocol.events if isinstance(event, kind)]
 
 
-def _accepted(protocol):
-    (completed,) = _arrived(protocol, events.HandshakeCompleted)
-    return completed.early_data_accepted
-
-
 def test_datagrams_go_out_early_and_are_marked(
     run_anywhere, server_configuration, client_configuration
 ):
@@ -48,7 +42,7 @@ def test_datagrams_go_out_early_and_are_marked(
             configuration = client_configuration(max_datagram_frame_size=65536)
             configuration.session_ticket = await ticket_of(port, configuration)
             client = await _early(port, configuration, b"one", b"two")
-            assert _accepted(client)
+            assert completed(client) == (True, True)
             kinds = [type(event) for event in servers[-1].events]
             first = kinds.index(events.DatagramFrameReceived)
             assert first < kinds.index(events.HandshakeCompleted)
@@ -58,7 +52,7 @@ def test_datagrams_go_out_early_and_are_marked(
 
             # The ticket is used up: the same again is rejected, and not lost.
             client = await _early(port, configuration, b"one", b"two")
-            assert not _accepted(client)
+            assert completed(client) == (False, False)
             expected = [events.DatagramFrameReceived(data) for data in (b"one", b"two")]
             assert _arrived(servers[-1]) == expected
 
@@ -72,26 +66,21 @@ def test_our_client_says_datagrams_early_to_their_server(run, pki, client_config
         def quic_event_received(self, event):
             super().quic_event_received(event)
             if isinstance(event, aioquic_events.DatagramFrameReceived):
-                completed = (type(e) is aioquic_events.HandshakeCompleted for e in self.events)
-                heard.append((event.data, any(completed)))
+                done = (type(e) is aioquic_events.HandshakeCompleted for e in self.events)
+                heard.append((event.data, any(done)))
                 self._quic.send_datagram_frame(event.data)
                 self.transmit()
 
     async def main():
-        tickets = {}
+        store = AioquicStore()
+        handlers = {"session_ticket_fetcher": store.pop, "session_ticket_handler": store.add}
         async with aioquic_serving(
-            pki,
-            Server,
-            handlers={
-                "session_ticket_fetcher": lambda label: tickets.pop(label, None),
-                "session_ticket_handler": lambda ticket: tickets.update({ticket.ticket: ticket}),
-            },
-            max_datagram_frame_size=65536,
+            pki, Server, handlers=handlers, max_datagram_frame_size=65536
         ) as port:
             configuration = client_configuration(max_datagram_frame_size=65536)
             configuration.session_ticket = await ticket_of(port, configuration)
             client = await _early(port, configuration, b"early")
-            assert _accepted(client)
+            assert completed(client) == (True, True)
             assert heard == [(b"early", False)]
 
     run(main())
@@ -101,20 +90,12 @@ def test_their_client_says_datagrams_early_to_our_server(run, pki, server_config
     async def main():
         configuration = server_configuration(early_data=True, max_datagram_frame_size=65536)
         async with serving(configuration, Echo) as (port, servers):
-            tickets = []
             fields = {"max_datagram_frame_size": 65536, "server_name": "localhost"}
+            ticket = await aioquic_ticket_of(port, aioquic_client(pki, **fields))
             async with aioquic_asyncio.connect(
                 "127.0.0.1",
                 port,
-                configuration=aioquic_client(pki, **fields),
-                session_ticket_handler=tickets.append,
-            ) as client:
-                await client.ping()
-                await eventually(lambda: tickets)
-            async with aioquic_asyncio.connect(
-                "127.0.0.1",
-                port,
-                configuration=aioquic_client(pki, session_ticket=tickets[0], **fields),
+                configuration=aioquic_client(pki, session_ticket=ticket, **fields),
                 create_protocol=AioquicRecorder,
                 wait_connected=False,
             ) as client:

@@ -8,20 +8,10 @@ import time
 
 import pytest
 
-from tests.quic.harness import Recorder, eventually, serving
-from uringcore.asyncio import connect, first_flight
+from tests.quic.harness import connecting, serving, ticket_of
+from uringcore.asyncio import first_flight
 from uringcore.quic import events
 from uringcore.quic.logger import QuicLogger
-
-
-def connecting(port, configuration):
-    return connect(
-        "127.0.0.1",
-        port,
-        configuration=configuration,
-        create_protocol=Recorder,
-        wait_connected=False,
-    )
 
 
 @pytest.fixture
@@ -33,16 +23,9 @@ def patient(monkeypatch):
 def test_early_data_leaves_with_the_hello(run_anywhere, server_configuration, client_configuration):
     async def main():
         async with serving(server_configuration(early_data=True)) as (port, servers):
-            tickets = []
-            async with connect(
-                "127.0.0.1",
-                port,
-                configuration=client_configuration(),
-                session_ticket_handler=tickets.append,
-            ) as client:
-                await eventually(lambda: tickets, 50)
+            ticket = await ticket_of(port, client_configuration())
             logger = QuicLogger()
-            configuration = client_configuration(session_ticket=tickets[0], quic_logger=logger)
+            configuration = client_configuration(session_ticket=ticket, quic_logger=logger)
             async with connecting(port, configuration) as client:
                 # A busy machine: more time than the program is given, in a few turns of the loop.
                 for _ in range(3):

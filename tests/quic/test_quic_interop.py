@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
 
 import pytest
 
+from tests.quic.aioquic_peer import AioquicRecorder, aioquic_client, aioquic_serving
 from tests.quic.harness import Echo, Recorder, eventually, patterned, serving
 from tests.support.interpreter import is_newest_interpreter
 from uringcore.asyncio import connect
@@ -16,52 +16,6 @@ from uringcore.quic import events
 aioquic_asyncio = pytest.importorskip("aioquic.asyncio")
 aioquic_configuration = pytest.importorskip("aioquic.quic.configuration")
 aioquic_events = pytest.importorskip("aioquic.quic.events")
-
-
-class AioquicEcho(aioquic_asyncio.QuicConnectionProtocol):
-    def quic_event_received(self, event):
-        if isinstance(event, aioquic_events.StreamDataReceived):
-            if not event.stream_id & 2:
-                self._quic.send_stream_data(event.stream_id, event.data, event.end_stream)
-        elif isinstance(event, aioquic_events.DatagramFrameReceived):
-            self._quic.send_datagram_frame(event.data)
-        self.transmit()
-
-
-class AioquicRecorder(aioquic_asyncio.QuicConnectionProtocol):
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.events = []
-
-    def quic_event_received(self, event):
-        self.events.append(event)
-        super().quic_event_received(event)
-
-
-@contextlib.asynccontextmanager
-async def aioquic_serving(pki, create_protocol=AioquicEcho, *, handlers=None, **fields):
-    """A server of aioquic's on a free port; ``handlers`` go to its ``serve()``."""
-    fields.setdefault("alpn_protocols", ["test"])
-    configuration = aioquic_configuration.QuicConfiguration(is_client=False, **fields)
-    configuration.load_cert_chain(str(pki.server.certfile), str(pki.server.keyfile))
-    server = await aioquic_asyncio.serve(
-        "127.0.0.1",
-        0,
-        configuration=configuration,
-        create_protocol=create_protocol,
-        **(handlers or {}),
-    )
-    try:
-        yield server._transport.get_extra_info("sockname")[1]
-    finally:
-        server.close()
-
-
-def aioquic_client(pki, **fields):
-    fields.setdefault("alpn_protocols", ["test"])
-    configuration = aioquic_configuration.QuicConfiguration(is_client=True, **fields)
-    configuration.load_verify_locations(str(pki.authority.certfile))
-    return configuration
 
 
 async def _exchange(protocol, number):

@@ -18,8 +18,22 @@ import traceback
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from tests.quic.harness import Recorder, eventually, patterned, serving, ticket_of
-from tests.quic.test_quic_interop import AioquicEcho, aioquic_client, aioquic_serving
+from tests.quic.aioquic_peer import (
+    AioquicStore,
+    aioquic_client,
+    aioquic_serving,
+    aioquic_ticket_of,
+    telling_class,
+)
+from tests.quic.harness import (
+    Recorder,
+    completed,
+    early_echo,
+    eventually,
+    patterned,
+    serving,
+    ticket_of,
+)
 from uringcore.asyncio import connect, serve
 from uringcore.quic import events
 from uringcore.quic.sessions import SharedSessionStore
@@ -29,28 +43,6 @@ aioquic_asyncio = pytest.importorskip("aioquic.asyncio")
 aioquic_configuration = pytest.importorskip("aioquic.quic.configuration")
 aioquic_events = pytest.importorskip("aioquic.quic.events")
 aioquic_tls = pytest.importorskip("aioquic.tls")
-
-
-def _completed(protocol):
-    (event,) = (e for e in protocol.events if isinstance(e, events.HandshakeCompleted))
-    return event.session_resumed, event.early_data_accepted
-
-
-async def _early_echo(port, configuration, data):
-    """Sends ``data`` before the handshake is complete; what came of it, when it is echoed."""
-    async with connect(
-        "127.0.0.1",
-        port,
-        configuration=configuration,
-        create_protocol=Recorder,
-        wait_connected=False,
-    ) as client:
-        client._quic.send_stream_data(0, data, end_stream=True)
-        client.transmit()
-        await client.wait_for(events.StreamDataReceived, stream_id=0, end_stream=True)
-        assert client.data[0] == data
-        await client.wait_connected()
-        return _completed(client)
 
 
 def test_a_ticket_resumes_later_and_elsewhere(
@@ -72,7 +64,7 @@ def test_a_ticket_resumes_later_and_elsewhere(
             async with connect(
                 "127.0.0.1", port, configuration=configuration, create_protocol=Recorder
             ) as client:
-                assert _completed(client) == (True, False)
+                assert completed(client) == (True, False)
                 assert client._quic.get_peer_certificates() == ticket.peer_certificates
                 await client.ping()
                 # Where aioquic's programs look for it.
@@ -83,7 +75,7 @@ def test_a_ticket_resumes_later_and_elsewhere(
                 der = tls._peer_certificate.public_bytes(serialization.Encoding.DER)
                 assert [der] == ticket.peer_certificates and tls._peer_certificate_chain == []
             assert [server._quic.tls.session_resumed for server in servers] == [False, True]
-            assert [_completed(server)[0] for server in servers] == [False, True]
+            assert [completed(server)[0] for server in servers] == [False, True]
 
     run_anywhere(main())
 
@@ -142,9 +134,9 @@ def test_early_data_is_read_before_the_handshake_is_complete(
             assert ticket.max_early_data_size == 0xFFFFFFFF
             configuration.session_ticket = ticket
             data = patterned(20_000, 1)
-            assert await _early_echo(port, configuration, data) == (True, True)
+            assert await early_echo(port, configuration, data) == (True, True)
             server = servers[-1]
-            assert _completed(server) == (True, True)
+            assert completed(server) == (True, True)
             kinds = [type(event) for event in server.events]
             first = kinds.index(events.StreamDataReceived)
             assert first < kinds.index(events.HandshakeCompleted)
@@ -152,7 +144,7 @@ def test_early_data_is_read_before_the_handshake_is_complete(
             assert server.data[0] == data
 
             # The ticket is used up: the same again is a full handshake, and nothing is lost.
-            assert await _early_echo(port, configuration, data) == (False, False)
+            assert await early_echo(port, configuration, data) == (False, False)
             server = servers[-1]
             assert server.data[0] == data
             assert not any(getattr(event, "early_data", False) for event in server.events)
@@ -160,7 +152,7 @@ def test_early_data_is_read_before_the_handshake_is_complete(
             # A client may have it off.
             configuration = client_configuration(early_data=False)
             configuration.session_ticket = await ticket_of(port, client_configuration())
-            assert await _early_echo(port, configuration, data) == (True, False)
+            assert await early_echo(port, configuration, data) == (True, False)
 
     run_anywhere(main())
 
@@ -174,7 +166,7 @@ def test_a_restarted_server_rejects_early_data_and_nothing_is_lost(
         async with serving(server_configuration(early_data=True)) as (port, servers):
             configuration = client_configuration(session_ticket=ticket)
             data = patterned(300_000, 2)
-            assert await _early_echo(port, configuration, data) == (False, False)
+            assert await early_echo(port, configuration, data) == (False, False)
             assert servers[0].data[0] == data
 
     run(main())
@@ -201,7 +193,7 @@ def test_readers_and_writers_speak_early_too(run, server_configuration, client_c
                 writer.write(b"you")
                 writer.write_eof()
                 assert await reader.read() == b"to you"
-                assert _completed(client) == (True, True)
+                assert completed(client) == (True, True)
 
     run(main())
 
@@ -220,7 +212,7 @@ def test_servers_with_one_store_resume_each_others_sessions(
             assert len(store) == 2
             async with connect("127.0.0.1", two, configuration=configuration) as client:
                 await client.ping()
-            assert _completed(servers[0]) == (True, False)
+            assert completed(servers[0]) == (True, False)
 
     run(main())
 
@@ -315,10 +307,10 @@ def test_a_store_of_the_programs_own(run_anywhere, server_configuration, client_
             assert len(store.sessions) == 2 and not store.taken
             configuration.session_ticket = ticket
             data = patterned(30_000, 5)
-            assert await _early_echo(port, configuration, data) == (True, True)
+            assert await early_echo(port, configuration, data) == (True, True)
             assert store.taken == [ticket.ticket]
             assert servers[-1].data[0] == data
-            assert await _early_echo(port, configuration, data) == (False, False)
+            assert await early_echo(port, configuration, data) == (False, False)
             assert store.taken == [ticket.ticket] * 2
 
     run_anywhere(main())
@@ -350,7 +342,7 @@ def test_a_store_that_raises_costs_the_resumption_only(
                 async with connect(
                     "127.0.0.1", port, configuration=configuration, create_protocol=Recorder
                 ) as client:
-                    assert _completed(client) == (False, False)
+                    assert completed(client) == (False, False)
                     await client.ping()
             assert expected in {type(error) for error in reported}
 
@@ -372,7 +364,7 @@ def test_aioquics_callbacks_of_a_server(run_anywhere, server_configuration, clie
             store.tickets = {ticket.ticket: kept}
             configuration = client_configuration(session_ticket=ticket)
             # With a handler 0-RTT data is read, as in aioquic.
-            assert await _early_echo(port, configuration, b"early") == (True, True)
+            assert await early_echo(port, configuration, b"early") == (True, True)
             assert ticket.ticket not in store.tickets
 
     run_anywhere(main())
@@ -445,8 +437,8 @@ def test_early_data_across_servers_that_share_a_file(
         async with serving(settings()) as (one, _), serving(settings()) as (two, servers):
             configuration = client_configuration()
             configuration.session_ticket = await ticket_of(one, configuration)
-            assert await _early_echo(two, configuration, b"early") == (True, True)
-            assert await _early_echo(one, configuration, b"early") == (False, False)
+            assert await early_echo(two, configuration, b"early") == (True, True)
+            assert await early_echo(one, configuration, b"early") == (False, False)
 
     run(main())
 
@@ -483,7 +475,7 @@ def test_a_server_takes_up_a_new_certificate(
             configuration=client_configuration(session_ticket=ticket),
             create_protocol=Recorder,
         ) as client:
-            assert _completed(client) == (True, False)
+            assert completed(client) == (True, False)
         server.close()
         await server.wait_closed(1)
 
@@ -493,44 +485,18 @@ def test_a_server_takes_up_a_new_certificate(
 # aioquic ------------------------------------------------------------------------------------------
 
 
-class AioquicTelling(AioquicEcho):
-    completed = ()
-
-    def quic_event_received(self, event):
-        if isinstance(event, aioquic_events.HandshakeCompleted):
-            type(self).completed += ((event.session_resumed, event.early_data_accepted),)
-        super().quic_event_received(event)
-
-
-class AioquicStore:
-    """As in aioquic's examples."""
-
-    def __init__(self):
-        self.tickets = {}
-
-    def add(self, ticket):
-        self.tickets[ticket.ticket] = ticket
-
-    def pop(self, label):
-        return self.tickets.pop(label, None)
-
-
-def _telling():
-    return type("Telling", (AioquicTelling,), {"completed": ()})
-
-
 def test_our_client_resumes_and_speaks_early_with_their_server(run, pki, client_configuration):
     async def main():
-        telling, store = _telling(), AioquicStore()
+        telling, store = telling_class(), AioquicStore()
         handlers = {"session_ticket_fetcher": store.pop, "session_ticket_handler": store.add}
         async with aioquic_serving(pki, telling, handlers=handlers) as port:
             ticket = await ticket_of(port, client_configuration())
             assert ticket.max_early_data_size == 0xFFFFFFFF
             configuration = client_configuration(session_ticket=ticket)
             data = patterned(5_000, 3)
-            assert await _early_echo(port, configuration, data) == (True, True)
+            assert await early_echo(port, configuration, data) == (True, True)
             assert telling.completed == ((False, False), (True, True))
-            assert await _early_echo(port, configuration, data) == (False, False)
+            assert await early_echo(port, configuration, data) == (False, False)
 
     run(main())
 
@@ -538,18 +504,9 @@ def test_our_client_resumes_and_speaks_early_with_their_server(run, pki, client_
 def test_their_client_resumes_and_speaks_early_with_our_server(run, pki, server_configuration):
     async def main():
         async with serving(server_configuration(early_data=True)) as (port, servers):
-            tickets = []
-            telling = _telling()
-            async with aioquic_asyncio.connect(
-                "127.0.0.1",
-                port,
-                configuration=aioquic_client(pki),
-                create_protocol=telling,
-                session_ticket_handler=tickets.append,
-            ) as client:
-                await client.ping()
-                await eventually(lambda: tickets)
-            configuration = aioquic_client(pki, session_ticket=tickets[0])
+            telling = telling_class()
+            ticket = await aioquic_ticket_of(port, aioquic_client(pki), telling)
+            configuration = aioquic_client(pki, session_ticket=ticket)
             async with aioquic_asyncio.connect(
                 "127.0.0.1",
                 port,
@@ -564,7 +521,7 @@ def test_their_client_resumes_and_speaks_early_with_our_server(run, pki, server_
                 await asyncio.wait_for(client.wait_connected(), 10)
                 await eventually(lambda: servers[-1].data.get(0) == b"early")
             assert telling.completed == ((False, False), (True, True))
-            assert _completed(servers[-1]) == (True, True)
+            assert completed(servers[-1]) == (True, True)
             early = [e for e in servers[-1].events if isinstance(e, events.StreamDataReceived)]
             assert early[0].early_data
 
@@ -592,12 +549,12 @@ def test_tickets_are_exchanged_with_aioquic(run, pki, server_configuration, clie
             async with connect(
                 "127.0.0.1", port, configuration=configuration, create_protocol=Recorder
             ) as client:
-                assert _completed(client) == (True, False)
+                assert completed(client) == (True, False)
                 assert client._quic.get_peer_certificates() == []
 
             ours = await ticket_of(port, client_configuration())
             configuration = aioquic_client(pki, server_name="127.0.0.1", session_ticket=ours)
-            telling = _telling()
+            telling = telling_class()
             async with aioquic_asyncio.connect(
                 "127.0.0.1", port, configuration=configuration, create_protocol=telling
             ) as client:

@@ -8,9 +8,14 @@ import pickle
 
 import pytest
 
-from tests.quic.harness import eventually, patterned, serving
-from tests.quic.test_quic_interop import AioquicEcho, aioquic_client
-from tests.quic.test_quic_resumption import AioquicStore, _early_echo, _telling, _ticket
+from tests.quic.aioquic_peer import (
+    AioquicStore,
+    aioquic_client,
+    aioquic_serving,
+    aioquic_ticket_of,
+    telling_class,
+)
+from tests.quic.harness import early_echo, eventually, patterned, serving, ticket_of
 from uringcore.asyncio import connect
 from uringcore.quic.errors import QuicConfigurationError
 from uringcore.quic.packet import QuicProtocolVersion
@@ -42,7 +47,7 @@ def test_early_data_is_for_connections_that_begin_with_the_tickets_version(
 ):
     async def main():
         async with serving(server_configuration(early_data=True)) as (port, servers):
-            ticket = await _ticket(port, client_configuration(supported_versions=[of]))
+            ticket = await ticket_of(port, client_configuration(supported_versions=[of]))
             assert ticket.version == of
             data = patterned(5_000, 3)
             for version, taken in [(of, of == first), (None, False)]:
@@ -52,7 +57,7 @@ def test_early_data_is_for_connections_that_begin_with_the_tickets_version(
                 configuration = client_configuration(
                     supported_versions=supported, original_version=first, session_ticket=shown
                 )
-                assert await _early_echo(port, configuration, data) == (taken, taken)
+                assert await early_echo(port, configuration, data) == (taken, taken)
                 assert servers[-1].data[0] == data
                 assert servers[-1]._quic.version == supported[0]
 
@@ -67,12 +72,12 @@ def test_a_server_takes_no_ticket_of_another_version(
     async def main():
         async with serving(server_configuration(early_data=True)) as (port, _):
             for of, first in [(V1, V2), (V2, V1)]:
-                ticket = await _ticket(port, client_configuration(supported_versions=[of]))
+                ticket = await ticket_of(port, client_configuration(supported_versions=[of]))
                 ticket.version = None
                 configuration = client_configuration(
                     supported_versions=[first], session_ticket=ticket
                 )
-                assert await _early_echo(port, configuration, b"early") == (False, False)
+                assert await early_echo(port, configuration, b"early") == (False, False)
 
     run(main())
 
@@ -130,13 +135,13 @@ def test_a_ticket_that_was_kept_before_versions_were_is_taken(
 ):
     async def main():
         async with serving(server_configuration(early_data=True)) as (port, _):
-            ticket = await _ticket(port, client_configuration())
+            ticket = await ticket_of(port, client_configuration())
             state = dict(vars(ticket))
             assert state.pop("version") == V1
             old = SessionTicket.__new__(SessionTicket)
             vars(old).update(state)
             configuration = client_configuration(session_ticket=pickle.loads(pickle.dumps(old)))
-            assert await _early_echo(port, configuration, b"early") == (True, True)
+            assert await early_echo(port, configuration, b"early") == (True, True)
             ticket.version = 1 << 32
             with pytest.raises(QuicConfigurationError, match=r"^session_ticket: .*version"):
                 client_configuration(session_ticket=ticket).setup()
@@ -154,7 +159,7 @@ def test_our_client_speaks_early_with_aioquics_server(
 ):
     """aioquic makes the keys of 0-RTT packets for the version that it has chosen: those that came with
     another one are lost on it, and what they held has to be sent again."""
-    store, telling, received = AioquicStore(), _telling(), []
+    store, telling, received = AioquicStore(), telling_class(), []
 
     class Server(telling):
         def quic_event_received(self, event):
@@ -163,29 +168,17 @@ def test_our_client_speaks_early_with_aioquics_server(
             super().quic_event_received(event)
 
     async def main():
-        configuration = aioquic_configuration.QuicConfiguration(
-            is_client=False, alpn_protocols=["test"], supported_versions=[V1, V2]
-        )
-        configuration.load_cert_chain(str(pki.server.certfile), str(pki.server.keyfile))
-        server = await aioquic_asyncio.serve(
-            "127.0.0.1",
-            0,
-            configuration=configuration,
-            create_protocol=Server,
-            session_ticket_fetcher=store.pop,
-            session_ticket_handler=store.add,
-        )
-        port = server._transport.get_extra_info("sockname")[1]
-        try:
-            ticket = await _ticket(port, client_configuration(supported_versions=[first]))
+        handlers = {"session_ticket_fetcher": store.pop, "session_ticket_handler": store.add}
+        async with aioquic_serving(
+            pki, Server, handlers=handlers, supported_versions=[V1, V2]
+        ) as port:
+            ticket = await ticket_of(port, client_configuration(supported_versions=[first]))
             configuration = client_configuration(
                 supported_versions=supported, original_version=first, session_ticket=ticket
             )
             data = patterned(5_000, 3)
-            assert await _early_echo(port, configuration, data) == (True, True)
+            assert await early_echo(port, configuration, data) == (True, True)
             assert b"".join(received) == data
-        finally:
-            server.close()
 
     run(main())
 
@@ -200,16 +193,9 @@ def test_aioquics_client_speaks_early_with_our_server(
 ):
     async def main():
         async with serving(server_configuration(early_data=True)) as (port, servers):
-            tickets, telling = [], _telling()
-            async with aioquic_asyncio.connect(
-                "127.0.0.1",
-                port,
-                configuration=aioquic_client(pki, supported_versions=[first]),
-                create_protocol=AioquicEcho,
-                session_ticket_handler=tickets.append,
-            ) as client:
-                await client.ping()
-                await eventually(lambda: tickets)
+            telling = telling_class()
+            configuration = aioquic_client(pki, supported_versions=[first])
+            ticket = await aioquic_ticket_of(port, configuration)
             async with aioquic_asyncio.connect(
                 "127.0.0.1",
                 port,
@@ -217,7 +203,7 @@ def test_aioquics_client_speaks_early_with_our_server(
                     pki,
                     supported_versions=supported,
                     original_version=first,
-                    session_ticket=tickets[0],
+                    session_ticket=ticket,
                 ),
                 create_protocol=telling,
                 wait_connected=False,

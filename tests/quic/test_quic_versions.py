@@ -8,8 +8,8 @@ import itertools
 
 import pytest
 
+from tests.quic.aioquic_peer import AioquicEcho, AioquicRecorder, aioquic_client
 from tests.quic.harness import Recorder, patterned, serving
-from tests.quic.test_quic_interop import AioquicEcho, AioquicRecorder, aioquic_client
 from uringcore.asyncio import connect
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection
