@@ -139,6 +139,14 @@ def test_a_client_whose_address_changes_stays_with_its_worker(run, pki, client_c
                             assert after[:2] == before[:2]
                             assert after[3] == 0
                     path.close()
+                for _ in range(4):
+                    async with client_of(group.sockname[1], client_configuration()) as client:
+                        before = await ask(client)
+                        for _ in range(4):
+                            await client.migrate(local_addr=("127.0.0.1", 0))
+                            after = await ask(client)
+                            assert after[:2] == before[:2]
+                            assert after[3] == 0
 
     run(main())
 

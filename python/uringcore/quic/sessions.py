@@ -35,6 +35,11 @@ class SessionStore(Protocol):
     Called on the loop's thread, ``put`` twice and ``take`` at most four times a handshake: neither
     may wait for long. What they raise goes to the loop's exception handler, and the handshake goes
     on without the session.
+
+    A store may have a third method, ``spend(token: bytes) -> bool``, which is called at most once a
+    handshake with what names an address validation token (RFC 9000 section 8.1.4): it returns true
+    the first time, in whatever process, and false afterwards. Without it each process knows only
+    which tokens were used at itself. A token that was used costs its client a Retry.
     """
 
     def put(self, ticket: bytes, session: bytes) -> object:
@@ -52,7 +57,9 @@ class SharedSessionStore:
 
     The file is an SQLite database that only its owner can read. Put it where it does not outlive
     the machine's run (``/run``, ``/dev/shm``): sessions are secrets, and one that came back after a
-    crash could be replayed. It holds ``capacity`` sessions, the oldest are forgotten first.
+    crash could be replayed. It holds ``capacity`` sessions, the oldest are forgotten first. It knows
+    which address validation tokens were used as well, up to about as many; what comes after those
+    counts as used.
 
     A store can be pickled and survives ``os.fork``: each process opens the file for itself. Raises
     ``OSError`` when the file cannot be made and ``sqlite3.Error`` when it is none.
@@ -68,6 +75,8 @@ class SharedSessionStore:
         self._lock = threading.Lock()
         self._database: sqlite3.Connection | None = None
         self._until_sweep = 0
+        self._until_token_sweep = 0
+        self._has_room = True
         with self._lock:
             self._open()
         self._all.add(self)
@@ -103,6 +112,22 @@ class SharedSessionStore:
         session, expires = found
         return bytes(session) if time.time() < expires else None
 
+    def spend(self, token: bytes) -> bool:
+        """Whether ``token`` is new; it is used from now on. False while ``capacity`` are remembered."""
+        with self._lock, self._changing() as database:
+            self._until_token_sweep -= 1
+            if self._until_token_sweep < 0:
+                self._until_token_sweep = self._capacity // 16
+                database.execute("DELETE FROM tokens WHERE expires <= ?", (time.time(),))
+                (count,) = database.execute("SELECT count(*) FROM tokens").fetchone()
+                self._has_room = count < self._capacity
+            if not self._has_room:
+                return False
+            done = database.execute(
+                "INSERT OR IGNORE INTO tokens VALUES (?, ?)", (token, time.time() + _LIFETIME)
+            )
+        return bool(done.rowcount == 1)
+
     def close(self) -> None:
         """Closes the file in this process; the next call opens it again."""
         with self._lock:
@@ -129,6 +154,10 @@ class SharedSessionStore:
                 "(ticket BLOB PRIMARY KEY, session BLOB NOT NULL, expires REAL NOT NULL)"
             )
             database.execute("CREATE INDEX IF NOT EXISTS by_age ON sessions (expires)")
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS tokens "
+                "(token BLOB PRIMARY KEY, expires REAL NOT NULL) WITHOUT ROWID"
+            )
         except BaseException:
             database.close()
             raise

@@ -74,6 +74,11 @@ pub enum Event {
     SessionsAsked {
         question: u64,
         tickets: Vec<Vec<u8>>,
+        /// What names the address validation token that the client shows too, with
+        /// [`ServerSettings::asks_for_tokens`](super::ServerSettings::asks_for_tokens). One that was
+        /// used before is answered with
+        /// [`Endpoint::token_refused`](super::Endpoint::token_refused) instead.
+        token: Option<u128>,
     },
     /// The connection ended. Exactly once, and the last event of the connection.
     Closed {

@@ -255,6 +255,9 @@ pub struct ServerSettings {
     /// Whether the host is asked for sessions before a handshake that may resume one begins, because
     /// `sessions` holds only what the host puts there.
     pub asks_for_sessions: bool,
+    /// Whether the host is asked as well whether address validation tokens were used before, at servers
+    /// that it knows of. A server by itself knows of its own.
+    pub asks_for_tokens: bool,
     /// Whether 0-RTT data is read. Each ticket is good for it once, as long as the store gives each
     /// session out once; what the application does with it should be harmless when repeated all the
     /// same (RFC 9001 section 9.2).
@@ -301,6 +304,7 @@ impl ServerSettings {
             retry: Retry::Auto,
             sessions: Some(Arc::new(MemorySessions::new(SESSIONS_MAX))),
             asks_for_sessions: false,
+            asks_for_tokens: false,
             early_data: false,
             supported_versions: negotiation::DEFAULT_VERSIONS.to_vec(),
             token_keys: Vec::new(),
@@ -401,6 +405,7 @@ pub struct ServerSetup {
     pub(super) transport: Arc<TransportSettings>,
     pub(super) retry: Retry,
     pub(super) asks_for_sessions: bool,
+    pub(super) asks_for_tokens: bool,
     pub(super) versions: Vec<u32>,
 }
 
@@ -434,7 +439,8 @@ impl ServerSetup {
             tokens,
             transport: Arc::new(settings.transport.clone()),
             retry: settings.retry,
-            asks_for_sessions: settings.asks_for_sessions,
+            asks_for_sessions: settings.asks_for_sessions || settings.asks_for_tokens,
+            asks_for_tokens: settings.asks_for_tokens,
             versions,
         })
     }

@@ -5,6 +5,7 @@
 //! the tokens of Retry packets.
 
 use std::{
+    cell::Cell,
     collections::BTreeMap,
     sync::{
         Arc, Mutex, PoisonError,
@@ -139,6 +140,15 @@ impl ServerTokens {
     }
 }
 
+thread_local! {
+    static ACCEPTED: Cell<Option<u128>> = const { Cell::new(None) };
+}
+
+/// The nonce of the token that the state machine has accepted on this thread since the last call.
+pub(super) fn take_accepted() -> Option<u128> {
+    ACCEPTED.take()
+}
+
 /// Remembers which tokens were used, by the period in which they were issued. Exact as long as there
 /// is room; when there is none, a token counts as used, and its client is asked to prove its address
 /// as if it had none.
@@ -166,7 +176,10 @@ impl TokenLog for UsedTokens {
         }
         let used = periods.values().map(FxHashSet::len).sum::<usize>();
         match used < USED_MAX && periods.entry(period).or_default().insert(nonce) {
-            true => Ok(()),
+            true => {
+                ACCEPTED.set(Some(nonce));
+                Ok(())
+            }
             false => Err(TokenReuseError),
         }
     }
@@ -195,8 +208,11 @@ mod tests {
     fn a_token_is_good_once() {
         let used = UsedTokens::default();
         let check = |nonce, issued| used.check_and_insert(nonce, at(issued), LIFETIME).is_ok();
+        take_accepted();
         assert!(check(1, 1_000_000));
+        assert_eq!((take_accepted(), take_accepted()), (Some(1), None));
         assert!(!check(1, 1_000_000));
+        assert_eq!(take_accepted(), None);
         assert!(check(2, 1_000_000));
         assert!(check(3, 1_000_000 + 86_400));
         assert!(

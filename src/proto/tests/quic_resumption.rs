@@ -489,7 +489,9 @@ fn tokens_of_new_token_frames_validate_the_address_once() {
 /// The questions that the server's host was asked and has not answered.
 fn questions(pair: &Pair) -> Vec<(u64, Vec<Vec<u8>>)> {
     let question = |(_, event): &(ConnectionKey, Event)| match event {
-        Event::SessionsAsked { question, tickets } => Some((*question, tickets.clone())),
+        Event::SessionsAsked {
+            question, tickets, ..
+        } => Some((*question, tickets.clone())),
         _ => None,
     };
     pair.server.events.iter().filter_map(question).collect()
@@ -551,6 +553,74 @@ fn who_waits_for_an_answer_is_forgotten_in_time() {
     pair.run_until_idle();
     pair.server.endpoint.sessions_answered(now, 0);
     pair.run_until_idle();
+}
+
+#[test]
+fn a_host_that_has_seen_a_token_elsewhere_has_the_address_proved() {
+    let server = ServerSettings {
+        asks_for_tokens: true,
+        retry: Retry::Never,
+        ..early_server()
+    };
+    for names in [0, 20] {
+        let mut client = client_settings();
+        client
+            .alpn
+            .extend((0..names).map(|number| format!("{number:0200}").into_bytes()));
+        let mut pair = Pair::new(client.clone(), server.clone());
+        let ticket = ticket(&mut pair);
+        let tokens: Vec<Bytes> = pair
+            .client
+            .events
+            .iter()
+            .filter_map(|(_, event)| match event {
+                Event::NewToken { token, .. } => Some(token.clone()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(tokens.len(), 2);
+        client.session_ticket = Some(ticket);
+        // New, and used elsewhere; then used here, which nobody is asked about.
+        for (token, is_new, retried) in [
+            (&tokens[0], true, 0),
+            (&tokens[1], false, 1),
+            (&tokens[1], true, 1),
+        ] {
+            client.token = token.clone();
+            pair.client_setup = ClientSetup::new(&client).unwrap();
+            pair.server.events.clear();
+            let key = speak_at_once(&mut pair, b"early");
+            pair.run_until("the handshake", |pair| {
+                let asked = pair
+                    .server
+                    .events
+                    .iter()
+                    .find_map(|(_, event)| match event {
+                        Event::SessionsAsked {
+                            question, token, ..
+                        } => Some((*question, token.is_some())),
+                        _ => None,
+                    });
+                let now = pair.now;
+                match asked {
+                    Some((question, true)) if !is_new => {
+                        pair.server.endpoint.token_refused(question);
+                        pair.server.events.clear();
+                    }
+                    Some((question, _)) => pair.server.endpoint.sessions_answered(now, question),
+                    None => {}
+                }
+                outcome(&pair.client, key).is_some()
+            });
+            let server = newest_server(&pair);
+            pair.run_until("the data", |pair| {
+                pair.server.received(server, 0) == b"early"
+            });
+            assert_eq!(pair.server.endpoint.stats().incoming_retried, retried);
+            pair.run_for(Duration::from_millis(100));
+            assert_eq!(pair.server.endpoint.handshakes(), 0);
+        }
+    }
 }
 
 #[test]

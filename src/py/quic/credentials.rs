@@ -94,13 +94,15 @@ pub fn token_to_python<'py>(
         .call1((PyBytes::new(py, token), version))
 }
 
-/// A session store of the program's own: any object with `put` and `take`.
+/// A session store of the program's own: any object with `put` and `take`, and `spend` if it knows which
+/// tokens were used.
 ///
 /// The protocol cannot call Python from within a handshake, so what it puts waits here until the
 /// turn's events are delivered, and what it takes was asked of the program before the handshake
 /// began (`Event::SessionsAsked`).
 pub struct ForeignStore {
     object: Py<PyAny>,
+    pub keeps_tokens: bool,
     sessions: Arc<ForeignSessions>,
 }
 
@@ -126,9 +128,12 @@ impl SessionStore for ForeignSessions {
 }
 
 impl ForeignStore {
-    fn new(object: Py<PyAny>) -> Self {
+    fn new(object: &Bound<'_, PyAny>) -> Self {
         Self {
-            object,
+            object: object.clone().unbind(),
+            keeps_tokens: object
+                .hasattr(intern!(object.py(), "spend"))
+                .unwrap_or(false),
             sessions: Arc::default(),
         }
     }
@@ -144,6 +149,17 @@ impl ForeignStore {
             lock(&self.sessions.found).insert(ticket, session);
         }
         Ok(())
+    }
+
+    /// Asks the program whether the token is new, which it is not any more then.
+    pub fn spend(&self, py: Python<'_>, token: u128) -> PyResult<bool> {
+        self.object
+            .bind(py)
+            .call_method1(
+                intern!(py, "spend"),
+                (PyBytes::new(py, &token.to_le_bytes()),),
+            )?
+            .is_truthy()
     }
 
     /// The handshake has begun: what it did not take is of no more use.
@@ -175,7 +191,7 @@ pub fn session_store(
     if let Ok(store) = object.cast::<MemorySessionStore>() {
         return (store.get().sessions.clone(), None);
     }
-    let foreign = Arc::new(ForeignStore::new(object.clone().unbind()));
+    let foreign = Arc::new(ForeignStore::new(object));
     (foreign.sessions.clone(), Some(foreign))
 }
 

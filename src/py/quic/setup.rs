@@ -192,6 +192,9 @@ impl QuicServerSetup {
             },
             sessions: Some(store),
             asks_for_sessions: foreign_store.is_some(),
+            asks_for_tokens: foreign_store
+                .as_ref()
+                .is_some_and(|store| store.keeps_tokens),
             early_data,
             supported_versions: common.supported_versions,
             token_keys,

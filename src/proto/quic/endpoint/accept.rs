@@ -53,7 +53,7 @@ impl Endpoint {
         }
     }
 
-    fn retry(&mut self, incoming: Incoming) {
+    pub(super) fn retry(&mut self, incoming: Incoming) {
         self.stats.incoming_retried += 1;
         match self.quinn.retry(incoming, &mut self.scratch) {
             Ok(transmit) => {

@@ -1,7 +1,7 @@
-//! New connections that wait until the host has looked for their sessions.
+//! New connections that wait until the host has looked for their sessions and tokens.
 //!
-//! A host may keep sessions where it cannot look from within a handshake. Then a connection that
-//! shows tickets is held back, with its packets, until the host has answered; that is within the
+//! A host may keep sessions, and what it knows of used tokens, where it cannot look from within a
+//! handshake. Then a connection that shows some is held back, with its packets, until the host has answered; that is within the
 //! same turn. It counts as a handshake under way, and as a connection of its address, from the
 //! moment it is held. Not here: reading the tickets (`hello`), and accepting (`accept`).
 
@@ -18,6 +18,7 @@ use crate::quic::{
     Event,
     admission::Neighbour,
     hello::{self, HelloReader},
+    tokens,
 };
 use crate::tls::HELLO_BYTES_MAX;
 
@@ -43,6 +44,8 @@ struct Held {
     question: Option<u64>,
     /// The socket that it arrived at.
     arrival: u32,
+    /// The token that the state machine has accepted.
+    token: Option<u128>,
     deadline: Instant,
 }
 
@@ -71,12 +74,15 @@ impl HeldBack {
         Some(held)
     }
 
-    /// Asks for the session of a hello that has become whole.
-    fn ask(&mut self, tickets: Vec<Vec<u8>>) -> u64 {
+    /// Asks about a hello that has become whole.
+    fn ask(&mut self, tickets: Vec<Vec<u8>>, token: Option<u128>) -> u64 {
         let question = self.next_question;
         self.next_question += 1;
-        self.untold
-            .push_back(Event::SessionsAsked { question, tickets });
+        self.untold.push_back(Event::SessionsAsked {
+            question,
+            tickets,
+            token,
+        });
         question
     }
 }
@@ -91,6 +97,7 @@ impl Endpoint {
             .is_some_and(|server| server.asks_for_sessions);
         let is_long = datagram.first().is_some_and(|first| first & 0x80 != 0);
         self.held.datagram = (asks && is_long).then(|| datagram.to_vec());
+        tokens::take_accepted();
         match &self.held.datagram {
             Some(alone) => BytesMut::from(&alone[..]),
             None => datagram,
@@ -121,9 +128,12 @@ impl Endpoint {
         self.held.bytes += waiting[at].hello.kept_bytes() - before;
         match waiting[at].hello.shown_tickets() {
             None => {}
-            Some(tickets) if tickets.is_empty() => self.go_on(now, at),
+            Some(tickets) if tickets.is_empty() && waiting[at].token.is_none() => {
+                self.go_on(now, at);
+            }
             Some(tickets) => {
-                let question = self.held.ask(tickets);
+                let token = waiting[at].token;
+                let question = self.held.ask(tickets, token);
                 let held = &mut self.held.waiting[at];
                 held.question = Some(question);
                 held.deadline = now + self.settings.handshake_timeout;
@@ -132,7 +142,8 @@ impl Endpoint {
         }
     }
 
-    /// Holds the connection back if the host is to be asked for its session; else gives it back.
+    /// Holds the connection back if the host is to be asked for its session or token; else gives it
+    /// back.
     pub(super) fn hold_back(&mut self, now: Instant, incoming: Incoming) -> Option<Incoming> {
         let Some(datagram) = self.held.datagram.take() else {
             return Some(incoming);
@@ -146,11 +157,16 @@ impl Endpoint {
         let Some(mut hello) = hello else {
             return Some(incoming);
         };
+        let asks_for_tokens = self
+            .server
+            .as_ref()
+            .is_some_and(|server| server.asks_for_tokens);
+        let token = tokens::take_accepted().filter(|_| asks_for_tokens);
         let question = match hello.shown_tickets() {
-            Some(tickets) if tickets.is_empty() => return Some(incoming),
+            Some(tickets) if tickets.is_empty() && token.is_none() => return Some(incoming),
             Some(tickets) => {
                 hello.forget();
-                Some(self.held.ask(tickets))
+                Some(self.held.ask(tickets, token))
             }
             None => None,
         };
@@ -166,6 +182,7 @@ impl Endpoint {
             neighbour,
             question,
             arrival: self.arrival,
+            token,
             deadline: now + patience,
         });
         None
@@ -177,6 +194,24 @@ impl Endpoint {
         let is_asked = |held: &Held| held.question == Some(question);
         if let Some(at) = self.held.waiting.iter().position(is_asked) {
             self.go_on(now, at);
+        }
+    }
+
+    /// The token that the host was asked about was used before: the client is asked to prove its
+    /// address as if it had shown none.
+    pub fn token_refused(&mut self, question: u64) {
+        let is_asked = |held: &Held| held.question == Some(question);
+        if let Some(at) = self.held.waiting.iter().position(is_asked) {
+            self.prove(at);
+        }
+    }
+
+    fn prove(&mut self, at: usize) {
+        if let Some(held) = self.held.remove(at) {
+            let arrival = std::mem::replace(&mut self.arrival, held.arrival);
+            self.admission.gave_up(held.neighbour);
+            self.retry(held.incoming);
+            self.arrival = arrival;
         }
     }
 
@@ -193,7 +228,11 @@ impl Endpoint {
     pub(super) fn drop_overdue(&mut self, now: Instant) {
         let is_overdue = |held: &Held| held.deadline <= now;
         while let Some(at) = self.held.waiting.iter().position(is_overdue) {
-            if self.held.waiting[at].question.is_none() {
+            let held = &self.held.waiting[at];
+            if held.question.is_none() && held.token.is_some() {
+                // Half a hello must not be the way around the question.
+                self.prove(at);
+            } else if held.question.is_none() {
                 self.go_on(now, at);
             } else if let Some(held) = self.held.remove(at) {
                 self.stats.incoming_ignored += 1;

@@ -27,8 +27,20 @@ impl QuicEndpoint {
             let mut asked = false;
             let mut waiting = slf.get().take_events(py)?.into_iter().peekable();
             while let Some((key, first)) = waiting.next() {
-                if let Event::SessionsAsked { question, tickets } = first {
+                if let Event::SessionsAsked {
+                    question,
+                    tickets,
+                    token,
+                } = first
+                {
                     asked = true;
+                    let (is_new, error) = Self::spend_token(slf, token, entered.as_deref_mut())?;
+                    first_error = first_error.or(error);
+                    if !is_new {
+                        let this = slf.get();
+                        this.with_protocol(py, |endpoint, _| endpoint.token_refused(question))?;
+                        continue;
+                    }
                     let found = Self::find_sessions(slf, question, tickets, entered.as_deref_mut());
                     first_error = first_error.or(found.err());
                     continue;
@@ -53,6 +65,23 @@ impl QuicEndpoint {
         first_error = first_error.or(kept.err());
         let flushed = slf.get().flush_key_logs(py);
         first_error.map_or(flushed, Err)
+    }
+
+    /// Asks the program's own store whether a token is new; one that it cannot tell of is not.
+    fn spend_token(
+        slf: &Bound<'_, Self>,
+        token: Option<u128>,
+        mut entered: Option<&mut Entered>,
+    ) -> PyResult<(bool, Option<PyErr>)> {
+        let (py, this) = (slf.py(), slf.get());
+        let (Some(token), Some(store)) = (token, this.foreign_store(py)) else {
+            return Ok((true, None));
+        };
+        this.enter(py, entered.as_deref_mut())?;
+        Ok(match store.spend(py, token) {
+            Ok(is_new) => (is_new, None),
+            Err(error) => (false, Self::report(slf, STORE_RAISED, error, entered).err()),
+        })
     }
 
     /// Asks the program's own session store, and lets the handshake go on whatever it says.

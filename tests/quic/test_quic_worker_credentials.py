@@ -1,0 +1,135 @@
+"""Sessions, 0-RTT data and address validation tokens across the processes of one port."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.quic.harness import Recorder, eventually
+from tests.quic.test_quic_workers import ask, crew
+from uringcore.asyncio import connect
+from uringcore.quic import events, sessions
+from uringcore.quic.sessions import SharedSessionStore
+from uringcore.quic.workers import PortGroup
+
+WORKERS = 3
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    # A process that holds the file's lock may be kept from running for a while on a busy machine.
+    monkeypatch.setattr(sessions, "_BUSY", 20)
+    return SharedSessionStore(tmp_path / "sessions")
+
+
+def test_a_ticket_and_a_token_are_good_once_at_whichever_process(
+    run, pki, client_configuration, store
+):
+    """With a Retry for everybody who shows no good token."""
+
+    async def main():
+        with PortGroup("127.0.0.1", 0, workers=WORKERS) as group:
+            with crew(group, pki, run.kind, retry=True, store=store):
+                counts = Retries(group.sockname[1])
+                for index in range(WORKERS):
+                    counts.of[index] = 0
+                await resumed(counts)
+                await one_of_many(counts)
+
+    async def resumed(counts):
+        """Until a session of one process was resumed at another, and shown again at a third."""
+        while True:
+            first, ticket, token = await counts.credentials(client_configuration())
+            configuration = client_configuration(session_ticket=ticket, token=token)
+            second, outcome, retried = await counts.visit(configuration, early=True)
+            assert (outcome, retried) == ((True, True), False)
+            third, outcome, retried = await counts.visit(configuration, early=True)
+            assert (outcome, retried) == ((False, False), True)
+            if len({first, second, third}) == WORKERS:
+                return
+
+    async def one_of_many(counts):
+        """Of clients that show the same at the same time one at most is believed."""
+        _, ticket, token = await counts.credentials(client_configuration())
+        configuration = client_configuration(session_ticket=ticket, token=token)
+        before = sum((await counts.all(client_configuration)).values())
+        found = await asyncio.gather(
+            *(counts.visit(configuration, early=True, counts=False) for _ in range(15))
+        )
+        outcomes = [outcome for _, outcome, _ in found]
+        assert outcomes.count((True, True)) == 1
+        assert outcomes.count((False, False)) == 14
+        assert len({index for index, _, _ in found}) > 1
+        after = await counts.all(client_configuration)
+        assert sum(after.values()) - before - counts.own == 14
+
+    run(main())
+
+
+class Retries:
+    """Visits a port, and keeps how many Retry packets each of its processes has sent."""
+
+    def __init__(self, port):
+        self.port = port
+        self.of = {}
+        self.own = 0
+
+    async def credentials(self, configuration):
+        """Whose, a ticket and a token."""
+        tickets, tokens = [], []
+        async with connect(
+            "127.0.0.1",
+            self.port,
+            configuration=configuration,
+            create_protocol=Recorder,
+            session_ticket_handler=tickets.append,
+            token_handler=tokens.append,
+        ) as client:
+            await eventually(lambda: tickets and tokens)
+            index, *_, self.of[index] = await ask(client)
+        return index, tickets[0], tokens[0]
+
+    async def visit(self, configuration, *, early=False, counts=True):
+        """Who it was, whether the session was resumed and early data taken, and whether there was a
+        Retry."""
+        async with connect(
+            "127.0.0.1",
+            self.port,
+            configuration=configuration,
+            create_protocol=Recorder,
+            wait_connected=not early,
+        ) as client:
+            index, *_, retried = await ask(client)
+            done = await client.wait_for(events.HandshakeCompleted)
+        before = self.of[index]
+        if counts:
+            self.of[index] = retried
+        return index, (done.session_resumed, done.early_data_accepted), retried > before
+
+    async def all(self, client_configuration):
+        """The count of each process; `own` is how many of them this call has caused."""
+        found = {}
+        self.own = 0
+        while len(found) < WORKERS:
+            # Another configuration each time: it has no token of an earlier connection.
+            index, _, _ = await self.visit(client_configuration())
+            self.own += 1
+            found[index] = self.of[index]
+        return found
+
+
+def test_a_store_knows_used_tokens_and_how_many(tmp_path, monkeypatch):
+    path = tmp_path / "sessions"
+    one, other = SharedSessionStore(path, capacity=32), SharedSessionStore(path, capacity=32)
+    assert one.spend(b"first")
+    assert not other.spend(b"first") and not one.spend(b"first")
+    assert other.spend(b"second") and not one.spend(b"second")
+    spent = sum(one.spend(b"%d" % number) for number in range(100))
+    assert 30 <= spent <= 34, "what comes after that counts as used"
+    now = sessions.time.time()
+    monkeypatch.setattr(sessions.time, "time", lambda: now + 86_401)
+    again = [one.spend(b"later %d" % number) for number in range(10)]
+    assert again[-1], "those of two days ago cannot be shown any more"
+    one.close()
+    other.close()
