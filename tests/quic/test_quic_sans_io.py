@@ -268,6 +268,27 @@ def test_a_server_of_many_connections_routes_by_headers(pair):
         assert events.StreamDataReceived(bytes([number]), True, 0) in drained(link.client)
 
 
+def test_a_server_hears_of_a_handshake_that_failed_at_once(pair, client_configuration):
+    """Its program has the connection in its tables, and would keep it there for ever."""
+    link = pair()
+    known = link.server.host_cid
+    other = QuicConnection(configuration=client_configuration(alpn_protocols=["unknown"]))
+    other.connect(SERVER, now=link.now)
+    for data, _ in other.datagrams_to_send(now=link.now):
+        link.server.receive_datagram(data, CLIENT, now=link.now)
+    (end,) = drained(link.server)
+    assert isinstance(end, events.ConnectionTerminated) and end.error_code == 0x178
+    assert link.server.is_closed and link.server.host_cid == known
+    for data, _ in link.server.datagrams_to_send(now=link.now):
+        other.receive_datagram(data, SERVER, now=link.now)
+    assert drained(other)[-1].error_code == 0x178
+    # Over is over, whoever comes.
+    link.connect()
+    for data, _ in link.client.datagrams_to_send(now=link.now):
+        link.server.receive_datagram(data, CLIENT, now=link.now)
+    assert drained(link.server) == []
+
+
 def test_a_program_that_routes_packets_itself_learns_the_ids(pair):
     """As aioquic's: the id it began with, then those that it gave out, and which were given back."""
     link = pair()

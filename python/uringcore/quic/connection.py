@@ -241,9 +241,9 @@ class QuicConnection(QuicConnectionCore):
         it; ``ConnectionIdIssued`` tells those that follow. On a loop: ``None`` until packets move.
         """
         known = super().host_cid
-        if known is not None or self._is_started or self._attached is not None:
+        if known is not None or self._attached is not None:
             return known
-        if self._named_host_cid is None:
+        if self._named_host_cid is None and not self._is_started:
             self._named_host_cid = os.urandom(self._configuration.connection_id_length)
         return self._named_host_cid
 

@@ -124,6 +124,9 @@ pub struct Endpoint {
     pub(super) handshaking: BTreeSet<usize>,
     timers: Timers,
     held: HeldBack,
+    /// The end of the one connection that this endpoint was for, if its first flight was already
+    /// answered with a close.
+    failed: Option<Event>,
     /// Stateless answers: Version Negotiation, Retry, resets, refusals.
     responses: VecDeque<(quinn::Transmit, Vec<u8>, u32)>,
     pub(super) resets: Bucket,
@@ -185,6 +188,7 @@ impl Endpoint {
             handshaking: BTreeSet::new(),
             timers: Timers::default(),
             held: HeldBack::default(),
+            failed: None,
             responses: VecDeque::new(),
             resets: Bucket::new(RESETS),
             scratch: Vec::new(),
@@ -477,6 +481,12 @@ impl Endpoint {
 
     pub fn stats(&self) -> EndpointStats {
         self.stats
+    }
+
+    /// For an endpoint of one connection: how that failed, if it did before it came to be. The event is
+    /// [`Event::Closed`].
+    pub fn take_failed(&mut self) -> Option<Event> {
+        self.failed.take()
     }
 }
 

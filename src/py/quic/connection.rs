@@ -532,7 +532,13 @@ impl QuicConnectionCore {
         now: f64,
     ) -> PyResult<()> {
         match self.own_endpoint(py) {
-            Some(endpoint) => QuicEndpoint::receive_datagram(endpoint.bind(py), data, addr, now, 0),
+            Some(endpoint) => {
+                QuicEndpoint::receive_datagram(endpoint.bind(py), data, addr, now, 0)?;
+                match self.is_listening(py) {
+                    true => beginning::failed(self, endpoint.bind(py)),
+                    false => Ok(()),
+                }
+            }
             None => Ok(()),
         }
     }

@@ -8,7 +8,10 @@ use quinn_proto::Incoming;
 
 use super::Endpoint;
 use crate::{
-    quic::admission::{Applicant, Neighbour, Verdict},
+    quic::{
+        admission::{Applicant, Neighbour, Verdict},
+        lost::closed_event,
+    },
     tls::{VERSION_2, shift_type, version_of},
 };
 
@@ -88,6 +91,9 @@ impl Endpoint {
                 self.stats.incoming_ignored += 1;
                 log::debug!("incoming connection refused: {}", error.cause);
                 if let Some(transmit) = error.response {
+                    if self.settings.max_connections == 1 {
+                        self.failed = Some(closed_event(error.cause));
+                    }
                     self.respond(transmit);
                 }
             }

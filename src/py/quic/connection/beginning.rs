@@ -3,11 +3,13 @@
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use pyo3::types::PyList;
 use uringcore_proto::quic::ConnectionKey;
 
 use super::{Phase, QuicConnectionCore};
 use crate::address;
 use crate::quic::endpoint::QuicEndpoint;
+use crate::quic::events;
 use crate::quic::setup::{QuicClientSetup, QuicServerSetup};
 
 pub(super) fn start_client(
@@ -56,6 +58,33 @@ pub(super) fn start_server(
     });
     drop(old);
     Ok(())
+}
+
+/// A server without a loop whose client's first flight was answered with a close: the program, which
+/// has the connection in its tables, hears of the end.
+pub(super) fn failed(
+    connection: &QuicConnectionCore,
+    endpoint: &Bound<'_, QuicEndpoint>,
+) -> PyResult<()> {
+    let py = endpoint.py();
+    let event = endpoint.get().with_protocol(py, |endpoint, _| {
+        let event = endpoint.take_failed();
+        if event.is_some() {
+            endpoint.set_server(None);
+        }
+        event
+    })?;
+    let Some(event) = event else {
+        return Ok(());
+    };
+    // The endpoint is kept: the close is in it.
+    let over = Phase::Over(Some(endpoint.clone().unbind()), Box::default());
+    let old = connection
+        .state
+        .with(py, |state| std::mem::replace(&mut state.phase, over));
+    drop(old);
+    let list = PyList::new(py, events::from_protocol(py, event)?)?;
+    connection.receive(py, &list)
 }
 
 pub(super) fn accepted(
