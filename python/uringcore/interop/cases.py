@@ -41,6 +41,9 @@ class Case:
     version_2_first: bool = False
     """The client begins with QUIC version 2. Not a case of the public runner."""
 
+    migrate: bool = False
+    """The client goes over to another socket of its own. Not a case of the public runner."""
+
     preferred_address: bool = False
     """The server offers another address and the client moves to it (RFC 9000 section 9.6)."""
 
@@ -62,6 +65,7 @@ CASES: dict[str, Case] = {
     "ipv6": Case(),
     "keyupdate": Case(key_update=True),
     "longrtt": Case(),
+    "migrate": Case(migrate=True),
     "multiconnect": Case(each=True),
     "multiplexing": Case(),
     "rebind-addr": Case(),

@@ -94,6 +94,8 @@ async def _session(
         client.begin(case)
         wanted = [client.fetch(url, downloads) for url in urls]
         await asyncio.gather(*wanted)
+        if client.migration is not None:
+            await client.migration
         handshake = await client.handshake
         if resuming and not handshake.session_resumed:
             raise InteropError("the second connection was not resumed")
@@ -141,6 +143,8 @@ class FileClient(QuicConnectionProtocol):
         self._http: H0Connection | H3Connection | None = None
         self._downloads: dict[int, _Download] = {}
         self._update_keys = False
+        self._migrate = False
+        self.migration: asyncio.Task[None] | None = None
         self._ended: ConnectionTerminated | None = None
 
     def begin(self, case: Case) -> None:
@@ -148,6 +152,7 @@ class FileClient(QuicConnectionProtocol):
         if self._http is None:
             self._http = H3Connection(self._quic) if self._http3 else H0Connection(self._quic)
         self._update_keys = case.key_update
+        self._migrate = case.migrate
 
     async def fetch(self, url: SplitResult, downloads: Path) -> None:
         """Writes what is behind ``url`` to a file of the same name. Raises ``ConnectionError``."""
@@ -191,6 +196,9 @@ class FileClient(QuicConnectionProtocol):
                 if self._update_keys:
                     self._update_keys = False
                     self.request_key_update()
+                if self._migrate:
+                    self._migrate = False
+                    self.migration = asyncio.ensure_future(self.migrate())
             else:
                 download.status = dict(http_event.headers).get(b":status")
             if http_event.stream_ended:

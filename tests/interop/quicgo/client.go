@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -84,6 +85,9 @@ func session(ctx context.Context, o options, config *tls.Config, requests []stri
 	if resume && o.testCase == "zerortt" {
 		dial = quic.DialAddrEarly
 	}
+	if o.testCase == "migrate" {
+		dial = dialWithIDs
+	}
 	connection, err := dial(ctx, target.Host, config, o.quicConfig())
 	if err != nil {
 		return fmt.Errorf("handshake: %w", err)
@@ -92,6 +96,11 @@ func session(ctx context.Context, o options, config *tls.Config, requests []stri
 	results := make(chan error, len(requests))
 	for _, request := range requests {
 		go func() { results <- fetchFile(ctx, connection, request, o.downloads) }()
+	}
+	if o.testCase == "migrate" {
+		if err := migrate(ctx, connection); err != nil {
+			return fmt.Errorf("migration: %w", err)
+		}
 	}
 	for range requests {
 		if err := <-results; err != nil {
@@ -116,6 +125,46 @@ func session(ctx context.Context, o options, config *tls.Config, requests []stri
 		}
 	}
 	return nil
+}
+
+// socket is a transport whose connections have IDs of their own: without them quic-go cannot tell to
+// which connection packets at a second socket belong.
+func socket() (*quic.Transport, error) {
+	bound, err := net.ListenUDP("udp", nil)
+	if err != nil {
+		return nil, err
+	}
+	return &quic.Transport{Conn: bound, ConnectionIDLength: 8}, nil
+}
+
+func dialWithIDs(ctx context.Context, address string, tls *tls.Config, config *quic.Config) (*quic.Conn, error) {
+	target, err := net.ResolveUDPAddr("udp", address)
+	if err != nil {
+		return nil, err
+	}
+	transport, err := socket()
+	if err != nil {
+		return nil, err
+	}
+	return transport.Dial(ctx, target, tls, config)
+}
+
+// migrate takes the connection to another socket, once the server has answered there.
+func migrate(ctx context.Context, connection *quic.Conn) error {
+	// The handshake has to be confirmed, and connection IDs have to be there.
+	time.Sleep(200 * time.Millisecond)
+	transport, err := socket()
+	if err != nil {
+		return err
+	}
+	way, err := connection.AddPath(transport)
+	if err != nil {
+		return err
+	}
+	if err := way.Probe(ctx); err != nil {
+		return err
+	}
+	return way.Switch()
 }
 
 func fetchFile(ctx context.Context, connection *quic.Conn, request, downloads string) error {

@@ -161,6 +161,15 @@ CASES: dict[str, Case] = {
             matrix=True,
         ),
         Case(
+            "migrate",
+            "the client moves to another socket by itself",
+            (2 * MB,),
+            server="transfer",
+            checks=(evidence.connections(1), evidence.moved_by_itself),
+            up=LINE,
+            matrix=True,
+        ),
+        Case(
             "ecn",
             "ECT(0) and ACK-ECN both ways",
             (2 * MB,),

@@ -173,6 +173,24 @@ def went_on_after_rebinding(evidence: Evidence) -> None:
             assert down, "the server sent nothing to an address of the client's"
 
 
+def moved_by_itself(evidence: Evidence) -> None:
+    """The file came to a second address of the client's, which has a connection ID of its own."""
+    ups: dict[int, list[Datagram]] = {}
+    for datagram in evidence.datagrams:
+        if datagram.up:
+            ups.setdefault(datagram.flow, []).append(datagram)
+    assert len(ups) == 2, f"the client had {len(ups)} addresses, not 2"
+    first, second = (ups[flow] for flow in sorted(ups))
+    kinds = {packet.kind for datagram in second for packet in datagram.packets}
+    assert kinds == {"short"}, f"the second address sent {kinds}"
+    # Connection IDs have four bytes or more with every peer.
+    shared = {d.head[1:5] for d in second} & {d.head[1:5] for d in first}
+    assert not shared, "the second address used a connection ID of the first"
+    down = [d for d in evidence.datagrams if not d.up and d.flow == second[0].flow]
+    size = sum(datagram.size for datagram in down)
+    assert size > evidence.bytes / 2, f"{size} bytes came to the second address"
+
+
 def moved_to_preferred_address(evidence: Evidence) -> None:
     """The file came another way: the server's preferred address is not behind the proxy."""
     assert evidence.handshakes(), "the client did not come to the first address"

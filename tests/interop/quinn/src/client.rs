@@ -99,6 +99,14 @@ impl<'a> Client<'a> {
         if self.options.case == "keyupdate" {
             connection.force_key_update();
         }
+        if self.options.case == "migrate" {
+            // The handshake has to be confirmed, and connection IDs have to be there.
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+            let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+            for endpoint in &self.endpoints {
+                endpoint.rebind(socket.try_clone()?)?;
+            }
+        }
         while let Some(done) = fetches.join_next().await {
             done??;
         }
