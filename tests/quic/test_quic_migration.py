@@ -213,6 +213,28 @@ def test_the_servers_preferred_address_is_used(run, server_configuration, client
     run(main())
 
 
+def test_the_preferred_address_may_see_the_client_at_another_address(
+    run, server_configuration, client_configuration
+):
+    """Only the first address is behind a NAT, so the question comes from an address that is new."""
+
+    async def main():
+        preferred = ("127.0.0.5", _port("127.0.0.5"))
+        server = server_configuration(preferred_address=[preferred])
+        async with (
+            serving(server) as (port, protocols),
+            ImpairmentProxy(("127.0.0.1", port)) as proxy,
+            connect(*proxy.address, configuration=client_configuration()) as client,
+        ):
+            await client.ping()
+            await eventually(lambda: client._quic.get_peer_address() == preferred)
+            await client.ping()
+            name = client._transport.get_extra_info("sockname")
+            assert protocols[0]._quic.get_peer_address()[1] == name[1]
+
+    run(main())
+
+
 def test_a_server_on_all_addresses_answers_from_the_preferred_one(
     run, server_configuration, client_configuration
 ):

@@ -25,6 +25,9 @@ pub(super) struct Path {
     /// Where the packets of the address arrived that the peer had before (RFC 9000 section 9.3
     /// has it asked whether it is still there).
     before: Option<(SocketAddr, Local)>,
+    /// Where the packets of an address arrive that the peer does not use, but asks from: its answer
+    /// has to go back the same way (RFC 9000 section 8.2.2).
+    asking: Option<(SocketAddr, Local)>,
     trial: Option<Trial>,
     /// A server that told its clients to come to another address.
     has_preferred: bool,
@@ -49,6 +52,7 @@ impl Path {
         Self {
             place: Place { local, alias: None },
             before: None,
+            asking: None,
             trial: None,
             has_preferred,
         }
@@ -81,16 +85,21 @@ impl Path {
 
     /// Where packets to `remote` are sent from.
     pub fn local(&self, remote: SocketAddr) -> Local {
-        match self.before {
-            Some((address, local)) if address == remote => local,
-            _ => self.place.local,
-        }
+        let others = [self.asking, self.before].into_iter().flatten();
+        let mut there = others.filter(|(address, _)| *address == remote);
+        there.next().map_or(self.place.local, |(_, local)| local)
     }
 
     /// The peer has moved away from `old`, and its packets arrive at `local` now.
     pub fn peer_moved(&mut self, old: SocketAddr, local: Local) {
         self.before = Some((old, self.place.local));
+        self.asking = None;
         self.place.local = local;
+    }
+
+    /// The peer asks from an address that it does not use, and its packets arrive at `local`.
+    pub fn asked_from(&mut self, remote: SocketAddr, local: Local) {
+        self.asking = Some((remote, local));
     }
 
     /// The state machine believes the peer to be where it was before.

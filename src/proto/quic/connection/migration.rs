@@ -41,13 +41,14 @@ impl Connection {
         if self.quinn.remote_address() != old {
             self.path.peer_moved(old, local);
             self.log_migration("migration_started");
-        } else if heard.is_some_and(|before| frames_received(&self.quinn) > before)
-            && self.path.proved(local)
-            // A closed connection still hears its peer, and has nothing more to say to its host.
-            && self.phase != Phase::Closed
-        {
-            self.log_migration("migration_complete");
-            self.push(Event::MigrationFinished { succeeded: true });
+        } else if heard.is_some_and(|before| frames_received(&self.quinn) > before) {
+            if !self.is_client() && remote != old {
+                self.path.asked_from(remote, local);
+            } else if self.path.proved(local) && self.phase != Phase::Closed {
+                // A closed connection still hears its peer, and has nothing more to say to its host.
+                self.log_migration("migration_complete");
+                self.push(Event::MigrationFinished { succeeded: true });
+            }
         }
     }
 
