@@ -191,7 +191,8 @@ class QuicConfiguration:
     use_preferred_address: bool = True
     """Whether a client moves to the address that its server prefers (RFC 9000 section 9.6). It asks
     there first, with at most three packets that carry nothing else, and stays where it is until the
-    server has answered. aioquic's clients stay always."""
+    server has answered. On other loops than uringcore's the sockets of ``connect`` are connected to
+    the first address, and clients stay there."""
 
     _setup: tuple[tuple[Any, ...], QuicClientSetup | QuicServerSetup] | None = field(
         default=None, init=False, repr=False, compare=False
