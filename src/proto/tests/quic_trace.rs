@@ -5,7 +5,10 @@ mod support;
 use std::collections::BTreeSet;
 
 use support::{Link, Pair, Who, client_settings, server_settings};
-use uringcore_proto::{qlog::Recorded, quic::Event};
+use uringcore_proto::{
+    qlog::Recorded,
+    quic::{ConnectionKey, Event, VERSION_1},
+};
 
 #[test]
 fn both_sides_log_the_same_packets() {
@@ -308,4 +311,80 @@ fn dropped_packets_and_changed_keys_are_in_the_log() {
         "{started:?}"
     );
     assert!(!of("connectivity:connection_id_updated").is_empty());
+}
+
+const RESERVED: u32 = 0x1a2a_3a4a;
+
+/// The data of such events of one side's connection so far.
+fn logged(net: &mut Pair, who: Who, key: ConnectionKey, name: &str) -> Vec<String> {
+    let connection = net.peer(who).endpoint.peek(key).unwrap();
+    let events = connection.packet_log().unwrap().take();
+    let such = events.into_iter().filter(|event| event.name == name);
+    such.map(|event| event.data).collect()
+}
+
+#[test]
+fn a_peer_that_moves_is_in_the_log() {
+    let (mut client, mut server) = (client_settings(), server_settings());
+    client.transport.packet_log = true;
+    server.transport.packet_log = true;
+    let mut net = Pair::new(client, server);
+    let (client, server) = net.establish();
+    net.nat = Some("192.0.2.9:7".parse().unwrap());
+    net.peer(Who::Client)
+        .endpoint
+        .connection(client)
+        .unwrap()
+        .ping(1);
+    net.run_for(std::time::Duration::from_secs(1));
+    let name = "connectivity:migration_state_updated";
+    assert_eq!(
+        logged(&mut net, Who::Server, server, name),
+        [
+            "{\"new\":\"migration_started\",\"path_remote\":{\"ip_v4\":\"192.0.2.9\",\
+          \"port_v4\":7}}"
+        ]
+    );
+    // The client does not know.
+    assert!(logged(&mut net, Who::Client, client, name).is_empty());
+}
+
+#[test]
+fn a_version_negotiation_packet_is_in_the_log_and_what_follows_from_it() {
+    let (mut client, mut server) = (client_settings(), server_settings());
+    client.transport.packet_log = true;
+    server.transport.packet_log = true;
+    client.supported_versions = vec![RESERVED, VERSION_1];
+    server.supported_versions = vec![VERSION_1];
+    let mut net = Pair::new(client, server);
+    let (client, server) = net.establish();
+    let connection = net.peer(Who::Client).endpoint.peek(client).unwrap();
+    let events = connection.packet_log().unwrap().take();
+    let packet = events
+        .iter()
+        .find(|event| event.data.contains("\"version_negotiation\""))
+        .unwrap();
+    assert_eq!(packet.name, "transport:packet_received");
+    // qvis falls over a list of frames without any.
+    assert!(!packet.data.contains("frames"));
+    let names: Vec<&str> = events.iter().map(|event| &*event.name).collect();
+    let at = names
+        .iter()
+        .position(|name| *name == "transport:version_information")
+        .unwrap();
+    let versions = format!("\"client_versions\":[{RESERVED},1]");
+    assert!(events[at].data.contains(&versions), "{}", events[at].data);
+    assert!(events[at].data.contains("\"chosen_version\":1"));
+    // The second beginning is in the same log, with packet numbers that are new again.
+    let received = numbered(&events[at..], "transport:packet_received");
+    assert!(received.contains(&("initial".into(), 0)));
+    assert!(!names.contains(&"transport:packet_dropped"), "{events:?}");
+    let chosen = logged(
+        &mut net,
+        Who::Server,
+        server,
+        "transport:version_information",
+    );
+    assert_eq!(chosen.len(), 1);
+    assert!(chosen[0].starts_with("{\"server_versions\":[1],\"client_versions\":["));
 }

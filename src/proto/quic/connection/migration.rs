@@ -35,7 +35,7 @@ impl Connection {
             .path
             .needs_proof(local, remote)
             .then(|| frames_received(&self.quinn));
-        let is_stranger = self.is_stranger(remote);
+        let is_stranger = self.packet_log.is_some() && self.is_stranger(remote);
         self.quinn.handle_event(event);
         self.log_received(is_stranger);
         if self.quinn.remote_address() != old {
