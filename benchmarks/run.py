@@ -3,6 +3,7 @@
 
     python benchmarks/run.py                  every case, 7 rounds
     python benchmarks/run.py --quick tcp      the TCP cases, under five minutes for everything
+    python benchmarks/run.py --profile quic   where the time of the QUIC cases goes (root, perf)
     python benchmarks/run.py --report         BENCHMARK.md and charts again from the last results
 
 The first run makes an environment of its own (a virtual environment with the peers and this project,
@@ -15,11 +16,12 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.harness import environment, machine, report, syscalls
-from benchmarks.harness.cases import CASES, select
+from benchmarks.harness import environment, machine, profile, report, syscalls
+from benchmarks.harness.cases import CASES, Case, select
 from benchmarks.harness.matrix import MATRICES, run_matrix
 from benchmarks.harness.plan import Plan
 from benchmarks.harness.process import BenchmarkFailure
@@ -44,6 +46,8 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
     place = environment.set_up(options.python, options.venv, install=not options.no_install)
+    if options.profile:
+        return _profile(cases, place, options)
     plan = _plan(options)
     _say_conditions()
     failed = False
@@ -67,6 +71,25 @@ def main() -> int:
     return 1 if failed else 0
 
 
+def _profile(cases: list[Case], place: environment.Environment, options: Any) -> int:
+    reason = profile.unavailable()
+    if reason is not None:
+        print(f"--profile: {reason}", file=sys.stderr)
+        return 1
+    for case in cases:
+        print(case.title, flush=True)
+        try:
+            found = profile.profile_case(
+                case, place, options.seconds or FULL.seconds, frozenset(options.peers)
+            )
+        except BenchmarkFailure as failure:
+            print(f"FAILED: {case.name}: {failure}", file=sys.stderr)
+            return 1
+        found.save()
+    report.write()
+    return 0
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -82,6 +105,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--python", type=Path, help="interpreter to make the environment with")
     parser.add_argument("--venv", type=Path, help="environment to use instead of our own")
     parser.add_argument("--no-install", action="store_true", help="install and build nothing")
+    parser.add_argument("--profile", action="store_true", help="tell where the time goes instead")
     parser.add_argument("--list", action="store_true", help="name the cases")
     parser.add_argument("--report", action="store_true", help="write the report, run nothing")
     return parser.parse_args()

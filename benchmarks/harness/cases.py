@@ -30,6 +30,15 @@ class Unit:
         """How many of `self.per` the sample holds."""
         return sample["bytes"] / 2**20 if self.per == "MiB" else sample["requests"]
 
+    def count_of_visit(self, sample: dict[str, float]) -> float:
+        """How many of `self.per` the whole visit moved, what came before its window included.
+
+        Counts that span the visit are divided by this.
+        """
+        if self.per == "MiB":
+            return sample.get("bytes_all", sample["bytes"]) / 2**20
+        return sample["requests"]
+
 
 REQUESTS = Unit("requests/s", "request")
 HANDSHAKES = Unit("handshakes/s", "handshake")

@@ -25,6 +25,14 @@ def stamp(machine: dict[str, Any]) -> str:
     return f"CPython {machine['python']}, {machine['taken']}, commit {machine['commit']}"
 
 
+def stamps(machines: Sequence[dict[str, Any]]) -> str:
+    """The same for a table of several results."""
+    commits = list(dict.fromkeys(machine["commit"] for machine in machines))
+    dates = sorted(machine["taken"] for machine in machines)
+    pythons = " and ".join(_distinct(machine["python"] for machine in machines))
+    return f"CPython {pythons}, {dates[0]} to {dates[-1]}, commit {' and '.join(commits)}"
+
+
 def _table(group: list[dict[str, Any]]) -> str:
     first = group[0]
     virtual = ", virtual and shared: expect noise" if first["virtual"] else ""

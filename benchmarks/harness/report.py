@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.harness import provenance
+from benchmarks.harness import profile_report, provenance
 from benchmarks.harness.cases import CASES, Case
 from benchmarks.harness.chart import Bar, figure, render
 from benchmarks.harness.environment import HERE, ROOT
@@ -45,6 +45,9 @@ def write() -> None:
     for matrix, rates in matrices:
         if rates is not None:
             parts.append(_matrix(matrix, rates))
+    profiled = profile_report.section()
+    if profiled is not None:
+        parts.append(profiled)
     if PROFILE.exists():
         parts.append(PROFILE.read_text())
     (ROOT / "BENCHMARK.md").write_text("\n".join(parts))

@@ -65,7 +65,7 @@ def _visit(
             short = ["--seconds", str(COUNTED_SECONDS), "--warmup", "0"]
             with syscalls.SyscallCounter(server.pid) as counter:
                 counted = run_load([*command, *short], limit)
-            sample["syscalls_per_unit"] = counter.count / max(case.unit.count_of(counted), 1)
+            sample["syscalls_per_unit"] = counter.count / max(case.unit.count_of_visit(counted), 1)
     outcome.samples.append(sample)
     rate = case.unit.rate_of(sample)
     print(f"  round {number + 1}  {peer.name:16} {rate:>12,.2f} {case.unit.rate}", flush=True)

@@ -58,9 +58,13 @@ async fn run() -> Result<(), Failure> {
     }
     let measured = match mode.as_str() {
         "upload" => {
-            load.verified_upload().await?;
-            load.upload(warmup).await?;
-            load.upload(window).await?
+            let verified = load.verified_upload().await?;
+            let warm = load.upload(warmup).await?;
+            let measured = load.upload(window).await?;
+            Measured {
+                bytes_all: verified + warm.bytes + measured.bytes,
+                ..measured
+            }
         }
         "download" => load.download(warmup, window).await?,
         _ => {
@@ -73,6 +77,7 @@ async fn run() -> Result<(), Failure> {
 
     Report::default()
         .field("bytes", measured.bytes as f64)
+        .field("bytes_all", measured.bytes_all as f64)
         .field("seconds", measured.seconds)
         .field("server_cpu_ns", measured.cpu_ns as f64)
         .field("server_rss_bytes", cpu::resident_bytes(server)? as f64)
@@ -82,6 +87,8 @@ async fn run() -> Result<(), Failure> {
 
 struct Measured {
     bytes: u64,
+    /// With what came before the window: what counts that span the whole visit are divided by.
+    bytes_all: u64,
     seconds: f64,
     cpu_ns: u64,
 }
@@ -95,7 +102,8 @@ struct Load {
 }
 
 impl Load {
-    async fn verified_upload(&self) -> Result<(), Failure> {
+    /// Gives how many bytes it was.
+    async fn verified_upload(&self) -> Result<u64, Failure> {
         let (mut send, mut receive) = self.connection.open_bi().await?;
         send.write_all(b"V").await?;
         for _ in 0..VERIFIED_BLOCKS {
@@ -108,7 +116,7 @@ impl Load {
         if &answer[8..] != digest(&SHA256, &expected).as_ref() {
             return Err("the server's SHA-256 of the upload is wrong".into());
         }
-        Ok(())
+        Ok(expected.len() as u64)
     }
 
     /// Uploads for `window` and waits until the server has counted the last byte.
@@ -128,6 +136,7 @@ impl Load {
         check_count(&answer, bytes)?;
         Ok(Measured {
             bytes,
+            bytes_all: bytes,
             seconds,
             cpu_ns: cpu::cpu_ns(self.server)? - cpu_before,
         })
@@ -156,8 +165,9 @@ impl Load {
                     opened = Some((Instant::now(), offset, cpu::cpu_ns(self.server)?));
                 }
                 Some((since, from, cpu_before)) if now >= warmup + window => {
-                    let measured = Measured {
+                    let mut measured = Measured {
                         bytes: offset - from,
+                        bytes_all: 0,
                         seconds: since.elapsed().as_secs_f64(),
                         cpu_ns: cpu::cpu_ns(self.server)? - cpu_before,
                     };
@@ -168,6 +178,7 @@ impl Load {
                         self.check(offset, &rest.bytes)?;
                         offset += rest.bytes.len() as u64;
                     }
+                    measured.bytes_all = offset;
                     return Ok(measured);
                 }
                 _ => {}

@@ -1,0 +1,202 @@
+"""Counts that the kernel keeps of a server under load: packets, batches, calls, allocations.
+
+Packets are what the loopback device is handed (tracepoint `net:net_dev_start_xmit`), one event a
+batch. Calls are counted by probes at functions' entries (uprobes), each of which costs a microsecond:
+a window of its own, whose counts hold and whose rates mean nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from benchmarks.harness.origin import Object
+
+XMIT = "net:net_dev_start_xmit"
+ATTACH_SECONDS = 0.5
+UPROBES = Path("/sys/kernel/tracing/uprobe_events")
+GROUP = "uringcore_bench"
+
+# What is counted by the object that has it: allocations whoever asks, entries of the interpreter's
+# loop from C (which are the calls from Rust into Python, for Python's calls of Python stay inside),
+# and the functions that the bindings make of our methods.
+ALLOCATIONS = ("libc.so", re.compile(r"^(malloc|calloc|realloc|posix_memalign|aligned_alloc)$"))
+OBJECTS = ("python", re.compile(r"^_PyObject_Malloc$"))
+INTO_PYTHON = ("python", re.compile(r"^_PyEval_EvalFrameDefault$"))
+INTO_RUST = ("_uringcore", re.compile(r"__pymethod_|pyo3_get_value"))
+CALLS = {
+    "allocations": ALLOCATIONS,
+    "objects": OBJECTS,
+    "into_python": INTO_PYTHON,
+    "into_rust": INTO_RUST,
+}
+
+
+@dataclass
+class Packets:
+    """UDP packets that one process sent."""
+
+    batches: int = 0
+    packets: int = 0
+
+    @classmethod
+    def read(cls, data: Path) -> Packets:
+        """Count a recording of `XMIT`."""
+        done = subprocess.run(
+            ["perf", "script", "-i", str(data), "-F", "trace"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        segments = [
+            max(int(match[1]), 1)
+            for line in done.stdout.splitlines()
+            if " protocol=0x0800 " in line and (match := re.search(r"gso_segs=(\d+)", line))
+        ]
+        return cls(batches=len(segments), packets=sum(segments))
+
+
+class PacketCounter:
+    """Counts what `pid` sends while the block runs, and what the commands of `wrap` send."""
+
+    def __init__(self, pid: int) -> None:
+        self.sent = Packets()
+        self.received = Packets()
+        self._pid = pid
+        self._folder = tempfile.TemporaryDirectory()
+        self._data = [Path(self._folder.name) / name for name in ("server", "client")]
+        self._perf: subprocess.Popen[bytes] | None = None
+
+    def wrap(self, command: list[str]) -> list[str]:
+        """`command` with its packets recorded."""
+        return ["perf", "record", "-q", "-e", XMIT, "-o", str(self._data[1]), "--", *command]
+
+    def __enter__(self) -> PacketCounter:
+        self._perf = subprocess.Popen(
+            ["perf", "record", "-q", "-e", XMIT, "-o", str(self._data[0]), "-p", str(self._pid)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        time.sleep(ATTACH_SECONDS)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._perf is not None
+        self._perf.send_signal(signal.SIGINT)
+        self._perf.wait(30)
+        with self._folder:
+            if error is None:
+                self.sent, self.received = (Packets.read(data) for data in self._data)
+
+
+class CallCounter:
+    """Counts the calls of `CALLS` in `pid` while the block runs."""
+
+    def __init__(self, pid: int) -> None:
+        self.counts: dict[str, int] = {}
+        self._pid = pid
+        self._perf: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> CallCounter:
+        remove_probes()
+        probes = [
+            f"p:{GROUP}/{name}_{number} {path}:{offset:#x}"
+            for name, (kind, pattern) in CALLS.items()
+            for number, (path, offset) in enumerate(_functions(self._pid, kind, pattern))
+        ]
+        _tell(probes)
+        self._perf = subprocess.Popen(
+            ["perf", "stat", "-x", ",", "-e", f"{GROUP}:*", "-p", str(self._pid)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        time.sleep(ATTACH_SECONDS + len(probes) / 100)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._perf is not None
+        self._perf.send_signal(signal.SIGINT)
+        _, text = self._perf.communicate(timeout=60)
+        remove_probes()
+        for line in text.splitlines():
+            match = re.match(rf"(\d+),.*{GROUP}:(\w+)_\d+,", line)
+            if match:
+                self.counts[match[2]] = self.counts.get(match[2], 0) + int(match[1])
+        if not self.counts and error is None:
+            raise RuntimeError(f"perf stat counted no call: {text!r}")
+
+
+def unavailable() -> str | None:
+    """Why nothing can be counted here, or None."""
+    try:
+        _tell([])
+    except OSError as error:
+        return f"probes need root and tracefs: {error}"
+    return None
+
+
+def remove_probes() -> None:
+    """Take our probes away, also those of a run that was killed."""
+    names = re.findall(rf"^\w:({GROUP}/\w+) ", UPROBES.read_text(), re.MULTILINE)
+    _tell([f"-:{name}" for name in names])
+
+
+def _tell(lines: list[str]) -> None:
+    """Give the kernel one command a write. Not a Python file: those seek, which tracefs refuses."""
+    events = os.open(UPROBES, os.O_WRONLY | os.O_APPEND)
+    try:
+        for line in lines:
+            os.write(events, line.encode() + b"\n")
+    finally:
+        os.close(events)
+
+
+def _functions(pid: int, kind: str, pattern: re.Pattern[str]) -> list[tuple[str, int]]:
+    """File and offset of each function whose name matches, in the mapped objects of a kind."""
+    mapped = {
+        line.split(maxsplit=5)[5]
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines()
+        if len(line.split(maxsplit=5)) == 6 and " r-xp " in line
+    }
+    found: dict[int, tuple[str, int]] = {}
+    for path in sorted(mapped):
+        if kind not in Path(path).name:
+            continue
+        binary = Object(Path(path))
+        for name, address in _symbols(path):
+            if pattern.search(name.partition("@")[0]):
+                # Aliases and functions that the linker folded have one address.
+                found[address] = (path, binary.offset(address))
+    return list(found.values())
+
+
+def _symbols(path: str) -> list[tuple[str, int]]:
+    """The functions of an object, by both of its symbol tables."""
+    lines: list[str] = []
+    for table in ([], ["-D"]):
+        done = subprocess.run(
+            ["nm", "--defined-only", *table, path], capture_output=True, text=True, check=False
+        )
+        lines += done.stdout.splitlines()
+    parts = [line.split() for line in lines]
+    return [(part[2], int(part[0], 16)) for part in parts if len(part) == 3 and part[1] in "tTwWiu"]

@@ -1,0 +1,137 @@
+"""Where the processor time of a case goes: `run.py --profile`.
+
+Each visit has three windows on one server: samples of its clock (sampling.py), its packets and system
+calls, and calls counted by probes (probes.py). Shares and counts hold on a loaded machine, which times
+do not: rates are the tables', not the profile's.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import machine, probes, sampling, syscalls
+from benchmarks.harness.cases import Case
+from benchmarks.harness.environment import Environment
+from benchmarks.harness.peers import PEERS, load_command
+from benchmarks.harness.plan import GRACE_SECONDS
+from benchmarks.harness.process import BenchmarkFailure, Server, run_load
+from benchmarks.harness.results import RESULTS
+
+PEERS_SHOWN = ("uringcore-uring", "quinn")
+COUNTED_SECONDS = 0.5
+FUNCTIONS = 25
+
+
+@dataclass
+class PeerProfile:
+    """One peer in one case."""
+
+    cpu_us_per_unit: float
+    samples: int
+    shares: dict[str, float]
+    """The part of each room of `sampling.ROOMS`, 0 to 1."""
+    functions: list[tuple[str, str, float]]
+    """The functions with most samples: room, name, share."""
+    counts: dict[str, float] = field(default_factory=dict)
+    """Counts for each unit of the case, and packets a batch."""
+
+
+@dataclass
+class CaseProfile:
+    """One case with the machine it ran on."""
+
+    case: str
+    machine: dict[str, Any]
+    peers: dict[str, PeerProfile] = field(default_factory=dict)
+
+    def save(self) -> Path:
+        """Write `results/profile_<case>.json`."""
+        RESULTS.mkdir(exist_ok=True)
+        path = _path(self.case)
+        path.write_text(json.dumps(asdict(self), indent=1) + "\n")
+        return path
+
+    @classmethod
+    def load(cls, case: str) -> CaseProfile | None:
+        """Read `results/profile_<case>.json`, or None where there is none."""
+        path = _path(case)
+        if not path.exists():
+            return None
+        raw = json.loads(path.read_text())
+        peers = {name: PeerProfile(**value) for name, value in raw.pop("peers").items()}
+        return cls(**raw, peers=peers)
+
+
+def unavailable() -> str | None:
+    """Why nothing can be profiled here, or None."""
+    return sampling.unavailable() or syscalls.unavailable() or probes.unavailable()
+
+
+def profile_case(
+    case: Case, environment: Environment, seconds: float, peers: frozenset[str]
+) -> CaseProfile:
+    """Profile `case` with each of `peers`, or with `PEERS_SHOWN` if there are none.
+
+    Raises `BenchmarkFailure` if one of them is absent or fails.
+    """
+    result = CaseProfile(case.name, machine.facts(environment))
+    for peer in PEERS[case.family]:
+        if peer.name not in (peers or PEERS_SHOWN):
+            continue
+        reason = peer.absent(environment)
+        if reason is not None:
+            raise BenchmarkFailure(f"{peer.name}: {reason}")
+        with Server(peer.name, peer.command(environment), {"PYTHONPATH": ""}) as server:
+            command = load_command(environment, case, server.port, server.pid)
+            result.peers[peer.name] = _visit(case, command, server.pid, seconds)
+        print(_told(peer.name, result.peers[peer.name]), flush=True)
+    return result
+
+
+def _visit(case: Case, command: list[str], pid: int, seconds: float) -> PeerProfile:
+    limit = seconds + GRACE_SECONDS
+    long = [*command, "--seconds", str(seconds), "--warmup", "0.2"]
+    short = [*command, "--seconds", str(COUNTED_SECONDS), "--warmup", "0"]
+    with sampling.Sampler(pid) as sampler:
+        sample = run_load(long, limit)
+    with probes.PacketCounter(pid) as packets, syscalls.SyscallCounter(pid) as calls:
+        moved = case.unit.count_of_visit(run_load(packets.wrap(short), limit))
+    samples = sampler.samples
+    counts = {
+        "packets_in": packets.received.packets / moved,
+        "packets_out": packets.sent.packets / moved,
+        "batch_in": packets.received.packets / max(packets.received.batches, 1),
+        "batch_out": packets.sent.packets / max(packets.sent.batches, 1),
+        "syscalls": calls.count / moved,
+    }
+    with probes.CallCounter(pid) as counter:
+        moved = case.unit.count_of_visit(run_load(short, limit))
+    counts |= {name: counter.counts.get(name, 0) / moved for name in probes.CALLS}
+    return PeerProfile(
+        cpu_us_per_unit=sample["server_cpu_ns"] / 1000 / case.unit.count_of(sample),
+        samples=samples.total,
+        shares=samples.shares(),
+        functions=samples.top(FUNCTIONS),
+        counts=counts,
+    )
+
+
+def _told(name: str, found: PeerProfile) -> str:
+    shares = [f"{room} {share:.1%}" for room, share in found.shares.items() if share >= 0.005]
+    counts = [f"{what} {count:.3g}" for what, count in found.counts.items()]
+    functions = [f"    {share:6.1%}  {room:16} {what}" for room, what, share in found.functions]
+    return "\n".join(
+        [
+            f"  {name}: {found.cpu_us_per_unit:.3g} µs a unit, {found.samples} samples",
+            f"    {', '.join(shares)}",
+            f"    {', '.join(counts)}",
+            *functions,
+        ]
+    )
+
+
+def _path(case: str) -> Path:
+    return RESULTS / f"profile_{case}.json"

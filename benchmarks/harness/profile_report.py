@@ -1,0 +1,108 @@
+"""The profile's tables in BENCHMARK.md, from the result files of `run.py --profile`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from benchmarks.harness import provenance
+from benchmarks.harness.cases import CASES, Case
+from benchmarks.harness.chart import figure
+from benchmarks.harness.profile import CaseProfile, PeerProfile
+
+# Columns of the first table, and the rooms that each adds up.
+COLUMNS = {
+    "kernel: send": ("kernel: send",),
+    "receive": ("kernel: receive",),
+    "wait": ("kernel: wait",),
+    "rest": ("kernel: memory", "kernel: other"),
+    "crypto": ("cryptography",),
+    "quinn-proto": ("quinn-proto",),
+    "bytes": ("bytes",),
+    "collections": ("collections",),
+    "our Rust": ("our proto", "our engine", "our io", "our py"),
+    "tokio, quinn": ("quinn and tokio",),
+    "CPython": ("CPython",),
+    "copies": ("copies",),
+    "allocation": ("allocation",),
+    "other": ("other", "program"),
+}
+COUNTS = {
+    "packets in": "packets_in",
+    "a batch": "batch_in",
+    "packets out": "packets_out",
+    "a batch ": "batch_out",
+    "syscalls": "syscalls",
+    "into Python": "into_python",
+    "into Rust": "into_rust",
+    "allocations": "allocations",
+    "objects": "objects",
+}
+ABOUT = """\
+## QUIC, profiled
+
+`python benchmarks/run.py --profile quic` samples the clock of the server process and gives each sample to
+whom it belongs: in the kernel by the call chain, in native code by the line table of the innermost inlined
+call, in libc by the function. Shares and counts hold on a busy machine; what a unit costs in time is in the
+tables above.
+
+Percent of the server's processor time. *Send* contains loopback's delivery to the client's socket;
+*collections* are Rust's own, mostly quinn-proto's heaps and trees; *copies* and *allocation* are libc's,
+whoever asked.
+"""
+COUNTED = """\
+For each unit, as the kernel counts them: packets and how many of them a receive or a send carries,
+system calls, entries of the interpreter from native code, calls of our methods from Python, calls of libc's
+allocator and of CPython's.
+"""
+
+
+def section() -> str | None:
+    """The section, or None where nothing was profiled."""
+    profiles = [(case, CaseProfile.load(case.name)) for case in CASES]
+    rows = [
+        (case, name, peer)
+        for case, found in profiles
+        if found is not None
+        for name, peer in found.peers.items()
+    ]
+    if not rows:
+        return None
+    machines = [found.machine for _, found in profiles if found is not None]
+    return "\n".join(
+        [
+            ABOUT,
+            *_table(["server", *COLUMNS], [_shares(*row) for row in rows]),
+            "",
+            COUNTED,
+            *_table(["server", "unit", *COUNTS], [_counts(*row) for row in rows]),
+            "",
+            f"{provenance.stamps(machines)}.",
+            "",
+        ]
+    )
+
+
+def _table(head: list[str], rows: Iterable[list[str]]) -> list[str]:
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return [f"| {' | '.join(cells)} |" for cells in lines]
+
+
+def _shares(case: Case, name: str, peer: PeerProfile) -> list[str]:
+    shares = [sum(peer.shares.get(room, 0) for room in rooms) for rooms in COLUMNS.values()]
+    return [
+        _title(case, name),
+        *("–" if share < 0.0005 else f"{share:.1%}"[:-1] for share in shares),
+    ]
+
+
+def _counts(case: Case, name: str, peer: PeerProfile) -> list[str]:
+    counts = [peer.counts.get(count) for count in COUNTS.values()]
+    return [
+        _title(case, name),
+        case.unit.per,
+        *("–" if not count else figure(count) for count in counts),
+    ]
+
+
+def _title(case: Case, name: str) -> str:
+    return f"{case.title.removeprefix('QUIC ')}: {name}"
