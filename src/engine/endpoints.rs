@@ -99,7 +99,9 @@ impl Endpoints {
     }
 
     pub fn flush(&mut self, driver: &mut Driver, now: Instant, events: &mut VecDeque<Event>) {
-        for key in std::mem::take(&mut self.dirty) {
+        // The list keeps its memory: it is needed again in the next turn.
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for key in dirty.drain(..) {
             let Some(entry) = self.table.get_mut(key) else {
                 continue;
             };
@@ -118,6 +120,8 @@ impl Endpoints {
                 events.push_back(Event::QuicClosed { endpoint: key });
             }
         }
+        dirty.append(&mut self.dirty);
+        self.dirty = dirty;
     }
 
     /// Fires what is due, and tells the host of events that this turn's completions and timers made.

@@ -364,7 +364,11 @@ impl QuicEndpoint {
         let mut rest = BytesMut::from(payload);
         while !rest.is_empty() {
             self.counters.datagrams_received += 1;
-            let one = rest.split_to(segment.min(rest.len()));
+            let one = match rest.len() > segment {
+                true => rest.split_to(segment),
+                // The last one, or the only one: nothing to share the memory with.
+                false => std::mem::take(&mut rest),
+            };
             self.protocol.handle_datagram_at(now, socket, meta, one);
         }
     }
@@ -515,9 +519,10 @@ impl QuicEndpoint {
 }
 
 impl Batch {
-    fn new(transmit: &Transmit, data: Bytes) -> Self {
+    fn new(transmit: &Transmit, mut data: Bytes) -> Self {
+        data.truncate(transmit.size);
         Self {
-            data: data.slice(..transmit.size),
+            data,
             remote: transmit.remote,
             segment_size: transmit.segment_size.filter(|size| *size < transmit.size),
             ecn: transmit.ecn,

@@ -147,9 +147,9 @@ impl Engine {
 
     /// Turns what was commanded since the last flush into queued operations. No system call.
     pub fn flush(&mut self, now: Instant) {
-        let dirty_streams = std::mem::take(&mut self.dirty_streams);
-        let alone = dirty_streams.len() == 1;
-        for key in dirty_streams {
+        // The lists keep their memory: they are needed again in the next turn.
+        let alone = self.dirty_streams.len() == 1;
+        for key in self.dirty_streams.drain(..) {
             if let Some(stream) = self.streams.get_mut(key) {
                 if alone {
                     stream.send_alone();
@@ -158,7 +158,7 @@ impl Engine {
                 stream.flush(&mut self.driver, &mut self.events);
             }
         }
-        for key in std::mem::take(&mut self.dirty_datagrams) {
+        for key in self.dirty_datagrams.drain(..) {
             if let Some(socket) = self.datagrams.get_mut(key) {
                 socket.flush(&mut self.driver, &mut self.events);
             }

@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use pyo3::exceptions::{PyConnectionResetError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
@@ -146,7 +145,7 @@ impl QuicConnectionCore {
     #[getter]
     fn is_established(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self
-            .running(py, |connection| connection.is_established())?
+            .peek(py, |connection| connection.is_established())?
             .unwrap_or(false))
     }
 
@@ -193,7 +192,7 @@ impl QuicConnectionCore {
         let result = match self.place(py) {
             Some((endpoint, key)) => endpoint
                 .get()
-                .with_connection(py, key, |c, _| c.send_stream(stream_id, data, end_stream))?
+                .with_connection(py, key, |c| c.send_stream(stream_id, data, end_stream))?
                 .unwrap_or(Ok(())),
             None => {
                 let command = || Command::SendStream {
@@ -289,7 +288,7 @@ impl QuicConnectionCore {
         match waiting {
             Some(bytes) => Ok(bytes),
             None => Ok(self
-                .running(py, |c| c.send_queue_bytes(stream_id))?
+                .peek(py, |c| c.send_queue_bytes(stream_id))?
                 .unwrap_or_default()),
         }
     }
@@ -298,7 +297,7 @@ impl QuicConnectionCore {
     #[getter]
     fn _is_full(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self
-            .running(py, |connection| connection.is_full())?
+            .peek(py, |connection| connection.is_full())?
             .unwrap_or(false))
     }
 
@@ -315,16 +314,17 @@ impl QuicConnectionCore {
     ///
     /// Raises `ValueError` when it does not fit in a packet or the peer takes none.
     fn send_datagram_frame(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
-        let data: Bytes = buffer::bytes_like(data)?;
-        let queued = data.clone();
-        match self.find(py, || Command::SendDatagram { data: queued }) {
-            Found::Running(endpoint, key) => {
-                let sent = endpoint
-                    .get()
-                    .with_connection(py, key, |c, _| c.send_datagram(data))?;
-                sent.unwrap_or(Ok(())).or_else(datagram_error)
+        let data = buffer::bytes_like(data)?;
+        match self.place(py) {
+            Some((endpoint, key)) => endpoint
+                .get()
+                .with_connection(py, key, |c| c.send_datagram(data))?
+                .unwrap_or(Ok(()))
+                .or_else(datagram_error),
+            None => {
+                self.find(py, || Command::SendDatagram { data });
+                Ok(())
             }
-            Found::Queued(_) | Found::Over => Ok(()),
         }
     }
 
@@ -349,7 +349,7 @@ impl QuicConnectionCore {
         match self.find(py, || Command::Ping { uid }) {
             Found::Running(endpoint, key) => endpoint
                 .get()
-                .with_connection(py, key, |c, _| c.ping(uid))
+                .with_connection(py, key, |c| c.ping(uid))
                 .map(drop),
             Found::Queued(_) | Found::Over => Ok(()),
         }
@@ -417,7 +417,7 @@ impl QuicConnectionCore {
         let reason = reason_phrase.as_bytes();
         endpoint
             .get()
-            .with_connection(py, key, |c, now| {
+            .with_connection_now(py, key, |c, now| {
                 c.close(now, error_code, frame_type, reason)
             })
             .map(drop)
@@ -449,7 +449,7 @@ impl QuicConnectionCore {
         &self,
         py: Python<'py>,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let current = |connection: &mut Connection| {
+        let current = |connection: &Connection| {
             let id = connection.original_destination_connection_id();
             id.map(<[u8]>::to_vec)
         };
@@ -485,7 +485,7 @@ impl QuicConnectionCore {
     #[getter]
     fn server_name(&self, py: Python<'_>) -> PyResult<Option<String>> {
         Ok(self
-            .running(py, |c| c.server_name().map(str::to_owned))?
+            .peek(py, |c| c.server_name().map(str::to_owned))?
             .flatten())
     }
 

@@ -72,7 +72,7 @@ impl QuicConnectionCore {
     /// The connection is over: keeps what may still be asked for.
     pub fn finish(&self, py: Python<'_>, endpoint: &QuicEndpoint, key: ConnectionKey) {
         let summary = endpoint
-            .with_connection(py, key, |connection, _| Summary {
+            .with_connection(py, key, |connection| Summary {
                 stats: connection.stats(),
                 remote: Some(connection.remote_addr()),
                 alpn: connection.alpn().map(<[u8]>::to_vec),
@@ -121,7 +121,7 @@ impl QuicConnectionCore {
             Found::Queued(result) => result,
             Found::Running(endpoint, key) => endpoint
                 .get()
-                .with_connection(py, key, |c, _| run(c))?
+                .with_connection(py, key, run)?
                 .unwrap_or(Ok(())),
             Found::Over => Ok(()),
         };
@@ -143,7 +143,19 @@ impl QuicConnectionCore {
         run: impl FnOnce(&mut Connection) -> R,
     ) -> PyResult<Option<R>> {
         match self.place(py) {
-            Some((endpoint, key)) => endpoint.get().with_connection(py, key, |c, _| run(c)),
+            Some((endpoint, key)) => endpoint.get().with_connection(py, key, run),
+            None => Ok(None),
+        }
+    }
+
+    /// The same for questions: those change nothing, so nothing is looked after afterwards.
+    pub(super) fn peek<R>(
+        &self,
+        py: Python<'_>,
+        run: impl FnOnce(&Connection) -> R,
+    ) -> PyResult<Option<R>> {
+        match self.place(py) {
+            Some((endpoint, key)) => endpoint.get().peek_connection(py, key, run),
             None => Ok(None),
         }
     }
@@ -153,7 +165,7 @@ impl QuicConnectionCore {
         &self,
         py: Python<'_>,
         kept: impl FnOnce(&Summary) -> Option<R>,
-        current: impl FnOnce(&mut Connection) -> Option<R>,
+        current: impl FnOnce(&Connection) -> Option<R>,
     ) -> PyResult<Option<R>> {
         let kept = self.state.with(py, |state| match &state.phase {
             Phase::Over(_, summary) => kept(summary),
@@ -161,7 +173,7 @@ impl QuicConnectionCore {
         });
         match kept {
             Some(known) => Ok(Some(known)),
-            None => Ok(self.running(py, current)?.flatten()),
+            None => Ok(self.peek(py, current)?.flatten()),
         }
     }
 
@@ -208,7 +220,7 @@ impl QuicConnectionCore {
         });
         drop(old);
         let is_alone = endpoint.get().is_one_connections(py)?;
-        endpoint.get().with_connection(py, key, |connection, _| {
+        endpoint.get().with_connection(py, key, |connection| {
             if is_alone {
                 connection.watch_connection_ids();
             }

@@ -270,9 +270,7 @@ impl QuicEndpoint {
             return Ok(());
         }
         if let Some((high, low)) = watermarks {
-            this.with_connection(py, key, |connection, _| {
-                connection.set_watermarks(high, low)
-            })?;
+            this.with_connection(py, key, |connection| connection.set_watermarks(high, low))?;
         }
         let Some(on_accept) = on_accept else {
             return Ok(());
@@ -283,7 +281,7 @@ impl QuicEndpoint {
             .map(drop)
             .inspect_err(|_| {
                 // The program's error is reported by the caller; the peer learns that it was ours.
-                let refused = this.with_connection(py, key, |connection, now| {
+                let refused = this.with_connection_now(py, key, |connection, now| {
                     connection.close(now, INTERNAL_ERROR, Some(0), b"the server failed to accept");
                 });
                 if let Err(error) = refused {

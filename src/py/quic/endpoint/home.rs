@@ -95,24 +95,49 @@ impl QuicEndpoint {
         &self,
         py: Python<'_>,
         key: ConnectionKey,
+        run: impl FnOnce(&mut Connection) -> R,
+    ) -> PyResult<Option<R>> {
+        self.with_endpoint(py, |endpoint| endpoint.connection(key).map(run))
+    }
+
+    /// The same for what has to know the time, which costs as much as a small command.
+    pub fn with_connection_now<R>(
+        &self,
+        py: Python<'_>,
+        key: ConnectionKey,
         run: impl FnOnce(&mut Connection, Instant) -> R,
     ) -> PyResult<Option<R>> {
+        let now = match &self.home {
+            Home::Own(cell) => cell.with(py, Own::now),
+            Home::Loop { .. } => Instant::now(),
+        };
+        self.with_connection(py, key, |connection| run(connection, now))
+    }
+
+    /// A look at one connection, without the work that follows commands.
+    pub fn peek_connection<R>(
+        &self,
+        py: Python<'_>,
+        key: ConnectionKey,
+        run: impl FnOnce(&Connection) -> R,
+    ) -> PyResult<Option<R>> {
+        self.with_endpoint(py, |endpoint| endpoint.peek(key).map(run))
+    }
+
+    /// `None` also when the loop is over.
+    fn with_endpoint<R>(
+        &self,
+        py: Python<'_>,
+        run: impl FnOnce(&mut Endpoint) -> Option<R>,
+    ) -> PyResult<Option<R>> {
         match &self.home {
-            Home::Own(cell) => Ok(cell.with(py, |own| {
-                let now = own.now();
-                own.endpoint
-                    .connection(key)
-                    .map(|connection| run(connection, now))
-            })),
-            Home::Loop { owner, key: at, .. } => {
+            Home::Own(cell) => Ok(cell.with(py, |own| run(&mut own.endpoint))),
+            Home::Loop { owner, key, .. } => {
                 let owner = owner.get();
                 if owner.flags.with(py, |flags| flags.closed) {
                     return Ok(None);
                 }
-                owner.with_engine(py, |engine| {
-                    let connection = engine.quic(*at)?.protocol().connection(key)?;
-                    Some(run(connection, Instant::now()))
-                })
+                owner.with_engine(py, |engine| run(engine.quic(*key)?.protocol()))
             }
         }
     }
