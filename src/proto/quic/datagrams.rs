@@ -8,8 +8,8 @@
 //! disproved when a single datagram gets out where nothing else did.
 //!
 //! A client with 0-RTT keys sends within the limit that its ticket remembers (RFC 9221 section 3).
-//! What went out that way is kept until the server has said whether it takes it: if not, nobody has
-//! seen it, and it goes out again.
+//! What went out that way is kept until the server has said whether it takes it: if not, and after
+//! a Retry, nobody has seen it, and it goes out again.
 
 use std::collections::VecDeque;
 
@@ -33,6 +33,10 @@ pub(super) struct DatagramQueue {
     /// What was handed over as 0-RTT data, the first one first. No more than a congestion window and
     /// a batch.
     early: Vec<Bytes>,
+    /// How many DATAGRAM frames had gone out before the first of those.
+    early_from: u64,
+    /// The server asked for a Retry, and what went out before is queued again.
+    retried: bool,
     /// What the state machine's counters said last.
     stream_frames_sent: u64,
     packets_lost: u64,
@@ -64,6 +68,8 @@ impl DatagramQueue {
             credit: CREDIT_FIRST,
             probe: Probe::None,
             early: Vec::new(),
+            early_from: 0,
+            retried: false,
             stream_frames_sent: 0,
             packets_lost: 0,
         }
@@ -138,16 +144,34 @@ impl DatagramQueue {
         self.early = Vec::new();
     }
 
-    /// The server did not. What the state machine has not sent by now it sends yet.
+    /// The server did not.
     pub fn early_rejected(&mut self, conn: &quinn::Connection) {
-        let sent = usize::try_from(conn.stats().frame_tx.datagram).unwrap_or(usize::MAX);
-        self.early.truncate(sent);
+        self.queue_sent_again(conn);
+        self.early.clear();
+    }
+
+    /// The server asked for a Retry: it has dropped the packets that came before.
+    pub fn retried(&mut self, conn: &quinn::Connection) {
+        if !std::mem::replace(&mut self.retried, true) {
+            self.queue_sent_again(conn);
+        }
+    }
+
+    /// What the state machine has not sent by now it sends yet.
+    fn queue_sent_again(&mut self, conn: &quinn::Connection) {
+        let all = conn.stats().frame_tx.datagram;
+        let sent = usize::try_from(all - self.early_from).unwrap_or(usize::MAX);
+        let unsent = self.early.split_off(sent.min(self.early.len()));
         self.queue_early_again();
+        self.early = unsent;
+        self.early_from = all;
     }
 
     /// Another connection of the state machine's takes over, which has sent nothing.
     pub fn begin_again(&mut self) {
         self.queue_early_again();
+        self.early_from = 0;
+        self.retried = false;
         self.credit = CREDIT_FIRST;
         self.probe = Probe::None;
         self.stream_frames_sent = 0;

@@ -2,13 +2,17 @@
 
 mod support;
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use support::{
     Link, Pair, Peer, Random, Who, client_settings,
     sessions::{early_server, newest_server, outcome, send, ticket},
 };
 use uringcore_proto::{
-    quic::{ClientSettings, ClientSetup, ConnectionKey, EndpointSettings, Event, ServerSettings},
+    quic::{
+        ClientSettings, ClientSetup, ConnectionKey, EndpointSettings, Event, Retry, ServerSettings,
+    },
     tls::SessionTicket,
 };
 
@@ -126,6 +130,33 @@ fn rejected_ones_arrive_once_and_unmarked() {
         let stats = pair.client.endpoint.peek(key).unwrap().stats();
         assert_eq!(stats.datagram_frames_dropped, 0);
     }
+}
+
+#[test]
+fn they_go_out_again_after_a_retry() {
+    let mut settings = server(Some(1 << 20));
+    settings.retry = Retry::Always;
+    let mut pair = Pair::new(client(None), settings);
+    let ticket = ticket(&mut pair);
+    pair.client_setup = ClientSetup::new(&client(Some(&ticket))).unwrap();
+    let before = pair.now;
+    let key = pair.connect();
+    let said = numbered(1_000, 3);
+    for data in &said {
+        say(&mut pair, Who::Client, key, data.clone());
+    }
+    let server = newest_server(&pair);
+    pair.run_until("the connection", |pair| newest_server(pair) != server);
+    let server = newest_server(&pair);
+    pair.run_until("all of them", |pair| {
+        arrived(&pair.server, server).len() == 3
+    });
+    assert_eq!(pair.now - before, 3 * Link::default().latency);
+    let expected: Vec<_> = said.into_iter().map(|data| (data, true)).collect();
+    assert_eq!(arrived(&pair.server, server), expected, "each of them once");
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(arrived(&pair.server, server).len(), 3);
+    assert_eq!(outcome(&pair.client, key), Some((true, true)));
 }
 
 #[test]

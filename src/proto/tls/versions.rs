@@ -218,12 +218,17 @@ impl Versions {
         self.retried.store(true, Ordering::Relaxed);
     }
 
+    /// Whether the server has asked for a Retry (RFC 9000 section 17.2.5).
+    pub fn is_retried(&self) -> bool {
+        self.retried.load(Ordering::Relaxed)
+    }
+
     /// The version to begin again with after a Version Negotiation packet that offers `offered`
     /// (RFC 9000 section 6.2, RFC 9368 section 2.1). Nothing else may have been heard of the server
     /// before.
     pub fn answer(&self, offered: &[u32]) -> Answer {
         let heard_before = self.received.load(Ordering::Relaxed) != UNDECIDED
-            || self.retried.load(Ordering::Relaxed)
+            || self.is_retried()
             || self.beginning == Beginning::Told;
         if heard_before || offered.contains(&self.first) {
             return Answer::Ignore;

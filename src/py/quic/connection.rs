@@ -306,8 +306,8 @@ impl QuicConnectionCore {
     /// Queues one DATAGRAM frame (RFC 9221).
     ///
     /// With a session ticket for 0-RTT it goes out at once, within the limit that the ticket
-    /// remembers; if the server rejects 0-RTT data it is sent again. Otherwise it waits until the
-    /// handshake is complete. Until then at most 1,150 bytes are taken.
+    /// remembers; if the server rejects 0-RTT data, or asks for a Retry, it is sent again. Otherwise
+    /// it waits until the handshake is complete. Until then at most 1,150 bytes are taken.
     ///
     /// The queue holds 1 MiB. When it is full the oldest frames make room and are lost, as frames
     /// of this kind may be; `stats()["datagram_frames_dropped"]` counts them.

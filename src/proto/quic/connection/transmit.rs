@@ -40,9 +40,13 @@ impl Connection {
         if self.streams.served() != served_before {
             self.datagrams.streams_advance();
         }
-        match self.phase == Phase::Handshake && self.is_client() {
-            true => self.datagrams.feed_early(&mut self.quinn, batch_size),
-            false => self.datagrams.feed(&mut self.quinn, batch_size),
+        if self.phase == Phase::Handshake && self.is_client() {
+            if self.versions.is_retried() {
+                self.datagrams.retried(&self.quinn);
+            }
+            self.datagrams.feed_early(&mut self.quinn, batch_size);
+        } else {
+            self.datagrams.feed(&mut self.quinn, batch_size);
         }
     }
 
