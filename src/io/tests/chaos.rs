@@ -1,4 +1,4 @@
-//! Random operations, cancels, discards and closes on many sockets. Invariants: every operation that
+//! Random operations, cancels, discards, closes and rests on many sockets. Invariants: every operation that
 //! was not discarded ends exactly once, a discarded one is never heard of again, a close comes after
 //! the operations of its descriptor, and at the end nothing is in flight and nothing held.
 
@@ -44,18 +44,6 @@ fn random_lives_in_tiny_queues_end_once(backend: Backend) {
     }
 }
 
-/// xorshift: reproducible from the seed that a failure prints.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) as usize % limit
-    }
-}
-
 struct Life {
     rig: Rig,
     seed: u64,
@@ -78,7 +66,7 @@ fn chaos(config: DriverConfig, seed: u64) {
         silenced: HashSet::new(),
         ended: 0,
     };
-    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut dice = Dice::new(seed);
     let mut generation = 0;
     let mut sockets: Vec<(TcpStream, TcpStream, usize)> = Vec::new();
     for _ in 0..4_000 {
@@ -93,7 +81,7 @@ fn chaos(config: DriverConfig, seed: u64) {
         let fd = ours.as_raw_fd();
         let token = life.next_token;
         let driver = &mut life.rig.driver;
-        let op = match dice.below(14) {
+        let op = match dice.below(15) {
             0 | 1 => Some(driver.recv(fd, token)),
             2 => Some(driver.send(fd, Bytes::from(pattern(dice.below(3_000))), token)),
             3 => Some(driver.send(fd, Bytes::from(vec![1; 1 << 20]), token)),
@@ -148,6 +136,10 @@ fn chaos(config: DriverConfig, seed: u64) {
                 life.next_token += 1;
                 // Now and then the peer is gone first, now and then after.
                 drop(theirs);
+                None
+            }
+            13 if dice.below(3) == 0 => {
+                driver.park(Duration::from_secs(5));
                 None
             }
             _ => {

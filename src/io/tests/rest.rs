@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::*;
-use uringcore_io::{Backend, Errno, Interest, Outcome};
+use uringcore_io::{Backend, Errno, Interest, OpId, Outcome};
 
 both_backends!(
     a_parked_driver_changes_threads_with_operations_in_flight,
@@ -25,6 +25,7 @@ both_backends!(
     what_is_set_aside_holds_no_file,
     what_is_set_aside_changes_threads,
     an_eventfd_in_the_place_of_another_is_left_alone,
+    random_rests_lose_no_byte,
 );
 
 fn a_parked_driver_changes_threads_with_operations_in_flight(backend: Backend) {
@@ -492,6 +493,104 @@ fn an_eventfd_in_the_place_of_another_is_left_alone(backend: Backend) {
     assert!(rig.done.is_empty());
     rig.driver.cancel(poll);
     assert_eq!(rig.result_of(poll), Err(libc::ECANCELED));
+}
+
+/// A connection of the random test.
+struct Line {
+    ours: TcpStream,
+    theirs: TcpStream,
+    recv: OpId,
+    sent: Vec<u8>,
+    received: Vec<u8>,
+}
+
+impl Line {
+    fn new(rig: &mut Rig, token: u64) -> Line {
+        let (ours, theirs) = tcp_pair();
+        Line {
+            recv: rig.driver.recv(ours.as_raw_fd(), token),
+            ours,
+            theirs,
+            sent: Vec::new(),
+            received: Vec::new(),
+        }
+    }
+}
+
+/// What has come, to its connection by the operation. A cancelled receive starts again.
+fn deliver(rig: &mut Rig, lines: &mut [Line]) {
+    for done in std::mem::take(&mut rig.done) {
+        let Some(line) = lines.iter_mut().find(|line| line.recv == done.op) else {
+            continue;
+        };
+        match done.outcome {
+            Outcome::Received(Ok(data)) => line.received.extend_from_slice(&data),
+            Outcome::Received(Err(Errno::CANCELED)) => {
+                line.recv = rig.driver.recv(line.ours.as_raw_fd(), done.token);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Some connections are used all the time, most of them now and then; the driver rests, is moved, is
+/// looked at and sleeps as it comes. Each byte arrives once, in its order, on its own connection.
+fn random_rests_lose_no_byte(backend: Backend) {
+    for seed in 1..=4u64 {
+        let mut rig = Rig::new(backend);
+        let mut dice = Dice::new(seed);
+        let mut next: u64 = 0;
+        let mut lines: Vec<_> = (0..24).map(|token| Line::new(&mut rig, token)).collect();
+        for _ in 0..3_000 {
+            let hot = dice.below(2) == 0;
+            let chosen = dice.below(if hot { 3 } else { lines.len() });
+            match dice.below(16) {
+                0..=4 => {
+                    let text = next.to_be_bytes();
+                    next += 1;
+                    lines[chosen].theirs.write_all(&text).unwrap();
+                    lines[chosen].sent.extend(text);
+                }
+                5..=7 => rig.driver.park(LIMIT),
+                8 if dice.below(4) == 0 => rig.driver.cancel(lines[chosen].recv),
+                9 if dice.below(8) == 0 => {
+                    // The number goes to the next connection.
+                    let token = lines[chosen].sent.len() as u64;
+                    let line = Line::new(&mut rig, token);
+                    let old = std::mem::replace(&mut lines[chosen], line);
+                    rig.driver.discard(old.recv);
+                    rig.close(old.ours);
+                }
+                10 if dice.below(4) == 0 => {
+                    rig.driver.park(LIMIT);
+                    let mover = Mover(rig);
+                    let elsewhere = move || {
+                        let mut rig = { mover }.0;
+                        rig.turn(Duration::from_micros(100));
+                        rig.driver.park(LIMIT);
+                        Mover(rig)
+                    };
+                    rig = { thread::spawn(elsewhere).join().unwrap() }.0;
+                }
+                11..=12 => rig.turn(Duration::from_micros(50)),
+                _ => rig.turn(Duration::ZERO),
+            }
+            deliver(&mut rig, &mut lines);
+        }
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while lines
+            .iter()
+            .any(|line| line.received.len() < line.sent.len())
+        {
+            assert!(Instant::now() < deadline, "seed {seed}: bytes are missing");
+            rig.turn(Duration::from_millis(50));
+            deliver(&mut rig, &mut lines);
+        }
+        assert!(
+            lines.iter().all(|line| line.received == line.sent),
+            "seed {seed}"
+        );
+    }
 }
 
 const LIMIT: Duration = Duration::from_secs(5);

@@ -29,12 +29,14 @@
 
 use std::collections::HashSet;
 use std::io;
+use std::os::fd::IntoRawFd;
 use std::time::{Duration, Instant};
 
 use io_uring::squeue::Entry;
 
 use super::{Uring, entry};
 use crate::common::Common;
+use crate::completion::Errno;
 use crate::op::{Kind, OpId, Payload, Phase, Slot};
 
 /// An operation that was taken back.
@@ -290,6 +292,9 @@ impl Uring {
         let op = common.table.id_at(index);
         if self.resting {
             let slot = common.table.at(index);
+            if let Payload::Descriptor(_) = slot.payload {
+                return close_now(common, index);
+            }
             let is_silent = slot.is_silent;
             let file = match slot.kind {
                 // Its descriptor may be a directory, or none.
@@ -327,6 +332,23 @@ impl Uring {
         };
         resumable && !slot.cancelled && !slot.discarded
     }
+}
+
+/// A close that was taken back before it began: its peer is not to wait for the next run.
+fn close_now(common: &mut Common, index: u32) {
+    let payload = std::mem::replace(&mut common.table.at(index).payload, Payload::None);
+    let result = match payload {
+        Payload::Descriptor(fd) => {
+            common.stats.syscalls += 1;
+            // SAFETY: the descriptor is ours, given up by `into_raw_fd` and closed once.
+            match unsafe { libc::close(fd.into_raw_fd()) } {
+                0 => 0,
+                _ => -Errno::last().0,
+            }
+        }
+        _ => -libc::EBADF,
+    };
+    common.finish_later(index, result);
 }
 
 /// What poll(2) would have to tell for the operation to go on; `None` where it can't.

@@ -278,7 +278,8 @@ impl Uring {
         out: &mut VecDeque<Completion>,
     ) {
         common.table.set_phase(index, Phase::Active);
-        if result >= 0 && self.resting || self.was_taken_back(common, index, result) {
+        let waits_on = result >= 0 && self.resting && !common.table.at(index).cancelled;
+        if waits_on || self.was_taken_back(common, index, result) {
             return self.rearm.push(index);
         }
         let op = common.table.id_at(index);

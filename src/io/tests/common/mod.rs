@@ -224,3 +224,19 @@ pub fn pattern(length: usize) -> Vec<u8> {
 pub fn is_open(fd: RawFd) -> bool {
     std::path::Path::new(&format!("/proc/self/fd/{fd}")).exists()
 }
+
+/// xorshift: reproducible from the seed that a failure prints.
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Dice {
+        Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    pub fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 16) as usize % limit
+    }
+}
