@@ -302,3 +302,16 @@ def test_names_and_ids_outlive_the_connection(server_configuration, client_confi
     assert ours.original_destination_connection_id == other.original_destination_connection_id
     assert len(ours.host_cid) == 8 and ours.host_cid != other.host_cid
     assert QuicConnection(configuration=client).original_destination_connection_id is None
+
+
+def test_a_trace_that_grows_too_large_keeps_its_ends():
+    logger = QuicLogger()
+    trace = logger.start_trace(is_client=True, odcid=b"id")
+    for number in range(65_536 + 10):
+        trace.log_event(category="program", event="step", data={"number": number})
+    kept = trace.to_dict()["events"]
+    assert len(kept) == 65_536 + 1
+    assert [event["data"]["number"] for event in kept[:1024]] == list(range(1024))
+    assert kept[1024]["name"] == "loglevel:warning"
+    assert kept[1024]["data"] == {"message": "10 events were dropped here"}
+    assert [event["data"]["number"] for event in kept[1025:]] == list(range(1034, 65_546))
