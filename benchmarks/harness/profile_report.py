@@ -71,7 +71,7 @@ def section() -> str | None:
     return "\n".join(
         [
             ABOUT,
-            *_table(["server", *COLUMNS], [_shares(*row) for row in rows]),
+            *_table(["server", "samples", *COLUMNS], [_shares(*row) for row in rows]),
             "",
             COUNTED,
             *_table(["server", "unit", *COUNTS], [_counts(*row) for row in rows]),
@@ -91,6 +91,7 @@ def _shares(case: Case, name: str, peer: PeerProfile) -> list[str]:
     shares = [sum(peer.shares.get(room, 0) for room in rooms) for rooms in COLUMNS.values()]
     return [
         _title(case, name),
+        f"{peer.samples:,}",
         *("–" if share < 0.0005 else f"{share:.1%}"[:-1] for share in shares),
     ]
 
