@@ -1,4 +1,4 @@
-"""``QuicConnectionProtocol``: what a program derives from, and its streams as readers and writers.
+"""``QuicConnectionProtocol``: what a program derives from. Its streams' transports are in ``stream``.
 
 Two things are here that aioquic lacks: flow control in both directions (``writer.drain()`` waits for
 the send queue to fall, a slow reader stops the peer) and the cause of a failed connection as the
@@ -8,13 +8,13 @@ exception that ``wait_connected`` raises. Packets are not this file's business.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 from uringcore._uringcore import LoopCore
 from uringcore.asyncio.first_flight import FirstFlight
 from uringcore.asyncio.migration import DriverSockets, Migrator
+from uringcore.asyncio.stream import QuicStreamAdapter, StreamFlow
 from uringcore.quic import events
 from uringcore.quic.connection import NetworkAddress, QuicConnection
 from uringcore.quic.endpoint import QuicTransport
@@ -416,7 +416,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
             adapter.reading = False
         adapter.reader = reader
         # StreamWriter asks its protocol for `_drain_helper` and `_get_close_waiter` only.
-        flow = cast(asyncio.StreamReaderProtocol, _StreamFlow(adapter))
+        flow = cast(asyncio.StreamReaderProtocol, StreamFlow(adapter))
         writer = asyncio.StreamWriter(adapter, flow, reader, self._loop)
         return reader, writer
 
@@ -464,153 +464,5 @@ _HANDLERS: dict[type[events.QuicEvent], Callable[[QuicConnectionProtocol, Any], 
         event.connection_id
     ),
 }
-
-
-class QuicStreamAdapter(asyncio.Transport):
-    """One stream as an asyncio transport, for its ``StreamReader`` and ``StreamWriter``."""
-
-    def __init__(self, protocol: QuicConnectionProtocol, stream_id: int) -> None:
-        super().__init__({"stream_id": stream_id})
-        self.protocol = protocol
-        self.stream_id = stream_id
-        self.reader: asyncio.StreamReader | None = None
-        self.reading = True
-        self.writing = protocol._quic._stream_can_send(stream_id)
-        self.write_error: Exception | None = None
-        self._closing = False
-        self._close_waiter: asyncio.Future[None] | None = None
-
-    # asyncio.Transport --------------------------------------------------------------------------
-
-    def can_write_eof(self) -> bool:
-        """Whether this side sends on the stream."""
-        return self.protocol._quic._stream_can_send(self.stream_id)
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Queues ``data``. On a stream that has failed it is discarded, as asyncio does."""
-        if self._closing:
-            raise RuntimeError("Cannot call write() after write_eof()")
-        if self.write_error is not None:
-            return
-        try:
-            self.protocol._quic.send_stream_data(self.stream_id, data)
-        except ConnectionResetError as exc:
-            self.write_failed(exc)
-        self.protocol.transmit()
-
-    def write_eof(self) -> None:
-        """Finishes our side of the stream, after what is queued."""
-        if self._closing:
-            return
-        self._closing = True
-        if self.write_error is not None or not self.writing:
-            return
-        try:
-            self.protocol._quic.send_stream_data(self.stream_id, b"", end_stream=True)
-        except ConnectionResetError as exc:
-            self.write_failed(exc)
-        self.protocol.transmit()
-
-    def close(self) -> None:
-        """Finishes our side; what the peer still sends is read until its end."""
-        if self.can_write_eof():
-            self.write_eof()
-        else:
-            self._closing = True
-
-    def abort(self) -> None:
-        """Gives both directions up at once (error code 0)."""
-        quic = self.protocol._quic
-        self._closing = True
-        # What the peer has ended meanwhile, with the event still on its way, needs no more.
-        if self.writing:
-            with contextlib.suppress(ConnectionResetError):
-                quic.reset_stream(self.stream_id, 0)
-            self.write_failed(ConnectionResetError("the stream was aborted"))
-        if self.reading:
-            with contextlib.suppress(ConnectionResetError):
-                quic.stop_stream(self.stream_id, 0)
-            self.read_failed(ConnectionResetError("the stream was aborted"))
-        self.protocol.transmit()
-
-    def is_closing(self) -> bool:
-        """Whether our side is finished."""
-        return self._closing
-
-    def get_write_buffer_size(self) -> int:
-        """Bytes that wait to be sent."""
-        return self.protocol._quic.get_send_buffer_size(self.stream_id)
-
-    def pause_reading(self) -> None:
-        """Reads no further: the peer runs out of credit and stops."""
-        if self.reading:
-            self.protocol._quic.pause_stream(self.stream_id)
-            self.protocol.transmit()
-
-    def resume_reading(self) -> None:
-        """Reads on."""
-        if self.reading:
-            self.protocol._quic.resume_stream(self.stream_id)
-            self.protocol.transmit()
-
-    # From the protocol --------------------------------------------------------------------------
-
-    def data_received(self, data: bytes, end_stream: bool) -> None:
-        if self.reader is None or not self.reading:
-            return
-        self.reader.feed_data(data)
-        if end_stream:
-            self.read_ended()
-
-    def read_ended(self) -> None:
-        if self.reading and self.reader is not None:
-            self.reading = False
-            self.reader.feed_eof()
-            self._forget_if_over()
-
-    def read_failed(self, error: Exception) -> None:
-        if self.reading and self.reader is not None:
-            self.reading = False
-            self.reader.set_exception(error)
-            self._forget_if_over()
-
-    def write_finished(self) -> None:
-        """The peer has acknowledged everything up to our end."""
-        self.writing = False
-        if self._close_waiter is not None and not self._close_waiter.done():
-            self._close_waiter.set_result(None)
-        self._forget_if_over()
-
-    def write_failed(self, error: Exception) -> None:
-        if self.writing:
-            self.write_error = error
-            self.write_finished()
-
-    def close_waiter(self) -> asyncio.Future[None]:
-        if self._close_waiter is None:
-            self._close_waiter = self.protocol._loop.create_future()
-            if not self.writing:
-                self._close_waiter.set_result(None)
-        return self._close_waiter
-
-    def _forget_if_over(self) -> None:
-        if not self.reading and not self.writing:
-            self.protocol._streams.pop(self.stream_id, None)
-
-
-class _StreamFlow:
-    """What ``StreamWriter`` wants of its protocol."""
-
-    def __init__(self, adapter: QuicStreamAdapter) -> None:
-        self._adapter = adapter
-
-    async def _drain_helper(self) -> None:
-        if self._adapter.write_error is not None:
-            raise self._adapter.write_error
-        await self._adapter.protocol.drain(self._adapter.stream_id)
-
-    def _get_close_waiter(self, stream: asyncio.StreamWriter) -> asyncio.Future[None]:
-        return self._adapter.close_waiter()
-
 
 _READER_LIMIT = 256 * 1024
