@@ -160,10 +160,10 @@ def test_the_shape_is_aioquics(traces, side):
         defaults = {"ack_delay_exponent", "max_ack_delay", "max_udp_payload_size"}
         assert_like(data, {k: v for k, v in other.items() if k not in defaults}, "parameters")
     # The same events; and of those that are not compared above, whatever theirs ever had.
-    assert {event["name"] for event in theirs["events"]} <= {
-        event["name"] for event in ours["events"]
-    }
-    for name in {event["name"] for event in theirs["events"]} - {
+    # The spin bit is off on a share of connections, by chance (RFC 9000 section 17.4).
+    names = {event["name"] for event in theirs["events"]} - {"connectivity:spin_bit_updated"}
+    assert names <= {event["name"] for event in ours["events"]}
+    for name in names - {
         "transport:packet_sent",
         "transport:packet_received",
         "transport:parameters_set",

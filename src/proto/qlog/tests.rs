@@ -62,3 +62,27 @@ fn nothing_that_arrives_is_too_strange_to_be_recorded() {
         }
     }
 }
+
+#[test]
+fn the_spin_bit_of_the_newest_packet_counts() {
+    let client = Recorder::new(true);
+    let receive = |number, first| {
+        client.packet(&Packet {
+            direction: Direction::Received,
+            level: Level::Data,
+            number,
+            header: &[first, 0],
+            payload: &[0x01],
+            tag_len: 16,
+        });
+    };
+    // A client shows the opposite of what it saw.
+    receive(0, 0x40);
+    receive(2, 0x60);
+    receive(1, 0x40);
+    receive(3, 0x60);
+    let events = client.take();
+    let spin = events.iter().filter(|event| event.name.contains("spin"));
+    let states: Vec<_> = spin.map(|event| event.data.as_str()).collect();
+    assert_eq!(states, ["{\"state\":true}", "{\"state\":false}"]);
+}
