@@ -355,7 +355,8 @@ impl QuicConnectionCore {
         }
     }
 
-    /// Changes the packet protection keys (RFC 9001 section 6).
+    /// Changes the packet protection keys (RFC 9001 section 6). Nothing happens within three probe
+    /// time-outs of the last change: the old keys are still needed (section 6.5).
     fn request_key_update(&self, py: Python<'_>) -> PyResult<()> {
         self.running(py, |connection| connection.request_key_update())
             .map(drop)
