@@ -98,6 +98,9 @@ def test_processes_die_are_replaced_one_after_the_other_and_end(run, pki, client
 
         async with contextlib.AsyncExitStack() as stack:
             before = await all_three(stack)
+            # As from a terminal, to all of them; only the parent heeds it.
+            for _, pid in before:
+                os.kill(pid, signal.SIGHUP)
             server.send_signal(signal.SIGHUP)
             after = set()
             while len(after) < 3:

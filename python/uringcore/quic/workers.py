@@ -180,7 +180,7 @@ class PortGroup:
         them one after the other: a process gets SIGTERM, and when it has ended and its successor
         serves, it is the next one's turn; a successor that fails ends the round. So a ``target`` that
         closes its server on SIGTERM and awaits ``wait_closed()`` loses no connection. It begins with
-        SIGTERM and SIGHUP as the system has them, and SIGINT ignored.
+        SIGTERM as the system has it, and SIGINT and SIGHUP ignored.
 
         ``context`` is one of ``multiprocessing.get_context``. Call it in the main thread.
         """
@@ -207,17 +207,23 @@ class PortGroup:
                     if stopping:
                         # Whatever was started while the signal came.
                         stop(signal.SIGTERM, None)
-                    elif any(place.is_failing for place in waiting):
-                        turns.clear()
-                    elif turns and all(place.is_settled for place in waiting):
-                        turns.popleft().replace()
+                    elif turns:
+                        # What a process told before the signal came counts.
+                        self._hear(crew)
+                        if any(place.is_failing for place in waiting):
+                            turns.clear()
+                        elif all(place.is_settled for place in waiting):
+                            turns.popleft().replace()
                     _wait_for_one(waiting, self._news)
-                    for index in _received(self._news):
-                        crew[index].serves()
+                    self._hear(crew)
                     for place in waiting:
                         place.look(may_start=not stopping)
             finally:
                 stop(signal.SIGTERM, None)
+
+    def _hear(self, crew: list[_Place]) -> None:
+        for index in _received(self._news):
+            crew[index].serves()
 
 
 class _Place:
@@ -309,9 +315,9 @@ class _Place:
 def _begin(target: Callable[..., object], worker: PortWorker, *args: Any) -> None:
     """In the child: a forked one has the parent's handlers, which are about the parent's children."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    # A terminal sends it to all; the parent makes one SIGTERM of it.
+    # A terminal sends them to all; what they mean here is the parent's to say.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     target(worker, *args)
 
 
