@@ -14,6 +14,7 @@ finishes the others first, and marks the failed one in the table.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ FULL = Plan(rounds=7, seconds=3.0, warmup=0.5, counted_rounds=3, keep_going=Fals
 def main() -> int:
     """Parse the command line, run, report."""
     options = _options()
+    # Servers and probes are taken away when a run is told to end, too.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     if options.list:
         print("\n".join(f"{table.name:20} {table.title}" for table in (*CASES, *MATRICES)))
         return 0
