@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from benchmarks.harness.origin import Object
+from benchmarks.harness.perf import ATTACH_SECONDS, Perf
 
 XMIT = "net:net_dev_start_xmit"
-ATTACH_SECONDS = 0.5
 UPROBES = Path("/sys/kernel/tracing/uprobe_events")
 GROUP = "uringcore_bench"
 
@@ -69,23 +67,16 @@ class PacketCounter:
     def __init__(self, pid: int) -> None:
         self.sent = Packets()
         self.received = Packets()
-        self._pid = pid
         self._folder = tempfile.TemporaryDirectory()
         self._data = [Path(self._folder.name) / name for name in ("server", "client")]
-        self._perf: subprocess.Popen[bytes] | None = None
+        self._perf = Perf(pid, "record", "-q", "-e", XMIT, "-o", str(self._data[0]))
 
     def wrap(self, command: list[str]) -> list[str]:
         """`command` with its packets recorded."""
         return ["perf", "record", "-q", "-e", XMIT, "-o", str(self._data[1]), "--", *command]
 
     def __enter__(self) -> PacketCounter:
-        self._perf = subprocess.Popen(
-            ["perf", "record", "-q", "-e", XMIT, "-o", str(self._data[0]), "-p", str(self._pid)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        time.sleep(ATTACH_SECONDS)
+        self._perf.start()
         return self
 
     def __exit__(
@@ -94,9 +85,7 @@ class PacketCounter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        assert self._perf is not None
-        self._perf.send_signal(signal.SIGINT)
-        self._perf.wait(30)
+        self._perf.stop()
         with self._folder:
             if error is None:
                 self.sent, self.received = (Packets.read(data) for data in self._data)
@@ -108,7 +97,7 @@ class CallCounter:
     def __init__(self, pid: int) -> None:
         self.counts: dict[str, int] = {}
         self._pid = pid
-        self._perf: subprocess.Popen[str] | None = None
+        self._perf = Perf(pid, "stat", "-x", ",", "-e", f"{GROUP}:*")
 
     def __enter__(self) -> CallCounter:
         remove_probes()
@@ -118,14 +107,7 @@ class CallCounter:
             for number, (path, offset) in enumerate(_functions(self._pid, kind, pattern))
         ]
         _tell(probes)
-        self._perf = subprocess.Popen(
-            ["perf", "stat", "-x", ",", "-e", f"{GROUP}:*", "-p", str(self._pid)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        time.sleep(ATTACH_SECONDS + len(probes) / 100)
+        self._perf.start(settle=ATTACH_SECONDS + len(probes) / 100)
         return self
 
     def __exit__(
@@ -134,9 +116,7 @@ class CallCounter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        assert self._perf is not None
-        self._perf.send_signal(signal.SIGINT)
-        _, text = self._perf.communicate(timeout=60)
+        text = self._perf.stop()
         remove_probes()
         for line in text.splitlines():
             match = re.match(rf"(\d+),.*{GROUP}:(\w+)_\d+,", line)

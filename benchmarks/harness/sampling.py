@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import re
 import shutil
-import signal
 import subprocess
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,9 +17,9 @@ from pathlib import Path
 from types import TracebackType
 
 from benchmarks.harness.origin import Object
+from benchmarks.harness.perf import Perf
 
 HERTZ = 1999
-ATTACH_SECONDS = 0.5
 KERNEL = "kernel"
 
 # The first that any function of the chain matches. Loopback delivers to the client's socket inside
@@ -131,23 +129,16 @@ class Sampler:
 
     def __init__(self, pid: int) -> None:
         self.samples = Samples()
-        self._pid = pid
         self._folder = tempfile.TemporaryDirectory()
         self._data = Path(self._folder.name) / "perf.data"
-        self._perf: subprocess.Popen[bytes] | None = None
+        self._perf = Perf(
+            pid,
+            *("record", "-q", "-g", "-F", str(HERTZ), "-e", "cpu-clock"),
+            *("-o", str(self._data)),
+        )
 
     def __enter__(self) -> Sampler:
-        self._perf = subprocess.Popen(
-            [
-                *("perf", "record", "-q", "-g", "-F", str(HERTZ), "-e", "cpu-clock"),
-                *("-o", str(self._data), "-p", str(self._pid)),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        # perf says nothing once it is attached.
-        time.sleep(ATTACH_SECONDS)
+        self._perf.start()
         return self
 
     def __exit__(
@@ -156,9 +147,7 @@ class Sampler:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        assert self._perf is not None
-        self._perf.send_signal(signal.SIGINT)
-        self._perf.wait(30)
+        self._perf.stop()
         with self._folder:
             if error is None:
                 self.samples = _attribute(list(_chains(self._data)))

@@ -6,14 +6,13 @@ Counting is a short window of its own, never the timed one: the tracepoint costs
 from __future__ import annotations
 
 import shutil
-import signal
 import subprocess
-import time
 from functools import cache
 from types import TracebackType
 
+from benchmarks.harness.perf import Perf
+
 EVENT = "raw_syscalls:sys_enter"
-ATTACH_SECONDS = 0.3
 
 
 @cache
@@ -35,19 +34,10 @@ class SyscallCounter:
 
     def __init__(self, pid: int) -> None:
         self.count = 0
-        self._pid = pid
-        self._perf: subprocess.Popen[str] | None = None
+        self._perf = Perf(pid, "stat", "-x", ",", "-e", EVENT)
 
     def __enter__(self) -> SyscallCounter:
-        self._perf = subprocess.Popen(
-            ["perf", "stat", "-x", ",", "-e", EVENT, "-p", str(self._pid)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        # perf says nothing once it is attached.
-        time.sleep(ATTACH_SECONDS)
+        self._perf.start()
         return self
 
     def __exit__(
@@ -56,9 +46,7 @@ class SyscallCounter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        assert self._perf is not None
-        self._perf.send_signal(signal.SIGINT)
-        _, text = self._perf.communicate(timeout=10)
+        text = self._perf.stop()
         for line in text.splitlines():
             value, *rest = line.split(",")
             if EVENT in rest and value.isdigit():
