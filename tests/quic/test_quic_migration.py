@@ -103,6 +103,35 @@ def test_a_migration_that_nobody_answers_ends_in_a_timeout_on_the_old_path(
     run_anywhere(main())
 
 
+def test_a_move_behind_one_that_was_given_up_is_a_move_of_its_own(
+    run_anywhere, server_configuration, client_configuration
+):
+    async def main():
+        async with (
+            serving(server_configuration()) as (port, _),
+            connect("127.0.0.1", port, configuration=client_configuration()) as client,
+        ):
+            await client.ping()
+            for turns in range(4):
+                before = client._quic._path[0]
+                moving = asyncio.ensure_future(client.migrate())
+                while client._quic._path[0] == before:
+                    await asyncio.sleep(0)
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                moving.cancel()
+                given_up = client._quic._path[0]
+                with contextlib.suppress(asyncio.CancelledError):
+                    await moving
+                await client.migrate()
+                assert client._quic._path[0] not in (before, given_up)
+                _, local_port = client._transport.get_extra_info("sockname")
+                await client.ping()
+                assert local_port == client._transport.get_extra_info("sockname")[1]
+
+    run_anywhere(main())
+
+
 def test_a_nat_that_changes_port_and_address_is_followed(
     run_anywhere, server_configuration, client_configuration
 ):

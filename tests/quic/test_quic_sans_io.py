@@ -9,8 +9,9 @@ import pytest
 from uringcore.buffer import Buffer
 from uringcore.quic import events
 from uringcore.quic.connection import QuicConnection
-from uringcore.quic.packet import PACKET_TYPE_INITIAL, pull_quic_header
+from uringcore.quic.packet import PACKET_TYPE_INITIAL, QuicProtocolVersion, pull_quic_header
 
+VERSION_1, VERSION_2 = QuicProtocolVersion.VERSION_1, QuicProtocolVersion.VERSION_2
 CLIENT = ("192.0.2.1", 40000)
 SERVER = ("192.0.2.2", 4433)
 
@@ -229,6 +230,60 @@ def test_the_id_is_known_before_the_first_packet(pair):
     link.client.send_stream_data(0, b"to that id")
     first, *_ = link.client.datagrams_to_send(now=link.now)
     assert first[0][1:9] == ours
+
+
+@pytest.mark.parametrize("is_again", ["retry", "version"])
+def test_the_id_stays_over_another_beginning(server_configuration, client_configuration, is_again):
+    """Over a Retry (of a token that was used before) and a Version Negotiation."""
+
+    class Store(dict):
+        """One that has seen each token before."""
+
+        put = dict.__setitem__
+
+        def take(self, ticket):
+            return self.pop(ticket, None)
+
+        def spend(self, token):
+            return False
+
+    token = []
+    first = Pair(
+        client_configuration(server_name="localhost"),
+        server_configuration(token_key=b"k" * 64, session_store=Store()),
+    )
+    first.client._set_credential_handlers(None, token.append)
+    first.connect()
+    first.run(lambda: token)
+    if is_again == "retry":
+        ours = {"token": token[0]}
+        theirs = {"token_key": b"k" * 64, "session_store": Store()}
+    else:
+        ours = {"original_version": VERSION_2, "supported_versions": [VERSION_2, VERSION_1]}
+        theirs = {"supported_versions": [VERSION_1]}
+    link = Pair(
+        client_configuration(server_name="localhost", **ours), server_configuration(**theirs)
+    )
+    ids = link.server.host_cid, link.client.host_cid
+    seen = {}
+    receive = {side: side.receive_datagram for side in (link.client, link.server)}
+    link.connect()
+    for _ in range(20):
+        for side, source, other in (
+            (link.client, CLIENT, link.server),
+            (link.server, SERVER, link.client),
+        ):
+            for data, _ in side.datagrams_to_send(now=link.now):
+                if data[0] & 0x80:
+                    header = pull_quic_header(Buffer(data=data))
+                    seen.setdefault(side, []).append(header.source_cid)
+                receive[other](data, source, now=link.now)
+        link.now += 0.01
+    assert link.client.is_established and link.server.is_established
+    assert (link.server.host_cid, link.client.host_cid) == ids
+    assert set(seen[link.client]) == {ids[1]}
+    # A Version Negotiation packet comes from the id that was asked.
+    assert set(seen[link.server][1:]) == {ids[0]}
 
 
 def test_a_server_of_many_connections_routes_by_headers(pair):

@@ -215,6 +215,9 @@ class PortGroup:
                         elif all(place.is_settled for place in waiting):
                             turns.popleft().replace()
                     _wait_for_one(waiting, self._news)
+                    # Who has ended now has told all that it will tell, before its successor begins.
+                    for place in waiting:
+                        place.notice()
                     self._hear(crew)
                     for place in waiting:
                         place.look(may_start=not stopping)
@@ -249,6 +252,7 @@ class _Place:
         self._tells = False
         self._is_serving = False
         self._is_replaced = False
+        self._has_ended = False
 
     @property
     def is_settled(self) -> bool:
@@ -291,9 +295,14 @@ class _Place:
             self._is_replaced = True
             self.process.terminate()
 
+    def notice(self) -> None:
+        """Sees whether the process has ended."""
+        self._has_ended = self.process is not None and not self.process.is_alive()
+
     def look(self, may_start: bool) -> None:
-        """Notices the process's end, and begins the next one when it is time."""
-        if self.process is not None and not self.process.is_alive():
+        """Settles the end that was noticed, and begins the next process when it is time."""
+        if self.process is not None and self._has_ended:
+            self._has_ended = False
             self.process.join()
             if may_start:
                 self._group.mark(self._index, serving=False)

@@ -27,13 +27,26 @@ pub struct Worker {
     pub count: u8,
 }
 
-/// Says that the next ID is to be one of the next worker's: a client that is given it goes there.
+/// What the next ID is to be.
 #[derive(Debug, Clone, Default)]
-pub(super) struct HandOver(Arc<AtomicBool>);
+pub(super) struct NextId(Arc<Flags>);
 
-impl HandOver {
-    pub fn set(&self, is_next: bool) {
-        self.0.store(is_next, Ordering::Relaxed);
+#[derive(Debug, Default)]
+struct Flags {
+    is_neighbours: AtomicBool,
+    is_named: AtomicBool,
+}
+
+impl NextId {
+    /// One of the next worker's: a client that is given it goes there.
+    pub fn hand_over(&self, is_neighbours: bool) {
+        self.0.is_neighbours.store(is_neighbours, Ordering::Relaxed);
+    }
+
+    /// The one that the host has named, if it has: also after a Retry or another beginning, for the
+    /// host routes packets by it.
+    pub fn is_named(&self) {
+        self.0.is_named.store(true, Ordering::Relaxed);
     }
 }
 
@@ -41,17 +54,17 @@ impl HandOver {
 pub(super) struct ConnectionIds {
     random: RandomConnectionIdGenerator,
     worker: Option<Worker>,
-    hand_over: HandOver,
+    next: NextId,
     /// What the host has named already.
     first: Option<ConnectionId>,
 }
 
 impl ConnectionIds {
-    pub fn new(length: usize, worker: Option<Worker>, hand_over: HandOver) -> Self {
+    pub fn new(length: usize, worker: Option<Worker>, next: NextId) -> Self {
         Self {
             random: RandomConnectionIdGenerator::new(length),
             worker,
-            hand_over,
+            next,
             first: None,
         }
     }
@@ -59,13 +72,16 @@ impl ConnectionIds {
     /// The first ID is `first`, if there is one.
     pub fn beginning(mut self, first: Option<&[u8]>) -> Self {
         self.first = first.map(ConnectionId::new);
+        self.next.is_named();
         self
     }
 }
 
 impl ConnectionIdGenerator for ConnectionIds {
     fn generate_cid(&mut self) -> ConnectionId {
-        if let Some(first) = self.first.take() {
+        if let Some(first) = self.first
+            && self.next.0.is_named.swap(false, Ordering::Relaxed)
+        {
             return first;
         }
         let id = self.random.generate_cid();
@@ -73,7 +89,7 @@ impl ConnectionIdGenerator for ConnectionIds {
             return id;
         };
         let mut bytes = id.to_vec();
-        let worker = match self.hand_over.0.load(Ordering::Relaxed) {
+        let worker = match self.next.0.is_neighbours.load(Ordering::Relaxed) {
             true => worker.next(),
             false => worker,
         };
@@ -128,10 +144,10 @@ mod tests {
                     (0..=255).map(|random| worker.mark(random)).collect();
                 let own = (0..=255_u8).filter(|byte| byte % count == index);
                 assert!(marked.into_iter().eq(own), "{worker:?}");
-                let hand_over = HandOver::default();
-                let mut ids = ConnectionIds::new(8, Some(worker), hand_over.clone());
+                let next_id = NextId::default();
+                let mut ids = ConnectionIds::new(8, Some(worker), next_id.clone());
                 assert_eq!(ids.generate_cid()[0] % count, index);
-                hand_over.set(true);
+                next_id.hand_over(true);
                 let next = (u16::from(index) + 1) % u16::from(count);
                 assert_eq!(u16::from(ids.generate_cid()[0] % count), next);
             }
@@ -140,7 +156,10 @@ mod tests {
 
     #[test]
     fn the_first_id_is_the_one_that_was_named_and_the_others_are_random() {
-        let mut ids = ConnectionIds::new(4, None, HandOver::default()).beginning(Some(b"abcd"));
+        let next_id = NextId::default();
+        let mut ids = ConnectionIds::new(4, None, next_id.clone()).beginning(Some(b"abcd"));
+        assert_eq!(&ids.generate_cid()[..], b"abcd");
+        next_id.is_named();
         assert_eq!(&ids.generate_cid()[..], b"abcd");
         assert_ne!(ids.generate_cid(), ids.generate_cid());
     }

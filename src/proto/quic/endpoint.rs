@@ -18,7 +18,7 @@ use super::{
     ClientSetup, CloseKind, ConnectError, Connection, EndpointSettings, EndpointStats, Event,
     ServerSetup,
     admission::{AcceptRate, Admission, Bucket, Neighbour},
-    connection_ids::{ConnectionIds, HandOver},
+    connection_ids::{ConnectionIds, NextId},
     negotiation::Restart,
     path::Local,
     timers::Timers,
@@ -107,7 +107,7 @@ pub struct Endpoint {
     /// The socket that the datagram being handled came from.
     pub(super) arrival: u32,
     /// Whose IDs the next ones are.
-    hand_over: HandOver,
+    pub(super) next_id: NextId,
     pub(super) admission: Admission,
     /// Boxed, because the table keeps its slots until its end is free, and an entry has kilobytes.
     pub(super) connections: Slab<Box<Entry>>,
@@ -168,10 +168,10 @@ impl Endpoint {
         settings
             .check()
             .expect("the endpoint's settings were checked");
-        let hand_over = HandOver::default();
+        let next_id = NextId::default();
         Self {
-            quinn: state_machine(&settings, server.as_ref(), hand_over.clone()),
-            hand_over,
+            quinn: state_machine(&settings, server.as_ref(), next_id.clone()),
+            next_id,
             admission: Admission::new(&settings),
             settings,
             server,
@@ -493,11 +493,11 @@ impl Endpoint {
 fn state_machine(
     settings: &EndpointSettings,
     server: Option<&ServerSetup>,
-    hand_over: HandOver,
+    next_id: NextId,
 ) -> quinn::Endpoint {
     let mut config = quinn::EndpointConfig::new(tls::reset_key(settings.reset_key));
     let first = settings.first_connection_id.as_deref();
-    let ids = ConnectionIds::new(settings.connection_id_length, settings.worker, hand_over);
+    let ids = ConnectionIds::new(settings.connection_id_length, settings.worker, next_id);
     let ids = ids.beginning(first);
     config
         .supported_versions(KNOWN_VERSIONS.to_vec())

@@ -182,6 +182,7 @@ impl Endpoint {
         let old = entry.handle;
         self.by_handle[old.0] = None;
         self.quinn.handle_event(old, EndpointEvent::drained());
+        self.next_id.is_named();
         let begun = self
             .quinn
             .connect(now, config, remote, &restart.server_name);

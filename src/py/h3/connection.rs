@@ -174,23 +174,24 @@ impl H3Connection {
         let Some(header) = local(py, header)? else {
             return Ok(());
         };
-        self.log(py)?;
         match header {
-            None if end_stream => self.write(py, stream_id, &PyBytes::new(py, b""), true),
-            None => Ok(()),
+            None if end_stream => self.write(py, stream_id, &PyBytes::new(py, b""), true)?,
+            None => {}
             Some(header) if content.len() <= JOINED_CONTENT_MAX => {
                 let frame = PyBytes::new_with(py, header.len() + content.len(), |out| {
                     out[..header.len()].copy_from_slice(&header);
                     out[header.len()..].copy_from_slice(content);
                     Ok(())
                 })?;
-                self.write(py, stream_id, &frame, end_stream)
+                self.write(py, stream_id, &frame, end_stream)?;
             }
             Some(header) => {
                 self.write(py, stream_id, &PyBytes::new(py, &header), false)?;
-                self.write(py, stream_id, data, end_stream)
+                self.write(py, stream_id, data, end_stream)?;
             }
         }
+        // Last, for a program's own logger may raise.
+        self.log(py)
     }
 
     /// Sends an HTTP datagram that belongs to a request (RFC 9297).

@@ -38,9 +38,9 @@ impl Endpoint {
             }
             Verdict::Retry => self.retry(incoming),
             Verdict::HandOver => {
-                self.hand_over.set(true);
+                self.next_id.hand_over(true);
                 self.retry(incoming);
-                self.hand_over.set(false);
+                self.next_id.hand_over(false);
             }
             Verdict::Refuse(cause) => {
                 self.stats.incoming_refused += 1;
@@ -60,6 +60,8 @@ impl Endpoint {
         self.stats.incoming_retried += 1;
         match self.quinn.retry(incoming, &mut self.scratch) {
             Ok(transmit) => {
+                // The client comes back with this ID, and is accepted under it.
+                self.next_id.is_named();
                 // The one packet that no key has made what the wire is to show.
                 if version_of(&self.scratch) == Some(VERSION_2) {
                     self.scratch[0] = shift_type(self.scratch[0]);

@@ -20,7 +20,7 @@ use crate::quic::{
     hello::{self, HelloReader},
     tokens,
 };
-use crate::tls::HELLO_BYTES_MAX;
+use crate::tls::{HELLO_BYTES_MAX, TicketScope, version_of};
 
 /// Connections in waiting, oldest first.
 #[derive(Default)]
@@ -46,6 +46,8 @@ struct Held {
     arrival: u32,
     /// The token that the state machine has accepted.
     token: Option<u128>,
+    /// Of its first packet: a token of ours is for that version.
+    version: Option<u32>,
     deadline: Instant,
 }
 
@@ -148,6 +150,11 @@ impl Endpoint {
         let Some(datagram) = self.held.datagram.take() else {
             return Some(incoming);
         };
+        let asks_for_tokens = self
+            .server
+            .as_ref()
+            .is_some_and(|server| server.asks_for_tokens);
+        let token = tokens::take_accepted().filter(|_| asks_for_tokens);
         let is_full = self.held.waiting.len() >= HELD_MAX
             || self.held.bytes + HELLO_BYTES_MAX > HELD_BYTES_MAX;
         let hello = match is_full {
@@ -155,13 +162,13 @@ impl Endpoint {
             false => HelloReader::new(&datagram),
         };
         let Some(mut hello) = hello else {
-            return Some(incoming);
+            if token.is_none() {
+                return Some(incoming);
+            }
+            // Nobody is asked, so the token proves nothing.
+            self.retry(incoming);
+            return None;
         };
-        let asks_for_tokens = self
-            .server
-            .as_ref()
-            .is_some_and(|server| server.asks_for_tokens);
-        let token = tokens::take_accepted().filter(|_| asks_for_tokens);
         let question = match hello.shown_tickets() {
             Some(tickets) if tickets.is_empty() && token.is_none() => return Some(incoming),
             Some(tickets) => {
@@ -183,6 +190,7 @@ impl Endpoint {
             question,
             arrival: self.arrival,
             token,
+            version: version_of(&datagram),
             deadline: now + patience,
         });
         None
@@ -210,6 +218,7 @@ impl Endpoint {
         if let Some(held) = self.held.remove(at) {
             let arrival = std::mem::replace(&mut self.arrival, held.arrival);
             self.admission.gave_up(held.neighbour);
+            let _tokens = held.version.map(TicketScope::of);
             self.retry(held.incoming);
             self.arrival = arrival;
         }

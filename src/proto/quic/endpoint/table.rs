@@ -102,8 +102,8 @@ impl Endpoint {
         self.eventful.shrink_to_fit();
         if left == 0 && self.held.is_empty() {
             // The state machine's own tables never shrink, and now there is nothing in them.
-            let hand_over = self.hand_over.clone();
-            self.quinn = state_machine(&self.settings, self.server.as_ref(), hand_over);
+            let next_id = self.next_id.clone();
+            self.quinn = state_machine(&self.settings, self.server.as_ref(), next_id);
         }
     }
 }
