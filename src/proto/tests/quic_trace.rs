@@ -7,14 +7,20 @@ use std::collections::BTreeSet;
 use support::{Link, Pair, Who, client_settings, server_settings};
 use uringcore_proto::{
     qlog::Recorded,
-    quic::{ConnectionKey, Event, VERSION_1},
+    quic::{ClientSettings, ConnectionKey, Event, ServerSettings, VERSION_1},
 };
 
-#[test]
-fn both_sides_log_the_same_packets() {
+/// Settings of a client and a server that log their packets.
+fn logging() -> (ClientSettings, ServerSettings) {
     let (mut client, mut server) = (client_settings(), server_settings());
     client.transport.packet_log = true;
     server.transport.packet_log = true;
+    (client, server)
+}
+
+#[test]
+fn both_sides_log_the_same_packets() {
+    let (client, server) = logging();
     let mut net = Pair::new(client, server);
     let (client, server) = net.establish();
     net.peer(Who::Client)
@@ -130,9 +136,7 @@ fn word<'a>(data: &'a str, before: &str) -> &'a str {
 
 #[test]
 fn lost_packets_are_named_and_they_are_those_that_never_arrived() {
-    let (mut client, mut server) = (client_settings(), server_settings());
-    client.transport.packet_log = true;
-    server.transport.packet_log = true;
+    let (client, server) = logging();
     let mut net = Pair::new(client, server);
     let (client, server) = net.establish();
     net.link.loss = 8;
@@ -214,9 +218,7 @@ fn lost_packets_are_named_and_they_are_those_that_never_arrived() {
 
 #[test]
 fn dropped_packets_and_changed_keys_are_in_the_log() {
-    let (mut client, mut server) = (client_settings(), server_settings());
-    client.transport.packet_log = true;
-    server.transport.packet_log = true;
+    let (client, server) = logging();
     let mut net = Pair::new(client, server).link(Link {
         duplicate: 100,
         ..Link::default()
@@ -332,9 +334,7 @@ fn logged(net: &mut Pair, who: Who, key: ConnectionKey, name: &str) -> Vec<Strin
 
 #[test]
 fn a_peer_that_moves_is_in_the_log() {
-    let (mut client, mut server) = (client_settings(), server_settings());
-    client.transport.packet_log = true;
-    server.transport.packet_log = true;
+    let (client, server) = logging();
     let mut net = Pair::new(client, server);
     let (client, server) = net.establish();
     net.nat = Some("192.0.2.9:7".parse().unwrap());
@@ -358,9 +358,7 @@ fn a_peer_that_moves_is_in_the_log() {
 
 #[test]
 fn a_version_negotiation_packet_is_in_the_log_and_what_follows_from_it() {
-    let (mut client, mut server) = (client_settings(), server_settings());
-    client.transport.packet_log = true;
-    server.transport.packet_log = true;
+    let (mut client, mut server) = logging();
     client.supported_versions = vec![RESERVED, VERSION_1];
     server.supported_versions = vec![VERSION_1];
     let mut net = Pair::new(client, server);
