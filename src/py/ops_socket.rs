@@ -11,7 +11,7 @@
 //! `(socket, address)` from a listener.
 
 use std::io;
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{OwnedFd, RawFd};
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
@@ -22,7 +22,7 @@ use uringcore_io::{Errno, Incoming, Outcome, SockAddr, net};
 use crate::loop_core::LoopCore;
 use crate::ops::{self, Plan, Subject};
 use crate::plain_socket::{
-    ACCEPTING, CONNECTING, NO_METHODS, RECEIVING, SENDING, fileno, member, plain, socket_types,
+    ACCEPTING, CONNECTING, NO_METHODS, RECEIVING, SENDING, fileno, member, object_with, plain,
 };
 use crate::sockets::{Request, Way, launch};
 use crate::{address, buffer, error, held};
@@ -479,13 +479,7 @@ fn connection(
     let kind = member(listener, "type")? | libc::SOCK_NONBLOCK;
     arguments.set_item(intern!(py, "type"), kind)?;
     arguments.set_item(intern!(py, "proto"), member(listener, "proto")?)?;
-    arguments.set_item(intern!(py, "fileno"), fd.as_raw_fd())?;
-    let made = socket_types(py)?
-        .class
-        .bind(py)
-        .call((), Some(&arguments))?;
-    // The object closes it from now on.
-    let _ = fd.into_raw_fd();
+    let made = object_with(arguments, fd)?;
     let from = address::to_python(py, from)?;
     Ok((made, from).into_pyobject(py)?.into_any().unbind())
 }

@@ -132,7 +132,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(names_of_replaced, m)?)
 }
 
-pub fn socket_types(py: Python<'_>) -> PyResult<&SocketTypes> {
+fn socket_types(py: Python<'_>) -> PyResult<&SocketTypes> {
     static TYPES: PyOnceLock<SocketTypes> = PyOnceLock::new();
     TYPES.get_or_try_init(py, || {
         let class = py.import("socket")?.getattr("socket")?;
@@ -178,15 +178,20 @@ pub fn member(socket: &Bound<'_, PyAny>, name: &str) -> PyResult<i32> {
 
 /// A socket object of a connection that was accepted.
 pub fn object(py: Python<'_>, fd: OwnedFd) -> PyResult<Bound<'_, PyAny>> {
-    let arguments = PyDict::new(py);
+    let made = object_with(PyDict::new(py), fd)?;
+    made.call_method1(intern!(py, "setblocking"), (false,))?;
+    Ok(made)
+}
+
+/// A socket object made with `arguments`, which closes `fd` from now on.
+pub fn object_with<'py>(arguments: Bound<'py, PyDict>, fd: OwnedFd) -> PyResult<Bound<'py, PyAny>> {
+    let py = arguments.py();
     arguments.set_item(intern!(py, "fileno"), fd.as_raw_fd())?;
     let made = socket_types(py)?
         .class
         .bind(py)
         .call((), Some(&arguments))?;
-    // The object closes it from now on.
     let _ = fd.into_raw_fd();
-    made.call_method1(intern!(py, "setblocking"), (false,))?;
     Ok(made)
 }
 
