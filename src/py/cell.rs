@@ -89,3 +89,6 @@ impl<T: Default> GilCell<T> {
 // before PyO3 has written the Rust fields. The allocation may start a collection, which traverses the
 // object while it is still zeroed. Python subclasses have a dictionary of their own, without that: the
 // loop's and, by `open_class`, the transports'.
+//
+// Nor has one PyO3's `freelist`: an object that comes from it again goes through `PyObject_Init`, which
+// does not track it, and the collector never sees a cycle that it is part of.

@@ -27,19 +27,13 @@ struct State {
 }
 
 /// A callback wrapper with asyncio.Handle's public methods.
-#[pyclass(
-    frozen,
-    subclass,
-    weakref,
-    freelist = 512,
-    module = "uringcore._uringcore"
-)]
+#[pyclass(frozen, subclass, weakref, module = "uringcore._uringcore")]
 pub struct Handle {
     state: GilCell<State>,
 }
 
 /// A callback that is due at a time of the loop's clock, with asyncio.TimerHandle's public methods.
-#[pyclass(frozen, extends = Handle, weakref, freelist = 512, module = "uringcore._uringcore")]
+#[pyclass(frozen, extends = Handle, weakref, module = "uringcore._uringcore")]
 pub struct TimerHandle {
     when: f64,
 }

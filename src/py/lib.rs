@@ -9,6 +9,7 @@
 //! | `scheduling` | making handles: `call_soon`, `call_later` and the like |
 //! | `running` | which thread runs a callback, and waiting for its end |
 //! | `watchers` | readers and writers |
+//! | `thread_end` | a thread that the interpreter ends while it is in our turn |
 //! | `errands` | what the loop's thread does for other threads |
 //! | `hosts` | what the engine's keys stand for in Python |
 //! | `stats` | what `loop.stats()` tells |
@@ -66,6 +67,8 @@ mod sockets;
 mod spawn;
 mod stats;
 mod stream;
+#[cfg(not(Py_3_14))]
+mod thread_end;
 mod timers;
 mod tls;
 mod transport;

@@ -23,6 +23,8 @@ use crate::timers;
 use crate::transport::BaseTransport;
 
 pub fn run_until_stopped(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
+    #[cfg(not(Py_3_14))]
+    let _stays = crate::thread_end::Stays::here();
     slf.get().sockets.with(slf.py(), sockets::Sockets::look_now);
     let outcome = run_turns(slf);
     rest(slf.get(), slf.py());
