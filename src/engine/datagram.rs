@@ -13,8 +13,10 @@ use std::os::fd::{OwnedFd, RawFd};
 
 use uringcore_io::{Completion, Driver, Errno, Interest, OpId, Outcome, SendMsg, net};
 
+use crate::backlog::Backlog;
 use crate::event::{CopiedDatagram, Event, Received};
 use crate::gauge::Gauge;
+use crate::queue::Queue;
 use crate::stream::CloseOutcome;
 use crate::table::Key;
 use crate::token::{Kind, Route};
@@ -60,7 +62,7 @@ pub struct DatagramSocket {
     failed: bool,
     recv_op: Option<OpId>,
     reading: bool,
-    held: VecDeque<Received>,
+    held: Backlog<Box<CopiedDatagram>>,
     /// Where a large datagram is received before its size is known.
     large: Vec<u8>,
     queue: VecDeque<SendMsg>,
@@ -89,7 +91,7 @@ impl DatagramSocket {
             failed: false,
             recv_op: None,
             reading: false,
-            held: VecDeque::new(),
+            held: Backlog::default(),
             large: Vec::new(),
             queue: VecDeque::new(),
             sending: None,
@@ -217,7 +219,7 @@ impl DatagramSocket {
 
     // The turn -----------------------------------------------------------------------------------
 
-    pub(crate) fn flush(&mut self, driver: &mut Driver, events: &mut VecDeque<Event>) {
+    pub(crate) fn flush(&mut self, driver: &mut Driver, events: &mut Queue) {
         self.in_dirty_list = false;
         self.read(driver, events);
         if matches!(self.phase, Phase::Open | Phase::Flushing) {
@@ -230,7 +232,7 @@ impl DatagramSocket {
         sub: u8,
         completion: Completion,
         driver: &mut Driver,
-        events: &mut VecDeque<Event>,
+        events: &mut Queue,
     ) {
         match (sub, completion.outcome) {
             (SUB_RECV, outcome) => {
@@ -261,17 +263,17 @@ impl DatagramSocket {
         }
         if self.phase == Phase::Releasing && self.is_idle() {
             self.phase = Phase::Ended;
-            events.push_back(Event::DatagramClosed { socket: self.key });
+            events.push(Event::DatagramClosed { socket: self.key });
         }
     }
 
-    /// Called by the engine for what was queued before the reader paused or the host closed: gives
-    /// back what is to be delivered now.
-    pub(crate) fn hold_if_paused(&mut self, datagram: Received) -> Option<Received> {
+    /// Called by the engine for a datagram whose event is due: gives back what is to be delivered now, and
+    /// keeps it when the reader paused since the event was queued.
+    pub(crate) fn deliver(&mut self, datagram: Received) -> Option<Received> {
         match self.phase {
             Phase::Open if self.reading && self.held.is_empty() => Some(datagram),
             Phase::Open => {
-                self.held.push_back(datagram.into_copied());
+                self.held.push(datagram.into_copied());
                 None
             }
             // After close() nothing is delivered.
@@ -279,17 +281,20 @@ impl DatagramSocket {
         }
     }
 
-    fn read(&mut self, driver: &mut Driver, events: &mut VecDeque<Event>) {
+    /// Called by the engine when one of the datagrams that are held is due.
+    pub(crate) fn deliver_held(&mut self) -> Option<Received> {
+        self.held.next(self.reading).map(Received::Copied)
+    }
+
+    /// While something is held nothing more is asked for: it can wait in the socket.
+    fn read(&mut self, driver: &mut Driver, events: &mut Queue) {
         if self.phase != Phase::Open || !self.reading {
             return;
         }
-        for datagram in self.held.drain(..) {
-            events.push_back(Event::DatagramReceived {
-                socket: self.key,
-                datagram,
-            });
+        if self.held.note() {
+            events.push_held_datagram(self.key);
         }
-        if self.recv_op.is_none() {
+        if self.recv_op.is_none() && self.held.is_empty() {
             let token = Route::new(Kind::Datagram, SUB_RECV, self.key).token();
             self.recv_op = Some(match self.size {
                 DatagramSize::Buffer => driver.recv_msg(self.raw_fd, token),
@@ -298,12 +303,14 @@ impl DatagramSocket {
         }
     }
 
-    fn handle_received(&mut self, outcome: Outcome, events: &mut VecDeque<Event>) {
+    fn handle_received(&mut self, outcome: Outcome, events: &mut Queue) {
         if self.phase != Phase::Open {
             return;
         }
         match outcome {
-            Outcome::Datagram(Ok(datagram)) => self.deliver(Received::Buffer(datagram), events),
+            Outcome::Datagram(Ok(datagram)) => {
+                self.queue_received(Received::Buffer(datagram), events)
+            }
             Outcome::Datagram(Err(Errno::CANCELED)) | Outcome::Done(Err(Errno::CANCELED)) => {}
             // The host's socket was closed: what epoll does, nothing more is told. Asking again would
             // fail for ever.
@@ -317,7 +324,7 @@ impl DatagramSocket {
     }
 
     /// The socket is readable, and its datagrams may be larger than the ring's buffers.
-    fn receive_large(&mut self, events: &mut VecDeque<Event>) {
+    fn receive_large(&mut self, events: &mut Queue) {
         self.large.reserve_exact(LARGE_BYTES_MAX);
         for _ in 0..LARGE_PER_TURN {
             match net::recv_from(self.raw_fd, &mut self.large) {
@@ -328,7 +335,7 @@ impl DatagramSocket {
                         remote: None, // only Unix sockets come here
                         from,
                     });
-                    self.deliver(Received::Copied(copy), events);
+                    self.queue_received(Received::Copied(copy), events);
                 }
                 Err(error) => {
                     let code = error.raw_os_error().unwrap_or(libc::EIO);
@@ -342,25 +349,22 @@ impl DatagramSocket {
         self.large.clear();
     }
 
-    fn deliver(&mut self, datagram: Received, events: &mut VecDeque<Event>) {
-        if self.reading && self.held.is_empty() {
-            events.push_back(Event::DatagramReceived {
-                socket: self.key,
-                datagram,
-            });
-        } else {
-            self.held.push_back(datagram.into_copied());
-        }
+    /// Whether the reader still wants it is seen when its turn comes.
+    fn queue_received(&self, datagram: Received, events: &mut Queue) {
+        events.push(Event::DatagramReceived {
+            socket: self.key,
+            datagram,
+        });
     }
 
-    fn fail(&self, error: Errno, events: &mut VecDeque<Event>) {
-        events.push_back(Event::DatagramError {
+    fn fail(&self, error: Errno, events: &mut Queue) {
+        events.push(Event::DatagramError {
             socket: self.key,
             error,
         });
     }
 
-    fn send_queue(&mut self, driver: &mut Driver, events: &mut VecDeque<Event>) {
+    fn send_queue(&mut self, driver: &mut Driver, events: &mut Queue) {
         while self.sending.is_none() && !self.queue.is_empty() {
             let token = Route::new(Kind::Datagram, SUB_SEND, self.key).token();
             // A lone datagram rides on the turn's own system call; so does one that must wait.
@@ -381,12 +385,12 @@ impl DatagramSocket {
         if self.phase == Phase::Flushing && self.is_drained() {
             self.phase = Phase::Quiet;
             self.flushed = !self.failed;
-            events.push_back(Event::DatagramFlushed { socket: self.key });
+            events.push(Event::DatagramFlushed { socket: self.key });
         }
     }
 
     /// True: the socket has no room for the first of the queue.
-    fn send_burst(&mut self, events: &mut VecDeque<Event>) -> bool {
+    fn send_burst(&mut self, events: &mut Queue) -> bool {
         match net::send_many(self.raw_fd, self.queue.iter()) {
             Ok(count) => {
                 let bytes = self
@@ -406,7 +410,7 @@ impl DatagramSocket {
         }
     }
 
-    fn handle_sent(&mut self, bytes: usize, error: Option<Errno>, events: &mut VecDeque<Event>) {
+    fn handle_sent(&mut self, bytes: usize, error: Option<Errno>, events: &mut Queue) {
         self.queued.sub(bytes);
         if let Some(error) = error {
             self.failed |= self.phase == Phase::Flushing;
@@ -414,7 +418,7 @@ impl DatagramSocket {
         }
         if self.above_high && self.queued.get() <= self.low_water {
             self.above_high = false;
-            events.push_back(Event::DatagramResumeWriting { socket: self.key });
+            events.push(Event::DatagramResumeWriting { socket: self.key });
         }
     }
 

@@ -4,7 +4,7 @@
 //! goes through all of them: a turn costs what its own endpoints cost. Not here: what an endpoint
 //! does (`quic_endpoint`).
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::io;
 use std::time::Instant;
 
@@ -12,6 +12,7 @@ use uringcore_io::{Completion, Driver};
 use uringcore_proto::quic::EndpointStats;
 
 use crate::event::Event;
+use crate::queue::Queue;
 use crate::quic_endpoint::QuicEndpoint;
 use crate::table::{Key, Table};
 
@@ -98,7 +99,7 @@ impl Endpoints {
         }
     }
 
-    pub fn flush(&mut self, driver: &mut Driver, now: Instant, events: &mut VecDeque<Event>) {
+    pub fn flush(&mut self, driver: &mut Driver, now: Instant, events: &mut Queue) {
         // The list keeps its memory: it is needed again in the next turn.
         let mut dirty = std::mem::take(&mut self.dirty);
         for key in dirty.drain(..) {
@@ -108,7 +109,7 @@ impl Endpoints {
             entry.is_dirty = false;
             entry.endpoint.flush(driver, now);
             if entry.endpoint.take_events_ready() {
-                events.push_back(Event::QuicReady { endpoint: key });
+                events.push(Event::QuicReady { endpoint: key });
             }
             self.enter_deadline(key);
             let entry = self.table.get(key);
@@ -117,7 +118,7 @@ impl Endpoints {
                 if let Some(mut entry) = self.table.remove(key) {
                     self.past += entry.endpoint.protocol().stats();
                 }
-                events.push_back(Event::QuicClosed { endpoint: key });
+                events.push(Event::QuicClosed { endpoint: key });
             }
         }
         dirty.append(&mut self.dirty);
@@ -125,7 +126,7 @@ impl Endpoints {
     }
 
     /// Fires what is due, and tells the host of events that this turn's completions and timers made.
-    pub fn handle_timeouts(&mut self, now: Instant, events: &mut VecDeque<Event>) {
+    pub fn handle_timeouts(&mut self, now: Instant, events: &mut Queue) {
         while let Some((_, raw)) = self.deadlines.first().copied().filter(|(at, _)| *at <= now) {
             let key = Key::from_u64(raw);
             // Entered again by the flush that follows.
@@ -137,7 +138,7 @@ impl Endpoints {
         for key in &self.dirty {
             let entry = self.table.get_mut(*key);
             if entry.is_some_and(|entry| entry.endpoint.take_events_ready()) {
-                events.push_back(Event::QuicReady { endpoint: *key });
+                events.push(Event::QuicReady { endpoint: *key });
             }
         }
     }

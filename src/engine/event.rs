@@ -3,15 +3,27 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
+use bytes::Bytes;
 use uringcore_io::{Datagram, Errno, Outcome, RecvBuf, SockAddr};
 
 use crate::poll::Readiness;
 use crate::table::Key;
 
-/// Received stream bytes: still in the kernel's buffer, or copied out while the reader was paused.
+/// Received stream bytes: still in the kernel's buffer, or copied out of it, once, because the reader was
+/// paused and others wait for the buffer.
 pub enum StreamBytes {
     Buffer(RecvBuf),
-    Copied(Vec<u8>),
+    Copied(Bytes),
+}
+
+impl StreamBytes {
+    /// All but the first `taken` bytes, out of the kernel's buffer.
+    pub fn into_rest(self, taken: usize) -> Bytes {
+        match self {
+            Self::Buffer(buf) => Bytes::copy_from_slice(&buf[taken..]),
+            Self::Copied(mut bytes) => bytes.split_off(taken),
+        }
+    }
 }
 
 impl std::ops::Deref for StreamBytes {
@@ -20,7 +32,7 @@ impl std::ops::Deref for StreamBytes {
     fn deref(&self) -> &[u8] {
         match self {
             Self::Buffer(buf) => buf,
-            Self::Copied(vec) => vec,
+            Self::Copied(bytes) => bytes,
         }
     }
 }
@@ -62,14 +74,14 @@ impl Received {
     }
 
     /// The same out of the kernel's buffer, which others wait for.
-    pub(crate) fn into_copied(self) -> Self {
+    pub(crate) fn into_copied(self) -> Box<CopiedDatagram> {
         match self {
-            Self::Buffer(datagram) => Self::Copied(Box::new(CopiedDatagram {
+            Self::Buffer(datagram) => Box::new(CopiedDatagram {
                 payload: datagram.payload().to_vec(),
                 remote: datagram.remote(),
                 from: datagram.raw_remote(),
-            })),
-            copied => copied,
+            }),
+            Self::Copied(copy) => copy,
         }
     }
 }

@@ -9,10 +9,12 @@
 //! | --- | --- |
 //! | `turn` | [`Engine`]: the tables, the routing of completions, the turn |
 //! | `event` | [`Event`]: what a host is told |
+//! | `queue` | what the host is to hear, in order |
 //! | `token` | how a completion finds its owner |
 //! | `table` | generation-tagged slots |
 //! | `stream` | one connected stream socket: write queue, watermarks, reading state |
 //! | `datagram` | one datagram socket |
+//! | `backlog` | what arrived for a reader that had paused |
 //! | `listener` | one listening socket |
 //! | `poll` | readiness watchers (`add_reader` and `add_writer`) |
 //! | `ops` | operations that a host waits for one by one |
@@ -24,6 +26,7 @@
 
 #![forbid(unsafe_code)]
 
+mod backlog;
 mod datagram;
 mod endpoints;
 mod event;
@@ -31,6 +34,7 @@ mod gauge;
 mod listener;
 mod ops;
 mod poll;
+mod queue;
 mod quic_endpoint;
 mod socket;
 mod stream;

@@ -1,11 +1,11 @@
 //! One listening socket, lent by the host: a multishot accept and its end.
 
-use std::collections::VecDeque;
 use std::os::fd::RawFd;
 
 use uringcore_io::{Completion, Driver, Errno, OpId, Outcome};
 
 use crate::event::Event;
+use crate::queue::Queue;
 use crate::table::Key;
 use crate::token::{Kind, Route};
 
@@ -53,7 +53,7 @@ impl Listener {
         &mut self,
         completion: Completion,
         driver: &mut Driver,
-        events: &mut VecDeque<Event>,
+        events: &mut Queue,
     ) {
         if !completion.more {
             self.op = None;
@@ -61,7 +61,7 @@ impl Listener {
         match completion.outcome {
             // An orphan of a stopped listener: dropping the descriptor closes it.
             Outcome::Accepted(Ok(fd)) if !self.stopping => {
-                events.push_back(Event::Accepted {
+                events.push(Event::Accepted {
                     listener: self.key,
                     fd,
                 });
@@ -76,7 +76,7 @@ impl Listener {
             // The host closed the socket: there is nothing left to accept on, and nothing to tell.
             Outcome::Accepted(Err(Errno(libc::EBADF))) => {}
             Outcome::Accepted(Err(error)) | Outcome::Done(Err(error)) if !self.stopping => {
-                events.push_back(Event::AcceptFailed {
+                events.push(Event::AcceptFailed {
                     listener: self.key,
                     error,
                 });

@@ -110,9 +110,7 @@ impl Engine {
     pub fn settle_op(&mut self, key: Key, now: Instant) -> io::Result<Option<Outcome>> {
         for _ in 0..SETTLE_TRIES {
             let told = |event: &Event| matches!(event, Event::OpDone { op, .. } if *op == key);
-            if let Some(at) = self.events.iter().position(told)
-                && let Some(Event::OpDone { outcome, .. }) = self.events.remove(at)
-            {
+            if let Some(Event::OpDone { outcome, .. }) = self.events.take_first(told) {
                 self.ops.release(key);
                 return Ok(Some(outcome));
             }

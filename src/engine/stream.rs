@@ -20,8 +20,10 @@ use std::os::fd::{OwnedFd, RawFd};
 use bytes::Bytes;
 use uringcore_io::{Completion, Driver, Errno, OpId, Outcome, net};
 
+use crate::backlog::Backlog;
 use crate::event::{Event, StreamBytes};
 use crate::gauge::Gauge;
+use crate::queue::Queue;
 use crate::table::Key;
 use crate::token::{Kind, Route};
 
@@ -76,7 +78,7 @@ pub struct Stream {
     reading: bool,
     /// The receive came to its end: it is not armed again.
     read_ended: bool,
-    held: VecDeque<Vec<u8>>,
+    held: Backlog<Bytes>,
     held_end: Option<ReadEnd>,
 
     send_op: Option<OpId>,
@@ -112,7 +114,7 @@ impl Stream {
             recv_op: None,
             reading: false,
             read_ended: false,
-            held: VecDeque::new(),
+            held: Backlog::default(),
             held_end: None,
             send_op: None,
             sending: VecDeque::new(),
@@ -153,7 +155,12 @@ impl Stream {
         self.queued.get()
     }
 
-    /// The same number, for reading while the engine is in use elsewhere.
+    /// Bytes that arrived and wait for a reader that had paused.
+    pub fn backlog_bytes(&self) -> usize {
+        self.held.iter().map(Bytes::len).sum()
+    }
+
+    /// What `write_queue_bytes` tells, for reading while the engine is in use elsewhere.
     pub fn write_queue_gauge(&self) -> Gauge {
         self.queued.clone()
     }
@@ -213,9 +220,9 @@ impl Stream {
     }
 
     /// Keeps bytes of the latest event that the host did not take: they come first on resume.
-    pub fn hold_back(&mut self, rest: &[u8]) {
+    pub fn hold_back(&mut self, rest: Bytes) {
         if matches!(self.phase, Phase::Open | Phase::Failed) {
-            self.held.push_front(rest.to_vec());
+            self.held.put_back(rest);
         }
     }
 
@@ -296,10 +303,10 @@ impl Stream {
     }
 
     /// Puts in flight what the state calls for: the receive, a send, the half-close, the end.
-    pub(crate) fn flush(&mut self, driver: &mut Driver, events: &mut VecDeque<Event>) {
+    pub(crate) fn flush(&mut self, driver: &mut Driver, events: &mut Queue) {
         self.in_dirty_list = false;
         if self.phase == Phase::Open && self.reading {
-            self.deliver_held(events);
+            self.note_held(events);
             self.arm(driver);
         }
         if matches!(self.phase, Phase::Open | Phase::Flushing) && self.send_op.is_none() {
@@ -323,7 +330,7 @@ impl Stream {
         sub: u8,
         completion: Completion,
         driver: &mut Driver,
-        events: &mut VecDeque<Event>,
+        events: &mut Queue,
     ) {
         match (sub, completion.outcome) {
             (SUB_RECV, Outcome::Received(result)) => {
@@ -342,23 +349,27 @@ impl Stream {
         }
         if self.phase == Phase::Releasing && self.is_idle() {
             self.phase = Phase::Ended;
-            events.push_back(Event::StreamClosed { stream: self.key });
+            events.push(Event::StreamClosed { stream: self.key });
         }
     }
 
-    /// Called by the engine for an event that was queued before the reader paused or the host closed.
-    pub(crate) fn hold_if_paused(&mut self, data: &StreamBytes) -> bool {
+    /// Called by the engine for data whose event is due: gives back what is to be delivered now, and keeps
+    /// it when the reader paused since the event was queued.
+    pub(crate) fn deliver(&mut self, data: StreamBytes) -> Option<StreamBytes> {
         match self.phase {
-            Phase::Open | Phase::Failed => {
-                let hold = self.holds();
-                if hold {
-                    self.held.push_back(data.to_vec());
-                }
-                hold
+            Phase::Open | Phase::Failed if self.holds() => {
+                self.held.push(data.into_rest(0));
+                None
             }
+            Phase::Open | Phase::Failed => Some(data),
             // After close() nothing is delivered.
-            _ => true,
+            _ => None,
         }
+    }
+
+    /// Called by the engine when a piece of what is held is due.
+    pub(crate) fn deliver_held(&mut self) -> Option<StreamBytes> {
+        self.held.next(self.reading).map(StreamBytes::Copied)
     }
 
     /// The same for an end of file, and for a failure to receive.
@@ -385,7 +396,7 @@ impl Stream {
         result: Result<uringcore_io::RecvBuf, Errno>,
         more: bool,
         driver: &mut Driver,
-        events: &mut VecDeque<Event>,
+        events: &mut Queue,
     ) {
         if self.phase != Phase::Open {
             return;
@@ -393,15 +404,12 @@ impl Stream {
         match result {
             Ok(buf) if buf.is_empty() => self.end_reading(ReadEnd::Eof, events),
             Ok(buf) => {
-                if self.holds() {
-                    self.held.push_back(buf.to_vec());
-                } else {
-                    let data = StreamBytes::Buffer(buf);
-                    events.push_back(Event::StreamData {
-                        stream: self.key,
-                        data,
-                    });
-                }
+                // Whether the reader still wants it is seen when its turn comes, which is what keeps
+                // the order.
+                events.push(Event::StreamData {
+                    stream: self.key,
+                    data: StreamBytes::Buffer(buf),
+                });
                 if !more && self.reading {
                     self.arm(driver);
                 }
@@ -416,13 +424,9 @@ impl Stream {
         }
     }
 
-    fn end_reading(&mut self, end: ReadEnd, events: &mut VecDeque<Event>) {
+    fn end_reading(&mut self, end: ReadEnd, events: &mut Queue) {
         self.read_ended = true;
-        if self.holds() {
-            self.held_end = Some(end);
-        } else {
-            events.push_back(self.read_end_event(end));
-        }
+        events.push(self.read_end_event(end));
     }
 
     fn read_end_event(&self, end: ReadEnd) -> Event {
@@ -433,19 +437,15 @@ impl Stream {
         }
     }
 
+    /// While something is held nothing more is asked for: it can wait in the socket.
     fn arm(&mut self, driver: &mut Driver) {
-        if self.recv_op.is_none() && !self.read_ended {
+        if self.recv_op.is_none() && !self.read_ended && self.held.is_empty() {
             let token = Route::new(Kind::Stream, SUB_RECV, self.key).token();
             self.recv_op = Some(driver.recv(self.raw_fd, token));
         }
     }
 
-    fn handle_sent(
-        &mut self,
-        result: Result<u32, Errno>,
-        driver: &mut Driver,
-        events: &mut VecDeque<Event>,
-    ) {
+    fn handle_sent(&mut self, result: Result<u32, Errno>, driver: &mut Driver, events: &mut Queue) {
         let mut sending = std::mem::take(&mut self.sending);
         if !matches!(self.phase, Phase::Open | Phase::Flushing) {
             return;
@@ -510,7 +510,7 @@ impl Stream {
         }
     }
 
-    fn fail_sending(&mut self, error: Errno, driver: &mut Driver, events: &mut VecDeque<Event>) {
+    fn fail_sending(&mut self, error: Errno, driver: &mut Driver, events: &mut Queue) {
         // A closed stream that fails to send its queue reads nothing more; an open one still delivers
         // what arrived before.
         self.phase = match self.phase {
@@ -519,7 +519,7 @@ impl Stream {
         };
         self.stop_sending(driver);
         let stream = self.key;
-        events.push_back(Event::StreamWriteFailed { stream, error });
+        events.push(Event::StreamWriteFailed { stream, error });
     }
 
     fn start_send(&mut self, driver: &mut Driver) {
@@ -533,9 +533,9 @@ impl Stream {
         });
     }
 
-    fn drained(&mut self, events: &mut VecDeque<Event>) {
+    fn drained(&mut self, events: &mut Queue) {
         if std::mem::take(&mut self.notify_drained) {
-            events.push_back(Event::StreamDrained { stream: self.key });
+            events.push(Event::StreamDrained { stream: self.key });
         }
         if self.write_eof && !self.eof_sent {
             self.eof_sent = true;
@@ -545,7 +545,7 @@ impl Stream {
         if self.phase == Phase::Flushing {
             self.phase = Phase::Quiet;
             self.flushed = true;
-            events.push_back(Event::StreamFlushed { stream: self.key });
+            events.push(Event::StreamFlushed { stream: self.key });
         }
     }
 
@@ -558,23 +558,21 @@ impl Stream {
     }
 
     /// The counterpart of `rise`, told in an event because the producer is not the caller.
-    fn fall(&mut self, events: &mut VecDeque<Event>) {
+    fn fall(&mut self, events: &mut Queue) {
         if self.above_high && self.queued.get() <= self.low_water {
             self.above_high = false;
-            events.push_back(Event::StreamResumeWriting { stream: self.key });
+            events.push(Event::StreamResumeWriting { stream: self.key });
         }
     }
 
-    fn deliver_held(&mut self, events: &mut VecDeque<Event>) {
-        for bytes in self.held.drain(..) {
-            let data = StreamBytes::Copied(bytes);
-            events.push_back(Event::StreamData {
-                stream: self.key,
-                data,
-            });
-        }
-        if let Some(end) = self.held_end.take() {
-            events.push_back(self.read_end_event(end));
+    /// Notes that the next piece of what is held is due, or the end that came behind the last one.
+    fn note_held(&mut self, events: &mut Queue) {
+        if self.held.note() {
+            events.push_held_stream(self.key);
+        } else if self.held.is_empty()
+            && let Some(end) = self.held_end.take()
+        {
+            events.push(self.read_end_event(end));
         }
     }
 

@@ -16,10 +16,11 @@ use uringcore_io::{
 
 use crate::datagram::{DatagramSize, DatagramSocket, SendOutcome};
 use crate::endpoints::Endpoints;
-use crate::event::Event;
+use crate::event::{Event, StreamBytes};
 use crate::listener::Listener;
 use crate::ops::Ops;
 use crate::poll::{Direction, Watchers};
+use crate::queue::{Queue, Queued};
 use crate::quic_endpoint::QuicEndpoint;
 use crate::stream::{CloseOutcome, Stream, WriteOutcome};
 use crate::table::{Key, Table};
@@ -38,10 +39,14 @@ pub struct Engine {
     dirty_streams: Vec<Key>,
     dirty_datagrams: Vec<Key>,
     batch: VecDeque<Completion>,
-    pub(crate) events: VecDeque<Event>,
+    pub(crate) events: Queue,
     turns: u64,
     /// System calls of streams that did not go through the driver.
     direct_sends: u64,
+    /// Bytes that arrived for readers that had paused.
+    bytes_held: u64,
+    /// The same in datagrams.
+    datagrams_held: u64,
 }
 
 /// Counters and gauges for `loop.stats()`.
@@ -62,6 +67,12 @@ pub struct EngineStats {
     /// Since the engine was made, of endpoints that are gone too.
     pub quic: uringcore_proto::quic::EndpointStats,
     pub events_queued: usize,
+    /// Bytes that arrived for streams whose readers had paused, since the engine was made.
+    pub bytes_held: u64,
+    /// Datagrams that arrived for sockets whose readers had paused.
+    pub datagrams_held: u64,
+    /// Of the bytes held, those that still wait.
+    pub backlog_bytes: usize,
     /// Accepted for sending and not with the kernel yet, streams and datagrams together.
     pub write_queue_bytes: usize,
 }
@@ -80,9 +91,11 @@ impl Engine {
             dirty_streams: Vec::new(),
             dirty_datagrams: Vec::new(),
             batch: VecDeque::new(),
-            events: VecDeque::new(),
+            events: Queue::default(),
             turns: 0,
             direct_sends: 0,
+            bytes_held: 0,
+            datagrams_held: 0,
         })
     }
 
@@ -129,6 +142,9 @@ impl Engine {
             quic_connections: self.quic.connections(),
             quic: self.quic.totals(),
             events_queued: self.events.len(),
+            bytes_held: self.bytes_held,
+            datagrams_held: self.datagrams_held,
+            backlog_bytes: self.streams.iter().map(|(_, s)| s.backlog_bytes()).sum(),
             write_queue_bytes: streams + datagrams,
         }
     }
@@ -213,8 +229,13 @@ impl Engine {
 
     /// The next thing that the host is to hear of.
     pub fn next_event(&mut self) -> Option<Event> {
-        while let Some(event) = self.events.pop_front() {
-            if let Some(event) = self.unless_held(event) {
+        while let Some(queued) = self.events.pop() {
+            let event = match queued {
+                Queued::Event(event) => self.unless_held(event),
+                Queued::HeldStream(key) => self.held_data(key),
+                Queued::HeldDatagram(key) => self.held_datagram(key),
+            };
+            if let Some(event) = event {
                 self.release_slot(&event);
                 return Some(event);
             }
@@ -224,34 +245,55 @@ impl Engine {
 
     /// Whether the next event is data of this stream: a host that gathers waits for it.
     pub fn next_is_data_of(&self, key: Key) -> bool {
-        matches!(self.events.front(), Some(Event::StreamData { stream, .. }) if *stream == key)
+        matches!(
+            self.events.front(),
+            Some(Queued::Event(Event::StreamData { stream, .. })) if *stream == key
+        )
     }
 
     /// `event`, unless its transport was paused or closed since it was queued.
     fn unless_held(&mut self, event: Event) -> Option<Event> {
-        let held = match event {
+        match event {
             Event::DatagramReceived { socket, datagram } => {
-                let datagram = match self.datagrams.get_mut(socket) {
-                    Some(s) => s.hold_if_paused(datagram)?,
-                    None => datagram,
+                let Some(datagram) = self.datagrams.get_mut(socket)?.deliver(datagram) else {
+                    self.datagrams_held += 1;
+                    return None;
                 };
-                return Some(Event::DatagramReceived { socket, datagram });
+                Some(Event::DatagramReceived { socket, datagram })
             }
-            Event::StreamData { stream, ref data } => {
-                let stream = self.streams.get_mut(stream);
-                stream.is_some_and(|s| s.hold_if_paused(data))
+            Event::StreamData { stream, data } => {
+                let size = data.len();
+                let Some(data) = self.streams.get_mut(stream)?.deliver(data) else {
+                    self.bytes_held += size as u64;
+                    return None;
+                };
+                Some(Event::StreamData { stream, data })
             }
             Event::StreamEof { stream } => {
-                let stream = self.streams.get_mut(stream);
-                stream.is_some_and(|s| s.hold_end_if_paused(None))
+                let held = self.streams.get_mut(stream)?.hold_end_if_paused(None);
+                (!held).then_some(event)
             }
             Event::StreamReadFailed { stream, error } => {
-                let stream = self.streams.get_mut(stream);
-                stream.is_some_and(|s| s.hold_end_if_paused(Some(error)))
+                let held = self
+                    .streams
+                    .get_mut(stream)?
+                    .hold_end_if_paused(Some(error));
+                (!held).then_some(event)
             }
-            _ => false,
-        };
-        (!held).then_some(event)
+            _ => Some(event),
+        }
+    }
+
+    /// A piece of what the stream held. The next turn has the next one, or a receive.
+    fn held_data(&mut self, stream: Key) -> Option<Event> {
+        let data = self.command(stream, |stream, _| stream.deliver_held())??;
+        Some(Event::StreamData { stream, data })
+    }
+
+    /// The same of a datagram socket.
+    fn held_datagram(&mut self, socket: Key) -> Option<Event> {
+        let datagram = self.datagram_command(socket, |socket, _| socket.deliver_held())??;
+        Some(Event::DatagramReceived { socket, datagram })
     }
 
     /// A closed transport's index is free for another one only when its host hears of the end: a host
@@ -322,11 +364,13 @@ impl Engine {
                 let fired = self
                     .watchers
                     .handle_completion(sub, key, &completion.outcome);
-                events.extend(fired.map(Event::PollReady));
+                if let Some(ready) = fired {
+                    events.push(Event::PollReady(ready));
+                }
             }
             Kind::Op => {
                 if self.ops.handle_completion(key) {
-                    events.push_back(Event::OpDone {
+                    events.push(Event::OpDone {
                         op: key,
                         outcome: completion.outcome,
                     });
@@ -379,7 +423,7 @@ impl Engine {
     }
 
     /// Keeps the rest of received bytes for a reader that paused in the middle of them.
-    pub fn hold_back(&mut self, key: Key, rest: &[u8]) {
+    pub fn hold_back(&mut self, key: Key, rest: Bytes) {
         self.command(key, |stream, _| stream.hold_back(rest));
     }
 

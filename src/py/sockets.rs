@@ -517,7 +517,7 @@ pub fn hand_over(
         return Ok(());
     }
     slf.get()
-        .with_engine(py, |engine| engine.hold_back(stream, &data))
+        .with_engine(py, |engine| engine.hold_back(stream, data.into()))
 }
 
 /// A task that is answered without waiting this often in a turn waits once, so that the others run.

@@ -33,7 +33,7 @@ impl StreamTransport {
             return Ok(());
         };
         let Ok(tls) = protocol.bind(py).cast_exact::<TlsProtocol>() else {
-            return Self::buffer_updated(slf, &data, entered);
+            return Self::buffer_updated(slf, data, entered);
         };
         let taken = TlsProtocol::take(tls, &data)?;
         drop(data);
@@ -68,12 +68,16 @@ impl StreamTransport {
     /// One call of get_buffer() and buffer_updated() after the other, until the chunk is used up.
     /// With asyncio each is a turn of its own, so what the protocol does in between has its effect
     /// on the rest: it may pause, close, or hand over to another protocol.
-    fn buffer_updated(slf: &Bound<'_, Self>, data: &[u8], entered: &mut Entered) -> PyResult<()> {
+    fn buffer_updated(
+        slf: &Bound<'_, Self>,
+        data: StreamBytes,
+        entered: &mut Entered,
+    ) -> PyResult<()> {
         let py = slf.py();
         let base = slf.as_super();
         let this = base.get();
-        let mut left = data;
-        while !left.is_empty() {
+        let mut taken = 0;
+        while taken < data.len() {
             let (receiver, paused, closing, key) = this.state.with(py, |state| {
                 (state.receiver, state.paused, state.closing, state.key)
             });
@@ -81,10 +85,10 @@ impl StreamTransport {
                 return Ok(());
             };
             if paused {
-                return this.command(py, |engine| engine.hold_back(key, left));
+                return this.command(py, |engine| engine.hold_back(key, data.into_rest(taken)));
             }
             if receiver != Receiver::Buffer {
-                return Self::deliver(base, PyBytes::new(py, left), entered);
+                return Self::deliver(base, PyBytes::new(py, &data[taken..]), entered);
             }
             let Some(protocol) = this.enter(py, entered)? else {
                 return Ok(());
@@ -92,7 +96,7 @@ impl StreamTransport {
             let protocol = protocol.bind(py);
             let copied = protocol
                 .call_method1(intern!(py, "get_buffer"), (-1,))
-                .and_then(|target| buffer::copy_into(&target, left));
+                .and_then(|target| buffer::copy_into(&target, &data[taken..]));
             let count = match copied {
                 Ok(count) => count,
                 Err(error) => {
@@ -100,7 +104,7 @@ impl StreamTransport {
                     return BaseTransport::fatal(base, error, message, Some(entered));
                 }
             };
-            left = &left[count..];
+            taken += count;
             if let Err(error) = protocol.call_method1(intern!(py, "buffer_updated"), (count,)) {
                 let message = "Fatal error: protocol.buffer_updated() call failed.";
                 return BaseTransport::fatal(base, error, message, Some(entered));

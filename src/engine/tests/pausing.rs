@@ -1,0 +1,167 @@
+//! Readers that pause, both backends: what arrived is kept in order, copied once, and bounded.
+
+mod common;
+
+use std::io::Write;
+use std::net::UdpSocket;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use common::{BACKENDS, engine, open, tcp_pair, turn};
+use uringcore_engine::{DatagramSize, Engine, Event};
+use uringcore_io::{Backend, DriverConfig};
+
+/// A pattern in which a piece that is missing, doubled or out of place shows.
+fn pattern(size: usize) -> Vec<u8> {
+    (0..size)
+        .map(|at| (at as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0])
+        .collect()
+}
+
+/// Turns until `enough` bytes were heard. The reader takes one piece, pauses, and resumes a turn later;
+/// `seen` looks at the engine after each turn.
+fn read_piece_by_piece(
+    backend: Backend,
+    engine: &mut Engine,
+    fd: &OwnedFd,
+    enough: usize,
+    mut seen: impl FnMut(&Engine),
+) -> Vec<u8> {
+    let key = open(engine, fd);
+    let mut heard = Vec::new();
+    let end = Instant::now() + Duration::from_secs(30);
+    while heard.len() < enough {
+        assert!(
+            Instant::now() < end,
+            "{}: {}",
+            backend.as_str(),
+            heard.len()
+        );
+        turn(engine, Duration::from_millis(20), |engine, event| {
+            if let Event::StreamData { data, .. } = event {
+                heard.extend_from_slice(&data);
+                engine.pause_reading(key);
+            }
+        });
+        engine.resume_reading(key);
+        seen(engine);
+    }
+    heard
+}
+
+#[test]
+fn a_reader_that_pauses_after_each_piece_has_each_byte_held_once_at_most() {
+    for backend in BACKENDS {
+        let mut engine = engine(backend);
+        let (fd, mut peer) = tcp_pair();
+        let sent = pattern(24 << 20);
+        let copy = sent.clone();
+        let writer = std::thread::spawn(move || peer.write_all(&copy).map(|()| peer));
+        let heard = read_piece_by_piece(backend, &mut engine, &fd, sent.len(), |_| ());
+        assert!(heard == sent, "{}", backend.as_str());
+        let held = engine.stats().bytes_held;
+        assert!(held <= sent.len() as u64, "{}: {held}", backend.as_str());
+        drop(writer.join().expect("writer").expect("written"));
+    }
+}
+
+/// While there is a backlog no receive is armed, so it is what one receive brought before it was told to
+/// end: what the pool has, and once more what came back to the pool meanwhile.
+#[test]
+fn what_is_held_is_bounded_by_the_buffers() {
+    for backend in BACKENDS {
+        let config = DriverConfig {
+            backend: Some(backend),
+            ..DriverConfig::default()
+        };
+        let bound = 2 * usize::from(config.stream_buffers) * config.stream_buffer_size as usize;
+        let mut engine = Engine::new(&config).expect("engine");
+        let (fd, mut peer) = tcp_pair();
+        let sent = pattern(8 * bound);
+        let copy = sent.clone();
+        let writer = std::thread::spawn(move || peer.write_all(&copy).map(|()| peer));
+        let mut most = 0;
+        let heard = read_piece_by_piece(backend, &mut engine, &fd, sent.len(), |engine| {
+            most = most.max(engine.stats().backlog_bytes);
+        });
+        assert!(heard == sent, "{}", backend.as_str());
+        assert!(most <= bound, "{}: {most} of {bound}", backend.as_str());
+        drop(writer.join().expect("writer").expect("written"));
+    }
+}
+
+/// A host may leave events where they are, when an exception ends its run. What arrives for a reader
+/// that has paused since comes behind them.
+#[test]
+fn what_was_left_in_the_queue_goes_before_what_arrives_for_a_paused_reader() {
+    for backend in BACKENDS {
+        let mut engine = engine(backend);
+        let (fd, mut peer) = tcp_pair();
+        let key = open(&mut engine, &fd);
+        turn(&mut engine, Duration::ZERO, |_, _| {});
+        let mut arrive = |engine: &mut Engine, letter: &[u8]| {
+            peer.write_all(letter).expect("write");
+            // Entered without being processed, so that each piece is a completion of its own.
+            std::thread::sleep(Duration::from_millis(5));
+            engine.enter(Some(Duration::ZERO)).expect("enter");
+        };
+        arrive(&mut engine, b"1");
+        arrive(&mut engine, b"2");
+        engine.process(Instant::now());
+        arrive(&mut engine, b"3");
+        engine.pause_reading(key);
+        engine.process(Instant::now());
+        let end = Instant::now() + Duration::from_secs(10);
+        let mut heard = Vec::new();
+        while heard.len() < 3 {
+            assert!(Instant::now() < end, "{}: {heard:?}", backend.as_str());
+            turn(&mut engine, Duration::from_millis(20), |_, event| {
+                if let Event::StreamData { data, .. } = event {
+                    heard.extend_from_slice(&data);
+                }
+            });
+            engine.resume_reading(key);
+        }
+        assert_eq!(heard, b"123", "{}", backend.as_str());
+    }
+}
+
+#[test]
+fn a_datagram_is_held_once_at_most_by_a_reader_that_pauses_after_each() {
+    for backend in BACKENDS {
+        for size in [DatagramSize::Buffer, DatagramSize::Large] {
+            let mut engine = engine(backend);
+            let ours = UdpSocket::bind("127.0.0.1:0").expect("bind");
+            ours.set_nonblocking(true).expect("nonblocking");
+            let peer = UdpSocket::bind("127.0.0.1:0").expect("bind");
+            let target = ours.local_addr().expect("address");
+            let key = engine.open_datagram(ours.as_raw_fd(), size);
+            engine.resume_datagrams(key);
+            turn(&mut engine, Duration::ZERO, |_, _| {});
+            for number in 0..COUNT {
+                peer.send_to(&number.to_be_bytes(), target).expect("send");
+            }
+            let mut heard = Vec::new();
+            let end = Instant::now() + Duration::from_secs(10);
+            while heard.len() < COUNT as usize {
+                let name = backend.as_str();
+                assert!(Instant::now() < end, "{name} {size:?}: {}", heard.len());
+                turn(&mut engine, Duration::from_millis(20), |engine, event| {
+                    if let Event::DatagramReceived { datagram, .. } = event {
+                        heard.push(u32::from_be_bytes(
+                            datagram.payload().try_into().expect("four bytes"),
+                        ));
+                        engine.pause_datagrams(key);
+                    }
+                });
+                engine.resume_datagrams(key);
+            }
+            assert!(heard.iter().copied().eq(0..COUNT), "{size:?}: {heard:?}");
+            let held = engine.stats().datagrams_held;
+            assert!(held <= u64::from(COUNT), "{}: {held}", backend.as_str());
+        }
+    }
+}
+
+/// Few enough for a socket's receive queue, many more than a turn takes.
+const COUNT: u32 = 200;
