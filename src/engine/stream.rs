@@ -76,6 +76,9 @@ pub struct Stream {
 
     recv_op: Option<OpId>,
     reading: bool,
+    /// So many receives are made one by one, each when the reader has taken what the one before brought:
+    /// this reader pauses, and a multishot would go on past each pause, for the backlog.
+    one_by_one: u8,
     /// The receive came to its end: it is not armed again.
     read_ended: bool,
     held: Backlog<Bytes>,
@@ -113,6 +116,7 @@ impl Stream {
             flushed: false,
             recv_op: None,
             reading: false,
+            one_by_one: 0,
             read_ended: false,
             held: Backlog::default(),
             held_end: None,
@@ -214,6 +218,7 @@ impl Stream {
     /// Stops delivery at once; bytes that the kernel hands over meanwhile are kept.
     pub fn pause_reading(&mut self, driver: &mut Driver) {
         self.reading = false;
+        self.one_by_one = ONE_BY_ONE_AFTER_PAUSE;
         if let Some(op) = self.recv_op {
             driver.cancel(op);
         }
@@ -367,6 +372,11 @@ impl Stream {
         }
     }
 
+    /// The reader has what arrived, and the next receive waits for a flush.
+    pub(crate) fn awaits_flush(&self) -> bool {
+        self.recv_op.is_none() && self.is_reading()
+    }
+
     /// Called by the engine when a piece of what is held is due.
     pub(crate) fn deliver_held(&mut self) -> Option<StreamBytes> {
         self.held.next(self.reading).map(StreamBytes::Copied)
@@ -410,7 +420,7 @@ impl Stream {
                     stream: self.key,
                     data: StreamBytes::Buffer(buf),
                 });
-                if !more && self.reading {
+                if !more && self.reading && self.one_by_one == 0 {
                     self.arm(driver);
                 }
             }
@@ -441,7 +451,12 @@ impl Stream {
     fn arm(&mut self, driver: &mut Driver) {
         if self.recv_op.is_none() && !self.read_ended && self.held.is_empty() {
             let token = Route::new(Kind::Stream, SUB_RECV, self.key).token();
-            self.recv_op = Some(driver.recv(self.raw_fd, token));
+            self.recv_op = Some(if self.one_by_one > 0 {
+                self.one_by_one -= 1;
+                driver.recv_once(self.raw_fd, u32::MAX >> 1, token)
+            } else {
+                driver.recv(self.raw_fd, token)
+            });
         }
     }
 
@@ -606,5 +621,7 @@ impl Stream {
 
 /// asyncio's default high-water mark; the low one is a quarter of it.
 const HIGH_WATER_BYTES: usize = 64 * 1024;
+/// Receives without a pause among them until a reader is trusted with a multishot again.
+const ONE_BY_ONE_AFTER_PAUSE: u8 = u8::MAX;
 /// Pieces gathered into one SENDMSG. More than this gain nothing and cost a larger iovec array.
 const PIECES_PER_SEND_MAX: usize = 64;

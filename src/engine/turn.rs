@@ -16,7 +16,7 @@ use uringcore_io::{
 
 use crate::datagram::{DatagramSize, DatagramSocket, SendOutcome};
 use crate::endpoints::Endpoints;
-use crate::event::{Event, StreamBytes};
+use crate::event::Event;
 use crate::listener::Listener;
 use crate::ops::Ops;
 use crate::poll::{Direction, Watchers};
@@ -263,10 +263,14 @@ impl Engine {
             }
             Event::StreamData { stream, data } => {
                 let size = data.len();
-                let Some(data) = self.streams.get_mut(stream)?.deliver(data) else {
+                let reader = self.streams.get_mut(stream)?;
+                let Some(data) = reader.deliver(data) else {
                     self.bytes_held += size as u64;
                     return None;
                 };
+                if reader.awaits_flush() && reader.mark_dirty() {
+                    self.dirty_streams.push(stream);
+                }
                 Some(Event::StreamData { stream, data })
             }
             Event::StreamEof { stream } => {
