@@ -1,0 +1,93 @@
+"""A daemon thread runs a loop when the interpreter ends: the process ends as it would without it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.loop.support import BACKENDS, LOOPS
+
+# What the thread is doing when the main thread returns.
+KINDS = {
+    "turning": "while True: await asyncio.sleep(0)",
+    "in a callback": "while True: sum(range(100_000)); await asyncio.sleep(0)",
+    "waking": "while True: await asyncio.sleep(0.0001)",
+    "asleep": "await asyncio.sleep(3600)",
+    "in a protocol": """
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        while True:
+            writer.write(b"x" * 10)
+            await reader.readexactly(10)
+    """,
+    "in a sock_ call": """
+        one, other = socket.socketpair()
+        one.setblocking(False); other.setblocking(False)
+        while True:
+            await loop.sock_sendall(one, b"x")
+            await loop.sock_recv(other, 1)
+            await asyncio.sleep(0)
+    """,
+}
+OURS = {
+    "in a file operation": """
+        from uringcore import aio
+        while True:
+            async with aio.open(sys.executable, "rb", buffering=0) as file:
+                while await file.read(300_000): pass
+    """,
+    "in an executor": "while True: await loop.run_in_executor(None, sum, range(1000))",
+}
+PROGRAM = """
+import asyncio, socket, sys, threading, time
+
+async def echo(reader, writer):
+    while data := await reader.read(100):
+        writer.write(data)
+
+async def forever():
+    loop = asyncio.get_running_loop()
+    server = await asyncio.start_server(echo, "127.0.0.1", 0)
+    loop.call_later(0.02, entered.set)
+    {body}
+
+def run(name):
+    if name == "stock":
+        loop = asyncio.SelectorEventLoop()
+    else:
+        import uringcore
+        loop = uringcore.new_event_loop(backend=name)
+    loop.run_until_complete(forever())
+
+entered = threading.Event()
+threading.Thread(target=run, args=(sys.argv[1],), daemon=True).start()
+assert entered.wait(60)
+"""
+
+
+def _ends_well(name: str, body: str) -> None:
+    body = body.strip().replace("\n    ", "\n")
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM.format(body=body), name],
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "FATAL" not in done.stderr
+
+
+@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_interpreter_ends_while_a_daemon_thread_runs_a_loop(name: str, kind: str) -> None:
+    _ends_well(name, KINDS[kind])
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("kind", OURS)
+def test_the_interpreter_ends_while_a_daemon_thread_runs_a_loop_of_ours(
+    name: str, kind: str
+) -> None:
+    _ends_well(name, OURS[kind])

@@ -1,0 +1,113 @@
+"""The garbage collector takes the cycles that QUIC and HTTP/3 objects are part of."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+
+from tests.quic.harness import Echo, Recorder, serving
+from uringcore.asyncio import connect
+from uringcore.h3.connection import H3Connection
+from uringcore.quic.connection import QuicConnection
+from uringcore.quic.events import ConnectionTerminated
+
+
+class Owner:
+    """Something of a program's that is kept by what it keeps."""
+
+    kept: object
+
+
+def _owned_by(refs, kept):
+    owner = Owner()
+    owner.kept = kept
+    refs.append(weakref.ref(owner))
+    return owner
+
+
+async def _alive(refs):
+    # The latest turn, and the endpoint on its way out, may hold the last ones for a moment.
+    for _ in range(100):
+        gc.collect()
+        if not any(ref() for ref in refs):
+            break
+        await asyncio.sleep(0.02)
+    return sum(ref() is not None for ref in refs)
+
+
+class WithHttp(Recorder):
+    """A protocol as programs write them: it keeps its HTTP/3 connection, which keeps the QUIC one."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.http = H3Connection(self._quic)
+
+
+def test_connections_and_their_protocols_go(
+    run_anywhere, server_configuration, client_configuration
+):
+    server = server_configuration(alpn_protocols=["h3"])
+    client = client_configuration(alpn_protocols=["h3"])
+
+    async def main():
+        refs = []
+
+        def create(*args, **kwargs):
+            protocol = WithHttp(*args, **kwargs)
+            protocol.owner = _owned_by(refs, protocol)
+            return protocol
+
+        async with serving(server, create) as (port, protocols):
+            for _ in range(10):
+                async with connect(
+                    "127.0.0.1", port, configuration=client, create_protocol=create
+                ) as protocol:
+                    await protocol.ping()
+                del protocol
+                for one in protocols:
+                    await one.wait_for(ConnectionTerminated)
+                protocols.clear()
+                gc.collect()
+            del one
+        assert len(refs) == 20
+        assert await _alive(refs) == 0
+
+    run_anywhere(main())
+
+
+def test_servers_go(run_anywhere, server_configuration):
+    async def main():
+        refs = []
+
+        class Kept(Echo):
+            pass
+
+        for _ in range(5):
+            async with serving(server_configuration(), Kept) as (_, protocols):
+                # What makes the protocols keeps the list, and the list what makes them.
+                protocols.append(_owned_by(refs, protocols))
+            protocols.pop()
+            del protocols
+        assert await _alive(refs) == 0
+
+    run_anywhere(main())
+
+
+def test_connections_without_a_loop_go(client_configuration):
+    refs = []
+    for _ in range(20):
+        owner = Owner()
+
+        def keep(ticket, owner=owner):
+            """A handler of the connection's that keeps it."""
+
+        connection = QuicConnection(
+            configuration=client_configuration(), session_ticket_handler=keep
+        )
+        owner.kept = (connection, H3Connection(connection))
+        connection.connect(("127.0.0.1", 4433), now=0.0)
+        refs.append(weakref.ref(owner))
+        del owner, connection, keep
+    gc.collect()
+    assert sum(ref() is not None for ref in refs) == 0
