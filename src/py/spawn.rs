@@ -12,7 +12,7 @@
 //! Not here: what the arguments mean (`uringcore._processes`), what the child does (`uringcore_io::spawn`).
 
 use std::ffi::CString;
-use std::io::{PipeReader, Write};
+use std::io::{PipeReader, PipeWriter, Write};
 use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::sync::mpsc::{self, Receiver};
@@ -37,8 +37,8 @@ enum State {
 }
 
 struct Started {
-    /// What the thread tells, once.
-    outcome: Option<Receiver<Outcome>>,
+    /// What the thread tells, once, with its end of the pipe: by then it holds nothing.
+    outcome: Option<Receiver<(Outcome, PipeWriter)>>,
     /// Held open for the loop that watches it.
     _signal: PipeReader,
     /// The process that has the thread: a forked child has only its memory.
@@ -119,11 +119,12 @@ impl Spawn {
                 let result = command.spawn();
                 drop(command);
                 let pid = result.as_ref().map_or(-1, |child| child.pid);
-                // There is room for one, and `Started` hears it in any case.
-                let _ = tell.send(result);
                 // Not by closing alone: a process forked meanwhile may hold a copy of this end.
                 let _ = done.write_all(&[1]);
-                drop((tell, done));
+                // The end itself goes along, to be closed by whoever hears: here it would be open for
+                // a moment longer. There is room for one, and `Started` hears it in any case.
+                let _ = tell.send((result, done));
+                drop(tell);
                 if pid > 0 {
                     await_end(pid);
                 }
@@ -145,10 +146,12 @@ impl Spawn {
         let State::Started(mut started) = self.state.take(py) else {
             return Err(PyRuntimeError::new_err("the child was not started"));
         };
+        // The thread may still be on its way from the byte to the outcome.
         let outcome = started
             .outcome
             .take()
-            .and_then(|outcome| outcome.recv().ok())
+            .and_then(|outcome| py.detach(move || outcome.recv()).ok())
+            .map(|(outcome, _done)| outcome)
             .ok_or_else(|| PyRuntimeError::new_err("the thread that starts a child failed"))?;
         Ok(match outcome {
             Ok(child) => {
@@ -168,7 +171,7 @@ impl Drop for Started {
         };
         // In a forked child there is no such thread, and the process is not its own.
         if self.process == std::process::id()
-            && let Ok(Ok(child)) = outcome.recv()
+            && let Ok((Ok(child), _done)) = outcome.recv()
         {
             child.kill_and_reap();
         }

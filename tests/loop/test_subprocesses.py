@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import signal
@@ -328,5 +329,20 @@ def test_wrong_arguments(run: Runner) -> None:
             await loop.subprocess_exec(protocol, "/bin/true", pass_fds=[-1])
         gc.collect()
         assert open_descriptors() == before
+
+    run(main())
+
+
+def test_a_start_that_failed_has_left_nothing_open(run: Runner, tmp_path: Path) -> None:
+    """Also not for the moment that another thread needs to let go."""
+
+    async def main() -> None:
+        with contextlib.suppress(FileNotFoundError):
+            await asyncio.create_subprocess_exec(tmp_path / "missing")
+        before = open_descriptors()
+        for _ in range(500):
+            with pytest.raises(FileNotFoundError):
+                await asyncio.create_subprocess_exec(tmp_path / "missing")
+            assert open_descriptors() == before
 
     run(main())
