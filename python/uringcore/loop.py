@@ -278,12 +278,6 @@ class UringEventLoop(  # type: ignore[misc]
         else:
             server._detach()
 
-    def _borrow_socket(self, fd: int) -> socket.socket:
-        """A socket object over a transport's descriptor, which is the socket's from then on."""
-        sock = socket.socket(fileno=fd)
-        sock.setblocking(False)
-        return sock
-
     def _closed_socket(self) -> socket.socket:
         """What get_extra_info("socket") shows of a transport that has come to its end."""
         sock = socket.socket()

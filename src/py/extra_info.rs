@@ -10,6 +10,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
 use crate::address;
+use crate::plain_socket;
 use crate::transport::{BaseTransport, Descriptor};
 
 /// The transport's own dictionary with the three entries that every socket transport has.
@@ -89,10 +90,7 @@ pub fn socket<'py>(slf: &Bound<'py, BaseTransport>) -> PyResult<Option<Bound<'py
         Found::Nothing => return Ok(None),
         Found::Number(number) => number,
     };
-    let made = this
-        .owner
-        .bind(py)
-        .call_method1(intern!(py, "_borrow_socket"), (number,))?;
+    let made = plain_socket::object_over(py, number)?;
     let kept = made.clone().unbind();
     // Another thread may have asked as well, or the transport may have come to its end meanwhile.
     let taken = this.state.with(py, |state| {

@@ -58,6 +58,8 @@ pub struct SocketTypes {
     family: Py<PyAny>,
     kind: Py<PyAny>,
     proto: Py<PyAny>,
+    /// The C class's method, which gives the number away.
+    detach: Py<PyAny>,
     /// The methods as they were, in the order of `NAMES`.
     methods: Vec<Py<PyAny>>,
     /// `version tag of the class:32 | replaced methods:32`, as of the last look.
@@ -150,6 +152,7 @@ fn socket_types(py: Python<'_>) -> PyResult<&SocketTypes> {
             family: base.getattr("family")?.unbind(),
             kind: base.getattr("type")?.unbind(),
             proto: base.getattr("proto")?.unbind(),
+            detach: base.getattr("detach")?.unbind(),
         })
     })
 }
@@ -178,21 +181,50 @@ pub fn member(socket: &Bound<'_, PyAny>, name: &str) -> PyResult<i32> {
 
 /// A socket object of a connection that was accepted.
 pub fn object(py: Python<'_>, fd: OwnedFd) -> PyResult<Bound<'_, PyAny>> {
-    let made = object_with(PyDict::new(py), fd)?;
-    made.call_method1(intern!(py, "setblocking"), (false,))?;
+    let made = object_over(py, fd.as_raw_fd())?;
+    let _ = fd.into_raw_fd();
     Ok(made)
 }
 
 /// A socket object made with `arguments`, which closes `fd` from now on.
 pub fn object_with<'py>(arguments: Bound<'py, PyDict>, fd: OwnedFd) -> PyResult<Bound<'py, PyAny>> {
-    let py = arguments.py();
-    arguments.set_item(intern!(py, "fileno"), fd.as_raw_fd())?;
-    let made = socket_types(py)?
-        .class
-        .bind(py)
-        .call((), Some(&arguments))?;
+    let made = make(arguments, fd.as_raw_fd())?;
     let _ = fd.into_raw_fd();
     Ok(made)
+}
+
+/// A non-blocking socket object that closes `number` from now on. The caller lets go of it if this
+/// succeeds, and keeps it otherwise.
+pub fn object_over(py: Python<'_>, number: RawFd) -> PyResult<Bound<'_, PyAny>> {
+    let made = make(PyDict::new(py), number)?;
+    let set = made.call_method1(intern!(py, "setblocking"), (false,));
+    or_give_back(&made, set)?;
+    Ok(made)
+}
+
+fn make<'py>(arguments: Bound<'py, PyDict>, number: RawFd) -> PyResult<Bound<'py, PyAny>> {
+    let py = arguments.py();
+    let class = socket_types(py)?.class.bind(py);
+    arguments.set_item(intern!(py, "fileno"), number)?;
+    // Two steps where a call of the class is one: what fails in the second leaves us the object.
+    let made = class.call_method1(intern!(py, "__new__"), (class,))?;
+    let set_up = made.call_method(intern!(py, "__init__"), (), Some(&arguments));
+    or_give_back(&made, set_up)?;
+    Ok(made)
+}
+
+/// After a failure the object has no descriptor any more. `__init__` is Python's, so whatever a signal's
+/// handler raises may leave it after it took the number, which the object would close when it dies.
+fn or_give_back(made: &Bound<'_, PyAny>, outcome: PyResult<Bound<'_, PyAny>>) -> PyResult<()> {
+    let Err(error) = outcome else {
+        return Ok(());
+    };
+    // The C class's own method: no signal is handled on its way.
+    socket_types(made.py())?
+        .detach
+        .bind(made.py())
+        .call1((made,))?;
+    Err(error)
 }
 
 /// The descriptor of a socket object, -1 when it is closed.
