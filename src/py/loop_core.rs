@@ -27,6 +27,7 @@ use crate::ops::Ops;
 use crate::sockets::Sockets;
 use crate::timers::Timers;
 use crate::transport::BaseTransport;
+use crate::turn;
 use crate::watchers::descriptor_number;
 
 /// One thing to run in this turn.
@@ -329,7 +330,7 @@ impl LoopCore {
 
     /// Runs turns until the loop is stopped. ``run_forever`` calls it between its set-up and clean-up.
     fn _run_once(slf: &Bound<'_, Self>) -> PyResult<()> {
-        crate::turn::run_until_stopped(slf)
+        turn::run_until_stopped(slf)
     }
 
     /// asyncio's signal handling hands over a handle of its own.
@@ -476,8 +477,8 @@ impl LoopCore {
         held::close(self, py)?;
         let engine = self.engine.with(py, Option::take);
         let waker = self.waker.with(py, Option::take);
-        if let Some(mut engine) = engine {
-            engine.shutdown(SHUTDOWN_LIMIT);
+        if let Some(engine) = engine {
+            turn::shut_down(py, engine);
         }
         // Nothing is in flight any more: sockets that waited for that are closed.
         for transport in hosts.transports(py) {
@@ -560,5 +561,3 @@ pub fn current_thread_id() -> u64 {
 
 /// A second. Who wants more wants a loop that never sleeps, and gets one with this too.
 const BUSY_POLL_US_MAX: u64 = 1_000_000;
-/// How long closing a loop waits for the kernel to let go of cancelled operations.
-const SHUTDOWN_LIMIT: Duration = Duration::from_secs(1);

@@ -46,6 +46,12 @@ fn rest(this: &LoopCore, py: Python<'_>) {
     }
 }
 
+/// The loop is closed: the kernel lets go of everything, which a hung device may hold up.
+pub fn shut_down(py: Python<'_>, mut engine: Box<Engine>) {
+    let mut lent = WithoutLock(&mut engine);
+    py.detach(move || lent.shut_down());
+}
+
 /// One `run_forever`.
 struct Run {
     started: Instant,
@@ -290,6 +296,10 @@ impl WithoutLock<'_> {
     fn rest(&mut self) {
         self.0.rest(REST_LIMIT);
     }
+
+    fn shut_down(&mut self) {
+        self.0.shutdown(SHUTDOWN_LIMIT);
+    }
 }
 
 fn check_signals(py: Python<'_>) -> PyResult<()> {
@@ -303,5 +313,7 @@ fn check_signals(py: Python<'_>) -> PyResult<()> {
 /// How long a loop that stops waits for operations that can't be taken back: file operations that have
 /// begun and hang in their device.
 const REST_LIMIT: Duration = Duration::from_millis(50);
+/// How long closing a loop waits for the kernel to let go of cancelled operations.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(1);
 /// asyncio's MAXIMUM_SELECT_TIMEOUT: a day.
 const WAIT_SECONDS_MAX: f64 = 24.0 * 3600.0;

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -18,9 +20,11 @@ from tests.loop.support import (
     Runner,
     collect,
     connected_pair,
+    factory,
     listen,
     open_descriptors,
 )
+from uringcore import _uringcore
 
 T = TypeVar("T")
 
@@ -286,3 +290,40 @@ def test_thousands_of_loops_leave_nothing_behind(run: Runner) -> None:
             assert not thread.is_alive()
         collect()
     assert open_descriptors() <= before + 2
+
+
+def test_closing_holds_up_no_other_thread() -> None:
+    """A write of so much to a file in memory can't be taken back, and closing waits for it."""
+    loop: Any = factory("uring")()
+    order: list[str] = []
+    closing = threading.Event()
+
+    def wait() -> None:
+        closing.wait()
+        order.append("the other thread ran")
+
+    core_close = loop._core_close
+
+    def close() -> None:
+        closing.set()
+        core_close()
+        order.append("closed")
+
+    async def begin() -> None:
+        _uringcore._op_write(loop, memory.fileno(), bytes(256 << 20))
+        await asyncio.sleep(0.005)
+
+    loop._core_close = close
+    interval = sys.getswitchinterval()
+    with open(os.memfd_create("large"), "wb") as memory:
+        loop.run_until_complete(begin())
+        other = threading.Thread(target=wait)
+        other.start()
+        # Nobody gets the interpreter lock who is not let in.
+        sys.setswitchinterval(1000)
+        try:
+            loop.close()
+        finally:
+            sys.setswitchinterval(interval)
+        other.join(PATIENCE)
+    assert order == ["the other thread ran", "closed"]
