@@ -1,7 +1,9 @@
-"""What stands where asyncio keeps its selector: a view of what the loop watches.
+"""What stands where asyncio keeps its selector and its deque of ready handles: views of the core's.
 
 The ring (or epoll) behind a loop belongs to the core, so nothing can be registered here; but asyncio's
-own code, tests and leak detectors look up what is being watched, and find it.
+own code, tests and leak detectors look up what is being watched, and find it. And a program that has a
+``_run_once`` of its own (nest_asyncio, to run a loop inside itself) waits by ``_selector.select()`` and
+runs what it pops from ``_ready``. Timers that are due are among that; ``_scheduled`` stays empty.
 
 Not here: the watchers themselves (``src/py/watchers.rs``), and the polls of the loop's own transports,
 which are no watchers.
@@ -10,12 +12,12 @@ which are no watchers.
 from __future__ import annotations
 
 import selectors
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from . import _uringcore
 
-__all__ = ["WatchersView"]
+__all__ = ["ReadyView", "WatchersView"]
 
 
 class WatchersView(selectors.BaseSelector):
@@ -32,9 +34,10 @@ class WatchersView(selectors.BaseSelector):
         """Refuse: use ``loop.remove_reader()`` and ``loop.remove_writer()``."""
         self._refuse()
 
-    def select(self, timeout: float | None = None) -> NoReturn:
-        """Refuse: the loop waits by itself."""
-        self._refuse()
+    def select(self, timeout: float | None = None) -> list[Any]:
+        """Wait as the loop does, for at most `timeout` seconds. What is ready then is in ``_ready``."""
+        self._loop._wait_until_ready(timeout)
+        return []
 
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
         """By descriptor: what is watched, for which events, with ``(reader, writer)`` as data."""
@@ -68,3 +71,43 @@ class WatchersView(selectors.BaseSelector):
 
     def _refuse(self) -> NoReturn:
         raise RuntimeError("uringcore loops have no selector; use add_reader() and add_writer()")
+
+
+class ReadyView(Sequence[Any]):
+    """What the loop runs next, as far as a deque of it is used."""
+
+    def __init__(self, loop: _uringcore.LoopCore) -> None:
+        self._loop = loop
+
+    def __len__(self) -> int:
+        return _uringcore._ready_count(self._loop)
+
+    def __getitem__(self, index: Any) -> Any:
+        length = len(self)
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(length))]
+        at = index + length if index < 0 else index
+        handle = _uringcore._ready_at(self._loop, at) if at >= 0 else None
+        if handle is None:
+            raise IndexError("the index is out of range")
+        return handle
+
+    def append(self, handle: Any) -> None:
+        """Have a handle run in the next turn."""
+        _uringcore._ready_push(self._loop, handle)
+
+    def popleft(self) -> Any:
+        """Take the next one, to be run by the caller.
+
+        Raises:
+            IndexError: nothing is ready.
+        """
+        handle = _uringcore._ready_pop(self._loop)
+        if handle is None:
+            raise IndexError("nothing is ready")
+        return handle
+
+    def clear(self) -> None:
+        """Forget all of it."""
+        while _uringcore._ready_pop(self._loop) is not None:
+            pass

@@ -17,6 +17,7 @@ import os
 import selectors
 import socket
 import sys
+import threading
 import time
 import weakref
 from asyncio import base_events, events, format_helpers
@@ -32,7 +33,7 @@ from ._own_methods import (
     are_replaced,
 )
 from ._processes import ProcessMixin
-from ._selector import WatchersView
+from ._selector import ReadyView, WatchersView
 from ._sockets import SocketCalls
 from ._tls import TlsTransports
 from ._unix_signals import SignalMixin, forget_wakeup_in_child
@@ -56,6 +57,7 @@ _DATAGRAM_FAMILIES = (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX)
 
 # Bound here because programs install a loop by giving asyncio's name another value.
 _StockLoop = asyncio.SelectorEventLoop
+_own_turn = _uringcore.LoopCore._run_once
 
 
 class UringEventLoop(  # type: ignore[misc]
@@ -91,6 +93,12 @@ class UringEventLoop(  # type: ignore[misc]
         _csock: socket.socket
         _signal_handlers: dict[int, events.Handle]
         _check_closed: Callable[[], None]
+        if sys.version_info >= (3, 13):
+            _run_forever_setup: Callable[[], None]
+            _run_forever_cleanup: Callable[[], None]
+        _set_coroutine_origin_tracking: Callable[[bool], None]
+        _asyncgen_firstiter_hook: Any
+        _asyncgen_finalizer_hook: Any
         _check_running: Callable[[], None]
         _check_thread: Callable[[], None]
         _check_callback: Callable[[Any, str], None]
@@ -109,6 +117,7 @@ class UringEventLoop(  # type: ignore[misc]
     def __init__(self, backend: str | None = None, *, busy_poll_us: int | None = None) -> None:
         # Bound at import: `asyncio.SelectorEventLoop` may be this very class by now.
         _StockLoop.__init__(self, WatchersView(self))
+        self._ready = ReadyView(self)
         self._prepare_children()
         self._listening_sockets: dict[int, socket.socket] = {}
         if self._fallback_reason is not None:
@@ -149,10 +158,46 @@ class UringEventLoop(  # type: ignore[misc]
         self._check_closed()
         self._check_running()
         try:
-            super().run_forever()
+            self._run_forever_setup()
+            if type(self)._run_once is _own_turn and "_run_once" not in vars(self):
+                self._run_until_stopped()
+            else:
+                self._run_replaced_turns()
         finally:
-            if self._wakeup_is_ours:
-                self._let_go_of_wakeup_fd()
+            try:
+                self._run_forever_cleanup()
+            finally:
+                if self._wakeup_is_ours:
+                    self._let_go_of_wakeup_fd()
+
+    def _run_replaced_turns(self) -> None:
+        self._prepare_to_sleep()
+        while True:
+            self._run_once()
+            if self._stopping:
+                return
+
+    if sys.version_info < (3, 13):
+        # CPython 3.13 has these two; before, they are part of its `run_forever`.
+        _old_agen_hooks: Any = None
+
+        def _run_forever_setup(self) -> None:
+            self._set_coroutine_origin_tracking(self._debug)
+            self._old_agen_hooks = sys.get_asyncgen_hooks()
+            self._thread_id = threading.get_ident()
+            sys.set_asyncgen_hooks(
+                firstiter=self._asyncgen_firstiter_hook, finalizer=self._asyncgen_finalizer_hook
+            )
+            events._set_running_loop(self)
+
+        def _run_forever_cleanup(self) -> None:
+            self._stopping = False
+            self._thread_id = None
+            events._set_running_loop(None)
+            self._set_coroutine_origin_tracking(False)
+            if self._old_agen_hooks is not None:
+                sys.set_asyncgen_hooks(*self._old_agen_hooks)
+                self._old_agen_hooks = None
 
     def close(self) -> None:
         """Close the loop: nothing runs on it any more. Idempotent.

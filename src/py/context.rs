@@ -1,5 +1,6 @@
 //! `contextvars` contexts, entered through the C API: half the cost of `Context.run`.
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
@@ -17,8 +18,23 @@ pub fn copy_current(py: Python<'_>) -> PyResult<Py<PyAny>> {
 pub struct Entered(Option<Py<PyAny>>);
 
 impl Entered {
-    /// Makes `context` the current one.
+    /// Makes `context` the current one for something that must not get lost. A callback that runs the
+    /// loop by itself leaves its context entered, and no context is entered twice: then a copy is.
     pub fn switch(&mut self, py: Python<'_>, context: &Py<PyAny>) -> PyResult<()> {
+        match self.switch_exactly(py, context) {
+            Err(error) if error.is_instance_of::<PyRuntimeError>(py) => {
+                // SAFETY: as in `copy_current`, of a live context object.
+                let copy = unsafe {
+                    Bound::from_owned_ptr_or_err(py, ffi::PyContext_Copy(context.as_ptr()))?
+                };
+                self.switch_exactly(py, &copy.unbind())
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Makes `context` the current one; an error if it is entered already, as in asyncio.
+    pub fn switch_exactly(&mut self, py: Python<'_>, context: &Py<PyAny>) -> PyResult<()> {
         if self.0.as_ref().is_some_and(|current| current.is(context)) {
             return Ok(());
         }

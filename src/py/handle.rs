@@ -12,7 +12,10 @@ use pyo3::{IntoPyObjectExt, PyTraverseError, PyVisit, ffi, intern};
 
 use crate::cell::GilCell;
 use crate::context::Entered;
+use crate::error;
+use crate::loop_core::LoopCore;
 use crate::running::{Running, Turn};
+use crate::thread_end::Stays;
 
 #[derive(Default)]
 struct State {
@@ -112,7 +115,7 @@ impl Handle {
         let Some((callback, args, context, _turn)) = parts else {
             return Ran::Done;
         };
-        if let Err(error) = entered.switch(py, &context) {
+        if let Err(error) = entered.switch_exactly(py, &context) {
             return Ran::Raised(error);
         }
         match call_with_tuple(py, &callback, args.bind(py)) {
@@ -188,6 +191,31 @@ impl Handle {
     fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let shared = self.state.with(py, |state| state.shared.is_some());
         asyncio_class(py, if shared { "ThreadSafeHandle" } else { "Handle" })
+    }
+
+    /// Runs the callback now, for a program that runs the loop's turns itself. An error goes to the
+    /// exception handler of the loop that runs.
+    fn _run(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let _stays = Stays::here();
+        let mut entered = Entered::default();
+        let ran = slf.get().run(py, &mut entered);
+        entered.leave(py);
+        match ran {
+            Ran::Raised(error) if !error::is_exit(py, &error) => {
+                let running = py
+                    .import(intern!(py, "asyncio.events"))?
+                    .call_method0(intern!(py, "_get_running_loop"))?;
+                let Ok(owner) = running.cast::<LoopCore>() else {
+                    return Err(error);
+                };
+                let raised = (slf, error.into_value(py));
+                owner.call_method1(intern!(py, "_handle_raised"), raised)?;
+                Ok(())
+            }
+            Ran::Raised(error) => Err(error),
+            Ran::Done => Ok(()),
+        }
     }
 
     #[getter(_callback)]

@@ -7,6 +7,7 @@
 //! | `dispatch` | from an engine event to the Python callback that waits for it |
 //! | `handle` | `Handle` and `TimerHandle` |
 //! | `scheduling` | making handles: `call_soon`, `call_later` and the like |
+//! | `ready` | what waits to be run, shown to programs that run it themselves |
 //! | `running` | which thread runs a callback, and waiting for its end |
 //! | `watchers` | readers and writers |
 //! | `thread_end` | a thread that the interpreter ends while it is in our turn |
@@ -61,13 +62,13 @@ mod ops;
 mod ops_socket;
 mod plain_socket;
 mod quic;
+mod ready;
 mod running;
 mod scheduling;
 mod sockets;
 mod spawn;
 mod stats;
 mod stream;
-#[cfg(not(Py_3_14))]
 mod thread_end;
 mod timers;
 mod tls;
@@ -97,6 +98,7 @@ fn _uringcore(m: &Bound<'_, PyModule>) -> PyResult<()> {
     extra_info::inherited(m.py())?;
     ops::register(m)?;
     watchers::register(m)?;
+    ready::register(m)?;
     m.add_class::<tls::TlsProtocol>()?;
     m.add(
         "SSLTransport",

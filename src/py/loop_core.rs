@@ -42,6 +42,20 @@ pub enum Ready {
     Lost(Py<BaseTransport>),
 }
 
+impl Ready {
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self {
+            Self::Handle(handle) => handle.traverse(visit),
+            Self::Start(transport, waiter) => {
+                visit.call(transport)?;
+                visit.call(waiter)
+            }
+            Self::Lost(transport) => visit.call(transport),
+            Self::Io => Ok(()),
+        }
+    }
+}
+
 #[derive(Default)]
 pub struct Flags {
     pub stopping: bool,
@@ -227,8 +241,16 @@ impl LoopCore {
         self.flags.with(py, |flags| flags.thread_id)
     }
 
+    /// Whoever runs the loop, asyncio's `run_forever` or a program's own, marks the run by this: set,
+    /// it begins, and with None it is over.
     #[setter(_thread_id)]
     fn set_thread_id_attribute(&self, py: Python<'_>, value: Option<u64>) {
+        let running = self.flags.with(py, |flags| flags.thread_id.is_some());
+        match (running, value) {
+            (false, Some(_)) => self.sockets.with(py, Sockets::look_now),
+            (true, None) => turn::rest(self, py),
+            _ => {}
+        }
         self.flags.with(py, |flags| flags.thread_id = value);
     }
 
@@ -329,8 +351,19 @@ impl LoopCore {
     }
 
     /// Runs turns until the loop is stopped. ``run_forever`` calls it between its set-up and clean-up.
-    fn _run_once(slf: &Bound<'_, Self>) -> PyResult<()> {
+    fn _run_until_stopped(slf: &Bound<'_, Self>) -> PyResult<()> {
         turn::run_until_stopped(slf)
+    }
+
+    /// One turn, as asyncio has it: waits until something is ready and runs that.
+    fn _run_once(slf: &Bound<'_, Self>) -> PyResult<()> {
+        turn::run_once(slf)
+    }
+
+    /// The first half of a turn: waits until something is ready, for at most ``timeout`` seconds.
+    #[pyo3(signature = (timeout = None))]
+    fn _wait_until_ready(slf: &Bound<'_, Self>, timeout: Option<f64>) -> PyResult<()> {
+        turn::wait_until_ready(slf, timeout)
     }
 
     /// asyncio's signal handling hands over a handle of its own.
@@ -512,17 +545,7 @@ impl LoopCore {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.ready
-            .traverse(|ready| {
-                ready.iter().try_for_each(|item| match item {
-                    Ready::Handle(handle) => handle.traverse(&visit),
-                    Ready::Start(transport, waiter) => {
-                        visit.call(transport)?;
-                        visit.call(waiter)
-                    }
-                    Ready::Lost(transport) => visit.call(transport),
-                    Ready::Io => Ok(()),
-                })
-            })
+            .traverse(|ready| ready.iter().try_for_each(|item| item.traverse(&visit)))
             .unwrap_or(Ok(()))?;
         self.timers
             .traverse(|timers| {

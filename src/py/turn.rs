@@ -19,21 +19,39 @@ use crate::error;
 use crate::handle::{AnyHandle, Ran};
 use crate::loop_core::{LoopCore, Ready};
 use crate::sockets;
+use crate::thread_end::Stays;
 use crate::timers;
 use crate::transport::BaseTransport;
 
+/// Turns until the loop is stopped.
 pub fn run_until_stopped(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
-    #[cfg(not(Py_3_14))]
-    let _stays = crate::thread_end::Stays::here();
-    slf.get().sockets.with(slf.py(), sockets::Sockets::look_now);
-    let outcome = run_turns(slf);
-    rest(slf.get(), slf.py());
-    outcome
+    let _stays = Stays::here();
+    let py = slf.py();
+    let mut entered = Entered::default();
+    let mut run = Run::new();
+    loop {
+        run_turn(slf, &mut run, &mut entered)?;
+        if slf.get().flags.with(py, |flags| flags.stopping) {
+            return Ok(());
+        }
+    }
+}
+
+/// One turn that a program asks for: nobody has prepared for its sleep, nor would undo that.
+pub fn run_once(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
+    let _stays = Stays::here();
+    run_turn(slf, &mut Run::of_one_turn(None), &mut Entered::default())
+}
+
+/// The first half of one: the program runs what is ready then.
+pub fn wait_until_ready(slf: &Bound<'_, LoopCore>, seconds: Option<f64>) -> PyResult<()> {
+    let limit = seconds.map(duration);
+    wait(slf, &mut Run::of_one_turn(limit))
 }
 
 /// The loop stops for an unknown time: the last turn's writes go out now, and what waits in the kernel
 /// comes back, because the loop may be run or closed by another thread next.
-fn rest(this: &LoopCore, py: Python<'_>) {
+pub fn rest(this: &LoopCore, py: Python<'_>) {
     if let Some(mut engine) = this.engine.with(py, Option::take) {
         engine.flush(Instant::now());
         if engine.rests_at_once() {
@@ -52,29 +70,37 @@ pub fn shut_down(py: Python<'_>, mut engine: Box<Engine>) {
     py.detach(move || lent.shut_down());
 }
 
-/// One `run_forever`.
+/// One `run_forever`, or one turn.
 struct Run {
     started: Instant,
     /// The loop has prepared for its first sleep.
     may_sleep: bool,
+    /// No wait is longer.
+    limit: Option<Duration>,
 }
 
-fn run_turns(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
-    let py = slf.py();
-    let this = slf.get();
-    let mut entered = Entered::default();
-    let mut run = Run {
-        started: Instant::now(),
-        may_sleep: false,
-    };
-    loop {
-        wait(slf, &mut run)?;
-        let ready_now = this.ready.with(py, |ready| ready.len());
-        run_ready(slf, ready_now, &mut entered)?;
-        if this.flags.with(py, |flags| flags.stopping) {
-            return Ok(());
+impl Run {
+    fn new() -> Self {
+        Self {
+            started: Instant::now(),
+            may_sleep: false,
+            limit: None,
         }
     }
+
+    fn of_one_turn(limit: Option<Duration>) -> Self {
+        Self {
+            may_sleep: true,
+            limit,
+            ..Self::new()
+        }
+    }
+}
+
+fn run_turn(slf: &Bound<'_, LoopCore>, run: &mut Run, entered: &mut Entered) -> PyResult<()> {
+    wait(slf, run)?;
+    let ready_now = slf.get().ready.with(slf.py(), |ready| ready.len());
+    run_ready(slf, ready_now, entered)
 }
 
 /// Everything up to the point where the turn's callbacks are known.
@@ -102,7 +128,8 @@ fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
     let timeout = if has_work || prepare {
         Some(Duration::ZERO)
     } else {
-        idle_time(this, py, &engine, idle_from)
+        let idle = idle_time(this, py, &engine, idle_from);
+        idle.into_iter().chain(run.limit).min()
     };
 
     let outcome = if timeout == Some(Duration::ZERO) {
@@ -166,17 +193,21 @@ fn idle_time(
     engine: &Engine,
     from: Option<f64>,
 ) -> Option<Duration> {
-    let timer = this.timers.with(py, |timers| timers.next_due()).map(|due| {
-        let seconds = due - from.unwrap_or_else(clock::monotonic);
-        // No time at all where a replaced clock says what is no number.
-        let positive = if seconds > 0.0 { seconds } else { 0.0 };
-        Duration::from_secs_f64(positive.min(WAIT_SECONDS_MAX))
-    });
+    let timer = this
+        .timers
+        .with(py, |timers| timers.next_due())
+        .map(|due| duration(due - from.unwrap_or_else(clock::monotonic)));
     let endpoint = engine
         .next_deadline()
         .map(|deadline| deadline.saturating_duration_since(Instant::now()));
     let look = this.sockets.with(py, |sockets| sockets.idle_limit());
     [timer, endpoint, look].into_iter().flatten().min()
+}
+
+/// No time at all where a replaced clock says what is no number.
+fn duration(seconds: f64) -> Duration {
+    let positive = if seconds > 0.0 { seconds } else { 0.0 };
+    Duration::from_secs_f64(positive.min(WAIT_SECONDS_MAX))
 }
 
 fn take_due_timers(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
@@ -197,8 +228,8 @@ fn take_due_timers(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     Ok(())
 }
 
-/// The callbacks of this turn. Each one's context is left before what it owned is dropped and before
-/// the next one starts; and here is the one place where an error that nobody took ends.
+/// The callbacks of this turn. One of them may run turns of its own (nest_asyncio); what those have run
+/// is not here any more.
 fn run_ready(slf: &Bound<'_, LoopCore>, count: usize, entered: &mut Entered) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
@@ -206,13 +237,21 @@ fn run_ready(slf: &Bound<'_, LoopCore>, count: usize, entered: &mut Entered) -> 
         let Some(item) = this.ready.with(py, |ready| ready.pop_front()) else {
             break;
         };
-        let result = run_item(slf, &item, entered);
-        entered.leave(py);
-        if let Err(error) = result {
-            complain(slf, error)?;
-        }
+        run_reported(slf, &item, entered)?;
     }
     Ok(())
+}
+
+/// Runs one item. Its context is left before what it owned is dropped and before the next one starts;
+/// and here is the one place where an error that nobody took ends.
+pub fn run_reported(
+    slf: &Bound<'_, LoopCore>,
+    item: &Ready,
+    entered: &mut Entered,
+) -> PyResult<()> {
+    let result = run_item(slf, item, entered);
+    entered.leave(slf.py());
+    result.or_else(|error| complain(slf, error))
 }
 
 fn run_item(slf: &Bound<'_, LoopCore>, item: &Ready, entered: &mut Entered) -> PyResult<()> {
