@@ -56,7 +56,8 @@ impl Endpoint {
         };
         let (length, is_server) = (data.len(), self.server.is_some());
         let first = wire::next_piece(&mut data, is_server);
-        if wire::is_retry(&first) && self.is_forged_retry(&first) {
+        let remote = self.known_address(meta.remote);
+        if wire::is_retry(&first) && self.is_forged_retry(remote, &first) {
             self.log_stray(now, wire::arrivals(&first), "payload_decrypt_error");
             return;
         }

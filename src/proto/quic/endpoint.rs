@@ -4,7 +4,7 @@
 //! connection in a turn in `turns`, migration in `migration`. Not here: sockets, and what a connection does (`connection`).
 
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{HashMap, VecDeque},
     net::{IpAddr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
@@ -26,11 +26,13 @@ use super::{
 use crate::tls::{self, KNOWN_VERSIONS, TicketScope};
 
 mod accept;
+mod handshakes;
 mod held;
 mod migration;
 mod table;
 mod turns;
 
+use handshakes::{Handshakes, Place};
 use held::HeldBack;
 pub(super) use held::{FOLLOWERS_MAX, FOLLOWERS_OF_ALL_MAX};
 use migration::Aliases;
@@ -120,8 +122,7 @@ pub struct Endpoint {
     sending: VecDeque<usize>,
     /// Connections that may have events.
     eventful: VecDeque<usize>,
-    /// Connections whose handshake is under way.
-    pub(super) handshaking: BTreeSet<usize>,
+    pub(super) handshakes: Handshakes,
     timers: Timers,
     held: HeldBack,
     /// The end of the one connection that this endpoint was for, if its first flight was already
@@ -145,6 +146,8 @@ pub(super) struct Entry {
     pub drained: bool,
     /// What a client's connection is begun with again if the server asks for another version.
     pub restart: Option<Box<Restart>>,
+    /// While its handshake is under way.
+    pub handshake: Option<Place>,
     /// A server's connection whose handshake is under way.
     incoming_handshake: bool,
     /// Whose share of the server this connection is, while it is open.
@@ -185,7 +188,7 @@ impl Endpoint {
             generation: 0,
             sending: VecDeque::new(),
             eventful: VecDeque::new(),
-            handshaking: BTreeSet::new(),
+            handshakes: Handshakes::default(),
             timers: Timers::default(),
             held: HeldBack::default(),
             failed: None,
@@ -290,15 +293,12 @@ impl Endpoint {
     /// established connection does not listen to what anyone could have sent (RFC 9000 section
     /// 14.2.1 demands such care for path MTU discovery).
     pub fn handle_unreachable(&mut self, _now: Instant, remote: SocketAddr, errno: i32) {
-        let matches = |index: &&usize| {
-            let found = self.connections[**index].connection.remote_addr();
-            (found.ip().to_canonical(), found.port()) == (remote.ip().to_canonical(), remote.port())
-        };
-        let indices: Vec<usize> = self.handshaking.iter().filter(matches).copied().collect();
+        let indices: Vec<usize> = self.handshakes.with(remote).collect();
         for index in indices {
             // A datagram of the same turn may have completed the handshake.
             self.settle(index);
-            if !self.handshaking.contains(&index) {
+            let entry = self.connections.get(index);
+            if entry.is_none_or(|entry| entry.handshake.is_none()) {
                 continue;
             }
             let reason = std::io::Error::from_raw_os_error(errno);

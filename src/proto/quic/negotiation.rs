@@ -4,7 +4,7 @@
 //! Not here: compatible negotiation, which needs no second flight (`tls::versions`), and packets
 //! (`wire`).
 
-use std::time::Instant;
+use std::{net::SocketAddr, time::Instant};
 
 use quinn_proto::{self as quinn, EndpointEvent};
 
@@ -101,53 +101,39 @@ impl Endpoint {
         let Some(packet) = Negotiation::read(data) else {
             return;
         };
-        let found = self.handshaking.iter().copied().find_map(|index| {
-            let connection = &self.connections[index].connection;
-            if !connection.is_client() || connection.remote_addr() != meta.remote {
-                return None;
-            }
-            if connection.host_connection_id() != Some(packet.destination)
-                || connection.original_destination_connection_id() != Some(packet.source)
-            {
-                return None;
-            }
-            match connection.versions().answer(&packet.versions) {
-                Answer::Ignore => None,
-                answer => Some((index, answer)),
-            }
-        });
-        if let Some((index, answer)) = found {
-            let connection = &self.connections[index].connection;
-            connection.log_time(now);
-            if let Some(log) = connection.packet_log() {
-                let chosen = match answer {
-                    Answer::BeginAgain(version) => Some(version),
-                    Answer::GiveUp | Answer::Ignore => None,
-                };
-                let supported = connection.versions().supported();
-                log.negotiation(data, &packet.versions, supported, chosen);
-            }
+        let Some(index) = self.handshakes.client(meta.remote, packet.destination) else {
+            return;
+        };
+        let connection = &self.connections[index].connection;
+        if connection.original_destination_connection_id() != Some(packet.source) {
+            return;
         }
-        match found {
-            Some((index, Answer::BeginAgain(version))) => self.begin_again(now, index, version),
-            Some((index, _)) => self.abandon(
+        let answer = connection.versions().answer(&packet.versions);
+        let chosen = match answer {
+            Answer::Ignore => return,
+            Answer::BeginAgain(version) => Some(version),
+            Answer::GiveUp => None,
+        };
+        connection.log_time(now);
+        if let Some(log) = connection.packet_log() {
+            let supported = connection.versions().supported();
+            log.negotiation(data, &packet.versions, supported, chosen);
+        }
+        match chosen {
+            Some(version) => self.begin_again(now, index, version),
+            None => self.abandon(
                 index,
                 "Could not find a common protocol version".into(),
                 CloseKind::VersionNegotiation,
             ),
-            None => {}
         }
     }
 
     /// A Retry packet that its server did not make (RFC 9000 section 17.2.5.2). The state machine
     /// finds that out too, but will not take the right one after it.
-    pub(super) fn is_forged_retry(&self, packet: &[u8]) -> bool {
+    pub(super) fn is_forged_retry(&self, remote: SocketAddr, packet: &[u8]) -> bool {
         let destination = wire::destination(packet);
-        let is_addressed = |index: &&usize| {
-            let connection = &self.connections[**index].connection;
-            connection.is_client() && connection.host_connection_id() == destination
-        };
-        let Some(&index) = self.handshaking.iter().find(is_addressed) else {
+        let Some(index) = destination.and_then(|id| self.handshakes.client(remote, id)) else {
             return false;
         };
         let connection = &self.connections[index].connection;
@@ -197,6 +183,7 @@ impl Endpoint {
         entry.handle = handle;
         entry.connection.begin_again(conn);
         self.remember_handle(handle, index);
+        self.enter_handshake(index);
         self.stats.connections_begun_again += 1;
         self.touch(index);
         self.settle(index);
@@ -205,3 +192,104 @@ impl Endpoint {
 
 /// RFC 9000 section 14.1.
 const FIRST_DATAGRAM_MIN: usize = 1_200;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::BytesMut;
+
+    use super::*;
+    use crate::quic::{ClientSettings, EndpointSettings, connection::tests::LOOKS};
+
+    const HANDSHAKES: usize = 500;
+
+    fn dialing() -> (Endpoint, DatagramMeta, Instant) {
+        let now = Instant::now();
+        let meta = DatagramMeta {
+            remote: "192.0.2.1:443".parse().unwrap(),
+            local_ip: None,
+            ecn: None,
+        };
+        let settings = ClientSettings {
+            verify: false,
+            ..ClientSettings::default()
+        };
+        let setup = ClientSetup::new(&settings).unwrap();
+        let mut endpoint = Endpoint::new(EndpointSettings::default(), None);
+        for _ in 0..HANDSHAKES {
+            endpoint.connect(now, &setup, meta.remote, "").unwrap();
+        }
+        let mut buf = Vec::new();
+        while endpoint.poll_transmit(now, &mut buf).is_some() {}
+        while endpoint.poll_event().is_some() {}
+        (endpoint, meta, now)
+    }
+
+    /// A long header with these connection IDs, and what an Initial packet has behind it.
+    fn packet(first: u8, version: u32, destination: &[u8], source: &[u8], rest: &[u8]) -> BytesMut {
+        let mut packet = BytesMut::from(&[first][..]);
+        packet.extend(version.to_be_bytes());
+        for id in [destination, source] {
+            packet.extend([id.len() as u8]);
+            packet.extend(id);
+        }
+        packet.extend(rest);
+        packet
+    }
+
+    #[test]
+    fn a_version_negotiation_or_retry_packet_is_no_reason_to_look_at_all_handshakes() {
+        let (mut endpoint, meta, now) = dialing();
+        let negotiation = |to: &[u8]| packet(0xc0, 0, to, b"unknown!", &[0x1a, 0x2a, 0x3a, 0x4a]);
+        let retry = |to: &[u8]| packet(0xf0, VERSION_1, to, b"unknown!", &[0; 32]);
+        let key = endpoint.keys().last().unwrap();
+        let ours = endpoint.peek(key).unwrap().host_connection_id().unwrap();
+        let ours = ours.to_vec();
+        for to in [&b"nobody's"[..], &ours] {
+            for packet in [negotiation(to), retry(to)] {
+                LOOKS.set(0);
+                endpoint.handle_datagram(now, meta, packet);
+                assert!(LOOKS.get() <= 2, "{} of {HANDSHAKES}", LOOKS.get());
+            }
+        }
+    }
+
+    #[test]
+    fn a_handshake_that_begins_again_is_found_by_its_new_id_and_leaves_when_it_ends() {
+        let (mut endpoint, meta, now) = dialing();
+        let key = endpoint.keys().next().unwrap();
+        let ids = |endpoint: &Endpoint| {
+            let connection = endpoint.peek(key).unwrap();
+            let id = |id: Option<&[u8]>| id.unwrap().to_vec();
+            (
+                id(connection.host_connection_id()),
+                id(connection.original_destination_connection_id()),
+            )
+        };
+        let (first, server) = ids(&endpoint);
+        let versions = VERSION_2.to_be_bytes();
+        let again = packet(0xc0, 0, &first, &server, &versions);
+        endpoint.handle_datagram(now, meta, again);
+        assert_eq!(endpoint.stats().connections_begun_again, 1);
+        let (second, _) = ids(&endpoint);
+        assert_ne!(first, second);
+        assert_eq!(endpoint.handshakes.client(meta.remote, &first), None);
+        assert!(endpoint.handshakes.client(meta.remote, &second).is_some());
+        assert_eq!(endpoint.handshakes.with(meta.remote).count(), HANDSHAKES);
+        // Two end, and the others by ICMP.
+        for key in endpoint.keys().take(2).collect::<Vec<_>>() {
+            endpoint.connection(key).unwrap().close(now, 0, None, b"");
+        }
+        while endpoint.poll_event().is_some() {}
+        assert_eq!(endpoint.handshakes.client(meta.remote, &second), None);
+        assert_eq!(
+            endpoint.handshakes.with(meta.remote).count(),
+            HANDSHAKES - 2
+        );
+        endpoint.handle_unreachable(now, meta.remote, 111);
+        endpoint.handle_timeout(now + Duration::from_secs(60));
+        while endpoint.poll_event().is_some() {}
+        assert_eq!(endpoint.handshakes.with(meta.remote).count(), 0);
+    }
+}

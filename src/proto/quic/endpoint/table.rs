@@ -34,6 +34,7 @@ impl Endpoint {
             handle,
             drained: false,
             restart: None,
+            handshake: None,
             incoming_handshake: false,
             neighbour: None,
             handshake_deadline,
@@ -46,9 +47,26 @@ impl Endpoint {
         }));
         self.shrink_at = self.shrink_at.max(self.connections.len() / 4);
         self.remember_handle(handle, index);
-        self.handshaking.insert(index);
+        self.enter_handshake(index);
         self.touch(index);
         ConnectionKey::new(index, generation)
+    }
+
+    /// The handshake begins, also for the second time.
+    pub(in crate::quic) fn enter_handshake(&mut self, index: usize) {
+        self.leave_handshake(index);
+        let entry = &mut self.connections[index];
+        let connection = &entry.connection;
+        let is_client = connection.is_client();
+        let id = connection.host_connection_id().filter(|_| is_client);
+        let place = self.handshakes.enter(index, connection.remote_addr(), id);
+        entry.handshake = Some(place);
+    }
+
+    pub(super) fn leave_handshake(&mut self, index: usize) {
+        if let Some(place) = self.connections[index].handshake.take() {
+            self.handshakes.leave(index, place);
+        }
     }
 
     /// Ends a connection without a word to the peer, and forgets its state.
@@ -73,7 +91,7 @@ impl Endpoint {
         let entry = &mut self.connections[index];
         if entry.drained && !entry.is_sending && !entry.is_eventful {
             self.timers.remove(index, &mut entry.timer);
-            self.handshaking.remove(&index);
+            self.leave_handshake(index);
             self.drop_alias(index);
             self.forget_dialed(index);
             self.connections.remove(index);

@@ -64,9 +64,11 @@ impl Endpoint {
         }
         if !entry.connection.is_handshaking() {
             entry.restart = None;
-            self.handshaking.remove(&index);
             if std::mem::take(&mut entry.incoming_handshake) {
                 self.admission.handshake_ended();
+            }
+            if let Some(place) = entry.handshake.take() {
+                self.handshakes.leave(index, place);
             }
         }
         if entry.connection.is_closed()
