@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,10 +15,11 @@ from uringcore.quic.connection import QuicConnection, QuicTokenHandler
 from uringcore.quic.endpoint import (
     QuicTransport,
     bound_socket,
+    connect_first,
     create_quic_endpoint,
     resolve,
 )
-from uringcore.quic.errors import QuicConnectionRefusedError
+from uringcore.quic.eyeballs import ATTEMPT_DELAY, interleaved
 from uringcore.tls import SessionTicketHandler
 
 __all__ = ["connect"]
@@ -38,6 +38,7 @@ async def connect(
     wait_connected: bool = True,
     local_port: int = 0,
     local_host: str | None = None,
+    happy_eyeballs_delay: float | None = ATTEMPT_DELAY,
 ) -> AsyncGenerator[Any, None]:
     """Connects to a QUIC server and yields the connection's protocol::
 
@@ -47,7 +48,8 @@ async def connect(
     Leaving the block closes the connection. Its socket stays open in the background until the server
     has heard of that, for a fraction of a second; with ``local_port`` leaving waits for it.
 
-    The arguments are aioquic's; ``local_host`` is ours and chooses the local address.
+    The arguments are aioquic's; ``local_host`` is ours and chooses the local address, and so is
+    ``happy_eyeballs_delay``.
 
     ``wait_connected=False`` yields at once, and as with aioquic nothing is sent before the program's
     first ``transmit()``, which stream writers call: what is written until then leaves together with
@@ -60,7 +62,13 @@ async def connect(
     server sends, ``token_handler`` with each address validation token; keep them for
     ``configuration.session_ticket`` and ``configuration.token`` of later connections.
 
-    When the name has several addresses they are tried in turn while they refuse.
+    Of several addresses of a name the first to complete a handshake is used (happy eyeballs, RFC
+    8305): IPv6 and IPv4 by turns, one begins ``happy_eyeballs_delay`` seconds after the one before,
+    or as soon as one has failed. ``None``, and a ``local_port``, try them one by one. ``create_protocol``
+    is then called once, when the winner is known, and its object hears of the handshake afterwards; of
+    one address it is called before the handshake begins. ``wait_connected=False`` tries the first
+    address only. If nobody answers at any address, all of their errors are in the message; the first
+    server that answers and cannot prove who it is ends the search.
 
     Raises :class:`~uringcore.quic.errors.QuicCertificateError` for a certificate that is not
     accepted or not for ``host``, :class:`~uringcore.quic.errors.QuicAlpnError` when there is no
@@ -76,54 +84,72 @@ async def connect(
     if configuration.server_name is None:
         configuration = configuration._named(host)
 
-    def factory(quic: QuicConnection) -> Any:
+    def prepare(quic: QuicConnection) -> None:
         quic._set_credential_handlers(session_ticket_handler, token_handler)
+
+    def factory(quic: QuicConnection) -> Any:
         return create_protocol(quic, stream_handler=stream_handler)
 
-    addresses = await resolve(loop, (host, port))
-    for index, (family, address) in enumerate(addresses):
-        wildcard = "::" if family == socket.AF_INET6 else "0.0.0.0"
-        local = (local_host or wildcard, local_port)
-        sock = None
-        if not isinstance(loop, LoopCore):
-            sock = await _connected_socket(loop, local, family, address)
-        transport, protocol = await create_quic_endpoint(
+    def prepared(quic: QuicConnection) -> Any:
+        prepare(quic)
+        return factory(quic)
+
+    addresses = interleaved(await resolve(loop, (host, port)))
+    local = (local_host, local_port)
+    if wait_connected and len(addresses) > 1:
+        transport, protocol = await connect_first(
             loop,
             factory,
-            local if sock is None else None,
-            address,
+            addresses,
+            local,
             configuration=configuration,
-            sock=sock,
-            family=family,
-            transmit=wait_connected,
+            prepare=prepare,
+            happy_eyeballs_delay=happy_eyeballs_delay,
         )
-        try:
-            if wait_connected:
-                await protocol.wait_connected()
-        except QuicConnectionRefusedError:
-            await _finish(transport, protocol, local_port)
-            if index + 1 < len(addresses):
-                continue
-            raise
-        except BaseException:
-            await _finish(transport, protocol, local_port)
-            raise
-        break
+    else:
+        transport, protocol = await _connect_to(
+            loop, prepared, addresses[0], local, configuration, wait_connected
+        )
     try:
         yield protocol
     finally:
         await _finish(transport, protocol, local_port)
 
 
-async def _connected_socket(
-    loop: asyncio.AbstractEventLoop, local: Any, family: int, address: Any
-) -> socket.socket:
-    """On another loop than ours only a connected socket tells that nobody is at ``address``."""
-    sock = await bound_socket(loop, local, family)
-    # Without a route the handshake finds out: another address of the name may still answer.
-    with contextlib.suppress(OSError):
-        sock.connect(address)
-    return sock
+async def _connect_to(
+    loop: asyncio.AbstractEventLoop,
+    factory: Callable[[QuicConnection], Any],
+    target: tuple[int, Any],
+    local: tuple[str | None, int],
+    configuration: QuicConfiguration,
+    wait_connected: bool,
+) -> tuple[QuicTransport, Any]:
+    """The one address: the protocol is there before the handshake begins, and may speak first."""
+    family, address = target
+    sock = None
+    if not isinstance(loop, LoopCore):
+        # Another loop than ours only hears that nobody is there at a connected socket.
+        sock = await bound_socket(loop, local, family)
+        with contextlib.suppress(OSError):
+            # Without a route the handshake finds out.
+            sock.connect(address)
+    transport, protocol = await create_quic_endpoint(
+        loop,
+        factory,
+        local if sock is None else None,
+        address,
+        configuration=configuration,
+        sock=sock,
+        family=family,
+        transmit=wait_connected,
+    )
+    try:
+        if wait_connected:
+            await protocol.wait_connected()
+    except BaseException:
+        await _finish(transport, protocol, local[1])
+        raise
+    return transport, protocol
 
 
 async def _finish(transport: QuicTransport, protocol: Any, local_port: int) -> None:

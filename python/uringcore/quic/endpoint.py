@@ -22,6 +22,7 @@ from uringcore.quic.acceptance import (
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.errors import QuicConfigurationError
+from uringcore.quic.eyeballs import ATTEMPT_DELAY, Attempt, first_to_answer, interleaved
 from uringcore.quic.foreign import ForeignDriver, say_what_is_faster
 from uringcore.quic.limits import RetryPolicy, ServerLimits
 from uringcore.quic.sessions import SessionStore
@@ -148,6 +149,13 @@ class QuicTransport(asyncio.BaseTransport):
         """The same as :meth:`close`: the peers are told, nothing is waited for."""
         self.close()
 
+    def drop(self) -> None:
+        """The same as :meth:`close` for a client that nobody misses: on other loops than uringcore's,
+        where somebody would have to wait for it, the socket is closed at once."""
+        self.close()
+        if self._driver is not None:
+            self._driver.abort()
+
     def drain(self) -> None:
         """Refuses new connections from now on; the socket is closed when the last one has ended."""
         if self._closing or self._draining:
@@ -210,6 +218,30 @@ class QuicTransport(asyncio.BaseTransport):
         quic._attach(self._need_endpoint())
         protocol = factory(quic)
         protocol.connection_made(self)
+        return protocol
+
+    def _attempt(
+        self,
+        configuration: QuicConfiguration,
+        remote: tuple[Any, ...],
+        prepare: Callable[[QuicConnection], None] | None,
+    ) -> Attempt:
+        """Begins a handshake that has no protocol yet."""
+        quic = QuicConnection(configuration=configuration)
+        quic._attach(self._need_endpoint())
+        if prepare is not None:
+            prepare(quic)
+        attempt = Attempt(self, quic, remote)
+        quic.connect(remote, now=self._loop.time())
+        self.flush()
+        return attempt
+
+    def _made(self, factory: ProtocolFactory, attempt: Attempt) -> Any:
+        """The protocol of a handshake that is complete, which has heard of all that happened."""
+        protocol = factory(attempt.quic)
+        protocol.connection_made(self)
+        protocol._quic_events_received(attempt.events)
+        self.flush()
         return protocol
 
     def _need_endpoint(self) -> QuicEndpoint:
@@ -314,12 +346,17 @@ async def create_quic_endpoint(
     worker: PortWorker | None = None,
     session_store: SessionStore | None = None,
     transmit: bool = True,
+    happy_eyeballs_delay: float | None = ATTEMPT_DELAY,
 ) -> tuple[QuicTransport, Any]:
     """Opens a UDP socket for QUIC, in the manner of ``loop.create_datagram_endpoint``.
 
     With ``remote_addr`` it is a client: one connection is begun, ``protocol_factory(quic)`` makes
     its protocol, and ``(transport, protocol)`` is returned; await ``protocol.wait_connected()``.
     ``transmit=False`` holds its first packets back, as :meth:`QuicTransport.connect` says.
+    A name with several addresses is connected to as :func:`connect_first` explains, and then the
+    handshake is complete when this returns, and raises what it can raise; with ``transmit=False``,
+    and on a given ``sock``, it is the first address.
+
     Without, it is a server (``configuration.is_client`` must be false): ``protocol_factory(quic)``
     is called for each accepted connection and ``(transport, None)`` is returned. A server may have
     one factory for each application protocol, as a mapping from names to factories.
@@ -359,7 +396,19 @@ async def create_quic_endpoint(
     if sock is not None and local_addr is not None:
         raise ValueError("local_addr: a given socket is bound already")
     configuration.setup()
-    family, remote = (await resolve(loop, remote_addr, family))[0]
+    addresses = interleaved(await resolve(loop, remote_addr, family))
+    if sock is None and transmit and len(addresses) > 1:
+        return await connect_first(
+            loop,
+            protocol_factory,
+            addresses,
+            local_addr,
+            configuration=configuration,
+            limits=limits,
+            reuse_port=reuse_port,
+            happy_eyeballs_delay=happy_eyeballs_delay,
+        )
+    family, remote = addresses[0]
     sock = sock or await bound_socket(loop, local_addr, family, reuse_port)
     transport = await _open(loop, sock, lambda _: endpoint_options(configuration, limits))
     try:
@@ -369,6 +418,57 @@ async def create_quic_endpoint(
         return transport, protocol
     except BaseException:
         transport.close()
+        raise
+
+
+async def connect_first(
+    loop: asyncio.AbstractEventLoop,
+    protocol_factory: ProtocolFactory,
+    addresses: Sequence[tuple[int, tuple[Any, ...]]],
+    local_addr: tuple[Any, ...] | None = None,
+    *,
+    configuration: QuicConfiguration,
+    prepare: Callable[[QuicConnection], None] | None = None,
+    limits: ServerLimits | None = None,
+    reuse_port: bool | None = None,
+    happy_eyeballs_delay: float | None = ATTEMPT_DELAY,
+) -> tuple[QuicTransport, Any]:
+    """A client's endpoint and protocol at the first of ``addresses`` that completes a handshake.
+
+    The next address is tried ``happy_eyeballs_delay`` seconds after the one before, or as soon as
+    one has failed; ``None``, and a ``local_addr`` with a port, try them one by one. Only then is the
+    protocol made, once, and told of the events so far; ``prepare`` is called with each connection
+    before it begins.
+    """
+
+    async def begin(family: int, remote: tuple[Any, ...]) -> Attempt:
+        sock = await bound_socket(loop, local_addr, family, reuse_port)
+        if not isinstance(loop, LoopCore):
+            _connect_socket(sock, remote)
+        transport = await _open(loop, sock, lambda _: endpoint_options(configuration, limits))
+        try:
+            return transport._attempt(configuration, remote, prepare)
+        except BaseException:
+            transport.drop()
+            raise
+
+    if local_addr is not None and local_addr[1]:
+        happy_eyeballs_delay = None
+    attempt = await first_to_answer(addresses, begin, happy_eyeballs_delay)
+    transport: Any = attempt.transport
+    try:
+        return transport, transport._made(protocol_factory, attempt)
+    except BaseException:
+        transport.drop()
+        raise
+
+
+def _connect_socket(sock: socket.socket, remote: tuple[Any, ...]) -> None:
+    """On another loop than ours only a connected socket tells that nobody is at ``remote``."""
+    try:
+        sock.connect(remote)
+    except BaseException:
+        sock.close()
         raise
 
 
@@ -446,10 +546,11 @@ async def bound_socket(
     family: int,
     reuse_port: bool | None = None,
 ) -> socket.socket:
-    """A bound UDP socket for QUIC."""
-    if local_addr is None:
+    """A bound UDP socket for QUIC; without a host in ``local_addr``, on all addresses."""
+    host, port = (None, 0) if local_addr is None else local_addr[:2]
+    if host is None or local_addr is None:
         family = family or socket.AF_INET
-        address: tuple[Any, ...] = ("::" if family == socket.AF_INET6 else "0.0.0.0", 0)
+        address: tuple[Any, ...] = ("::" if family == socket.AF_INET6 else "0.0.0.0", port)
     else:
         family, address = (await resolve(loop, local_addr, family))[0]
     return bind_udp(family, address, bool(reuse_port))

@@ -1,0 +1,177 @@
+"""Happy eyeballs (RFC 8305) for QUIC: which of a name's addresses is connected to.
+
+Attempts are begun one after the other, a quarter of a second apart or as soon as one has failed, and
+the first handshake that is completed wins. No program sees the others: an attempt has no protocol,
+it keeps its events, and the winner's are handed to the protocol that is then made. Not here: the
+look-up of names, and the sockets of attempts (``endpoint``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+from uringcore.quic.connection import QuicConnection
+from uringcore.quic.errors import (
+    QuicConnectionError,
+    QuicConnectionRefusedError,
+    QuicIdleTimeoutError,
+    error_from_event,
+)
+from uringcore.quic.events import ConnectionTerminated, HandshakeCompleted, QuicEvent
+
+__all__ = ["ATTEMPT_DELAY", "Attempt", "first_to_answer", "interleaved"]
+
+ATTEMPT_DELAY = 0.25
+"The Connection Attempt Delay of RFC 8305 section 5, in seconds."
+
+Address = tuple[int, tuple[Any, ...]]
+
+
+class _Transport(Protocol):
+    def drop(self) -> None: ...
+    async def wait_closed(self) -> None: ...
+
+
+class Attempt:
+    """One address's handshake, and its events as long as they are nobody's."""
+
+    def __init__(self, transport: _Transport, quic: QuicConnection, remote: Sequence[Any]) -> None:
+        self.transport = transport
+        self.quic = quic
+        self.events: list[QuicEvent] = []
+        self.is_connected = False
+        self.error: QuicConnectionError | None = None
+        self._remote = remote
+        self._on_end: Callable[[], None] = lambda: None
+        quic._set_receiver(self._received)
+
+    def call_at_end(self, on_end: Callable[[], None]) -> None:
+        """``on_end()`` is called when the handshake is completed or has failed."""
+        self._on_end = on_end
+
+    def drop(self) -> None:
+        """The other side hears of a close; nobody on this side hears of anything."""
+        self.quic._set_receiver(None)
+        self._on_end = lambda: None
+        self.events.clear()
+        self.transport.drop()
+
+    def _received(self, received: list[QuicEvent]) -> None:
+        self.events += received
+        for event in received:
+            if isinstance(event, HandshakeCompleted):
+                self.is_connected = True
+            elif isinstance(event, ConnectionTerminated) and not self.is_connected:
+                self.error = error_from_event(event, f"{self._remote[0]} port {self._remote[1]}")
+        if self.is_connected or self.error is not None:
+            self._on_end()
+
+
+async def first_to_answer(
+    addresses: Iterable[Address],
+    begin: Callable[[int, tuple[Any, ...]], Awaitable[Attempt]],
+    delay: float | None,
+) -> Attempt:
+    """The attempt whose handshake was completed first; ``begin(family, address)`` makes them.
+
+    Without a ``delay`` the next one begins when the one before has failed and its socket is closed.
+
+    Where nobody answers, the next address is tried. A server that answers and will not go on, or
+    cannot prove who it is, speaks for all: what it said is raised at once. When all have failed,
+    their errors are raised as one.
+    """
+    race = _Race(delay)
+    try:
+        for family, address in addresses:
+            try:
+                race.add(await begin(family, address))
+            except OSError as exc:
+                race.errors.append(exc)
+                continue
+            await race.wait(delay)
+            if race.winner is not None:
+                return race.winner
+        while race.running:
+            await race.wait(None)
+            if race.winner is not None:
+                return race.winner
+        raise _joined(race.errors)
+    finally:
+        await race.end()
+
+
+class _Race:
+    def __init__(self, delay: float | None) -> None:
+        self.running: list[Attempt] = []
+        self.errors: list[OSError] = []
+        self.winner: Attempt | None = None
+        self._is_sequential = delay is None
+        self._changed = asyncio.Event()
+
+    def add(self, attempt: Attempt) -> None:
+        self.running.append(attempt)
+        attempt.call_at_end(self._changed.set)
+
+    async def wait(self, timeout: float | None) -> None:
+        """Waits until one attempt has won or failed, at most ``timeout`` seconds."""
+        if not any(attempt.is_connected or attempt.error for attempt in self.running):
+            self._changed.clear()
+            changed = asyncio.ensure_future(self._changed.wait())
+            try:
+                await asyncio.wait([changed], timeout=timeout)
+            finally:
+                changed.cancel()
+        for attempt in list(self.running):
+            if attempt.is_connected:
+                self.running.remove(attempt)
+                self.winner = attempt
+                return
+            if attempt.error is not None:
+                await self._failed(attempt, attempt.error)
+
+    async def _failed(self, attempt: Attempt, error: QuicConnectionError) -> None:
+        self.running.remove(attempt)
+        await self._drop(attempt)
+        if not isinstance(error, QuicConnectionRefusedError | QuicIdleTimeoutError):
+            raise error
+        self.errors.append(error)
+
+    async def end(self) -> None:
+        """Closes what has not won."""
+        while self.running:
+            await self._drop(self.running.pop())
+
+    async def _drop(self, attempt: Attempt) -> None:
+        attempt.drop()
+        if self._is_sequential:
+            # The next one may want the same port.
+            await attempt.transport.wait_closed()
+
+
+def interleaved(addresses: Iterable[Address]) -> list[Address]:
+    """Alternates between families, beginning with that of the first (RFC 8305 section 4)."""
+    by_family: dict[int, list[Address]] = {}
+    for one in dict.fromkeys(addresses):
+        by_family.setdefault(one[0], []).append(one)
+    rounds = itertools.zip_longest(*by_family.values())
+    return [one for several in rounds for one in several if one is not None]
+
+
+def _joined(errors: Sequence[OSError]) -> OSError:
+    """One error for all, as ``loop.create_connection`` puts it."""
+    first = errors[0]
+    if all(str(error) == str(first) for error in errors):
+        return first
+    message = "Multiple exceptions: " + ", ".join(str(error) for error in errors)
+    told = [error for error in errors if isinstance(error, QuicConnectionError)]
+    if not told:
+        return OSError(message)
+    args = (told[0].error_code, told[0].frame_type, told[0].reason_phrase, message)
+    if all(isinstance(error, QuicConnectionRefusedError) for error in errors):
+        return QuicConnectionRefusedError(*args, errno=first.errno or 0)
+    if all(isinstance(error, QuicIdleTimeoutError) for error in errors):
+        return QuicIdleTimeoutError(*args)
+    return QuicConnectionError(*args)

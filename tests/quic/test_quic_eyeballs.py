@@ -1,0 +1,375 @@
+"""A name with several addresses: who answers first is connected to (RFC 8305)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import socket
+import warnings
+from typing import ClassVar
+
+import pytest
+
+from tests.quic.harness import Echo, Recorder, eventually, serving
+from uringcore.asyncio import connect
+from uringcore.http3 import connect as http3_connect
+from uringcore.quic import events
+from uringcore.quic.endpoint import create_quic_endpoint
+from uringcore.quic.errors import (
+    QuicCertificateError,
+    QuicConnectionError,
+    QuicConnectionRefusedError,
+    QuicIdleTimeoutError,
+)
+from uringcore.quic.eyeballs import interleaved
+
+NAME = "several.example"
+
+
+class Names:
+    """Stands for the resolver: what `NAME` is, in order."""
+
+    def __init__(self, loop, monkeypatch, *hosts):
+        self.hosts = hosts
+        self._loop = loop
+        self._getaddrinfo = loop.getaddrinfo
+        monkeypatch.setattr(loop, "getaddrinfo", self.getaddrinfo, raising=False)
+
+    async def getaddrinfo(self, host, port, **options):
+        if host != NAME:
+            return await self._getaddrinfo(host, port, **options)
+        found = []
+        for one in self.hosts:
+            found += await self._getaddrinfo(one, port, type=socket.SOCK_DGRAM)
+        return found
+
+
+@contextlib.contextmanager
+def silent(*hosts, port):
+    """Sockets that hear and say nothing; yields them."""
+    with contextlib.ExitStack() as stack:
+        found = []
+        for host in hosts:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            sock = stack.enter_context(socket.socket(family, socket.SOCK_DGRAM))
+            sock.setblocking(False)
+            sock.bind((host, port))
+            found.append(sock)
+        yield found
+
+
+def heard(sock):
+    """How many datagrams wait at a socket."""
+    count = 0
+    with contextlib.suppress(BlockingIOError):
+        while sock.recv(2048):
+            count += 1
+    return count
+
+
+def named(client_configuration, **fields):
+    return client_configuration(server_name="localhost", **fields)
+
+
+class Counting(Recorder):
+    made: ClassVar[list[Counting]] = []
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.lost = []
+        self.made.append(self)
+
+    def connection_lost(self, exc):
+        super().connection_lost(exc)
+        self.lost.append(exc)
+
+
+@pytest.fixture
+def made():
+    Counting.made = []
+    return Counting.made
+
+
+@pytest.mark.parametrize("hole", ["127.0.0.2", "::1"])
+def test_a_first_address_that_is_silent_does_not_keep_a_client_from_the_next(
+    run_anywhere, hole, made, monkeypatch, server_configuration, client_configuration
+):
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with serving(server_configuration()) as (port, _):
+            with silent(hole, port=port) as (mute,):
+                Names(loop, monkeypatch, hole, "127.0.0.1")
+                # Nothing but the next address can end this within the test's time.
+                configuration = named(client_configuration, idle_timeout=3600.0)
+                async with connect(
+                    NAME, port, configuration=configuration, create_protocol=Counting
+                ) as client:
+                    assert made == [client], "the program sees one connection"
+                    assert client._quic.get_peer_address()[0] == "127.0.0.1"
+                    assert sum(isinstance(e, events.HandshakeCompleted) for e in client.events) == 1
+                    assert heard(mute) > 0, "the first one was tried"
+                    client._quic.send_stream_data(0, b"hello", True)
+                    client.transmit()
+                    await client.wait_for(events.StreamDataReceived, stream_id=0, end_stream=True)
+                    assert client.data[0] == b"hello"
+        ends = [e for e in made[0].events if isinstance(e, events.ConnectionTerminated)]
+        assert len(ends) == 1 and made[0].lost == [None]
+
+    run_anywhere(main())
+
+
+def test_a_first_address_that_refuses_is_followed_by_the_next_without_a_delay(
+    run_anywhere, made, monkeypatch, server_configuration, client_configuration
+):
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with serving(server_configuration()) as (port, _):
+            Names(loop, monkeypatch, "127.0.0.2", "127.0.0.1")
+            # With this delay only the refusal can begin the second attempt.
+            async with connect(
+                NAME,
+                port,
+                configuration=named(client_configuration),
+                create_protocol=Counting,
+                happy_eyeballs_delay=3600,
+            ) as client:
+                assert made == [client]
+                await client.ping()
+
+    run_anywhere(main())
+
+
+def test_the_first_address_is_used_when_it_answers(
+    run_anywhere, monkeypatch, server_configuration, client_configuration
+):
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with serving(server_configuration()) as (port, _):
+            with silent("127.0.0.2", port=port) as (mute,):
+                Names(loop, monkeypatch, "127.0.0.1", "127.0.0.2")
+                async with connect(
+                    NAME,
+                    port,
+                    configuration=named(client_configuration),
+                    happy_eyeballs_delay=3600,
+                ) as client:
+                    await client.ping()
+                assert heard(mute) == 0
+
+    run_anywhere(main())
+
+
+def test_when_all_addresses_fail_their_errors_are_in_the_message(
+    run_anywhere, made, monkeypatch, client_configuration
+):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        Names(loop, monkeypatch, "127.0.0.2", "127.0.0.3")
+        configuration = named(client_configuration)
+        with pytest.raises(QuicConnectionRefusedError, match="Multiple exceptions") as caught:
+            async with connect(NAME, port, configuration=configuration, create_protocol=Counting):
+                pytest.fail("nobody is there")
+        assert "127.0.0.2" in str(caught.value) and "127.0.0.3" in str(caught.value)
+        assert made == [], "there was nothing to make a protocol for"
+        with silent("127.0.0.4", port=port):
+            Names(loop, monkeypatch, "127.0.0.2", "127.0.0.4")
+            configuration = named(client_configuration, idle_timeout=0.3)
+            with pytest.raises(QuicConnectionError) as caught:
+                async with connect(NAME, port, configuration=configuration):
+                    pytest.fail("nobody answers")
+            assert "refused" in str(caught.value) and "timed out" in str(caught.value)
+            Names(loop, monkeypatch, "127.0.0.4", "127.0.0.4")
+            with pytest.raises(QuicIdleTimeoutError) as caught:
+                async with connect(NAME, port, configuration=configuration):
+                    pytest.fail("nobody answers")
+            assert "Multiple" not in str(caught.value), "one address, one error"
+
+    run_anywhere(main())
+
+
+def test_a_server_that_cannot_prove_who_it_is_ends_the_search(
+    run_anywhere, pki, monkeypatch, server_configuration, client_configuration
+):
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with serving(server_configuration()) as (port, _):
+            with silent("127.0.0.2", port=port) as (mute,):
+                Names(loop, monkeypatch, "127.0.0.1", "127.0.0.2")
+                configuration = named(client_configuration, authority=pki.stranger)
+                with pytest.raises(QuicCertificateError):
+                    async with connect(
+                        NAME, port, configuration=configuration, happy_eyeballs_delay=3600
+                    ):
+                        pytest.fail("the certificate is a stranger's")
+                assert heard(mute) == 0
+
+    run_anywhere(main())
+
+
+def test_cancelling_closes_every_attempt(run_anywhere, made, monkeypatch, client_configuration):
+    async def main():
+        loop = asyncio.get_running_loop()
+        with silent("127.0.0.2", port=0) as (first,):
+            port = first.getsockname()[1]
+            with silent("127.0.0.3", port=port) as (second,):
+                Names(loop, monkeypatch, "127.0.0.2", "127.0.0.3")
+                configuration = named(client_configuration)
+
+                async def connecting():
+                    async with connect(
+                        NAME,
+                        port,
+                        configuration=configuration,
+                        create_protocol=Counting,
+                        happy_eyeballs_delay=0.01,
+                    ):
+                        pytest.fail("nobody answers")
+
+                task = asyncio.ensure_future(connecting())
+                tried = set()
+
+                def both():
+                    tried.update(sock for sock in (first, second) if heard(sock))
+                    return len(tried) == 2
+
+                await eventually(both)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                assert made == []
+                if run_anywhere.kind != "asyncio":
+                    await eventually(lambda: loop.stats()["quic_endpoints"] == 0)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ResourceWarning)
+        run_anywhere(main())
+        gc.collect()
+
+
+def test_the_losers_are_closed(run, monkeypatch, server_configuration, client_configuration):
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with serving(server_configuration()) as (port, _):
+            with silent("127.0.0.2", port=port):
+                Names(loop, monkeypatch, "127.0.0.2", "127.0.0.1")
+                configuration = named(client_configuration)
+                async with connect(NAME, port, configuration=configuration) as client:
+                    await client.ping()
+                    # The server's, and the winner's.
+                    await eventually(lambda: loop.stats()["quic_endpoints"] == 2)
+                await eventually(lambda: loop.stats()["quic_endpoints"] == 1)
+
+    run(main())
+
+
+def test_a_local_port_is_used_by_one_attempt_after_the_other(
+    run_anywhere, monkeypatch, server_configuration, client_configuration
+):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        local_port = sock.getsockname()[1]
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with serving(server_configuration()) as (port, _):
+            with silent("127.0.0.2", port=port):
+                Names(loop, monkeypatch, "127.0.0.2", "127.0.0.1")
+                configuration = named(client_configuration, idle_timeout=0.5)
+                async with connect(
+                    NAME, port, configuration=configuration, local_port=local_port
+                ) as client:
+                    assert client._transport.get_extra_info("sockname")[1] == local_port
+                    await client.ping()
+
+    run_anywhere(main())
+
+
+def test_without_waiting_it_is_the_first_address(
+    run_anywhere, monkeypatch, server_configuration, client_configuration
+):
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with serving(server_configuration()) as (port, _):
+            with silent("127.0.0.2", port=port) as (mute,):
+                Names(loop, monkeypatch, "127.0.0.1", "127.0.0.2")
+                async with connect(
+                    NAME, port, configuration=named(client_configuration), wait_connected=False
+                ) as client:
+                    await client.ping()
+                assert heard(mute) == 0
+
+    run_anywhere(main())
+
+
+def test_an_endpoint_with_a_remote_name_too(
+    run_anywhere, made, monkeypatch, server_configuration, client_configuration
+):
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with serving(server_configuration()) as (port, _):
+            with silent("127.0.0.2", port=port):
+                Names(loop, monkeypatch, "127.0.0.2", "127.0.0.1")
+                transport, protocol = await create_quic_endpoint(
+                    loop,
+                    Counting,
+                    remote_addr=(NAME, port),
+                    configuration=named(client_configuration, idle_timeout=3600.0),
+                )
+                assert made == [protocol]
+                await protocol.wait_connected()
+                await protocol.ping()
+                protocol.close()
+                await protocol.wait_closed()
+                transport.close()
+                await transport.wait_closed()
+
+    run_anywhere(main())
+
+
+def test_a_factory_that_raises_leaves_nothing_open(
+    run_anywhere, monkeypatch, server_configuration, client_configuration
+):
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with serving(server_configuration(), Echo) as (port, protocols):
+            Names(loop, monkeypatch, "127.0.0.2", "127.0.0.1")
+
+            def refuse(quic, stream_handler):
+                raise RuntimeError("not today")
+
+            with pytest.raises(RuntimeError, match="not today"):
+                async with connect(
+                    NAME,
+                    port,
+                    configuration=named(client_configuration),
+                    create_protocol=refuse,
+                ):
+                    pytest.fail("there is no protocol")
+            await protocols[0].wait_for(events.ConnectionTerminated)
+
+    run_anywhere(main())
+
+
+def test_http3_clients_go_on_to_the_next_address(run, monkeypatch, pki, server_configuration):
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with serving(server_configuration(alpn_protocols=["h3"])) as (port, _):
+            with silent("127.0.0.2", port=port):
+                Names(loop, monkeypatch, "127.0.0.2", "127.0.0.1")
+                async with http3_connect(f"https://{NAME}:{port}/", verify=False) as client:
+                    assert client._protocol._http is not None
+                    assert client._protocol._quic.get_peer_address()[0] == "127.0.0.1"
+
+    run(main())
+
+
+def test_families_take_turns():
+    v4, v6 = socket.AF_INET, socket.AF_INET6
+    found = [(v6, ("a",)), (v6, ("b",)), (v6, ("a",)), (v4, ("c",)), (v6, ("d",))]
+    assert interleaved(found) == [(v6, ("a",)), (v4, ("c",)), (v6, ("b",)), (v6, ("d",))]
+    assert interleaved(found[3:]) == found[3:]
