@@ -19,10 +19,12 @@
 //! | `poll` | readiness watchers (`add_reader` and `add_writer`) |
 //! | `ops` | operations that a host waits for one by one |
 //! | `socket` | who closes a descriptor |
+//! | `system` | this machine's clock and certificate store, for the protocols |
 //! | `endpoints` | the QUIC endpoints: which have work, whose timer is next |
 //! | `quic_endpoint` | one UDP socket joined with the QUIC state machines |
 //!
-//! This room never knows Python, and asks the kernel for things only through `uringcore_io`.
+//! This room never knows Python, and asks the kernel for things only through `uringcore_io`, but for
+//! the certificate store, which is read when a host makes a setup and never in a turn.
 
 #![forbid(unsafe_code)]
 
@@ -38,6 +40,7 @@ mod queue;
 mod quic_endpoint;
 mod socket;
 mod stream;
+mod system;
 mod table;
 mod token;
 mod turn;
@@ -50,6 +53,7 @@ pub use poll::{Direction, Readiness};
 pub use quic_endpoint::QuicEndpoint;
 pub use socket::SocketFd;
 pub use stream::{CloseOutcome, Stream, WriteOutcome};
+pub use system::{SystemClock, system_roots};
 pub use table::{Key, Table};
 pub use token::{Kind, Route};
 pub use turn::{Engine, EngineStats};

@@ -3,6 +3,7 @@
 //!
 //! - `settings`: what a host may set, as plain data, and [`ConfigError`].
 //! - `certificates`: which certificate a server shows to whom.
+//! - `clock`: the time of day, which the host tells.
 //! - `config`: settings to rustls configurations.
 //! - `verify`, `validity`: how a server's certificate is judged.
 //! - `session`: one handshake, and what comes out of it.
@@ -18,9 +19,10 @@
 //! - `reason`: failures in words.
 //! - `records`: where records end in TLS over TCP, which is the `ssl` module's otherwise.
 //!
-//! Nothing here knows streams, datagrams or time.
+//! Nothing here knows streams or datagrams, or reads a clock, a file or the environment.
 
 mod certificates;
+mod clock;
 mod config;
 mod hello;
 mod hkdf;
@@ -40,6 +42,7 @@ mod validity;
 mod verify;
 mod versions;
 
+pub(crate) use clock::HostClock;
 pub(crate) use config::{
     ClientTls, ServerTls, client_config, random_bytes, reset_key, server_config,
 };
@@ -57,8 +60,11 @@ pub(crate) use versions::{
 };
 
 pub use certificates::SERVER_NAMES_MAX;
+pub use clock::WallClock;
 pub use records::RecordBoundaries;
 pub use sessions::{MemorySessions, SessionStore};
-pub use settings::{CipherSuite, ClientAuth, ConfigError, Identity, NamedIdentity, Roots};
+pub use settings::{
+    CipherSuite, ClientAuth, ConfigError, Identity, NamedIdentity, Roots, TrustStore,
+};
 pub use tickets::SessionTicket;
 pub use versions::{VERSION_1, VERSION_2};

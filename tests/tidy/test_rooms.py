@@ -108,6 +108,47 @@ def test_rooms_without_unsafe_say_so_to_the_compiler(room: str) -> None:
     assert "#![forbid(unsafe_code)]" in (ROOT / "src" / room / "lib.rs").read_text()
 
 
+# What a state machine cannot do: read a clock, a file, the environment, or wait.
+WORLDLY = re.compile(
+    r"""SystemTime::now | Instant::now | \.elapsed\(\)
+    | \benv::(?!!) | std::(env|fs|os|process|io::Std\w+|thread)\b | \bthread::(sleep|spawn|Builder)
+    | (Tcp|Udp|Unix)(Stream|Listener|Socket|Datagram) | ToSocketAddrs
+    | native_certs | StdSystemTime
+    # These read the system's clock; `builder_with_details` takes the host's.
+    | (Client|Server)Config::builder(_with_provider)?\( | DefaultTimeProvider""",
+    re.VERBOSE,
+)
+
+
+def worldly(source: str) -> list[str]:
+    """What of it stands in Rust code, outside of its comments and its tests."""
+    code, _, _ = source.partition("#[cfg(test)]\nmod tests {")
+    lines = [line.partition("//")[0] for line in code.splitlines()]
+    return [line.strip() for line in lines if WORLDLY.search(line)]
+
+
+def test_the_protocol_room_reads_no_clock_and_does_no_input_or_output() -> None:
+    proto = ROOT / "src" / "proto"
+    files = [path for path in proto.rglob("*.rs") if not {"tests", "tests.rs"} & set(path.parts)]
+    assert len(files) > 50
+    found = {str(path.relative_to(ROOT)): worldly(path.read_text()) for path in files}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+    dependencies = (proto / "Cargo.toml").read_text().partition("[dev-dependencies]")[0]
+    assert not re.search("native|libc|socket2|getrandom|tokio|mio|dirs", dependencies)
+
+
+def test_the_checker_sees_a_clock_and_a_file() -> None:
+    found = worldly(
+        "use std::net::SocketAddr; // Instant::now\n"
+        "let now = SystemTime::now();\n"
+        "let path = std::env::var_os(name);\n"
+        "rustls::ClientConfig::builder_with_details(provider, clock)\n"
+        "rustls::ClientConfig::builder_with_provider(provider)\n"
+        "#[cfg(test)]\nmod tests {\n    let now = Instant::now();\n}\n"
+    )
+    assert len(found) == 3
+
+
 def source_files() -> list[Path]:
     return [
         path

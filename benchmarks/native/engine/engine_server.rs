@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest::{Context, SHA256};
 use bytes::Bytes;
-use uringcore_engine::{Engine, Event as EngineEvent, Key, QuicEndpoint, SocketFd};
+use uringcore_engine::{Engine, Event as EngineEvent, Key, QuicEndpoint, SocketFd, SystemClock};
 use uringcore_io::{Backend, DriverConfig};
 use uringcore_proto::quic::{
     Chunks, Connection, ConnectionKey, Endpoint, EndpointSettings, Event, ServerSettings,
@@ -89,7 +89,7 @@ fn server_setup(args: &Args) -> Result<ServerSetup, Failure> {
             send_window: WINDOW,
             ..TransportSettings::default()
         },
-        ..ServerSettings::new(Identity::from_pem(&chain, &key)?)
+        ..ServerSettings::new(Identity::from_pem(&chain, &key)?, SystemClock::shared())
     };
     Ok(ServerSetup::new(&settings)?)
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use common::{BACKENDS, engine, turn};
 use rcgen::{CertificateParams, KeyPair};
-use uringcore_engine::{Engine, Event, Key, QuicEndpoint, SocketFd};
+use uringcore_engine::{Engine, Event, Key, QuicEndpoint, SocketFd, SystemClock};
 use uringcore_io::Backend;
 use uringcore_proto::quic::{
     self, ClientSettings, ClientSetup, CloseKind, ConnectionKey, Endpoint, EndpointSettings,
@@ -37,7 +37,7 @@ fn server_setup() -> ServerSetup {
     let identity = Identity::from_pem(pem.as_bytes(), key.as_bytes()).expect("identity");
     let settings = ServerSettings {
         alpn: vec![ALPN.to_vec()],
-        ..ServerSettings::new(identity)
+        ..ServerSettings::new(identity, SystemClock::shared())
     };
     ServerSetup::new(&settings).expect("server setup")
 }
@@ -46,7 +46,7 @@ fn client_setup() -> ClientSetup {
     ClientSetup::new(&ClientSettings {
         alpn: vec![ALPN.to_vec()],
         roots: Roots::Pem(certificate().0.clone().into_bytes()),
-        ..ClientSettings::default()
+        ..ClientSettings::new(SystemClock::shared())
     })
     .expect("client setup")
 }

@@ -195,14 +195,29 @@ const FIRST_DATAGRAM_MIN: usize = 1_200;
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{
+        sync::Arc,
+        time::{Duration, SystemTime},
+    };
 
     use bytes::BytesMut;
 
     use super::*;
-    use crate::quic::{ClientSettings, EndpointSettings, connection::tests::LOOKS};
+    use crate::{
+        quic::{ClientSettings, EndpointSettings, connection::tests::LOOKS},
+        tls::WallClock,
+    };
 
     const HANDSHAKES: usize = 500;
+
+    #[derive(Debug)]
+    struct NoTime;
+
+    impl WallClock for NoTime {
+        fn now(&self) -> SystemTime {
+            SystemTime::UNIX_EPOCH
+        }
+    }
 
     fn dialing() -> (Endpoint, DatagramMeta, Instant) {
         let now = Instant::now();
@@ -213,7 +228,7 @@ mod tests {
         };
         let settings = ClientSettings {
             verify: false,
-            ..ClientSettings::default()
+            ..ClientSettings::new(Arc::new(NoTime))
         };
         let setup = ClientSetup::new(&settings).unwrap();
         let mut endpoint = Endpoint::new(EndpointSettings::default(), None);

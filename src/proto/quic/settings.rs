@@ -23,8 +23,8 @@ use super::{
 };
 use crate::qlog::Recorder;
 use crate::tls::{
-    self, CipherSuite, ClientAuth, ConfigError, Identity, MemorySessions, NamedIdentity, Roots,
-    SessionStore, SessionTicket,
+    self, CipherSuite, ClientAuth, ConfigError, HostClock, Identity, MemorySessions, NamedIdentity,
+    Roots, SessionStore, SessionTicket, WallClock,
 };
 
 /// What the peer is asked for by draft-ietf-quic-ack-frequency.
@@ -181,6 +181,8 @@ impl TransportSettings {
 /// What a client needs to know before it connects.
 #[derive(Clone)]
 pub struct ClientSettings {
+    /// The time of day, by which certificates and tickets are judged.
+    pub clock: Arc<dyn WallClock>,
     pub transport: TransportSettings,
     /// Application protocols in order of preference (RFC 7301).
     pub alpn: Vec<Vec<u8>>,
@@ -214,12 +216,14 @@ pub struct ClientSettings {
     pub original_version: Option<u32>,
 }
 
-impl Default for ClientSettings {
-    fn default() -> Self {
+impl ClientSettings {
+    /// A client that trusts nobody yet.
+    pub fn new(clock: Arc<dyn WallClock>) -> Self {
         Self {
+            clock,
             transport: TransportSettings::default(),
             alpn: Vec::new(),
-            roots: Roots::System,
+            roots: Roots::None,
             verify: true,
             check_hostname: true,
             certificate_hashes: None,
@@ -238,6 +242,8 @@ impl Default for ClientSettings {
 /// What a server needs to know before it accepts.
 #[derive(Clone)]
 pub struct ServerSettings {
+    /// The time of day, by which certificates, tickets and tokens are judged.
+    pub clock: Arc<dyn WallClock>,
     pub transport: TransportSettings,
     /// Application protocols in order of preference (RFC 7301).
     pub alpn: Vec<Vec<u8>>,
@@ -291,8 +297,9 @@ impl From<bool> for Retry {
 }
 
 impl ServerSettings {
-    pub fn new(identity: Identity) -> Self {
+    pub fn new(identity: Identity, clock: Arc<dyn WallClock>) -> Self {
         Self {
+            clock,
             transport: TransportSettings::default(),
             alpn: Vec::new(),
             cert_chain: identity.cert_chain,
@@ -334,6 +341,7 @@ impl ClientSetup {
         let (version, first_version) =
             negotiation::first_version(&settings.supported_versions, settings.original_version)?;
         let crypto = tls::client_config(&tls::ClientTls {
+            clock: &settings.clock,
             alpn: &settings.alpn,
             roots: &settings.roots,
             verify: settings.verify,
@@ -413,6 +421,7 @@ impl ServerSetup {
     pub fn new(settings: &ServerSettings) -> Result<Self, ConfigError> {
         let versions = negotiation::known_versions(&settings.supported_versions)?;
         let crypto = tls::server_config(&tls::ServerTls {
+            clock: &settings.clock,
             alpn: &settings.alpn,
             identity: (&settings.cert_chain, &settings.key),
             named: &settings.named,
@@ -428,6 +437,7 @@ impl ServerSetup {
         let tokens = ServerTokens::new(&settings.token_keys)?;
         let mut config = quinn::ServerConfig::new(Arc::new(crypto), tokens.key.clone());
         config
+            .time_source(Arc::new(HostClock(settings.clock.clone())))
             .transport_config(Arc::new(settings.transport.build()?))
             .preferred_address_v4(settings.transport.preferred_v4)
             .preferred_address_v6(settings.transport.preferred_v6)

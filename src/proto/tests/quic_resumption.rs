@@ -4,12 +4,12 @@ mod support;
 
 use std::{
     sync::{Arc, Mutex},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use bytes::Bytes;
 use support::{
-    Link, Pair, Who, authority, client_settings, server_settings,
+    Link, Pair, Who, authority, client_settings, clock, server_settings,
     sessions::{
         early_server, newest_server, outcome, send, speak_at_once, ticket, tickets, with_ticket,
     },
@@ -89,8 +89,8 @@ fn a_ticket_is_good_once_and_for_its_server_and_time_only() {
         other.server_name = name.into();
         let by = Duration::from_secs(u64::try_from(i64::abs(issued)).unwrap());
         other.issued = match issued < 0 {
-            true => SystemTime::now() + by,
-            false => SystemTime::now() - by,
+            true => clock().now() + by,
+            false => clock().now() - by,
         };
         others.push(other);
     }

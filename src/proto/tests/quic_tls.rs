@@ -2,18 +2,22 @@
 
 mod support;
 
-use std::time::Duration;
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
+use rustls::pki_types::CertificateDer;
 use support::{
-    ALPN, Closed, Link, Pair, authority, client_settings, issue, issue_pem, key_lines,
-    server_settings, stranger,
+    ALPN, Closed, Link, Pair, authority, client_settings, clock, issue, key_lines, server_settings,
+    stranger,
 };
 use uringcore_proto::{
     quic::{
         ClientSetup, CloseKind, ConnectError, Endpoint, EndpointSettings, Event, ServerSettings,
         ServerSetup,
     },
-    tls::{CipherSuite, ClientAuth, Identity, Roots},
+    tls::{CipherSuite, ClientAuth, Identity, Roots, TrustStore, WallClock},
 };
 
 #[test]
@@ -232,7 +236,7 @@ fn a_self_signed_certificate_is_trusted_when_it_is_named() {
         let identity = Identity::from_pem(pem.as_bytes(), key.serialize_pem().as_bytes()).unwrap();
         let server = ServerSettings {
             alpn: vec![ALPN.to_vec()],
-            ..ServerSettings::new(identity)
+            ..ServerSettings::new(identity, clock())
         };
         let mut client = client_settings();
         client.roots = Roots::Pem(pem.into_bytes());
@@ -409,7 +413,7 @@ fn impossible_connections_are_refused_at_once() {
 fn an_address_is_verified_as_one() {
     let server = ServerSettings {
         alpn: vec![ALPN.to_vec()],
-        ..ServerSettings::new(issue(&authority().issuer, "10.0.0.2"))
+        ..ServerSettings::new(issue(&authority().issuer, "10.0.0.2"), clock())
     };
     let mut pair = Pair::new(client_settings(), server);
     let key = pair.connect_to("");
@@ -418,59 +422,35 @@ fn an_address_is_verified_as_one() {
 }
 
 #[test]
-fn system_roots_honour_the_environment() {
-    let path = std::env::temp_dir().join(format!("uringcore-roots-{}.pem", std::process::id()));
-    std::fs::write(&path, &authority().pem).unwrap();
-    let (chain, key) = issue_pem(&authority().issuer, "localhost");
-    let child = || {
-        let output = std::process::Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "child_of_system_roots",
-                "--ignored",
-                "--nocapture",
-            ])
-            .env("SSL_CERT_FILE", &path)
-            .env("SSL_CERT_DIR", "/nonexistent")
-            .env("TEST_CHAIN", &chain)
-            .env("TEST_KEY", &key)
-            .output()
-            .unwrap();
-        String::from_utf8_lossy(&output.stdout).into_owned()
+fn a_store_that_the_host_has_read_is_trusted_and_no_stranger() {
+    let mut client = client_settings();
+    let authority = authority().issuer.der().clone();
+    // What nobody can parse is passed over.
+    let store = TrustStore::of(vec![CertificateDer::from(vec![1, 2, 3]), authority]);
+    client.roots = Roots::Store(store);
+    Pair::new(client.clone(), server_settings()).establish();
+    let with = ServerSettings {
+        alpn: vec![ALPN.to_vec()],
+        ..ServerSettings::new(stranger().localhost.clone(), clock())
     };
-    let with_file = child();
-    std::fs::remove_file(&path).unwrap();
-    let without_file = child();
-    assert!(
-        with_file.contains("trusted, and a stranger is not"),
-        "{with_file}"
-    );
-    let error = "roots: the system's certificate store is empty";
-    assert!(without_file.contains(error), "{without_file}");
+    let [ours, _] = fail(&mut Pair::new(client, with), "localhost");
+    assert_eq!(ours.unwrap().3, CloseKind::Tls { alert: 48 });
 }
 
 #[test]
-#[ignore = "run by `system_roots_honour_the_environment`, which sets the environment"]
-fn child_of_system_roots() {
-    let mut client = client_settings();
-    client.roots = Roots::System;
-    if let Err(error) = ClientSetup::new(&client) {
-        println!("{error}");
-        return;
+fn certificates_are_judged_by_the_hosts_time() {
+    #[derive(Debug)]
+    struct Late;
+    impl WallClock for Late {
+        fn now(&self) -> SystemTime {
+            // The year 5138, when the test's certificates have expired.
+            SystemTime::UNIX_EPOCH + Duration::from_secs(100_000_000_000)
+        }
     }
-    let [chain, key] = ["TEST_CHAIN", "TEST_KEY"].map(|name| std::env::var(name).unwrap());
-    let trusted = Identity::from_pem(chain.as_bytes(), key.as_bytes()).unwrap();
-    let with = |identity| ServerSettings {
-        alpn: vec![ALPN.to_vec()],
-        ..ServerSettings::new(identity)
-    };
-    Pair::new(client.clone(), with(trusted)).establish();
-    let [ours, _] = fail(
-        &mut Pair::new(client, with(stranger().localhost.clone())),
-        "localhost",
-    );
-    assert_eq!(ours.unwrap().3, CloseKind::Tls { alert: 48 });
-    println!("trusted, and a stranger is not");
+    let mut client = client_settings();
+    client.clock = Arc::new(Late);
+    let [ours, _] = fail(&mut Pair::new(client, server_settings()), "localhost");
+    assert_eq!(ours.unwrap().3, CloseKind::Tls { alert: 45 }, "expired");
 }
 
 #[test]

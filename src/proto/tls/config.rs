@@ -2,10 +2,7 @@
 //!
 //! Not here: how a certificate is judged (`verify`) and what a handshake does (`session`).
 
-use std::{
-    ffi::OsString,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::Arc;
 
 use aws_lc_rs::{hmac, rand};
 use quinn_proto::crypto::HmacKey;
@@ -19,7 +16,8 @@ use rustls::{
 };
 
 use super::{
-    CipherSuite, ClientAuth, ConfigError, NamedIdentity, Roots, SessionStore, SessionTicket,
+    CipherSuite, ClientAuth, ConfigError, HostClock, NamedIdentity, Roots, SessionStore,
+    SessionTicket, WallClock,
     certificates::ServerCertificates,
     resumption::Sessions,
     session::{ClientCrypto, ServerCrypto},
@@ -31,6 +29,7 @@ use super::{
 
 /// A client's TLS settings, borrowed from wherever they live.
 pub(crate) struct ClientTls<'a> {
+    pub clock: &'a Arc<dyn WallClock>,
     pub alpn: &'a [Vec<u8>],
     pub roots: &'a Roots,
     pub verify: bool,
@@ -48,6 +47,7 @@ pub(crate) struct ClientTls<'a> {
 
 /// A server's TLS settings, borrowed from wherever they live.
 pub(crate) struct ServerTls<'a> {
+    pub clock: &'a Arc<dyn WallClock>,
     pub alpn: &'a [Vec<u8>],
     pub identity: (&'a Vec<CertificateDer<'static>>, &'a PrivateKeyDer<'static>),
     /// Certificates for clients that ask for one of their names.
@@ -80,7 +80,8 @@ pub(crate) fn client_config(tls: &ClientTls<'_>) -> Result<ClientCrypto, ConfigE
         )?,
     };
     let verifier: Arc<dyn ServerCertVerifier> = Arc::new(verifier);
-    let builder = rustls::ClientConfig::builder_with_provider(provider)
+    let clock = HostClock(tls.clock.clone());
+    let builder = rustls::ClientConfig::builder_with_details(provider, Arc::new(clock.clone()))
         .with_protocol_versions(&[&TLS13])
         .map_err(|e| ConfigError::new("cipher_suites", e.to_string()))?
         .dangerous()
@@ -96,11 +97,13 @@ pub(crate) fn client_config(tls: &ClientTls<'_>) -> Result<ClientCrypto, ConfigE
         config.key_log = key_log.clone();
     }
     let credentials = config.client_auth_cert_resolver.clone();
-    let sessions = Sessions::new(tls.session_ticket.cloned(), verifier, credentials);
+    let imported = tls.session_ticket.cloned();
+    let sessions = Sessions::new(imported, verifier, credentials, clock.clone());
     config.resumption = Resumption::store(Arc::new(sessions));
     config.enable_early_data = tls.session_ticket.is_some_and(|ticket| ticket.early_data);
     Ok(ClientCrypto::new(
         Arc::new(config),
+        clock,
         tls.versions.to_vec(),
         tls.first_version,
     ))
@@ -108,15 +111,16 @@ pub(crate) fn client_config(tls: &ClientTls<'_>) -> Result<ClientCrypto, ConfigE
 
 pub(crate) fn server_config(tls: &ServerTls<'_>) -> Result<ServerCrypto, ConfigError> {
     let provider = Arc::new(provider_with(tls.cipher_suites, tickets::plain)?);
-    let builder = rustls::ServerConfig::builder_with_provider(provider.clone())
-        .with_protocol_versions(&[&TLS13])
-        .map_err(|e| ConfigError::new("cipher_suites", e.to_string()))?;
+    let clock = HostClock(tls.clock.clone());
+    let builder =
+        rustls::ServerConfig::builder_with_details(provider.clone(), Arc::new(clock.clone()))
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|e| ConfigError::new("cipher_suites", e.to_string()))?;
     let builder = match tls.client_auth {
         ClientAuth::Off => builder.with_no_client_auth(),
         ClientAuth::Optional(roots) | ClientAuth::Required(roots) => {
             let store = load_roots("client_auth", roots)?.store;
-            let verifier =
-                WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider.clone());
+            let verifier = WebPkiClientVerifier::builder_with_provider(store, provider.clone());
             let verifier = match tls.client_auth {
                 ClientAuth::Optional(_) => verifier.allow_unauthenticated(),
                 _ => verifier,
@@ -141,7 +145,7 @@ pub(crate) fn server_config(tls: &ServerTls<'_>) -> Result<ServerCrypto, ConfigE
         }
         Some(store) => {
             let (kind, roots) = client_auth_demands(tls.client_auth);
-            let sessions = ScopedSessions::new(store.clone(), &[kind, roots, tls.limits]);
+            let sessions = ScopedSessions::new(store.clone(), &[kind, &roots, tls.limits]);
             config.session_storage = Arc::new(sessions);
         }
     }
@@ -155,20 +159,26 @@ pub(crate) fn server_config(tls: &ServerTls<'_>) -> Result<ServerCrypto, ConfigE
     if let Some(key_log) = &tls.key_log {
         config.key_log = key_log.clone();
     }
-    Ok(ServerCrypto::new(Arc::new(config), tls.versions.to_vec()))
+    Ok(ServerCrypto::new(
+        Arc::new(config),
+        clock,
+        tls.versions.to_vec(),
+    ))
 }
 
 /// What tells servers apart whose clients may not resume each other's sessions.
-fn client_auth_demands(client_auth: &ClientAuth) -> (&[u8], &[u8]) {
-    match client_auth {
-        ClientAuth::Off => (b"off", b""),
-        ClientAuth::Optional(Roots::Pem(pem)) => (b"optional", pem),
-        ClientAuth::Optional(Roots::SystemAndPem(pem)) => (b"optional, system", pem),
-        ClientAuth::Optional(Roots::System | Roots::None) => (b"optional, system", b""),
-        ClientAuth::Required(Roots::Pem(pem)) => (b"required", pem),
-        ClientAuth::Required(Roots::SystemAndPem(pem)) => (b"required, system", pem),
-        ClientAuth::Required(Roots::System | Roots::None) => (b"required, system", b""),
-    }
+fn client_auth_demands(client_auth: &ClientAuth) -> (&'static [u8], Vec<u8>) {
+    let (kind, roots): (&[u8], _) = match client_auth {
+        ClientAuth::Off => return (b"off", Vec::new()),
+        ClientAuth::Optional(roots) => (b"optional", roots),
+        ClientAuth::Required(roots) => (b"required", roots),
+    };
+    let name = match roots {
+        Roots::Pem(pem) => pem.clone(),
+        Roots::Store(store) => store.name(),
+        Roots::None => Vec::new(),
+    };
+    (kind, name)
 }
 
 /// The key of stateless reset tokens (RFC 9000 section 10.3.2), random when none is given.
@@ -216,25 +226,28 @@ fn offer_no_group_without_a_share(provider: &mut CryptoProvider) {
 
 /// What a verifier trusts.
 pub(super) struct LoadedRoots {
-    pub store: RootCertStore,
+    pub store: Arc<RootCertStore>,
     /// The certificates that the host gave itself, for which being a leaf is no obstacle.
     pub given: Vec<CertificateDer<'static>>,
 }
 
 fn load_roots(field: &'static str, roots: &Roots) -> Result<LoadedRoots, ConfigError> {
-    let mut store = match roots {
-        Roots::System | Roots::SystemAndPem(_) => system_roots(field)?,
-        Roots::Pem(_) | Roots::None => RootCertStore::empty(),
-    };
     let given = match roots {
-        Roots::Pem(pem) | Roots::SystemAndPem(pem) => CertificateDer::pem_slice_iter(pem)
+        Roots::Pem(pem) => CertificateDer::pem_slice_iter(pem)
             .collect::<Result<Vec<_>, _>>()
             .map_err(|e| ConfigError::new(field, format!("is not valid PEM: {e}")))?,
-        Roots::System | Roots::None => Vec::new(),
+        Roots::Store(store) => {
+            return Ok(LoadedRoots {
+                store: store.0.clone(),
+                given: Vec::new(),
+            });
+        }
+        Roots::None => Vec::new(),
     };
-    if given.is_empty() && matches!(roots, Roots::Pem(_) | Roots::SystemAndPem(_)) {
+    if given.is_empty() && matches!(roots, Roots::Pem(_)) {
         return Err(ConfigError::new(field, "holds no certificate"));
     }
+    let mut store = RootCertStore::empty();
     for (index, certificate) in given.iter().enumerate() {
         store.add(certificate.clone()).map_err(|e| {
             ConfigError::new(
@@ -243,32 +256,10 @@ fn load_roots(field: &'static str, roots: &Roots) -> Result<LoadedRoots, ConfigE
             )
         })?;
     }
-    Ok(LoadedRoots { store, given })
-}
-
-/// Reading and parsing the system's store takes milliseconds, and hosts make a setup per
-/// connection.
-fn system_roots(field: &'static str) -> Result<RootCertStore, ConfigError> {
-    type Source = [Option<OsString>; 2];
-    static CACHE: Mutex<Option<(Source, RootCertStore)>> = Mutex::new(None);
-    let source: Source = ["SSL_CERT_FILE", "SSL_CERT_DIR"].map(std::env::var_os);
-    let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, store)) = cache.as_ref().filter(|(cached, _)| *cached == source) {
-        return Ok(store.clone());
-    }
-    let loaded = rustls_native_certs::load_native_certs();
-    let mut store = RootCertStore::empty();
-    let (added, _) = store.add_parsable_certificates(loaded.certs);
-    if added == 0 {
-        let errors: Vec<_> = loaded.errors.iter().map(ToString::to_string).collect();
-        let message = format!(
-            "the system's certificate store is empty: {}",
-            errors.join(", ")
-        );
-        return Err(ConfigError::new(field, message));
-    }
-    *cache = Some((source, store.clone()));
-    Ok(store)
+    Ok(LoadedRoots {
+        store: Arc::new(store),
+        given,
+    })
 }
 
 /// RFC 7301 section 3.1: names are 1 to 255 bytes long.

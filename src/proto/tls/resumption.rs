@@ -18,6 +18,7 @@ use rustls::{
 };
 
 use super::{
+    HostClock,
     tickets::{self, SessionTicket},
     versions::{KNOWN, version_put, version_taken},
 };
@@ -27,6 +28,7 @@ pub(super) struct Sessions {
     imported: Option<SessionTicket>,
     verifier: Arc<dyn ServerCertVerifier>,
     credentials: Arc<dyn ResolvesClientCert>,
+    clock: HostClock,
     /// By version. A configuration with an imported ticket sends 0-RTT data, and what comes here later was not
     /// asked for that: it is not kept.
     earlier: Vec<(u32, ClientSessionMemoryCache)>,
@@ -37,11 +39,13 @@ impl Sessions {
         imported: Option<SessionTicket>,
         verifier: Arc<dyn ServerCertVerifier>,
         credentials: Arc<dyn ResolvesClientCert>,
+        clock: HostClock,
     ) -> Self {
         Self {
             imported,
             verifier,
             credentials,
+            clock,
             earlier: KNOWN
                 .map(|version| (version, ClientSessionMemoryCache::new(SERVERS_MAX)))
                 .into(),
@@ -66,7 +70,8 @@ impl Sessions {
         if ticket.version.is_some_and(|it| it != version_taken()) {
             return None;
         }
-        tickets::import(ticket, name, &self.verifier, &self.credentials)
+        let judges = (&self.verifier, &self.credentials);
+        tickets::import(ticket, name, judges, &self.clock)
     }
 }
 

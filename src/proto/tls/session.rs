@@ -19,7 +19,7 @@ use rustls::{
 };
 
 use super::{
-    CipherSuite, SessionTicket, keys,
+    CipherSuite, HostClock, SessionTicket, keys,
     reason::transport_error,
     resumption::TicketInbox,
     retry,
@@ -55,6 +55,7 @@ pub(crate) struct SessionDetails {
 
 struct Session {
     inner: Inner,
+    clock: HostClock,
     versions: Arc<Versions>,
     tap: Arc<Tap>,
     told_handshake_data: bool,
@@ -83,9 +84,10 @@ struct Waiting {
 }
 
 impl Session {
-    fn new(inner: Inner, versions: Arc<Versions>, tap: Arc<Tap>) -> Self {
+    fn new(inner: Inner, clock: HostClock, versions: Arc<Versions>, tap: Arc<Tap>) -> Self {
         Self {
             inner,
+            clock,
             versions,
             tap,
             told_handshake_data: false,
@@ -185,9 +187,8 @@ impl Session {
             false => (tls.read_hs(buf), Vec::new()),
         };
         result.map_err(|e| transport_error(&e, tls.alert()))?;
-        let now = SystemTime::now();
         for ticket in tickets {
-            if let Some(ticket) = self.completed(ticket, now) {
+            if let Some(ticket) = self.completed(ticket, self.clock.0.now()) {
                 self.tickets.push(ticket);
             }
         }

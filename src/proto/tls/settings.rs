@@ -2,9 +2,12 @@
 //!
 //! Not here: what rustls makes of them (`config`), and how a handshake uses that (`session`).
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{
+    RootCertStore,
+    pki_types::{CertificateDer, PrivateKeyDer},
+};
 
 /// A setting that cannot work.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,16 +39,37 @@ impl std::error::Error for ConfigError {}
 /// from.
 #[derive(Debug, Clone)]
 pub enum Roots {
-    /// The operating system's store (`SSL_CERT_FILE` and `SSL_CERT_DIR` are honoured). Read once a
-    /// process.
-    System,
+    /// What the host has read, the operating system's store for one.
+    Store(TrustStore),
     /// Exactly these certificates, PEM. A certificate that the peer presents itself may be among
     /// them: it is then trusted as it stands, authority or not.
     Pem(Vec<u8>),
-    /// The system's and these.
-    SystemAndPem(Vec<u8>),
     /// Nobody: every certificate is refused, unless verification is off.
     None,
+}
+
+/// Authorities, read and parsed once: a system's are hundreds, and hosts make a setup a connection.
+#[derive(Debug, Clone)]
+pub struct TrustStore(pub(super) Arc<RootCertStore>);
+
+impl TrustStore {
+    /// Certificates in DER. Stores of systems hold some that nobody can use, which are passed over.
+    pub fn of(certificates: Vec<CertificateDer<'static>>) -> Self {
+        let mut store = RootCertStore::empty();
+        store.add_parsable_certificates(certificates);
+        Self(Arc::new(store))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What tells this store from others.
+    pub(super) fn name(&self) -> Vec<u8> {
+        let anchors = self.0.roots.iter();
+        let parts = anchors.flat_map(|anchor| [&anchor.subject, &anchor.subject_public_key_info]);
+        parts.flat_map(|part| part.iter().copied()).collect()
+    }
 }
 
 /// A certificate with the authorities above it, leaf first, and the leaf's private key.

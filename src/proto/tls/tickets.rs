@@ -41,7 +41,7 @@ use rustls::{
     version::TLS13,
 };
 
-use super::{CipherSuite, ConfigError, hkdf, versions::with_labels};
+use super::{CipherSuite, ConfigError, HostClock, hkdf, versions::with_labels};
 
 /// What a client needs to resume a session, as plain data.
 #[derive(Clone, PartialEq, Eq)]
@@ -330,18 +330,24 @@ fn put_counted(target: &mut Vec<u8>, content: &[u8]) -> Option<()> {
     Some(())
 }
 
+/// What rustls binds a session to.
+type Judges<'a> = (
+    &'a Arc<dyn ServerCertVerifier>,
+    &'a Arc<dyn ResolvesClientCert>,
+);
+
 /// The session of `ticket`, fit for connections whose configuration has this verifier and these
 /// credentials. `None` when the ticket's time is over or it is not one that rustls takes.
 pub(super) fn import(
     ticket: &SessionTicket,
     name: &ServerName<'static>,
-    verifier: &Arc<dyn ServerCertVerifier>,
-    credentials: &Arc<dyn ResolvesClientCert>,
+    judges: Judges<'_>,
+    clock: &HostClock,
 ) -> Option<Tls13ClientSessionValue> {
-    let message = message_of(ticket, ticket.age(SystemTime::now())?)?;
+    let message = message_of(ticket, ticket.age(clock.0.now())?)?;
     let slot = Arc::new(Slot::default());
     let (client, seam) = with_seam(Seam::Answering(ticket.secret.clone()), || {
-        let mut client = shake_hands(ticket, name, verifier, credentials, slot.clone())?;
+        let mut client = shake_hands(ticket, name, judges, clock, slot.clone())?;
         client.read_hs(&message)
     });
     drop(seam);
@@ -357,8 +363,8 @@ pub(super) fn import(
 fn shake_hands(
     ticket: &SessionTicket,
     name: &ServerName<'static>,
-    verifier: &Arc<dyn ServerCertVerifier>,
-    credentials: &Arc<dyn ResolvesClientCert>,
+    (verifier, credentials): Judges<'_>,
+    clock: &HostClock,
     slot: Arc<Slot>,
 ) -> Result<quic::ClientConnection, Error> {
     let provider = Arc::new(CryptoProvider {
@@ -367,7 +373,8 @@ fn shake_hands(
         kx_groups: vec![provider::kx_group::X25519],
         ..provider::default_provider()
     });
-    let mut config = rustls::ClientConfig::builder_with_provider(provider.clone())
+    let time = Arc::new(clock.clone());
+    let mut config = rustls::ClientConfig::builder_with_details(provider.clone(), time.clone())
         .with_protocol_versions(&[&TLS13])?
         .dangerous()
         .with_custom_certificate_verifier(verifier.clone())
@@ -386,7 +393,7 @@ fn shake_hands(
             .collect(),
     };
     let identity = CertifiedKey::new(chain, Arc::new(NoKey));
-    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+    let mut config = rustls::ServerConfig::builder_with_details(provider, time)
         .with_protocol_versions(&[&TLS13])?
         .with_no_client_auth()
         .with_cert_resolver(Arc::new(Always(Arc::new(identity))));

@@ -70,10 +70,9 @@ impl ServerVerifier {
                 algorithms,
             });
         }
-        let verifier =
-            WebPkiServerVerifier::builder_with_provider(Arc::new(roots.store), provider.clone())
-                .build()
-                .map_err(|e| ConfigError::new("roots", e.to_string()))?;
+        let verifier = WebPkiServerVerifier::builder_with_provider(roots.store, provider.clone())
+            .build()
+            .map_err(|e| ConfigError::new("roots", e.to_string()))?;
         let policy = Policy::Chain {
             verifier,
             pinned: roots.given,

@@ -11,6 +11,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use uringcore_engine::SystemClock;
 use uringcore_proto::quic::{
     AckFrequency, ClientSettings, ClientSetup, Congestion, Retry, ServerSettings, ServerSetup,
     TransportSettings,
@@ -109,15 +110,19 @@ impl QuicClientSetup {
             .transpose()
             .map_err(|message| config_error(py, &ConfigError::new("session_ticket", message)))?;
         let settings = ClientSettings {
-            certificate_hashes,
             session_ticket,
             token: token.into(),
             token_version,
             transport: common.transport(py)?,
             cipher_suites: common.suites(py)?,
             alpn: common.alpn,
-            roots: roots.map_or(Roots::System, Roots::Pem),
+            roots: match roots {
+                Some(pem) => Roots::Pem(pem),
+                None if verify && certificate_hashes.is_none() => system_roots(py)?,
+                None => Roots::None,
+            },
             verify,
+            certificate_hashes,
             client_cert,
             key_log: shared
                 .key_log
@@ -125,7 +130,7 @@ impl QuicClientSetup {
                 .map(|log| log as Arc<dyn rustls::KeyLog>),
             supported_versions: common.supported_versions,
             original_version: common.original_version,
-            ..ClientSettings::default()
+            ..ClientSettings::new(SystemClock::shared())
         };
         let setup = ClientSetup::new(&settings).map_err(|error| config_error(py, &error))?;
         Ok(Self { setup, shared })
@@ -198,7 +203,10 @@ impl QuicServerSetup {
             early_data,
             supported_versions: common.supported_versions,
             token_keys,
-            ..ServerSettings::new(identity(py, certificate_chain, private_key)?)
+            ..ServerSettings::new(
+                identity(py, certificate_chain, private_key)?,
+                SystemClock::shared(),
+            )
         };
         let setup = ServerSetup::new(&settings).map_err(|error| config_error(py, &error))?;
         Ok(Self {
@@ -336,6 +344,13 @@ pub fn seconds(py: Python<'_>, field: &'static str, value: f64) -> PyResult<Dura
             let message = format!("must be a positive number of seconds, not {value}");
             config_error(py, &ConfigError::new(field, message))
         })
+}
+
+/// Read without the interpreter lock: it may come from a disk.
+fn system_roots(py: Python<'_>) -> PyResult<Roots> {
+    py.detach(uringcore_engine::system_roots)
+        .map(Roots::Store)
+        .map_err(|message| config_error(py, &ConfigError::new("roots", message)))
 }
 
 fn identity(py: Python<'_>, chain: Vec<Vec<u8>>, key: Vec<u8>) -> PyResult<Identity> {

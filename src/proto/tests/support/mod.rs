@@ -15,7 +15,7 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use bytes::BytesMut;
@@ -27,7 +27,7 @@ use uringcore_proto::{
         ClientSettings, ClientSetup, CloseKind, ConnectionKey, DatagramMeta, Endpoint,
         EndpointSettings, Event, ServerSettings, ServerSetup, TransportSettings,
     },
-    tls::{Identity, Roots},
+    tls::{Identity, Roots, WallClock},
 };
 
 pub const ALPN: &[u8] = b"test";
@@ -91,18 +91,32 @@ pub fn issue_pem(issuer: &CertifiedIssuer<'_, KeyPair>, name: &str) -> (String, 
     (certificate.pem(), key.serialize_pem())
 }
 
+/// A time of day that stands still: nothing may hang on the machine's.
+#[derive(Debug)]
+pub struct StoppedClock;
+
+impl WallClock for StoppedClock {
+    fn now(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(2_000_000_000)
+    }
+}
+
+pub fn clock() -> Arc<dyn WallClock> {
+    Arc::new(StoppedClock)
+}
+
 pub fn client_settings() -> ClientSettings {
     ClientSettings {
         alpn: vec![ALPN.to_vec()],
         roots: Roots::Pem(authority().pem.clone().into_bytes()),
-        ..ClientSettings::default()
+        ..ClientSettings::new(clock())
     }
 }
 
 pub fn server_settings() -> ServerSettings {
     ServerSettings {
         alpn: vec![ALPN.to_vec()],
-        ..ServerSettings::new(authority().localhost.clone())
+        ..ServerSettings::new(authority().localhost.clone(), clock())
     }
 }
 

@@ -20,7 +20,7 @@ use super::{Inner, Session, Waiting, encode};
 use crate::{
     qlog::{ConnectionIds, Recorder},
     tls::{
-        keys, retry,
+        HostClock, keys, retry,
         tap::Tap,
         versions::{self, Beginning, Hello, TicketScope, Versions},
     },
@@ -29,6 +29,7 @@ use crate::{
 /// Makes the sessions of clients.
 pub(crate) struct ClientCrypto {
     config: Arc<rustls::ClientConfig>,
+    clock: HostClock,
     /// In order of preference.
     supported: Vec<u32>,
     /// The version that the first packets show, where that is not the one that is begun with.
@@ -40,9 +41,15 @@ pub(crate) struct ClientCrypto {
 }
 
 impl ClientCrypto {
-    pub fn new(config: Arc<rustls::ClientConfig>, supported: Vec<u32>, first: Option<u32>) -> Self {
+    pub fn new(
+        config: Arc<rustls::ClientConfig>,
+        clock: HostClock,
+        supported: Vec<u32>,
+        first: Option<u32>,
+    ) -> Self {
         Self {
             config,
+            clock,
             supported,
             first,
             beginning: Beginning::Chosen,
@@ -66,6 +73,7 @@ impl ClientCrypto {
         config.enable_early_data = false;
         Self {
             config: Arc::new(config),
+            clock: self.clock.clone(),
             supported: self.supported.clone(),
             first: None,
             beginning: Beginning::Told,
@@ -101,7 +109,7 @@ impl crypto::ClientConfig for ClientCrypto {
             // Only a failing random number generator is left to fail here.
             .map_err(|_| ConnectError::EndpointStopping)?;
         let inner = Inner::Running(Box::new(connection.into()));
-        let mut session = Session::new(inner, versions, tap);
+        let mut session = Session::new(inner, self.clock.clone(), versions, tap);
         session.ids = Some(ids);
         session.asked_name = server_name.into();
         Ok(Box::new(session))
@@ -111,6 +119,7 @@ impl crypto::ClientConfig for ClientCrypto {
 /// Makes the sessions of servers.
 pub(crate) struct ServerCrypto {
     config: Arc<rustls::ServerConfig>,
+    clock: HostClock,
     supported: Vec<u32>,
     is_recorded: bool,
     /// Who records the first packets of clients that have no session yet, by the destination of
@@ -119,9 +128,10 @@ pub(crate) struct ServerCrypto {
 }
 
 impl ServerCrypto {
-    pub fn new(config: Arc<rustls::ServerConfig>, supported: Vec<u32>) -> Self {
+    pub fn new(config: Arc<rustls::ServerConfig>, clock: HostClock, supported: Vec<u32>) -> Self {
         Self {
             config,
+            clock,
             supported,
             is_recorded: false,
             first_packets: Mutex::default(),
@@ -213,7 +223,7 @@ impl crypto::ServerConfig for ServerCrypto {
         tap.set_ids(ids);
         let versions = Versions::server(version, &self.supported);
         let inner = Inner::Waiting(Box::new(waiting));
-        Box::new(Session::new(inner, versions, tap))
+        Box::new(Session::new(inner, self.clock.clone(), versions, tap))
     }
 }
 

@@ -1,6 +1,8 @@
 //! Two sessions without packets: handshake bytes go from one to the other as they are, and keys of
 //! both sides are tried on each other.
 
+use std::time::Duration;
+
 use rcgen::{CertificateParams, KeyPair as CertificateKey};
 use rustls::{
     NamedGroup,
@@ -10,7 +12,23 @@ use rustls::{
 };
 
 use super::*;
-use crate::tls::versions::{VERSION_2, with_labels};
+use crate::tls::{
+    WallClock,
+    versions::{VERSION_2, with_labels},
+};
+
+#[derive(Debug)]
+struct StoppedClock;
+
+impl WallClock for StoppedClock {
+    fn now(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(2_000_000_000)
+    }
+}
+
+fn clock() -> HostClock {
+    HostClock(Arc::new(StoppedClock))
+}
 
 fn provider_of(group: Option<NamedGroup>) -> Arc<CryptoProvider> {
     let mut result = provider::default_provider();
@@ -32,13 +50,13 @@ fn configs(group: Option<NamedGroup>) -> (Arc<rustls::ClientConfig>, Arc<rustls:
         .unwrap();
     let mut roots = rustls::RootCertStore::empty();
     roots.add(certificate.der().clone()).unwrap();
-    let client = rustls::ClientConfig::builder_with_provider(provider_of(None))
+    let client = rustls::ClientConfig::builder_with_details(provider_of(None), Arc::new(clock()))
         .with_protocol_versions(&[&TLS13])
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
     let private = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-    let server = rustls::ServerConfig::builder_with_provider(provider_of(group))
+    let server = rustls::ServerConfig::builder_with_details(provider_of(group), Arc::new(clock()))
         .with_protocol_versions(&[&TLS13])
         .unwrap()
         .with_no_client_auth()
@@ -79,9 +97,14 @@ impl Side {
 fn sides(group: Option<NamedGroup>, client: (u32, &[u32]), server: (u32, &[u32])) -> [Side; 2] {
     let (client_config, server_config) = configs(group);
     let params = TransportParameters::read(quinn_proto::Side::Server, &mut &[][..]).unwrap();
-    let crypto = Arc::new(ClientCrypto::new(client_config, client.1.to_vec(), None));
+    let crypto = Arc::new(ClientCrypto::new(
+        client_config,
+        clock(),
+        client.1.to_vec(),
+        None,
+    ));
     let client = crypto::ClientConfig::start_session(crypto, client.0, "localhost", &params);
-    let crypto = Arc::new(ServerCrypto::new(server_config, server.1.to_vec()));
+    let crypto = Arc::new(ServerCrypto::new(server_config, clock(), server.1.to_vec()));
     let server = crypto::ServerConfig::start_session(crypto, server.0, &params);
     [client.unwrap(), server].map(|session| Side {
         session,

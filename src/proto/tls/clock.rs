@@ -1,0 +1,32 @@
+//! The time of day, which certificates, tickets and tokens are dated by. There is no clock in this
+//! room: the host lends its own, in the forms that the libraries ask for.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use rustls::{pki_types::UnixTime, time_provider::TimeProvider};
+
+/// Tells the time of day.
+pub trait WallClock: fmt::Debug + Send + Sync {
+    fn now(&self) -> SystemTime;
+}
+
+/// A host's clock for the libraries, which would else read the system's.
+#[derive(Debug, Clone)]
+pub(crate) struct HostClock(pub Arc<dyn WallClock>);
+
+impl TimeProvider for HostClock {
+    fn current_time(&self) -> Option<UnixTime> {
+        let since = self.0.now().duration_since(UNIX_EPOCH).ok();
+        since.map(UnixTime::since_unix_epoch)
+    }
+}
+
+impl quinn_proto::TimeSource for HostClock {
+    fn now(&self) -> SystemTime {
+        self.0.now()
+    }
+}
