@@ -411,7 +411,9 @@ impl LoopCore {
     }
 
     fn _ensure_fd_no_transport(&self, py: Python<'_>, fd: &Bound<'_, PyAny>) -> PyResult<()> {
-        let number = descriptor_number(fd)?;
+        let Ok(number) = descriptor_number(fd)?.extract::<RawFd>() else {
+            return Ok(()); // no descriptor has this number
+        };
         let watchable = self
             .hosts
             .with(py, |hosts| hosts.watchable_fds.contains(&number));

@@ -4,10 +4,10 @@
 
 use std::os::fd::RawFd;
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyAttributeError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyInt, PyTuple};
 use uringcore_engine::Direction;
 use uringcore_io::net;
 
@@ -27,7 +27,7 @@ impl LoopCore {
     ) -> PyResult<Py<PyAny>> {
         let py = slf.py();
         let this = slf.get();
-        let fd = file_descriptor(file)?;
+        let fd = descriptor(file)?;
         let known = this
             .hosts
             .with(py, |hosts| hosts.watchers.contains_key(&(fd, write)));
@@ -65,9 +65,15 @@ impl LoopCore {
         if self.flags.with(py, |flags| flags.closed) {
             return Ok(false);
         }
-        let fd = match file_descriptor(file) {
+        let fd = match descriptor(file) {
             Ok(fd) => fd,
-            Err(error) => self.registered_as(file).ok_or(error)?,
+            // A closed socket has no number any more, but is known by itself.
+            Err(error) if error.is_instance_of::<PyValueError>(py) => {
+                self.registered_as(file).ok_or(error)?
+            }
+            // Nobody watches a number that no descriptor can have.
+            Err(error) if error.is_instance_of::<PyOverflowError>(py) => return Ok(false),
+            Err(error) => return Err(error),
         };
         let known = self
             .hosts
@@ -125,27 +131,49 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(watched, m)?)
 }
 
-/// An integer descriptor, or what has a `fileno()` (the rules of the `selectors` module).
-fn file_descriptor(file: &Bound<'_, PyAny>) -> PyResult<RawFd> {
+/// A descriptor by the rules of the `selectors` module.
+fn descriptor(file: &Bound<'_, PyAny>) -> PyResult<RawFd> {
     let number = descriptor_number(file)?;
-    if number < 0 {
-        return Err(PyValueError::new_err(format!(
-            "Invalid file descriptor: {number}"
-        )));
+    match number.extract::<RawFd>() {
+        Ok(fd) if fd >= 0 => Ok(fd),
+        Err(_) if number.gt(0)? => Err(PyOverflowError::new_err(
+            "Python int too large to convert to C int",
+        )),
+        _ => Err(PyValueError::new_err(format!(
+            "Invalid file descriptor: {}",
+            number.str()?
+        ))),
     }
-    Ok(number)
 }
 
-/// The same without a look at the sign: a closed socket's number is -1.
-pub fn descriptor_number(file: &Bound<'_, PyAny>) -> PyResult<RawFd> {
-    file.extract::<RawFd>().or_else(|_| {
-        file.call_method0(intern!(file.py(), "fileno"))
-            .and_then(|number| number.extract::<RawFd>())
-            .map_err(|_| invalid_file_object(file))
-    })
+/// The same without a look at the range (a closed socket's number is -1): what is an int, or else the
+/// int of what `fileno()` says. Those of its errors that mean "no file object" become one; all others
+/// are the caller's own and pass.
+pub fn descriptor_number<'py>(file: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    if file.is_instance_of::<PyInt>() {
+        Ok(file.clone())
+    } else {
+        fileno(file).map_err(|error| no_file_object(file, error))
+    }
 }
 
-fn invalid_file_object(file: &Bound<'_, PyAny>) -> PyErr {
+fn fileno<'py>(file: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = file.py();
+    let number = file.call_method0(intern!(py, "fileno"))?;
+    if number.is_exact_instance_of::<PyInt>() {
+        return Ok(number);
+    }
+    py.get_type::<PyInt>().call1((number,))
+}
+
+fn no_file_object(file: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+    let py = file.py();
+    let means_that = error.is_instance_of::<PyAttributeError>(py)
+        || error.is_instance_of::<PyTypeError>(py)
+        || error.is_instance_of::<PyValueError>(py);
+    if !means_that {
+        return error;
+    }
     match file.repr() {
         Ok(text) => PyValueError::new_err(format!("Invalid file object: {text}")),
         Err(error) => error,

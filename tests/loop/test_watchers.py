@@ -7,6 +7,8 @@ import contextlib
 import os
 import selectors
 import socket
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -441,3 +443,133 @@ def test_nothing_is_registered_with_the_selector_itself(run_ours: Runner) -> Non
         other.close()
 
     run_ours(main())
+
+
+class Named:
+    """An object whose `fileno()` answers with `answer`, or raises it."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def fileno(self) -> Any:
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer
+
+    def __repr__(self) -> str:
+        return "<Named>"
+
+
+class NoInt:
+    def __int__(self) -> int:
+        raise LookupError("no int")
+
+
+class Own(BaseException):
+    """Not even an Exception."""
+
+
+def _watcher_calls(loop: asyncio.AbstractEventLoop, file: Any) -> list[Callable[[], Any]]:
+    return [
+        lambda: loop.add_reader(file, print),
+        lambda: loop.remove_reader(file),
+        lambda: loop.add_writer(file, print),
+        lambda: loop.remove_writer(file),
+    ]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("mine"),
+        OSError(9, "mine"),
+        KeyError("mine"),
+        NotImplementedError("mine"),
+        OverflowError("mine"),
+        StopIteration("mine"),
+        KeyboardInterrupt(),
+        Own(),
+    ],
+    ids=repr,
+)
+def test_what_fileno_raises_is_the_callers_own(run: Runner, error: BaseException) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        for call in _watcher_calls(loop, Named(error)):
+            with pytest.raises(type(error)) as raised:
+                call()
+            assert raised.value is error
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        None,
+        "text",
+        1.5,
+        object(),
+        Named(None),
+        Named("text"),
+        Named(AttributeError("mine")),
+        Named(TypeError("mine")),
+        Named(ValueError("mine")),
+        Named(UnicodeError("mine")),
+    ],
+    ids=repr,
+)
+def test_what_is_no_file_object(run: Runner, file: Any) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        for call in _watcher_calls(loop, file):
+            with pytest.raises(ValueError, match="Invalid file object: ") as raised:
+                call()
+            assert str(raised.value).endswith(repr(file))
+
+    run(main())
+
+
+def test_numbers_that_are_no_descriptors(run: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        for number in (-1, -(1 << 100)):
+            for file in (number, Named(number)):
+                for call in _watcher_calls(loop, file):
+                    with pytest.raises(ValueError, match=f"Invalid file descriptor: {number}"):
+                        call()
+        for number in (1 << 40, 1 << 100):
+            for file in (number, Named(number)):
+                with pytest.raises(OverflowError):
+                    loop.add_reader(file, print)
+                with pytest.raises(OverflowError):
+                    loop.add_writer(file, print)
+                assert loop.remove_reader(file) is False
+                assert loop.remove_writer(file) is False
+        with pytest.raises(LookupError, match="no int"):
+            loop.add_reader(Named(NoInt()), print)
+
+    run(main())
+
+
+def test_what_fileno_says_is_taken_for_an_int(run: Runner) -> None:
+    class Index:
+        def __index__(self) -> int:
+            return one.fileno()
+
+    one, other = socket.socketpair()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        other.send(b"x")
+        for answer in (float(one.fileno()), str(one.fileno()), Index()):
+            readable = asyncio.Event()
+            loop.add_reader(Named(answer), readable.set)
+            await readable.wait()
+            assert loop.remove_reader(Named(answer))
+        # But what is no int itself needs a fileno().
+        with pytest.raises(ValueError, match="Invalid file object"):
+            loop.add_reader(Index(), print)  # type: ignore[arg-type]
+
+    with one, other:
+        run(main())
