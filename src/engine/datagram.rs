@@ -4,7 +4,8 @@
 //!
 //! **Invariants.** Datagrams leave in the order in which they were sent: one SENDMSG is in flight at
 //! most, because the kernel lets a later one overtake a send that waits for room, and a burst goes
-//! out in one `sendmmsg`, which stops at the first that does not go. Unix sockets send so always. Datagrams that arrive while the
+//! out in one `sendmmsg`, which stops at the first that does not go. Unix sockets send so always. A
+//! producer is asked to pause only where the socket has no room. Datagrams that arrive while the
 //! reader is paused are kept and delivered first on resume. The way to the end is that of `stream`:
 //! first quiet, then released.
 
@@ -133,9 +134,14 @@ impl DatagramSocket {
 
     // Commands -----------------------------------------------------------------------------------
 
-    pub fn set_watermarks(&mut self, low: usize, high: usize) -> SendOutcome {
+    pub fn set_watermarks(
+        &mut self,
+        low: usize,
+        high: usize,
+        events: &mut VecDeque<Event>,
+    ) -> SendOutcome {
         (self.low_water, self.high_water) = (low, high);
-        self.rise()
+        self.rise(events)
     }
 
     /// Arms the receive and releases what was held.
@@ -151,13 +157,13 @@ impl DatagramSocket {
         }
     }
 
-    pub fn send(&mut self, message: SendMsg) -> SendOutcome {
+    pub fn send(&mut self, message: SendMsg, events: &mut VecDeque<Event>) -> SendOutcome {
         if self.phase != Phase::Open {
             return SendOutcome::Lost;
         }
         self.queued.add(cost(&message));
         self.queue.push_back(message);
-        self.rise()
+        self.rise(events)
     }
 
     /// Closes after the queue is sent; reading ends now.
@@ -422,12 +428,24 @@ impl DatagramSocket {
         }
     }
 
-    fn rise(&mut self) -> SendOutcome {
-        if !self.above_high && self.queued.get() > self.high_water {
-            self.above_high = true;
-            return SendOutcome::PauseWriting;
+    /// Asks for a pause where the queue rose above its mark. What only waited for the end of the turn
+    /// is tried first: a pause says that the socket has no room, and a datagram that can never leave
+    /// (RFC 768 has 16 bits for its length) or a burst that the kernel takes whole says no such thing.
+    fn rise(&mut self, events: &mut VecDeque<Event>) -> SendOutcome {
+        if self.above_high || self.queued.get() <= self.high_water {
+            return SendOutcome::Queued;
         }
-        SendOutcome::Queued
+        self.send_at_once(events);
+        if self.queued.get() <= self.high_water {
+            return SendOutcome::Queued;
+        }
+        self.above_high = true;
+        SendOutcome::PauseWriting
+    }
+
+    /// Sends what the socket has room for, in order: nothing while an earlier one waits in the kernel.
+    fn send_at_once(&mut self, events: &mut VecDeque<Event>) {
+        while self.sending.is_none() && !self.queue.is_empty() && !self.send_burst(events) {}
     }
 
     fn stop_reading(&mut self, driver: &mut Driver) {

@@ -531,32 +531,32 @@ impl Engine {
     }
 
     pub fn resume_datagrams(&mut self, key: Key) {
-        self.datagram_command(key, |socket, _| socket.resume_reading());
+        self.datagram_command(key, |s, _, _| s.resume_reading());
     }
 
     pub fn pause_datagrams(&mut self, key: Key) {
-        self.datagram_command(key, DatagramSocket::pause_reading);
+        self.datagram_command(key, |s, driver, _| s.pause_reading(driver));
     }
 
     pub fn send_datagram(&mut self, key: Key, message: SendMsg) -> SendOutcome {
-        self.datagram_command(key, |s, _| s.send(message))
+        self.datagram_command(key, |s, _, events| s.send(message, events))
             .unwrap_or(SendOutcome::Lost)
     }
 
     pub fn set_datagram_watermarks(&mut self, key: Key, low: usize, high: usize) -> SendOutcome {
-        self.datagram_command(key, |s, _| s.set_watermarks(low, high))
+        self.datagram_command(key, |s, _, events| s.set_watermarks(low, high, events))
             .unwrap_or(SendOutcome::Lost)
     }
 
     /// Ends reading now and the socket after its queue; then the host releases it.
     pub fn close_datagram(&mut self, key: Key) -> CloseOutcome {
-        self.datagram_command(key, DatagramSocket::close)
+        self.datagram_command(key, |s, driver, _| s.close(driver))
             .unwrap_or(CloseOutcome::Quiet)
     }
 
     /// Drops what is queued; then the host releases the socket.
     pub fn abort_datagram(&mut self, key: Key) {
-        self.datagram_command(key, DatagramSocket::abort);
+        self.datagram_command(key, |s, driver, _| s.abort(driver));
     }
 
     /// The last command, as [`release_stream`](Engine::release_stream).
@@ -576,10 +576,10 @@ impl Engine {
     fn datagram_command<T>(
         &mut self,
         key: Key,
-        run: impl FnOnce(&mut DatagramSocket, &mut Driver) -> T,
+        run: impl FnOnce(&mut DatagramSocket, &mut Driver, &mut VecDeque<Event>) -> T,
     ) -> Option<T> {
         let socket = self.datagrams.get_mut(key)?;
-        let value = run(socket, &mut self.driver);
+        let value = run(socket, &mut self.driver, &mut self.events);
         if socket.mark_dirty() {
             self.dirty_datagrams.push(key);
         }

@@ -11,8 +11,8 @@
 mod life;
 mod limits;
 
-pub use life::fail_waiter;
-pub use limits::watermarks_above;
+pub use life::{check_protocol, fail_waiter};
+pub use limits::{Marks, Pause};
 
 use std::os::fd::{OwnedFd, RawFd};
 
@@ -84,8 +84,7 @@ pub struct State {
     /// Writes after that, as asyncio counts them.
     pub writes_lost: u32,
     pub protocol_paused: bool,
-    pub low_water: usize,
-    pub high_water: usize,
+    pub marks: Marks,
     pub eof_written: bool,
     /// sendfile's wait for an empty queue.
     pub empty_waiter: Option<Py<PyAny>>,
@@ -273,13 +272,13 @@ impl BaseTransport {
     }
 
     #[getter]
-    fn _high_water(&self, py: Python<'_>) -> usize {
-        self.state.with(py, |state| state.high_water)
+    fn _high_water<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(self.get_write_buffer_limits(py)?.1)
     }
 
     #[getter]
-    fn _low_water(&self, py: Python<'_>) -> usize {
-        self.state.with(py, |state| state.low_water)
+    fn _low_water<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(self.get_write_buffer_limits(py)?.0)
     }
 
     /// How many bytes asyncio's transports receive at once.
@@ -415,7 +414,8 @@ impl BaseTransport {
         high: Option<&Bound<'_, PyAny>>,
         low: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let (low, high) = limits::watermarks(high, low)?;
+        let marks = Marks::new(high, low, HIGH_WATER_BYTES, Pause::Above)?;
+        let (low, high) = (marks.low, marks.high);
         let py = slf.py();
         let this = slf.get();
         let pause = match this.key(py) {
@@ -429,9 +429,10 @@ impl BaseTransport {
             })?,
             None => false,
         };
-        this.state.with(py, |state| {
-            (state.low_water, state.high_water) = (low, high);
-        });
+        let old = this
+            .state
+            .with(py, |state| std::mem::replace(&mut state.marks, marks));
+        drop(old);
         if pause {
             Self::pause_writing(slf)
         } else {
@@ -440,9 +441,11 @@ impl BaseTransport {
     }
 
     /// `(low, high)` in bytes.
-    fn get_write_buffer_limits(&self, py: Python<'_>) -> (usize, usize) {
-        self.state
-            .with(py, |state| (state.low_water, state.high_water))
+    fn get_write_buffer_limits<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+        self.state.with(py, |state| state.marks.to_python(py))
     }
 
     fn get_write_buffer_size(&self, py: Python<'_>) -> usize {
@@ -567,8 +570,7 @@ fn is_buffered(protocol: &Bound<'_, PyAny>) -> PyResult<bool> {
 
 /// asyncio's LOG_THRESHOLD_FOR_CONNLOST_WRITES.
 pub const WRITES_LOST_BEFORE_WARNING: u32 = 5;
-/// asyncio's default marks.
-pub const LOW_WATER_BYTES: usize = 16 * 1024;
+/// asyncio's default mark.
 pub const HIGH_WATER_BYTES: usize = 64 * 1024;
 
 /// What a transport is made from.

@@ -138,6 +138,38 @@ def test_wrong_uses_are_refused(run: Runner) -> None:
     run(main())
 
 
+def test_the_methods_of_a_stream_are_there_to_refuse(run: Runner) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        transport: Any
+        transport, client = await loop.create_datagram_endpoint(
+            Datagrams, local_addr=("127.0.0.1", 0)
+        )
+        assert isinstance(transport, asyncio.Transport)
+        refused = (
+            lambda: transport.write(b"x"),
+            lambda: transport.write("no bytes"),
+            lambda: transport.writelines([b"x", bytearray(b"y")]),
+            lambda: transport.writelines([]),
+            lambda: transport.write_eof(),
+            lambda: transport.can_write_eof(),
+        )
+        for call in refused:
+            with pytest.raises(NotImplementedError):
+                call()
+        with pytest.raises(TypeError):
+            transport.writelines(["no bytes"])
+        assert not transport.is_closing()
+        written: list[bytes] = []
+        transport.write = written.append
+        transport.writelines([b"x", b"y"])
+        assert written == [b"xy"]
+        transport.close()
+        await client.lost.wait()
+
+    run(main())
+
+
 def test_an_existing_socket_and_broadcast(run: Runner) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()

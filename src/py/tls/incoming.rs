@@ -343,9 +343,9 @@ impl TlsProtocol {
         let pause = this.state.with(py, |state| {
             // The beginning of a record waits for its rest, which must not be held back.
             let size = state.records.whole_bytes(incoming);
-            let pause = if size >= state.read_high && !state.lower_reading_paused {
+            let pause = if size >= state.read_marks.high && !state.lower_reading_paused {
                 true
-            } else if size <= state.read_low && state.lower_reading_paused {
+            } else if size <= state.read_marks.low && state.lower_reading_paused {
                 false
             } else {
                 return None;

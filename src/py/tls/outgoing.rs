@@ -214,29 +214,34 @@ impl TlsProtocol {
     pub(super) fn control_app_writing(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
-        let (paused, backlog, lower_paused) = this.state.with(py, |state| {
-            (
-                state.writing_paused,
-                state.backlog_bytes,
-                state.lower_writing_paused,
-            )
+        let (nothing_waits, high) = this.state.with(py, |state| {
+            let waits =
+                state.writing_paused || state.backlog_bytes > 0 || state.lower_writing_paused;
+            (!waits, state.write_marks.high)
         });
-        if !paused && backlog == 0 && !lower_paused {
-            return Ok(()); // nothing waits anywhere
+        if nothing_waits && high > 0 {
+            return Ok(());
         }
         let size = this.write_buffer_bytes(py)?;
-        let pause = this.state.with(py, |state| {
-            let pause =
-                if !state.writing_paused && size >= state.write_high && size > state.write_low {
-                    true
-                } else if state.writing_paused && size <= state.write_low {
-                    false
-                } else {
-                    return None;
-                };
-            state.writing_paused = pause;
-            Some(pause)
+        let (pause, look_again) = this.state.with(py, |state| {
+            let (marks, paused) = (&state.write_marks, &mut state.writing_paused);
+            let pause = if !*paused && size >= marks.high {
+                true
+            } else if *paused && size <= marks.low {
+                false
+            } else {
+                return (None, false);
+            };
+            *paused = pause;
+            (Some(pause), pause && size <= marks.low)
         });
+        if look_again {
+            // As with asyncio a mark that nothing at all reaches is reached; there, nobody may ever
+            // come to take the pause back (CPython's gh-102792).
+            let look = slf.getattr(intern!(py, "_control_app_writing"))?;
+            let owner = this.owner.bind(py);
+            owner.call_method1(intern!(py, "call_soon"), (look,))?;
+        }
         let (Some(pause), Some(app)) = (pause, this.app(py)) else {
             return Ok(());
         };

@@ -18,6 +18,7 @@ use super::transport::TlsTransport;
 use crate::cell::GilCell;
 use crate::error;
 use crate::loop_core::LoopCore;
+use crate::transport::{Marks, check_protocol};
 
 /// asyncio's SSLProtocolState.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,15 +73,13 @@ pub struct State {
     pub unread: bool,
     pub reading_paused: bool,
     pub lower_reading_paused: bool,
-    pub read_low: usize,
-    pub read_high: usize,
+    pub read_marks: Marks,
 
     pub backlog: VecDeque<Bytes>,
     pub backlog_bytes: usize,
     pub writing_paused: bool,
     pub lower_writing_paused: bool,
-    pub write_low: usize,
-    pub write_high: usize,
+    pub write_marks: Marks,
     /// Writes since the connection was lost.
     pub writes_lost: u32,
 }
@@ -124,6 +123,9 @@ impl TlsProtocol {
         setup: Setup<'py>,
     ) -> PyResult<Bound<'py, Self>> {
         let py = owner.py();
+        if setup.call_connection_made {
+            check_protocol(app)?;
+        }
         let handshake_timeout = seconds(
             py,
             "ssl_handshake_timeout",
@@ -177,14 +179,12 @@ impl TlsProtocol {
             unread: false,
             reading_paused: false,
             lower_reading_paused: false,
-            read_low: READ_HIGH_WATER_BYTES / 4,
-            read_high: READ_HIGH_WATER_BYTES,
+            read_marks: Marks::below(READ_HIGH_WATER_BYTES),
             backlog: VecDeque::new(),
             backlog_bytes: 0,
             writing_paused: false,
             lower_writing_paused: false,
-            write_low: WRITE_HIGH_WATER_BYTES / 4,
-            write_high: WRITE_HIGH_WATER_BYTES,
+            write_marks: Marks::below(WRITE_HIGH_WATER_BYTES),
             writes_lost: 0,
         };
         let made = Bound::new(
@@ -414,6 +414,11 @@ impl TlsProtocol {
 
     fn _check_handshake_timeout(slf: &Bound<'_, Self>) -> PyResult<()> {
         Self::handshake_timed_out(slf)
+    }
+
+    /// The pause that a mark of nothing brought is over when a turn leaves nothing waiting.
+    fn _control_app_writing(slf: &Bound<'_, Self>) -> PyResult<()> {
+        Self::control_app_writing(slf)
     }
 
     fn _check_shutdown_timeout(slf: &Bound<'_, Self>) -> PyResult<()> {

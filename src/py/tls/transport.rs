@@ -15,7 +15,7 @@ use super::protocol::{
 use crate::cell::GilCell;
 use crate::loop_core::LoopCore;
 use crate::open_class::OpenClass;
-use crate::transport::watermarks_above;
+use crate::transport::{Marks, Pause};
 
 /// A TLS connection with the interface of asyncio.Transport.
 ///
@@ -222,20 +222,24 @@ impl TlsTransport {
     fn set_write_buffer_limits(
         &self,
         py: Python<'_>,
-        high: Option<i64>,
-        low: Option<i64>,
+        high: Option<&Bound<'_, PyAny>>,
+        low: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let (low, high) = watermarks_above(high, low, WRITE_HIGH_WATER_BYTES)?;
+        let marks = Marks::new(high, low, WRITE_HIGH_WATER_BYTES, Pause::At)?;
         self.command(py, |protocol| {
-            protocol.get().state.with(py, |state| {
-                (state.write_low, state.write_high) = (low, high);
-            });
+            let state = &protocol.get().state;
+            drop(state.with(py, |state| std::mem::replace(&mut state.write_marks, marks)));
             TlsProtocol::control_app_writing(protocol)
         })
     }
 
-    fn get_write_buffer_limits(&self, py: Python<'_>) -> (usize, usize) {
-        self.ask(py, (0, 0), |state| (state.write_low, state.write_high))
+    fn get_write_buffer_limits<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+        self.ask(py, Marks::default().to_python(py), |state| {
+            state.write_marks.to_python(py)
+        })
     }
 
     /// Bytes that wait to be encrypted or to be taken by the transport beneath.
@@ -250,20 +254,24 @@ impl TlsTransport {
     fn set_read_buffer_limits(
         &self,
         py: Python<'_>,
-        high: Option<i64>,
-        low: Option<i64>,
+        high: Option<&Bound<'_, PyAny>>,
+        low: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let (low, high) = watermarks_above(high, low, READ_HIGH_WATER_BYTES)?;
+        let marks = Marks::new(high, low, READ_HIGH_WATER_BYTES, Pause::At)?;
         self.command(py, |protocol| {
-            protocol.get().state.with(py, |state| {
-                (state.read_low, state.read_high) = (low, high);
-            });
+            let state = &protocol.get().state;
+            drop(state.with(py, |state| std::mem::replace(&mut state.read_marks, marks)));
             TlsProtocol::control_lower_reading(protocol)
         })
     }
 
-    fn get_read_buffer_limits(&self, py: Python<'_>) -> (usize, usize) {
-        self.ask(py, (0, 0), |state| (state.read_low, state.read_high))
+    fn get_read_buffer_limits<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+        self.ask(py, Marks::default().to_python(py), |state| {
+            state.read_marks.to_python(py)
+        })
     }
 
     /// Bytes that arrived and were not decrypted yet.

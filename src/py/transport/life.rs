@@ -10,9 +10,7 @@ use pyo3::prelude::*;
 use uringcore_engine::DatagramSize;
 use uringcore_io::{Errno, net};
 
-use super::{
-    BaseTransport, Descriptor, HIGH_WATER_BYTES, Kind, LOW_WATER_BYTES, Parts, Receiver, State,
-};
+use super::{BaseTransport, Descriptor, HIGH_WATER_BYTES, Kind, Marks, Parts, Receiver, State};
 use crate::cell::GilCell;
 use crate::context::{self, Entered};
 use crate::dispatch::report;
@@ -24,7 +22,11 @@ impl BaseTransport {
     /// A transport that is not yet on the engine.
     pub fn build(owner: &Bound<'_, LoopCore>, parts: Parts) -> PyResult<Self> {
         let py = owner.py();
-        let receiver = Receiver::of(parts.protocol.bind(py))?;
+        let protocol = parts.protocol.bind(py);
+        let receiver = Receiver::of(protocol)?;
+        if receiver != Receiver::Tls {
+            check_protocol(protocol)?;
+        }
         // Asked now because a connection that is reset has no peer address any more.
         let (peer, local) = (
             net::peer_addr(parts.fd).ok(),
@@ -53,8 +55,7 @@ impl BaseTransport {
                 lost_context: None,
                 writes_lost: 0,
                 protocol_paused: false,
-                low_water: LOW_WATER_BYTES,
-                high_water: HIGH_WATER_BYTES,
+                marks: Marks::below(HIGH_WATER_BYTES),
                 eof_written: false,
                 empty_waiter: None,
             }),
@@ -383,6 +384,14 @@ impl BaseTransport {
             Kind::Datagram => drop(hosts.with(py, |hosts| host_take(&mut hosts.datagrams, key))),
         }
     }
+}
+
+/// A factory that made no protocol is heard of where a transport is made, as in asyncio, and not in a
+/// later turn. The method is looked up again when its time comes: there may be another protocol by then.
+pub fn check_protocol(protocol: &Bound<'_, PyAny>) -> PyResult<()> {
+    protocol
+        .getattr(intern!(protocol.py(), "connection_made"))
+        .map(drop)
 }
 
 pub fn fail_waiter(waiter: &Bound<'_, PyAny>, error: Py<PyAny>) -> PyResult<()> {

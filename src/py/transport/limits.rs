@@ -1,47 +1,99 @@
-//! The limits of a write queue, as `set_write_buffer_limits` takes them. What they do is the engine's.
+//! The marks of a queue, as `set_write_buffer_limits` and its like take and give them. What they do is
+//! the engine's business, and that of TLS.
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyInt;
 
-use super::HIGH_WATER_BYTES;
-
-/// asyncio's `_set_write_buffer_limits`: `(low, high)` with its defaults and its error.
-pub fn watermarks(
-    high: Option<&Bound<'_, PyAny>>,
-    low: Option<&Bound<'_, PyAny>>,
-) -> PyResult<(usize, usize)> {
-    let number = |given: Option<&Bound<'_, PyAny>>| match given {
-        // asyncio takes what compares with numbers; a fraction of a byte means nothing.
-        Some(given) => match given.extract::<i64>() {
-            Ok(number) => Ok(Some(number)),
-            Err(_) => given.extract::<f64>().map(|number| Some(number as i64)),
-        },
-        None => Ok(None),
-    };
-    watermarks_above(number(high)?, number(low)?, HIGH_WATER_BYTES)
+/// A low and a high mark in bytes, with whole numbers that compare with a size as the given ones do.
+#[derive(Default)]
+pub struct Marks {
+    pub low: usize,
+    pub high: usize,
+    /// The numbers as they were given, where they are more than the two above say: asyncio computes
+    /// with whatever compares with numbers, and answers with it.
+    given: Option<(Py<PyAny>, Py<PyAny>)>,
 }
 
-/// The same with another default for the high one.
-pub fn watermarks_above(
-    high: Option<i64>,
-    low: Option<i64>,
-    default: usize,
-) -> PyResult<(usize, usize)> {
-    let (high, low) = match (high, low) {
-        (None, None) => return Ok((default / 4, default)),
-        (None, Some(low)) => (low.saturating_mul(4), low),
-        (Some(high), None) => (high, high.div_euclid(4)),
-        (Some(high), Some(low)) => (high, low),
-    };
-    if high < low || low < 0 {
-        return Err(PyValueError::new_err(format!(
-            "high ({high}) must be >= low ({low}) must be >= 0"
-        )));
+/// When a size is too much, which decides how a fraction of a byte counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Pause {
+    /// Above the high mark: asyncio's transports over sockets.
+    Above,
+    /// At the high mark already: asyncio's TLS.
+    At,
+}
+
+impl Marks {
+    /// asyncio's default for a high mark.
+    pub const fn below(high: usize) -> Self {
+        Self {
+            low: high / 4,
+            high,
+            given: None,
+        }
     }
-    match (usize::try_from(low), usize::try_from(high)) {
-        (Ok(low), Ok(high)) => Ok((low, high)),
-        _ => Err(PyTypeError::new_err(
-            "the limits must be non-negative integers",
-        )),
+
+    /// What asyncio makes of `high` and `low`, and its errors.
+    pub fn new(
+        high: Option<&Bound<'_, PyAny>>,
+        low: Option<&Bound<'_, PyAny>>,
+        default_high: usize,
+        pause: Pause,
+    ) -> PyResult<Self> {
+        let (high, low) = match (high, low) {
+            (None, None) => return Ok(Self::below(default_high)),
+            (None, Some(low)) => (PyInt::new(low.py(), 4).mul(low)?, low.clone()),
+            (Some(high), None) => (high.clone(), high.floor_div(4)?),
+            (Some(high), Some(low)) => (high.clone(), low.clone()),
+        };
+        if !(high.ge(&low)? && low.ge(0)?) {
+            return Err(PyValueError::new_err(format!(
+                "high ({}) must be >= low ({}) must be >= 0",
+                high.repr()?,
+                low.repr()?
+            )));
+        }
+        Ok(Self {
+            low: whole(&low, f64::floor)?,
+            high: whole(
+                &high,
+                if pause == Pause::At {
+                    f64::ceil
+                } else {
+                    f64::floor
+                },
+            )?,
+            given: (!is_size(&low) || !is_size(&high)).then(|| (low.unbind(), high.unbind())),
+        })
     }
+
+    /// `(low, high)` as Python is told.
+    pub fn to_python<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+        match &self.given {
+            Some((low, high)) => Ok((low.bind(py).clone(), high.bind(py).clone())),
+            None => {
+                let (low, high) = (self.low.into_pyobject(py)?, self.high.into_pyobject(py)?);
+                Ok((low.into_any(), high.into_any()))
+            }
+        }
+    }
+}
+
+fn is_size(number: &Bound<'_, PyAny>) -> bool {
+    number.is_exact_instance_of::<PyInt>() && number.extract::<usize>().is_ok()
+}
+
+/// A number that is not negative in whole bytes; the largest stands for all that are larger.
+fn whole(number: &Bound<'_, PyAny>, round: fn(f64) -> f64) -> PyResult<usize> {
+    if let Ok(size) = number.extract::<usize>() {
+        return Ok(size);
+    }
+    if number.is_instance_of::<PyInt>() {
+        return Ok(usize::MAX);
+    }
+    Ok(round(number.extract::<f64>()?) as usize)
 }

@@ -1,0 +1,161 @@
+"""Factories that make no protocol: whoever asked for the transport hears of it, at once."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import socket
+import ssl
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.loop.support import Recorder, Runner, connected_pair, listen, open_descriptors
+
+
+def nothing() -> Any:
+    """What a factory without a return statement makes."""
+
+
+class NoProtocol:
+    """Has none of a protocol's methods."""
+
+
+FACTORIES = (nothing, NoProtocol)
+MADE = "has no attribute 'connection_made'"
+
+
+def _without_warnings(main: Callable[[], Any]) -> Any:
+    # asyncio leaves the sockets of such transports to the collector, which warns.
+    async def run() -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            await main()
+            gc.collect()
+
+    return run()
+
+
+@pytest.mark.parametrize("make", FACTORIES)
+def test_whoever_connects_hears_of_it(run: Runner, make: Any) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        server, address = await listen(Recorder)
+        one, other = connected_pair()
+        accepted, peer = connected_pair()
+        datagram = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        datagram.bind(("127.0.0.1", 0))
+        calls: tuple[Callable[[], Any], ...] = (
+            lambda: loop.create_connection(make, *address),
+            lambda: loop.create_connection(make, sock=one),
+            lambda: loop.connect_accepted_socket(make, accepted),
+            lambda: loop.create_datagram_endpoint(make, local_addr=("127.0.0.1", 0)),
+            lambda: loop.create_datagram_endpoint(make, sock=datagram),
+        )
+        for call in calls:
+            with pytest.raises(AttributeError, match=MADE):
+                await call()
+        for sock in (one, other, accepted, peer, datagram):
+            sock.close()
+        server.close()
+
+    run(_without_warnings(main))
+
+
+@pytest.mark.parametrize("make", FACTORIES)
+def test_whoever_connects_a_pipe_hears_of_it(run: Runner, make: Any) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        for connect, end in ((loop.connect_read_pipe, 0), (loop.connect_write_pipe, 1)):
+            pipe = os.pipe()
+            os.close(pipe[1 - end])
+            with pytest.raises(AttributeError, match=MADE), open(pipe[end], "rb+", 0) as file:
+                await connect(make, file)
+
+    run(_without_warnings(main))
+
+
+@pytest.mark.parametrize("make", FACTORIES)
+def test_whoever_connects_with_tls_hears_of_it_before_the_handshake(
+    run_ours: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext, make: Any
+) -> None:
+    """With asyncio nobody hears of it: the call waits for ever."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        server, address = await listen(Recorder, ssl=server_tls)
+        with pytest.raises(AttributeError, match=MADE):
+            await loop.create_connection(
+                make, *address, ssl=client_tls, server_hostname="localhost"
+            )
+        server.close()
+
+    run_ours(_without_warnings(main))
+
+
+@pytest.mark.parametrize("make", FACTORIES)
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_server_without_a_protocol_closes_the_connection(
+    run_ours: Runner,
+    server_tls: ssl.SSLContext,
+    client_tls: ssl.SSLContext,
+    make: Any,
+    tls: bool,
+) -> None:
+    """And says so once. asyncio says so in debug mode only, and leaves the socket to the collector."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        server, address = await listen(make, ssl=server_tls if tls else None)
+        descriptors = open_descriptors()
+        with socket.create_connection(address) as peer:
+            peer.setblocking(False)
+            assert await loop.sock_recv(peer, 1) == b""
+        assert open_descriptors() == descriptors
+        (told,) = run_ours.complaints.contexts
+        assert told["message"] == "Error on transport creation for incoming connection"
+        server.close()
+        await asyncio.wait_for(server.wait_closed(), 5)
+
+    run_ours(main())
+    run_ours.expect(AttributeError)
+
+
+def test_start_tls_does_not_ask_for_connection_made(
+    run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
+) -> None:
+    """The protocol has heard that call already."""
+
+    class Receiver:
+        def __init__(self) -> None:
+            self.data = b""
+
+        def data_received(self, data: bytes) -> None:
+            self.data += data
+
+        def eof_received(self) -> None: ...
+
+        def connection_lost(self, exc: Exception | None) -> None: ...
+
+    class Greeter(Recorder):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            self.transport.write(b"hello")
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        server, address = await listen(Greeter, ssl=server_tls)
+        transport, _ = await loop.create_connection(Recorder, *address)
+        receiver: Any = Receiver()
+        over = await loop.start_tls(transport, receiver, client_tls, server_hostname="localhost")
+        assert over is not None
+        while receiver.data != b"hello":
+            await asyncio.sleep(0.001)
+        over.close()
+        server.close()
+        await asyncio.sleep(0.01)
+
+    run(main())
