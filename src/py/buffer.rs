@@ -1,7 +1,15 @@
 //! Python buffers held as `Bytes`. No other file keeps a pointer into a Python object.
+//!
+//! **Whose memory it is.** While a view is held its object can neither free the memory nor move it. Who
+//! writes there meanwhile is another matter. `bytes` never change. For the rest an interpreter lock keeps
+//! everybody off, since nothing here lets go of it while it looks at a buffer. A free-threaded interpreter
+//! has no such lock: a program whose threads write to an object that a call is reading has a race of its
+//! own, as it has with CPython's sockets. So mutable memory is only copied or handed to a system call,
+//! either of which takes each byte as it finds it, and nothing is decided by looking at it.
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
 
 use bytes::Bytes;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
@@ -18,8 +26,9 @@ struct HeldBytes {
     _owner: Py<PyBytes>,
 }
 
-// SAFETY: a `bytes` object is immutable and its storage never moves, so reading it needs no lock; the
-// reference keeps it alive, and dropping a `Py` without the lock is deferred by PyO3.
+// SAFETY: a `bytes` object is immutable and its storage never moves, so any thread may read it, attached
+// to the interpreter or not; the reference keeps it alive, and PyO3 defers the drop of a `Py` on a thread
+// that is not attached.
 unsafe impl Send for HeldBytes {}
 // SAFETY: as above: only shared reads of immutable memory.
 unsafe impl Sync for HeldBytes {}
@@ -66,10 +75,7 @@ pub fn any_buffer(data: &Bound<'_, PyAny>) -> PyResult<Bytes> {
         return Ok(hold_bytes(bytes));
     }
     match View::get(data, ffi::PyBUF_SIMPLE) {
-        // SAFETY: the view is held, and the interpreter lock keeps others from changing it.
-        Ok(view) => Ok(Bytes::copy_from_slice(unsafe {
-            std::slice::from_raw_parts(view.data(), view.len())
-        })),
+        Ok(view) => Ok(view.copy().into()),
         // Not contiguous: asyncio sends what it shows all the same.
         Err(_) => {
             let shown = PyMemoryView::from(data)?.call_method0("tobytes")?;
@@ -88,39 +94,35 @@ pub fn copy_into(target: &Bound<'_, PyAny>, data: &[u8]) -> PyResult<usize> {
         ));
     }
     let count = view.len().min(data.len());
-    // SAFETY: the view is held, writable and contiguous, and `count` is within its length; the
-    // interpreter lock is held, so no Python code touches it meanwhile; `data` is Rust memory, which
-    // the Python buffer cannot overlap.
+    // SAFETY: the view is held, writable and contiguous, and `count` is within its length. `data` is
+    // memory of Rust's or of a `bytes` object, which a writable buffer cannot overlap.
     unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), view.data(), count) };
     Ok(count)
 }
 
-/// A new `bytes` object of what `fill` writes into up to `size` bytes of memory.
-pub fn new_bytes(
-    py: Python<'_>,
-    size: usize,
-    fill: impl FnOnce(&mut [MaybeUninit<u8>]) -> io::Result<usize>,
-) -> io::Result<Py<PyBytes>> {
+/// A new `bytes` object of up to `size` bytes that are received from a socket without waiting.
+pub fn received(py: Python<'_>, fd: RawFd, size: usize) -> io::Result<Py<PyBytes>> {
     let no_memory = |error: PyErr| {
         drop(error);
         io::Error::from_raw_os_error(libc::ENOMEM)
     };
     let mut fresh = FreshBytes::with_capacity(py, size).map_err(no_memory)?;
-    fresh.write(fill)?;
+    fresh.receive(fd)?;
     let made = fresh.finish(py).map_err(no_memory)?;
     Ok(made.unbind())
 }
 
-/// Runs `work` on the bytes of a bytes-like object; `None` if it is none.
+/// Runs `work`, a system call or a copy, on the bytes of a bytes-like object; `None` if it is none.
 pub fn with_readable<R>(data: &Bound<'_, PyAny>, work: impl FnOnce(&[u8]) -> R) -> Option<R> {
     let view = View::get(data, ffi::PyBUF_SIMPLE).ok()?;
-    // SAFETY: the view is held until the end of this function and says where and how long; the
-    // interpreter lock keeps Python code from changing it meanwhile.
+    // SAFETY: the view is held until the end of this function and says where and how long; who may
+    // change the bytes meanwhile is said at the top.
     let bytes = unsafe { std::slice::from_raw_parts(view.data(), view.len()) };
     Some(work(bytes))
 }
 
-/// Runs `work` on the memory of a writable bytes-like object; `None` if it is none.
+/// Runs `work`, a system call or a copy, on the memory of a writable bytes-like object; `None` if it is
+/// none.
 pub fn with_writable<R>(
     data: &Bound<'_, PyAny>,
     work: impl FnOnce(&mut [MaybeUninit<u8>]) -> R,
@@ -151,8 +153,8 @@ pub struct View<'py>(ffi::Py_buffer, Python<'py>);
 impl<'py> View<'py> {
     pub fn get(object: &Bound<'py, PyAny>, flags: std::ffi::c_int) -> PyResult<Self> {
         let mut view = Self(ffi::Py_buffer::new(), object.py());
-        // SAFETY: the interpreter lock is held and the structure is ours. The exporter keeps no
-        // pointer to it (`memoryview` and friends hold what they need in `internal` or by reference).
+        // SAFETY: this thread is attached (`object` is bound) and the structure is ours. The exporter keeps
+        // no pointer to it (`memoryview` and friends hold what they need in `internal` or by reference).
         if unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut view.0, flags) } != 0 {
             // On failure the exporter has set `obj` to NULL, so the release below does nothing.
             return Err(PyErr::fetch(object.py()));
@@ -162,6 +164,17 @@ impl<'py> View<'py> {
 
     pub fn len(&self) -> usize {
         usize::try_from(self.0.len).unwrap_or(0)
+    }
+
+    /// The bytes as they are now.
+    fn copy(&self) -> Vec<u8> {
+        let mut copy = Vec::with_capacity(self.len());
+        // SAFETY: the view is held and contiguous, and there is room for its length, which is filled then.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.data(), copy.as_mut_ptr(), self.len());
+            copy.set_len(self.len());
+        }
+        copy
     }
 
     /// Never null, so that a slice of no bytes can be made of it.
@@ -177,9 +190,9 @@ impl<'py> View<'py> {
 
 impl Drop for View<'_> {
     fn drop(&mut self) {
-        let _held: Python<'_> = self.1;
-        // SAFETY: the interpreter lock is held (`_held`), and the view was filled by
-        // `PyObject_GetBuffer`, which leaves `obj` NULL when it fails.
+        let _attached: Python<'_> = self.1;
+        // SAFETY: this thread is attached (`_attached`), and the view was filled by `PyObject_GetBuffer`,
+        // which leaves `obj` NULL when it fails.
         unsafe { ffi::PyBuffer_Release(&raw mut self.0) };
     }
 }

@@ -2,40 +2,128 @@
 //!
 //! Not here: buffers that outlive a call (`buffer`).
 
-use std::ffi::{c_char, c_int};
+use std::ffi::c_int;
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use pyo3::{ffi, intern};
+use uringcore_io::net;
 
 use crate::buffer::View;
 
-/// Shows `data` to `call` as a read-only memoryview.
+/// Memory of ours with the buffer protocol, which it has for the length of one call.
 ///
-/// `call` may hand it only to C functions that let go of their arguments' buffers before they return.
+/// **Invariant.** Nobody has a view of the memory after [`Loan::end`]: it counts the views, gives out
+/// no more of them, and ends the process if one is left. CPython's own view of plain memory
+/// (`PyMemoryView_FromMemory`) cannot promise that: a `memoryview` of that view leaves no trace in it.
+/// Nor does the collector know of a loan, so that code which runs during the call (a callback of
+/// OpenSSL, another thread) does not find it there.
+#[pyclass(frozen, module = "uringcore._uringcore")]
+struct Loan {
+    data: AtomicPtr<u8>,
+    len: usize,
+    writable: bool,
+    /// How many views there are, or [`ENDED`].
+    views: AtomicUsize,
+}
+
+impl Loan {
+    /// Shows `len` bytes from `data` on to `call`, as an object with the buffer protocol.
+    ///
+    /// # Safety
+    ///
+    /// The memory is valid until this returns, for writing too if `writable`, and nobody else writes it.
+    unsafe fn lend<R>(
+        py: Python<'_>,
+        data: *mut u8,
+        len: usize,
+        writable: bool,
+        call: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<R>,
+    ) -> PyResult<R> {
+        let loan = Self {
+            data: AtomicPtr::new(data),
+            len,
+            writable,
+            views: AtomicUsize::new(0),
+        };
+        let loan = EndsLoan(Bound::new(py, loan)?);
+        call(loan.0.as_any())
+    }
+
+    fn end(&self) {
+        let ended = self
+            .views
+            .compare_exchange(0, ENDED, Ordering::SeqCst, Ordering::SeqCst);
+        if ended.is_err() {
+            // Going on would leave a pointer to freed memory in Python's hands.
+            log::error!("a buffer that was lent for one call is still in use");
+            std::process::abort();
+        }
+    }
+}
+
+/// Ends the loan also where `call` panics.
+struct EndsLoan<'py>(Bound<'py, Loan>);
+
+impl Drop for EndsLoan<'_> {
+    fn drop(&mut self) {
+        self.0.get().end();
+    }
+}
+
+#[pymethods]
+impl Loan {
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let this = slf.get();
+        this.views
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |views| {
+                (views != ENDED).then(|| views + 1)
+            })
+            .map_err(|_| {
+                PyBufferError::new_err("this memory was lent for one call, which is over")
+            })?;
+        // SAFETY: the interpreter gives a structure to fill; the memory is valid while the view is
+        // counted (`lend`), and on failure the call sets an exception and counts as no view.
+        let status = unsafe {
+            ffi::PyBuffer_FillInfo(
+                view,
+                slf.as_ptr(),
+                this.data.load(Ordering::Relaxed).cast(),
+                this.len.cast_signed(),
+                c_int::from(!this.writable),
+                flags,
+            )
+        };
+        if status != 0 {
+            this.views.fetch_sub(1, Ordering::SeqCst);
+            return Err(PyErr::fetch(slf.py()));
+        }
+        Ok(())
+    }
+
+    unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {
+        self.views.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Shows `data` to `call` as a read-only object with the buffer protocol. Whoever keeps a view of it
+/// ends the process: it is for C functions, which let go of their arguments' buffers.
 pub fn lend<R>(
     py: Python<'_>,
     data: &[u8],
     call: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<R>,
 ) -> PyResult<R> {
-    // SAFETY: `data` outlives this function, and `take_back` makes sure that the view does not; a
-    // read-only view writes nothing through the pointer.
-    let view = unsafe {
-        Bound::from_owned_ptr_or_err(
-            py,
-            ffi::PyMemoryView_FromMemory(
-                data.as_ptr().cast_mut().cast::<c_char>(),
-                data.len().cast_signed(),
-                ffi::PyBUF_READ,
-            ),
-        )?
-    };
-    let result = call(&view);
-    take_back(&view)?;
-    result
+    // SAFETY: `data` is borrowed for this call, and nothing is written through the pointer.
+    unsafe { Loan::lend(py, data.as_ptr().cast_mut(), data.len(), false, call) }
 }
 
 /// A `bytes` object that is being made, of a size that is known only at the end.
@@ -72,55 +160,53 @@ impl FreshBytes {
     /// Copies `data` to the end; there has to be space for it.
     pub fn append(&mut self, data: &[u8]) {
         assert!(data.len() <= self.space(), "no space for the bytes");
-        // SAFETY: as in `fill`; the check above keeps the copy within the object, and `data` belongs
-        // to another one.
-        unsafe {
-            let start = ffi::PyBytes_AsString(self.bytes.as_ptr()).add(self.filled);
-            std::ptr::copy_nonoverlapping(data.as_ptr(), start.cast::<u8>(), data.len());
-        }
+        // SAFETY: the check above keeps the copy within the object, which nobody else has seen, so its
+        // storage may still be written and `data` belongs to another one.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.free(), data.len()) };
         self.filled += data.len();
     }
 
-    /// Lets `work` write to the free space; it returns how much it wrote.
-    pub fn write(
-        &mut self,
-        work: impl FnOnce(&mut [MaybeUninit<u8>]) -> io::Result<usize>,
-    ) -> io::Result<()> {
-        // SAFETY: nobody else has seen the object, so its storage is ours to write; `filled` is within
-        // it.
-        let memory = unsafe {
-            let start = ffi::PyBytes_AsString(self.bytes.as_ptr()).add(self.filled);
-            std::slice::from_raw_parts_mut(start.cast::<MaybeUninit<u8>>(), self.space())
-        };
-        self.filled += work(memory)?.min(self.space());
+    /// Receives from a socket into the free space, without waiting.
+    pub fn receive(&mut self, fd: RawFd) -> io::Result<()> {
+        let (start, space) = (self.free(), self.space());
+        // SAFETY: `free` is the beginning of so many bytes that are ours to write.
+        let memory =
+            unsafe { std::slice::from_raw_parts_mut(start.cast::<MaybeUninit<u8>>(), space) };
+        self.filled += net::recv(fd, memory)?;
         Ok(())
     }
 
-    /// Lets `call` fill the free space, shown as a memoryview; it returns how much it wrote, or None
-    /// for nothing. The rules are those of [`lend`].
-    pub fn fill(
+    /// Lets `call` fill the free space, lent as [`lend`] does; it returns how much it wrote, or None for
+    /// nothing.
+    ///
+    /// # Safety
+    ///
+    /// As much as `call` says has been written, from the beginning of the space on.
+    pub unsafe fn fill(
         &mut self,
         py: Python<'_>,
         call: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<Option<usize>>,
     ) -> PyResult<Option<usize>> {
-        // SAFETY: the object is alive and unshared, so its storage may still be written; `filled` is
-        // within it; `take_back` makes sure that the view does not outlive this call.
-        let view = unsafe {
-            let start = ffi::PyBytes_AsString(self.bytes.as_ptr()).add(self.filled);
-            let made =
-                ffi::PyMemoryView_FromMemory(start, self.space().cast_signed(), ffi::PyBUF_WRITE);
-            Bound::from_owned_ptr_or_err(py, made)?
-        };
-        let result = call(&view);
-        take_back(&view)?;
-        if let Ok(Some(count)) = result {
+        // SAFETY: the space is part of an object that is alive (`self`) and that nobody else has seen.
+        let written = unsafe { Loan::lend(py, self.free(), self.space(), true, call) }?;
+        if let Some(count) = written {
             assert!(
                 count <= self.space(),
                 "more bytes written than there was space for"
             );
             self.filled += count;
         }
-        result
+        Ok(written)
+    }
+
+    /// Where the free space begins.
+    fn free(&self) -> *mut u8 {
+        // SAFETY: a live `bytes` object of `capacity` bytes, of which `filled` are no more.
+        unsafe {
+            ffi::PyBytes_AsString(self.bytes.as_ptr())
+                .add(self.filled)
+                .cast()
+        }
     }
 
     pub fn finish(self, py: Python<'_>) -> PyResult<Bound<'_, PyBytes>> {
@@ -159,7 +245,7 @@ impl<'py> Target<'py> {
         self.0.len()
     }
 
-    /// Lets `call` fill what comes after the first `from` bytes. The rules are those of [`lend`].
+    /// Lets `call` fill what comes after the first `from` bytes, lent as [`lend`] does.
     pub fn fill<R>(
         &self,
         py: Python<'_>,
@@ -167,41 +253,17 @@ impl<'py> Target<'py> {
         call: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<R>,
     ) -> PyResult<R> {
         assert!(from < self.len(), "no space in the buffer");
-        // SAFETY: the buffer is held, writable and contiguous, and `from` is within it; `take_back`
-        // makes sure that the view does not outlive this call.
-        let view = unsafe {
-            let start = self.0.data().cast::<c_char>().add(from);
-            let space = (self.len() - from).cast_signed();
-            let made = ffi::PyMemoryView_FromMemory(start, space, ffi::PyBUF_WRITE);
-            Bound::from_owned_ptr_or_err(py, made)?
-        };
-        let result = call(&view);
-        take_back(&view)?;
-        result
-    }
-}
-
-/// Somebody kept the view: it must not lead to memory that is about to go.
-fn take_back(view: &Bound<'_, PyAny>) -> PyResult<()> {
-    // SAFETY: a live object, and the lock is held (`view` is bound).
-    let references = unsafe { ffi::Py_REFCNT(view.as_ptr()) };
-    if references != 1 {
-        let py = view.py();
-        if let Err(error) = view.call_method0(intern!(py, "release")) {
-            if error.is_instance_of::<PyBufferError>(py) {
-                // Still exported: going on would leave a pointer to freed memory in Python's hands.
-                abort("a buffer lent for one call was kept");
-            }
-            return Err(error);
+        // SAFETY: the view is held (`self`), writable and contiguous, and `from` is within it. That others
+        // may write what they gave us to fill is their own race, as with a `recv_into` of CPython's.
+        unsafe {
+            let start = self.0.data().add(from);
+            Loan::lend(py, start, self.len() - from, true, call)
         }
     }
-    Ok(())
 }
 
-fn abort(message: &str) -> ! {
-    log::error!("{message}");
-    std::process::abort()
-}
+/// No count of views: the loan is over.
+const ENDED: usize = usize::MAX;
 
 unsafe extern "C" {
     // In every CPython's documented C API; PyO3 keeps its declaration to itself.

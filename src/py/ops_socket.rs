@@ -78,7 +78,7 @@ fn receive(
         .with(py, |sockets| sockets.may_try(fd, Way::In))
     {
         let tried = if stream {
-            buffer::new_bytes(py, size.min(AT_ONCE_MAX), |memory| net::recv(fd, memory))
+            buffer::received(py, fd, size.min(AT_ONCE_MAX))
                 .map(|bytes| PyResult::Ok((bytes.as_bytes(py).len() == size, bytes.into_any())))
         } else {
             net::recv_message(fd, size.min(SIZE_MAX))

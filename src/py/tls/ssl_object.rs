@@ -146,10 +146,12 @@ impl SslObject {
     /// The same into what is left of `target`.
     pub fn read_to(&self, py: Python<'_>, target: &mut FreshBytes) -> PyResult<Step<usize>> {
         let space = target.space();
-        let read = target.fill(py, |view| match self.read_into(view, space)? {
+        let call = |view: &Bound<'_, PyAny>| match self.read_into(view, space)? {
             Step::Done(count) => Ok(Some(count)),
             Step::Again => Ok(None),
-        })?;
+        };
+        // SAFETY: the count is SSL_read's, or that of our own copy.
+        let read = unsafe { target.fill(py, call) }?;
         Ok(read.map_or(Step::Again, Step::Done))
     }
 

@@ -1,0 +1,64 @@
+"""Memory that TLS lends to OpenSSL for one call: code that runs meanwhile gets no hold of it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import ssl
+from typing import Any
+
+import pytest
+
+from tests.loop.support import Recorder, Runner
+from tests.loop.test_tls_data import MIB, end, pattern, tls_pair
+
+
+class Reusing(Recorder, asyncio.BufferedProtocol):
+    """Takes its bytes in one small buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.buffer = bytearray(5000)
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(bytes(self.buffer[:nbytes]))
+
+
+@pytest.mark.parametrize("serve", [Recorder, Reusing])
+def test_no_view_of_lent_memory_can_be_found(
+    run_ours: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext, serve: Any
+) -> None:
+    """A memoryview without an object behind it shows memory that somebody else may free: who finds it
+    among the collector's objects, as a callback of OpenSSL or another thread can, may keep a view of
+    it for longer than the memory is there."""
+    found: list[memoryview] = []
+    looks = 0
+
+    def look(*_: Any) -> None:
+        nonlocal looks
+        looks += 1
+        found.extend(one for one in gc.get_objects() if type(one) is memoryview and one.obj is None)
+
+    async def main() -> None:
+        client, served, server = await tls_pair(server_tls, client_tls, serve)
+        data = pattern(MIB // 4)
+        client.transport.write(bytearray(data))
+        await served.until(lambda: len(served.data) == len(data))
+        served.transport.write(bytearray(data))
+        await client.until(lambda: len(client.data) == len(data))
+        assert served.data == client.data == data
+        await end(client, server)
+
+    contexts: tuple[Any, Any] = (server_tls, client_tls)
+    for context in contexts:
+        context._msg_callback = look
+    try:
+        run_ours(main())
+    finally:
+        for context in contexts:
+            context._msg_callback = None
+    assert looks > 0
+    assert not found
