@@ -14,15 +14,20 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._uringcore import _replaced_socket_methods
+
+if TYPE_CHECKING:
+    import contextvars
 
 __all__ = [
     "DATAGRAM_METHODS",
     "LISTENER_METHODS",
     "STREAM_METHODS",
+    "TRANSPORTS_TAKE_A_CONTEXT",
     "AsyncioTransports",
     "are_replaced",
 ]
@@ -31,6 +36,9 @@ __all__ = [
 STREAM_METHODS = ("recv", "recv_into", "send", "sendmsg", "shutdown")
 DATAGRAM_METHODS = ("recvfrom", "send", "sendto")
 LISTENER_METHODS = ("accept",)
+
+# asyncio tells its transports since then in which context to call their protocols.
+TRANSPORTS_TAKE_A_CONTEXT = sys.version_info >= (3, 15)
 
 # Bound at import: programs replace the classes.
 _Socket = socket.socket
@@ -69,11 +77,18 @@ class AsyncioTransports:
         protocol_factory: Callable[[], asyncio.BaseProtocol],
         tls: tuple[Any, tuple[Any, ...]] | None,
         server: Any,
+        context: contextvars.Context,
     ) -> None:
-        """Go on as asyncio does with a connection that was accepted on the ring."""
+        """Go on as asyncio does with a connection that was accepted on the ring.
+
+        ``context`` is the connection's own, and entered.
+        """
         loop: Any = self
         extra = {"peername": sock.getpeername()}
         sslcontext, timeouts = tls or (None, ())
-        loop.create_task(
-            loop._accept_connection2(protocol_factory, sock, extra, sslcontext, server, *timeouts)
-        )
+        given = (protocol_factory, sock, extra, sslcontext, server, *timeouts)
+        if TRANSPORTS_TAKE_A_CONTEXT:
+            accept = loop._accept_connection2(*given, context=context)
+            loop.create_task(accept, context=context)
+        else:
+            loop.create_task(loop._accept_connection2(*given))

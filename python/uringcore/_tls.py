@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from asyncio import constants
 from typing import TYPE_CHECKING, Any, cast
 
 from . import _uringcore
@@ -18,9 +19,13 @@ except ImportError:  # a CPython that was built without OpenSSL
     ssl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
+    import contextvars
     import socket
 
-__all__ = ["TlsTransports"]
+__all__ = ["SSL_HANDSHAKE_TIMEOUT", "SSL_SHUTDOWN_TIMEOUT", "TlsTransports"]
+
+SSL_HANDSHAKE_TIMEOUT: float = constants.SSL_HANDSHAKE_TIMEOUT
+SSL_SHUTDOWN_TIMEOUT: float = getattr(constants, "SSL_SHUTDOWN_TIMEOUT", 30.0)  # CPython 3.11
 
 _asyncio_logger = logging.getLogger("asyncio")
 
@@ -43,8 +48,9 @@ class TlsTransports:
         server_hostname: str | None = None,
         extra: dict[str, Any] | None = None,
         server: Any = None,
-        ssl_handshake_timeout: float | None = None,
-        ssl_shutdown_timeout: float | None = None,
+        ssl_handshake_timeout: float | None = SSL_HANDSHAKE_TIMEOUT,
+        ssl_shutdown_timeout: float | None = SSL_SHUTDOWN_TIMEOUT,
+        context: contextvars.Context | None = None,
     ) -> asyncio.Transport:
         self._ensure_fd_no_transport(rawsock)
         loop = cast(_uringcore.LoopCore, self)
@@ -60,7 +66,9 @@ class TlsTransports:
         )
         transport = tls._get_app_transport()
         try:
-            cast(Any, self)._make_socket_transport(rawsock, tls, extra=extra, server=server)
+            cast(Any, self)._make_socket_transport(
+                rawsock, tls, extra=extra, server=server, context=context
+            )
         except BaseException:
             tls.connection_lost(None)  # the two halves of the connection know each other
             raise

@@ -29,13 +29,14 @@ from ._own_methods import (
     DATAGRAM_METHODS,
     LISTENER_METHODS,
     STREAM_METHODS,
+    TRANSPORTS_TAKE_A_CONTEXT,
     AsyncioTransports,
     are_replaced,
 )
 from ._processes import ProcessMixin
 from ._selector import ReadyView, WatchersView
 from ._sockets import SocketCalls
-from ._tls import TlsTransports
+from ._tls import SSL_HANDSHAKE_TIMEOUT, SSL_SHUTDOWN_TIMEOUT, TlsTransports
 from ._unix_signals import SignalMixin, forget_wakeup_in_child
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ logger = logging.getLogger("uringcore")
 _asyncio_logger = logging.getLogger("asyncio")
 
 _SERVER_KNOWS_ITS_CLIENTS = sys.version_info >= (3, 13)
+_TIMEOUTS_OF_A_SERVER = 2 if sys.version_info >= (3, 11) else 1
 _ACCEPT_RETRY_SECONDS = 1.0
 _DATAGRAM_FAMILIES = (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX)
 
@@ -222,12 +224,16 @@ class UringEventLoop(  # type: ignore[misc]
         *,
         extra: dict[str, Any] | None = None,
         server: Any = None,
+        context: contextvars.Context | None = None,
     ) -> Any:
         self._ensure_fd_no_transport(sock)
         if are_replaced(sock, STREAM_METHODS):
+            options: dict[str, Any] = {"extra": extra, "server": server}
+            if TRANSPORTS_TAKE_A_CONTEXT:
+                options["context"] = context
             base: Any = super()
-            return base._make_socket_transport(sock, protocol, waiter, extra=extra, server=server)
-        return _uringcore.StreamTransport(self, sock, protocol, waiter, extra, server)
+            return base._make_socket_transport(sock, protocol, waiter, **options)
+        return _uringcore.StreamTransport(self, sock, protocol, waiter, extra, server, context)
 
     def _make_datagram_transport(
         self,
@@ -255,16 +261,23 @@ class UringEventLoop(  # type: ignore[misc]
         sslcontext: ssl.SSLContext | None = None,
         server: Any = None,
         backlog: int = 100,
-        *timeouts: Any,
+        ssl_handshake_timeout: float | None = SSL_HANDSHAKE_TIMEOUT,
+        ssl_shutdown_timeout: float | None = SSL_SHUTDOWN_TIMEOUT,
+        context: contextvars.Context | None = None,
     ) -> None:
+        timeouts = (ssl_handshake_timeout, ssl_shutdown_timeout)[:_TIMEOUTS_OF_A_SERVER]
         if are_replaced(sock, LISTENER_METHODS):
+            given = (protocol_factory, sock, sslcontext, server, backlog, *timeouts)
             base: Any = super()
-            base._start_serving(protocol_factory, sock, sslcontext, server, backlog, *timeouts)
+            if TRANSPORTS_TAKE_A_CONTEXT:
+                base._start_serving(*given, context=context)
+            else:
+                base._start_serving(*given)
             return
         tls = None if sslcontext is None else (sslcontext, timeouts)
         # asyncio's own answer to what is no descriptor: ValueError.
         fd: int = selectors._fileobj_to_fd(sock)  # type: ignore[attr-defined]
-        self._listen(fd, protocol_factory, tls, server)
+        self._listen(fd, protocol_factory, tls, server, context)
         self._listening_sockets[fd] = sock
 
     def _stop_serving(self, sock: socket.socket) -> None:

@@ -1,6 +1,6 @@
 //! `contextvars` contexts, entered through the C API: half the cost of `Context.run`.
 
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
@@ -9,6 +9,71 @@ pub fn copy_current(py: Python<'_>) -> PyResult<Py<PyAny>> {
     // SAFETY: the interpreter lock is held (`py`); the call returns a new reference or NULL with an
     // exception set, which is what `from_owned_ptr_or_err` takes.
     unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyContext_CopyCurrent()).map(Bound::unbind) }
+}
+
+/// The context that a callback was given, or a copy of the caller's.
+pub fn given_or_copied(py: Python<'_>, given: Option<Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
+    match given {
+        Some(context) if !context.is_none() => Ok(context.unbind()),
+        _ => copy_current(py),
+    }
+}
+
+/// Where the callbacks of a transport run, or those of a server's connections.
+pub enum CallbackContext {
+    /// What CPython 3.15 and later says: every callback, `connection_lost` among them, runs in it.
+    Given(Py<PyAny>),
+    /// A copy of the maker's context; `connection_lost` runs in a copy of the closer's.
+    Copied(Py<PyAny>),
+}
+
+impl CallbackContext {
+    /// With nothing given, a copy of the caller's.
+    pub fn new(py: Python<'_>, given: Option<Bound<'_, PyAny>>) -> PyResult<Self> {
+        let Some(context) = given.filter(|context| !context.is_none()) else {
+            return copy_current(py).map(Self::Copied);
+        };
+        // SAFETY: this thread is attached (`py`) and `context` is a live object.
+        if unsafe { ffi::PyContext_CheckExact(context.as_ptr()) } == 0 {
+            let kind = context.get_type().name()?;
+            let text = format!("context: a contextvars.Context is wanted, not {kind}");
+            return Err(PyTypeError::new_err(text));
+        }
+        Ok(Self::Given(context.unbind()))
+    }
+
+    pub fn get(&self) -> &Py<PyAny> {
+        let (Self::Given(context) | Self::Copied(context)) = self;
+        context
+    }
+
+    /// One of the same kind for a connection, which sees what is set here and keeps what it sets to itself.
+    pub fn fork(&self, py: Python<'_>) -> PyResult<Self> {
+        // SAFETY: this thread is attached (`py`) and the context is a live object; the call returns a new
+        // reference or NULL with an exception set, which is what `from_owned_ptr_or_err` takes.
+        let copy = unsafe {
+            Bound::from_owned_ptr_or_err(py, ffi::PyContext_Copy(self.get().as_ptr()))?.unbind()
+        };
+        Ok(match self {
+            Self::Given(_) => Self::Given(copy),
+            Self::Copied(_) => Self::Copied(copy),
+        })
+    }
+
+    /// Where `connection_lost` runs if the transport is closed now; `None` where all callbacks run.
+    pub fn at_the_end(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        match self {
+            Self::Given(_) => Ok(None),
+            Self::Copied(_) => copy_current(py).map(Some),
+        }
+    }
+
+    pub fn clone_ref(&self, py: Python<'_>) -> Self {
+        match self {
+            Self::Given(context) => Self::Given(context.clone_ref(py)),
+            Self::Copied(context) => Self::Copied(context.clone_ref(py)),
+        }
+    }
 }
 
 /// The context that the loop has entered for the callbacks it is running.

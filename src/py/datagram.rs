@@ -15,7 +15,7 @@ use uringcore_engine::{DatagramSize, Received, SendOutcome};
 use uringcore_io::{Errno, SendMsg, SockAddr};
 
 use crate::cell::GilCell;
-use crate::context::Entered;
+use crate::context::{CallbackContext, Entered};
 use crate::dispatch::report;
 use crate::hosts::host_at;
 use crate::loop_core::{LoopCore, Ready};
@@ -219,7 +219,7 @@ impl DatagramTransport {
                 protocol,
                 extra,
                 server: None,
-                context: crate::context::copy_current(py)?,
+                context: CallbackContext::new(py, None)?,
             },
         )?;
         let this = Self {

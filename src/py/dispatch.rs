@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use uringcore_engine::{Direction, Engine, Event, Key};
 use uringcore_io::Errno;
 
-use crate::context::{self, Entered};
+use crate::context::Entered;
 use crate::datagram::DatagramTransport;
 use crate::error;
 use crate::loop_core::{LoopCore, Ready};
@@ -126,21 +126,21 @@ fn accepted(
             })
     });
     // The listener was closed between the accept and now: dropping the descriptor resets the peer.
-    let Some((factory, tls, server, listener_context)) = host else {
+    let Some((factory, tls, server, context)) = host else {
         return Ok(());
     };
     sockets::forget_descriptor(this, py, fd.as_raw_fd())?;
-    entered.switch(py, &listener_context)?;
+    let context = context.fork(py)?;
+    entered.switch(py, context.get())?;
     let made = match tls {
         tls if replaced_methods(py)? & STREAMING != 0 => {
             plain_socket::object(py, fd).and_then(|socket| {
-                let arguments = (socket, factory, tls, server);
+                let arguments = (socket, factory, tls, server, context.get());
                 slf.call_method1(intern!(py, "_serve_in_python"), arguments)
                     .map(drop)
             })
         }
         None => factory.bind(py).call0().and_then(|protocol| {
-            let context = context::copy_current(py)?;
             let transport = StreamTransport::open(
                 slf,
                 fd.as_raw_fd(),
@@ -154,7 +154,7 @@ fn accepted(
             this.push_ready(py, Ready::Start(base, None));
             Ok(())
         }),
-        Some(tls) => crate::tls::accepted(slf, fd, factory.bind(py), tls.bind(py), server),
+        Some(tls) => crate::tls::accepted(slf, fd, factory.bind(py), tls.bind(py), server, context),
     };
     match made {
         Ok(()) => Ok(()),

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_engine::Key;
 
+use crate::context::CallbackContext;
 use crate::datagram::DatagramTransport;
 use crate::errands::Errand;
 use crate::handle::AnyHandle;
@@ -32,7 +33,8 @@ pub struct ListenerHost {
     /// `None`, or what the Python side wants back for a connection that starts with TLS.
     pub tls: Option<Py<PyAny>>,
     pub server: Py<PyAny>,
-    pub context: Py<PyAny>,
+    /// Each connection gets a copy of it, in which its protocol is made and called.
+    pub context: CallbackContext,
 }
 
 /// Everything that the engine's keys stand for in Python.
@@ -89,7 +91,7 @@ impl Hosts {
             visit.call(&host.protocol_factory)?;
             visit.call(&host.tls)?;
             visit.call(&host.server)?;
-            visit.call(&host.context)
+            visit.call(host.context.get())
         })
     }
 }

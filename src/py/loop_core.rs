@@ -18,6 +18,7 @@ use uringcore_io::{Backend, DriverConfig, Waker};
 
 use crate::cell::GilCell;
 use crate::clock::{self, ClockWatch};
+use crate::context::CallbackContext;
 use crate::errands::Errand;
 use crate::error;
 use crate::handle::AnyHandle;
@@ -380,26 +381,28 @@ impl LoopCore {
 
     // Watchers -----------------------------------------------------------------------------------
 
-    #[pyo3(signature = (fd, callback, *args))]
+    #[pyo3(signature = (fd, callback, *args, context = None))]
     fn _add_reader(
         slf: &Bound<'_, Self>,
         fd: &Bound<'_, PyAny>,
         callback: &Bound<'_, PyAny>,
         args: &Bound<'_, PyTuple>,
+        context: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
         slf.get().check_closed(slf.py())?;
-        Self::watch(slf, fd, false, callback, args)
+        Self::watch(slf, fd, false, callback, args, context)
     }
 
-    #[pyo3(signature = (fd, callback, *args))]
+    #[pyo3(signature = (fd, callback, *args, context = None))]
     fn _add_writer(
         slf: &Bound<'_, Self>,
         fd: &Bound<'_, PyAny>,
         callback: &Bound<'_, PyAny>,
         args: &Bound<'_, PyTuple>,
+        context: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
         slf.get().check_closed(slf.py())?;
-        Self::watch(slf, fd, true, callback, args)
+        Self::watch(slf, fd, true, callback, args, context)
     }
 
     fn _remove_reader(&self, fd: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -449,15 +452,17 @@ impl LoopCore {
     // Transports ---------------------------------------------------------------------------------
 
     /// Accepts connections on a listening socket that the caller keeps open until `_unlisten`.
+    #[pyo3(signature = (fd, protocol_factory, tls, server, context = None))]
     fn _listen(
         slf: &Bound<'_, Self>,
         fd: RawFd,
         protocol_factory: Py<PyAny>,
         tls: Option<Py<PyAny>>,
         server: Py<PyAny>,
+        context: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let py = slf.py();
-        let context = crate::context::copy_current(py)?;
+        let context = CallbackContext::new(py, context)?;
         let this = slf.get();
         // Listening again on a descriptor replaces what there was, as registering a reader does.
         this._unlisten(py, fd)?;

@@ -8,6 +8,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use crate::context;
 use crate::handle::{AnyHandle, Handle};
 use crate::loop_core::LoopCore;
 use crate::timers;
@@ -38,7 +39,7 @@ impl LoopCore {
         let handle = make(
             callback.clone().unbind(),
             args.clone().unbind(),
-            context_or_copy(py, context)?,
+            context::given_or_copied(py, context)?,
         );
         Ok(AnyHandle::Ours(Py::new(py, handle)?))
     }
@@ -70,7 +71,7 @@ impl LoopCore {
         let handle = Handle::new(
             callback.clone().unbind(),
             args.clone().unbind(),
-            context_or_copy(py, context)?,
+            context::given_or_copied(py, context)?,
         );
         let count = this.timers.with(py, |timers| timers.cancelled.clone());
         let timer = Handle::new_timer(py, handle, when, &count)?;
@@ -78,13 +79,5 @@ impl LoopCore {
         this.timers
             .with(py, |timers| timers.push(when, AnyHandle::Ours(base)));
         Ok(timer.into_any())
-    }
-}
-
-/// The context that a callback was given, or a copy of the caller's.
-fn context_or_copy(py: Python<'_>, context: Option<Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
-    match context {
-        Some(context) if !context.is_none() => Ok(context.unbind()),
-        _ => crate::context::copy_current(py),
     }
 }

@@ -18,6 +18,7 @@ use pyo3::types::{PyDict, PyType};
 use uringcore_engine::{DatagramSize, Key, WriteOutcome};
 use uringcore_io::net;
 
+use crate::context::CallbackContext;
 use crate::hosts::host_at;
 use crate::loop_core::{LoopCore, Ready};
 use crate::open_class::{self, OpenClass};
@@ -46,7 +47,7 @@ impl StreamTransport {
         protocol: Py<PyAny>,
         extra: Option<Py<PyDict>>,
         server: Option<Py<PyAny>>,
-        context: Py<PyAny>,
+        context: CallbackContext,
     ) -> PyResult<Py<Self>> {
         let py = owner.py();
         let base = BaseTransport::build(
@@ -122,7 +123,9 @@ impl StreamTransport {
 impl StreamTransport {
     /// A transport over a connected, non-blocking Python socket, which it closes at its end.
     #[new]
-    #[pyo3(signature = (owner, socket, protocol, waiter = None, extra = None, server = None))]
+    #[pyo3(signature = (
+        owner, socket, protocol, waiter = None, extra = None, server = None, context = None
+    ))]
     fn new(
         owner: &Bound<'_, LoopCore>,
         socket: &Bound<'_, PyAny>,
@@ -130,6 +133,7 @@ impl StreamTransport {
         waiter: Option<Py<PyAny>>,
         extra: Option<Py<PyDict>>,
         server: Option<Py<PyAny>>,
+        context: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Py<Self>> {
         let py = owner.py();
         let fd: RawFd = socket.call_method0(intern!(py, "fileno"))?.extract()?;
@@ -144,7 +148,7 @@ impl StreamTransport {
             protocol,
             extra,
             server,
-            crate::context::copy_current(py)?,
+            CallbackContext::new(py, context)?,
         )?;
         if let Some(key) = transport.bind(py).as_super().get().key(py) {
             sockets::hand_over(owner, socket, key)?;

@@ -24,7 +24,7 @@ use uringcore_engine::{CloseOutcome, Engine, Gauge, Key, SendOutcome, WriteOutco
 use uringcore_io::SockAddr;
 
 use crate::cell::GilCell;
-use crate::context::{self, Entered};
+use crate::context::{CallbackContext, Entered};
 use crate::dispatch::{command, report};
 use crate::extra_info;
 use crate::loop_core::LoopCore;
@@ -63,8 +63,7 @@ pub struct State {
     pub key: Option<Key>,
     pub descriptor: Descriptor,
     pub protocol: Option<Py<PyAny>>,
-    /// The context that was current when the transport was made: callbacks run in it.
-    pub context: Option<Py<PyAny>>,
+    pub context: Option<CallbackContext>,
     pub receiver: Receiver,
     /// What the engine counts as queued.
     pub gauge: Gauge,
@@ -79,7 +78,7 @@ pub struct State {
     /// `connection_lost` is scheduled or was called.
     pub lost: bool,
     pub lost_error: Option<Py<PyAny>>,
-    /// The context of whoever closed the transport, for `connection_lost`.
+    /// Where `connection_lost` runs, if not where all callbacks do.
     pub lost_context: Option<Py<PyAny>>,
     /// Writes after that, as asyncio counts them.
     pub writes_lost: u32,
@@ -112,7 +111,8 @@ impl BaseTransport {
     /// The protocol, to be called in the transport's context, which is entered. `None` after the end.
     pub fn enter(&self, py: Python<'_>, entered: &mut Entered) -> PyResult<Option<Py<PyAny>>> {
         let (protocol, context) = self.state.with(py, |state| {
-            let context = state.context.as_ref().filter(|c| !entered.is_in(c));
+            let context = state.context.as_ref().map(CallbackContext::get);
+            let context = context.filter(|context| !entered.is_in(context));
             (
                 state.protocol.as_ref().map(|p| p.clone_ref(py)),
                 context.map(|c| c.clone_ref(py)),
@@ -333,7 +333,7 @@ impl BaseTransport {
         let (false, Some(key)) = (closing, key) else {
             return Ok(());
         };
-        let context = context::copy_current(py)?;
+        let context = this.context_at_the_end(py)?;
         let outcome = this.command(py, |engine| match this.kind {
             Kind::Stream => engine.close_stream(key),
             Kind::Datagram => engine.close_datagram(key),
@@ -341,7 +341,7 @@ impl BaseTransport {
         this.state.with(py, |state| {
             state.closing = true;
             state.lost = outcome == CloseOutcome::Quiet;
-            state.lost_context = Some(context);
+            state.lost_context = context;
         });
         // With a queue it is too early to say: asyncio's write() may have sent it all already, so the
         // call has the place in the order that it has there, and looks again.
@@ -484,7 +484,7 @@ impl BaseTransport {
                     visit.call(socket)?;
                 }
                 visit.call(&state.protocol)?;
-                visit.call(&state.context)?;
+                visit.call(state.context.as_ref().map(CallbackContext::get))?;
                 visit.call(&state.server)?;
                 visit.call(&state.extra)?;
                 visit.call(&state.lost_error)?;
@@ -581,5 +581,5 @@ pub struct Parts {
     pub protocol: Py<PyAny>,
     pub extra: Option<Py<PyDict>>,
     pub server: Option<Py<PyAny>>,
-    pub context: Py<PyAny>,
+    pub context: CallbackContext,
 }

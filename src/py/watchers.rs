@@ -24,6 +24,7 @@ impl LoopCore {
         write: bool,
         callback: &Bound<'_, PyAny>,
         args: &Bound<'_, PyTuple>,
+        context: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
         let py = slf.py();
         let this = slf.get();
@@ -37,7 +38,7 @@ impl LoopCore {
                 sockets::forget_closed(slf, fd, usize::MAX)?;
             }
         }
-        let handle = Self::make_handle(slf, "add_reader", callback, args, None)?;
+        let handle = Self::make_handle(slf, "add_reader", callback, args, context)?;
         let returned = handle.as_any().clone_ref(py);
         // The engine first: where it fails nothing has changed.
         let serial = if this.runs_elsewhere(py) {

@@ -36,13 +36,13 @@ EXCEPTIONS: tuple[Allowed, ...] = (
     Allowed(
         "test_sslproto.SelectorStartTLSTests.test_create_connection_ssl_failed_certificate_no_cycles",
         "Wraps a method of asyncio's SSLProtocol, which makes no connections here.",
-        pythons=("3.14",),
+        pythons=("3.14", "3.15"),
     ),
     Allowed(
         "test_subprocess.SubprocessThreadedWatcherTests.test_pid_not_reaped_before_exit_published",
         "Looks into asyncio's own watcher for its threads. What it is about, a child that is waited for "
         "on the loop alone, holds here too.",
-        pythons=("3.14",),
+        pythons=("3.14", "3.15"),
     ),
 )
 

@@ -26,6 +26,7 @@ CI = (
     "events",
     "sendfile",
     "server",
+    "server_context",
     "sock_lowlevel",
     "ssl",
     "sslproto",

@@ -1,11 +1,20 @@
-"""Every public method of this CPython's own loop class, and of its transports, is ours with its signature."""
+"""Methods of this CPython's own classes that ours stand in for take what it passes to them.
+
+Public ones have its signature. Private ones, by which asyncio's parts know each other, have to accept all
+that its own accept: a newer CPython may pass one more, and no user should be the first to hear of it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import inspect
+import pkgutil
 import sys
 from asyncio import selector_events, sslproto
+from collections.abc import Iterator
+from inspect import Parameter
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -67,3 +76,91 @@ def test_methods_of_what_the_loop_makes(ours: type, theirs: type) -> None:
         if shape(getattr(ours, name)) != shape(getattr(theirs, name))
     }
     assert not different
+
+
+# Ours in the first place, the class of CPython's that it stands in for behind it.
+STAND_INS: list[tuple[type, type]] = [
+    (_uringcore.StreamTransport, selector_events._SelectorSocketTransport),
+    (_uringcore.DatagramTransport, selector_events._SelectorDatagramTransport),
+    (_uringcore.SSLTransport, sslproto._SSLProtocolTransport),
+    (_uringcore.TlsProtocol, sslproto.SSLProtocol),
+    (_uringcore.Handle, asyncio.Handle),
+    (_uringcore.TimerHandle, asyncio.TimerHandle),
+]
+# Read at import from CPython's own method, and passed by place.
+NEVER_BY_NAME = {"_PendingPopen._execute_child"}
+REST = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+
+
+def overridden() -> dict[str, tuple[Any, Any]]:
+    """By name, a method of ours and the one of CPython's in whose place it is called."""
+    derived = [(kind, base) for kind in classes() for base in kind.__mro__ if is_stock(base)]
+    found: dict[str, tuple[Any, Any]] = {}
+    for ours, theirs in [*STAND_INS, *derived]:
+        for name in vars(theirs):
+            mine, method = getattr(ours, name, None), getattr(theirs, name)
+            if not callable(mine) or not callable(method) or name.startswith("__"):
+                continue
+            # The first of CPython's classes is the one whose method would run.
+            found.setdefault(f"{ours.__name__}.{name}", (mine, method))
+    return {
+        name: (mine, method)
+        for name, (mine, method) in found.items()
+        if mine is not method and name not in NEVER_BY_NAME
+    }
+
+
+def is_stock(kind: type) -> bool:
+    return kind.__module__.split(".")[0] in {"asyncio", "selectors", "subprocess"}
+
+
+def classes() -> Iterator[type]:
+    """The Python classes of the package."""
+    for module in modules():
+        for kind in vars(module).values():
+            if isinstance(kind, type) and kind.__module__ == module.__name__:
+                yield kind
+
+
+def modules() -> Iterator[ModuleType]:
+    for found in pkgutil.walk_packages(uringcore.__path__, "uringcore."):
+        try:
+            yield importlib.import_module(found.name)
+        except ModuleNotFoundError as missing:
+            # A command, or what needs an extra that is not installed.
+            assert missing.name is not None and not missing.name.startswith("uringcore"), missing
+
+
+OVERRIDDEN = overridden()
+
+
+def refused(ours: Any, theirs: Any) -> list[str]:
+    """What `theirs` may be called with and `ours` may not, a line each."""
+    accepted = inspect.signature(ours).parameters
+    kinds = {one.kind for one in accepted.values()}
+    wrong = []
+    for place, (name, wanted) in enumerate(inspect.signature(theirs).parameters.items()):
+        got = accepted.get(name)
+        by_place = place < len(accepted) and list(accepted)[place] == name
+        by_place |= wanted.kind is not Parameter.POSITIONAL_OR_KEYWORD
+        if not by_place and Parameter.VAR_POSITIONAL not in kinds:
+            wrong.append(f"{name}: not at place {place}")
+        if got is None:
+            rest = wanted.kind if wanted.kind in REST else Parameter.VAR_KEYWORD
+            if rest not in kinds:
+                wrong.append(f"{name}: not there")
+        elif wanted.default not in (Parameter.empty, got.default):
+            wrong.append(
+                f"{name}: {got.default!r} if not given, where CPython has {wanted.default!r}"
+            )
+    return wrong
+
+
+def test_there_are_overridden_methods() -> None:
+    loop = {name for name in OVERRIDDEN if name.startswith("UringEventLoop._")}
+    assert len(loop) > 10
+
+
+@pytest.mark.parametrize("name", OVERRIDDEN)
+def test_overridden_method_accepts_all_that_cpython_passes(name: str) -> None:
+    assert refused(*OVERRIDDEN[name]) == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import errno
 import gc
 import logging
@@ -275,30 +274,6 @@ def test_half_closing_a_dead_connection_raises_as_the_socket_does(run: Runner) -
         transport.abort()
 
     run(main())
-
-
-def test_connection_lost_runs_in_the_context_of_who_closed(run: Runner) -> None:
-    variable = contextvars.ContextVar("variable", default="none")
-    seen: list[str] = []
-
-    class Protocol(asyncio.Protocol):
-        def connection_lost(self, exc: Exception | None) -> None:
-            seen.append(variable.get())
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        variable.set("connected")
-        one, other = connected_pair()
-        transport, _ = await loop.create_connection(Protocol, sock=one)
-        variable.set("closed")
-        transport.close()
-        variable.set("later")
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        other.close()
-
-    run(main())
-    assert seen == ["closed"]
 
 
 def test_a_failed_attach_leaves_nothing_behind(run_ours: Runner) -> None:

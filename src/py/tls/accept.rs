@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::protocol::{Setup, TlsProtocol};
-use crate::context;
+use crate::context::CallbackContext;
 use crate::loop_core::{LoopCore, Ready};
 use crate::stream::StreamTransport;
 use crate::transport::Descriptor;
@@ -19,6 +19,7 @@ pub fn accepted(
     factory: &Bound<'_, PyAny>,
     tls: &Bound<'_, PyAny>,
     server: Py<PyAny>,
+    callbacks: CallbackContext,
 ) -> PyResult<()> {
     let py = owner.py();
     let (context, timeouts): (Bound<'_, PyAny>, Bound<'_, PyTuple>) = tls.extract()?;
@@ -44,7 +45,7 @@ pub fn accepted(
         protocol.clone().into_any().unbind(),
         None,
         Some(server),
-        context::copy_current(py)?,
+        callbacks,
     );
     let transport = match opened {
         Ok(transport) => transport,

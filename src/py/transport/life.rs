@@ -12,7 +12,7 @@ use uringcore_io::{Errno, net};
 
 use super::{BaseTransport, Descriptor, HIGH_WATER_BYTES, Kind, Marks, Parts, Receiver, State};
 use crate::cell::GilCell;
-use crate::context::{self, Entered};
+use crate::context::Entered;
 use crate::dispatch::report;
 use crate::error;
 use crate::hosts::host_take;
@@ -143,6 +143,13 @@ impl BaseTransport {
         made
     }
 
+    pub(super) fn context_at_the_end(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let context = self.state.with(py, |state| {
+            state.context.as_ref().map(|context| context.clone_ref(py))
+        });
+        context.map_or(Ok(None), |context| context.at_the_end(py))
+    }
+
     pub(super) fn schedule_lost(&self, slf: &Bound<'_, Self>) {
         let item = Ready::Lost(slf.clone().unbind());
         self.owner.get().push_ready(slf.py(), item);
@@ -156,7 +163,7 @@ impl BaseTransport {
         let (false, Some(key)) = (lost, key) else {
             return Ok(());
         };
-        let context = context::copy_current(py)?;
+        let context = this.context_at_the_end(py)?;
         this.command(py, |engine| match this.kind {
             Kind::Stream => engine.abort_stream(key),
             Kind::Datagram => engine.abort_datagram(key),
@@ -166,7 +173,7 @@ impl BaseTransport {
             state.lost = true;
             (
                 std::mem::replace(&mut state.lost_error, error),
-                state.lost_context.replace(context),
+                std::mem::replace(&mut state.lost_context, context),
             )
         });
         drop(old);
@@ -253,12 +260,13 @@ impl BaseTransport {
         let py = slf.py();
         let this = slf.get();
         let (protocol, error, context) = this.state.with(py, |state| {
+            let usual = state.context.as_ref().map(|c| c.get().clone_ref(py));
             (
                 state
                     .key
                     .and(state.protocol.as_ref().map(|p| p.clone_ref(py))),
                 state.lost_error.take(),
-                state.lost_context.take(),
+                state.lost_context.take().or(usual),
             )
         });
         let Some(protocol) = protocol else {
