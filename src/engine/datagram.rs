@@ -134,11 +134,11 @@ impl DatagramSocket {
 
     // Commands -----------------------------------------------------------------------------------
 
-    pub fn set_watermarks(
+    pub(crate) fn set_watermarks(
         &mut self,
         low: usize,
         high: usize,
-        events: &mut VecDeque<Event>,
+        events: &mut Queue,
     ) -> SendOutcome {
         (self.low_water, self.high_water) = (low, high);
         self.rise(events)
@@ -157,7 +157,7 @@ impl DatagramSocket {
         }
     }
 
-    pub fn send(&mut self, message: SendMsg, events: &mut VecDeque<Event>) -> SendOutcome {
+    pub(crate) fn send(&mut self, message: SendMsg, events: &mut Queue) -> SendOutcome {
         if self.phase != Phase::Open {
             return SendOutcome::Lost;
         }
@@ -431,7 +431,7 @@ impl DatagramSocket {
     /// Asks for a pause where the queue rose above its mark. What only waited for the end of the turn
     /// is tried first: a pause says that the socket has no room, and a datagram that can never leave
     /// (RFC 768 has 16 bits for its length) or a burst that the kernel takes whole says no such thing.
-    fn rise(&mut self, events: &mut VecDeque<Event>) -> SendOutcome {
+    fn rise(&mut self, events: &mut Queue) -> SendOutcome {
         if self.above_high || self.queued.get() <= self.high_water {
             return SendOutcome::Queued;
         }
@@ -444,7 +444,7 @@ impl DatagramSocket {
     }
 
     /// Sends what the socket has room for, in order: nothing while an earlier one waits in the kernel.
-    fn send_at_once(&mut self, events: &mut VecDeque<Event>) {
+    fn send_at_once(&mut self, events: &mut Queue) {
         while self.sending.is_none() && !self.queue.is_empty() && !self.send_burst(events) {}
     }
 

@@ -296,7 +296,7 @@ impl Engine {
 
     /// The same of a datagram socket.
     fn held_datagram(&mut self, socket: Key) -> Option<Event> {
-        let datagram = self.datagram_command(socket, |socket, _| socket.deliver_held())??;
+        let datagram = self.datagram_command(socket, |socket, _, _| socket.deliver_held())??;
         Some(Event::DatagramReceived { socket, datagram })
     }
 
@@ -576,7 +576,7 @@ impl Engine {
     fn datagram_command<T>(
         &mut self,
         key: Key,
-        run: impl FnOnce(&mut DatagramSocket, &mut Driver, &mut VecDeque<Event>) -> T,
+        run: impl FnOnce(&mut DatagramSocket, &mut Driver, &mut Queue) -> T,
     ) -> Option<T> {
         let socket = self.datagrams.get_mut(key)?;
         let value = run(socket, &mut self.driver, &mut self.events);
