@@ -91,7 +91,11 @@ def test_events_match():
 @pytest.mark.parametrize(
     ("ours", "theirs", "extra"),
     [
-        ("uringcore.asyncio:connect", "aioquic.asyncio:connect", {"happy_eyeballs_delay", "local_host"}),
+        (
+            "uringcore.asyncio:connect",
+            "aioquic.asyncio:connect",
+            {"happy_eyeballs_delay", "local_host"},
+        ),
         ("uringcore.asyncio:serve", "aioquic.asyncio:serve", {"limits", "reuse_port", "workers"}),
         (
             "uringcore.asyncio:QuicConnectionProtocol.__init__",

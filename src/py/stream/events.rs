@@ -24,10 +24,7 @@ impl StreamTransport {
         let py = slf.py();
         let base = slf.as_super();
         if base.get().state.with(py, |state| state.receiver) == Receiver::Bytes {
-            let bytes = PyBytes::new(py, &data);
-            // The kernel's buffer goes back before Python code runs.
-            drop(data);
-            return Self::deliver(base, bytes, entered);
+            return Self::deliver(base, data, entered);
         }
         let Some(protocol) = base.get().enter(py, entered)? else {
             return Ok(());
@@ -35,21 +32,20 @@ impl StreamTransport {
         let Ok(tls) = protocol.bind(py).cast_exact::<TlsProtocol>() else {
             return Self::buffer_updated(slf, data, entered);
         };
-        let taken = TlsProtocol::take(tls, &data)?;
+        let taken = TlsProtocol::take(tls, &data);
         drop(data);
-        if taken {
-            TlsProtocol::taken(tls, Self::data_follows(base.get(), py)?)
-        } else {
-            Ok(())
-        }
+        TlsProtocol::taken(tls, taken, Self::data_follows(base.get(), py)?)
     }
 
     fn deliver(
         base: &Bound<'_, BaseTransport>,
-        bytes: Bound<'_, PyBytes>,
+        data: StreamBytes,
         entered: &mut Entered,
     ) -> PyResult<()> {
         let py = base.py();
+        let bytes = PyBytes::new(py, &data);
+        // The kernel's buffer goes back before Python code runs.
+        drop(data);
         let Some(protocol) = base.get().enter(py, entered)? else {
             return Ok(());
         };
@@ -68,16 +64,18 @@ impl StreamTransport {
     /// One call of get_buffer() and buffer_updated() after the other, until the chunk is used up.
     /// With asyncio each is a turn of its own, so what the protocol does in between has its effect
     /// on the rest: it may pause, close, or hand over to another protocol.
+    ///
+    /// The kernel's buffer is out while get_buffer() says where its bytes shall go, and goes back before
+    /// anybody is told of them: what a small buffer left over is moved out of it.
     fn buffer_updated(
         slf: &Bound<'_, Self>,
-        data: StreamBytes,
+        mut data: StreamBytes,
         entered: &mut Entered,
     ) -> PyResult<()> {
         let py = slf.py();
         let base = slf.as_super();
         let this = base.get();
-        let mut taken = 0;
-        while taken < data.len() {
+        while !data.is_empty() {
             let (receiver, paused, closing, key) = this.state.with(py, |state| {
                 (state.receiver, state.paused, state.closing, state.key)
             });
@@ -85,10 +83,10 @@ impl StreamTransport {
                 return Ok(());
             };
             if paused {
-                return this.command(py, |engine| engine.hold_back(key, data.into_rest(taken)));
+                return this.command(py, |engine| engine.hold_back(key, data.into_rest(0)));
             }
             if receiver != Receiver::Buffer {
-                return Self::deliver(base, PyBytes::new(py, &data[taken..]), entered);
+                return Self::deliver(base, data, entered);
             }
             let Some(protocol) = this.enter(py, entered)? else {
                 return Ok(());
@@ -96,15 +94,16 @@ impl StreamTransport {
             let protocol = protocol.bind(py);
             let copied = protocol
                 .call_method1(intern!(py, "get_buffer"), (-1,))
-                .and_then(|target| buffer::copy_into(&target, &data[taken..]));
+                .and_then(|target| buffer::copy_into(&target, &data));
             let count = match copied {
                 Ok(count) => count,
                 Err(error) => {
+                    drop(data);
                     let message = "Fatal error: protocol.get_buffer() call failed.";
                     return BaseTransport::fatal(base, error, message, Some(entered));
                 }
             };
-            taken += count;
+            data = StreamBytes::Copied(data.into_rest(count));
             if let Err(error) = protocol.call_method1(intern!(py, "buffer_updated"), (count,)) {
                 let message = "Fatal error: protocol.buffer_updated() call failed.";
                 return BaseTransport::fatal(base, error, message, Some(entered));

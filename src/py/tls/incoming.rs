@@ -20,25 +20,22 @@ enum End {
 }
 
 impl TlsProtocol {
-    /// Bytes of the peer, for OpenSSL. False: the connection failed.
-    pub fn take(slf: &Bound<'_, Self>, data: &[u8]) -> PyResult<bool> {
+    /// Gives OpenSSL bytes of the peer. No Python code runs: they may be in a buffer of the kernel's.
+    pub fn take(slf: &Bound<'_, Self>, data: &[u8]) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
         this.state.with(py, |state| state.records.push(data));
-        match this.ssl.feed(py, data) {
-            Ok(()) => Ok(true),
-            Err(error) => {
-                Self::fatal_error(slf, error, "Fatal error on SSL protocol")?;
-                Ok(false)
-            }
-        }
+        this.ssl.feed(py, data)
     }
 
-    /// What `take` took is acted upon. `more_follow`: this turn brings more, so that it is better to
+    /// What came of `take` is acted upon. `more_follow`: this turn brings more, so that it is better to
     /// decrypt and deliver all at once.
-    pub fn taken(slf: &Bound<'_, Self>, more_follow: bool) -> PyResult<()> {
+    pub fn taken(slf: &Bound<'_, Self>, taken: PyResult<()>, more_follow: bool) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
+        if let Err(error) = taken {
+            return Self::fatal_error(slf, error, "Fatal error on SSL protocol");
+        }
         let wait = more_follow
             && this.phase(py) == Phase::Wrapped
             && this.ssl.incoming_bytes(py)? < GATHER_BYTES_MAX;

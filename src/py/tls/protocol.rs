@@ -384,13 +384,10 @@ impl TlsProtocol {
 
     fn data_received(slf: &Bound<'_, Self>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let taken = match data.cast::<PyBytes>() {
-            Ok(bytes) => Self::take(slf, bytes.as_bytes())?,
-            Err(_) => Self::take(slf, &crate::buffer::bytes_like(data)?)?,
+            Ok(bytes) => Self::take(slf, bytes.as_bytes()),
+            Err(_) => Self::take(slf, &crate::buffer::bytes_like(data)?),
         };
-        if taken {
-            Self::taken(slf, false)?;
-        }
-        Ok(())
+        Self::taken(slf, taken, false)
     }
 
     fn eof_received(slf: &Bound<'_, Self>) -> PyResult<bool> {
