@@ -207,8 +207,8 @@ fn look_up(host: &Bound<'_, PyAny>, family: i32) -> PyResult<IpAddr> {
 fn unix_from_python(addr: &Bound<'_, PyAny>) -> PyResult<SockAddr> {
     let py = addr.py();
     let path = if addr.is_instance_of::<PyString>() {
-        // SAFETY: the interpreter lock is held and `addr` is a str; the call returns a new reference
-        // or NULL with an exception set.
+        // SAFETY: this thread is attached (`py`) and `addr` is a str, which never changes; the call returns
+        // a new reference or NULL with an exception set.
         let encoded = unsafe {
             Bound::from_owned_ptr_or_err(py, ffi::PyUnicode_EncodeFSDefault(addr.as_ptr()))?
         };

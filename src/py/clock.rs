@@ -4,6 +4,8 @@
 //! asyncio asks `loop.time()` for every timer and in every turn, so that a test can drive a loop by a
 //! clock of its own: a subclass with another `time()`, or another `time` on one loop object.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use pyo3::prelude::*;
 use pyo3::{ffi, intern};
 
@@ -40,12 +42,13 @@ struct ClassVersion(usize, u32);
 impl ClassVersion {
     fn of(slf: &Bound<'_, LoopCore>) -> Self {
         let class = slf.get_type_ptr();
-        // SAFETY: the object keeps its class alive, and nothing changes it while `slf` vouches for the
-        // lock; without one, a torn read is impossible and an outdated one is a change that races.
-        let version = unsafe { (*class).tp_version_tag };
+        // SAFETY: the object keeps its class alive, and the field is aligned as the interpreter's own, which
+        // is atomic where threads run freely. What another thread changes just now may be seen or not.
+        let version = unsafe { AtomicU32::from_ptr(&raw mut (*class).tp_version_tag) };
+        let version = version.load(Ordering::Relaxed);
         // CPython 3.10 leaves the number of a changed class and takes back its mark of validity.
         #[cfg(not(Py_3_11))]
-        // SAFETY: as above.
+        // SAFETY: the class is alive as above, and this version has an interpreter lock.
         let version = if unsafe { (*class).tp_flags } & ffi::Py_TPFLAGS_VALID_VERSION_TAG == 0 {
             0
         } else {
@@ -63,7 +66,7 @@ pub fn set_attribute(
 ) -> PyResult<()> {
     let py = slf.py();
     let pointer = value.map_or(std::ptr::null_mut(), |value| value.as_ptr());
-    // SAFETY: the lock is held and all three are live objects; a null value deletes the attribute, and
+    // SAFETY: this thread is attached (`py`) and all three are live objects; a null value deletes the attribute, and
     // a name that is no string is answered with an exception.
     if unsafe { ffi::PyObject_GenericSetAttr(slf.as_ptr(), name.as_ptr(), pointer) } != 0 {
         return Err(PyErr::fetch(py));

@@ -6,8 +6,8 @@ use pyo3::prelude::*;
 
 /// `contextvars.copy_context()`.
 pub fn copy_current(py: Python<'_>) -> PyResult<Py<PyAny>> {
-    // SAFETY: the interpreter lock is held (`py`); the call returns a new reference or NULL with an
-    // exception set, which is what `from_owned_ptr_or_err` takes.
+    // SAFETY: this thread is attached (`py`), and the context is its own; the call returns a new reference
+    // or NULL with an exception set, which is what `from_owned_ptr_or_err` takes.
     unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyContext_CopyCurrent()).map(Bound::unbind) }
 }
 
@@ -104,8 +104,8 @@ impl Entered {
             return Ok(());
         }
         self.leave(py);
-        // SAFETY: the interpreter lock is held and `context` is a live object; a wrong type is
-        // answered with an exception.
+        // SAFETY: this thread is attached (`py`) and `context` is a live object; a wrong type, and a context
+        // that any thread has entered, are answered with an exception.
         if unsafe { ffi::PyContext_Enter(context.as_ptr()) } != 0 {
             return Err(PyErr::fetch(py));
         }
@@ -121,7 +121,8 @@ impl Entered {
     /// Back to the thread's own context.
     pub fn leave(&mut self, py: Python<'_>) {
         if let Some(context) = self.0.take() {
-            // SAFETY: as in `switch`; this context was entered there on this thread.
+            // SAFETY: as there; the context was entered there, and an exit on another thread, or of another
+            // context than the last one, is answered with an exception.
             if unsafe { ffi::PyContext_Exit(context.as_ptr()) } != 0 {
                 // Somebody else entered a context and never left it: nothing of ours is broken.
                 PyErr::fetch(py).write_unraisable(py, None);

@@ -156,7 +156,8 @@ fn call_with_tuple<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let tuple = args.as_ptr().cast::<ffi::PyTupleObject>();
     // SAFETY: `args` is a live tuple, so `ob_item` points at its `len` items, which the tuple keeps
-    // alive for the call; the lock is held; the result is a new reference or NULL with an exception.
+    // alive for the call and which nobody changes; this thread is attached (`py`); the result is a new
+    // reference or NULL with an exception.
     unsafe {
         let items = (*tuple).ob_item.as_ptr();
         let result =

@@ -299,8 +299,7 @@ impl LoopCore {
         let this = slf.get();
         let handle = Self::make_handle(slf, "call_soon_threadsafe", callback, args, context)?;
         let returned = handle.as_any().clone_ref(py);
-        // The interpreter lock orders this push among all others; the loop's thread looks again after
-        // it has the lock back.
+        // The push comes first: a loop that is about to sleep either finds it or finds the wake.
         this.push_ready(py, Ready::Handle(handle));
         if this.flags.with(py, |flags| flags.thread_id) != Some(current_thread_id()) {
             this.wake(py);

@@ -43,12 +43,14 @@ pub fn instance<T: OpenClass>(
 ) -> PyResult<Py<T>> {
     let class: *mut PyTypeObject = class::<T>(py)?.bind(py).as_type_ptr();
     let value: PyClassInitializer<T> = value.into();
-    // PyO3 makes instances of subclasses in `#[new]` only; this is the function behind it. Going through
-    // `#[new]` itself, with the value packed into a Python object, makes three objects for each one.
+    // PyO3 makes instances of subclasses in `#[new]` only; this is the function behind it, which is public
+    // for PyO3's macros alone. Its version is pinned to the letter in Cargo.toml for that reason. Going
+    // through `#[new]` itself, with the value packed into a Python object, makes three objects for each one.
     //
-    // SAFETY: `class` is a subclass of T's class: `type` made it with that base.
+    // SAFETY: what the function asks for in that version: `class` is T's class or a subclass of it, and it
+    // is one because `type` made it with that base (`class`).
     let object = unsafe { pyo3::impl_::pymethods::tp_new_impl(py, value, class)? };
-    // SAFETY: the function gives away the only reference to a new object of the class it was given.
+    // SAFETY: in that version it answers with a new reference to the object that it has made.
     let object = unsafe { Bound::from_owned_ptr(py, object) };
     Ok(object.cast_into::<T>()?.unbind())
 }
