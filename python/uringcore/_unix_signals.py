@@ -61,7 +61,12 @@ class SignalMixin:
             return
         # First, for a signal's handler may raise anywhere here, and the run gives back what it has.
         self._wakeup_is_ours = True
-        previous = self._hold_wakeup_fd()
+        try:
+            previous = self._hold_wakeup_fd()
+        except ValueError:
+            # The main thread of a subinterpreter: signals are the main interpreter's.
+            self._wakeup_is_ours = False
+            return
         # The program's own, or another loop's that has handlers: on asyncio it keeps it, too.
         if previous not in (_NOBODY, self._csock.fileno()) and _give_wakeup_fd(previous):
             self._wakeup_is_ours = False
