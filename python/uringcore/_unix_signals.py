@@ -24,12 +24,16 @@ class SignalMixin:
     """Signal handlers, and the wakeup descriptor during a run."""
 
     _wakeup_is_ours = False
+    # This is a forked child, and the pair by which signals wake the loop is the parent's as well.
+    _self_pipe_is_parents = False
 
     if TYPE_CHECKING:
         _csock: socket.socket
         _signal_handlers: dict[int, Any]
         is_running: Callable[[], bool]
         is_closed: Callable[[], bool]
+        _close_self_pipe: Callable[[], None]
+        _make_self_pipe: Callable[[], None]
 
     def add_signal_handler(self, sig: int, callback: Callable[..., Any], *args: Any) -> None:
         """Call ``callback(*args)`` on the loop when the signal arrives.
@@ -40,6 +44,7 @@ class SignalMixin:
             ValueError: ``sig`` is no signal's number.
             RuntimeError: the signal cannot be caught, or this is not the main thread.
         """
+        self._leave_self_pipe_to_parent()
         super().add_signal_handler(sig, callback, *args)  # type: ignore[misc]
         self._hold_wakeup_fd()
 
@@ -50,6 +55,16 @@ class SignalMixin:
             self._hold_wakeup_fd()  # asyncio has just let go of it
             self._wakeup_is_ours = True
         return removed
+
+    def _leave_self_pipe_to_parent(self) -> None:
+        """In a forked child that uses the loop: from now on its signals wake it, by a pair of its own."""
+        if not self._self_pipe_is_parents:
+            return
+        self._self_pipe_is_parents = False
+        self._close_self_pipe()
+        self._make_self_pipe()
+        if self._signal_handlers and threading.current_thread() is threading.main_thread():
+            self._hold_wakeup_fd()
 
     def _hold_wakeup_fd(self) -> int:
         """Let signals wake this loop. Returns whom they woke before, -1 for nobody."""
@@ -92,8 +107,16 @@ def forget_wakeup_in_child(loops: Iterable[SignalMixin]) -> None:
 
     The wakeup descriptor is a socket pair that both processes share. CPython lets go of it since 3.12.
     """
-    own = {loop._csock.fileno() for loop in loops if not loop.is_closed()}
-    current = signal.set_wakeup_fd(_NOBODY)
+    own = set()
+    for loop in loops:
+        if not loop.is_closed():
+            own.add(loop._csock.fileno())
+            loop._self_pipe_is_parents = True
+            loop._wakeup_is_ours = False
+    try:
+        current = signal.set_wakeup_fd(_NOBODY)
+    except ValueError:  # a subinterpreter has none
+        return
     if current not in own:
         _give_wakeup_fd(current)
 

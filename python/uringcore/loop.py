@@ -159,6 +159,7 @@ class UringEventLoop(  # type: ignore[misc]
         # CPython 3.13.0 cleans up after a set-up that it refused, as if the loop had stopped.
         self._check_closed()
         self._check_running()
+        self._leave_self_pipe_to_parent()
         try:
             self._run_forever_setup()
             if type(self)._run_once is _own_turn and "_run_once" not in vars(self):
@@ -491,7 +492,12 @@ def _busy_poll_from_environment() -> int | None:
 _open_loops: weakref.WeakSet[UringEventLoop] = weakref.WeakSet()
 
 
-def _forget_loops_in_child() -> None:
+def _rest_before_fork() -> None:
+    for loop in list(_open_loops):
+        loop._before_fork()
+
+
+def _inherit_loops() -> None:
     # A ring belongs to the process that made it; the child must neither submit to it nor reap.
     loops = list(_open_loops)
     for loop in loops:
@@ -499,4 +505,4 @@ def _forget_loops_in_child() -> None:
     forget_wakeup_in_child(loops)
 
 
-os.register_at_fork(after_in_child=_forget_loops_in_child)
+os.register_at_fork(before=_rest_before_fork, after_in_child=_inherit_loops)

@@ -143,6 +143,16 @@ impl Endpoints {
         }
     }
 
+    /// In a forked child: all of them end with the next flush.
+    pub fn leave_to_parent(&mut self) {
+        let keys: Vec<Key> = self.table.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            if let Some(endpoint) = self.get(key) {
+                endpoint.leave_to_parent();
+            }
+        }
+    }
+
     fn mark_dirty(&mut self, key: Key) {
         if let Some(entry) = self.table.get_mut(key)
             && !std::mem::replace(&mut entry.is_dirty, true)

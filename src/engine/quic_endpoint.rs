@@ -58,6 +58,9 @@ pub struct QuicEndpoint {
     told: bool,
     state: State,
     failure: Option<Errno>,
+    /// This is a forked child, and the connections are its parent's. Two processes with the same keys would
+    /// use the same nonces (RFC 9001 section 5.3): nothing is sent from here.
+    is_parents: bool,
     counters: QuicEndpointStats,
 }
 
@@ -133,6 +136,7 @@ impl QuicEndpoint {
             told: false,
             state: State::Open,
             failure: None,
+            is_parents: false,
             counters: QuicEndpointStats::default(),
         })
     }
@@ -243,6 +247,12 @@ impl QuicEndpoint {
         self.state == State::Ended && !self.told
     }
 
+    /// In a forked child: ends with the next flush, without a word to the peers.
+    pub(crate) fn leave_to_parent(&mut self) {
+        self.is_parents = true;
+        self.again.clear();
+    }
+
     pub fn next_deadline(&self) -> Option<Instant> {
         match self.state {
             State::Open | State::Draining => self.protocol.next_timeout(),
@@ -296,6 +306,14 @@ impl QuicEndpoint {
     pub fn flush(&mut self, driver: &mut Driver, now: Instant) {
         if self.state == State::Ended {
             return;
+        }
+        if self.is_parents && self.failure.is_none() {
+            self.failure = Some(Errno::CANCELED);
+            self.close(
+                now,
+                INTERNAL_ERROR,
+                b"the connection is the parent process's",
+            );
         }
         let is_ending = matches!(self.state, State::Ending | State::Ended);
         if self.receiving.is_none() && !is_ending {
@@ -413,7 +431,7 @@ impl QuicEndpoint {
     // Sending ------------------------------------------------------------------------------------
 
     fn next_batch(&mut self, now: Instant) -> Option<Batch> {
-        if matches!(self.state, State::Ending | State::Ended) {
+        if self.is_parents || matches!(self.state, State::Ending | State::Ended) {
             return None;
         }
         if let Some(batch) = self.again.pop_front() {

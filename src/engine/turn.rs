@@ -334,9 +334,13 @@ impl Engine {
         self.driver.shutdown(limit);
     }
 
-    /// In a forked child: forget the parent's ring without touching it.
+    /// In a forked child: leaves the parent's kernel state alone, and what it has begun to it: connections
+    /// that were accepted and not told yet, and QUIC endpoints.
     pub fn after_fork_in_child(&mut self) {
         self.driver.after_fork_in_child();
+        self.events
+            .retain(|event| !matches!(event, Event::Accepted { .. }));
+        self.quic.leave_to_parent();
     }
 
     fn route(&mut self, completion: Completion, now: Instant) {

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use socket2::SockAddr;
 
 use crate::common::Common;
-use crate::completion::{Completion, Entered, Errno, Interest};
+use crate::completion::{Completion, Entered, Errno, Interest, Outcome};
 use crate::config::{Backend, DriverConfig, DriverStats};
 use crate::epoll::Epoll;
 use crate::file::FileRequest;
@@ -24,7 +24,7 @@ use crate::op::{Kind, OpId, Payload, Token};
 use crate::patience::Patience;
 use crate::pool::Pool;
 use crate::setup_error::SetupError;
-use crate::uring::Uring;
+use crate::uring::{Inherited, Uring};
 use crate::waker::Waker;
 
 /// A queue of operations to the kernel and of completions from it.
@@ -39,7 +39,10 @@ use crate::waker::Waker;
 ///
 /// The thread that enters owns the driver. With io_uring another thread can take over only while no
 /// operation is in the kernel, which [`park`](Driver::park) sees to; its `enter` fails otherwise.
-/// After `fork` the child's copy is dead, detected on every call.
+///
+/// After `fork` the child's copy, which notices by itself, goes on with kernel state of its own: the
+/// parent's is never touched. What was parked or waits for readiness waits in both processes. What may be
+/// under way in the parent's kernel (a send, a file operation) ends with `ECANCELED` in the child.
 pub struct Driver {
     common: Common,
     inner: Inner,
@@ -59,7 +62,9 @@ unsafe impl Send for Driver {}
 enum Inner {
     Uring(Box<Uring>),
     Epoll(Box<Epoll>),
-    /// Shut down, or in a forked child.
+    /// In a forked child, before it enters a ring of its own.
+    Inherited(Inherited),
+    /// Shut down.
     Dead,
 }
 
@@ -122,7 +127,7 @@ impl Driver {
         let queues_bytes = match &self.inner {
             Inner::Uring(uring) => uring.queues_bytes(),
             Inner::Epoll(epoll) => epoll.queues_bytes(),
-            Inner::Dead => 0,
+            Inner::Inherited(_) | Inner::Dead => 0,
         };
         DriverStats {
             buffers_bytes,
@@ -249,6 +254,7 @@ impl Driver {
         match &mut self.inner {
             Inner::Uring(uring) => uring.cancel(&mut self.common, op),
             Inner::Epoll(epoll) => epoll.cancel(&mut self.common, op),
+            Inner::Inherited(_) => self.common.finish_later(op.index(), -libc::ECANCELED),
             Inner::Dead => {}
         }
     }
@@ -293,7 +299,7 @@ impl Driver {
         }
         match &self.inner {
             Inner::Uring(uring) => uring.needs_enter(&self.common),
-            Inner::Epoll(_) => self.common.table.len() > 0,
+            Inner::Epoll(_) | Inner::Inherited(_) => self.common.table.len() > 0,
             Inner::Dead => false,
         }
     }
@@ -303,7 +309,8 @@ impl Driver {
     /// [`reap`](Driver::reap), whatever it returned. A wake is used up by returning
     /// [`Entered::Woken`], never by a call that does not block.
     ///
-    /// Fails if the driver is dead, or busy on another thread.
+    /// Fails if the driver was shut down, or is busy on another thread, and in a forked child if there
+    /// can be no ring.
     pub fn enter(&mut self, timeout: Option<Duration>) -> io::Result<Entered> {
         self.leave_if_forked();
         // Finished completions must not wait behind a sleep.
@@ -324,12 +331,13 @@ impl Driver {
     }
 
     fn enter_backend(&mut self, timeout: Option<Duration>) -> io::Result<Entered> {
+        if let Inner::Inherited(inherited) = &mut self.inner {
+            self.inner = Inner::Uring(Box::new(inherited.set_up(&mut self.common)?));
+        }
         match &mut self.inner {
             Inner::Uring(uring) => uring.enter(&mut self.common, timeout),
             Inner::Epoll(epoll) => epoll.enter(&mut self.common, timeout),
-            Inner::Dead => Err(io::Error::other(
-                "the driver was shut down, or this is a forked child",
-            )),
+            Inner::Inherited(_) | Inner::Dead => Err(io::Error::other("the driver was shut down")),
         }
     }
 
@@ -407,7 +415,7 @@ impl Driver {
             Inner::Uring(uring) => uring.park(&mut self.common, limit),
             // The set knows no threads.
             Inner::Epoll(epoll) => epoll.start_queued(&mut self.common),
-            Inner::Dead => {}
+            Inner::Inherited(_) | Inner::Dead => {}
         }
     }
 
@@ -416,7 +424,7 @@ impl Driver {
         match &self.inner {
             Inner::Uring(uring) => uring.parks_at_once(&self.common),
             Inner::Epoll(epoll) => !epoll.has_queued(),
-            Inner::Dead => true,
+            Inner::Inherited(_) | Inner::Dead => true,
         }
     }
 
@@ -425,7 +433,7 @@ impl Driver {
         match &self.inner {
             Inner::Uring(uring) => uring.is_resting(),
             Inner::Epoll(_) => false,
-            Inner::Dead => true,
+            Inner::Inherited(_) | Inner::Dead => true,
         }
     }
 
@@ -440,14 +448,34 @@ impl Driver {
         }
     }
 
-    /// Makes this copy of the driver dead without touching the parent's kernel state. Called in a
-    /// forked child; every other method notices by itself too.
+    /// Lets go of the parent's kernel state without touching it. Called in a forked child; every other
+    /// method notices by itself too. Connections that were accepted before the fork and not reported yet
+    /// are the parent's.
     pub fn after_fork_in_child(&mut self) {
-        match std::mem::replace(&mut self.inner, Inner::Dead) {
-            Inner::Uring(uring) => uring.forget_in_child(&self.common),
-            Inner::Epoll(_) | Inner::Dead => {}
+        if self.birthplace.is_here() {
+            return;
         }
-        self.cancel_everything();
+        // The page is there, or there would be no driver.
+        self.birthplace = Birthplace::here().unwrap_or(self.birthplace);
+        let common = &mut self.common;
+        common.ready.retain(|completion| {
+            !(completion.more && matches!(completion.outcome, Outcome::Accepted(Ok(_))))
+        });
+        let inner = std::mem::replace(&mut self.inner, Inner::Dead);
+        // A child that is out of descriptors has a dead driver.
+        if common.waker.leave_to_parent().is_ok() {
+            self.inner = match inner {
+                Inner::Uring(uring) => Inner::Inherited(uring.leave_to_parent(common)),
+                Inner::Epoll(mut epoll) => match epoll.leave_to_parent(common) {
+                    Ok(()) => Inner::Epoll(epoll),
+                    Err(_) => Inner::Dead,
+                },
+                inherited => inherited,
+            };
+        }
+        if matches!(self.inner, Inner::Dead) {
+            self.cancel_everything();
+        }
     }
 
     /// Starts what is queued, cancels everything, waits up to `limit` for the kernel to let go, and
@@ -462,7 +490,7 @@ impl Driver {
         match std::mem::replace(&mut self.inner, Inner::Dead) {
             Inner::Uring(uring) => uring.shutdown(&mut self.common, limit),
             Inner::Epoll(mut epoll) => epoll.start_queued(&mut self.common),
-            Inner::Dead => {}
+            Inner::Inherited(_) | Inner::Dead => {}
         }
         self.cancel_everything();
         self.common.ready.clear();
@@ -483,6 +511,7 @@ impl Driver {
         match &mut self.inner {
             Inner::Uring(uring) => uring.queue(common, op),
             Inner::Epoll(epoll) => epoll.queue(common, op),
+            Inner::Inherited(inherited) => inherited.queue(common, op),
             Inner::Dead => common.finish_later(op.index(), -libc::ECANCELED),
         }
         op
@@ -490,7 +519,7 @@ impl Driver {
 
     #[inline]
     fn leave_if_forked(&mut self) {
-        if !self.birthplace.is_here() && !matches!(self.inner, Inner::Dead) {
+        if !self.birthplace.is_here() {
             self.after_fork_in_child();
         }
     }

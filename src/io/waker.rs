@@ -39,19 +39,26 @@ impl Waker {
     }
 
     pub(crate) fn new() -> io::Result<Waker> {
-        // SAFETY: no pointers; the result is checked before it becomes an OwnedFd.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a fresh descriptor that nobody else owns.
-        let eventfd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Waker {
             shared: Arc::new(Shared {
                 state: AtomicU32::new(AWAKE),
-                eventfd,
+                eventfd: eventfd()?,
             }),
         })
+    }
+
+    /// In a forked child: every clone wakes this process's driver from now on, by an eventfd of its own
+    /// under the same number, and no more the parent's.
+    pub(crate) fn leave_to_parent(&self) -> io::Result<()> {
+        let own = eventfd()?;
+        // SAFETY: two descriptors that live; the second one's number stays ours, over another file.
+        if unsafe { libc::dup3(own.as_raw_fd(), self.fd(), libc::O_CLOEXEC) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // Who sleeps is the parent's thread. A wake that is under way may be for this process.
+        let state = &self.shared.state;
+        let _ = state.compare_exchange(ASLEEP, AWAKE, Ordering::AcqRel, Ordering::Acquire);
+        Ok(())
     }
 
     pub(crate) fn fd(&self) -> RawFd {
@@ -88,6 +95,16 @@ impl Waker {
         // look: EAGAIN would mean a full counter, which is a pending edge already.
         unsafe { libc::write(self.fd(), (&raw const one).cast(), 8) };
     }
+}
+
+fn eventfd() -> io::Result<OwnedFd> {
+    // SAFETY: no pointers; the result is checked before it becomes an OwnedFd.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a fresh descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 impl fmt::Debug for Waker {

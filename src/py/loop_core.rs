@@ -63,7 +63,7 @@ pub struct Flags {
     pub closed: bool,
     pub debug: bool,
     pub thread_id: Option<u64>,
-    /// This is a forked child: the loop is the parent's.
+    /// This is a forked child, and the loop was made by the parent.
     pub forked: bool,
 }
 
@@ -527,7 +527,15 @@ impl LoopCore {
         Ok(())
     }
 
-    /// In a forked child: the parent's ring must not be touched.
+    /// This thread forks: what was commanded is sent, and all that waits is taken back from the kernel, so
+    /// that parent and child both know how things stand.
+    fn _before_fork(&self, py: Python<'_>) {
+        if !self.runs_elsewhere(py) {
+            turn::rest(self, py);
+        }
+    }
+
+    /// In a forked child: the parent's ring must not be touched. The loop gets one of its own when it runs.
     ///
     /// When another thread was in the kernel with the engine, that thread and what it holds are not in
     /// this process; the loop is then nobody's, and can be closed.

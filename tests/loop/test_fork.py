@@ -115,23 +115,262 @@ def test_a_child_closes_and_drops_the_parents_loop(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_child_that_goes_on_in_the_parents_loop_is_told(name: str) -> None:
-    """The child's copy of the loop is dead: an error, instead of a hand in the parent's kernel state."""
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_child_runs_the_parents_loop(name: str) -> None:
+    """What was idle goes on in both, one after the other; what a task waited for comes."""
     check(
         name,
         """
         loop = new_loop()
-        loop.run_until_complete(asyncio.sleep(0))
+        asyncio.set_event_loop(loop)
+        seen = []
+        async def begin():
+            server, address = await listen(Echo)
+            transport, client = await loop.create_connection(Recorder, *address)
+            await exchange(client, transport)
+            loop.add_reader(one, lambda: seen.append(one.recv(10)))
+            receiving = asyncio.ensure_future(loop.sock_recv(waiting, 10))
+            sleeping = asyncio.ensure_future(asyncio.sleep(0.01, "slept"))
+            queue = asyncio.Queue()
+            getting = asyncio.ensure_future(queue.get())
+            await asyncio.sleep(0)
+            return server, address, transport, client, receiving, sleeping, queue, getting
+        one, other = socket.socketpair()
+        waiting, told = socket.socketpair()
+        for sock in (one, waiting):
+            sock.setblocking(False)
+        server, address, transport, client, receiving, sleeping, queue, getting = (
+            loop.run_until_complete(begin()))
+        def in_either(tag):
+            async def work():
+                # A connection that was there, a new one to the listener that was there.
+                await exchange(client, transport)
+                fresh, recorder = await loop.create_connection(Recorder, *address)
+                await exchange(recorder, fresh)
+                fresh.close()
+                await recorder.until_call("lost")
+                other.send(tag)
+                while seen != [tag]:
+                    await asyncio.sleep(0.001)
+                seen.clear()
+                assert await sleeping == "slept"
+                told.send(tag)
+                assert await receiving == tag
+                queue.put_nowait(tag)
+                assert await getting == tag
+                threading.Timer(0.01, loop.call_soon_threadsafe, (seen.append, 1)).start()
+                while not seen:
+                    await asyncio.sleep(0.001)
+                seen.clear()
+            loop.run_until_complete(work())
+        assert status_of(child_of(lambda: in_either(b"child"))) == 0
+        if STOCK:  # one epoll set for both: it has lost what the child took out
+            os._exit(0)
+        in_either(b"parent")
+        async def end():
+            transport.close()
+            await client.until_call("lost")
+            server.close()
+            loop.remove_reader(one)
+        loop.run_until_complete(end())
+        loop.close()
+        """.replace("STOCK", str(name == "stock")),
+    )
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_children_serve_on_the_parents_listener_side_by_side(name: str) -> None:
+    """On asyncio their loops share one epoll set, and hear of each other's connections."""
+    check(
+        name,
+        """
+        class Names(Echo):
+            def data_received(self, data):
+                self.transport.write(b"%d\\n" % os.getpid())
+        loop = new_loop()
+        asyncio.set_event_loop(loop)
+        server, address = loop.run_until_complete(listen(Names))
+        def serve():
+            loop.add_reader(ends[-1][0], loop.stop)
+            loop.run_forever()
+        ends, pids = [], []
+        for _ in range(3):
+            ends.append(os.pipe())
+            pids.append(child_of(serve))
+        # Whom the kernel prefers answers all. Then it ends, and the others do.
+        left = set(pids)
+        while left:
+            answers = set()
+            connections = [socket.create_connection(address) for _ in range(20)]
+            for connection in connections:
+                connection.send(b"who")
+            for connection in connections:
+                with connection, connection.makefile() as answer:
+                    answers.add(int(answer.readline()))
+            assert answers and answers <= left, (answers, left)
+            for pid in answers:
+                os.write(ends[pids.index(pid)][1], b"x")
+                assert status_of(pid) == 0
+            left -= answers
+        server.close()
+        loop.run_until_complete(asyncio.sleep(0.001))
+        loop.close()
+        """,
+    )
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_child_of_a_callback_stops_the_loop_and_runs_it_again(name: str) -> None:
+    check(
+        name,
+        """
+        loop = new_loop()
+        asyncio.set_event_loop(loop)
+        one, other = socket.socketpair()
+        one.setblocking(False)
+        pids = []
+        def fork():
+            # On asyncio this is with the kernel when write() returns, and never sent twice.
+            transport.write(b"once")
+            pid = os.fork()
+            if pid:
+                pids.append(pid)
+            elif not loop.is_running():
+                os._exit(2)
+            else:
+                work = asyncio.sleep(0)
+                try:
+                    loop.run_until_complete(work)
+                except RuntimeError as error:
+                    assert "already running" in str(error)
+                    work.close()
+                else:
+                    os._exit(3)
+            loop.call_later(0.01, loop.stop)
+        transport, client = loop.run_until_complete(loop.create_connection(Recorder, sock=one))
+        loop.call_soon(fork)
+        loop.run_forever()
+        loop.run_until_complete(asyncio.sleep(0.01))
+        if not pids:
+            os._exit(0)
+        assert status_of(pids[0]) == 0
+        assert other.recv(100) == b"once"
+        other.send(b"x")
+        loop.run_until_complete(client.until(lambda: client.data == b"x"))
+        transport.close()
+        loop.run_until_complete(client.until_call("lost"))
+        loop.close()
+        """,
+    )
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_signals_of_a_child_wake_it_in_the_parents_loop(name: str) -> None:
+    check(
+        name,
+        """
+        loop = new_loop()
+        seen = []
+        loop.add_signal_handler(signal.SIGUSR1, seen.append, "told")
+        loop.run_until_complete(asyncio.sleep(0.001))
+        async def until_seen():
+            kill = threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGUSR1))
+            kill.start()
+            ticker = loop.call_later(15, loop.stop)
+            while not seen:
+                await asyncio.sleep(0)
+            ticker.cancel()
+        def child():
+            loop.run_until_complete(until_seen())
+            assert seen == ["told"]
+            threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT)).start()
+            try:
+                loop.run_until_complete(asyncio.sleep(15))
+            except KeyboardInterrupt:
+                pass
+            else:
+                raise AssertionError("it slept")
+            loop.close()
+        assert status_of(child_of(child)) == 0
+        loop.run_until_complete(asyncio.sleep(0.001))
+        assert seen == []
+        loop.run_until_complete(until_seen())
+        loop.close()
+        """,
+    )
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_datagrams_and_the_rest_of_a_large_write_in_a_child(name: str) -> None:
+    """The parent leaves at once, as one does that becomes a daemon."""
+    check(
+        name,
+        """
+        class Datagrams(asyncio.DatagramProtocol):
+            def __init__(self):
+                self.got = asyncio.Queue()
+            def datagram_received(self, data, address):
+                self.got.put_nowait(data)
+        loop = new_loop()
+        asyncio.set_event_loop(loop)
+        one, other = socket.socketpair()
+        one.setblocking(False)
+        payload = bytes(range(256)) * 20_000
+        async def begin():
+            udp, protocol = await loop.create_datagram_endpoint(
+                Datagrams, local_addr=("127.0.0.1", 0))
+            stream, recorder = await loop.create_connection(Recorder, sock=one)
+            stream.write(payload)
+            await asyncio.sleep(0.01)
+            return udp, protocol, stream, recorder
+        udp, protocol, stream, recorder = loop.run_until_complete(begin())
+        def child():
+            async def work():
+                udp.sendto(b"to myself", udp.get_extra_info("sockname"))
+                assert await protocol.got.get() == b"to myself"
+                stream.close()
+                await recorder.until_call("lost")
+                assert recorder.lost_with is None
+            loop.run_until_complete(work())
+        pid = child_of(child)
+        one.close()
+        received = bytearray()
+        while len(received) < len(payload):
+            piece = other.recv(1 << 16)
+            assert piece, len(received)
+            received += piece
+        assert received == payload
+        assert status_of(pid) == 0
+        os._exit(0)
+        """,
+    )
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_loop_that_another_thread_runs_is_nobodys_in_a_child(name: str) -> None:
+    check(
+        name,
+        """
+        loop = new_loop()
+        thread = threading.Thread(target=loop.run_forever)
+        thread.start()
+        while not loop.is_running() or loop.stats()["turns"] < 2:
+            time.sleep(0.001)
+            try:
+                loop.stats()
+            except RuntimeError:
+                break  # it sleeps
         def child():
             try:
-                loop.run_until_complete(asyncio.sleep(0.01))
-            except OSError as error:
-                assert "forked child" in str(error), error
+                loop.run_until_complete(asyncio.Future(loop=loop))
+            except RuntimeError as error:
+                assert "belongs to the parent" in str(error), error
             else:
                 raise AssertionError("it ran")
+            loop.close()
         assert status_of(child_of(child)) == 0
-        loop.run_until_complete(asyncio.sleep(0.01))
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
         loop.close()
         """,
     )

@@ -158,7 +158,8 @@ impl Epoll {
             }
         }
         if orphans {
-            self.leave_orphans_behind(common);
+            // Without a descriptor for it the orphans stay and are met again at the next wait.
+            let _ = self.move_to_new_set(common);
         }
         Ok(match (woken, block && count == 0) {
             (true, _) => Entered::Woken,
@@ -175,13 +176,29 @@ impl Epoll {
         (watch.registered != 0 && watch.generation == (data >> 32) as u32).then_some(fd as RawFd)
     }
 
-    /// Moves to a new set, with just the registrations that are known. Without a descriptor for it the
-    /// orphans stay and are met again at the next wait.
-    fn leave_orphans_behind(&mut self, common: &mut Common) {
-        let Ok(set) = create(&common.waker) else {
-            return;
-        };
-        self.set = set;
+    /// In a forked child: the set is the parent's as well. What was queued and not tried is tried by the
+    /// parent; what waits for readiness goes on waiting here too.
+    pub(crate) fn leave_to_parent(&mut self, common: &mut Common) -> io::Result<()> {
+        self.move_to_new_set(common)?;
+        for _ in 0..self.queued.len() {
+            let Some(op) = self.queued.pop_front() else {
+                break;
+            };
+            let Some(slot) = common.table.get(op) else {
+                continue;
+            };
+            if waits_first(slot) || slot.kind == Kind::Close {
+                self.queued.push_back(op);
+            } else {
+                common.finish_later(op.index(), -libc::ECANCELED);
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves to a new set, with just the registrations that are known.
+    fn move_to_new_set(&mut self, common: &mut Common) -> io::Result<()> {
+        self.set = create(&common.waker)?;
         for (fd, watch) in self.watches.iter_mut().enumerate() {
             if watch.registered == 0 {
                 continue;
@@ -200,6 +217,7 @@ impl Epoll {
                 watch.registered = 0;
             }
         }
+        Ok(())
     }
 
     pub(crate) fn has_queued(&self) -> bool {
@@ -226,20 +244,7 @@ impl Epoll {
 
     /// First look at a queued operation.
     fn start(&mut self, common: &mut Common, index: u32) {
-        let slot = common.table.at(index);
-        let waits_first = match slot.kind {
-            Kind::Accept
-            | Kind::AcceptOnce
-            | Kind::Recv
-            | Kind::RecvOnce
-            | Kind::RecvFrom
-            | Kind::RecvMsg
-            | Kind::Poll => true,
-            // Only files that can seek take an offset, and those can't be waited for.
-            Kind::Read => !attempt::has_offset(slot),
-            _ => false,
-        };
-        if waits_first {
+        if waits_first(common.table.at(index)) {
             self.wait_for(common, index);
         } else {
             self.attempt(common, index, 0);
@@ -472,6 +477,22 @@ fn control(set: &OwnedFd, fd: RawFd, was: u32, wanted: u32, generation: u32) -> 
             Err(Errno(libc::ENOENT)) => call(libc::EPOLL_CTL_ADD),
             result => result,
         },
+    }
+}
+
+/// Whether an operation is not tried before its descriptor is ready.
+fn waits_first(slot: &Slot) -> bool {
+    match slot.kind {
+        Kind::Accept
+        | Kind::AcceptOnce
+        | Kind::Recv
+        | Kind::RecvOnce
+        | Kind::RecvFrom
+        | Kind::RecvMsg
+        | Kind::Poll => true,
+        // Only files that can seek take an offset, and those can't be waited for.
+        Kind::Read => !attempt::has_offset(slot),
+        _ => false,
     }
 }
 

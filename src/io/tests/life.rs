@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::*;
-use uringcore_io::{Backend, Driver, DriverConfig, Entered, Errno, Outcome, SetupError};
+use uringcore_io::{Backend, Driver, DriverConfig, Entered, Errno, OpId, Outcome, SetupError};
 
 both_backends!(
     the_backend_is_what_was_asked_for,
     queued_on_one_thread_run_on_another,
     an_idle_driver_changes_threads,
-    the_forked_child_is_dead_and_the_parent_lives,
+    a_forked_child_goes_on_beside_the_parent,
+    a_forked_childs_child_goes_on,
     dropping_with_file_reads_in_flight_frees_nothing_early,
     dropping_on_a_foreign_thread_is_safe,
     buffers_outlive_the_driver,
@@ -274,28 +275,22 @@ fn an_idle_driver_changes_threads(backend: Backend) {
     );
 }
 
-fn the_forked_child_is_dead_and_the_parent_lives(backend: Backend) {
+fn a_forked_child_goes_on_beside_the_parent(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, mut theirs) = tcp_pair();
+    let (for_child, mut to_child) = tcp_pair();
     let recv = rig.driver.recv(ours.as_raw_fd(), 1);
+    let in_child = rig.driver.recv(for_child.as_raw_fd(), 4);
     rig.turn(Duration::ZERO);
     // Queued but not submitted: the child must not do it.
     let send = rig
         .driver
         .send(ours.as_raw_fd(), Bytes::from_static(b"once"), 2);
-    // SAFETY: the child touches the driver and its own memory only, and leaves with `_exit`.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        let well = child_finds_it_dead(&mut rig.driver, ours.as_raw_fd());
-        let fresh = child_can_have_its_own(backend);
-        drop(rig);
-        // SAFETY: ends the child without running the test harness's exit code.
-        unsafe { libc::_exit(if well && fresh { 0 } else { 1 }) };
-    }
-    let mut status = 0;
-    // SAFETY: our own child and a live integer.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!(status, 0, "the child saw a living driver");
+    let child = forked(|| {
+        let well = child_goes_on(&mut rig, in_child, send, &for_child, &mut to_child);
+        well && child_can_have_its_own(backend)
+    });
+    assert_ends_well(child);
     assert_eq!(rig.result_of(send), Ok(4));
     let mut once = [0; 10];
     assert_eq!(theirs.read(&mut once).unwrap(), 4);
@@ -306,19 +301,76 @@ fn the_forked_child_is_dead_and_the_parent_lives(backend: Backend) {
     rig.close(ours);
     assert_eq!(theirs.read(&mut once).unwrap(), 0);
     rig.next_of(recv);
+    rig.close(for_child);
+    rig.next_of(in_child);
     rig.assert_idle();
 }
 
-fn child_finds_it_dead(driver: &mut Driver, fd: i32) -> bool {
-    let refused = driver.enter(Some(Duration::from_millis(1))).is_err();
-    let late = driver.send(fd, Bytes::from_static(b"from the child"), 3);
-    driver.after_fork_in_child();
-    let mut done = Default::default();
-    driver.reap(&mut done);
-    let cancelled = done.iter().any(|completion| {
-        completion.op == late && matches!(completion.outcome, Outcome::Done(Err(Errno::CANCELED)))
+/// What waits is told here as well, what the parent had begun is not done twice, and wakes are this
+/// process's own.
+fn child_goes_on(
+    rig: &mut Rig,
+    recv: OpId,
+    begun: OpId,
+    stream: &std::net::TcpStream,
+    peer: &mut std::net::TcpStream,
+) -> bool {
+    let send = rig
+        .driver
+        .send(stream.as_raw_fd(), Bytes::from_static(b"from the child"), 3);
+    let sent = rig.result_of(send) == Ok(14);
+    let begun = rig.result_of(begun) == Err(libc::ECANCELED);
+    let mut heard = [0; 14];
+    let heard = peer.read_exact(&mut heard).is_ok() && heard == *b"from the child";
+    let told =
+        peer.write_all(b"to the child").is_ok() && rig.read_exactly(recv, 12) == b"to the child";
+    rig.driver.waker().wake();
+    let woken = matches!(rig.driver.enter(None), Ok(Entered::Woken));
+    sent && begun && heard && told && woken
+}
+
+/// Nobody in between has entered the driver.
+fn a_forked_childs_child_goes_on(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (ours, mut theirs) = unix_pair();
+    let recv = rig.driver.recv(ours.as_raw_fd(), 1);
+    rig.turn(Duration::ZERO);
+    let child = forked(|| {
+        rig.driver.after_fork_in_child();
+        let cancelled = rig.driver.recv(ours.as_raw_fd(), 2);
+        rig.driver.cancel(cancelled);
+        let grandchild = forked(|| {
+            let told = theirs.write_all(b"grandchild").is_ok();
+            told && rig.read_exactly(recv, 10) == b"grandchild"
+        });
+        let outcome = rig.next_of(cancelled).outcome;
+        matches!(outcome, Outcome::Received(Err(Errno::CANCELED))) && ended_well(grandchild)
     });
-    refused && cancelled && driver.stats().in_flight == 0
+    assert_ends_well(child);
+    theirs.write_all(b"parent").unwrap();
+    assert_eq!(rig.read_exactly(recv, 6), b"parent");
+}
+
+/// A child process that ends after `run`; its number.
+fn forked(run: impl FnOnce() -> bool) -> libc::pid_t {
+    // SAFETY: the child touches the driver and its own memory only, and leaves with `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let status = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+        // SAFETY: ends the child without running the test harness's exit code.
+        unsafe { libc::_exit(if status.unwrap_or(false) { 0 } else { 1 }) };
+    }
+    child
+}
+
+fn ended_well(child: libc::pid_t) -> bool {
+    let mut status = 0;
+    // SAFETY: our own child and a live integer.
+    unsafe { libc::waitpid(child, &raw mut status, 0) == child && status == 0 }
+}
+
+fn assert_ends_well(child: libc::pid_t) {
+    assert!(ended_well(child), "the child failed");
 }
 
 fn child_can_have_its_own(backend: Backend) -> bool {

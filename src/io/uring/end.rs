@@ -1,6 +1,7 @@
-//! Ending a ring: taking everything back for good, or leaving it to the parent process.
+//! Ending a ring: taking everything back for good.
 //!
-//! Not here: taking operations back for a while (`park`).
+//! Not here: taking operations back for a while (`park`), leaving a ring to the parent process
+//! (`inherited`).
 
 use std::collections::VecDeque;
 use std::mem::{self, ManuallyDrop};
@@ -84,14 +85,5 @@ impl Uring {
                 return;
             }
         }
-    }
-
-    /// In a forked child: the mappings and the descriptor are ours to drop, the ring is not ours
-    /// to speak to.
-    pub(crate) fn forget_in_child(mut self, common: &Common) {
-        common.stream.detach();
-        common.datagram.detach();
-        // SAFETY: dropped once, `self` ends here. Unmapping and closing affect this process only.
-        unsafe { ManuallyDrop::drop(&mut self.ring) };
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! `setup` builds the ring and `trial` tries one out, `entry` writes submission entries, `reap`
 //! reads completions, `park` takes operations back and `aside` keeps the silent ones, `buffer_ring` is
-//! the memory that receives use, `end` is the end. Here: the submission queue and entering.
+//! the memory that receives use, `end` is the end, `inherited` what a forked child has. Here: the
+//! submission queue and entering.
 //!
 //! Some facts about io_uring that shape this:
 //!
@@ -19,6 +20,7 @@ mod aside;
 mod buffer_ring;
 mod end;
 mod entry;
+mod inherited;
 mod park;
 mod reap;
 mod setup;
@@ -39,6 +41,7 @@ use io_uring::types::{SubmitArgs, Timespec};
 
 use aside::Aside;
 pub(crate) use buffer_ring::BufferRing;
+pub(crate) use inherited::Inherited;
 use park::{FileId, Parked, Peek};
 
 use crate::common::Common;
@@ -96,7 +99,14 @@ impl Uring {
             datagram,
             stream_flags,
         } = setup::set_up(config)?;
-        let mut uring = Uring {
+        let mut uring = Uring::over(ring, config, stream_flags, waker);
+        let mut no_stats = Default::default();
+        uring.push(entry::watch_eventfd(waker.fd()), &mut no_stats);
+        Ok((uring, stream, datagram))
+    }
+
+    fn over(ring: IoUring, config: &DriverConfig, stream_flags: u16, waker: &Waker) -> Uring {
+        Uring {
             enter_fd: ring.as_raw_fd(),
             enter_flags: 0,
             registered: None,
@@ -116,10 +126,7 @@ impl Uring {
             receive_header: entry::receive_header(),
             config: config.clone(),
             stream_flags,
-        };
-        let mut no_stats = Default::default();
-        uring.push(entry::watch_eventfd(waker.fd()), &mut no_stats);
-        Ok((uring, stream, datagram))
+        }
     }
 
     pub(crate) fn queue(&mut self, common: &mut Common, op: OpId) {

@@ -43,9 +43,9 @@ use crate::op::{Kind, OpId, Payload, Phase, Slot};
 pub(super) struct Parked {
     pub(super) op: OpId,
     /// Its descriptor's file; `None` where that is not looked at.
-    file: Option<FileId>,
+    pub(super) file: Option<FileId>,
     /// It told nothing in the run before this rest, or none that has been since.
-    is_silent: bool,
+    pub(super) is_silent: bool,
 }
 
 /// Device and inode.
@@ -335,7 +335,7 @@ impl Uring {
 }
 
 /// A close that was taken back before it began: its peer is not to wait for the next run.
-fn close_now(common: &mut Common, index: u32) {
+pub(super) fn close_now(common: &mut Common, index: u32) {
     let payload = std::mem::replace(&mut common.table.at(index).payload, Payload::None);
     let result = match payload {
         Payload::Descriptor(fd) => {
