@@ -38,7 +38,9 @@ use crate::waker::Waker;
 /// non-blocking; the epoll backend relies on it.
 ///
 /// The thread that enters owns the driver. With io_uring another thread can take over only while no
-/// operation is in the kernel, which [`park`](Driver::park) sees to; its `enter` fails otherwise.
+/// operation is in the kernel, which [`park`](Driver::park) sees to; its `enter` fails otherwise. It is not
+/// `Send`, for the buffers handed out share counters with it ([`RecvBuf`](crate::RecvBuf)): whoever moves
+/// it has to know where they are.
 ///
 /// After `fork` the child's copy, which notices by itself, goes on with kernel state of its own: the
 /// parent's is never touched. What was parked or waits for readiness waits in both processes. What may be
@@ -51,13 +53,6 @@ pub struct Driver {
     fallback_reason: Option<String>,
     patience: Patience,
 }
-
-// SAFETY: the driver is not tied to a thread by thread-local state, only by the rule that one
-// thread at a time uses it, which `&mut self` enforces. What remains is the `Rc` of the buffer
-// pools, shared with the `RecvBuf`s handed out: they are not `Send`, and the owner must not move
-// the driver while it holds some. The Python binding keeps both on the loop's thread and gives
-// the GIL up only inside `enter`, which touches no reference count.
-unsafe impl Send for Driver {}
 
 enum Inner {
     Uring(Box<Uring>),

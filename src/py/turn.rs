@@ -322,9 +322,12 @@ pub fn run_handle(
 /// The engine, lent to `detach`.
 struct WithoutLock<'a>(&'a mut Engine);
 
-// SAFETY: the closure given to `detach` runs on this very thread; it is only the bound that asks for
-// `Send`. `enter` submits and waits, and anything it may drop that belongs to Python is a `Py`, whose
-// drop PyO3 defers while the lock is released.
+// SAFETY: `detach` runs the closure on this very thread; it is only its bound that asks for `Send`. Other
+// threads run meanwhile. They cannot reach the engine, which `wait`, `rest` and `_core_close` have taken out
+// of its cell before. Nor can they reach the counters that it shares with kernel buffers outside of it
+// (`uringcore_io::RecvBuf`): no Python object holds one, they are on the stack of this thread, where an
+// event that is being dispatched runs a turn of its own. What the engine drops here that belongs to Python
+// is a `Py`, whose drop PyO3 defers while the lock is released.
 unsafe impl Send for WithoutLock<'_> {}
 
 impl WithoutLock<'_> {

@@ -151,10 +151,6 @@ pub(super) struct Batch {
     ids: [u16; BATCH],
 }
 
-// SAFETY: the pointers in it are filled in by `prepare` and used only until the `recvmmsg` that
-// follows; between calls they mean nothing.
-unsafe impl Send for Batch {}
-
 impl Batch {
     pub(super) fn new() -> Batch {
         let header = libc::mmsghdr {
