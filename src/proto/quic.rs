@@ -61,7 +61,7 @@ pub use admission::AcceptRate;
 pub use congestion::Congestion;
 pub use connection::Connection;
 pub use connection_ids::Worker;
-pub use endpoint::{ConnectionKey, DatagramMeta, Endpoint, Transmit};
+pub use endpoint::{ANSWER_PATIENCE, ConnectionKey, DatagramMeta, Endpoint, Transmit};
 pub use error::{ConnectError, DatagramError, MigrationError, StreamError};
 pub use event::{Chunks, CloseKind, Event};
 pub use priority::Priority;

@@ -7,6 +7,8 @@ other loop ``foreign`` moves them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import ipaddress
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -258,6 +260,8 @@ class QuicTransport(asyncio.BaseTransport):
                 self._loop, self._sock.fileno(), on_closed=self._released, **options
             )
             self._info["quic_endpoint"] = self._endpoint
+            deliver = self._endpoint.deliver_events
+            self._endpoint.set_on_answer(functools.partial(self._call_soon, deliver))
             try:
                 for address in preferred:
                     await self._receive_at(address)
@@ -284,7 +288,13 @@ class QuicTransport(asyncio.BaseTransport):
         self._endpoint = QuicEndpoint.sans_io(now=self._loop.time(), **options)
         self._info["quic_endpoint"] = self._endpoint
         self._driver = ForeignDriver(self._loop, self._endpoint, self._released)
+        self._endpoint.set_on_answer(functools.partial(self._call_soon, self._driver.flush))
         return self._driver
+
+    def _call_soon(self, callback: Callable[[], None]) -> None:
+        """For a session store's thread, whose answers nobody wants once the loop is closed."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback)
 
     async def _receive_at(self, address: tuple[str, int]) -> None:
         """Makes sure that datagrams to an address of a server's arrive."""

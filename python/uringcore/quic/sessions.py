@@ -32,9 +32,15 @@ __all__ = ["SessionStore", "SharedSessionStore"]
 class SessionStore(Protocol):
     """Keeps sessions by their tickets.
 
-    Called on the loop's thread, ``put`` twice and ``take`` at most four times a handshake: neither
-    may wait for long. What they raise goes to the loop's exception handler, and the handshake goes
-    on without the session.
+    ``put`` is called twice and ``take`` at most four times a handshake. What they raise goes to the
+    loop's exception handler, and the handshake goes on without the session.
+
+    A store is called on the loop's thread, and must not wait for anything there. One that may, for a
+    disk, a lock or another machine, says so by an attribute ``may_block = True``: it is then called
+    on a thread of its own, one call after the other in the order in which they were caused. Handshakes
+    wait for its answer for 0.3 seconds and then go on without it. When it is so slow that 1,024 calls
+    wait, sessions are not kept, and handshakes do not ask. An endpoint lets 256 clients wait
+    that have not proved their address; more get a Retry, or, with ``retry=False``, no session.
 
     A store may have a third method, ``spend(token: bytes) -> bool``, which is called at most once a
     handshake with what names an address validation token (RFC 9000 section 8.1.4): it returns true
@@ -63,7 +69,12 @@ class SharedSessionStore:
 
     A store can be pickled and survives ``os.fork``: each process opens the file for itself. Raises
     ``OSError`` when the file cannot be made and ``sqlite3.Error`` when it is none.
+
+    Servers call it on a thread of its own (``may_block``): while another process has the file locked,
+    handshakes go on without their sessions.
     """
+
+    may_block = True
 
     _all: ClassVar[weakref.WeakSet[SharedSessionStore]] = weakref.WeakSet()
 

@@ -33,6 +33,7 @@ mod table;
 mod turns;
 
 use handshakes::{Handshakes, Place};
+pub use held::ANSWER_PATIENCE;
 use held::HeldBack;
 pub(super) use held::{FOLLOWERS_MAX, FOLLOWERS_OF_ALL_MAX};
 use migration::Aliases;

@@ -69,7 +69,8 @@ pub enum Event {
     },
     /// Of no connection: a client shows tickets, and the host is asked to put their sessions where
     /// the server's store takes them from, and then to call
-    /// [`Endpoint::sessions_answered`](super::Endpoint::sessions_answered). Only with
+    /// [`Endpoint::sessions_answered`](super::Endpoint::sessions_answered), within
+    /// [`ANSWER_PATIENCE`](super::ANSWER_PATIENCE): then the handshake goes on without. Only with
     /// [`ServerSettings::asks_for_sessions`](super::ServerSettings::asks_for_sessions).
     SessionsAsked {
         question: u64,

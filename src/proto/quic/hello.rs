@@ -40,9 +40,9 @@ impl HelloReader {
         Some(reader)
     }
 
-    /// Whether packets with this connection ID are for this connection.
-    pub fn is_for(&self, destination: &[u8]) -> bool {
-        self.destination == destination
+    /// Packets with this connection ID are for this connection.
+    pub fn destination(&self) -> &[u8] {
+        &self.destination
     }
 
     /// How many bytes are kept of the ClientHello.

@@ -5,9 +5,12 @@ mod support;
 
 use std::time::Duration;
 
-use support::{Pair, Who, client_settings, server_settings};
+use support::{Pair, Who, client_settings, server_settings, sessions::outcome};
 use uringcore_proto::{
-    quic::{ClientSettings, ClientSetup, ConnectionKey, EndpointSettings, Event, ServerSettings},
+    quic::{
+        ANSWER_PATIENCE, ClientSettings, ClientSetup, ConnectionKey, EndpointSettings, Event,
+        Retry, ServerSettings,
+    },
     tls::SessionTicket,
 };
 
@@ -68,11 +71,15 @@ fn who_waits_is_a_handshake_under_way_and_one_of_its_address() {
     assert_eq!(pair.server.endpoint.stats().refused_for_address, 1);
     // One goes on as a handshake, the others are given up: all of them are counted once.
     let now = pair.now;
+    let completed = |event: &Event| matches!(event, Event::HandshakeCompleted { .. });
     pair.server
         .endpoint
         .sessions_answered(now, questions(&pair)[0]);
-    pair.run_for(Duration::from_secs(1));
-    assert_eq!(pair.server.endpoint.handshakes(), 3);
+    pair.run_until("one handshake", |pair| {
+        waiting.iter().any(|key| pair.client.has(*key, completed))
+    });
+    pair.run_until("its end", |pair| pair.server.endpoint.handshakes() == 3);
+    // They go on without an answer, and this one is never heard of again.
     pair.client.is_mute = true;
     pair.run_for(Duration::from_secs(12));
     assert_eq!(pair.server.endpoint.handshakes(), 0);
@@ -122,4 +129,77 @@ fn hellos_that_do_not_become_whole_take_no_more_than_their_share_of_memory() {
     pair.run_for(Duration::from_secs(30));
     assert_eq!(pair.server.endpoint.handshakes(), 0);
     assert!(pair.server.endpoint.is_idle());
+}
+
+#[test]
+fn a_host_that_does_not_answer_keeps_nobody_waiting() {
+    let mut pair = asking(EndpointSettings::default(), client_settings());
+    show_a_ticket(&mut pair, client_settings());
+    let begun = pair.now;
+    let key = pair.connect();
+    pair.run_until("the handshake", |pair| outcome(&pair.client, key).is_some());
+    assert_eq!(questions(&pair).len(), 1);
+    let waited = pair.now - begun;
+    assert!(waited >= ANSWER_PATIENCE, "{waited:?}");
+    assert!(waited < Duration::from_secs(1), "{waited:?}");
+    // An answer that comes too late is nobody's.
+    let now = pair.now;
+    pair.server
+        .endpoint
+        .sessions_answered(now, questions(&pair)[0]);
+    pair.server.endpoint.token_refused(questions(&pair)[0]);
+    pair.run_for(Duration::from_secs(1));
+    assert!(pair.client.closed(key).is_none());
+}
+
+#[test]
+fn a_token_that_the_host_does_not_answer_about_proves_nothing() {
+    let server = ServerSettings {
+        asks_for_tokens: true,
+        ..server_settings()
+    };
+    let mut pair = Pair::with(client_settings(), server, EndpointSettings::default());
+    pair.establish();
+    pair.run_for(Duration::from_secs(1));
+    let token = pair
+        .client
+        .events
+        .iter()
+        .find_map(|(_, event)| match event {
+            Event::NewToken { token, .. } => Some(token.clone()),
+            _ => None,
+        });
+    pair.client_setup = ClientSetup::new(&ClientSettings {
+        token: token.expect("servers give tokens"),
+        ..client_settings()
+    })
+    .unwrap();
+    let key = pair.connect();
+    pair.run_until("the handshake", |pair| outcome(&pair.client, key).is_some());
+    assert_eq!(pair.server.endpoint.stats().incoming_retried, 1);
+}
+
+#[test]
+fn those_who_have_not_proved_their_address_take_up_a_part_of_the_room() {
+    // Whoever is retried comes back with a proof, and waits then.
+    for (retry, retried, asked) in [(Retry::Auto, 44, 300), (Retry::Never, 0, 256)] {
+        let server = ServerSettings {
+            asks_for_sessions: true,
+            retry,
+            ..server_settings()
+        };
+        let limits = EndpointSettings::default();
+        let mut pair = Pair::with(client_settings(), server, limits);
+        show_a_ticket(&mut pair, client_settings());
+        let accepted = pair.server.endpoint.stats().connections_accepted;
+        for _ in 0..300 {
+            pair.connect();
+        }
+        pair.run_for(Duration::from_millis(50));
+        let stats = pair.server.endpoint.stats();
+        assert_eq!(questions(&pair).len(), asked, "{retry:?}");
+        assert_eq!(stats.incoming_retried, retried, "{retry:?}");
+        let begun = stats.connections_accepted - accepted;
+        assert_eq!(begun as usize, 300 - asked, "{retry:?}");
+    }
 }

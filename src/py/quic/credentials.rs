@@ -3,7 +3,7 @@
 //!
 //! Not here: when a ticket comes (`endpoint/deliver`) and what Python makes of one (`uringcore.tls`).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,6 +11,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use uringcore_proto::quic::ANSWER_PATIENCE;
 use uringcore_proto::tls::{CipherSuite, MemorySessions, SessionStore, SessionTicket};
 
 /// A ticket as `uringcore.tls` puts it: no more than the fields.
@@ -99,16 +100,18 @@ pub fn token_to_python<'py>(
 ///
 /// The protocol cannot call Python from within a handshake, so what it puts waits here until the
 /// turn's events are delivered, and what it takes was asked of the program before the handshake
-/// began (`Event::SessionsAsked`).
+/// began (`Event::SessionsAsked`). Here: the object and how it is called. When: `endpoint/store`.
 pub struct ForeignStore {
     object: Py<PyAny>,
     pub keeps_tokens: bool,
+    /// Where it is called if it may block: a `StoreThread`.
+    thread: Option<Py<PyAny>>,
     sessions: Arc<ForeignSessions>,
 }
 
 #[derive(Debug, Default)]
 struct ForeignSessions {
-    put: Mutex<Vec<(Vec<u8>, Vec<u8>)>>,
+    put: Mutex<VecDeque<(Vec<u8>, Vec<u8>)>>,
     found: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
 }
 
@@ -117,7 +120,7 @@ impl SessionStore for ForeignSessions {
         let mut put = lock(&self.put);
         let has_room = put.len() < PUT_MAX;
         if has_room {
-            put.push((ticket, session));
+            put.push_back((ticket, session));
         }
         has_room
     }
@@ -128,71 +131,128 @@ impl SessionStore for ForeignSessions {
 }
 
 impl ForeignStore {
-    fn new(object: &Bound<'_, PyAny>) -> Self {
-        Self {
+    fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = object.py();
+        let may_block = match object.getattr_opt(intern!(py, "may_block"))? {
+            Some(says) => says.is_truthy()?,
+            None => false,
+        };
+        let thread = match may_block {
+            true => {
+                let module = py.import(intern!(py, "uringcore.quic.store_thread"))?;
+                let class = module.getattr(intern!(py, "StoreThread"))?;
+                Some(class.call_method1(intern!(py, "of"), (object,))?.unbind())
+            }
+            false => None,
+        };
+        Ok(Self {
             object: object.clone().unbind(),
-            keeps_tokens: object
-                .hasattr(intern!(object.py(), "spend"))
-                .unwrap_or(false),
+            keeps_tokens: object.hasattr(intern!(py, "spend"))?,
+            thread,
             sessions: Arc::default(),
-        }
+        })
     }
 
-    /// Asks the program for the session of `ticket`, and has it ready for the handshake.
-    pub fn find(&self, py: Python<'_>, ticket: Vec<u8>) -> PyResult<()> {
-        let found: Option<Vec<u8>> = self
-            .object
+    pub fn may_block(&self) -> bool {
+        self.thread.is_some()
+    }
+
+    /// The session of `ticket`, from a store that does not block.
+    pub fn take(&self, py: Python<'_>, ticket: &[u8]) -> PyResult<Option<Vec<u8>>> {
+        self.object
             .bind(py)
-            .call_method1(intern!(py, "take"), (PyBytes::new(py, &ticket),))?
-            .extract()?;
-        if let Some(session) = found {
-            lock(&self.sessions.found).insert(ticket, session);
-        }
-        Ok(())
+            .call_method1(intern!(py, "take"), (PyBytes::new(py, ticket),))?
+            .extract()
     }
 
-    /// Asks the program whether the token is new, which it is not any more then.
+    /// Whether the token is new, which it is not any more then.
     pub fn spend(&self, py: Python<'_>, token: u128) -> PyResult<bool> {
         self.object
             .bind(py)
-            .call_method1(
-                intern!(py, "spend"),
-                (PyBytes::new(py, &token.to_le_bytes()),),
-            )?
+            .call_method1(intern!(py, "spend"), (token_bytes(py, token),))?
             .is_truthy()
     }
 
+    pub fn keep(&self, py: Python<'_>, ticket: &[u8], session: &[u8]) -> PyResult<()> {
+        let args = (PyBytes::new(py, ticket), PyBytes::new(py, session));
+        self.object
+            .bind(py)
+            .call_method1(intern!(py, "put"), args)
+            .map(drop)
+    }
+
+    /// Has the thread call `answer` with what the store says. False: its queue is full.
+    pub fn ask_thread<'py>(
+        &self,
+        py: Python<'py>,
+        tickets: &[Vec<u8>],
+        token: Option<u128>,
+        answer: impl IntoPyObject<'py>,
+    ) -> PyResult<bool> {
+        let Some(thread) = &self.thread else {
+            return Ok(false);
+        };
+        let tickets: Vec<_> = tickets
+            .iter()
+            .map(|ticket| PyBytes::new(py, ticket))
+            .collect();
+        let token = token.map(|token| token_bytes(py, token));
+        let args = (tickets, token, ANSWER_PATIENCE.as_secs_f64(), answer);
+        thread
+            .bind(py)
+            .call_method1(intern!(py, "ask"), args)?
+            .is_truthy()
+    }
+
+    /// Has the thread keep a session. When its queue is full nobody does, and the client's next
+    /// handshake is a full one.
+    pub fn keep_on_thread<'py>(
+        &self,
+        py: Python<'py>,
+        ticket: &[u8],
+        session: &[u8],
+        answer: impl IntoPyObject<'py>,
+    ) -> PyResult<()> {
+        let Some(thread) = &self.thread else {
+            return Ok(());
+        };
+        let (ticket, session) = (PyBytes::new(py, ticket), PyBytes::new(py, session));
+        thread
+            .bind(py)
+            .call_method1(intern!(py, "keep"), (ticket, session, answer))
+            .map(drop)
+    }
+
+    /// Has the sessions ready for the handshake that is about to begin.
+    pub fn offer(&self, found: Vec<(Vec<u8>, Vec<u8>)>) {
+        lock(&self.sessions.found).extend(found);
+    }
+
     /// The handshake has begun: what it did not take is of no more use.
-    pub fn forget_found(&self) {
+    pub fn forget_offered(&self) {
         lock(&self.sessions.found).clear();
     }
 
-    /// Gives one session that was put to the program. False when there is none.
-    pub fn hand_over(&self, py: Python<'_>) -> PyResult<bool> {
-        let next = {
-            let mut put = lock(&self.sessions.put);
-            (!put.is_empty()).then(|| put.remove(0))
-        };
-        let Some((ticket, session)) = next else {
-            return Ok(false);
-        };
-        let args = (PyBytes::new(py, &ticket), PyBytes::new(py, &session));
-        self.object
-            .bind(py)
-            .call_method1(intern!(py, "put"), args)?;
-        Ok(true)
+    /// The next session that was put.
+    pub fn next_put(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+        lock(&self.sessions.put).pop_front()
     }
 }
 
+fn token_bytes(py: Python<'_>, token: u128) -> Bound<'_, PyBytes> {
+    PyBytes::new(py, &token.to_le_bytes())
+}
+
+/// As the protocol sees it, and as a program's own.
+type Store = (Arc<dyn SessionStore>, Option<Arc<ForeignStore>>);
+
 /// The store behind a Python object, and the object itself if it is the program's own.
-pub fn session_store(
-    object: &Bound<'_, PyAny>,
-) -> (Arc<dyn SessionStore>, Option<Arc<ForeignStore>>) {
+pub fn session_store(object: &Bound<'_, PyAny>) -> PyResult<Store> {
     if let Ok(store) = object.cast::<MemorySessionStore>() {
-        return (store.get().sessions.clone(), None);
+        return Ok((store.get().sessions.clone(), None));
     }
-    let foreign = Arc::new(ForeignStore::new(object));
-    (foreign.sessions.clone(), Some(foreign))
+    let foreign = Arc::new(ForeignStore::new(object)?);
+    Ok((foreign.sessions.clone(), Some(foreign)))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

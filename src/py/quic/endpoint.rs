@@ -31,6 +31,7 @@ use crate::{address, cell::GilCell, error};
 mod deliver;
 mod home;
 mod sockets;
+mod store;
 
 use home::{Home, Own, State};
 
@@ -293,6 +294,15 @@ impl QuicEndpoint {
         Ok(())
     }
 
+    /// Called on the thread of a session store that may block, when it has answered: it has to see to
+    /// it that `deliver_events` is called soon. Without it `get_timer` says when to look.
+    fn set_on_answer(&self, py: Python<'_>, on_answer: Py<PyAny>) {
+        let old = self
+            .state
+            .with(py, |state| state.on_answer.replace(on_answer));
+        drop(old);
+    }
+
     /// Refuses further connections (CONNECTION_REFUSED); those that are open go on.
     fn stop_accepting(&self, py: Python<'_>) -> PyResult<()> {
         self.with_protocol(py, |endpoint, _| endpoint.refuse_incoming())
@@ -468,12 +478,16 @@ impl QuicEndpoint {
         let Home::Own(cell) = &self.home else {
             return None;
         };
+        let answers_due = self.answers_due(py);
         cell.with(py, |own| {
             let at = match own.has_begun {
                 true => Some(own.now),
                 false => own.endpoint.next_timeout(),
             };
-            at.map(|at| own.clock.seconds(at))
+            let at = at
+                .into_iter()
+                .chain(answers_due.map(|after| own.now + after));
+            at.min().map(|at| own.clock.seconds(at))
         })
     }
 
@@ -503,9 +517,13 @@ impl QuicEndpoint {
         Self::deliver(slf, None)
     }
 
-    /// Delivers what commands have caused, e.g. the end of a connection that was closed.
+    /// Delivers what commands have caused, e.g. the end of a connection that was closed. On a loop,
+    /// whose turn does that, it only lets the handshakes go on that a session store has answered about.
     pub fn deliver_events(slf: &Bound<'_, Self>) -> PyResult<()> {
-        Self::deliver(slf, None)
+        match slf.get().home {
+            Home::Own(_) => Self::deliver(slf, None),
+            Home::Loop { .. } => Self::take_answers(slf, None)?.1.map_or(Ok(()), Err),
+        }
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -517,6 +535,7 @@ impl QuicEndpoint {
             .traverse(|state| {
                 visit.call(&state.on_accept)?;
                 visit.call(&state.on_closed)?;
+                visit.call(&state.on_answer)?;
                 state
                     .connections
                     .values()

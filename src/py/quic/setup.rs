@@ -164,7 +164,7 @@ impl QuicServerSetup {
     ) -> PyResult<Self> {
         let common = extract_common(common)?;
         let shared = common.shared();
-        let (store, foreign_store) = session_store(sessions);
+        let (store, foreign_store) = session_store(sessions)?;
         let client_auth = match client_roots {
             Some(pem) if client_required => ClientAuth::Required(Roots::Pem(pem)),
             Some(pem) => ClientAuth::Optional(Roots::Pem(pem)),

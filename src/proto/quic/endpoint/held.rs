@@ -1,12 +1,18 @@
 //! New connections that wait until the host has looked for their sessions and tokens.
 //!
 //! A host may keep sessions, and what it knows of used tokens, where it cannot look from within a
-//! handshake. Then a connection that shows some is held back, with its packets, until the host has answered; that is within the
-//! same turn. It counts as a handshake under way, and as a connection of its address, from the
-//! moment it is held. Not here: reading the tickets (`hello`), and accepting (`accept`).
+//! handshake. Then a connection that shows some is held back, with its packets, until the host has
+//! answered, which may be turns later: the store is on a disk, or locked by another process. Nobody
+//! is kept waiting for long, though: after [`ANSWER_PATIENCE`] the handshake goes on as if nothing
+//! had been found. A held connection counts as a handshake under way, and as a connection of its
+//! address, from the moment it is held.
+//!
+//! Whoever sends a first packet, from whatever address, can have the host look, so those that have
+//! not proved theirs may take up but a part of the room ([`UNPROVED_MAX`]); and nothing here walks
+//! over all that wait. Not here: reading the tickets (`hello`), and accepting (`accept`).
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, HashMap, VecDeque},
     time::{Duration, Instant},
 };
 
@@ -15,18 +21,23 @@ use quinn_proto::Incoming;
 
 use super::{ConnectionKey, Endpoint};
 use crate::quic::{
-    Event,
+    Event, Retry,
     admission::Neighbour,
     hello::{self, HelloReader},
     tokens,
 };
 use crate::tls::{HELLO_BYTES_MAX, TicketScope, version_of};
 
-/// Connections in waiting, oldest first.
+/// Connections in waiting, by number.
 #[derive(Default)]
 pub(super) struct HeldBack {
-    waiting: VecDeque<Held>,
-    next_question: u64,
+    waiting: HashMap<u64, Held>,
+    next_number: u64,
+    /// Those whose ClientHello is not whole, by the connection ID that it goes to.
+    unfinished: HashMap<Vec<u8>, u64>,
+    deadlines: BTreeSet<(Instant, u64)>,
+    /// How many have not proved their address.
+    unproved: usize,
     /// Questions that the host has not been told.
     untold: VecDeque<Event>,
     /// The datagram that is being handled.
@@ -40,8 +51,9 @@ struct Held {
     hello: HelloReader,
     /// Whose share of the server it takes up.
     neighbour: Option<Neighbour>,
-    /// `None` while the ClientHello is not whole.
-    question: Option<u64>,
+    /// The host was asked, with this number. Else the ClientHello is not whole.
+    is_asked: bool,
+    is_unproved: bool,
     /// The socket that it arrived at.
     arrival: u32,
     /// The token that the state machine has accepted.
@@ -61,7 +73,7 @@ impl HeldBack {
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        self.waiting.iter().map(|held| held.deadline).min()
+        self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
     pub fn poll_event(&mut self) -> Option<(ConnectionKey, Event)> {
@@ -70,22 +82,54 @@ impl HeldBack {
             .map(|event| (ConnectionKey::NONE, event))
     }
 
-    fn remove(&mut self, at: usize) -> Option<Held> {
-        let held = self.waiting.remove(at)?;
+    fn has_room(&self) -> bool {
+        self.waiting.len() < HELD_MAX && self.bytes + HELLO_BYTES_MAX <= HELD_BYTES_MAX
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number - 1
+    }
+
+    fn insert(&mut self, number: u64, held: Held) {
+        self.deadlines.insert((held.deadline, number));
+        self.bytes += held.hello.kept_bytes();
+        self.unproved += usize::from(held.is_unproved);
+        if !held.is_asked {
+            let destination = held.hello.destination().to_vec();
+            self.unfinished.insert(destination, number);
+        }
+        self.waiting.insert(number, held);
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Held> {
+        let held = self.waiting.remove(&number)?;
+        self.deadlines.remove(&(held.deadline, number));
         self.bytes -= held.hello.kept_bytes();
+        self.unproved -= usize::from(held.is_unproved);
+        if !held.is_asked {
+            self.unfinished.remove(held.hello.destination());
+        }
         Some(held)
     }
 
-    /// Asks about a hello that has become whole.
-    fn ask(&mut self, tickets: Vec<Vec<u8>>, token: Option<u128>) -> u64 {
-        let question = self.next_question;
-        self.next_question += 1;
+    fn is_asked(&self, question: u64) -> bool {
+        let held = self.waiting.get(&question);
+        held.is_some_and(|held| held.is_asked)
+    }
+
+    /// Asks about a connection whose hello is whole.
+    fn ask(&mut self, now: Instant, number: u64, mut held: Held, tickets: Vec<Vec<u8>>) {
+        held.is_asked = true;
+        held.deadline = now + ANSWER_PATIENCE;
+        held.hello.forget();
+        let token = held.token;
+        self.insert(number, held);
         self.untold.push_back(Event::SessionsAsked {
-            question,
+            question: number,
             tickets,
             token,
         });
-        question
     }
 }
 
@@ -111,57 +155,41 @@ impl Endpoint {
         let Some(datagram) = self.held.datagram.take() else {
             return;
         };
-        let Some(destination) = hello::destination(&datagram) else {
+        let destination = hello::destination(&datagram);
+        let number = destination.and_then(|id| self.held.unfinished.get(id).copied());
+        let Some(held) = number.and_then(|number| self.held.waiting.get_mut(&number)) else {
             return;
         };
-        let waiting = &mut self.held.waiting;
-        let found = waiting
-            .iter_mut()
-            .position(|held| held.question.is_none() && held.hello.is_for(destination));
-        let Some(at) = found else {
-            return;
-        };
-        let before = waiting[at].hello.kept_bytes();
+        let before = held.hello.kept_bytes();
         if self.held.bytes - before + HELLO_BYTES_MAX > HELD_BYTES_MAX {
             // As if it were lost: without it the handshake begins after a while.
             return;
         }
-        waiting[at].hello.push(&datagram);
-        self.held.bytes += waiting[at].hello.kept_bytes() - before;
-        match waiting[at].hello.shown_tickets() {
-            None => {}
-            Some(tickets) if tickets.is_empty() && waiting[at].token.is_none() => {
-                self.go_on(now, at);
-            }
-            Some(tickets) => {
-                let token = waiting[at].token;
-                let question = self.held.ask(tickets, token);
-                let held = &mut self.held.waiting[at];
-                held.question = Some(question);
-                held.deadline = now + self.settings.handshake_timeout;
-                self.held.bytes -= held.hello.forget();
-            }
+        held.hello.push(&datagram);
+        self.held.bytes += held.hello.kept_bytes() - before;
+        let (Some(tickets), Some(number)) = (held.hello.shown_tickets(), number) else {
+            return;
+        };
+        if tickets.is_empty() && held.token.is_none() {
+            self.go_on(now, number);
+        } else if let Some(held) = self.held.remove(number) {
+            self.held.ask(now, number, held, tickets);
         }
     }
 
     /// Holds the connection back if the host is to be asked for its session or token; else gives it
     /// back.
     pub(super) fn hold_back(&mut self, now: Instant, incoming: Incoming) -> Option<Incoming> {
-        let Some(datagram) = self.held.datagram.take() else {
+        let (Some(datagram), Some(server)) = (self.held.datagram.take(), &self.server) else {
             return Some(incoming);
         };
-        let asks_for_tokens = self
-            .server
-            .as_ref()
-            .is_some_and(|server| server.asks_for_tokens);
+        let (asks_for_tokens, retry) = (server.asks_for_tokens, server.retry);
         let token = tokens::take_accepted().filter(|_| asks_for_tokens);
-        let is_full = self.held.waiting.len() >= HELD_MAX
-            || self.held.bytes + HELLO_BYTES_MAX > HELD_BYTES_MAX;
-        let hello = match is_full {
-            true => None,
-            false => HelloReader::new(&datagram),
+        let hello = match self.held.has_room() {
+            true => HelloReader::new(&datagram),
+            false => None,
         };
-        let Some(mut hello) = hello else {
+        let Some(hello) = hello else {
             if token.is_none() {
                 return Some(incoming);
             }
@@ -169,53 +197,56 @@ impl Endpoint {
             self.retry(incoming);
             return None;
         };
-        let question = match hello.shown_tickets() {
-            Some(tickets) if tickets.is_empty() && token.is_none() => return Some(incoming),
-            Some(tickets) => {
-                hello.forget();
-                Some(self.held.ask(tickets, token))
+        let tickets = hello.shown_tickets();
+        if token.is_none() && tickets.as_ref().is_some_and(Vec::is_empty) {
+            return Some(incoming);
+        }
+        let is_unproved = !incoming.remote_address_validated();
+        if is_unproved && self.held.unproved >= UNPROVED_MAX {
+            if retry == Retry::Never || !incoming.may_retry() {
+                return Some(incoming);
             }
-            None => None,
-        };
-        let patience = match question {
-            Some(_) => self.settings.handshake_timeout,
-            None => HELLO_PATIENCE,
-        };
-        self.held.bytes += hello.kept_bytes();
+            self.retry(incoming);
+            return None;
+        }
         let neighbour = self.admission.entered(now, incoming.remote_address().ip());
-        self.held.waiting.push_back(Held {
+        let held = Held {
             incoming,
             hello,
             neighbour,
-            question,
+            is_asked: false,
+            is_unproved,
             arrival: self.arrival,
             token,
             version: version_of(&datagram),
-            deadline: now + patience,
-        });
+            deadline: now + HELLO_PATIENCE,
+        };
+        let number = self.held.next_number();
+        match tickets {
+            Some(tickets) => self.held.ask(now, number, held, tickets),
+            None => self.held.insert(number, held),
+        }
         None
     }
 
     /// The host has put what it found where the server's session store takes it from, or has found
-    /// nothing: the handshake goes on.
+    /// nothing: the handshake goes on, if it has not already.
     pub fn sessions_answered(&mut self, now: Instant, question: u64) {
-        let is_asked = |held: &Held| held.question == Some(question);
-        if let Some(at) = self.held.waiting.iter().position(is_asked) {
-            self.go_on(now, at);
+        if self.held.is_asked(question) {
+            self.go_on(now, question);
         }
     }
 
     /// The token that the host was asked about was used before: the client is asked to prove its
     /// address as if it had shown none.
     pub fn token_refused(&mut self, question: u64) {
-        let is_asked = |held: &Held| held.question == Some(question);
-        if let Some(at) = self.held.waiting.iter().position(is_asked) {
-            self.prove(at);
+        if self.held.is_asked(question) {
+            self.prove(question);
         }
     }
 
-    fn prove(&mut self, at: usize) {
-        if let Some(held) = self.held.remove(at) {
+    fn prove(&mut self, number: u64) {
+        if let Some(held) = self.held.remove(number) {
             let arrival = std::mem::replace(&mut self.arrival, held.arrival);
             self.admission.gave_up(held.neighbour);
             let _tokens = held.version.map(TicketScope::of);
@@ -224,42 +255,36 @@ impl Endpoint {
         }
     }
 
-    fn go_on(&mut self, now: Instant, at: usize) {
-        if let Some(held) = self.held.remove(at) {
+    fn go_on(&mut self, now: Instant, number: u64) {
+        if let Some(held) = self.held.remove(number) {
             let arrival = std::mem::replace(&mut self.arrival, held.arrival);
             self.begin(now, held.incoming, held.neighbour);
             self.arrival = arrival;
         }
     }
 
-    /// Has those begin whose ClientHello does not become whole, and forgets those that the host does
-    /// not answer about.
+    /// Has those begin whose ClientHello does not become whole, and those that the host does not
+    /// answer about.
     pub(super) fn drop_overdue(&mut self, now: Instant) {
-        let is_overdue = |held: &Held| held.deadline <= now;
-        while let Some(at) = self.held.waiting.iter().position(is_overdue) {
-            let held = &self.held.waiting[at];
-            if held.question.is_none() && held.token.is_some() {
-                // Half a hello must not be the way around the question.
-                self.prove(at);
-            } else if held.question.is_none() {
-                self.go_on(now, at);
-            } else if let Some(held) = self.held.remove(at) {
-                self.stats.incoming_ignored += 1;
-                self.forget_held(held);
+        while let Some(&(deadline, number)) = self.held.deadlines.first() {
+            if deadline > now {
+                return;
+            }
+            // Neither half a hello nor a slow host may be the way around the question.
+            let has_token = |held: &Held| held.token.is_some();
+            match self.held.waiting.get(&number).is_some_and(has_token) {
+                true => self.prove(number),
+                false => self.go_on(now, number),
             }
         }
     }
 
     /// Forgets all of them.
     pub(super) fn drop_held(&mut self) {
-        for held in std::mem::take(&mut self.held).waiting {
-            self.forget_held(held);
+        for held in std::mem::take(&mut self.held).waiting.into_values() {
+            self.admission.gave_up(held.neighbour);
+            self.quinn.ignore(held.incoming);
         }
-    }
-
-    fn forget_held(&mut self, held: Held) {
-        self.admission.gave_up(held.neighbour);
-        self.quinn.ignore(held.incoming);
     }
 }
 
@@ -273,9 +298,14 @@ impl Drop for Endpoint {
 /// How long the rest of a ClientHello is waited for. Nothing is acknowledged meanwhile, so if some of
 /// it was lost, going on without the session is quicker than waiting for it to be sent again.
 const HELLO_PATIENCE: Duration = Duration::from_millis(100);
+/// How long the host's answer is waited for. Less than a client waits before it sends its first packets
+/// again (RFC 9002 section 6.2.2), and more than a store takes that is not in trouble.
+pub const ANSWER_PATIENCE: Duration = Duration::from_millis(300);
 /// More than that begin their handshakes without their sessions.
 const HELD_MAX: usize = 1_024;
-/// The same when the pieces of ClientHellos could come to more than this.
+/// Of these so many whose address is not proved. More get a Retry, or begin without their sessions.
+const UNPROVED_MAX: usize = 256;
+/// The same as `HELD_MAX` when the pieces of ClientHellos could come to more than this.
 const HELD_BYTES_MAX: usize = 2 << 20;
 /// What the state machine keeps of the packets that follow a first one, for one connection: the rest
 /// of the hello and a first flight of 0-RTT data. More is dropped, and repeated by the client.

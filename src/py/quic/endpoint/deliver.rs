@@ -4,8 +4,6 @@
 //! the engine is borrowed. Also here: accepting, which the first event of a connection asks for, and
 //! what becomes of errors that the program raises.
 
-use std::sync::Arc;
-
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
@@ -14,7 +12,6 @@ use uringcore_proto::quic::{ConnectionKey, Event};
 use super::{Home, QuicEndpoint};
 use crate::context::Entered;
 use crate::error;
-use crate::quic::credentials::ForeignStore;
 use crate::quic::events;
 
 impl QuicEndpoint {
@@ -24,7 +21,8 @@ impl QuicEndpoint {
         let py = slf.py();
         let mut first_error = None;
         loop {
-            let mut asked = false;
+            let (mut has_begun, error) = Self::take_answers(slf, entered.as_deref_mut())?;
+            first_error = first_error.or(error);
             let mut waiting = slf.get().take_events(py)?.into_iter().peekable();
             while let Some((key, first)) = waiting.next() {
                 if let Event::SessionsAsked {
@@ -33,16 +31,10 @@ impl QuicEndpoint {
                     token,
                 } = first
                 {
-                    asked = true;
-                    let (is_new, error) = Self::spend_token(slf, token, entered.as_deref_mut())?;
-                    first_error = first_error.or(error);
-                    if !is_new {
-                        let this = slf.get();
-                        this.with_protocol(py, |endpoint, _| endpoint.token_refused(question))?;
-                        continue;
-                    }
-                    let found = Self::find_sessions(slf, question, tickets, entered.as_deref_mut());
-                    first_error = first_error.or(found.err());
+                    let told =
+                        Self::ask_store(slf, question, tickets, token, entered.as_deref_mut())?;
+                    has_begun |= told.0;
+                    first_error = first_error.or(told.1);
                     continue;
                 }
                 let mut group = vec![first];
@@ -56,8 +48,8 @@ impl QuicEndpoint {
                 // One connection's program cannot keep the others from their events.
                 first_error = first_error.or(delivered.err());
             }
-            // A handshake that waited for an answer has begun meanwhile.
-            if !asked {
+            // What a handshake that waited for an answer has done comes in the same turn.
+            if !has_begun {
                 break;
             }
         }
@@ -65,75 +57,6 @@ impl QuicEndpoint {
         first_error = first_error.or(kept.err());
         let flushed = slf.get().flush_key_logs(py);
         first_error.map_or(flushed, Err)
-    }
-
-    /// Asks the program's own store whether a token is new; one that it cannot tell of is not.
-    fn spend_token(
-        slf: &Bound<'_, Self>,
-        token: Option<u128>,
-        mut entered: Option<&mut Entered>,
-    ) -> PyResult<(bool, Option<PyErr>)> {
-        let (py, this) = (slf.py(), slf.get());
-        let (Some(token), Some(store)) = (token, this.foreign_store(py)) else {
-            return Ok((true, None));
-        };
-        this.enter(py, entered.as_deref_mut())?;
-        Ok(match store.spend(py, token) {
-            Ok(is_new) => (is_new, None),
-            Err(error) => (false, Self::report(slf, STORE_RAISED, error, entered).err()),
-        })
-    }
-
-    /// Asks the program's own session store, and lets the handshake go on whatever it says.
-    fn find_sessions(
-        slf: &Bound<'_, Self>,
-        question: u64,
-        tickets: Vec<Vec<u8>>,
-        mut entered: Option<&mut Entered>,
-    ) -> PyResult<()> {
-        let (py, this) = (slf.py(), slf.get());
-        let mut first_error = None;
-        let store = this.foreign_store(py);
-        if let Some(store) = &store {
-            for ticket in tickets {
-                this.enter(py, entered.as_deref_mut())?;
-                if let Err(error) = store.find(py, ticket) {
-                    let reported = Self::report(slf, STORE_RAISED, error, entered.as_deref_mut());
-                    first_error = first_error.or(reported.err());
-                }
-            }
-        }
-        this.with_protocol(py, |endpoint, now| {
-            endpoint.sessions_answered(now, question)
-        })?;
-        if let Some(store) = store {
-            store.forget_found();
-        }
-        first_error.map_or(Ok(()), Err)
-    }
-
-    /// Hands new sessions to the program's own store.
-    fn keep_sessions(slf: &Bound<'_, Self>, mut entered: Option<&mut Entered>) -> PyResult<()> {
-        let (py, this) = (slf.py(), slf.get());
-        let Some(store) = this.foreign_store(py) else {
-            return Ok(());
-        };
-        let mut first_error = None;
-        loop {
-            this.enter(py, entered.as_deref_mut())?;
-            match store.hand_over(py) {
-                Ok(true) => {}
-                Ok(false) => return first_error.map_or(Ok(()), Err),
-                Err(error) => {
-                    let reported = Self::report(slf, STORE_RAISED, error, entered.as_deref_mut());
-                    first_error = first_error.or(reported.err());
-                }
-            }
-        }
-    }
-
-    fn foreign_store(&self, py: Python<'_>) -> Option<Arc<ForeignStore>> {
-        self.state.with(py, |state| state.foreign_store.clone())
     }
 
     /// The engine has let go of the socket.
@@ -235,7 +158,7 @@ impl QuicEndpoint {
     }
 
     /// What is called next runs in the context in which the endpoint was made.
-    fn enter(&self, py: Python<'_>, entered: Option<&mut Entered>) -> PyResult<()> {
+    pub(super) fn enter(&self, py: Python<'_>, entered: Option<&mut Entered>) -> PyResult<()> {
         match (&self.home, entered) {
             (Home::Loop { context, .. }, Some(entered)) => entered.switch(py, context),
             _ => Ok(()),
@@ -290,7 +213,7 @@ impl QuicEndpoint {
             })
     }
 
-    fn report(
+    pub(super) fn report(
         slf: &Bound<'_, Self>,
         message: &str,
         error: PyErr,
@@ -332,7 +255,6 @@ impl QuicEndpoint {
 }
 
 const HANDLER_RAISED: &str = "Exception in a handler of QUIC session tickets or tokens";
-const STORE_RAISED: &str = "Exception in a QUIC server's session store";
 const RECEIVER_RAISED: &str = "Exception in a QUIC event receiver";
 /// RFC 9000 section 20.1.
 const INTERNAL_ERROR: u64 = 0x1;

@@ -12,6 +12,7 @@ use uringcore_engine::Key;
 use uringcore_proto::quic::{Connection, ConnectionKey, Endpoint};
 
 use super::QuicEndpoint;
+use super::store::Answer;
 use crate::cell::GilCell;
 use crate::loop_core::LoopCore;
 use crate::quic::clock::Clock;
@@ -65,6 +66,12 @@ pub(super) struct State {
     pub key_logs: Vec<Arc<KeyLog>>,
     /// A server's sessions, if the program keeps them.
     pub foreign_store: Option<Arc<ForeignStore>>,
+    /// Called on a store's thread when it has answered.
+    pub on_answer: Option<Py<PyAny>>,
+    /// Answers that no handshake has heard of yet, and questions without one: as many as connections
+    /// were held, at most.
+    pub answers: Vec<Answer>,
+    pub unanswered: usize,
 }
 
 impl QuicEndpoint {
@@ -125,7 +132,7 @@ impl QuicEndpoint {
     }
 
     /// `None` also when the loop is over.
-    fn with_endpoint<R>(
+    pub(super) fn with_endpoint<R>(
         &self,
         py: Python<'_>,
         run: impl FnOnce(&mut Endpoint) -> Option<R>,

@@ -1,0 +1,167 @@
+"""The thread on which a session store is asked that may wait: for a disk, a lock, another machine.
+
+No step of a handshake may hold the loop up, so what a store is asked goes into a queue, in order, and
+its answers come back when they come. Here: the queue and the thread. Not here: which connection waits
+for an answer, and for how long (the core), and the stores (``sessions``).
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import ClassVar, Protocol
+
+__all__ = ["StoreThread"]
+
+Sessions = list[tuple[bytes, bytes]]
+Answer = Callable[[bool, Sessions, list[BaseException]], object]
+"""``(is_new, found, errors)``: whether the token may be used, sessions by their tickets."""
+
+
+class _Store(Protocol):
+    def put(self, ticket: bytes, session: bytes) -> object: ...
+    def take(self, ticket: bytes) -> bytes | None: ...
+    def spend(self, token: bytes) -> bool: ...
+
+
+class StoreThread:
+    """Asks one store, one thing after the other.
+
+    Up to 1,024 questions and sessions wait. When there are more, a session is not kept, which costs
+    its client a full handshake later, and a question is not asked: the handshake goes on without
+    the session, or, if there was a token to look at, its client gets a Retry.
+
+    The thread ends when nothing was asked for a while. It does not keep the process from ending; what
+    is queued then gets a moment.
+    """
+
+    _all: ClassVar[weakref.WeakSet[StoreThread]] = weakref.WeakSet()
+    _by_store: ClassVar[weakref.WeakValueDictionary[int, StoreThread]] = (
+        weakref.WeakValueDictionary()
+    )
+
+    def __init__(self, store: _Store) -> None:
+        self.store = store
+        self._begin()
+        self._all.add(self)
+
+    @classmethod
+    def of(cls, store: _Store) -> StoreThread:
+        """The thread of ``store``: one for all servers of the process, so that order holds."""
+        # The number stays the store's as long as the thread, which holds it, is in the table.
+        known = cls._by_store.get(id(store))
+        if known is None:
+            known = cls._by_store[id(store)] = cls(store)
+        return known
+
+    def ask(
+        self, tickets: list[bytes], token: bytes | None, patience: float, answer: Answer
+    ) -> bool:
+        """Calls ``answer`` with what is found, on the thread. False when the queue is full.
+
+        After ``patience`` seconds nobody waits any more, and the store is left alone.
+        """
+        expires = time.monotonic() + patience
+
+        def look() -> None:
+            if time.monotonic() < expires:
+                answer(*self._look(tickets, token))
+            else:
+                answer(token is None, [], [])
+
+        return self._submit(look)
+
+    def keep(self, ticket: bytes, session: bytes, answer: Answer) -> bool:
+        """Has the store keep a session; ``answer`` is called if it raises. False as for :meth:`ask`."""
+
+        def keep() -> None:
+            try:
+                self.store.put(ticket, session)
+            except BaseException as exc:  # noqa: BLE001 - the loop reports it
+                answer(True, [], [exc])
+
+        return self._submit(keep)
+
+    def _look(
+        self, tickets: list[bytes], token: bytes | None
+    ) -> tuple[bool, Sessions, list[BaseException]]:
+        found: Sessions = []
+        errors: list[BaseException] = []
+        if token is not None:
+            try:
+                if not self.store.spend(token):
+                    return False, found, errors
+            except BaseException as exc:  # noqa: BLE001 - the loop reports it
+                # A token that nobody can tell of is none.
+                return False, found, [exc]
+        for ticket in tickets:
+            try:
+                session = self.store.take(ticket)
+                if session is not None:
+                    found.append((ticket, bytes(memoryview(session))))
+            except BaseException as exc:  # noqa: BLE001 - the loop reports it
+                errors.append(exc)
+        return True, found, errors
+
+    def _begin(self) -> None:
+        self._changed = threading.Condition()
+        self._queue: deque[Callable[[], None]] = deque()
+        self._thread: threading.Thread | None = None
+
+    def _submit(self, job: Callable[[], None]) -> bool:
+        with self._changed:
+            if len(self._queue) >= _QUEUE_MAX:
+                return False
+            self._queue.append(job)
+            self._changed.notify_all()
+            if self._thread is None:
+                # A daemon: a process does not wait for a lock that another one holds.
+                self._thread = threading.Thread(
+                    target=self._run, name="uringcore-session-store", daemon=True
+                )
+                self._thread.start()
+        return True
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if not self._changed.wait_for(lambda: self._queue, _IDLE):
+                    self._thread = None
+                    return
+                job = self._queue[0]
+            # It does not raise: what the store raises is part of the answer.
+            job()
+            del job
+            with self._changed:
+                # Only now, for whoever waits for an empty queue.
+                self._queue.popleft()
+                self._changed.notify_all()
+
+    def _drain(self, timeout: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._queue, timeout)
+
+
+def _forget_in_child() -> None:
+    """The threads stayed with the parent; so does what they were asked."""
+    for thread in list(StoreThread._all):
+        thread._begin()
+
+
+def _finish() -> None:
+    end = time.monotonic() + _LAST_MOMENT
+    for thread in list(StoreThread._all):
+        thread._drain(max(0.0, end - time.monotonic()))
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
+atexit.register(_finish)
+
+_QUEUE_MAX = 1024
+_IDLE = 10.0
+_LAST_MOMENT = 0.5

@@ -1,0 +1,249 @@
+//! Asking the program's session store, from the thread that delivers events or on the store's own.
+//!
+//! A store in memory answers at once. One that may block is asked on its thread
+//! (`uringcore.quic.store_thread`), and its answer arrives here at a later `deliver`, which it causes
+//! itself where there is a loop to wake. Not here: how long a handshake waits for it (the protocol).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+
+use super::{Home, QuicEndpoint};
+use crate::context::Entered;
+use crate::quic::credentials::ForeignStore;
+
+/// What a store's thread has found.
+pub(super) struct Answer {
+    /// `None`: it was not asked, something went wrong.
+    question: Option<u64>,
+    /// Whether the token, if there is one, may be used.
+    is_new: bool,
+    found: Vec<(Vec<u8>, Vec<u8>)>,
+    errors: Vec<PyErr>,
+}
+
+/// Called by a store's thread, once if it stands for a question. Never raises.
+#[pyclass(frozen, module = "uringcore._uringcore")]
+pub struct StoreAnswer {
+    endpoint: Py<QuicEndpoint>,
+    question: Option<u64>,
+}
+
+#[pymethods]
+impl StoreAnswer {
+    fn __call__(
+        &self,
+        py: Python<'_>,
+        is_new: bool,
+        found: Vec<(Vec<u8>, Vec<u8>)>,
+        errors: Vec<Bound<'_, PyAny>>,
+    ) {
+        let answer = Answer {
+            question: self.question,
+            is_new,
+            found,
+            errors: errors.into_iter().map(PyErr::from_value).collect(),
+        };
+        let on_answer = self.endpoint.get().state.with(py, |state| {
+            state.answers.push(answer);
+            // Who was told of the first one takes all.
+            let is_first = state.answers.len() == 1;
+            state
+                .on_answer
+                .as_ref()
+                .filter(|_| is_first)
+                .map(|call| call.clone_ref(py))
+        });
+        if let Some(Err(error)) = on_answer.map(|call| call.call0(py)) {
+            error.write_unraisable(py, None);
+        }
+    }
+}
+
+/// Whether handshakes have begun, and the first error that the program is to get.
+type Told = (bool, Option<PyErr>);
+
+impl QuicEndpoint {
+    /// Asks the program's store about a client's token and tickets. Where that has to wait, the
+    /// handshake waits too.
+    pub(super) fn ask_store(
+        slf: &Bound<'_, Self>,
+        question: u64,
+        tickets: Vec<Vec<u8>>,
+        token: Option<u128>,
+        entered: Option<&mut Entered>,
+    ) -> PyResult<Told> {
+        let (py, this) = (slf.py(), slf.get());
+        let mut answer = Answer {
+            question: Some(question),
+            is_new: true,
+            found: Vec::new(),
+            errors: Vec::new(),
+        };
+        if let Some(store) = this.foreign_store(py) {
+            if store.may_block() {
+                match store.ask_thread(py, &tickets, token, this.answer_to(slf, Some(question))?) {
+                    Ok(true) => {
+                        this.state.with(py, |state| state.unanswered += 1);
+                        return Ok((false, None));
+                    }
+                    // It has enough to do: the token proves nothing then.
+                    Ok(false) => answer.is_new = token.is_none(),
+                    Err(error) => {
+                        answer.is_new = token.is_none();
+                        answer.errors.push(error);
+                    }
+                }
+            } else {
+                let mut entered = entered;
+                this.enter(py, entered.as_deref_mut())?;
+                ask_now(py, &store, tickets, token, &mut answer);
+                return Self::answered(slf, answer, entered);
+            }
+        }
+        Self::answered(slf, answer, entered)
+    }
+
+    /// Lets the handshakes go on that a store's thread has answered about.
+    pub(super) fn take_answers(
+        slf: &Bound<'_, Self>,
+        mut entered: Option<&mut Entered>,
+    ) -> PyResult<Told> {
+        let (py, this) = (slf.py(), slf.get());
+        let answers = this.state.with(py, |state| match state.answers.is_empty() {
+            true => Vec::new(),
+            false => {
+                let answers = std::mem::take(&mut state.answers);
+                let asked = answers.iter().filter(|answer| answer.question.is_some());
+                state.unanswered = state.unanswered.saturating_sub(asked.count());
+                answers
+            }
+        });
+        let mut told = (false, None);
+        for answer in answers {
+            let (has_begun, error) = Self::answered(slf, answer, entered.as_deref_mut())?;
+            told = (told.0 | has_begun, told.1.or(error));
+        }
+        Ok(told)
+    }
+
+    fn answered(
+        slf: &Bound<'_, Self>,
+        answer: Answer,
+        mut entered: Option<&mut Entered>,
+    ) -> PyResult<Told> {
+        let (py, this) = (slf.py(), slf.get());
+        let mut first_error = None;
+        for error in answer.errors {
+            let reported = Self::report(slf, STORE_RAISED, error, entered.as_deref_mut());
+            first_error = first_error.or(reported.err());
+        }
+        let Some(question) = answer.question else {
+            return Ok((false, first_error));
+        };
+        let store = this.foreign_store(py).filter(|_| answer.is_new);
+        if let Some(store) = &store {
+            store.offer(answer.found);
+        }
+        this.with_endpoint_now(py, |endpoint, now| {
+            match answer.is_new {
+                true => endpoint.sessions_answered(now, question),
+                false => endpoint.token_refused(question),
+            }
+            Some(())
+        })?;
+        // The handshake has begun: what it did not take is of no more use.
+        if let Some(store) = store {
+            store.forget_offered();
+        }
+        Ok((answer.is_new, first_error))
+    }
+
+    /// Hands new sessions to the program's own store.
+    pub(super) fn keep_sessions(
+        slf: &Bound<'_, Self>,
+        mut entered: Option<&mut Entered>,
+    ) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let Some(store) = this.foreign_store(py) else {
+            return Ok(());
+        };
+        let mut first_error = None;
+        while let Some((ticket, session)) = store.next_put() {
+            let kept = match store.may_block() {
+                true => store.keep_on_thread(py, &ticket, &session, this.answer_to(slf, None)?),
+                false => this
+                    .enter(py, entered.as_deref_mut())
+                    .and_then(|()| store.keep(py, &ticket, &session)),
+            };
+            if let Err(error) = kept {
+                let reported = Self::report(slf, STORE_RAISED, error, entered.as_deref_mut());
+                first_error = first_error.or(reported.err());
+            }
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+
+    /// When to look for a store's answers, if nobody is told when they come.
+    pub(super) fn answers_due(&self, py: Python<'_>) -> Option<Duration> {
+        self.state.with(py, |state| {
+            (state.unanswered > 0 && state.on_answer.is_none()).then_some(LOOK_AGAIN)
+        })
+    }
+
+    fn answer_to(&self, slf: &Bound<'_, Self>, question: Option<u64>) -> PyResult<Py<StoreAnswer>> {
+        debug_assert!(std::ptr::eq(self, slf.get()));
+        let endpoint = slf.clone().unbind();
+        Py::new(slf.py(), StoreAnswer { endpoint, question })
+    }
+
+    fn foreign_store(&self, py: Python<'_>) -> Option<Arc<ForeignStore>> {
+        self.state.with(py, |state| state.foreign_store.clone())
+    }
+
+    fn with_endpoint_now(
+        &self,
+        py: Python<'_>,
+        run: impl FnOnce(&mut uringcore_proto::quic::Endpoint, std::time::Instant) -> Option<()>,
+    ) -> PyResult<Option<()>> {
+        let now = match &self.home {
+            Home::Own(cell) => cell.with(py, super::Own::now),
+            Home::Loop { .. } => std::time::Instant::now(),
+        };
+        self.with_endpoint(py, |endpoint| run(endpoint, now))
+    }
+}
+
+/// Asks a store that answers at once. A token that it cannot tell of is none.
+fn ask_now(
+    py: Python<'_>,
+    store: &ForeignStore,
+    tickets: Vec<Vec<u8>>,
+    token: Option<u128>,
+    answer: &mut Answer,
+) {
+    if let Some(token) = token {
+        match store.spend(py, token) {
+            Ok(is_new) => answer.is_new = is_new,
+            Err(error) => {
+                answer.is_new = false;
+                answer.errors.push(error);
+            }
+        }
+    }
+    if !answer.is_new {
+        return;
+    }
+    for ticket in tickets {
+        match store.take(py, &ticket) {
+            Ok(Some(session)) => answer.found.push((ticket, session)),
+            Ok(None) => {}
+            Err(error) => answer.errors.push(error),
+        }
+    }
+}
+
+const STORE_RAISED: &str = "Exception in a QUIC server's session store";
+/// Without a loop: a hundredth of a second of a handshake that waits for a disk.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);

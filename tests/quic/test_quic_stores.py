@@ -1,0 +1,439 @@
+"""Session stores that may block: nothing waits for them but the handshakes that want an answer, and
+those not for long."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from tests.quic.harness import (
+    Recorder,
+    completed,
+    connecting,
+    early_echo,
+    eventually,
+    serving,
+    ticket_of,
+)
+from uringcore.asyncio import connect, serve
+from uringcore.quic import events, sessions
+from uringcore.quic.connection import QuicConnection
+from uringcore.quic.sessions import SharedSessionStore
+from uringcore.quic.store_thread import StoreThread
+
+HOLDER = """
+import sqlite3, sys
+database = sqlite3.connect(sys.argv[1], isolation_level=None)
+database.execute("BEGIN EXCLUSIVE")
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def locked(path):
+    """Another process has the file for itself, as long as the block runs."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as holder:
+        assert holder.stdout.readline() == b"locked\n"
+        try:
+            yield
+        finally:
+            holder.stdin.close()
+
+
+class Slow:
+    """A store that is stuck until the test lets go. It notes who called it, and where."""
+
+    may_block = True
+
+    def __init__(self):
+        self.sessions = {}
+        self.calls = []
+        self.threads = set()
+        self.stuck = threading.Event()
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def _note(self, name, key):
+        self.calls.append((name, key))
+        self.threads.add(threading.get_ident())
+        if not self.gate.is_set():
+            self.stuck.set()
+            assert self.gate.wait(60)
+
+    def put(self, ticket, session):
+        self._note("put", ticket)
+        self.sessions[ticket] = session
+
+    def take(self, ticket):
+        self._note("take", ticket)
+        return self.sessions.pop(ticket, None)
+
+
+@contextlib.contextmanager
+def shut(store):
+    """Whoever calls the store is stuck."""
+    store.gate.clear()
+    try:
+        yield
+    finally:
+        store.gate.set()
+
+
+class Watched(SharedSessionStore):
+    """Tells whether somebody is in ``take`` just now."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.inside = threading.Event()
+
+    def take(self, ticket):
+        self.inside.set()
+        try:
+            return super().take(ticket)
+        finally:
+            self.inside.clear()
+
+
+def test_a_locked_file_stops_neither_the_loop_nor_handshakes(
+    run_anywhere, tmp_path, monkeypatch, server_configuration, client_configuration
+):
+    # Longer than the lock is held: who asks is stuck for all of that.
+    monkeypatch.setattr(sessions, "_BUSY", 50.0)
+
+    async def main():
+        store = Watched(tmp_path / "sessions")
+        configuration = server_configuration(session_store=store, early_data=True)
+        async with serving(configuration) as (port, _):
+            tickets = [await ticket_of(port, client_configuration()) for _ in range(2)]
+            await eventually(lambda: len(store) == 4)
+            plain = client_configuration()
+            async with connect("127.0.0.1", port, configuration=plain) as other:
+                # Nothing is on its way to the file when it is locked.
+                await eventually(lambda: len(store) == 6)
+                with locked(tmp_path / "sessions"):
+                    resuming = client_configuration(session_ticket=tickets[0])
+                    async with connecting(port, resuming) as client:
+                        client.transmit()
+                        await eventually(store.inside.is_set)
+                        # The loop turns, and serves others; handshakes without tickets are nobody's
+                        # business, and the one with a ticket goes on without the session.
+                        await other.ping()
+                        async with connect("127.0.0.1", port, configuration=plain) as third:
+                            await third.ping()
+                        await client.wait_connected()
+                        await client.ping()
+                        assert store.inside.is_set(), "all of that while the store was stuck"
+                        assert completed(client) == (False, False)
+            # Once the file is free, sessions are resumed as before, each one once.
+            await asyncio.to_thread(StoreThread.of(store)._drain, 60)
+            again = client_configuration(session_ticket=tickets[1])
+            assert await early_echo(port, again, b"early") == (True, True)
+            assert await early_echo(port, again, b"early") == (False, False)
+        store.close()
+
+    run_anywhere(main())
+
+
+def test_a_store_that_may_block_is_called_on_one_thread_in_order(
+    run_anywhere, server_configuration, client_configuration
+):
+    async def main():
+        store = Slow()
+        configuration = server_configuration(session_store=store, early_data=True)
+        async with serving(configuration) as (port, _):
+            ticket = await ticket_of(port, client_configuration())
+            resuming = client_configuration(session_ticket=ticket)
+            # The put is in front of the take, however slow the store is.
+            assert await early_echo(port, resuming, b"early") == (True, True)
+            assert await early_echo(port, resuming, b"early") == (False, False)
+        mine = [name for name, key in store.calls if key == ticket.ticket]
+        assert mine == ["put", "take", "take"]
+        assert len(store.threads) == 1 and threading.get_ident() not in store.threads
+
+    run_anywhere(main())
+
+
+def test_a_store_in_memory_is_called_where_it_is(run, server_configuration, client_configuration):
+    class Fast(Slow):
+        may_block = False
+
+    async def main():
+        store = Fast()
+        async with serving(server_configuration(session_store=store)) as (port, _):
+            await ticket_of(port, client_configuration())
+            assert store.threads == {threading.get_ident()}
+
+    run(main())
+
+
+def test_handshakes_go_on_while_a_store_is_stuck(
+    run_anywhere, server_configuration, client_configuration
+):
+    async def main():
+        store = Slow()
+        configuration = server_configuration(session_store=store, early_data=True)
+        async with serving(configuration) as (port, servers):
+            tickets = [await ticket_of(port, client_configuration()) for _ in range(3)]
+            await eventually(lambda: len(store.sessions) == 6)
+            with shut(store):
+                clients = [client_configuration(session_ticket=ticket) for ticket in tickets]
+                outcomes = await asyncio.gather(
+                    *(early_echo(port, client, b"early") for client in clients)
+                )
+                # The first one is stuck in the store, and the others behind it.
+                assert store.stuck.is_set()
+                assert outcomes == [(False, False)] * 3
+            asked = {key for name, key in store.calls if name == "take"}
+            # Those that nobody waited for any more were not asked for, and are good still.
+            unspent = [ticket for ticket in tickets if ticket.ticket not in asked]
+            assert len(unspent) == 2
+            again = client_configuration(session_ticket=unspent[0])
+            assert await early_echo(port, again, b"early") == (True, True)
+
+    run_anywhere(main())
+
+
+@pytest.mark.parametrize("way", ["abort", "drain", "loop"])
+def test_an_endpoint_or_a_loop_may_end_while_its_store_is_asked(
+    run_anywhere, way, server_configuration, client_configuration
+):
+    store = Slow()
+
+    async def main():
+        configuration = server_configuration(session_store=store)
+        async with serving(configuration) as (port, _):
+            ticket = await ticket_of(port, client_configuration())
+            await eventually(lambda: len(store.sessions) == 2)
+            store.gate.clear()
+            resuming = client_configuration(session_ticket=ticket)
+            async with connecting(port, resuming) as client:
+                client.transmit()
+                await eventually(store.stuck.is_set)
+                if way == "loop":
+                    asyncio.get_running_loop().call_soon(store.gate.set)
+                    return
+        if way == "abort":
+            # The endpoint is gone.
+            store.gate.set()
+            await eventually(lambda: not StoreThread.of(store)._queue)
+
+    try:
+        run_anywhere(main())
+    finally:
+        store.gate.set()
+    thread = StoreThread.of(store)
+    thread._drain(60)
+    assert not thread._queue and thread.store is store
+
+
+def test_what_a_store_raises_is_reported_on_the_loop(
+    run_anywhere, server_configuration, client_configuration
+):
+    class Broken:
+        may_block = True
+
+        def put(self, ticket, session):
+            raise RuntimeError("cannot be written")
+
+        def take(self, ticket):
+            raise LookupError("nor read")
+
+        def spend(self, token):
+            raise OSError("knows of no token")
+
+    async def main():
+        reported = []
+        loop = asyncio.get_running_loop()
+        here = threading.get_ident()
+
+        def report(_, context):
+            assert threading.get_ident() == here
+            reported.append(str(context["exception"]))
+
+        loop.set_exception_handler(report)
+        async with serving(server_configuration(session_store=Broken())) as (port, _):
+            tokens = []
+            plain = client_configuration()
+            ticket = await ticket_of(port, plain, token_handler=tokens.append)
+            resuming = client_configuration(session_ticket=ticket)
+            async with connect(
+                "127.0.0.1", port, configuration=resuming, create_protocol=Recorder
+            ) as client:
+                assert completed(client) == (False, False)
+                await client.ping()
+            resuming.token = tokens[0]
+            async with connect("127.0.0.1", port, configuration=resuming) as client:
+                await client.ping()
+            await eventually(lambda: len(set(reported)) == 3)
+        assert set(reported) == {"cannot be written", "nor read", "knows of no token"}
+
+    run_anywhere(main())
+
+
+def test_tokens_are_spent_once_at_a_store_that_may_block(
+    run, tmp_path, server_configuration, client_configuration
+):
+    async def main():
+        one, two = (SharedSessionStore(tmp_path / "sessions") for _ in range(2))
+        servers = [
+            await serve(
+                "127.0.0.1",
+                0,
+                configuration=server_configuration(session_store=store, token_key=b"k" * 32),
+                retry=True,
+            )
+            for store in (one, two)
+        ]
+        tokens = []
+
+        async def retries(server, token):
+            """How many Retries a client with this token gets."""
+            before = server.stats()["incoming_retried"]
+            async with connect(
+                "127.0.0.1",
+                server.sockname[1],
+                configuration=client_configuration(token=token),
+                token_handler=tokens.append,
+            ) as client:
+                await client.ping()
+                await eventually(lambda: tokens)
+            return server.stats()["incoming_retried"] - before
+
+        assert await retries(servers[0], b"") == 1
+        token = tokens[0]
+        assert await retries(servers[0], token) == 0
+        assert await retries(servers[1], token) == 1, "it was used at the other one"
+        for server in servers:
+            server.close()
+            await server.wait_closed(0)
+        one.close()
+        two.close()
+
+    run(main())
+
+
+def test_a_queue_that_is_full_refuses_and_recovers():
+    store = Slow()
+    thread = StoreThread.of(store)
+    assert StoreThread.of(store) is thread
+    answers = []
+    with shut(store):
+        assert thread.keep(b"0", b"", lambda *_: None)
+        assert store.stuck.wait(60)
+        accepted = 1
+        while thread.keep(b"%d" % accepted, b"session", lambda *_: None):
+            accepted += 1
+        assert accepted == 1024
+        assert not thread.ask([b"1"], None, 60.0, lambda *answer: answers.append(answer))
+    thread._drain(60)
+    assert len(store.sessions) == 1024
+    assert thread.ask([b"1", b"no"], None, 60.0, lambda *answer: answers.append(answer))
+    # Who does not wait any more is not asked for.
+    assert thread.ask([b"2"], None, 0.0, lambda *answer: answers.append(answer))
+    thread._drain(60)
+    assert answers == [(True, [(b"1", b"session")], []), (True, [], [])]
+    assert b"2" in store.sessions
+
+
+def test_a_forked_child_has_a_thread_of_its_own():
+    store = Slow()
+    thread = StoreThread.of(store)
+    assert thread.keep(b"parent", b"", lambda *_: None)
+    thread._drain(60)
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(60)
+        thread.keep(b"child", b"", lambda *_: None)
+        thread._drain(30)
+        os._exit(0 if b"child" in store.sessions else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_a_process_ends_while_its_store_is_stuck():
+    program = """
+import threading
+from uringcore.quic.store_thread import StoreThread
+
+class Store:
+    may_block = True
+    def put(self, ticket, session):
+        print("stuck", flush=True)
+        threading.Event().wait()
+
+StoreThread.of(Store()).keep(b"", b"", print)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, timeout=60, check=True
+    )
+    assert not ended.stderr
+
+
+def test_a_connection_without_a_loop_is_told_when_to_look(
+    server_configuration, client_configuration
+):
+    store = Slow()
+    now = 0.0
+
+    def exchange(client, server, until):
+        nonlocal now
+        sides = {"client": client, "server": server}
+        for _ in range(100_000):
+            for name, side in sides.items():
+                other = sides["server" if name == "client" else "client"]
+                for data, _addr in side.datagrams_to_send(now):
+                    other.receive_datagram(data, ("192.0.2.1", 4433), now)
+            if until():
+                return
+            due = [at for side in sides.values() if (at := side.get_timer()) is not None]
+            now = max(now, min(due))
+            for side in sides.values():
+                at = side.get_timer()
+                if at is not None and at <= now:
+                    side.handle_timer(now)
+        raise AssertionError("it does not come about")
+
+    def connected(ticket, keep):
+        client = QuicConnection(
+            configuration=client_configuration(server_name="localhost", session_ticket=ticket),
+            session_ticket_handler=keep,
+        )
+        server = QuicConnection(configuration=configuration)
+        client.connect(("192.0.2.1", 4433), now)
+        return client, server
+
+    def events_of(connection):
+        found = []
+        while (event := connection.next_event()) is not None:
+            found.append(event)
+        return found
+
+    configuration = server_configuration(session_store=store)
+    tickets = []
+    client, server = connected(None, tickets.append)
+    exchange(client, server, lambda: len(tickets) == 2)
+    StoreThread.of(store)._drain(60)
+    assert len(store.sessions) == 2
+    seen = []
+
+    def is_done():
+        # Time passes in the simulation only; the thread needs some of ours.
+        StoreThread.of(store)._drain(60)
+        seen.extend(e for e in events_of(client) if isinstance(e, events.HandshakeCompleted))
+        return seen
+
+    client, server = connected(tickets[0], tickets.append)
+    exchange(client, server, is_done)
+    assert seen[0].session_resumed
+    assert ("take", tickets[0].ticket) in store.calls
