@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import functools
 import gc
@@ -122,8 +123,12 @@ def test_paths_of_every_kind_and_directories_by_descriptor(run: Runner, tmp_path
             await aio.os.link("soft", "hard", src_dir_fd=number, dst_dir_fd=number)
             os.link("soft", "model", src_dir_fd=number, dst_dir_fd=number)
             assert (tmp_path / "hard").is_symlink() == (tmp_path / "model").is_symlink()
-            await aio.os.link(tmp_path / "soft", tmp_path / "hard2")
-            assert (tmp_path / "hard2").is_symlink()
+            for follow in (True, False):
+                options = {"follow_symlinks": follow}
+                await aio.os.link(tmp_path / "soft", tmp_path / f"hard-{follow}", **options)
+                os.link(tmp_path / "soft", tmp_path / f"model-{follow}", **options)
+                models = (tmp_path / f"model-{follow}").is_symlink()
+                assert (tmp_path / f"hard-{follow}").is_symlink() == models
         finally:
             os.close(number)
 
@@ -183,9 +188,38 @@ def test_names_are_those_of_aiofiles() -> None:
         *("loop", "executor"),
     ]
     for name in ("rename", "unlink", "mkdir", "rmdir", "stat", "link", "symlink", "makedirs"):
-        wanted = inspect.signature(getattr(os, name)).parameters
         got = inspect.signature(getattr(aio.os, name)).parameters
+        wanted = parameters_of(getattr(os, name))
+        if name == "makedirs" and sys.version_info < (3, 15):
+            wanted.append("parent_mode")
         assert list(got) == [*wanted, "loop", "executor"]
+
+
+def test_makedirs_has_a_mode_for_the_folders_above(run: Runner, tmp_path: Path) -> None:
+    async def main() -> None:
+        await aio.os.makedirs(tmp_path / "a" / "b" / "c", 0o700, parent_mode=0o750)
+        await aio.os.makedirs(tmp_path / "d" / "e", 0o700)
+        (tmp_path / "usual").mkdir()
+        usual = (tmp_path / "usual").stat().st_mode
+        modes = {
+            name: (tmp_path / name).stat().st_mode for name in ("a", "a/b", "a/b/c", "d", "d/e")
+        }
+        owned = {name: oct(mode & 0o777) for name, mode in modes.items() if name != "d"}
+        assert owned == {"a": "0o750", "a/b": "0o750", "a/b/c": "0o700", "d/e": "0o700"}
+        assert modes["d"] == usual
+
+    run(main())
+
+
+def parameters_of(function: Any) -> list[str]:
+    """The names of its parameters. `inspect` cannot read the defaults of all that is built in (3.14)."""
+    text = getattr(function, "__text_signature__", None)
+    if text is None:
+        return list(inspect.signature(function).parameters)
+    made = ast.parse(f"def function{text.replace('$module', 'module', 1)}: pass").body[0]
+    assert isinstance(made, ast.FunctionDef)
+    arguments = made.args
+    return [one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)][1:]
 
 
 def test_a_cancelled_call_ends(run: Runner, tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ class Mode(NamedTuple):
         if self.action in "ax":
             return f"{self.action}b{'+' if self.updating else ''}"
         if self.updating:
-            return "rb+"
+            return "wb+" if self.action == "w" and _FILE_IO_TELLS_WRITING else "rb+"
         return f"{self.action}b"
 
 
@@ -256,6 +256,8 @@ def _has_position(fd: int) -> bool:
     return True
 
 
+# `io.FileIO(..., "wb+").mode` is "rb+" until CPython 3.14.
+_FILE_IO_TELLS_WRITING = sys.version_info >= (3, 15)
 _ACTION_FLAGS = {
     "r": 0,
     "w": os.O_CREAT | os.O_TRUNC,

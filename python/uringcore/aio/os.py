@@ -237,16 +237,24 @@ async def makedirs(
     mode: int = 0o777,
     exist_ok: bool = False,
     *,
+    parent_mode: int | None = None,
     loop: Loop | None = None,
     executor: Executor | None = None,
 ) -> None:
-    """``os.makedirs``."""
+    """``os.makedirs`` of CPython 3.15: ``parent_mode`` is that of the folders above that it makes."""
     head, tail = os.path.split(os.fspath(name))
     if not tail:
         head, tail = os.path.split(head)
     if head and tail and not await path.exists(head, loop=loop, executor=executor):
         try:
-            await makedirs(head, exist_ok=exist_ok, loop=loop, executor=executor)
+            await makedirs(
+                head,
+                0o777 if parent_mode is None else parent_mode,
+                exist_ok,
+                parent_mode=parent_mode,
+                loop=loop,
+                executor=executor,
+            )
         except FileExistsError:
             # Somebody else made it meanwhile.
             pass
@@ -304,9 +312,10 @@ async def link(
         return
     source_dir, target_dir = _directory(src_dir_fd), _directory(dst_dir_fd)
     sys.audit("os.link", src, dst, source_dir, target_dir)
-    # Without directories `os.link` is link(2), which does not follow on Linux whatever it is told.
-    relative = src_dir_fd is not None or dst_dir_fd is not None
-    flags = _AT_SYMLINK_FOLLOW if relative and follow_symlinks else 0
+    # Until CPython 3.13 `os.link` is link(2) without directories, and that does not follow on Linux
+    # whatever it is told.
+    told = sys.version_info >= (3, 14) or src_dir_fd is not None or dst_dir_fd is not None
+    flags = _AT_SYMLINK_FOLLOW if told and follow_symlinks else 0
     source, target = os.fsencode(src), os.fsencode(dst)
     await finish(
         _uringcore.file_link(files.loop, source, source_dir, target, target_dir, flags, (src, dst))
