@@ -1,4 +1,4 @@
-//! What an echo travels over: TCP, TLS on it, or UDP, behind non-blocking reads and writes.
+//! What an echo or an upload travels over: TCP, TLS on it, or UDP, behind non-blocking reads and writes.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -12,12 +12,34 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
 use crate::Failure;
-use crate::quic::SERVER_NAME;
+use crate::args::Args;
+use crate::quic::{self, SERVER_NAME};
 
 pub enum Channel {
     Tcp(TcpStream),
     Tls(Box<ClientConnection>, TcpStream),
     Udp(UdpSocket),
+}
+
+/// `count` channels of the kind that `--transport` names, each connected within `limit`.
+pub fn open(
+    args: &Args,
+    address: SocketAddr,
+    count: usize,
+    limit: Duration,
+) -> Result<Vec<Channel>, Failure> {
+    let transport: String = args.required("transport")?;
+    match transport.as_str() {
+        "tcp" => (0..count).map(|_| Channel::tcp(address, limit)).collect(),
+        "udp" => (0..count).map(|_| Channel::udp(address)).collect(),
+        "tls" => {
+            let config = Arc::new(quic::client_tls(args)?);
+            (0..count)
+                .map(|_| Channel::tls(address, limit, &config))
+                .collect()
+        }
+        other => Err(format!("--transport: {other:?} is none of tcp, tls, udp").into()),
+    }
 }
 
 impl Channel {
@@ -69,7 +91,13 @@ impl Channel {
             Channel::Tcp(stream) => stream.write(data),
             Channel::Udp(socket) => socket.send(data),
             Channel::Tls(session, stream) => {
+                // First, so that a session that is full afterwards is so because the socket refuses:
+                // only then will an event tell when it takes more.
+                push(session, stream)?;
                 let taken = session.writer().write(data)?;
+                if taken == 0 && !data.is_empty() {
+                    return Err(ErrorKind::WouldBlock.into());
+                }
                 push(session, stream)?;
                 Ok(taken)
             }

@@ -8,16 +8,15 @@
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Token};
 
 use uringcore_bench::args::Args;
-use uringcore_bench::channel::Channel;
+use uringcore_bench::channel::{self, Channel};
 use uringcore_bench::latency::Latencies;
 use uringcore_bench::report::Report;
-use uringcore_bench::{Failure, cpu, exit_with, pattern, quic};
+use uringcore_bench::{Failure, cpu, exit_with, pattern};
 
 /// A server that answers nothing for this long has failed.
 const STALL: Duration = Duration::from_secs(5);
@@ -35,8 +34,7 @@ fn run() -> Result<(), Failure> {
     let warmup = Duration::from_secs_f64(args.required("warmup")?);
     let window = Duration::from_secs_f64(args.required("seconds")?);
 
-    let transport: String = args.required("transport")?;
-    let channels = open(&transport, address, connections, &args)?;
+    let channels = channel::open(&args, address, connections, STALL)?;
     let mut load = Load::new(channels, size)?;
     load.run_for(warmup)?;
     load.latencies = Latencies::with_capacity(1 << 20);
@@ -58,25 +56,6 @@ fn run() -> Result<(), Failure> {
         .field("p99_us", load.latencies.percentile_us(99.0))
         .print();
     Ok(())
-}
-
-fn open(
-    transport: &str,
-    address: SocketAddr,
-    count: usize,
-    args: &Args,
-) -> Result<Vec<Channel>, Failure> {
-    match transport {
-        "tcp" => (0..count).map(|_| Channel::tcp(address, STALL)).collect(),
-        "udp" => (0..count).map(|_| Channel::udp(address)).collect(),
-        "tls" => {
-            let config = Arc::new(quic::client_tls(args)?);
-            (0..count)
-                .map(|_| Channel::tls(address, STALL, &config))
-                .collect()
-        }
-        other => Err(format!("--transport: {other:?} is none of tcp, tls, udp").into()),
-    }
 }
 
 struct Load {

@@ -1,5 +1,5 @@
 //! What the load generators share: the command line, the test pattern, the processor time of the
-//! server under test, latency percentiles and the one JSON line that a run ends with.
+//! server under test, latency percentiles, the answers to uploads and the one JSON line that a run ends with.
 //!
 //! Nothing here knows a protocol; that is the business of each program.
 
@@ -10,6 +10,7 @@ pub mod latency;
 pub mod pattern;
 pub mod quic;
 pub mod report;
+pub mod upload;
 
 /// Every load generator ends in one of two ways: a JSON line on stdout and status 0, or a message on
 /// stderr and status 1. A wrong byte or a lost connection is never a slow success.

@@ -17,16 +17,14 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
 use quinn::{Connection, SendStream, VarInt};
 
 use uringcore_bench::args::Args;
 use uringcore_bench::report::Report;
+use uringcore_bench::upload::{VERIFIED_BLOCKS, VERIFIED_BYTES, check_count, check_verified};
 use uringcore_bench::{Failure, cpu, exit_with, pattern, quic};
 
-/// Blocks of the verified upload: 8 MiB.
-const VERIFIED_BLOCKS: usize = 128;
 /// A server that neither sends nor takes a byte for this long has failed.
 const STALL: Duration = Duration::from_secs(20);
 
@@ -53,7 +51,7 @@ async fn run() -> Result<(), Failure> {
         write: args.or("write", pattern::BLOCK)?,
         server,
     };
-    if load.write == 0 || pattern::BLOCK % load.write != 0 {
+    if load.write == 0 || !pattern::BLOCK.is_multiple_of(load.write) {
         return Err(format!("--write: must divide {}", pattern::BLOCK).into());
     }
     let measured = match mode.as_str() {
@@ -111,12 +109,8 @@ impl Load {
         }
         send.finish()?;
         let answer = within(async { Ok(receive.read_to_end(64).await?) }).await?;
-        let expected = self.block.repeat(VERIFIED_BLOCKS);
-        check_count(&answer, expected.len() as u64)?;
-        if &answer[8..] != digest(&SHA256, &expected).as_ref() {
-            return Err("the server's SHA-256 of the upload is wrong".into());
-        }
-        Ok(expected.len() as u64)
+        check_verified(&answer, &self.block)?;
+        Ok(VERIFIED_BYTES)
     }
 
     /// Uploads for `window` and waits until the server has counted the last byte.
@@ -198,17 +192,6 @@ impl Load {
         }
         Ok(())
     }
-}
-
-fn check_count(answer: &[u8], expected: u64) -> Result<(), Failure> {
-    let count = answer
-        .first_chunk::<8>()
-        .map(|bytes| u64::from_be_bytes(*bytes))
-        .ok_or_else(|| format!("the server answered {} bytes, not a count", answer.len()))?;
-    if count != expected {
-        return Err(format!("the server counted {count} bytes of {expected}").into());
-    }
-    Ok(())
 }
 
 async fn within<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {

@@ -6,18 +6,14 @@ write, so the figures are the loop's.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import signal
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
-from pathlib import Path
 
-from benchmarks.servers.loops import LOOPS, new_loop
+from benchmarks.servers import program
+from benchmarks.servers.program import BACKLOG
 
 BUFFER = 64 * 1024
-BACKLOG = 1024
 DATAGRAM_BUFFER = 1 << 20
 
 
@@ -136,7 +132,7 @@ async def serve_datagrams(tls: ssl.SSLContext | None) -> int:
     return port
 
 
-STYLES: dict[str, Callable[[ssl.SSLContext | None], Awaitable[int]]] = {
+STYLES: dict[str, program.Style] = {
     "protocol": serve_protocol,
     "buffered": serve_buffered,
     "streams": serve_streams,
@@ -145,37 +141,5 @@ STYLES: dict[str, Callable[[ssl.SSLContext | None], Awaitable[int]]] = {
 }
 
 
-async def serve(style: str, tls: ssl.SSLContext | None) -> None:
-    """Echo until SIGTERM."""
-    stopped = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    print("READY", await STYLES[style](tls), flush=True)
-    await stopped.wait()
-
-
-def main() -> None:
-    """Run the server named on the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--loop", choices=LOOPS, required=True)
-    parser.add_argument("--style", choices=STYLES, required=True)
-    parser.add_argument("--cert", type=Path)
-    parser.add_argument("--key", type=Path)
-    options = parser.parse_args()
-    tls = None
-    if options.cert is not None:
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        tls.load_cert_chain(options.cert, options.key)
-    loop = new_loop(options.loop)
-    asyncio.set_event_loop(loop)
-    try:
-        loop.run_until_complete(serve(options.style, tls))
-    finally:
-        tasks = asyncio.all_tasks(loop)
-        for task in tasks:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        loop.close()
-
-
 if __name__ == "__main__":
-    main()
+    program.run(__doc__, STYLES)

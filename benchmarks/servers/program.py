@@ -1,0 +1,50 @@
+"""How a server of a named event loop is run: its command line, its READY line, its end on SIGTERM.
+
+The ways in which it serves, its styles, are the server's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+from benchmarks.servers.loops import LOOPS, new_loop
+
+BACKLOG = 1024
+Style = Callable[["ssl.SSLContext | None"], Awaitable[int]]
+"""Starts to serve on a free port of 127.0.0.1, with TLS if there is a context, and gives the port."""
+
+
+def run(about: str | None, styles: Mapping[str, Style]) -> None:
+    """Serve as the command line says, until SIGTERM; `about` describes the server."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--loop", choices=LOOPS, required=True)
+    parser.add_argument("--style", choices=styles, required=True)
+    parser.add_argument("--cert", type=Path)
+    parser.add_argument("--key", type=Path)
+    options = parser.parse_args()
+    tls = None
+    if options.cert is not None:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(options.cert, options.key)
+    loop = new_loop(options.loop)
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_until_complete(_serve(styles[options.style], tls))
+    finally:
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        loop.close()
+
+
+async def _serve(style: Style, tls: ssl.SSLContext | None) -> None:
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    print("READY", await style(tls), flush=True)
+    await stopped.wait()
