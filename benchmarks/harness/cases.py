@@ -70,8 +70,8 @@ class Case:
 
 
 @dataclass(frozen=True)
-class _Echo:
-    """One way of writing an echo server, a family of servers."""
+class _Style:
+    """One way of writing a server of a loop, a family of servers."""
 
     family: str
     title: str
@@ -81,18 +81,20 @@ class _Echo:
 
 
 _ECHOES = (
-    _Echo("tcp_echo", "TCP echo", "An `asyncio.Protocol` writes back what it gets"),
-    _Echo("buffered_echo", "Buffered echo", "An `asyncio.BufferedProtocol` with one buffer echoes"),
-    _Echo("streams_echo", "Streams echo", "`asyncio.start_server`: `read`, `write`, `drain`"),
-    _Echo("sock_echo", "sock_* echo", "`loop.sock_accept`, `sock_recv` and `sock_sendall`"),
-    _Echo(
+    _Style("tcp_echo", "TCP echo", "An `asyncio.Protocol` writes back what it gets"),
+    _Style(
+        "buffered_echo", "Buffered echo", "An `asyncio.BufferedProtocol` with one buffer echoes"
+    ),
+    _Style("streams_echo", "Streams echo", "`asyncio.start_server`: `read`, `write`, `drain`"),
+    _Style("sock_echo", "sock_* echo", "`loop.sock_accept`, `sock_recv` and `sock_sendall`"),
+    _Style(
         "tls_echo",
         "TLS echo",
         "An `asyncio.Protocol` on TLS 1.3 echoes; Python's `ssl` does the cryptography for all",
         transport="tls",
         tags=frozenset({"tls", "loop"}),
     ),
-    _Echo(
+    _Style(
         "udp_echo",
         "UDP echo",
         "An `asyncio.DatagramProtocol` on one socket sends back what it gets",
@@ -102,7 +104,7 @@ _ECHOES = (
 )
 
 
-def _echo(kind: _Echo, connections: int) -> Case:
+def _echo(kind: _Style, connections: int) -> Case:
     noun = "client socket" if kind.transport == "udp" else "connection"
     nouns = noun if connections == 1 else f"{noun}s"
     return Case(
@@ -122,8 +124,55 @@ def _echo(kind: _Echo, connections: int) -> Case:
     )
 
 
+_PAUSING = (
+    "An `asyncio.Protocol`{tls} pauses reading when more than 64 KiB have collected, as uvicorn does "
+    "with a request's body, and reads on in the next turn"
+)
+_SLOW_UPLOADS = (
+    _Style("slow_upload", "Upload, slow reader", _PAUSING.format(tls="")),
+    _Style(
+        "slow_upload_streams",
+        "Upload, streams",
+        "`asyncio.start_server` and `read(65536)`; the `StreamReader` pauses when more than 128 KiB "
+        "have collected",
+    ),
+    _Style(
+        "slow_upload_tls",
+        "TLS upload, slow reader",
+        _PAUSING.format(tls=" on TLS 1.3"),
+        transport="tls",
+        tags=frozenset({"tls", "loop"}),
+    ),
+)
+
+
+def _slow_upload(kind: _Style, connections: int) -> Case:
+    noun = "connection" if connections == 1 else "connections"
+    return Case(
+        name=f"{kind.family}_c{connections}",
+        title=f"{kind.title}, {connections} {noun}",
+        about=(
+            f"{kind.about}; a native client writes on {connections} {noun} as fast as they take it. "
+            "What the server says it has taken is counted. Before the clock starts, each uploads "
+            "8 MiB, whose SHA-256 is compared."
+        ),
+        family=kind.family,
+        unit=GIGABITS,
+        load=(
+            "upload_load",
+            *("--transport", kind.transport),
+            *("--connections", str(connections)),
+        ),
+        baseline="asyncio",
+        tls=kind.transport == "tls",
+        latency=False,
+        tags=kind.tags,
+    )
+
+
 CASES: tuple[Case, ...] = (
     *(_echo(kind, connections) for kind in _ECHOES for connections in (1, 100)),
+    *(_slow_upload(kind, connections) for kind in _SLOW_UPLOADS for connections in (1, 10)),
     Case(
         name="quic_upload",
         title="QUIC bulk, client to server",

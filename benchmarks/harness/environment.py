@@ -50,6 +50,7 @@ print(json.dumps({"python": sys.version.split()[0], "packages": found}))
 # The engine is a package of its own, so that the others build where it does not.
 PROGRAMS = {
     "echo_load": "uringcore-bench",
+    "upload_load": "uringcore-bench",
     "quic_load": "uringcore-bench",
     "quinn_server": "uringcore-bench",
     "h3_load": "uringcore-bench",

@@ -10,6 +10,9 @@ from benchmarks.harness.cases import Case
 from benchmarks.harness.environment import Environment
 from benchmarks.harness.matrix import LOOPS
 
+WITHOUT_TLS = frozenset({"rloop"})
+"""Loops that serve no TLS."""
+
 
 @dataclass(frozen=True)
 class Peer:
@@ -50,17 +53,17 @@ def _native(program: str, *arguments: str) -> Callable[[Environment], list[str]]
     ]
 
 
-def _loops(style: str, *, tls: bool = False, without: str = "") -> tuple[Peer, ...]:
-    """Every loop with one style of `servers/echo.py`, but for those that `without` names."""
+def _loops(module: str, style: str, *, tls: bool = False) -> tuple[Peer, ...]:
+    """Every loop with one style of a server in `servers/`; with `tls` those that have TLS."""
     return tuple(
         Peer(
             column.name,
             column.package,
-            _python("echo", "--loop", column.name, "--style", style, tls=tls),
+            _python(module, "--loop", column.name, "--style", style, tls=tls),
             kind="ours" if column.package == "uringcore" else "peer",
         )
         for column in LOOPS
-        if column.name != without
+        if not (tls and column.name in WITHOUT_TLS)
     )
 
 
@@ -84,13 +87,15 @@ def _h3(name: str, package: str, kind: str = "peer") -> Peer:
 
 
 PEERS: dict[str, tuple[Peer, ...]] = {
-    "tcp_echo": _loops("protocol"),
-    "buffered_echo": _loops("buffered"),
-    "streams_echo": _loops("streams"),
-    "sock_echo": _loops("sock"),
-    # rloop has no TLS.
-    "tls_echo": _loops("protocol", tls=True, without="rloop"),
-    "udp_echo": _loops("udp"),
+    "tcp_echo": _loops("echo", "protocol"),
+    "buffered_echo": _loops("echo", "buffered"),
+    "streams_echo": _loops("echo", "streams"),
+    "sock_echo": _loops("echo", "sock"),
+    "tls_echo": _loops("echo", "protocol", tls=True),
+    "udp_echo": _loops("echo", "udp"),
+    "slow_upload": _loops("slow_upload", "protocol"),
+    "slow_upload_streams": _loops("slow_upload", "streams"),
+    "slow_upload_tls": _loops("slow_upload", "protocol", tls=True),
     "quic": _quic_peers(),
     # The engine without Python serves 64 KiB writes only.
     "quic_bulk": (
