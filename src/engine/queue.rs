@@ -43,6 +43,12 @@ impl Queue {
         }
     }
 
+    /// Drops the events of which `keep` does not hold.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&Event) -> bool) {
+        self.0
+            .retain(|queued| !matches!(queued, Queued::Event(event) if !keep(event)));
+    }
+
     pub(crate) fn front(&self) -> Option<&Queued> {
         self.0.front()
     }
