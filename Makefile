@@ -43,8 +43,9 @@ demo:
 test: test-rust $(DEV_VENV)
 	@$(DEV_VENV)/bin/python -m pytest -q $(PYTEST)
 
+# The bindings have no Rust tests, and are built for each interpreter by itself.
 test-rust:
-	@cargo test --workspace --locked --quiet
+	@cargo test --workspace --exclude uringcore-py --profile $(TEST_PROFILE) --locked --quiet
 
 # The interpreters' runs go side by side: most of a run is waiting. Each tells at its end. The versions that the
 # machine lacks come from Debian's unstable packages (.ci/unstable.py), where that can be.
@@ -70,7 +71,7 @@ test-all: test-rust
 
 check: $(DEV_VENV)
 	@cargo fmt --all --check
-	@cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+	@cargo clippy --workspace --all-targets --profile $(TEST_PROFILE) --locked --quiet -- -D warnings
 	@$(DEV_VENV)/bin/ruff check --quiet $(PACKAGES)
 	@$(DEV_VENV)/bin/ruff format --quiet --check $(PACKAGES)
 	@$(DEV_VENV)/bin/mypy

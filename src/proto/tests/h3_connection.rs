@@ -1,10 +1,8 @@
 //! Requests, responses and everything else that two well-behaved connections say to each other,
 //! each fed whole and byte by byte. What badly behaved ones say is in `h3_errors.rs`.
 
-mod h3_common;
-
+use crate::h3_common::*;
 use bytes::Bytes;
-use h3_common::*;
 use uringcore_proto::h3::settings::id;
 use uringcore_proto::h3::{
     Code, Connection, Event, HeadersKind, LocalError, Output, Role, Settings,
@@ -657,7 +655,7 @@ fn content_length_is_not_sent_where_there_can_be_no_content() {
         };
         let mut expected = response.to_vec();
         expected.retain(|field| is_sent || field.0 != "content-length");
-        assert_eq!(fields, h3_common::fields(&expected), "{status}");
+        assert_eq!(fields, crate::h3_common::fields(&expected), "{status}");
     }
     // What a peer sends is taken as it comes, and a bad value is a fault even where it is left out.
     let mut pair = Pair::new(Feed::Whole);

@@ -1,10 +1,8 @@
 //! Every rule that a peer can break, with the code that the RFC wants for it, fed whole and byte by
 //! byte.
 
-mod h3_common;
-
+use crate::h3_common::*;
 use bytes::Bytes;
-use h3_common::*;
 use uringcore_proto::h3::{Code, Connection, Event, LocalError, Output, Role, Settings, varint};
 
 /// A connection that has the peer's SETTINGS, with its own first outputs taken.

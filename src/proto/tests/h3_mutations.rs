@@ -2,10 +2,8 @@
 //! outcome does not depend on how the bytes are cut, and no state outlives the connection's end.
 //! The fuzz targets go deeper; this runs with every test run, from a printed seed.
 
-mod h3_common;
-
+use crate::h3_common::*;
 use bytes::Bytes;
-use h3_common::*;
 use uringcore_proto::h3::{Code, Connection, Event, Output, Role, Settings};
 
 const OK: [(&str, &str); 1] = [(":status", "200")];

@@ -1,9 +1,7 @@
 //! Server push (RFC 9114 section 4.6), both roles: promises, push streams, limits, giving up.
 
-mod h3_common;
-
+use crate::h3_common::*;
 use bytes::Bytes;
-use h3_common::*;
 use uringcore_proto::h3::{
     Code, Connection, Event, HeadersKind, LocalError, Output, Role, Settings,
 };

@@ -2,9 +2,7 @@
 //! each other, and the limits. (Against another implementation it is tested from Python, with
 //! pylsqpack.)
 
-mod h3_common;
-
-use h3_common::fields;
+use crate::h3_common::fields;
 use uringcore_proto::h3::error::RemoteError;
 use uringcore_proto::h3::qpack::{
     Decoded, Decoder, DecoderSettings, Encoder, EncoderSettings, Field, huffman,

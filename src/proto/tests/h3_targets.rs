@@ -1,9 +1,7 @@
 //! Whom and what a request is for: the pseudo-header fields' grammar, and that `host` cannot say
 //! anything else than `:authority`.
 
-mod h3_common;
-
-use h3_common::*;
+use crate::h3_common::*;
 use uringcore_proto::h3::{Code, Connection, LocalError, Output, Role, Settings};
 
 type Fields<'a> = Vec<(&'a str, &'a str)>;

@@ -1,11 +1,9 @@
 //! Accepting connections, refusing them, and forgetting them.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Link, Pair, Who, client_settings, server_settings, with_transport};
 use bytes::Bytes;
-use support::{Link, Pair, Who, client_settings, server_settings, with_transport};
 use uringcore_proto::quic::{
     CloseKind, EndpointSettings, Event, Retry, ServerSettings, ServerSetup,
 };

@@ -1,11 +1,9 @@
 //! Credit, pauses and priorities: who waits for whom.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Link, Pair, Random, with_transport};
 use bytes::Bytes;
-use support::{Link, Pair, Random, with_transport};
 use uringcore_proto::quic::{ConnectionKey, Event, Priority};
 
 fn pattern(seed: u64, length: usize) -> Bytes {

@@ -1,10 +1,10 @@
 //! Servers with several certificates: which one a client gets, and what it resumes.
 
-mod support;
-
 use std::{sync::Arc, time::Duration};
 
-use support::{Pair, authority, client_settings, issue, issue_with, server_settings, stranger};
+use crate::support::{
+    Pair, authority, client_settings, issue, issue_with, server_settings, stranger,
+};
 use uringcore_proto::{
     quic::{ClientSettings, ClientSetup, ConnectionKey, Event, ServerSettings, ServerSetup},
     tls::{Identity, MemorySessions, NamedIdentity, SERVER_NAMES_MAX, SessionTicket},

@@ -1,11 +1,9 @@
 //! How connections end.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Link, Pair, Who, client_settings, server_settings, with_transport};
 use bytes::Bytes;
-use support::{Link, Pair, Who, client_settings, server_settings, with_transport};
 use uringcore_proto::quic::{
     CloseKind, DatagramError, Endpoint, EndpointSettings, Event, ServerSetup, StreamError,
 };

@@ -1,11 +1,9 @@
 //! DATAGRAM frames and pings.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Link, Pair, Random, with_transport};
 use bytes::Bytes;
-use support::{Link, Pair, Random, with_transport};
 use uringcore_proto::quic::{ConnectionKey, DatagramError, Event};
 
 fn datagram_pair(change: impl Fn(&mut uringcore_proto::quic::TransportSettings)) -> Pair {
@@ -16,7 +14,7 @@ fn datagram_pair(change: impl Fn(&mut uringcore_proto::quic::TransportSettings))
     Pair::new(client, server)
 }
 
-fn datagrams(peer: &support::Peer) -> Vec<Bytes> {
+fn datagrams(peer: &crate::support::Peer) -> Vec<Bytes> {
     let data = |(_, event): &(_, Event)| match event {
         Event::Datagram { data, .. } => Some(data.clone()),
         _ => None,

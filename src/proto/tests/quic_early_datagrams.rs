@@ -1,14 +1,12 @@
 //! DATAGRAM frames in 0-RTT data (RFC 9221 section 3).
 
-mod support;
-
 use std::time::Duration;
 
-use bytes::Bytes;
-use support::{
+use crate::support::{
     Link, Pair, Peer, Random, Who, client_settings,
     sessions::{early_server, newest_server, outcome, send, ticket},
 };
+use bytes::Bytes;
 use uringcore_proto::{
     quic::{
         ClientSettings, ClientSetup, ConnectionKey, EndpointSettings, Event, Retry, ServerSettings,

@@ -5,12 +5,10 @@
 //! lasts nothing honest arrives and no time passes; afterwards the session must go on from where it
 //! was, as if nothing had been.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Pair, Random, Who, with_transport};
 use bytes::Bytes;
-use support::{Pair, Random, Who, with_transport};
 use uringcore_proto::quic::{
     CloseKind, ConnectionKey, Event, ServerSettings, VERSION_1, VERSION_2,
 };

@@ -1,11 +1,9 @@
 //! A client's first flight, held back until there is something to send with the ClientHello.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Pair, Who, client_settings, server_settings};
 use bytes::Bytes;
-use support::{Pair, Who, client_settings, server_settings};
 use uringcore_proto::{
     quic::{ClientSettings, ClientSetup, Event, ServerSettings},
     tls::SessionTicket,

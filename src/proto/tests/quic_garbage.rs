@@ -3,12 +3,10 @@
 //! The invariants: nothing panics, nothing is left behind, and a connection that honest datagrams
 //! keep reaching lives on.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Link, Pair, Random, Who, client_settings, server_settings, with_transport};
 use bytes::Bytes;
-use support::{Link, Pair, Random, Who, client_settings, server_settings, with_transport};
 use uringcore_proto::quic::{CloseKind, Event, ServerSettings};
 
 #[test]

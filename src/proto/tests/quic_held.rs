@@ -1,11 +1,9 @@
 //! Connections that wait for the host's look at its sessions are bounded, in number and in bytes, and
 //! count as handshakes of their address.
 
-mod support;
-
 use std::time::Duration;
 
-use support::{Pair, Who, client_settings, server_settings, sessions::outcome};
+use crate::support::{Pair, Who, client_settings, server_settings, sessions::outcome};
 use uringcore_proto::{
     quic::{
         ANSWER_PATIENCE, ClientSettings, ClientSetup, ConnectionKey, EndpointSettings, Event,

@@ -1,11 +1,9 @@
 //! Changes of the path: the client's to another socket, the NAT's, and the server's wish.
 
-mod support;
-
 use std::{net::SocketAddr, time::Duration};
 
+use crate::support::{Link, Pair, Random, Who, client_settings, server_settings, with_transport};
 use bytes::Bytes;
-use support::{Link, Pair, Random, Who, client_settings, server_settings, with_transport};
 use uringcore_proto::quic::{
     ConnectionKey, EndpointSettings, Event, MigrationError, TransportSettings,
 };

@@ -1,20 +1,18 @@
 //! Sessions that are resumed, in another setup too, and 0-RTT data on both sides.
 
-mod support;
-
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
 
-use bytes::Bytes;
-use support::{
+use crate::support::{
     Link, Pair, Who, authority, client_settings, clock, server_settings,
     sessions::{
         early_server, newest_server, outcome, send, speak_at_once, ticket, tickets, with_ticket,
     },
     stranger,
 };
+use bytes::Bytes;
 use uringcore_proto::{
     quic::{
         ClientSettings, ClientSetup, ConnectionKey, EndpointSettings, Event, Retry, ServerSettings,
@@ -180,7 +178,7 @@ fn early_data_is_read_before_the_handshake_is_complete_and_marked() {
 
 #[test]
 fn rejected_early_data_is_sent_again_without_loss_or_repetition() {
-    let long: Vec<u8> = support::Random::new(7).bytes(300_000);
+    let long: Vec<u8> = crate::support::Random::new(7).bytes(300_000);
     for loss in [0, 20] {
         let mut pair = Pair::new(client_settings(), early_server());
         let ticket = ticket(&mut pair);
@@ -251,7 +249,7 @@ fn early_data_survives_a_retry_and_a_bad_link() {
             ..Link::default()
         };
         pair.client_setup = ClientSetup::new(&with_ticket(&ticket)).unwrap();
-        let data = support::Random::new(3).bytes(50_000);
+        let data = crate::support::Random::new(3).bytes(50_000);
         let client = speak_at_once(&mut pair, &data);
         pair.run_until("the data", |pair| {
             let server = newest_server(pair);

@@ -1,15 +1,13 @@
 //! A server among many: limits, floods, restarts, several workers on a port, and the way down from a
 //! peak.
 
-mod support;
-
 use std::{
     net::{Ipv4Addr, SocketAddr},
     time::{Duration, Instant},
 };
 
+use crate::support::{Pair, Who, client_settings, server_settings, with_transport};
 use bytes::{Bytes, BytesMut};
-use support::{Pair, Who, client_settings, server_settings, with_transport};
 use uringcore_proto::quic::{
     AcceptRate, ClientSetup, CloseKind, ConnectionKey, DatagramMeta, Endpoint, EndpointSettings,
     Retry, ServerSettings, ServerSetup, Worker,

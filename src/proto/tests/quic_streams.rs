@@ -1,11 +1,9 @@
 //! Streams between two endpoints over a simulated link.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Link, Pair, Random, with_transport};
 use bytes::Bytes;
-use support::{Link, Pair, Random, with_transport};
 use uringcore_proto::quic::{CloseKind, Congestion, Event, Priority, StreamError};
 
 fn pattern(seed: u64, length: usize) -> Bytes {

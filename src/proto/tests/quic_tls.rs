@@ -1,17 +1,15 @@
 //! Handshakes, and what goes wrong in them.
 
-mod support;
-
 use std::{
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
-use rustls::pki_types::CertificateDer;
-use support::{
+use crate::support::{
     ALPN, Closed, Link, Pair, authority, client_settings, clock, issue, key_lines, server_settings,
     stranger,
 };
+use rustls::pki_types::CertificateDer;
 use uringcore_proto::{
     quic::{
         ClientSetup, CloseKind, ConnectError, Endpoint, EndpointSettings, Event, ServerSettings,
@@ -31,7 +29,7 @@ fn handshake_tells_what_was_negotiated() {
         early_data_accepted: false,
         session_resumed: false,
     };
-    let of = |peer: &support::Peer| {
+    let of = |peer: &crate::support::Peer| {
         peer.events
             .iter()
             .map(|(_, e)| e.clone())

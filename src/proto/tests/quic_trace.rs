@@ -1,10 +1,8 @@
 //! What a connection tells about its packets: the log under qlog, and its connection IDs.
 
-mod support;
-
 use std::collections::BTreeSet;
 
-use support::{Link, Pair, Who, client_settings, server_settings};
+use crate::support::{Link, Pair, Who, client_settings, server_settings};
 use uringcore_proto::{
     qlog::Recorded,
     quic::{ClientSettings, ConnectionKey, Event, ServerSettings, VERSION_1},

@@ -1,11 +1,9 @@
 //! Keys, connection IDs, batches and statistics.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Link, Pair, Random, Who, client_settings, server_settings, with_transport};
 use bytes::Bytes;
-use support::{Link, Pair, Random, Who, client_settings, server_settings, with_transport};
 use uringcore_proto::quic::{
     AckFrequency, Congestion, ConnectionStats, EndpointSettings, TransportSettings,
 };
@@ -212,7 +210,7 @@ fn transferred(
     conn.send_stream(0, data.clone(), true).unwrap();
     pair.run_until("all", |pair| pair.server.finished(server, 0));
     assert!(pair.server.received(server, 0) == data);
-    let stats = |peer: &support::Peer, key| peer.endpoint.peek(key).unwrap().stats();
+    let stats = |peer: &crate::support::Peer, key| peer.endpoint.peek(key).unwrap().stats();
     (
         stats(&pair.client, client),
         stats(&pair.server, server),

@@ -1,14 +1,12 @@
 //! Session tickets, address validation tokens and 0-RTT data, each with the QUIC version that it is for.
 
-mod support;
-
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
-use support::{
+use crate::support::{
     Link, Pair, Random, client_settings,
     sessions::{early_server, newest_server, outcome, speak_at_once, tickets},
 };
+use bytes::Bytes;
 use uringcore_proto::{
     quic::{ClientSettings, ClientSetup, Event, Retry, ServerSettings, VERSION_1, VERSION_2},
     tls::{MemorySessions, SessionTicket},

@@ -1,11 +1,9 @@
 //! QUIC versions 1 and 2, the choice between them, and what an attacker can do about it.
 
-mod support;
-
 use std::{collections::BTreeSet, time::Duration};
 
+use crate::support::{Link, Pair, Random, Who, client_settings, server_settings};
 use bytes::Bytes;
-use support::{Link, Pair, Random, Who, client_settings, server_settings};
 use uringcore_proto::quic::{
     ClientSettings, ClientSetup, CloseKind, ConnectionKey, EndpointSettings, Event, ServerSettings,
     VERSION_1, VERSION_2,
@@ -168,7 +166,7 @@ fn first_bytes_are_those_of_version_2() {
 fn versions_hold_with_loss_retry_and_large_hellos() {
     let alpn: Vec<Vec<u8>> = (0..20_u8)
         .map(|n| vec![b'a' + n; 250])
-        .chain([support::ALPN.to_vec()])
+        .chain([crate::support::ALPN.to_vec()])
         .collect();
     for seed in 0..6 {
         for case in DIRECT.into_iter().chain(TOLD) {

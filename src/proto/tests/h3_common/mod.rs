@@ -1,7 +1,5 @@
 //! Two HTTP/3 connections joined in memory, and the pieces of wire format that tests write by hand.
 
-#![allow(dead_code, reason = "each test binary uses its part")]
-
 use std::collections::VecDeque;
 
 use bytes::Bytes;

@@ -2,9 +2,6 @@
 //!
 //! Everything that is left to chance comes from one seed, which every failing test prints.
 
-// Each test binary uses its own part of this.
-#![allow(dead_code)]
-
 pub mod sessions;
 
 use std::{
@@ -544,11 +541,6 @@ impl Pair {
     }
 
     /// Sends a datagram over the link.
-    pub fn fly(&mut self, from: Who, datagram: Vec<u8>, ecn: Option<u8>) {
-        let (source, to) = (self.peer(from).addr, self.peer(from.other()).addr);
-        self.fly_between(from, source, to, datagram, ecn);
-    }
-
     fn fly_between(
         &mut self,
         from: Who,

@@ -1,0 +1,29 @@
+//! The protocol room's tests, in one program: each would else link the whole room by itself.
+
+mod h3_common;
+mod h3_connection;
+mod h3_errors;
+mod h3_mutations;
+mod h3_push;
+mod h3_qpack;
+mod h3_targets;
+mod quic_accept;
+mod quic_backpressure;
+mod quic_certificates;
+mod quic_close;
+mod quic_datagrams;
+mod quic_early_datagrams;
+mod quic_endurance;
+mod quic_first_flight;
+mod quic_garbage;
+mod quic_held;
+mod quic_migration;
+mod quic_resumption;
+mod quic_server;
+mod quic_streams;
+mod quic_tls;
+mod quic_trace;
+mod quic_transport;
+mod quic_version_credentials;
+mod quic_versions;
+mod support;
