@@ -23,6 +23,9 @@ use uringcore_bench::{Failure, cpu, exit_with, pattern};
 
 /// What is answered, and the most that one connection writes before the others have their turn.
 const PIECE: usize = 1 << 20;
+/// What a connection writes ahead of what is taken: far more than sockets hold, so that it bounds nothing but
+/// the memory of a server whose loop reads on although its reader has paused.
+const AHEAD_MAX: u64 = 64 << 20;
 /// A server that takes nothing for this long has failed.
 const STALL: Duration = Duration::from_secs(5);
 
@@ -181,7 +184,7 @@ impl Upload {
     }
 
     fn can_send(&self) -> bool {
-        self.writable && self.sent < self.limit
+        self.writable && self.sent < self.limit.min(self.taken + AHEAD_MAX)
     }
 
     /// Writes up to the end of the piece, or as much of it as the socket takes.
