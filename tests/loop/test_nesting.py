@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -163,12 +164,21 @@ def test_a_protocol_runs_the_loop_from_its_callback(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("is_tls", [False, True])
 @pytest.mark.parametrize("name", ["uring", "epoll"])
-def test_what_arrives_for_a_connection_that_is_in_a_callback_is_delivered(name: str) -> None:
+def test_what_arrives_for_a_connection_that_is_in_a_callback_is_delivered(
+    name: str, is_tls: bool, certificate: tuple[Path, Path]
+) -> None:
     """asyncio cannot: it complains that the connection's context is entered already."""
     check(
         name,
-        """
+        f"""
+        import ssl
+        serving, connecting = {{}}, {{}}
+        if {is_tls}:
+            serving["ssl"] = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            serving["ssl"].load_cert_chain({str(certificate[0])!r}, {str(certificate[1])!r})
+            connecting["ssl"] = ssl.create_default_context(cafile={str(certificate[0])!r})
         nest_asyncio.apply(loop)
         class Waits(Recorder):
             def data_received(self, data):
@@ -178,8 +188,8 @@ def test_what_arrives_for_a_connection_that_is_in_a_callback_is_delivered(name: 
                     nested(self.until(lambda: self.data == b"12"))
                     self.transport.write(b"both")
         async def main():
-            server, address = await listen(Waits)
-            transport, client = await loop.create_connection(Recorder, *address)
+            server, address = await listen(Waits, **serving)
+            transport, client = await loop.create_connection(Recorder, *address, **connecting)
             transport.write(b"1")
             await client.until(lambda: client.data == b"ready")
             transport.write(b"2")
