@@ -443,7 +443,8 @@ class UringEventLoop(  # type: ignore[misc]
         Args:
             protocol_factory: called with the :class:`~uringcore.quic.connection.QuicConnection`.
             local_addr: ``(host, port)`` to bind to.
-            remote_addr: ``(host, port)`` to connect to.
+            remote_addr: ``(host, port)`` to connect to; of a name's several addresses the first that
+                completes a handshake, which is then waited for.
             configuration: certificates, ALPN, limits.
             sock: an existing UDP socket to use instead of ``local_addr``.
 

@@ -7,7 +7,6 @@ other loop ``foreign`` moves them.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import ipaddress
 import socket
@@ -293,8 +292,11 @@ class QuicTransport(asyncio.BaseTransport):
 
     def _call_soon(self, callback: Callable[[], None]) -> None:
         """For a session store's thread, whose answers nobody wants once the loop is closed."""
-        with contextlib.suppress(RuntimeError):
+        try:
             self._loop.call_soon_threadsafe(callback)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
 
     async def _receive_at(self, address: tuple[str, int]) -> None:
         """Makes sure that datagrams to an address of a server's arrive."""

@@ -55,9 +55,7 @@ class StoreThread:
         """The thread of ``store``: one for all servers of the process, so that order holds."""
         # The number stays the store's as long as the thread, which holds it, is in the table.
         known = cls._by_store.get(id(store))
-        if known is None:
-            known = cls._by_store[id(store)] = cls(store)
-        return known
+        return cls._by_store.setdefault(id(store), cls(store)) if known is None else known
 
     def ask(
         self, tickets: list[bytes], token: bytes | None, patience: float, answer: Answer
@@ -117,14 +115,15 @@ class StoreThread:
         with self._changed:
             if len(self._queue) >= _QUEUE_MAX:
                 return False
-            self._queue.append(job)
-            self._changed.notify_all()
             if self._thread is None:
                 # A daemon: a process does not wait for a lock that another one holds.
-                self._thread = threading.Thread(
+                thread = threading.Thread(
                     target=self._run, name="uringcore-session-store", daemon=True
                 )
-                self._thread.start()
+                thread.start()
+                self._thread = thread
+            self._queue.append(job)
+            self._changed.notify_all()
         return True
 
     def _run(self) -> None:

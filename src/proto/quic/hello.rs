@@ -50,10 +50,10 @@ impl HelloReader {
         self.kept_bytes
     }
 
-    /// The tickets are known, and nothing more is read. Returns what was kept.
-    pub fn forget(&mut self) -> usize {
+    /// The tickets are known, and nothing more is read.
+    pub fn forget(&mut self) {
         self.pieces.clear();
-        std::mem::take(&mut self.kept_bytes)
+        self.kept_bytes = 0;
     }
 
     pub fn push(&mut self, datagram: &[u8]) {

@@ -7,7 +7,7 @@ use crate::support::{Pair, Who, client_settings, server_settings, sessions::outc
 use uringcore_proto::{
     quic::{
         ANSWER_PATIENCE, ClientSettings, ClientSetup, ConnectionKey, EndpointSettings, Event,
-        Retry, ServerSettings,
+        Retry, ServerSettings, ServerSetup,
     },
     tls::SessionTicket,
 };
@@ -200,4 +200,22 @@ fn those_who_have_not_proved_their_address_take_up_a_part_of_the_room() {
         let begun = stats.connections_accepted - accepted;
         assert_eq!(begun as usize, 300 - asked, "{retry:?}");
     }
+}
+
+#[test]
+fn a_late_answer_is_not_about_who_came_after_a_change_of_the_server() {
+    let mut pair = asking(EndpointSettings::default(), client_settings());
+    show_a_ticket(&mut pair, client_settings());
+    pair.connect();
+    pair.run_until("the question", |pair| questions(pair).len() == 1);
+    pair.server.endpoint.set_server(None);
+    let server = ServerSettings {
+        asks_for_sessions: true,
+        ..server_settings()
+    };
+    let setup = ServerSetup::new(&server).unwrap();
+    pair.server.endpoint.set_server(Some(setup));
+    pair.connect();
+    pair.run_until("the next question", |pair| questions(pair).len() == 2);
+    assert_ne!(questions(&pair)[0], questions(&pair)[1]);
 }

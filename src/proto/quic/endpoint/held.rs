@@ -32,6 +32,7 @@ use crate::tls::{HELLO_BYTES_MAX, TicketScope, version_of};
 #[derive(Default)]
 pub(super) struct HeldBack {
     waiting: HashMap<u64, Held>,
+    /// A number is never used again: an answer may be late.
     next_number: u64,
     /// Those whose ClientHello is not whole, by the connection ID that it goes to.
     unfinished: HashMap<Vec<u8>, u64>,
@@ -279,9 +280,17 @@ impl Endpoint {
         }
     }
 
-    /// Forgets all of them.
+    /// Forgets all of them. What the host still answers is about none that come after them.
     pub(super) fn drop_held(&mut self) {
-        for held in std::mem::take(&mut self.held).waiting.into_values() {
+        let next_number = self.held.next_number;
+        let empty = HeldBack {
+            next_number,
+            ..HeldBack::default()
+        };
+        for held in std::mem::replace(&mut self.held, empty)
+            .waiting
+            .into_values()
+        {
             self.admission.gave_up(held.neighbour);
             self.quinn.ignore(held.incoming);
         }
