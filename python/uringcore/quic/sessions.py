@@ -38,7 +38,7 @@ class SessionStore(Protocol):
     A store is called on the loop's thread, and must not wait for anything there. One that may, for a
     disk, a lock or another machine, says so by an attribute ``may_block = True``: it is then called
     on a thread of its own, one call after the other in the order in which they were caused. Handshakes
-    wait for its answer for 0.3 seconds and then go on without it. When it is so slow that 1,024 calls
+    wait for its answer for a second and then go on without it. When it is so slow that 1,024 calls
     wait, sessions are not kept, and handshakes do not ask. An endpoint lets 256 clients wait
     that have not proved their address; more get a Retry, or, with ``retry=False``, no session.
 

@@ -139,7 +139,7 @@ fn a_host_that_does_not_answer_keeps_nobody_waiting() {
     assert_eq!(questions(&pair).len(), 1);
     let waited = pair.now - begun;
     assert!(waited >= ANSWER_PATIENCE, "{waited:?}");
-    assert!(waited < Duration::from_secs(1), "{waited:?}");
+    assert!(waited < 2 * ANSWER_PATIENCE, "{waited:?}");
     // An answer that comes too late is nobody's.
     let now = pair.now;
     pair.server
