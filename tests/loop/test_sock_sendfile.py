@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import io
 import random
 import socket
@@ -15,6 +16,13 @@ from tests.loop.support import Recorder, Runner, listen
 from tests.loop.test_sock_streams import pair
 
 SIZE = 3_000_000
+# Newer asyncio puts the file there also when nothing was sent.
+SEEKS_TO_WHERE_IT_STOPS = (
+    "total_sent"
+    not in inspect.signature(
+        asyncio.SelectorEventLoop._sock_sendfile_update_filepos  # type: ignore[attr-defined]
+    ).parameters
+)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +64,7 @@ def test_what_is_sent_and_where_the_file_stands(
             end = SIZE if count is None else offset + count
             expected = content[offset:end]
             assert sent == len(expected)
-            assert file.tell() == (offset + sent if sent else 0)
+            assert file.tell() == (offset + sent if sent or SEEKS_TO_WHERE_IT_STOPS else 0)
             assert await reader == expected
 
     run(main())
