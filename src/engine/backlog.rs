@@ -44,6 +44,11 @@ impl<T> Backlog<T> {
     /// The note's turn has come: the piece, if the reader still reads.
     pub(crate) fn next(&mut self, reading: bool) -> Option<T> {
         self.noted = false;
+        self.take(reading)
+    }
+
+    /// The first piece, ahead of any note.
+    pub(crate) fn take(&mut self, reading: bool) -> Option<T> {
         if reading {
             self.pieces.pop_front()
         } else {

@@ -231,6 +231,12 @@ impl Stream {
         }
     }
 
+    /// The first piece that is held, if the reader reads.
+    pub fn take_back(&mut self) -> Option<StreamBytes> {
+        let piece = self.held.take(self.reading);
+        piece.map(StreamBytes::Copied)
+    }
+
     /// Closes after the queue is sent; reading ends now.
     pub fn close(&mut self, driver: &mut Driver) -> CloseOutcome {
         if matches!(self.phase, Phase::Open | Phase::Failed) {

@@ -16,7 +16,7 @@ use uringcore_io::{
 
 use crate::datagram::{DatagramSize, DatagramSocket, SendOutcome};
 use crate::endpoints::Endpoints;
-use crate::event::Event;
+use crate::event::{Event, StreamBytes};
 use crate::listener::Listener;
 use crate::ops::Ops;
 use crate::poll::{Direction, Watchers};
@@ -433,6 +433,12 @@ impl Engine {
     /// Keeps the rest of received bytes for a reader that paused in the middle of them.
     pub fn hold_back(&mut self, key: Key, rest: Bytes) {
         self.command(key, |stream, _| stream.hold_back(rest));
+    }
+
+    /// Takes what was held back again, or what a nested turn of the host left of it. None: the reader has
+    /// paused, or the stream is closed.
+    pub fn take_back(&mut self, key: Key) -> Option<StreamBytes> {
+        self.streams.get_mut(key)?.take_back()
     }
 
     /// Asks for [`Event::StreamDrained`]. True: everything is with the kernel, and none follows.

@@ -63,10 +63,10 @@ impl StreamTransport {
 
     /// One call of get_buffer() and buffer_updated() after the other, until the chunk is used up.
     /// With asyncio each is a turn of its own, so what the protocol does in between has its effect
-    /// on the rest: it may pause, close, or hand over to another protocol.
+    /// on the rest: it may pause, close, hand over to another protocol, or run the loop's next turns.
     ///
     /// The kernel's buffer is out while get_buffer() says where its bytes shall go, and goes back before
-    /// anybody is told of them: what a small buffer left over is moved out of it.
+    /// anybody is told of them: what a small buffer left over waits in the engine meanwhile.
     fn buffer_updated(
         slf: &Bound<'_, Self>,
         mut data: StreamBytes,
@@ -76,15 +76,12 @@ impl StreamTransport {
         let base = slf.as_super();
         let this = base.get();
         while !data.is_empty() {
-            let (receiver, paused, closing, key) = this.state.with(py, |state| {
-                (state.receiver, state.paused, state.closing, state.key)
-            });
+            let (receiver, closing, key) = this
+                .state
+                .with(py, |state| (state.receiver, state.closing, state.key));
             let (false, Some(key)) = (closing, key) else {
                 return Ok(());
             };
-            if paused {
-                return this.command(py, |engine| engine.hold_back(key, data.into_rest(0)));
-            }
             if receiver != Receiver::Buffer {
                 return Self::deliver(base, data, entered);
             }
@@ -103,13 +100,33 @@ impl StreamTransport {
                     return BaseTransport::fatal(base, error, message, Some(entered));
                 }
             };
-            data = StreamBytes::Copied(data.into_rest(count));
+            let rest = data.into_rest(count);
+            let waits = !rest.is_empty();
+            if waits {
+                this.command(py, |engine| engine.hold_back(key, rest))?;
+            }
             if let Err(error) = protocol.call_method1(intern!(py, "buffer_updated"), (count,)) {
                 let message = "Fatal error: protocol.buffer_updated() call failed.";
                 return BaseTransport::fatal(base, error, message, Some(entered));
             }
+            let Some(rest) = Self::take_back(this, py, waits)? else {
+                return Ok(());
+            };
+            data = rest;
         }
         Ok(())
+    }
+
+    /// What waits for its reader, if there is any left, and it still reads.
+    fn take_back(
+        base: &BaseTransport,
+        py: Python<'_>,
+        waits: bool,
+    ) -> PyResult<Option<StreamBytes>> {
+        match base.key(py).filter(|_| waits) {
+            Some(key) => base.command(py, |engine| engine.take_back(key)),
+            None => Ok(None),
+        }
     }
 
     /// Whether the next event of the engine is more data of this stream.
