@@ -517,7 +517,7 @@ def test_what_fileno_raises_is_the_callers_own(run: Runner, error: BaseException
         Named(ValueError("mine")),
         Named(UnicodeError("mine")),
     ],
-    ids=repr,
+    ids=lambda file: type(file).__name__,
 )
 def test_what_is_no_file_object(run: Runner, file: Any) -> None:
     async def main() -> None:
