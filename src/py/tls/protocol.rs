@@ -454,6 +454,11 @@ impl TlsProtocol {
     }
 
     #[getter]
+    fn _app_reading_paused(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| state.reading_paused)
+    }
+
+    #[getter]
     fn _sslcontext(&self, py: Python<'_>) -> Py<PyAny> {
         self.context.clone_ref(py)
     }
