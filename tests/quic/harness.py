@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sqlite3
 import time
 
 from uringcore.asyncio import QuicConnectionProtocol, connect, serve
@@ -121,6 +122,18 @@ async def eventually(condition, limit=30.0):
         if time.monotonic() > end:
             raise AssertionError("the condition did not become true in time")
         await asyncio.sleep(0.01)
+
+
+async def kept(path, ticket):
+    """Waits until the session of ``ticket`` is in the file of a ``SharedSessionStore``: servers put it
+    there while its client goes on."""
+
+    def found():
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            rows = database.execute("SELECT 1 FROM sessions WHERE ticket = ?", (ticket.ticket,))
+            return rows.fetchone() is not None
+
+    await eventually(found)
 
 
 def patterned(size, seed=0):

@@ -30,6 +30,7 @@ from tests.quic.harness import (
     completed,
     early_echo,
     eventually,
+    kept,
     patterned,
     serving,
     ticket_of,
@@ -437,6 +438,7 @@ def test_early_data_across_servers_that_share_a_file(
         async with serving(settings()) as (one, _), serving(settings()) as (two, servers):
             configuration = client_configuration()
             configuration.session_ticket = await ticket_of(one, configuration)
+            await kept(tmp_path / "sessions", configuration.session_ticket)
             assert await early_echo(two, configuration, b"early") == (True, True)
             assert await early_echo(one, configuration, b"early") == (False, False)
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.quic.harness import Recorder, eventually
+from tests.quic.harness import Recorder, eventually, kept
 from tests.quic.test_quic_workers import ask, crew
 from uringcore.asyncio import connect
 from uringcore.quic import events, sessions
@@ -41,6 +41,7 @@ def test_a_ticket_and_a_token_are_good_once_at_whichever_process(
         """Until a session of one process was resumed at another, and shown again at a third."""
         while True:
             first, ticket, token = await counts.credentials(client_configuration())
+            await kept(store._path, ticket)
             configuration = client_configuration(session_ticket=ticket, token=token)
             second, outcome, retried = await counts.visit(configuration, early=True)
             assert (outcome, retried) == ((True, True), False)
@@ -52,6 +53,7 @@ def test_a_ticket_and_a_token_are_good_once_at_whichever_process(
     async def one_of_many(counts):
         """Of clients that show the same at the same time one at most is believed."""
         _, ticket, token = await counts.credentials(client_configuration())
+        await kept(store._path, ticket)
         configuration = client_configuration(session_ticket=ticket, token=token)
         before = sum((await counts.all(client_configuration)).values())
         found = await asyncio.gather(
