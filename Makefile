@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-all test-rust test-conformance test-interop test-stress test-asan test-ecosystem check bench develop clean
+.PHONY: help demo test test-all test-rust build-rust-tests test-conformance test-interop test-stress test-asan test-ecosystem check bench develop clean
 
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TERM_COLOR ?= auto
@@ -40,32 +40,36 @@ demo:
 	@$(PYTHON) .ci/venv.py --venv .venv --python "$(PYTHON)" --extras demo --profile release
 	@.venv/bin/python examples/demo.py
 
-test: test-rust $(DEV_VENV)
-	@$(DEV_VENV)/bin/python -m pytest -q $(PYTEST)
-
+# More processes than processors: most of a test is waiting.
+PYTEST_RUN := -m pytest -q -n $(shell echo $$((2 * $$(nproc)))) --dist worksteal
 # The bindings have no Rust tests, and are built for each interpreter by itself.
-test-rust:
-	@cargo test --workspace --exclude uringcore-py --profile $(TEST_PROFILE) --locked --quiet
+RUST_TESTS := --workspace --exclude uringcore-py --profile $(TEST_PROFILE) --locked --quiet
 
-# The interpreters' runs go side by side: most of a run is waiting. Each tells at its end. The versions that the
-# machine lacks come from Debian's unstable packages (.ci/unstable.py), where that can be.
+# Everything is built first; then Rust's tests run beside Python's.
+test: build-rust-tests $(DEV_VENV)
+	@log="$$(mktemp)"; trap 'rm -f "$$log"; kill $$(jobs -p) 2>/dev/null || true' EXIT; \
+	cargo test $(RUST_TESTS) > "$$log" 2>&1 < /dev/null & rust=$$!; \
+	python=0; $(DEV_VENV)/bin/python $(PYTEST_RUN) $(PYTEST) || python=$$?; \
+	status=0; wait $$rust || status=$$?; \
+	echo '== cargo test'; cat "$$log"; \
+	if [[ $$status != 0 || $$python != 0 ]]; then exit 1; fi
+
+test-rust:
+	@cargo test $(RUST_TESTS)
+
+build-rust-tests:
+	@cargo test $(RUST_TESTS) --no-run
+
+# One interpreter after the other. The versions that the machine lacks come from Debian's unstable packages
+# (.ci/unstable.py), where that can be.
 test-all: test-rust
 	@interpreters="$$(python3 .ci/pythons.py)"; \
+	failed=; \
 	while read -r role version path; do \
 	    extras=test; if [[ ".venv-$$version" == "$(DEV_VENV)" ]]; then extras=dev; fi; \
 	    python3 .ci/venv.py --venv ".venv-$$version" --python "$$path" --extras $$extras --profile $(TEST_PROFILE); \
-	done <<< "$$interpreters"; \
-	logs="$$(mktemp -d)"; trap 'rm -rf "$$logs"; kill $$(jobs -p) 2>/dev/null || true' EXIT; \
-	declare -A runs; \
-	while read -r role version path; do \
-	    env --default-signal=INT ".venv-$$version/bin/python" -m pytest -q $(PYTEST) > "$$logs/$$version" 2>&1 < /dev/null & \
-	    runs[$$version]=$$!; \
-	done <<< "$$interpreters"; \
-	failed=; \
-	while read -r role version path; do \
-	    status=0; wait "$${runs[$$version]}" || status=$$?; \
-	    echo "== pytest on CPython $$version ($$role)"; cat "$$logs/$$version"; \
-	    if [[ $$status != 0 ]]; then failed+=" $$version"; fi; \
+	    echo "== pytest on CPython $$version ($$role)"; \
+	    ".venv-$$version/bin/python" $(PYTEST_RUN) $(PYTEST) < /dev/null || failed+=" $$version"; \
 	done <<< "$$interpreters"; \
 	if [[ -n $$failed ]]; then echo "failed on CPython$$failed" >&2; exit 1; fi
 
