@@ -41,14 +41,15 @@ demo:
 	@.venv/bin/python examples/demo.py
 
 # More processes than processors: most of a test is waiting.
-PYTEST_RUN := -m pytest -q -n $(shell echo $$((2 * $$(nproc)))) --dist worksteal
+PROCESSES ?= $(shell n=$$((2 * $$(nproc))); echo $$((n < 8 ? n : 8)))
+PYTEST_RUN = -m pytest -q -n $(PROCESSES) --dist worksteal
 # The bindings have no Rust tests, and are built for each interpreter by itself.
 RUST_TESTS := --workspace --exclude uringcore-py --profile $(TEST_PROFILE) --locked --quiet
 
 # Everything is built first; then Rust's tests run beside Python's.
 test: build-rust-tests $(DEV_VENV)
 	@log="$$(mktemp)"; trap 'rm -f "$$log"; kill $$(jobs -p) 2>/dev/null || true' EXIT; \
-	cargo test $(RUST_TESTS) > "$$log" 2>&1 < /dev/null & rust=$$!; \
+	env --default-signal=INT cargo test $(RUST_TESTS) > "$$log" 2>&1 < /dev/null & rust=$$!; \
 	python=0; $(DEV_VENV)/bin/python $(PYTEST_RUN) $(PYTEST) || python=$$?; \
 	status=0; wait $$rust || status=$$?; \
 	echo '== cargo test'; cat "$$log"; \
@@ -63,7 +64,8 @@ build-rust-tests:
 # One interpreter after the other. The versions that the machine lacks come from Debian's unstable packages
 # (.ci/unstable.py), where that can be.
 test-all: test-rust
-	@interpreters="$$(python3 .ci/pythons.py)"; \
+	@lacking="$$(mktemp)"; trap 'cat "$$lacking" >&2; rm -f "$$lacking"' EXIT; \
+	interpreters="$$(python3 .ci/pythons.py 2> "$$lacking")"; \
 	failed=; \
 	while read -r role version path; do \
 	    extras=test; if [[ ".venv-$$version" == "$(DEV_VENV)" ]]; then extras=dev; fi; \

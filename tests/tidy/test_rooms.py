@@ -111,7 +111,9 @@ def test_rooms_without_unsafe_say_so_to_the_compiler(room: str) -> None:
 # What a state machine cannot do: read a clock, a file, the environment, or wait.
 WORLDLY = re.compile(
     r"""SystemTime::now | Instant::now | \.elapsed\(\)
-    | \benv::(?!!) | std::(env|fs|os|process|io::Std\w+|thread)\b | \bthread::(sleep|spawn|Builder)
+    | \b(env|fs|process)::(?!!) | std::(env|fs|os|process|io::Std\w+|thread)\b
+    | std::\{[^}]*\b(env|fs|os|process|thread)\b | \bthread::(sleep|spawn|Builder)
+    | \bFile::(open|create|options) | \bOpenOptions\b | \bio::(stdin|stdout|stderr)\b
     | (Tcp|Udp|Unix)(Stream|Listener|Socket|Datagram) | ToSocketAddrs
     | native_certs | StdSystemTime
     # These read the system's clock; `builder_with_details` takes the host's.
@@ -144,9 +146,12 @@ def test_the_checker_sees_a_clock_and_a_file() -> None:
         "let path = std::env::var_os(name);\n"
         "rustls::ClientConfig::builder_with_details(provider, clock)\n"
         "rustls::ClientConfig::builder_with_provider(provider)\n"
+        "use std::{fs, io};\n"
+        "fs::read(path);\n"
+        "io::stdin();\n"
         "#[cfg(test)]\nmod tests {\n    let now = Instant::now();\n}\n"
     )
-    assert len(found) == 3
+    assert len(found) == 6
 
 
 def source_files() -> list[Path]:
