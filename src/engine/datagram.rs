@@ -233,6 +233,14 @@ impl DatagramSocket {
         }
     }
 
+    /// In a forked child, of a socket that is not flushed: the parent sends what is queued.
+    pub(crate) fn leave_queue_to_parent(&mut self, events: &mut Queue) {
+        if matches!(self.phase, Phase::Open | Phase::Flushing) && !self.queue.is_empty() {
+            let bytes = self.queue.drain(..).map(|message| cost(&message)).sum();
+            self.handle_sent(bytes, Some(Errno::CANCELED), events);
+        }
+    }
+
     pub(crate) fn handle_completion(
         &mut self,
         sub: u8,

@@ -43,10 +43,12 @@ impl Queue {
         }
     }
 
-    /// Drops the events of which `keep` does not hold.
-    pub(crate) fn retain(&mut self, keep: impl Fn(&Event) -> bool) {
-        self.0
-            .retain(|queued| !matches!(queued, Queued::Event(event) if !keep(event)));
+    /// Drops the events of which `keep`, which may change them, does not hold.
+    pub(crate) fn retain_mut(&mut self, keep: impl Fn(&mut Event) -> bool) {
+        self.0.retain_mut(|queued| match queued {
+            Queued::Event(event) => keep(event),
+            Queued::HeldStream(_) | Queued::HeldDatagram(_) => true,
+        });
     }
 
     pub(crate) fn front(&self) -> Option<&Queued> {

@@ -335,6 +335,14 @@ impl Stream {
         }
     }
 
+    /// In a forked child, of a stream that is not flushed: the parent sends what is queued. Here the
+    /// stream fails, for what this process wrote behind it would come out of its order.
+    pub(crate) fn leave_queue_to_parent(&mut self, driver: &mut Driver, events: &mut Queue) {
+        if matches!(self.phase, Phase::Open | Phase::Flushing) && !self.queue.is_empty() {
+            self.fail_sending(Errno::CANCELED, driver, events);
+        }
+    }
+
     /// Takes one completion of this stream.
     pub(crate) fn handle_completion(
         &mut self,

@@ -335,11 +335,26 @@ impl Engine {
     }
 
     /// In a forked child: leaves the parent's kernel state alone, and what it has begun to it: connections
-    /// that were accepted and not told yet, and QUIC endpoints.
+    /// that were accepted and not told yet, QUIC endpoints, and what was commanded since the last flush
+    /// where the host did not rest before, because another thread forked.
     pub fn after_fork_in_child(&mut self) {
         self.driver.after_fork_in_child();
-        self.events
-            .retain(|event| !matches!(event, Event::Accepted { .. }));
+        self.events.retain_mut(|event| {
+            if let Event::OpDone { outcome, .. } = event {
+                outcome.leave_connection_to_parent();
+            }
+            !matches!(event, Event::Accepted { .. })
+        });
+        for &key in &self.dirty_streams {
+            if let Some(stream) = self.streams.get_mut(key) {
+                stream.leave_queue_to_parent(&mut self.driver, &mut self.events);
+            }
+        }
+        for &key in &self.dirty_datagrams {
+            if let Some(socket) = self.datagrams.get_mut(key) {
+                socket.leave_queue_to_parent(&mut self.events);
+            }
+        }
         self.quic.leave_to_parent();
     }
 
@@ -392,9 +407,8 @@ impl Engine {
 
     // Streams ------------------------------------------------------------------------------------
 
-    /// Puts a connected stream socket on the engine. Nothing is read before `resume_reading`.
-    /// Puts a connected, non-blocking socket on the engine. The host keeps the descriptor open until
-    /// it has released the stream and heard of its end.
+    /// Puts a connected, non-blocking socket on the engine; nothing is read before `resume_reading`. The
+    /// host keeps the descriptor open until it has released the stream and heard of its end.
     pub fn open_stream(&mut self, fd: RawFd) -> Key {
         let key = self.streams.insert_with(|key| Stream::new(fd, key));
         self.transport_fds.insert(fd, key);

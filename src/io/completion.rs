@@ -50,6 +50,16 @@ pub enum Outcome {
     File(FileOutcome),
 }
 
+impl Outcome {
+    /// In a forked child: a connection that was accepted and not told yet stays the parent's, and the
+    /// operation that brought it has ended here without one.
+    pub fn leave_connection_to_parent(&mut self) {
+        if matches!(self, Self::AcceptedFrom(Ok(_))) {
+            *self = Self::AcceptedFrom(Err(Errno::CANCELED));
+        }
+    }
+}
+
 /// A positive errno value.
 #[derive(Copy, Clone, Eq, PartialEq, Hash, Debug)]
 pub struct Errno(pub i32);

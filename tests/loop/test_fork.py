@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
 from tests.loop.support import BACKENDS, LOOPS
@@ -32,8 +34,6 @@ async def exchange(client, transport):
 
 def check(name: str, body: str) -> None:
     """Run `body`; it has to end well and say nothing on standard error."""
-    import textwrap
-
     status, out, err = finish(start(name, QUIET + textwrap.dedent(body)))
     assert (status, err) == (0, ""), out
 
@@ -371,6 +371,113 @@ def test_a_loop_that_another_thread_runs_is_nobodys_in_a_child(name: str) -> Non
         assert status_of(child_of(child)) == 0
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
+        loop.close()
+        """,
+    )
+
+
+@pytest.mark.parametrize("count", [1, 2])  # one alone goes another way than several
+@pytest.mark.parametrize("use", ["close", "run"])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_what_was_written_before_another_thread_forked_is_sent_once(
+    name: str, use: str, count: int
+) -> None:
+    """The loop cannot come to rest then: its thread is in the middle of a callback."""
+    check(
+        name,
+        f"use, count = {use!r}, {count}\n"
+        + textwrap.dedent(
+            """
+        import errno
+        go, forked = threading.Event(), threading.Event()
+        def in_child(loop, transports, protocols):
+            if use == "run":
+                loop.call_later(0.001, loop.stop)  # no task: the parent's is not left here
+                loop.run_forever()
+                # The parent's bytes are not its own: it is told that it lost its way into the stream.
+                assert [protocol.lost_with.errno for protocol in protocols] == (
+                    [errno.ECANCELED] * count)
+            else:
+                for transport in transports[:1]:
+                    transport.abort()
+            loop.close()
+        def fork_here(*args):
+            go.wait()
+            statuses.append(status_of(child_of(lambda: in_child(*args))))
+            forked.set()
+        async def main():
+            loop = asyncio.get_running_loop()
+            transports, protocols, peers = [], [], []
+            forker = threading.Thread(target=fork_here, args=(loop, transports, protocols))
+            forker.start()
+            for _ in range(count):
+                one, other = socket.socketpair()
+                one.setblocking(False)
+                stream, recorder = await loop.create_connection(Recorder, sock=one)
+                protocols.append(recorder)
+                receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                receiver.bind(("127.0.0.1", 0))
+                datagrams, _ = await loop.create_datagram_endpoint(
+                    asyncio.DatagramProtocol, remote_addr=receiver.getsockname())
+                transports += stream, datagrams
+                peers += other, receiver
+            for transport in transports:
+                (transport.sendto if hasattr(transport, "sendto") else transport.write)(b"once")
+            go.set()
+            forked.wait()
+            forker.join()
+            for transport in transports:
+                transport.close()
+            await asyncio.sleep(0.001)
+            for peer in peers:
+                peer.settimeout(10)
+                assert peer.recv(100) == b"once"
+                peer.setblocking(False)
+                try:
+                    more = peer.recv(100)
+                except BlockingIOError:
+                    more = b""
+                assert more == b"", more
+        statuses = []
+        loop = new_loop()
+        loop.run_until_complete(main())
+        assert statuses == [0]
+        loop.close()
+        """
+        ),
+    )
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_connection_that_its_waiter_was_not_told_of_is_the_parents(name: str) -> None:
+    check(
+        name,
+        """
+        import errno
+        def fork_here(accepting, pids):
+            pids.append(os.fork())
+            if pids[0] == 0:
+                def is_told(accepting):
+                    error = accepting.exception()
+                    os._exit(error is None or error.errno != errno.ECANCELED)
+                accepting.add_done_callback(is_told)
+        async def main():
+            loop = asyncio.get_running_loop()
+            listener = socket.create_server(("127.0.0.1", 0))
+            listener.setblocking(False)
+            accepting = asyncio.ensure_future(loop.sock_accept(listener))
+            await asyncio.sleep(0.001)
+            client = socket.create_connection(listener.getsockname())
+            pids = []
+            # It runs in the turn that finds the connection, and before its waiter hears of it.
+            loop.call_soon(fork_here, accepting, pids)
+            accepted, _ = await accepting
+            assert await loop.run_in_executor(None, status_of, pids[0]) == 0
+            accepted.close()
+            client.settimeout(10)
+            assert client.recv(1) == b""
+        loop = new_loop()
+        loop.run_until_complete(main())
         loop.close()
         """,
     )
