@@ -107,18 +107,23 @@ def forget_wakeup_in_child(loops: Iterable[SignalMixin]) -> None:
 
     The wakeup descriptor is a socket pair that both processes share. CPython lets go of it since 3.12.
     """
+    loops = [loop for loop in loops if not loop.is_closed()]
     own = set()
     for loop in loops:
-        if not loop.is_closed():
-            own.add(loop._csock.fileno())
-            loop._self_pipe_is_parents = True
-            loop._wakeup_is_ours = False
+        own.add(loop._csock.fileno())
+        loop._self_pipe_is_parents = True
+        loop._wakeup_is_ours = False
     try:
         current = signal.set_wakeup_fd(_NOBODY)
     except ValueError:  # a subinterpreter has none
         return
     if current not in own:
         _give_wakeup_fd(current)
+    for loop in loops:
+        if loop.is_running():
+            # The run that was forked in may go on, and begins no more.
+            loop._leave_self_pipe_to_parent()
+            loop._prepare_to_sleep()
 
 
 def _give_wakeup_fd(fd: int) -> bool:

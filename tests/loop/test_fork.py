@@ -300,6 +300,40 @@ def test_signals_of_a_child_wake_it_in_the_parents_loop(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("name", BACKENDS)
+def test_signals_of_a_child_that_goes_on_inside_the_run(name: str) -> None:
+    """On asyncio before 3.12 they reach whichever process reads them first, since then neither."""
+    check(
+        name,
+        """
+        async def main():
+            loop = asyncio.get_running_loop()
+            seen = []
+            loop.add_signal_handler(signal.SIGUSR1, seen.append, "told")
+            await asyncio.sleep(0.001)
+            pid = os.fork()
+            if pid == 0:
+                asyncio._set_running_loop(loop)
+                ticker = loop.call_later(10, os._exit, 1)
+                os.kill(os.getpid(), signal.SIGUSR1)  # before its first sleep, and in one
+                while not seen:
+                    await asyncio.sleep(0.001)
+                threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+                while len(seen) < 2:
+                    await asyncio.sleep(0)
+                os._exit(0)
+            assert await loop.run_in_executor(None, status_of, pid) == 0
+            assert seen == []
+            os.kill(os.getpid(), signal.SIGUSR1)
+            while not seen:
+                await asyncio.sleep(0.001)
+        loop = new_loop()
+        loop.run_until_complete(main())
+        loop.close()
+        """,
+    )
+
+
 @pytest.mark.parametrize("name", LOOPS)
 def test_datagrams_and_the_rest_of_a_large_write_in_a_child(name: str) -> None:
     """The parent leaves at once, as one does that becomes a daemon."""
