@@ -134,6 +134,7 @@ class UringEventLoop(  # type: ignore[misc]
         Counters since the loop was made: ``turns``; ``syscalls``, of which ``enters`` waited or
         polled for completions; ``submissions`` and ``completions`` of operations; ``rearms`` of
         receives; ``enobufs`` (a receive found no buffer); ``wakes`` by other threads;
+        ``bytes_held`` and ``datagrams_held`` (what arrived for readers that had paused);
         ``quic_connections_opened`` (as a client), ``quic_connections_accepted`` and
         ``quic_connections_closed``; UDP datagrams and bytes of QUIC ``quic_datagrams_received``,
         ``quic_datagrams_sent``, ``quic_bytes_received`` and ``quic_bytes_sent``;
@@ -143,9 +144,10 @@ class UringEventLoop(  # type: ignore[misc]
         demand; ``ops`` (those that a coroutine waits for); receive buffers ``buffers_total``, of
         which ``buffers_out`` hold bytes that nobody has taken yet; ``buffers_bytes`` of memory set
         aside for them and ``memory_bytes`` for all that the loop shares with the kernel;
-        ``write_queue_bytes`` accepted by transports and not with the kernel yet; ``streams``,
-        ``listeners``, ``datagrams``, ``readers`` (one is the loop's own), ``writers``,
-        ``quic_endpoints``, ``quic_connections``, ``timers`` and ``ready`` callbacks.
+        ``write_queue_bytes`` accepted by transports and not with the kernel yet; ``backlog_bytes``
+        that wait for readers that paused; ``streams``, ``listeners``, ``datagrams``, ``readers`` (one
+        is the loop's own), ``writers``, ``quic_endpoints``, ``quic_connections``, ``timers`` and
+        ``ready`` callbacks.
 
         Raises:
             RuntimeError: the loop is closed, or runs in another thread right now.
