@@ -7,6 +7,7 @@ other loop ``foreign`` moves them.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import ipaddress
 import socket
@@ -49,6 +50,7 @@ class QuicTransport(asyncio.BaseTransport):
         self._info: dict[str, Any] = {"socket": sock, "sockname": sock.getsockname()}
         super().__init__(self._info)
         self._loop = loop
+        self._context = contextvars.copy_context()
         self._sock = sock
         self._owns_socket = True
         self._closing = False
@@ -291,9 +293,12 @@ class QuicTransport(asyncio.BaseTransport):
         return self._driver
 
     def _call_soon(self, callback: Callable[[], None]) -> None:
-        """For a session store's thread, whose answers nobody wants once the loop is closed."""
+        """For a session store's thread, whose answers nobody wants once the loop is closed.
+
+        What they cause is the program's: it runs in the context in which this was opened.
+        """
         try:
-            self._loop.call_soon_threadsafe(callback)
+            self._loop.call_soon_threadsafe(callback, context=self._context)
         except RuntimeError:
             if not self._loop.is_closed():
                 raise
