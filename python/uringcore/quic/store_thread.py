@@ -36,8 +36,8 @@ class StoreThread:
     its client a full handshake later, and a question is not asked: the handshake goes on without
     the session, or, if there was a token to look at, its client gets a Retry.
 
-    The thread ends when nothing was asked for a while. It does not keep the process from ending; what
-    is queued then gets a moment.
+    The thread ends when nothing was asked for a while. It does not keep the process from ending, nor an
+    interpreter within it; what is queued then gets a moment, and nothing more is taken.
     """
 
     _all: ClassVar[weakref.WeakSet[StoreThread]] = weakref.WeakSet()
@@ -109,19 +109,23 @@ class StoreThread:
     def _begin(self) -> None:
         self._changed = threading.Condition()
         self._queue: deque[Callable[[], None]] = deque()
+        # The last one that was started: it may be about to end.
         self._thread: threading.Thread | None = None
+        self._is_running = False
+        self._is_over = False
 
     def _submit(self, job: Callable[[], None]) -> bool:
         with self._changed:
-            if len(self._queue) >= _QUEUE_MAX:
+            if self._is_over or len(self._queue) >= _QUEUE_MAX:
                 return False
-            if self._thread is None:
+            if not self._is_running:
                 # A daemon: a process does not wait for a lock that another one holds.
                 thread = threading.Thread(
                     target=self._run, name="uringcore-session-store", daemon=True
                 )
                 thread.start()
                 self._thread = thread
+                self._is_running = True
             self._queue.append(job)
             self._changed.notify_all()
         return True
@@ -129,8 +133,9 @@ class StoreThread:
     def _run(self) -> None:
         while True:
             with self._changed:
-                if not self._changed.wait_for(lambda: self._queue, _IDLE):
-                    self._thread = None
+                self._changed.wait_for(lambda: self._queue or self._is_over, _IDLE)
+                if not self._queue:
+                    self._is_running = False
                     return
                 job = self._queue[0]
             # It does not raise: what the store raises is part of the answer.
@@ -145,6 +150,14 @@ class StoreThread:
         with self._changed:
             self._changed.wait_for(lambda: not self._queue, timeout)
 
+    def _end(self, at: float) -> None:
+        """Takes nothing more, and waits for the thread until the monotonic clock says ``at``."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(max(0.0, at - time.monotonic()))
+
 
 def _forget_in_child() -> None:
     """The threads stayed with the parent; so does what they were asked."""
@@ -153,9 +166,10 @@ def _forget_in_child() -> None:
 
 
 def _finish() -> None:
-    end = time.monotonic() + _LAST_MOMENT
+    # An interpreter must not end before its idle threads have.
+    at = time.monotonic() + _LAST_MOMENT
     for thread in list(StoreThread._all):
-        thread._drain(max(0.0, end - time.monotonic()))
+        thread._end(at)
 
 
 os.register_at_fork(after_in_child=_forget_in_child)
