@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -25,6 +27,7 @@ from tests.quic.harness import (
 from uringcore.asyncio import connect, serve
 from uringcore.quic import events, sessions
 from uringcore.quic.connection import QuicConnection
+from uringcore.quic.errors import QuicConnectionRefusedError
 from uringcore.quic.sessions import SharedSessionStore
 from uringcore.quic.store_thread import StoreThread
 
@@ -238,6 +241,126 @@ def test_an_endpoint_or_a_loop_may_end_while_its_store_is_asked(
     assert not thread._queue and thread.store is store
 
 
+@contextlib.asynccontextmanager
+async def waiting(store, server, protocols, port, client_configuration):
+    """A client whose handshake waits for the store; yields what becomes of it, as a task."""
+    ticket = await ticket_of(port, client_configuration())
+    await eventually(lambda: len(store.sessions) == 2)
+    before = len(protocols)
+
+    async def served():
+        configuration = client_configuration(session_ticket=ticket)
+        async with connect("127.0.0.1", port, configuration=configuration) as client:
+            await client.ping()
+
+    with shut(store):
+        task = asyncio.ensure_future(served())
+        await eventually(store.stuck.is_set)
+        assert len(protocols) == before, "nobody has been accepted"
+        yield task
+    await asyncio.wait([task])
+
+
+@contextlib.asynccontextmanager
+async def a_server(store, server_configuration):
+    protocols = []
+
+    def create(*args, **kwargs):
+        protocols.append(Recorder(*args, **kwargs))
+        return protocols[-1]
+
+    configuration = server_configuration(session_store=store)
+    server = await serve("127.0.0.1", 0, configuration=configuration, create_protocol=create)
+    try:
+        yield server, protocols
+    finally:
+        server.close()
+        server.close_clients()
+        await server.wait_closed()
+
+
+def test_a_server_that_ends_serves_those_that_wait_for_its_store(
+    run_anywhere, monkeypatch, server_configuration, client_configuration
+):
+    async def main():
+        store = Slow()
+        async with a_server(store, server_configuration) as (server, protocols):
+            port = server.sockname[1]
+            async with waiting(store, server, protocols, port, client_configuration) as task:
+                # It is the only one: the socket would be closed now.
+                await eventually(lambda: all(p._quic.is_closed for p in protocols))
+                server.close()
+                for _ in range(10):
+                    await asyncio.sleep(0)
+                assert not server.transport._closed.done()
+            assert task.exception() is None
+            await server.wait_closed()
+
+    run_anywhere(main())
+
+
+def test_clients_that_wait_for_a_store_are_closed_with_the_others(
+    run_anywhere, server_configuration, client_configuration
+):
+    async def main():
+        store = Slow()
+        async with a_server(store, server_configuration) as (server, protocols):
+            port = server.sockname[1]
+            async with waiting(store, server, protocols, port, client_configuration) as task:
+                before = len(protocols)
+                server.stop_accepting()
+                server.close_clients()
+                with pytest.raises(QuicConnectionRefusedError):
+                    await task
+            await asyncio.to_thread(StoreThread.of(store)._drain, 60)
+            assert server.stats()["refused_for_closing"] == 1
+            assert len(protocols) == before
+
+    run_anywhere(main())
+
+
+def test_what_an_answer_causes_runs_in_the_endpoints_context(
+    run_anywhere, server_configuration, client_configuration
+):
+    where = contextvars.ContextVar("where", default="the store's thread")
+    seen = []
+
+    class Noting(Recorder):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            seen.append(where.get())
+
+        def quic_event_received(self, event):
+            seen.append(where.get())
+            super().quic_event_received(event)
+
+    class Lost(Slow):
+        def take(self, ticket):
+            super().take(ticket)
+            raise LookupError("it is lost")
+
+    async def main():
+        where.set("the server")
+        loop = asyncio.get_running_loop()
+        # Stock asyncio has a context of its own for what a callback raises.
+        is_ours = run_anywhere.kind != "asyncio"
+        loop.set_exception_handler(lambda *_: is_ours and seen.append(where.get()))
+        async with serving(server_configuration(session_store=Lost()), Noting) as (port, _):
+
+            async def client():
+                where.set("the client")
+                ticket = await ticket_of(port, client_configuration())
+                seen.clear()
+                configuration = client_configuration(session_ticket=ticket)
+                async with connect("127.0.0.1", port, configuration=configuration) as other:
+                    await other.ping()
+
+            await asyncio.ensure_future(client())
+            assert len(seen) > 2 and set(seen) == {"the server"}
+
+    run_anywhere(main())
+
+
 def test_what_a_store_raises_is_reported_on_the_loop(
     run_anywhere, server_configuration, client_configuration
 ):
@@ -380,6 +503,42 @@ StoreThread.of(Store()).keep(b"", b"", print)
     assert not ended.stderr
 
 
+def test_an_interpreter_ends_while_its_store_thread_is_idle():
+    # The only way to run one within a process that all versions have.
+    pytest.importorskip("_testcapi")
+    program = """
+import _testcapi
+
+_testcapi.run_in_subinterp('''
+from uringcore.quic.store_thread import StoreThread
+
+class Store:
+    may_block = True
+    def put(self, ticket, session):
+        print("kept", flush=True)
+
+store = Store()
+thread = StoreThread.of(store)
+thread.keep(b"", b"", print)
+thread._drain(60)
+''')
+print("ended", flush=True)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, timeout=60, text=True, check=False
+    )
+    assert ended.stdout == "kept\nended\n", ended.stderr
+
+
+def test_a_thread_that_has_ended_takes_nothing_more():
+    store = Slow()
+    thread = StoreThread(store)
+    assert thread.keep(b"1", b"", print)
+    thread._end(time.monotonic() + 60)
+    assert not thread._thread.is_alive() and b"1" in store.sessions
+    assert not thread.keep(b"2", b"", print)
+
+
 def test_a_connection_without_a_loop_is_told_when_to_look(
     server_configuration, client_configuration
 ):
@@ -437,3 +596,18 @@ def test_a_connection_without_a_loop_is_told_when_to_look(
     exchange(client, server, is_done)
     assert seen[0].session_resumed
     assert ("take", tickets[0].ticket) in store.calls
+    # A store that does not answer is looked after as long as its handshake waits, and no longer.
+    with shut(store):
+        store.stuck.clear()
+        client, server = connected(tickets[1], tickets.append)
+        for data, _addr in client.datagrams_to_send(now):
+            server.receive_datagram(data, ("192.0.2.1", 4433), now)
+        assert store.stuck.wait(60)
+        begun, looks = now, 0
+        while (at := server.get_timer()) is not None and at < begun + 5:
+            looks += 1
+            assert looks < 1_000, f"{looks} times in {at - begun} seconds"
+            server.handle_timer(at)
+            server.datagrams_to_send(at)
+            events_of(server)
+        assert looks < 150

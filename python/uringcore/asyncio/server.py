@@ -97,7 +97,8 @@ class QuicServer(asyncio.DatagramProtocol):
         """Refuses new connections (CONNECTION_REFUSED); those that are open go on. One of several
         ``workers`` sends new clients on to the next worker first, by a Retry.
 
-        The socket is closed when the last of them has ended; await :meth:`wait_closed`. As with an
+        A handshake that waits for a session store was let in, and counts as open. The socket is
+        closed when the last of them has ended; await :meth:`wait_closed`. As with an
         ``asyncio.Server``, :meth:`close_clients` ends them.
         """
         self.transport.drain()
@@ -112,7 +113,8 @@ class QuicServer(asyncio.DatagramProtocol):
         self.transport.reload()
 
     def close_clients(self, error_code: int = 0, reason_phrase: str = "") -> None:
-        """Closes every connection with an application's error code."""
+        """Closes every connection with an application's error code; those whose handshake waits for
+        a session store are refused."""
         self.transport.close_connections(error_code, reason_phrase)
 
     def stop_accepting(self) -> None:

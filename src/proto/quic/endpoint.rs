@@ -32,7 +32,8 @@ mod migration;
 mod table;
 mod turns;
 
-use handshakes::{Handshakes, Place};
+pub(super) use handshakes::Handshakes;
+use handshakes::Place;
 pub use held::ANSWER_PATIENCE;
 use held::HeldBack;
 pub(super) use held::{FOLLOWERS_MAX, FOLLOWERS_OF_ALL_MAX};
@@ -218,8 +219,9 @@ impl Endpoint {
     }
 
     /// From now on a server answers new connections with CONNECTION_REFUSED (RFC 9000 section 5.2.2),
-    /// so that clients need not wait to learn it; connections that exist live on. A worker on a port with
-    /// others sends new connections on to the next one, by a Retry, and refuses those that were sent.
+    /// so that clients need not wait to learn it; connections that exist live on, and so do those that
+    /// were let in and wait for the host's answer. A worker on a port with others sends new connections
+    /// on to the next one, by a Retry, and refuses those that were sent.
     pub fn refuse_incoming(&mut self) {
         self.admission.refuse_all();
     }
@@ -431,8 +433,10 @@ impl Endpoint {
             .map(|(index, entry)| ConnectionKey::new(index, entry.generation))
     }
 
-    /// Closes every connection with an application's code.
+    /// Closes every connection with an application's code. Those that wait for the host's answer have no
+    /// keys to say one with: they are refused.
     pub fn close_all(&mut self, now: Instant, error_code: u64, reason: &[u8]) {
+        self.refuse_held();
         let indices: Vec<usize> = self.connections.iter().map(|(index, _)| index).collect();
         for index in indices {
             self.connections[index]
@@ -450,11 +454,17 @@ impl Endpoint {
 
     /// Whether no peer is left that may have something to hear from us: every connection is over,
     /// and those that we closed were answered or have waited long enough (RFC 9000 section 10.2.1).
-    /// From here on the socket can go.
+    /// Nor does anyone wait for the host's answer. From here on the socket can go.
     pub fn may_end(&self) -> bool {
         let mut entries = self.connections.iter();
         self.responses.is_empty()
+            && self.held.is_empty()
             && !entries.any(|(_, entry)| !entry.drained && entry.connection.has_more_to_say())
+    }
+
+    /// Whether a new connection waits for the host's answer, or for the rest of its ClientHello.
+    pub fn holds_back(&self) -> bool {
+        !self.held.is_empty()
     }
 
     /// How many connections there are, closed ones that linger included.

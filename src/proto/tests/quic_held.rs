@@ -151,6 +151,37 @@ fn a_host_that_does_not_answer_keeps_nobody_waiting() {
 }
 
 #[test]
+fn a_server_that_ends_waits_for_the_host_until_it_closes_what_it_has() {
+    let mut pair = asking(EndpointSettings::default(), client_settings());
+    show_a_ticket(&mut pair, client_settings());
+    let waiting = [pair.connect(), pair.connect()];
+    pair.run_until("the questions", |pair| questions(pair).len() == 2);
+    pair.server.endpoint.refuse_incoming();
+    assert!(!pair.server.endpoint.may_end(), "somebody was let in");
+    let now = pair.now;
+    let asked = questions(&pair);
+    pair.server.endpoint.sessions_answered(now, asked[0]);
+    pair.run_until("the handshake", |pair| {
+        waiting
+            .iter()
+            .any(|key| outcome(&pair.client, *key).is_some())
+    });
+    let accepted = pair.server.endpoint.stats().connections_accepted;
+    pair.server.endpoint.close_all(pair.now, 7, b"enough");
+    pair.run_until("both ends", |pair| {
+        waiting.iter().all(|key| pair.client.closed(*key).is_some())
+    });
+    let stats = pair.server.endpoint.stats();
+    assert_eq!(stats.refused_for_closing, 1, "it has no code to hear");
+    // What the host answers now begins nothing.
+    let now = pair.now;
+    pair.server.endpoint.sessions_answered(now, asked[1]);
+    assert_eq!(pair.server.endpoint.stats().connections_accepted, accepted);
+    assert_eq!(pair.server.endpoint.handshakes(), 0);
+    pair.run_until("the end", |pair| pair.server.endpoint.may_end());
+}
+
+#[test]
 fn a_token_that_the_host_does_not_answer_about_proves_nothing() {
     let server = ServerSettings {
         asks_for_tokens: true,

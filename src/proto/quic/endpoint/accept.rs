@@ -9,7 +9,7 @@ use quinn_proto::Incoming;
 use super::Endpoint;
 use crate::{
     quic::{
-        admission::{Applicant, Neighbour, Verdict},
+        admission::{Applicant, Cause, Neighbour, Verdict},
         lost::closed_event,
     },
     tls::{VERSION_2, shift_type, version_of},
@@ -42,18 +42,21 @@ impl Endpoint {
                 self.retry(incoming);
                 self.next_id.hand_over(false);
             }
-            Verdict::Refuse(cause) => {
-                self.stats.incoming_refused += 1;
-                *self.stats.refused(cause) += 1;
-                let transmit = self.quinn.refuse(incoming, &mut self.scratch);
-                self.respond(transmit);
-            }
+            Verdict::Refuse(cause) => self.refuse(incoming, cause),
             Verdict::Ignore => {
                 self.stats.incoming_ignored += 1;
                 self.stats.ignored_for_rate += 1;
                 self.quinn.ignore(incoming);
             }
         }
+    }
+
+    pub(super) fn refuse(&mut self, incoming: Incoming, cause: Cause) {
+        self.stats.incoming_refused += 1;
+        *self.stats.refused(cause) += 1;
+        self.scratch.clear();
+        let transmit = self.quinn.refuse(incoming, &mut self.scratch);
+        self.respond(transmit);
     }
 
     pub(super) fn retry(&mut self, incoming: Incoming) {

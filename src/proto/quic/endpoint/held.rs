@@ -22,7 +22,7 @@ use quinn_proto::Incoming;
 use super::{ConnectionKey, Endpoint};
 use crate::quic::{
     Event, Retry,
-    admission::Neighbour,
+    admission::{Cause, Neighbour},
     hello::{self, HelloReader},
     tokens,
 };
@@ -112,6 +112,15 @@ impl HeldBack {
             self.unfinished.remove(held.hello.destination());
         }
         Some(held)
+    }
+
+    /// None is left. What the host still answers is about none that come after them.
+    fn take_all(&mut self) -> impl Iterator<Item = Held> + use<> {
+        let empty = Self {
+            next_number: self.next_number,
+            ..Self::default()
+        };
+        std::mem::replace(self, empty).waiting.into_values()
     }
 
     fn is_asked(&self, question: u64) -> bool {
@@ -280,19 +289,21 @@ impl Endpoint {
         }
     }
 
-    /// Forgets all of them. What the host still answers is about none that come after them.
+    /// Forgets all of them, without a word.
     pub(super) fn drop_held(&mut self) {
-        let next_number = self.held.next_number;
-        let empty = HeldBack {
-            next_number,
-            ..HeldBack::default()
-        };
-        for held in std::mem::replace(&mut self.held, empty)
-            .waiting
-            .into_values()
-        {
+        for held in self.held.take_all() {
             self.admission.gave_up(held.neighbour);
             self.quinn.ignore(held.incoming);
+        }
+    }
+
+    /// Refuses all of them: the host has closed what it had let in.
+    pub(super) fn refuse_held(&mut self) {
+        for held in self.held.take_all() {
+            let arrival = std::mem::replace(&mut self.arrival, held.arrival);
+            self.admission.gave_up(held.neighbour);
+            self.refuse(held.incoming, Cause::Closing);
+            self.arrival = arrival;
         }
     }
 }
