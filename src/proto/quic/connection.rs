@@ -137,8 +137,6 @@ impl Connection {
     }
 
     pub fn is_client(&self) -> bool {
-        #[cfg(test)]
-        tests::LOOKS.set(tests::LOOKS.get() + 1);
         self.quinn.side().is_client()
     }
 
@@ -271,15 +269,4 @@ fn session_details(quinn: &quinn::Connection) -> SessionDetails {
     let details = quinn.crypto_session().handshake_data();
     let details = details.and_then(|details| details.downcast().ok());
     *details.expect("the sessions are ours, and always have details")
-}
-
-#[cfg(test)]
-pub(super) mod tests {
-    use std::cell::Cell;
-
-    thread_local! {
-        /// How often somebody asked a connection whose side it is on: whoever searches all of them for
-        /// a client does.
-        pub static LOOKS: Cell<usize> = const { Cell::new(0) };
-    }
 }

@@ -204,7 +204,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        quic::{ClientSettings, EndpointSettings, connection::tests::LOOKS},
+        quic::{ClientSettings, EndpointSettings, endpoint::Handshakes},
         tls::WallClock,
     };
 
@@ -254,20 +254,37 @@ mod tests {
     }
 
     #[test]
-    fn a_version_negotiation_or_retry_packet_is_no_reason_to_look_at_all_handshakes() {
+    fn handshakes_are_found_by_their_index_and_never_by_a_search_through_all() {
         let (mut endpoint, meta, now) = dialing();
-        let negotiation = |to: &[u8]| packet(0xc0, 0, to, b"unknown!", &[0x1a, 0x2a, 0x3a, 0x4a]);
-        let retry = |to: &[u8]| packet(0xf0, VERSION_1, to, b"unknown!", &[0; 32]);
         let key = endpoint.keys().last().unwrap();
-        let ours = endpoint.peek(key).unwrap().host_connection_id().unwrap();
-        let ours = ours.to_vec();
-        for to in [&b"nobody's"[..], &ours] {
-            for packet in [negotiation(to), retry(to)] {
-                LOOKS.set(0);
-                endpoint.handle_datagram(now, meta, packet);
-                assert!(LOOKS.get() <= 2, "{} of {HANDSHAKES}", LOOKS.get());
-            }
-        }
+        let connection = endpoint.peek(key).unwrap();
+        let ours = connection.host_connection_id().unwrap().to_vec();
+        let server = connection.original_destination_connection_id().unwrap();
+        let negotiation = packet(0xc0, 0, &ours, server, &VERSION_2.to_be_bytes());
+        let retry = packet(0xf0, VERSION_1, &ours, b"unknown!", &[0; 32]);
+        assert!(endpoint.is_forged_retry(meta.remote, &retry));
+        // Nothing changes but the index: whoever still finds it has looked at the connections.
+        let index = endpoint.connections.len() - 1;
+        let entry = &mut endpoint.connections[index];
+        let elsewhere = Handshakes::default().enter(index, meta.remote, Some(&ours));
+        let place = entry.handshake.replace(elsewhere).unwrap();
+        endpoint.handshakes.leave(index, place);
+        assert!(!endpoint.is_forged_retry(meta.remote, &retry));
+        endpoint.handle_datagram(now, meta, negotiation.clone());
+        endpoint.handle_unreachable(now, meta.remote, 111);
+        assert_eq!(endpoint.stats().connections_begun_again, 0);
+        let is_handshaking = |endpoint: &Endpoint| endpoint.peek(key).unwrap().is_handshaking();
+        assert!(is_handshaking(&endpoint));
+        let others: Vec<_> = endpoint.keys().filter(|other| *other != key).collect();
+        let mut ended = others.iter().filter_map(|other| endpoint.peek(*other));
+        assert!(ended.all(|connection| connection.is_closed()));
+        // The very same packet does its work once the index knows the handshake again.
+        let place = endpoint.handshakes.enter(index, meta.remote, Some(&ours));
+        endpoint.connections[index].handshake = Some(place);
+        endpoint.handle_datagram(now, meta, negotiation);
+        assert_eq!(endpoint.stats().connections_begun_again, 1);
+        endpoint.handle_unreachable(now, meta.remote, 111);
+        assert!(!is_handshaking(&endpoint));
     }
 
     #[test]
