@@ -478,15 +478,12 @@ impl QuicEndpoint {
         let Home::Own(cell) = &self.home else {
             return None;
         };
-        let answers_due = self.answers_due(py);
         cell.with(py, |own| {
             let at = match own.has_begun {
                 true => Some(own.now),
                 false => own.endpoint.next_timeout(),
             };
-            let at = at
-                .into_iter()
-                .chain(answers_due.map(|after| own.now + after));
+            let at = at.into_iter().chain(self.answers_due(py, own));
             at.min().map(|at| own.clock.seconds(at))
         })
     }

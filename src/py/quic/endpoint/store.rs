@@ -5,11 +5,11 @@
 //! itself where there is a loop to wake. Not here: how long a handshake waits for it (the protocol).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
-use super::{Home, QuicEndpoint};
+use super::{Home, Own, QuicEndpoint};
 use crate::context::Entered;
 use crate::quic::credentials::ForeignStore;
 
@@ -186,10 +186,14 @@ impl QuicEndpoint {
     }
 
     /// When to look for a store's answers, if nobody is told when they come.
-    pub(super) fn answers_due(&self, py: Python<'_>) -> Option<Duration> {
-        self.state.with(py, |state| {
-            (state.unanswered > 0 && state.on_answer.is_none()).then_some(LOOK_AGAIN)
-        })
+    ///
+    /// As long as a handshake waits for one: a store that is stuck, or another process's since a fork,
+    /// is nothing to wake up for.
+    pub(super) fn answers_due(&self, py: Python<'_>, own: &Own) -> Option<Instant> {
+        let is_asked = self.state.with(py, |state| {
+            state.unanswered > 0 && state.on_answer.is_none()
+        });
+        (is_asked && own.endpoint.holds_back()).then(|| own.now + LOOK_AGAIN)
     }
 
     fn answer_to(&self, slf: &Bound<'_, Self>, question: Option<u64>) -> PyResult<Py<StoreAnswer>> {
@@ -205,11 +209,11 @@ impl QuicEndpoint {
     fn with_endpoint_now(
         &self,
         py: Python<'_>,
-        run: impl FnOnce(&mut uringcore_proto::quic::Endpoint, std::time::Instant) -> Option<()>,
+        run: impl FnOnce(&mut uringcore_proto::quic::Endpoint, Instant) -> Option<()>,
     ) -> PyResult<Option<()>> {
         let now = match &self.home {
-            Home::Own(cell) => cell.with(py, super::Own::now),
-            Home::Loop { .. } => std::time::Instant::now(),
+            Home::Own(cell) => cell.with(py, Own::now),
+            Home::Loop { .. } => Instant::now(),
         };
         self.with_endpoint(py, |endpoint| run(endpoint, now))
     }
