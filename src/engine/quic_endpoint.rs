@@ -492,8 +492,8 @@ impl QuicEndpoint {
                     ..batch
                 });
             }
-            // No route, or a firewall: told at once instead of after the handshake's time-out.
-            libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EACCES | libc::EPERM => {
+            // Told at once instead of after the handshake's time-out.
+            _ if is_no_way_there(error) => {
                 self.protocol.handle_unreachable(now, batch.remote, error.0);
             }
             libc::EBADF | libc::ENOTSOCK => self.fail(error, now),
@@ -598,6 +598,23 @@ fn is_unreachable(error: Errno) -> bool {
             | libc::ENOPROTOOPT
             | libc::EACCES
             | libc::EPERM
+    )
+}
+
+/// Errors of a send that the next one will meet too: no route, a firewall, a protocol that is switched
+/// off on this machine, or an address of a kind that nothing is sent to.
+fn is_no_way_there(error: Errno) -> bool {
+    matches!(
+        error.0,
+        libc::EHOSTUNREACH
+            | libc::ENETUNREACH
+            | libc::EHOSTDOWN
+            | libc::ENETDOWN
+            | libc::EACCES
+            | libc::EPERM
+            | libc::EADDRNOTAVAIL
+            | libc::EAFNOSUPPORT
+            | libc::EINVAL
     )
 }
 

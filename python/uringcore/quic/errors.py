@@ -180,7 +180,8 @@ def error_from_event(event: ConnectionTerminated, peer: object = None) -> QuicCo
         return _tls_error(event, event.alert)
     if event.kind == "unreachable":
         code = event.errno if event.errno is not None else _errno.ECONNREFUSED
-        message = f"the connection{whom} was refused: {os.strerror(code)}; nobody listens there"
+        nobody = "; nobody listens there" if code == _errno.ECONNREFUSED else ""
+        message = f"the connection{whom} was refused: {os.strerror(code)}{nobody}"
         return QuicConnectionRefusedError(*args, message, errno=code)
     if event.kind == "idle_timeout":
         return QuicIdleTimeoutError(*args, f"the connection{whom} timed out: the peer is silent")

@@ -270,7 +270,8 @@ def say_what_is_faster(loop: asyncio.AbstractEventLoop) -> None:
 _said = False
 # As on uringcore's loop.
 _FURTHER_MAX = 63
-# What the network says when nobody is there (RFC 1122 section 3.2.2.1).
+# What the network says when nobody is there (RFC 1122 section 3.2.2.1), and what this machine says of an
+# address that it cannot send to.
 _UNREACHABLE = frozenset(
     {
         errno.ECONNREFUSED,
@@ -281,5 +282,8 @@ _UNREACHABLE = frozenset(
         errno.ENOPROTOOPT,
         errno.EACCES,
         errno.EPERM,
+        errno.EADDRNOTAVAIL,
+        errno.EAFNOSUPPORT,
+        errno.EINVAL,
     }
 )
