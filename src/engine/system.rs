@@ -3,7 +3,7 @@
 
 use std::{
     ffi::OsString,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::SystemTime,
 };
 
@@ -29,13 +29,15 @@ impl WallClock for SystemClock {
 /// error says in words why there is none.
 ///
 /// Reading and parsing it takes milliseconds, and hosts make a setup a connection, so that is done
-/// once for each value of the two.
+/// once for each value of the two. Nobody waits for the lock of what was read: a process that was
+/// forked while another thread had it would wait for ever, and reads for itself instead.
 pub fn system_roots() -> Result<TrustStore, String> {
     type Source = [Option<OsString>; 2];
     static CACHE: Mutex<Option<(Source, TrustStore)>> = Mutex::new(None);
     let source: Source = ["SSL_CERT_FILE", "SSL_CERT_DIR"].map(std::env::var_os);
-    let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, store)) = cache.as_ref().filter(|(cached, _)| *cached == source) {
+    if let Ok(cache) = CACHE.try_lock()
+        && let Some((_, store)) = cache.as_ref().filter(|(cached, _)| *cached == source)
+    {
         return Ok(store.clone());
     }
     let loaded = rustls_native_certs::load_native_certs();
@@ -47,7 +49,9 @@ pub fn system_roots() -> Result<TrustStore, String> {
             errors.join(", ")
         ));
     }
-    *cache = Some((source, store.clone()));
+    if let Ok(mut cache) = CACHE.try_lock() {
+        *cache = Some((source, store.clone()));
+    }
     Ok(store)
 }
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -13,6 +15,40 @@ from tests.quic.harness import Recorder, serving
 from uringcore import new_event_loop
 from uringcore.asyncio import connect
 from uringcore.quic import events
+
+
+def test_a_child_reads_the_authorities_that_another_thread_was_reading(tmp_path, pki):
+    program = """
+import os, signal, sys, threading
+from uringcore.quic.configuration import QuicConfiguration
+
+fifo, authority = sys.argv[1:]
+os.environ.update(SSL_CERT_FILE=fifo, SSL_CERT_DIR="/nonexistent")
+
+def read():
+    try:
+        QuicConfiguration(is_client=True, alpn_protocols=["test"]).setup()
+    except ValueError as exc:
+        print(exc)
+
+threading.Thread(target=read).start()
+# Opened at both ends: the thread is reading.
+writer = os.open(fifo, os.O_WRONLY)
+pid = os.fork()
+if pid == 0:
+    signal.alarm(20)
+    os.environ["SSL_CERT_FILE"] = authority
+    QuicConfiguration(is_client=True, alpn_protocols=["test"]).setup()
+    os._exit(0)
+os.close(writer)
+sys.exit(os.waitpid(pid, 0)[1])
+"""
+    fifo = tmp_path / "authorities"
+    os.mkfifo(fifo)
+    arguments = [sys.executable, "-c", program, str(fifo), str(pki.authority.certfile)]
+    ended = subprocess.run(arguments, capture_output=True, timeout=120, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "certificate store is empty" in ended.stdout
 
 
 @pytest.mark.parametrize("backend", ["uring", "epoll"])
