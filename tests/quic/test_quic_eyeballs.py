@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
+import os
 import socket
 import warnings
 from typing import ClassVar
 
 import pytest
 
-from tests.quic.harness import Echo, Recorder, eventually, serving
-from uringcore.asyncio import connect
+from tests.quic.harness import Echo, Recorder, completed, eventually, serving, ticket_of
+from uringcore.asyncio import connect, serve
 from uringcore.http3 import connect as http3_connect
 from uringcore.quic import events
 from uringcore.quic.endpoint import create_quic_endpoint
@@ -21,8 +23,10 @@ from uringcore.quic.errors import (
     QuicConnectionError,
     QuicConnectionRefusedError,
     QuicIdleTimeoutError,
+    QuicVersionError,
 )
 from uringcore.quic.eyeballs import interleaved
+from uringcore.quic.packet import QuicProtocolVersion
 
 NAME = "several.example"
 
@@ -277,14 +281,230 @@ def test_a_local_port_is_used_by_one_attempt_after_the_other(
     async def main():
         loop = asyncio.get_running_loop()
         async with serving(server_configuration()) as (port, _):
-            with silent("127.0.0.2", port=port):
+            with silent("127.0.0.2", port=port) as (mute,):
                 Names(loop, monkeypatch, "127.0.0.2", "127.0.0.1")
-                configuration = named(client_configuration, idle_timeout=0.5)
+                configuration = named(client_configuration, idle_timeout=3600.0)
+
+                async def connected():
+                    async with connect(
+                        NAME,
+                        port,
+                        configuration=configuration,
+                        local_port=local_port,
+                        happy_eyeballs_delay=0.01,
+                    ) as client:
+                        assert client._transport.get_extra_info("sockname")[1] == local_port
+                        await client.ping()
+
+                task = asyncio.ensure_future(connected())
+                count = 0
+
+                def has_asked_again():
+                    nonlocal count
+                    count += heard(mute)
+                    return count > 1
+
+                # The delay is long over. Only the end of the first attempt begins the second.
+                await eventually(has_asked_again)
+                mute.close()
+                await task
+
+    run_anywhere(main())
+
+
+def test_cancelling_waits_for_nobody_where_no_port_is_shared(
+    run, monkeypatch, client_configuration
+):
+    async def main():
+        loop = asyncio.get_running_loop()
+        with silent("127.0.0.2", port=0) as (mute,):
+            port = mute.getsockname()[1]
+            Names(loop, monkeypatch, "127.0.0.2", "127.0.0.1")
+
+            async def connecting():
+                configuration = named(client_configuration)
                 async with connect(
-                    NAME, port, configuration=configuration, local_port=local_port
-                ) as client:
-                    assert client._transport.get_extra_info("sockname")[1] == local_port
-                    await client.ping()
+                    NAME, port, configuration=configuration, happy_eyeballs_delay=None
+                ):
+                    pytest.fail("nobody answers")
+
+            task = asyncio.ensure_future(connecting())
+            await eventually(lambda: heard(mute))
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert loop.stats()["quic_endpoints"] == 1, "the close is still being told"
+
+    run(main())
+
+
+# From a loopback address nothing can be sent there.
+UNREACHABLE = "192.0.2.1"
+
+
+def test_an_address_that_cannot_be_sent_to_is_followed_by_the_next_without_a_delay(
+    run_anywhere, monkeypatch, server_configuration, client_configuration
+):
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with serving(server_configuration()) as (port, _):
+            Names(loop, monkeypatch, UNREACHABLE, "127.0.0.1")
+            ticket = await ticket_of(port, named(client_configuration))
+            configuration = named(client_configuration, idle_timeout=3600.0, session_ticket=ticket)
+            async with connect(
+                NAME,
+                port,
+                configuration=configuration,
+                create_protocol=Recorder,
+                local_host="127.0.0.1",
+                happy_eyeballs_delay=3600,
+            ) as client:
+                await client.ping()
+                assert completed(client)[0], "the ticket had been shown to nobody"
+
+    run_anywhere(main())
+
+
+def test_an_address_that_cannot_be_sent_to_does_not_change_what_the_others_say(
+    run_anywhere, monkeypatch, client_configuration
+):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        Names(loop, monkeypatch, UNREACHABLE, "127.0.0.1")
+
+        async def failed(kind, **fields):
+            configuration = named(client_configuration, **fields)
+            with pytest.raises(kind) as caught:
+                async with connect(NAME, port, configuration=configuration, local_host="127.0.0.1"):
+                    pytest.fail("nobody is there")
+            assert os.strerror(errno.EINVAL) in str(caught.value)
+            return caught.value
+
+        refused = await failed(ConnectionRefusedError)
+        assert refused.errno == errno.ECONNREFUSED
+        with silent("127.0.0.1", port=port):
+            await failed(QuicIdleTimeoutError, idle_timeout=0.3)
+
+    run_anywhere(main())
+
+
+def test_a_server_of_another_version_does_not_end_the_search(
+    run_anywhere, monkeypatch, server_configuration, client_configuration
+):
+    async def main():
+        loop = asyncio.get_running_loop()
+        configuration = named(
+            client_configuration, supported_versions=[QuicProtocolVersion.VERSION_1]
+        )
+        other = server_configuration(supported_versions=[QuicProtocolVersion.VERSION_2])
+        async with serving(other, host="127.0.0.2") as (port, _):
+            Names(loop, monkeypatch, "127.0.0.2", "127.0.0.1")
+            server = await serve("127.0.0.1", port, configuration=server_configuration())
+            async with connect(
+                NAME, port, configuration=configuration, happy_eyeballs_delay=3600
+            ) as client:
+                assert client._quic.get_peer_address()[0] == "127.0.0.1"
+                await client.ping()
+            server.close()
+            await server.wait_closed(0)
+        async with serving(other, host="127.0.0.3") as (port, _):
+            Names(loop, monkeypatch, UNREACHABLE, "127.0.0.3")
+            with pytest.raises(QuicVersionError):
+                async with connect(NAME, port, configuration=configuration, local_host="127.0.0.1"):
+                    pytest.fail("it speaks no version of ours")
+
+    run_anywhere(main())
+
+
+def test_credentials_are_shown_at_one_address(
+    run_anywhere, monkeypatch, server_configuration, client_configuration
+):
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with serving(server_configuration(), retry=True) as (port, _):
+            tokens = []
+            plain = named(client_configuration)
+            ticket = await ticket_of(port, plain, token_handler=tokens.append)
+            await eventually(lambda: tokens)
+            configuration = named(
+                client_configuration, session_ticket=ticket, token=tokens[0], idle_timeout=3600.0
+            )
+            with silent("127.0.0.2", port=port):
+                for hosts, is_known in (
+                    (("127.0.0.2", "127.0.0.1"), False),
+                    (("127.0.0.1", "127.0.0.2"), True),
+                ):
+                    Names(loop, monkeypatch, *hosts)
+                    # The first one has all the time that it needs, if it answers.
+                    delay = 3600 if is_known else 0.01
+                    async with connect(
+                        NAME,
+                        port,
+                        configuration=configuration,
+                        create_protocol=Recorder,
+                        happy_eyeballs_delay=delay,
+                    ) as client:
+                        assert completed(client)[0] is is_known
+                        await client.ping()
+
+    run_anywhere(main())
+
+
+class Plain:
+    """A protocol that knows of uringcore no more than ``QuicTransport.connect`` asks for."""
+
+    def __init__(self, quic):
+        self.quic = quic
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def connect(self, addr):
+        self.quic.connect(addr, now=asyncio.get_running_loop().time())
+
+    def events(self):
+        found = []
+        while (event := self.quic.next_event()) is not None:
+            found.append(event)
+        return found
+
+
+@pytest.mark.parametrize("hosts", [["127.0.0.1"], ["127.0.0.2", "127.0.0.1"]])
+def test_a_protocol_may_be_any_object(
+    run_anywhere, hosts, monkeypatch, server_configuration, client_configuration
+):
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with serving(server_configuration()) as (port, _):
+            Names(loop, monkeypatch, *hosts)
+            transport, protocol = await create_quic_endpoint(
+                loop,
+                Plain,
+                remote_addr=(NAME, port),
+                configuration=named(client_configuration),
+            )
+            transport.flush()
+            kinds = set()
+
+            def is_connected():
+                kinds.update(type(event) for event in protocol.events())
+                return events.HandshakeCompleted in kinds
+
+            await eventually(is_connected)
+            protocol.quic.send_stream_data(0, b"hello", end_stream=True)
+            transport.flush()
+
+            def is_answered():
+                kinds.update(type(event) for event in protocol.events())
+                return events.StreamDataReceived in kinds
+
+            await eventually(is_answered)
+            transport.close()
+            await transport.wait_closed()
 
     run_anywhere(main())
 

@@ -65,10 +65,12 @@ async def connect(
     Of several addresses of a name the first to complete a handshake is used (happy eyeballs, RFC
     8305): IPv6 and IPv4 by turns, one begins ``happy_eyeballs_delay`` seconds after the one before,
     or as soon as one has failed. ``None``, and a ``local_port``, try them one by one. ``create_protocol``
-    is then called once, when the winner is known, and its object hears of the handshake afterwards; of
-    one address it is called before the handshake begins. ``wait_connected=False`` tries the first
-    address only. If nobody answers at any address, all of their errors are in the message; the first
-    server that answers and cannot prove who it is ends the search.
+    is then called once, when the winner is known, and its object hears of the handshake afterwards,
+    without a call of its ``connect()``; of one address it is called before the handshake begins.
+    ``wait_connected=False`` tries the first address only. The session ticket and the token are shown at
+    the first address only, too. If all addresses fail, all of their errors are in the message; the
+    first server whose TLS fails, because of its certificate or its application protocols, say, ends
+    the search.
 
     Raises :class:`~uringcore.quic.errors.QuicCertificateError` for a certificate that is not
     accepted or not for ``host``, :class:`~uringcore.quic.errors.QuicAlpnError` when there is no

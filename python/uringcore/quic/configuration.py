@@ -331,6 +331,12 @@ class QuicConfiguration:
         copy._setup = self._setup
         return copy
 
+    def _without_credentials(self) -> QuicConfiguration:
+        """The same, without what only one server may be shown: itself, or a copy."""
+        if self.session_ticket is None and not self.token:
+            return self
+        return replace(self, session_ticket=None, token=b"")
+
     def _fingerprint(self) -> tuple[Any, ...]:
         # Objects stand for themselves: the tuple keeps them alive, so an id cannot be reused.
         values: list[Any] = []

@@ -37,7 +37,6 @@ class ConnectionProtocol(Protocol):
     """What a connection's protocol is called with."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
-    def _quic_events_received(self, received: list[Any]) -> None: ...
 
 
 class QuicTransport(asyncio.BaseTransport):
@@ -241,9 +240,10 @@ class QuicTransport(asyncio.BaseTransport):
 
     def _made(self, factory: ProtocolFactory, attempt: Attempt) -> Any:
         """The protocol of a handshake that is complete, which has heard of all that happened."""
+        attempt.let_go()
         protocol = factory(attempt.quic)
         protocol.connection_made(self)
-        protocol._quic_events_received(attempt.events)
+        attempt.hand_over()
         self.flush()
         return protocol
 
@@ -453,25 +453,37 @@ async def connect_first(
     """A client's endpoint and protocol at the first of ``addresses`` that completes a handshake.
 
     The next address is tried ``happy_eyeballs_delay`` seconds after the one before, or as soon as
-    one has failed; ``None``, and a ``local_addr`` with a port, try them one by one. Only then is the
-    protocol made, once, and told of the events so far; ``prepare`` is called with each connection
-    before it begins.
+    one has failed; ``None``, and a ``local_addr`` with a port, try them one by one. When one has won,
+    the protocol is made, once, and told of the events so far; its own ``connect`` is not called.
+    ``prepare`` is called with each connection before it begins.
+
+    The session ticket and the token are shown at the first address only that can be sent to: they may
+    be used once, and whoever sees them at several knows that it is one client (RFC 8446 appendix C.4,
+    RFC 9000 section 8.1.3).
     """
+    anonymous = configuration._without_credentials()
+    known: Attempt | None = None
 
     async def begin(family: int, remote: tuple[Any, ...]) -> Attempt:
+        nonlocal known
+        is_first = known is None or known.has_reached_nobody
+        mine = configuration if is_first else anonymous
         sock = await bound_socket(loop, local_addr, family, reuse_port)
         if not isinstance(loop, LoopCore):
             _connect_socket(sock, remote)
-        transport = await _open(loop, sock, lambda _: endpoint_options(configuration, limits))
+        transport = await _open(loop, sock, lambda _: endpoint_options(mine, limits))
         try:
-            return transport._attempt(configuration, remote, prepare)
+            attempt = transport._attempt(mine, remote, prepare)
         except BaseException:
             transport.drop()
             raise
+        if is_first:
+            known = attempt
+        return attempt
 
-    if local_addr is not None and local_addr[1]:
-        happy_eyeballs_delay = None
-    attempt = await first_to_answer(addresses, begin, happy_eyeballs_delay)
+    shares_port = local_addr is not None and bool(local_addr[1])
+    delay = None if shares_port else happy_eyeballs_delay
+    attempt = await first_to_answer(addresses, begin, delay, shares_port)
     transport: Any = attempt.transport
     try:
         return transport, transport._made(protocol_factory, attempt)

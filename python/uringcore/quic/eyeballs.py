@@ -1,14 +1,15 @@
 """Happy eyeballs (RFC 8305) for QUIC: which of a name's addresses is connected to.
 
 Attempts are begun one after the other, a quarter of a second apart or as soon as one has failed, and
-the first handshake that is completed wins. No program sees the others: an attempt has no protocol,
-it keeps its events, and the winner's are handed to the protocol that is then made. Not here: the
-look-up of names, and the sockets of attempts (``endpoint``).
+the first handshake that is completed wins. No protocol sees the others: an attempt has none, it
+keeps its events, and the winner's are handed to the protocol that is then made. (A ``quic_logger`` has
+a trace of each.) Not here: the look-up of names, and the sockets of attempts (``endpoint``).
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol
@@ -17,7 +18,7 @@ from uringcore.quic.connection import QuicConnection
 from uringcore.quic.errors import (
     QuicConnectionError,
     QuicConnectionRefusedError,
-    QuicIdleTimeoutError,
+    QuicTlsError,
     error_from_event,
 )
 from uringcore.quic.events import ConnectionTerminated, HandshakeCompleted, QuicEvent
@@ -48,6 +49,11 @@ class Attempt:
         self._on_end: Callable[[], None] = lambda: None
         quic._set_receiver(self._received)
 
+    @property
+    def has_reached_nobody(self) -> bool:
+        """Whether it has failed for want of a way from here."""
+        return self.error is not None and self.error.errno in _OUR_OWN
+
     def call_at_end(self, on_end: Callable[[], None]) -> None:
         """``on_end()`` is called when the handshake is completed or has failed."""
         self._on_end = on_end
@@ -58,6 +64,15 @@ class Attempt:
         self._on_end = lambda: None
         self.events.clear()
         self.transport.drop()
+
+    def let_go(self) -> None:
+        """From now on events wait for whoever asks for them, or says where they are to go."""
+        self.quic._set_receiver(None)
+
+    def hand_over(self) -> None:
+        """Those so far go where the later ones go."""
+        events, self.events = self.events, []
+        self.quic._receive(events)
 
     def _received(self, received: list[QuicEvent]) -> None:
         self.events += received
@@ -74,16 +89,20 @@ async def first_to_answer(
     addresses: Iterable[Address],
     begin: Callable[[int, tuple[Any, ...]], Awaitable[Attempt]],
     delay: float | None,
+    shares_port: bool = False,
 ) -> Attempt:
     """The attempt whose handshake was completed first; ``begin(family, address)`` makes them.
 
-    Without a ``delay`` the next one begins when the one before has failed and its socket is closed.
+    Without a ``delay`` the next one begins when the one before has failed; where they share a port,
+    when its socket is closed as well.
 
-    Where nobody answers, the next address is tried. A server that answers and will not go on, or
-    cannot prove who it is, speaks for all: what it said is raised at once. When all have failed,
-    their errors are raised as one.
+    A failed handshake is followed by the next address, unless it was TLS that failed: a server with
+    another certificate, or without our application protocols, speaks for all of them, and what it said
+    is raised at once. Everything else may be this address's alone, or come from somebody who only
+    guesses (Version Negotiation proves nothing, RFC 9000 section 6.2). When all have failed, their
+    errors are raised as one.
     """
-    race = _Race(delay)
+    race = _Race(shares_port)
     try:
         for family, address in addresses:
             try:
@@ -104,11 +123,11 @@ async def first_to_answer(
 
 
 class _Race:
-    def __init__(self, delay: float | None) -> None:
+    def __init__(self, shares_port: bool) -> None:
         self.running: list[Attempt] = []
         self.errors: list[OSError] = []
         self.winner: Attempt | None = None
-        self._is_sequential = delay is None
+        self._shares_port = shares_port
         self._changed = asyncio.Event()
 
     def add(self, attempt: Attempt) -> None:
@@ -135,7 +154,7 @@ class _Race:
     async def _failed(self, attempt: Attempt, error: QuicConnectionError) -> None:
         self.running.remove(attempt)
         await self._drop(attempt)
-        if not isinstance(error, QuicConnectionRefusedError | QuicIdleTimeoutError):
+        if isinstance(error, QuicTlsError):
             raise error
         self.errors.append(error)
 
@@ -146,8 +165,7 @@ class _Race:
 
     async def _drop(self, attempt: Attempt) -> None:
         attempt.drop()
-        if self._is_sequential:
-            # The next one may want the same port.
+        if self._shares_port:
             await attempt.transport.wait_closed()
 
 
@@ -169,9 +187,14 @@ def _joined(errors: Sequence[OSError]) -> OSError:
     told = [error for error in errors if isinstance(error, QuicConnectionError)]
     if not told:
         return OSError(message)
+    # An address that this machine cannot send to says nothing about the server.
+    told = [error for error in told if error.errno not in _OUR_OWN] or told
     args = (told[0].error_code, told[0].frame_type, told[0].reason_phrase, message)
-    if all(isinstance(error, QuicConnectionRefusedError) for error in errors):
-        return QuicConnectionRefusedError(*args, errno=first.errno or 0)
-    if all(isinstance(error, QuicIdleTimeoutError) for error in errors):
-        return QuicIdleTimeoutError(*args)
-    return QuicConnectionError(*args)
+    kinds = {type(error) for error in told}
+    if kinds == {QuicConnectionRefusedError}:
+        return QuicConnectionRefusedError(*args, errno=told[0].errno or 0)
+    return kinds.pop()(*args) if len(kinds) == 1 else QuicConnectionError(*args)
+
+
+# What this machine says of an address that it cannot send to.
+_OUR_OWN = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL, errno.ENETUNREACH})

@@ -115,6 +115,11 @@ impl QuicConnectionCore {
         drop(old);
     }
 
+    /// Hands on events that another receiver has kept: to the present one, or for `next_event`.
+    fn _receive(&self, py: Python<'_>, events: &Bound<'_, PyList>) -> PyResult<()> {
+        self.receive(py, events)
+    }
+
     /// From now on `StreamFinished` events are delivered.
     fn _notify_finished(&self, py: Python<'_>) {
         self.state.with(py, |state| state.notify_finished = true);
