@@ -7,6 +7,7 @@ import hashlib
 import random
 import socket
 import ssl
+import sys
 import threading
 
 import pytest
@@ -93,6 +94,8 @@ def test_an_upload_to_a_reader_that_pauses(
 ) -> None:
     if run.name == "stock" and tls and kind is SlowBufferedReader:
         pytest.skip("asyncio's own TLS mixes up the bytes for a small buffer and a pause")
+    if run.name == "stock" and tls and sys.version_info < (3, 11):
+        pytest.skip("asyncio's own TLS of Python 3.10 goes on delivering after a pause")
     sent = random.Random(1).randbytes(SIZE)
 
     def upload(address: tuple[str, int]) -> None:
@@ -140,7 +143,7 @@ def test_datagrams_to_a_reader_that_pauses_after_each(run: Runner) -> None:
     count = 150
 
     class Reader(asyncio.DatagramProtocol):
-        """Pauses by the methods of the transport, where it has them."""
+        """Pauses by the methods of our transport; asyncio's has none."""
 
         def __init__(self) -> None:
             self.received: list[bytes] = []
@@ -152,9 +155,9 @@ def test_datagrams_to_a_reader_that_pauses_after_each(run: Runner) -> None:
         def datagram_received(self, data: bytes, addr: object) -> None:
             assert not self.paused
             self.received.append(data)
-            if hasattr(self.transport, "pause_reading"):
+            if run.ours:
                 self.paused = True
-                self.transport.pause_reading()
+                self.transport.pause_reading()  # type: ignore[attr-defined]
                 asyncio.get_running_loop().call_soon(self.resume)
 
         def resume(self) -> None:
