@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -42,7 +43,9 @@ def main():
         wanted = {"sources": sources_digest(), "extras": options.extras, "profile": options.profile}
         if stamp(venv) == wanted:
             return
+        fetching = install_requirements(python, options.extras)
         wheel = build_wheel(venv, options.profile)
+        fetching.wait()
         install(python, wheel, options.extras)
         (venv / STAMP).write_text(json.dumps(wanted))
     except Failed as failure:
@@ -129,6 +132,31 @@ def build_wheel(venv, profile):
     return next(wheels.glob("*.whl"))
 
 
+def install_requirements(python, extras):
+    """What the extras need, beside the build. Nobody looks at how it ends: `install` does it again."""
+    command = [str(python), "-m", "pip", "-q", "--disable-pip-version-check", "install"]
+    command += requirements(extras)
+    quiet = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.DEVNULL,
+    }
+    return subprocess.Popen(command, env=clean_environment(), **quiet)
+
+
+def requirements(extras):
+    """The requirements of these extras (comma-separated) and of those that they name."""
+    extra = re.compile(r"^(\w+) = \[(.*?)\]$", re.MULTILINE | re.DOTALL)
+    _, _, table = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")
+    table = dict(extra.findall(table.partition("\n[")[0]))
+    found = []
+    for name in filter(None, extras.split(",")):
+        for requirement in re.findall(r'"([^"]+)"', re.sub(r"(?m)^ *#.*$", "", table[name])):
+            own = re.fullmatch(r"uringcore\[(.*)\]", requirement)
+            found += requirements(own[1]) if own else [requirement]
+    return found
+
+
 def install(python, wheel, extras):
     requirement = f"uringcore[{extras}] @ {wheel.as_uri()}" if extras else str(wheel)
     say(f"installing into {python.parent.parent.name}")
@@ -141,15 +169,19 @@ def pip(python, *command):
     run([str(python), "-m", "pip", "-q", "--disable-pip-version-check", *command], "pip")
 
 
-def run(command, what):
+def clean_environment():
+    """The caller's, without what an active environment of its own would bring into the build."""
     environment = {**os.environ, "CARGO_TERM_COLOR": "never"}
-    # An active environment of the caller must not leak into the build.
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME"):
         environment.pop(name, None)
+    return environment
+
+
+def run(command, what):
     done = subprocess.run(
         command,
         cwd=ROOT,
-        env=environment,
+        env=clean_environment(),
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

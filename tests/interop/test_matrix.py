@@ -15,6 +15,8 @@ from tests.interop.runner.cases import CASES
 from tests.interop.runner.play import PASSED, UNSUPPORTED, play
 from tests.support.interpreter import is_default_interpreter
 
+pytestmark = pytest.mark.wire
+
 QUICK = [name for name, case in CASES.items() if case.quick]
 
 
