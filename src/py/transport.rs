@@ -489,7 +489,8 @@ impl BaseTransport {
                 visit.call(&state.extra)?;
                 visit.call(&state.lost_error)?;
                 visit.call(&state.lost_context)?;
-                visit.call(&state.empty_waiter)
+                visit.call(&state.empty_waiter)?;
+                state.marks.traverse(&visit)
             })
             .unwrap_or(Ok(()))
     }
@@ -504,6 +505,7 @@ impl BaseTransport {
                 state.lost_error.take(),
                 state.lost_context.take(),
                 state.empty_waiter.take(),
+                state.marks.take_given(),
             )
         });
         drop(dropped);

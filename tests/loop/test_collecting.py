@@ -123,6 +123,24 @@ async def _datagrams(refs: Refs) -> None:
     await asyncio.sleep(0.01)
 
 
+class _Number(int):
+    """A number that keeps something, as a buffer limit may."""
+
+    owner: Owner
+
+
+async def _limits(refs: Refs) -> None:
+    loop = asyncio.get_running_loop()
+    for _ in range(5):
+        one, other = connected_pair()
+        transport, protocol = await loop.create_connection(Recorder, sock=one)
+        number = _Number(100_000)
+        number.owner = _own(refs, transport)
+        transport.set_write_buffer_limits(high=number)
+        other.close()
+        await protocol.until_call("lost")
+
+
 async def _sock_calls(refs: Refs) -> None:
     loop = asyncio.get_running_loop()
     one, other = connected_pair()
@@ -145,6 +163,7 @@ CASES: list[Callable[[Refs], Coroutine[Any, Any, None]]] = [
     _readers,
     _streams,
     _datagrams,
+    _limits,
     _sock_calls,
 ]
 
@@ -180,9 +199,13 @@ def test_tls_connections_go_when_they_are_collected(
                 _Owned, *address, ssl=client_tls, server_hostname="localhost"
             )
             protocol.owner = _own(refs, (transport, protocol))
+            number = _Number(100_000)
+            number.owner = _own(refs, transport)
+            transport.set_write_buffer_limits(high=number)
+            transport.set_read_buffer_limits(high=number)
             transport.abort()
             await protocol.until_call("lost")
-            del transport, protocol
+            del transport, protocol, number
         await asyncio.sleep(0.01)
         assert _alive(refs) == 0
         server.close()

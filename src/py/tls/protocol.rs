@@ -515,7 +515,9 @@ impl TlsProtocol {
                 visit.call(&state.waiter)?;
                 visit.call(&state.extra)?;
                 visit.call(&state.handshake_timer)?;
-                visit.call(&state.shutdown_timer)
+                visit.call(&state.shutdown_timer)?;
+                state.read_marks.traverse(&visit)?;
+                state.write_marks.traverse(&visit)
             })
             .unwrap_or(Ok(()))
     }
@@ -529,6 +531,8 @@ impl TlsProtocol {
                 state.waiter.take(),
                 state.handshake_timer.take(),
                 state.shutdown_timer.take(),
+                state.read_marks.take_given(),
+                state.write_marks.take_given(),
             )
         });
         drop(dropped);

@@ -4,6 +4,7 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
+use pyo3::{PyTraverseError, PyVisit};
 
 /// A low and a high mark in bytes, with whole numbers that compare with a size as the given ones do.
 #[derive(Default)]
@@ -66,6 +67,22 @@ impl Marks {
             )?,
             given: (!is_size(&low) || !is_size(&high)).then(|| (low.unbind(), high.unbind())),
         })
+    }
+
+    /// The numbers are objects of the program's, which may refer to the transport.
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match &self.given {
+            Some((low, high)) => {
+                visit.call(low)?;
+                visit.call(high)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Lets go of them, for the collector; the marks stay. They are the caller's to drop.
+    pub fn take_given(&mut self) -> Option<(Py<PyAny>, Py<PyAny>)> {
+        self.given.take()
     }
 
     /// `(low, high)` as Python is told.
