@@ -195,7 +195,8 @@ impl Handle {
     }
 
     /// Runs the callback now, for a program that runs the loop's turns itself. An error goes to the
-    /// exception handler of the loop that runs.
+    /// exception handler of the loop that runs. A handle does not know the loop that made it, so where
+    /// no loop of ours runs the caller gets the error, unlike asyncio's.
     fn _run(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let _stays = Stays::here();
