@@ -45,6 +45,7 @@ pub fn run_once(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
 
 /// The first half of one: the program runs what is ready then.
 pub fn wait_until_ready(slf: &Bound<'_, LoopCore>, seconds: Option<f64>) -> PyResult<()> {
+    let _stays = Stays::here();
     let limit = seconds.map(duration);
     wait(slf, &mut Run::of_one_turn(limit))
 }

@@ -29,6 +29,11 @@ KINDS = {
             await loop.sock_recv(other, 1)
             await asyncio.sleep(0)
     """,
+    "nested": """
+        import nest_asyncio
+        nest_asyncio.apply(loop)
+        while True: loop.run_until_complete(asyncio.sleep(0.0001))
+    """,
 }
 OURS = {
     "in a file operation": """
