@@ -12,7 +12,7 @@ which are no watchers.
 from __future__ import annotations
 
 import selectors
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from . import _uringcore
@@ -74,7 +74,10 @@ class WatchersView(selectors.BaseSelector):
 
 
 class ReadyView(Sequence[Any]):
-    """What the loop runs next, as far as a deque of it is used."""
+    """What the loop runs next, with what programs use of a deque: handles are added at both ends, taken
+    from the left, removed and looked at. The rest (``pop``, ``insert``, ``rotate``, item assignment) is
+    not there: what the loop has found ready keeps its order.
+    """
 
     def __init__(self, loop: _uringcore.LoopCore) -> None:
         self._loop = loop
@@ -94,7 +97,25 @@ class ReadyView(Sequence[Any]):
 
     def append(self, handle: Any) -> None:
         """Have a handle run in the next turn."""
-        _uringcore._ready_push(self._loop, handle)
+        _uringcore._ready_push(self._loop, handle, False)
+
+    def appendleft(self, handle: Any) -> None:
+        """Have a handle run before all others."""
+        _uringcore._ready_push(self._loop, handle, True)
+
+    def extend(self, handles: Iterable[Any]) -> None:
+        """Have several run, in order."""
+        for handle in handles:
+            self.append(handle)
+
+    def remove(self, handle: Any) -> None:
+        """Take a handle out, wherever it is.
+
+        Raises:
+            ValueError: it is not there.
+        """
+        if not _uringcore._ready_remove(self._loop, handle):
+            raise ValueError("the handle is not ready")
 
     def popleft(self) -> Any:
         """Take the next one, to be run by the caller.

@@ -1,7 +1,8 @@
 //! Readiness watchers: what asyncio calls readers and writers, one entry a descriptor.
 //!
-//! A watcher is a one-shot poll that is armed again at the flush after it fired. The callbacks of a
-//! turn run before that flush, so it behaves level-triggered, at no extra system call.
+//! A watcher is a one-shot poll that is armed again at the flush after the host was told that it fired.
+//! The callbacks of a turn run before that flush, so it behaves level-triggered, at no extra system call;
+//! and a host that takes no events for many turns has one event of it.
 //!
 //! **Invariant.** Every registration has a serial of its own, and an event names the registration that
 //! it is about: one that was replaced or removed in the meantime is never told of its predecessor's
@@ -147,14 +148,19 @@ impl Watchers {
                 self.to_arm.push((fd, direction));
                 None
             }
-            _ => {
-                self.to_arm.push((fd, direction));
-                Some(Readiness {
-                    fd,
-                    direction,
-                    serial,
-                })
-            }
+            _ => Some(Readiness {
+                fd,
+                direction,
+                serial,
+            }),
+        }
+    }
+
+    /// The host has this event: the watcher is armed again at the next flush, if it still is the same.
+    pub(crate) fn told(&mut self, ready: Readiness) {
+        let watch = self.watches.get(&(ready.fd, ready.direction.sub()));
+        if watch.is_some_and(|watch| watch.serial == ready.serial) {
+            self.to_arm.push((ready.fd, ready.direction));
         }
     }
 

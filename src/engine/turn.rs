@@ -236,7 +236,7 @@ impl Engine {
                 Queued::HeldDatagram(key) => self.held_datagram(key),
             };
             if let Some(event) = event {
-                self.release_slot(&event);
+                self.note_told(&event);
                 return Some(event);
             }
         }
@@ -300,9 +300,10 @@ impl Engine {
         Some(Event::DatagramReceived { socket, datagram })
     }
 
-    /// A closed transport's index is free for another one only when its host hears of the end: a host
-    /// that finds its own things by index may meet the successor in an event before this one.
-    fn release_slot(&mut self, event: &Event) {
+    /// What is over, or can go on, now that the host hears of it. A closed transport's index is free for
+    /// another one no sooner: a host that finds its own things by index may meet the successor in an
+    /// event before this one.
+    fn note_told(&mut self, event: &Event) {
         match event {
             Event::StreamClosed { stream, .. } => {
                 self.streams.remove(*stream);
@@ -311,6 +312,7 @@ impl Engine {
                 self.datagrams.remove(*socket);
             }
             Event::OpDone { op, .. } => self.ops.release(*op),
+            Event::PollReady(ready) => self.watchers.told(*ready),
             _ => {}
         }
     }

@@ -24,7 +24,7 @@ impl LoopCore {
     /// Another thread than the caller's runs this loop.
     pub fn runs_elsewhere(&self, py: Python<'_>) -> bool {
         self.flags
-            .with(py, |flags| flags.thread_id)
+            .with(py, |flags| flags.runner)
             .is_some_and(|id| id != current_thread_id())
     }
 

@@ -5,7 +5,6 @@
 //! `_thread_id` are descriptors here, so that both sides always see one value); everything else is
 //! CPython's own code. The turn itself is in `turn`, events go out in `dispatch`.
 
-use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
@@ -25,6 +24,7 @@ use crate::handle::AnyHandle;
 use crate::held;
 use crate::hosts::{Hosts, ListenerHost};
 use crate::ops::Ops;
+use crate::ready::ReadyQueue;
 use crate::sockets::Sockets;
 use crate::timers::Timers;
 use crate::transport::BaseTransport;
@@ -62,7 +62,10 @@ pub struct Flags {
     pub stopping: bool,
     pub closed: bool,
     pub debug: bool,
+    /// asyncio's `_thread_id`: whatever `threading.get_ident()` says, which a program may have replaced.
     pub thread_id: Option<u64>,
+    /// The thread that is in a run, or in a turn of its own.
+    pub runner: Option<u64>,
     /// This is a forked child, and the loop was made by the parent.
     pub forked: bool,
 }
@@ -72,7 +75,7 @@ pub struct LoopCore {
     /// `None` while the loop's thread is inside the kernel with the interpreter lock released, and
     /// after `close`.
     pub engine: GilCell<Option<Box<Engine>>>,
-    pub ready: GilCell<VecDeque<Ready>>,
+    pub ready: GilCell<ReadyQueue>,
     pub timers: GilCell<Timers>,
     pub hosts: GilCell<Hosts>,
     pub ops: GilCell<Ops>,
@@ -174,7 +177,7 @@ impl LoopCore {
             fallback_reason: engine.fallback_reason().map(str::to_owned),
             waker: GilCell::new(Some(engine.waker())),
             engine: GilCell::new(Some(Box::new(engine))),
-            ready: GilCell::new(VecDeque::new()),
+            ready: GilCell::new(ReadyQueue::default()),
             timers: GilCell::new(Timers::default()),
             hosts: GilCell::new(Hosts::default()),
             ops: GilCell::new(Ops::default()),
@@ -252,7 +255,10 @@ impl LoopCore {
             (true, None) => turn::rest(self, py),
             _ => {}
         }
-        self.flags.with(py, |flags| flags.thread_id = value);
+        self.flags.with(py, |flags| {
+            flags.thread_id = value;
+            flags.runner = value.map(|_| current_thread_id());
+        });
     }
 
     // Scheduling ---------------------------------------------------------------------------------
@@ -301,7 +307,7 @@ impl LoopCore {
         let returned = handle.as_any().clone_ref(py);
         // The push comes first: a loop that is about to sleep either finds it or finds the wake.
         this.push_ready(py, Ready::Handle(handle));
-        if this.flags.with(py, |flags| flags.thread_id) != Some(current_thread_id()) {
+        if this.flags.with(py, |flags| flags.runner) != Some(current_thread_id()) {
             this.wake(py);
         }
         Ok(returned)
@@ -547,8 +553,8 @@ impl LoopCore {
         });
         self.flags.with(py, |flags| {
             flags.forked = true;
-            if flags.thread_id != Some(current_thread_id()) {
-                flags.thread_id = None;
+            if flags.runner != Some(current_thread_id()) {
+                (flags.thread_id, flags.runner) = (None, None);
             }
         });
     }

@@ -1,9 +1,11 @@
-//! What waits to be run, shown to programs that run it themselves: `loop._ready` as asyncio has it.
+//! What waits to be run, also shown to programs that run it themselves: `loop._ready` as asyncio has it.
 //!
 //! A program with a `_run_once` of its own (nest_asyncio is the best known) waits by the loop's
 //! selector, pops what is ready and calls each handle's `_run()`. The list itself stays the core's; the
 //! deque that the program sees is `uringcore._selector.ReadyView`. Running it in the loop's own turn is
 //! `turn`'s.
+
+use std::collections::VecDeque;
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -11,10 +13,68 @@ use pyo3::{PyTraverseError, PyVisit};
 
 use crate::cell::GilCell;
 use crate::context::Entered;
+use crate::error;
 use crate::handle::{AnyHandle, Handle};
 use crate::loop_core::{LoopCore, Ready};
 use crate::thread_end::Stays;
-use crate::turn;
+use crate::turn::{self, KeepsOthersOut};
+
+/// What is to be run, in order.
+///
+/// **Invariant.** `events` is how many [`Ready::Io`] are in `items`. Whoever takes one takes the engine's
+/// next event by it, if there still is one: fewer may come than there are items, never a second item for
+/// one event, however often a program waits without running what is ready.
+#[derive(Default)]
+pub struct ReadyQueue {
+    items: VecDeque<Ready>,
+    events: usize,
+}
+
+impl ReadyQueue {
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Ready> {
+        self.items.iter()
+    }
+
+    /// For everything but events.
+    pub fn push_back(&mut self, item: Ready) {
+        self.items.push_back(item);
+    }
+
+    fn push_front(&mut self, item: Ready) {
+        self.items.push_front(item);
+    }
+
+    /// The engine has so many events: those that have no item yet get one.
+    pub fn note_events(&mut self, count: usize) {
+        while self.events < count {
+            self.items.push_back(Ready::Io);
+            self.events += 1;
+        }
+    }
+
+    pub fn pop_front(&mut self) -> Option<Ready> {
+        let item = self.items.pop_front()?;
+        if matches!(item, Ready::Io) {
+            self.events -= 1;
+        }
+        Some(item)
+    }
+
+    /// Takes a handle out of its place.
+    fn take(&mut self, handle: &Bound<'_, PyAny>) -> Option<Ready> {
+        let is_it = |item: &Ready| matches!(item, Ready::Handle(one) if one.as_any().is(handle));
+        let at = self.items.iter().position(is_it)?;
+        self.items.remove(at)
+    }
+}
 
 /// Something of the loop's own that is to be run: as much of a handle as `_run_once` looks at.
 #[pyclass(frozen, module = "uringcore._uringcore")]
@@ -40,15 +100,22 @@ impl LoopErrand {
         PyTuple::empty(py).unbind()
     }
 
-    /// Runs it, once. Raises only what leaves the loop.
+    /// Runs it, once. Raises only what leaves the loop, and RuntimeError where another thread runs that.
     fn _run(&self, py: Python<'_>) -> PyResult<()> {
         let _stays = Stays::here();
-        match self.work.take(py) {
-            Some((owner, item)) => {
-                turn::run_reported(owner.bind(py), &item, &mut Entered::default())
-            }
-            None => Ok(()),
+        let is_refused = self.work.with(py, |work| {
+            let owner = work.as_ref().map(|(owner, _)| owner.get());
+            owner.is_some_and(|owner| owner.runs_elsewhere(py))
+        });
+        if is_refused {
+            return Err(error::engine_away());
         }
+        let Some((owner, item)) = self.work.take(py) else {
+            return Ok(());
+        };
+        let owner = owner.bind(py);
+        let _alone = KeepsOthersOut::new(owner.get(), py);
+        turn::run_reported(owner, &item, &mut Entered::default())
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -80,10 +147,13 @@ fn count(slf: &Bound<'_, LoopCore>) -> usize {
 #[pyo3(name = "_ready_at")]
 fn at(slf: &Bound<'_, LoopCore>, index: usize) -> PyResult<Option<Py<PyAny>>> {
     let py = slf.py();
-    let handle = slf.get().ready.with(py, |ready| match ready.get(index)? {
-        Ready::Handle(handle) => Some(Some(handle.as_any().clone_ref(py))),
-        _ => Some(None),
-    });
+    let handle = slf
+        .get()
+        .ready
+        .with(py, |ready| match ready.items.get(index)? {
+            Ready::Handle(handle) => Some(Some(handle.as_any().clone_ref(py))),
+            _ => Some(None),
+        });
     match handle {
         Some(None) => shown(py, None).map(Some),
         Some(handle) => Ok(handle),
@@ -103,15 +173,30 @@ fn pop(slf: &Bound<'_, LoopCore>) -> PyResult<Option<Py<PyAny>>> {
     }
 }
 
-/// Adds a handle, of ours or of asyncio's.
+/// Adds a handle, of ours or of asyncio's, as the last one or as the first.
 #[pyfunction]
 #[pyo3(name = "_ready_push")]
-fn push(slf: &Bound<'_, LoopCore>, handle: &Bound<'_, PyAny>) {
+fn push(slf: &Bound<'_, LoopCore>, handle: &Bound<'_, PyAny>, first: bool) {
     let handle = match handle.cast::<Handle>() {
         Ok(ours) => AnyHandle::Ours(ours.clone().unbind()),
         Err(_) => AnyHandle::Foreign(handle.clone().unbind()),
     };
-    slf.get().push_ready(slf.py(), Ready::Handle(handle));
+    let item = Ready::Handle(handle);
+    slf.get().ready.with(slf.py(), |ready| {
+        if first {
+            ready.push_front(item);
+        } else {
+            ready.push_back(item);
+        }
+    });
+}
+
+/// Takes a handle out, wherever it is; false if it is not there.
+#[pyfunction]
+#[pyo3(name = "_ready_remove")]
+fn remove(slf: &Bound<'_, LoopCore>, handle: &Bound<'_, PyAny>) -> bool {
+    let taken = slf.get().ready.with(slf.py(), |ready| ready.take(handle));
+    taken.is_some()
 }
 
 fn shown(py: Python<'_>, work: Option<(Py<LoopCore>, Ready)>) -> PyResult<Py<PyAny>> {
@@ -124,5 +209,6 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(count, m)?)?;
     m.add_function(wrap_pyfunction!(at, m)?)?;
     m.add_function(wrap_pyfunction!(pop, m)?)?;
-    m.add_function(wrap_pyfunction!(push, m)?)
+    m.add_function(wrap_pyfunction!(push, m)?)?;
+    m.add_function(wrap_pyfunction!(remove, m)?)
 }

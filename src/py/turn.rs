@@ -17,7 +17,7 @@ use crate::context::Entered;
 use crate::dispatch;
 use crate::error;
 use crate::handle::{AnyHandle, Ran};
-use crate::loop_core::{LoopCore, Ready};
+use crate::loop_core::{LoopCore, Ready, current_thread_id};
 use crate::sockets;
 use crate::thread_end::Stays;
 use crate::timers;
@@ -40,6 +40,7 @@ pub fn run_until_stopped(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
 /// One turn that a program asks for: nobody has prepared for its sleep, nor would undo that.
 pub fn run_once(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     let _stays = Stays::here();
+    let _alone = KeepsOthersOut::new(slf.get(), slf.py());
     run_turn(slf, &mut Run::of_one_turn(None), &mut Entered::default())
 }
 
@@ -98,6 +99,39 @@ impl Run {
     }
 }
 
+/// A program runs what is ready, perhaps outside of a run (`_thread_id` is not set): no other thread gets
+/// into a turn meanwhile.
+pub struct KeepsOthersOut<'a, 'py> {
+    this: &'a LoopCore,
+    py: Python<'py>,
+    /// Nobody was in a run.
+    is_first: bool,
+}
+
+impl<'a, 'py> KeepsOthersOut<'a, 'py> {
+    pub fn new(this: &'a LoopCore, py: Python<'py>) -> Self {
+        let is_first = this.flags.with(py, |flags| {
+            let is_first = flags.runner.is_none();
+            flags.runner.get_or_insert_with(current_thread_id);
+            is_first
+        });
+        Self { this, py, is_first }
+    }
+}
+
+impl Drop for KeepsOthersOut<'_, '_> {
+    fn drop(&mut self) {
+        if self.is_first {
+            self.this.flags.with(self.py, |flags| {
+                // A run that began in this turn goes on.
+                if flags.thread_id.is_none() {
+                    flags.runner = None;
+                }
+            });
+        }
+    }
+}
+
 fn run_turn(slf: &Bound<'_, LoopCore>, run: &mut Run, entered: &mut Entered) -> PyResult<()> {
     wait(slf, run)?;
     let ready_now = slf.get().ready.with(slf.py(), |ready| ready.len());
@@ -108,6 +142,9 @@ fn run_turn(slf: &Bound<'_, LoopCore>, run: &mut Run, entered: &mut Entered) -> 
 fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
+    if this.runs_elsewhere(py) {
+        return Err(error::engine_away());
+    }
     timers::prune(&this.timers, py);
     sockets::start_requests(slf)?;
     let idle_from = idle_from(slf)?;
@@ -147,8 +184,7 @@ fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
     let events = engine.events_ready();
     this.engine.with(py, |slot| *slot = Some(engine));
 
-    this.ready
-        .with(py, |ready| ready.extend((0..events).map(|_| Ready::Io)));
+    this.ready.with(py, |ready| ready.note_events(events));
     take_due_timers(slf)?;
     if prepare {
         slf.call_method0(intern!(py, "_prepare_to_sleep"))?;
@@ -327,7 +363,7 @@ struct WithoutLock<'a>(&'a mut Engine);
 // threads run meanwhile. They cannot reach the engine, which `wait`, `rest` and `_core_close` have taken out
 // of its cell before. Nor can they reach the counters that it shares with kernel buffers outside of it
 // (`uringcore_io::RecvBuf`): no Python object holds one, they are on the stack of this thread, where an
-// event that is being dispatched runs a turn of its own. What the engine drops here that belongs to Python
+// event that is being dispatched runs a turn of its own; `wait` lets no other thread into a run. What the engine drops here that belongs to Python
 // is a `Py`, whose drop PyO3 defers while the lock is released.
 unsafe impl Send for WithoutLock<'_> {}
 

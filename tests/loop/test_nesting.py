@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import textwrap
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.loop.support import LOOPS, factory
+from tests.loop.support import BACKENDS, LOOPS, connected_pair, factory
 from tests.loop.test_signals import finish, start
 
 NESTED = """
@@ -324,6 +325,17 @@ def test_what_is_ready_can_be_looked_at_and_run(name: str) -> None:
     ready.append(ready.popleft())
     loop._run_once()
     assert seen == [0, 2, 1]
+    first, second, third = (loop.call_soon(seen.append, number) for number in (3, 4, 5))
+    ready.remove(second)
+    with pytest.raises(ValueError):
+        ready.remove(second)
+    ready.appendleft(ready.popleft())
+    ready.remove(third)
+    ready.appendleft(third)
+    ready.extend([second])
+    assert list(ready) == [third, first, second]
+    loop._run_once()
+    assert seen == [0, 2, 1, 5, 3, 4]
     loop.call_soon(seen.append, 3)
     ready.clear()
     assert not ready
@@ -350,4 +362,62 @@ def test_a_handle_that_is_run_by_hand(name: str) -> None:
 
     loop.run_until_complete(main())
     assert seen == ["timer", ZeroDivisionError]
+    loop.close()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_waiting_again_and_again_finds_each_thing_once(backend: str) -> None:
+    loop: Any = factory(backend)()
+    one, other = connected_pair()
+    with one, other:
+        received: list[bytes] = []
+        loop.add_reader(one, lambda: received.append(one.recv(10)))
+        loop._selector.select(0)
+        other.send(b"once")
+        while not loop._ready:
+            loop._selector.select(1)
+        for _ in range(100):
+            loop._selector.select(0)
+        assert len(loop._ready) == 1
+        # Forgetting what is ready does not make a reader deaf.
+        loop._ready.clear()
+        loop._run_once()
+        assert received == [b"once"]
+        # It is armed again.
+        other.send(b"more")
+        while len(received) < 2:
+            loop._run_once()
+        assert received == [b"once", b"more"]
+        loop.remove_reader(one)
+    loop.close()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_another_thread_runs_no_turn_of_a_loop_that_runs(backend: str) -> None:
+    loop: Any = factory(backend)()
+    # Twice for each callback: it has begun, it may end.
+    meeting = threading.Barrier(2, timeout=30)
+
+    def callback() -> None:
+        meeting.wait()
+        meeting.wait()
+
+    def run() -> None:
+        loop.call_soon(callback)
+        loop.run_until_complete(asyncio.sleep(0.001))
+        # The same outside of a run.
+        loop.call_soon(callback)
+        loop._run_once()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    for _ in range(2):
+        meeting.wait()
+        for turn in (loop._run_once, lambda: loop._selector.select(0)):
+            with pytest.raises(RuntimeError, match="other than the current one"):
+                turn()
+        meeting.wait()
+    thread.join()
+    loop.call_soon(int)
+    loop._run_once()
     loop.close()
