@@ -2,9 +2,10 @@
 //!
 //! Not here: buffers that outlive a call (`buffer`).
 
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::io;
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
@@ -18,11 +19,14 @@ use crate::buffer::View;
 
 /// Memory of ours with the buffer protocol, which it has for the length of one call.
 ///
-/// **Invariant.** Nobody has a view of the memory after [`Loan::end`]: it counts the views, gives out
-/// no more of them, and ends the process if one is left. CPython's own view of plain memory
-/// (`PyMemoryView_FromMemory`) cannot promise that: a `memoryview` of that view leaves no trace in it.
-/// Nor does the collector know of a loan, so that code which runs during the call (a callback of
-/// OpenSSL, another thread) does not find it there.
+/// **Invariant.** Where nobody has a view of the memory when the call is over, nobody gets one: the loan
+/// counts its views, and gives out no more of them. Where somebody has, the lender is told, and the memory
+/// stays for ever. CPython's own view of plain memory (`PyMemoryView_FromMemory`) cannot say which: a
+/// `memoryview` of that view leaves no trace in it.
+///
+/// The collector does not know of a loan, but of the tuple in which a C function may get its arguments.
+/// Code that runs during the call (a callback of OpenSSL that debugs, another thread) can find the loan there,
+/// and keep a view of it.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 struct Loan {
     data: AtomicPtr<u8>,
@@ -37,12 +41,14 @@ impl Loan {
     ///
     /// # Safety
     ///
-    /// The memory is valid until this returns, for writing too if `writable`, and nobody else writes it.
+    /// The memory is valid until this returns, for writing too if `writable`, and nobody else writes it. If
+    /// `keep` was called and has returned, it is valid for ever.
     unsafe fn lend<R>(
         py: Python<'_>,
         data: *mut u8,
         len: usize,
         writable: bool,
+        keep: impl FnOnce(),
         call: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<R>,
     ) -> PyResult<R> {
         let loan = Self {
@@ -51,28 +57,36 @@ impl Loan {
             writable,
             views: AtomicUsize::new(0),
         };
-        let loan = EndsLoan(Bound::new(py, loan)?);
-        call(loan.0.as_any())
+        let loan = EndsLoan {
+            loan: Bound::new(py, loan)?,
+            keep: Some(keep),
+        };
+        call(loan.loan.as_any())
     }
 
-    fn end(&self) {
-        let ended = self
-            .views
-            .compare_exchange(0, ENDED, Ordering::SeqCst, Ordering::SeqCst);
-        if ended.is_err() {
-            // Going on would leave a pointer to freed memory in Python's hands.
-            log::error!("a buffer that was lent for one call is still in use");
-            std::process::abort();
-        }
+    /// True: there are no views, and there will be none.
+    fn end(&self) -> bool {
+        self.views
+            .compare_exchange(0, ENDED, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
     }
 }
 
-/// Ends the loan also where `call` panics.
-struct EndsLoan<'py>(Bound<'py, Loan>);
+/// Ends the loan also where the call panics.
+struct EndsLoan<'py, F: FnOnce()> {
+    loan: Bound<'py, Loan>,
+    /// Keeps the memory for those who have a view of it.
+    keep: Option<F>,
+}
 
-impl Drop for EndsLoan<'_> {
+impl<F: FnOnce()> Drop for EndsLoan<'_, F> {
     fn drop(&mut self) {
-        self.0.get().end();
+        if !self.loan.get().end()
+            && let Some(keep) = self.keep.take()
+        {
+            log::warn!("a buffer that was lent for one call is still in use, and kept for ever");
+            keep();
+        }
     }
 }
 
@@ -91,8 +105,8 @@ impl Loan {
             .map_err(|_| {
                 PyBufferError::new_err("this memory was lent for one call, which is over")
             })?;
-        // SAFETY: the interpreter gives a structure to fill; the memory is valid while the view is
-        // counted (`lend`), and on failure the call sets an exception and counts as no view.
+        // SAFETY: the interpreter gives a structure to fill; the memory is valid while a view is
+        // counted (`Loan::lend`), and on failure the call sets an exception and counts as no view.
         let status = unsafe {
             ffi::PyBuffer_FillInfo(
                 view,
@@ -115,15 +129,18 @@ impl Loan {
     }
 }
 
-/// Shows `data` to `call` as a read-only object with the buffer protocol. Whoever keeps a view of it
-/// ends the process: it is for C functions, which let go of their arguments' buffers.
+/// Shows `data` to `call` as a read-only object with the buffer protocol, for C functions that take this
+/// argument alone and let go of its buffer: they get it without a tuple, so nobody else finds it. A view
+/// that is left all the same ends the process, for borrowed memory cannot be kept.
 pub fn lend<R>(
     py: Python<'_>,
     data: &[u8],
     call: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<R>,
 ) -> PyResult<R> {
-    // SAFETY: `data` is borrowed for this call, and nothing is written through the pointer.
-    unsafe { Loan::lend(py, data.as_ptr().cast_mut(), data.len(), false, call) }
+    let start = data.as_ptr().cast_mut();
+    // SAFETY: `data` is borrowed for this call, nothing is written through the pointer, and `keep` does not
+    // return.
+    unsafe { Loan::lend(py, start, data.len(), false, || std::process::abort(), call) }
 }
 
 /// A `bytes` object that is being made, of a size that is known only at the end.
@@ -187,16 +204,39 @@ impl FreshBytes {
         py: Python<'_>,
         call: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<Option<usize>>,
     ) -> PyResult<Option<usize>> {
-        // SAFETY: the space is part of an object that is alive (`self`) and that nobody else has seen.
-        let written = unsafe { Loan::lend(py, self.free(), self.space(), true, call) }?;
-        if let Some(count) = written {
+        let is_kept = Cell::new(false);
+        let keep = || {
+            std::mem::forget(self.bytes.clone_ref(py));
+            is_kept.set(true);
+        };
+        // SAFETY: the space is part of an object that is alive (`self`) and that nobody else has seen; it
+        // lives for ever once a reference to it is forgotten.
+        let written = unsafe { Loan::lend(py, self.free(), self.space(), true, keep, call) };
+        if let Ok(Some(count)) = written {
             assert!(
                 count <= self.space(),
                 "more bytes written than there was space for"
             );
             self.filled += count;
         }
-        Ok(written)
+        if is_kept.get() {
+            self.move_away(py)?;
+        }
+        written
+    }
+
+    /// Somebody may write to this object for as long as it lives: what is in it goes on in another one.
+    fn move_away(&mut self, py: Python<'_>) -> PyResult<()> {
+        let mut other = Self::with_capacity(py, self.capacity)?;
+        // SAFETY: so much of the object is filled, and nobody writes there while this thread is attached.
+        other.append(unsafe {
+            std::slice::from_raw_parts(
+                ffi::PyBytes_AsString(self.bytes.as_ptr()).cast(),
+                self.filled,
+            )
+        });
+        *self = other;
+        Ok(())
     }
 
     /// Where the free space begins.
@@ -227,13 +267,20 @@ impl FreshBytes {
     }
 }
 
-/// A writable, contiguous Python buffer of any item format, held while parts of it are lent.
-pub struct Target<'py>(View<'py>);
+/// A writable, contiguous Python buffer of any item format, held while parts of it are lent; for ever, if
+/// somebody has kept a view of a part.
+pub struct Target<'py> {
+    view: ManuallyDrop<View<'py>>,
+    is_kept: Cell<bool>,
+}
 
 impl<'py> Target<'py> {
     pub fn get(object: &Bound<'py, PyAny>) -> PyResult<Self> {
         match View::get(object, ffi::PyBUF_WRITABLE) {
-            Ok(view) => Ok(Self(view)),
+            Ok(view) => Ok(Self {
+                view: ManuallyDrop::new(view),
+                is_kept: Cell::new(false),
+            }),
             Err(error) if error.is_instance_of::<PyBufferError>(object.py()) => Err(
                 PyTypeError::new_err("get_buffer() must return a writable, contiguous buffer"),
             ),
@@ -242,7 +289,7 @@ impl<'py> Target<'py> {
     }
 
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.view.len()
     }
 
     /// Lets `call` fill what comes after the first `from` bytes, lent as [`lend`] does.
@@ -253,11 +300,22 @@ impl<'py> Target<'py> {
         call: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<R>,
     ) -> PyResult<R> {
         assert!(from < self.len(), "no space in the buffer");
-        // SAFETY: the view is held (`self`), writable and contiguous, and `from` is within it. That others
-        // may write what they gave us to fill is their own race, as with a `recv_into` of CPython's.
+        let keep = || self.is_kept.set(true);
+        // SAFETY: the view is held (`self`, for ever after `keep`), writable and contiguous, and `from` is
+        // within it. That others may write what they gave us to fill is their own race, as with a
+        // `recv_into` of CPython's.
         unsafe {
-            let start = self.0.data().add(from);
-            Loan::lend(py, start, self.len() - from, true, call)
+            let start = self.view.data().add(from);
+            Loan::lend(py, start, self.len() - from, true, keep, call)
+        }
+    }
+}
+
+impl Drop for Target<'_> {
+    fn drop(&mut self) {
+        if !self.is_kept.get() {
+            // SAFETY: dropped here alone, and not used after.
+            unsafe { ManuallyDrop::drop(&mut self.view) };
         }
     }
 }

@@ -1,4 +1,4 @@
-"""Memory that TLS lends to OpenSSL for one call: code that runs meanwhile gets no hold of it."""
+"""Memory that TLS lends to OpenSSL for one call, and code that runs meanwhile and looks for it."""
 
 from __future__ import annotations
 
@@ -70,3 +70,42 @@ def test_no_view_of_lent_memory_can_be_found(
             context._msg_callback = None
     assert looks > 0
     assert not found
+
+
+@pytest.mark.parametrize("serve", [Recorder, Reusing])
+def test_a_view_of_lent_memory_that_is_kept(
+    run_ours: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext, serve: Any
+) -> None:
+    """The collector knows the tuple in which OpenSSL's read() gets its buffer. Who takes the buffer from
+    there keeps memory that stays, and that nobody else uses."""
+    kept: list[memoryview] = []
+
+    def keep(*_: Any) -> None:
+        if len(kept) < 5:
+            tuples = (one for one in gc.get_objects() if type(one) is tuple)
+            kept.extend(
+                memoryview(item) for one in tuples for item in one if type(item).__name__ == "Loan"
+            )
+
+    async def main() -> None:
+        client, served, server = await tls_pair(server_tls, client_tls, serve)
+        data = pattern(MIB // 4)
+        client.transport.write(bytearray(data))
+        await served.until(lambda: len(served.data) == len(data))
+        assert served.data == data
+        if serve is Reusing:
+            with pytest.raises(BufferError):
+                served.buffer.clear()
+        await end(client, server)
+
+    context: Any = server_tls
+    context._msg_callback = keep
+    try:
+        run_ours(main())
+    finally:
+        context._msg_callback = None
+    assert len(kept) >= 5
+    gc.collect()
+    for view in kept:
+        view[:] = bytes(len(view))
+        assert view[-1] == 0
