@@ -421,3 +421,20 @@ def test_another_thread_runs_no_turn_of_a_loop_that_runs(backend: str) -> None:
     loop.call_soon(int)
     loop._run_once()
     loop.close()
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_run_that_a_program_numbers_in_its_own_way(name: str) -> None:
+    """As libraries do that replace `threading.get_ident` for threads of their own making."""
+    loop: Any = factory(name)()
+    one, other = connected_pair()
+
+    async def main() -> None:
+        loop._thread_id = 7
+        loop.call_later(0.001, other.send, b"x")
+        assert await loop.sock_recv(one, 1) == b"x"
+        assert loop._thread_id == 7
+
+    with one, other:
+        loop.run_until_complete(main())
+    loop.close()
