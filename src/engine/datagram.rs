@@ -59,8 +59,11 @@ pub struct DatagramSocket {
     phase: Phase,
     /// Everything that was sent before `close` is with the kernel.
     flushed: bool,
-    /// A send failed after `close`: who waits for the end hears of that first, from the events.
+    /// A send failed, after `close` or untold before it: who waits for the end hears of that first, from
+    /// the events.
     failed: bool,
+    /// Errors whose events wait in the queue.
+    errors_untold: u32,
     recv_op: Option<OpId>,
     reading: bool,
     held: Backlog<Box<CopiedDatagram>>,
@@ -90,6 +93,7 @@ impl DatagramSocket {
             phase: Phase::Open,
             flushed: false,
             failed: false,
+            errors_untold: 0,
             recv_op: None,
             reading: false,
             held: Backlog::default(),
@@ -169,7 +173,8 @@ impl DatagramSocket {
     /// Closes after the queue is sent; reading ends now.
     pub fn close(&mut self, driver: &mut Driver) -> CloseOutcome {
         if self.phase == Phase::Open {
-            self.flushed = self.is_drained();
+            self.failed = self.errors_untold > 0;
+            self.flushed = self.is_drained() && !self.failed;
             self.phase = if self.flushed {
                 Phase::Quiet
             } else {
@@ -281,6 +286,11 @@ impl DatagramSocket {
         }
     }
 
+    /// Called by the engine when the host hears of an error.
+    pub(crate) fn error_told(&mut self) {
+        self.errors_untold -= 1;
+    }
+
     /// Called by the engine for a datagram whose event is due: gives back what is to be delivered now, and
     /// keeps it when the reader paused since the event was queued.
     pub(crate) fn deliver(&mut self, datagram: Received) -> Option<Received> {
@@ -371,7 +381,8 @@ impl DatagramSocket {
         });
     }
 
-    fn fail(&self, error: Errno, events: &mut Queue) {
+    fn fail(&mut self, error: Errno, events: &mut Queue) {
+        self.errors_untold += 1;
         events.push(Event::DatagramError {
             socket: self.key,
             error,

@@ -261,6 +261,12 @@ impl Engine {
                 };
                 Some(Event::DatagramReceived { socket, datagram })
             }
+            Event::DatagramError { socket, .. } => {
+                if let Some(socket) = self.datagrams.get_mut(socket) {
+                    socket.error_told();
+                }
+                Some(event)
+            }
             Event::StreamData { stream, data } => {
                 let size = data.len();
                 let reader = self.streams.get_mut(stream)?;

@@ -6,6 +6,7 @@ nest_asyncio replaces methods of the loop's class and of asyncio, so each test h
 from __future__ import annotations
 
 import asyncio
+import sys
 import textwrap
 import threading
 from pathlib import Path
@@ -30,12 +31,18 @@ asyncio.set_event_loop(loop)
 """
 
 
+runs_nest_asyncio = pytest.mark.skipif(
+    sys.version_info >= (3, 14), reason="nest_asyncio does not run on Python 3.14, on no loop"
+)
+
+
 def check(name: str, body: str) -> None:
     """Run `body` after NESTED; it has to end well and say nothing on standard error."""
     status, out, err = finish(start(name, NESTED + textwrap.dedent(body)))
     assert (status, err) == (0, ""), (out, err)
 
 
+@runs_nest_asyncio
 @pytest.mark.parametrize("when", ["before the run", "while the loop runs"])
 @pytest.mark.parametrize("name", LOOPS)
 def test_run_until_complete_in_a_task(name: str, when: str) -> None:
@@ -89,6 +96,7 @@ def test_asyncio_run_inside_a_running_loop(name: str) -> None:
     )
 
 
+@runs_nest_asyncio
 @pytest.mark.parametrize("name", LOOPS)
 def test_everything_goes_on_during_a_nested_run(name: str) -> None:
     """Tasks, timers, threads, watchers, connections, children, and what a cancelled timer leaves."""

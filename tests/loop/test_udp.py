@@ -119,6 +119,34 @@ def test_close_flushes_and_abort_does_not_wait(run: Runner) -> None:
     run(main())
 
 
+def test_an_error_that_was_met_before_the_end_is_told(run: Runner) -> None:
+    class Protocol(asyncio.DatagramProtocol):
+        def __init__(self) -> None:
+            self.told: list[str] = []
+            self.over = asyncio.get_running_loop().create_future()
+
+        def error_received(self, exc: Exception) -> None:
+            self.told.append("error")
+
+        def connection_lost(self, exc: BaseException | None) -> None:
+            self.told.append("lost")
+            self.over.set_result(None)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        transport, protocol = await loop.create_datagram_endpoint(
+            Protocol, local_addr=("127.0.0.1", 0)
+        )
+        address = transport.get_extra_info("sockname")
+        transport.sendto(b"fits", address)
+        transport.sendto(bytes(70_000), address)
+        transport.close()
+        await protocol.over
+        assert protocol.told == ["error", "lost"]
+
+    run(main())
+
+
 def test_wrong_uses_are_refused(run: Runner) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
