@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-all test-rust build-rust-tests test-conformance test-interop test-stress test-asan test-ecosystem check bench develop clean
+.PHONY: help demo test test-all test-rust test-conformance test-interop test-stress test-asan test-ecosystem check bench develop clean
 
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TERM_COLOR ?= auto
@@ -46,9 +46,9 @@ PYTEST_RUN = -m pytest -q -n $(PROCESSES) --dist worksteal
 # The bindings have no Rust tests, and are built for each interpreter by itself.
 RUST_TESTS := --workspace --exclude uringcore-py --profile $(TEST_PROFILE) --locked --quiet
 
-# Everything is built first; then Rust's tests run beside Python's. The cases with other QUIC implementations are
-# test-all's: what they see is the wire, which is the same under every interpreter.
-test: build-rust-tests $(DEV_VENV)
+# Rust's tests are built and run beside Python's. The cases with other QUIC implementations are test-all's: what
+# they see is the wire, which is the same under every interpreter.
+test: $(DEV_VENV)
 	@log="$$(mktemp)"; trap 'rm -f "$$log"; kill $$(jobs -p) 2>/dev/null || true' EXIT; \
 	env --default-signal=INT cargo test $(RUST_TESTS) > "$$log" 2>&1 < /dev/null & rust=$$!; \
 	python=0; $(DEV_VENV)/bin/python $(PYTEST_RUN) -m "not wire" $(PYTEST) || python=$$?; \
@@ -58,9 +58,6 @@ test: build-rust-tests $(DEV_VENV)
 
 test-rust:
 	@cargo test $(RUST_TESTS)
-
-build-rust-tests:
-	@cargo test $(RUST_TESTS) --no-run
 
 # One interpreter after the other. The versions that the machine lacks come from Debian's unstable packages
 # (.ci/unstable.py), where that can be.

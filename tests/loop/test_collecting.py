@@ -240,7 +240,8 @@ def test_loops_that_ran_and_were_not_closed_are_collected(name: str) -> None:
         left = [leave_one() for _ in range(10)]
         collect()
         assert [ref() for ref in left] == [None] * 10
-        assert count() == before
+        # Threads of earlier tests may still be closing theirs.
+        assert count() <= before
 
 
 @pytest.mark.parametrize("name", LOOPS)

@@ -405,6 +405,37 @@ def test_what_a_store_raises_is_reported_on_the_loop(
     run_anywhere(main())
 
 
+def test_each_of_several_errors_that_come_at_once_is_reported(
+    run_anywhere, server_configuration, client_configuration
+):
+    may_go = threading.Event()
+
+    class Broken:
+        may_block = True
+
+        def put(self, ticket, session):
+            may_go.wait()
+            raise RuntimeError(ticket.hex())
+
+        def take(self, ticket):
+            return None
+
+    async def main():
+        reported = set()
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: reported.add(str(context["exception"])))
+        store = Broken()
+        async with serving(server_configuration(session_store=store)) as (port, _):
+            for _ in range(3):
+                await ticket_of(port, client_configuration())
+            # The loop does not run while they are all raised.
+            may_go.set()
+            StoreThread.of(store)._drain(30)
+            await eventually(lambda: len(reported) == 6)  # a server gives two tickets
+
+    run_anywhere(main())
+
+
 def test_tokens_are_spent_once_at_a_store_that_may_block(
     run, tmp_path, server_configuration, client_configuration
 ):

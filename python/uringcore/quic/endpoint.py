@@ -290,7 +290,12 @@ class QuicTransport(asyncio.BaseTransport):
         self._info["quic_endpoint"] = self._endpoint
         self._driver = ForeignDriver(self._loop, self._endpoint, self._released)
         self._endpoint.set_on_answer(functools.partial(self._call_soon, self._driver.flush))
+        self._endpoint.set_on_error(self._report)
         return self._driver
+
+    def _report(self, message: str, exc: BaseException) -> None:
+        """As uringcore's own loop does, on another one."""
+        self._loop.call_exception_handler({"message": message, "exception": exc})
 
     def _call_soon(self, callback: Callable[[], None]) -> None:
         """For a session store's thread, whose answers nobody wants once the loop is closed.

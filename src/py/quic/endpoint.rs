@@ -33,6 +33,7 @@ mod home;
 mod sockets;
 mod store;
 
+use deliver::FirstError;
 use home::{Home, Own, State};
 
 /// One UDP socket with its QUIC connections.
@@ -303,6 +304,16 @@ impl QuicEndpoint {
         drop(old);
     }
 
+    /// Called as `on_error(message, exception)` with what receivers, handlers and session stores raise.
+    /// Without it the first error leaves whatever call delivered the events, and those that come on top
+    /// go to `sys.unraisablehook`. On a loop its exception handler is called, and this is never.
+    fn set_on_error(&self, py: Python<'_>, on_error: Py<PyAny>) {
+        let old = self
+            .state
+            .with(py, |state| state.on_error.replace(on_error));
+        drop(old);
+    }
+
     /// Refuses further connections (CONNECTION_REFUSED); those that are open go on.
     fn stop_accepting(&self, py: Python<'_>) -> PyResult<()> {
         self.with_protocol(py, |endpoint, _| endpoint.refuse_incoming())
@@ -519,7 +530,11 @@ impl QuicEndpoint {
     pub fn deliver_events(slf: &Bound<'_, Self>) -> PyResult<()> {
         match slf.get().home {
             Home::Own(_) => Self::deliver(slf, None),
-            Home::Loop { .. } => Self::take_answers(slf, None)?.1.map_or(Ok(()), Err),
+            Home::Loop { .. } => {
+                let mut first_error = FirstError::default();
+                Self::take_answers(slf, None, &mut first_error)?;
+                first_error.raise()
+            }
         }
     }
 
@@ -533,6 +548,7 @@ impl QuicEndpoint {
                 visit.call(&state.on_accept)?;
                 visit.call(&state.on_closed)?;
                 visit.call(&state.on_answer)?;
+                visit.call(&state.on_error)?;
                 state
                     .connections
                     .values()

@@ -14,15 +14,33 @@ use crate::context::Entered;
 use crate::error;
 use crate::quic::events;
 
+/// What is raised where several may be: the first. The others go to `sys.unraisablehook`.
+#[derive(Default)]
+pub(super) struct FirstError(Option<PyErr>);
+
+impl FirstError {
+    pub fn note(&mut self, py: Python<'_>, result: PyResult<()>) {
+        match (result, &self.0) {
+            (Ok(()), _) => {}
+            (Err(error), None) => self.0 = Some(error),
+            (Err(error), Some(_)) => error.write_unraisable(py, None),
+        }
+    }
+
+    pub fn raise(self) -> PyResult<()> {
+        self.0.map_or(Ok(()), Err)
+    }
+}
+
 impl QuicEndpoint {
-    /// Hands every waiting event to its connection's receiver or queue. On a loop only what has to
-    /// leave the loop is returned; without one, the first error that a receiver raised.
+    /// Hands every waiting event to its connection's receiver or queue. Where there is somebody to report
+    /// to, only what has to leave the loop is returned; else the first error that a receiver raised.
     pub fn deliver(slf: &Bound<'_, Self>, mut entered: Option<&mut Entered>) -> PyResult<()> {
         let py = slf.py();
-        let mut first_error = None;
+        let mut first_error = FirstError::default();
         loop {
-            let (mut has_begun, error) = Self::take_answers(slf, entered.as_deref_mut())?;
-            first_error = first_error.or(error);
+            let mut has_begun =
+                Self::take_answers(slf, entered.as_deref_mut(), &mut first_error)?;
             let mut waiting = slf.get().take_events(py)?.into_iter().peekable();
             while let Some((key, first)) = waiting.next() {
                 if let Event::SessionsAsked {
@@ -31,10 +49,9 @@ impl QuicEndpoint {
                     token,
                 } = first
                 {
-                    let told =
-                        Self::ask_store(slf, question, tickets, token, entered.as_deref_mut())?;
-                    has_begun |= told.0;
-                    first_error = first_error.or(told.1);
+                    let entered = entered.as_deref_mut();
+                    has_begun |=
+                        Self::ask_store(slf, question, tickets, token, entered, &mut first_error)?;
                     continue;
                 }
                 let mut group = vec![first];
@@ -46,17 +63,16 @@ impl QuicEndpoint {
                         Self::report(slf, RECEIVER_RAISED, error, entered.as_deref_mut())
                     });
                 // One connection's program cannot keep the others from their events.
-                first_error = first_error.or(delivered.err());
+                first_error.note(py, delivered);
             }
             // What a handshake that waited for an answer has done comes in the same turn.
             if !has_begun {
                 break;
             }
         }
-        let kept = Self::keep_sessions(slf, entered);
-        first_error = first_error.or(kept.err());
-        let flushed = slf.get().flush_key_logs(py);
-        first_error.map_or(flushed, Err)
+        first_error.note(py, Self::keep_sessions(slf, entered));
+        first_error.note(py, slf.get().flush_key_logs(py));
+        first_error.raise()
     }
 
     /// The engine has let go of the socket.
@@ -127,7 +143,7 @@ impl QuicEndpoint {
         let list = PyList::empty(py);
         let connection = connection.bind(py).get();
         let wants_finished = connection.wants_finished(py);
-        let mut first_error = None;
+        let mut first_error = FirstError::default();
         for event in group {
             match connection.keep_credential(py, &event) {
                 Ok(true) => continue,
@@ -135,7 +151,7 @@ impl QuicEndpoint {
                 // A handler that raises cannot keep the program from its events.
                 Err(error) => {
                     let reported = Self::report(slf, HANDLER_RAISED, error, entered.as_deref_mut());
-                    first_error = first_error.or(reported.err());
+                    first_error.note(py, reported);
                     this.enter(py, entered.as_deref_mut())?;
                     continue;
                 }
@@ -150,11 +166,10 @@ impl QuicEndpoint {
         if closes {
             connection.finish(py, this, key);
         }
-        let received = match list.is_empty() {
-            true => Ok(()),
-            false => connection.receive(py, &list),
-        };
-        first_error.map_or(received, Err)
+        if !list.is_empty() {
+            first_error.note(py, connection.receive(py, &list));
+        }
+        first_error.raise()
     }
 
     /// What is called next runs in the context in which the endpoint was made.
@@ -219,19 +234,26 @@ impl QuicEndpoint {
         error: PyErr,
         entered: Option<&mut Entered>,
     ) -> PyResult<()> {
-        let py = slf.py();
-        let Home::Loop { owner, .. } = &slf.get().home else {
-            return Err(error);
-        };
+        let (py, this) = (slf.py(), slf.get());
         if error::is_exit(py, &error) {
             return Err(error);
         }
+        let report = match &this.home {
+            Home::Loop { owner, .. } => owner.bind(py).getattr(intern!(py, "_report"))?.unbind(),
+            Home::Own(_) => {
+                let on_error = this
+                    .state
+                    .with(py, |state| state.on_error.as_ref().map(|call| call.clone_ref(py)));
+                match on_error {
+                    Some(on_error) => on_error,
+                    None => return Err(error),
+                }
+            }
+        };
         if let Some(entered) = entered {
             entered.leave(py);
         }
-        owner
-            .bind(py)
-            .call_method1(intern!(py, "_report"), (message, error.into_value(py)))?;
+        report.bind(py).call1((message, error.into_value(py)))?;
         Ok(())
     }
 

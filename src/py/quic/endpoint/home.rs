@@ -68,6 +68,8 @@ pub(super) struct State {
     pub foreign_store: Option<Arc<ForeignStore>>,
     /// Called on a store's thread when it has answered.
     pub on_answer: Option<Py<PyAny>>,
+    /// Told what the program's callbacks raise, where there is no loop of ours to report it.
+    pub on_error: Option<Py<PyAny>>,
     /// Answers that no handshake has heard of yet, and questions without one: as many as connections
     /// were held, at most.
     pub answers: Vec<Answer>,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
-use super::{Home, Own, QuicEndpoint};
+use super::{FirstError, Home, Own, QuicEndpoint};
 use crate::context::Entered;
 use crate::quic::credentials::ForeignStore;
 
@@ -61,19 +61,17 @@ impl StoreAnswer {
     }
 }
 
-/// Whether handshakes have begun, and the first error that the program is to get.
-type Told = (bool, Option<PyErr>);
-
 impl QuicEndpoint {
     /// Asks the program's store about a client's token and tickets. Where that has to wait, the
-    /// handshake waits too.
+    /// handshake waits too. Returns whether one has begun.
     pub(super) fn ask_store(
         slf: &Bound<'_, Self>,
         question: u64,
         tickets: Vec<Vec<u8>>,
         token: Option<u128>,
         entered: Option<&mut Entered>,
-    ) -> PyResult<Told> {
+        first_error: &mut FirstError,
+    ) -> PyResult<bool> {
         let (py, this) = (slf.py(), slf.get());
         let mut answer = Answer {
             question: Some(question),
@@ -86,7 +84,7 @@ impl QuicEndpoint {
                 match store.ask_thread(py, &tickets, token, this.answer_to(slf, Some(question))?) {
                     Ok(true) => {
                         this.state.with(py, |state| state.unanswered += 1);
-                        return Ok((false, None));
+                        return Ok(false);
                     }
                     // It has enough to do: the token proves nothing then.
                     Ok(false) => answer.is_new = token.is_none(),
@@ -99,17 +97,18 @@ impl QuicEndpoint {
                 let mut entered = entered;
                 this.enter(py, entered.as_deref_mut())?;
                 ask_now(py, &store, tickets, token, &mut answer);
-                return Self::answered(slf, answer, entered);
+                return Self::answered(slf, answer, entered, first_error);
             }
         }
-        Self::answered(slf, answer, entered)
+        Self::answered(slf, answer, entered, first_error)
     }
 
-    /// Lets the handshakes go on that a store's thread has answered about.
+    /// Lets the handshakes go on that a store's thread has answered about. Returns whether one has.
     pub(super) fn take_answers(
         slf: &Bound<'_, Self>,
         mut entered: Option<&mut Entered>,
-    ) -> PyResult<Told> {
+        first_error: &mut FirstError,
+    ) -> PyResult<bool> {
         let (py, this) = (slf.py(), slf.get());
         let answers = this.state.with(py, |state| match state.answers.is_empty() {
             true => Vec::new(),
@@ -120,27 +119,26 @@ impl QuicEndpoint {
                 answers
             }
         });
-        let mut told = (false, None);
+        let mut has_begun = false;
         for answer in answers {
-            let (has_begun, error) = Self::answered(slf, answer, entered.as_deref_mut())?;
-            told = (told.0 | has_begun, told.1.or(error));
+            has_begun |= Self::answered(slf, answer, entered.as_deref_mut(), first_error)?;
         }
-        Ok(told)
+        Ok(has_begun)
     }
 
     fn answered(
         slf: &Bound<'_, Self>,
         answer: Answer,
         mut entered: Option<&mut Entered>,
-    ) -> PyResult<Told> {
+        first_error: &mut FirstError,
+    ) -> PyResult<bool> {
         let (py, this) = (slf.py(), slf.get());
-        let mut first_error = None;
         for error in answer.errors {
             let reported = Self::report(slf, STORE_RAISED, error, entered.as_deref_mut());
-            first_error = first_error.or(reported.err());
+            first_error.note(py, reported);
         }
         let Some(question) = answer.question else {
-            return Ok((false, first_error));
+            return Ok(false);
         };
         let store = this.foreign_store(py).filter(|_| answer.is_new);
         if let Some(store) = &store {
@@ -157,7 +155,7 @@ impl QuicEndpoint {
         if let Some(store) = store {
             store.forget_offered();
         }
-        Ok((answer.is_new, first_error))
+        Ok(answer.is_new)
     }
 
     /// Hands new sessions to the program's own store.
@@ -169,7 +167,7 @@ impl QuicEndpoint {
         let Some(store) = this.foreign_store(py) else {
             return Ok(());
         };
-        let mut first_error = None;
+        let mut first_error = FirstError::default();
         while let Some((ticket, session)) = store.next_put() {
             let kept = match store.may_block() {
                 true => store.keep_on_thread(py, &ticket, &session, this.answer_to(slf, None)?),
@@ -179,10 +177,10 @@ impl QuicEndpoint {
             };
             if let Err(error) = kept {
                 let reported = Self::report(slf, STORE_RAISED, error, entered.as_deref_mut());
-                first_error = first_error.or(reported.err());
+                first_error.note(py, reported);
             }
         }
-        first_error.map_or(Ok(()), Err)
+        first_error.raise()
     }
 
     /// When to look for a store's answers, if nobody is told when they come.
