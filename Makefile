@@ -11,6 +11,8 @@ SHELL := /bin/bash
 
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TERM_COLOR ?= auto
+# What was compiled once is kept, whatever the user likes elsewhere: each process of a test run imports it again.
+unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= $(shell python3 .ci/pythons.py default)
 # `make test PYTEST="-x tests/loop"` narrows the run.
@@ -44,7 +46,8 @@ demo:
 PROCESSES ?= $(shell n=$$((2 * $$(nproc))); echo $$((n < 8 ? n : 8)))
 PYTEST_RUN = -m pytest -q -n $(PROCESSES) --dist worksteal
 # The bindings have no Rust tests, and are built for each interpreter by itself.
-RUST_TESTS := --workspace --exclude uringcore-py --profile $(TEST_PROFILE) --locked --quiet
+# Their package is named all the same: without it others are built with fewer features, a second time.
+RUST_TESTS := --workspace --profile $(TEST_PROFILE) --locked --quiet
 
 # Rust's tests are built and run beside Python's. The cases with other QUIC implementations are test-all's: what
 # they see is the wire, which is the same under every interpreter.

@@ -7,6 +7,7 @@ and testing on them is venv.py's and the Makefile's business.
 
     python3 .ci/pythons.py            all roles
     python3 .ci/pythons.py default    only the path of that role, one of this machine's own
+    python3 .ci/pythons.py roles      `ROLE VERSION` of this machine's own, one line for each role
     python3 .ci/pythons.py every      `VERSION PATH` of one interpreter for each minor version
 """
 
@@ -50,9 +51,13 @@ def main(arguments):
             print(minor_version(probe), probe["path"])
         return
     roles = {"oldest": found[0], "default": default(found), "newest": found[-1]}
+    if arguments == ["roles"]:
+        for role, probe in roles.items():
+            print(role, minor_version(probe))
+        return
     if arguments:
         if arguments[0] not in roles:
-            sys.exit(f"unknown role {arguments[0]!r}: choose from every, {', '.join(roles)}")
+            sys.exit(f"unknown role {arguments[0]!r}: choose from every, roles, {', '.join(roles)}")
         print(roles[arguments[0]]["path"])
         return
     printed = set()

@@ -6,6 +6,13 @@ import gc
 
 import pytest
 
+from tests.support import interpreter
+
+
+def pytest_configure() -> None:
+    """Before the processes that run the tests are started, which inherit the answer."""
+    interpreter.ask_once()
+
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Thousands of collected tests and the modules they import stay to the end of the run. Many tests

@@ -6,9 +6,9 @@ same, so that runs side by side end at about the same time.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,12 +29,22 @@ def is_newest_interpreter() -> bool:
     return _has_role("newest")
 
 
-@cache
+def ask_once() -> None:
+    """Asks for the roles, once for this process and all that it starts: each answer runs every interpreter."""
+    if ROLES in os.environ:
+        return
+    command = [sys.executable, str(ROOT / ".ci" / "pythons.py"), "roles"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split("\n")
+    here = "{}.{}".format(*sys.version_info[:2])
+    roles = [line.split() for line in found if line]
+    os.environ[ROLES] = " ".join(role for role, version in roles if version == here)
+    if not roles:
+        os.environ[ROLES] = "oldest default newest"
+
+
 def _has_role(role: str) -> bool:
-    command = [sys.executable, str(ROOT / ".ci" / "pythons.py"), role]
-    found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    if not found:
-        return True
-    version = "import sys; print(sys.version_info[:2])"
-    asked = subprocess.run([found, "-c", version], capture_output=True, text=True, check=True)
-    return asked.stdout.strip() == str(tuple(sys.version_info[:2]))
+    ask_once()
+    return role in os.environ[ROLES].split()
+
+
+ROLES = "URINGCORE_TEST_ROLES"
