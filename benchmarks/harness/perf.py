@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
 
-# perf says nothing once it is attached.
+# perf says nothing once it is attached, but it holds its counters open then.
 ATTACH_SECONDS = 0.5
+ATTACH_SECONDS_MAX = 30.0
 STOP_SECONDS = 60.0
 
 
@@ -19,7 +21,7 @@ class Perf:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self, settle: float = ATTACH_SECONDS) -> None:
-        """Attach, and wait `settle` seconds for that to be so."""
+        """Attach, and wait `settle` seconds once the counters are open: they are started one by one."""
         self._process = subprocess.Popen(
             self._command,
             stdin=subprocess.DEVNULL,
@@ -27,7 +29,21 @@ class Perf:
             stderr=subprocess.PIPE,
             text=True,
         )
+        end = time.monotonic() + ATTACH_SECONDS_MAX
+        while not self._has_counters():
+            if self._process.poll() is not None or time.monotonic() > end:
+                raise RuntimeError(f"{' '.join(self._command)} did not attach")
+            time.sleep(0.01)
         time.sleep(settle)
+
+    def _has_counters(self) -> bool:
+        assert self._process is not None
+        folder = f"/proc/{self._process.pid}/fd"
+        try:
+            targets = [os.readlink(f"{folder}/{name}") for name in os.listdir(folder)]
+        except OSError:
+            return False  # closed meanwhile, or not started yet
+        return any("perf_event" in target for target in targets)
 
     def stop(self) -> str:
         """Detach; what `perf` said at its end."""
