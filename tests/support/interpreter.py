@@ -30,7 +30,7 @@ def is_newest_interpreter() -> bool:
 
 
 def ask_once() -> None:
-    """Asks for the roles, once for this process and all that it starts: each answer runs every interpreter."""
+    """Asks for the roles, once for this process and all that it starts: it runs every interpreter."""
     if ROLES in os.environ:
         return
     command = [sys.executable, str(ROOT / ".ci" / "pythons.py"), "roles"]

@@ -39,8 +39,7 @@ impl QuicEndpoint {
         let py = slf.py();
         let mut first_error = FirstError::default();
         loop {
-            let mut has_begun =
-                Self::take_answers(slf, entered.as_deref_mut(), &mut first_error)?;
+            let mut has_begun = Self::take_answers(slf, entered.as_deref_mut(), &mut first_error)?;
             let mut waiting = slf.get().take_events(py)?.into_iter().peekable();
             while let Some((key, first)) = waiting.next() {
                 if let Event::SessionsAsked {
@@ -241,9 +240,9 @@ impl QuicEndpoint {
         let report = match &this.home {
             Home::Loop { owner, .. } => owner.bind(py).getattr(intern!(py, "_report"))?.unbind(),
             Home::Own(_) => {
-                let on_error = this
-                    .state
-                    .with(py, |state| state.on_error.as_ref().map(|call| call.clone_ref(py)));
+                let on_error = this.state.with(py, |state| {
+                    state.on_error.as_ref().map(|call| call.clone_ref(py))
+                });
                 match on_error {
                     Some(on_error) => on_error,
                     None => return Err(error),
