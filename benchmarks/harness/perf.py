@@ -32,7 +32,9 @@ class Perf:
         end = time.monotonic() + ATTACH_SECONDS_MAX
         while not self._has_counters():
             if self._process.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"{' '.join(self._command)} did not attach")
+                self._process.kill()
+                said = self._process.communicate(timeout=STOP_SECONDS)[1]
+                raise RuntimeError(f"{' '.join(self._command)} did not attach: {said!r}")
             time.sleep(0.01)
         time.sleep(settle)
 

@@ -236,6 +236,7 @@ def test_a_collection_at_every_allocation_finds_no_unfinished_transport(run_ours
 
         # What is there already would be walked by each of the collections. It stays frozen: to thaw it
         # would thaw what tests/conftest.py froze.
+        gc.collect()
         gc.freeze()
         gc.set_threshold(1)
         try:

@@ -14,17 +14,32 @@ use crate::context::Entered;
 use crate::error;
 use crate::quic::events;
 
-/// What is raised where several may be: the first. The others go to `sys.unraisablehook`.
+/// What is raised where several may be: the first that leaves the program, else the first. The others go
+/// to `sys.unraisablehook`.
 #[derive(Default)]
 pub(super) struct FirstError(Option<PyErr>);
 
 impl FirstError {
     pub fn note(&mut self, py: Python<'_>, result: PyResult<()>) {
-        match (result, &self.0) {
-            (Ok(()), _) => {}
-            (Err(error), None) => self.0 = Some(error),
-            (Err(error), Some(_)) => error.write_unraisable(py, None),
-        }
+        let Err(error) = result else {
+            return;
+        };
+        let is_exit = |error: &PyErr| error::is_exit(py, error);
+        let other = match self.0.take() {
+            None => {
+                self.0 = Some(error);
+                return;
+            }
+            Some(first) if is_exit(&error) && !is_exit(&first) => {
+                self.0 = Some(error);
+                first
+            }
+            Some(first) => {
+                self.0 = Some(first);
+                error
+            }
+        };
+        other.write_unraisable(py, None);
     }
 
     pub fn raise(self) -> PyResult<()> {
