@@ -19,6 +19,7 @@
 //! | `poll` | readiness watchers (`add_reader` and `add_writer`) |
 //! | `ops` | operations that a host waits for one by one |
 //! | `socket` | who closes a descriptor |
+//! | `timers` | what is due when, for a host's own timers |
 //! | `system` | this machine's clock and certificate store, for the protocols |
 //! | `endpoints` | the QUIC endpoints: which have work, whose timer is next |
 //! | `quic_endpoint` | one UDP socket joined with the QUIC state machines |
@@ -42,6 +43,7 @@ mod socket;
 mod stream;
 mod system;
 mod table;
+mod timers;
 mod token;
 mod turn;
 
@@ -55,5 +57,6 @@ pub use socket::SocketFd;
 pub use stream::{CloseOutcome, Stream, WriteOutcome};
 pub use system::{SystemClock, system_roots};
 pub use table::{Key, Table};
+pub use timers::{TimerHeap, TimerKey};
 pub use token::{Kind, Route};
 pub use turn::{Engine, EngineStats};

@@ -286,6 +286,15 @@ impl Driver {
         }
     }
 
+    /// Nothing is queued or ready, and no more than one operation in flight.
+    pub fn waits_for_one_at_most(&self) -> bool {
+        let is_queued = match &self.inner {
+            Inner::Epoll(epoll) => epoll.has_work(),
+            Inner::Uring(_) | Inner::Inherited(_) | Inner::Dead => true,
+        };
+        self.common.ready.is_empty() && self.common.table.len() <= 1 && !is_queued
+    }
+
     /// False if a turn that would not block may skip [`enter`](Driver::enter): nothing is queued
     /// and nothing waits. [`reap`](Driver::reap) is always worth its few nanoseconds.
     pub fn needs_enter(&self) -> bool {

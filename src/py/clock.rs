@@ -23,7 +23,7 @@ pub fn monotonic() -> f64 {
 }
 
 /// One tick of that clock: a timer due within it runs now, as in asyncio.
-const RESOLUTION: f64 = 1e-9;
+pub const RESOLUTION: f64 = 1e-9;
 
 /// What is known of a loop's `time`, so that the usual loop pays for a comparison and not for a look.
 #[derive(Default)]
@@ -119,7 +119,7 @@ pub fn end_of_turn(slf: &Bound<'_, LoopCore>) -> PyResult<Option<f64>> {
         let resolution: f64 = slf.getattr(intern!(py, "_clock_resolution"))?.extract()?;
         return Ok(Some(ask(slf)? + resolution));
     }
-    let some = slf.get().timers.with(py, |timers| timers.len() > 0);
+    let some = slf.get().timers.with(py, |timers| !timers.is_empty());
     Ok(some.then(|| monotonic() + RESOLUTION))
 }
 

@@ -1,8 +1,8 @@
 //! `contextvars` contexts, entered through the C API: half the cost of `Context.run`.
 
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
-use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::{Borrowed, ffi};
 
 /// `contextvars.copy_context()`.
 pub fn copy_current(py: Python<'_>) -> PyResult<Py<PyAny>> {
@@ -12,9 +12,12 @@ pub fn copy_current(py: Python<'_>) -> PyResult<Py<PyAny>> {
 }
 
 /// The context that a callback was given, or a copy of the caller's.
-pub fn given_or_copied(py: Python<'_>, given: Option<Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
+pub fn given_or_copied(
+    py: Python<'_>,
+    given: Option<Borrowed<'_, '_, PyAny>>,
+) -> PyResult<Py<PyAny>> {
     match given {
-        Some(context) if !context.is_none() => Ok(context.unbind()),
+        Some(context) if !context.is_none() => Ok(context.to_owned().unbind()),
         _ => copy_current(py),
     }
 }

@@ -89,7 +89,7 @@ pub fn event(slf: &Bound<'_, LoopCore>, event: Event, entered: &mut Entered) -> 
                 (watcher.serial == ready.serial).then(|| watcher.handle.clone_ref(py))
             });
             match handle {
-                Some(handle) => turn::run_handle(slf, &handle, entered),
+                Some(handle) => turn::run_handle(slf, handle, entered),
                 None => Ok(()),
             }
         }

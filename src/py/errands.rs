@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use uringcore_engine::{Engine, Key};
 
 use crate::loop_core::{LoopCore, current_thread_id};
+use crate::mode::Mode;
 use crate::watchers::direction;
 
 /// What the loop's thread does for another one at its next turn.
@@ -35,11 +36,16 @@ impl LoopCore {
 
     pub fn leave_errand(&self, py: Python<'_>, errand: Errand) {
         self.hosts.with(py, |hosts| hosts.errands.push(errand));
+        self.mode.set(Mode::ERRANDS, true);
         self.wake(py);
     }
 
     /// Does what other threads have asked for, with the engine in hand.
     pub fn run_errands(&self, py: Python<'_>, engine: &mut Engine) {
+        if !self.mode.has(Mode::ERRANDS) {
+            return;
+        }
+        self.mode.set(Mode::ERRANDS, false);
         let errands = self
             .hosts
             .with(py, |hosts| std::mem::take(&mut hosts.errands));

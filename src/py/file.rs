@@ -74,7 +74,7 @@ impl FileOperation {
                 (Some(owner), Some(future)) => {
                     let owner = owner.bind(py);
                     // A closed loop has let go of the operation already.
-                    if owner.get().check_closed(py).is_ok() {
+                    if owner.get().check_closed().is_ok() {
                         ops::abandon(owner, future.bind(py))?;
                     }
                     Ok(())

@@ -1,15 +1,16 @@
-//! `Handle` and `TimerHandle`: one callback that the loop will run.
+//! `Handle`: one callback that the loop will run.
 //!
-//! In debug mode the loop uses asyncio's own classes instead, which record where they were made: an
-//! [`AnyHandle`] is either.
+//! A handle that nobody but the loop holds when its turn comes, which is nearly every one of
+//! `call_soon`'s, gives its callback away, and is used again for another one (`LoopCore::retire`). In
+//! debug mode the loop uses asyncio's own classes instead, which record where they were made.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
-use pyo3::{IntoPyObjectExt, PyTraverseError, PyVisit, ffi, intern};
+use pyo3::{PyTraverseError, PyVisit, ffi, intern};
 
+use crate::call::Call;
 use crate::cell::GilCell;
 use crate::context::Entered;
 use crate::error;
@@ -17,14 +18,17 @@ use crate::loop_core::LoopCore;
 use crate::running::{Running, Turn};
 use crate::thread_end::Stays;
 
+mod any;
+mod timer;
+
+pub use any::AnyHandle;
+pub use timer::TimerHandle;
+
 #[derive(Default)]
 struct State {
-    callback: Option<Py<PyAny>>,
-    args: Option<Py<PyTuple>>,
+    call: Option<Call>,
     context: Option<Py<PyAny>>,
     cancelled: bool,
-    /// Where to count a cancellation while the handle sits in the timer heap.
-    timer_count: Option<Arc<AtomicUsize>>,
     /// What other threads wait for while the callback runs: CPython 3.14's `call_soon_threadsafe`.
     shared: Option<Arc<Running>>,
 }
@@ -35,93 +39,95 @@ pub struct Handle {
     state: GilCell<State>,
 }
 
-/// A callback that is due at a time of the loop's clock, with asyncio.TimerHandle's public methods.
-#[pyclass(frozen, extends = Handle, weakref, module = "uringcore._uringcore")]
-pub struct TimerHandle {
-    when: f64,
-}
-
-/// What running a callback can end with.
-pub enum Ran {
-    Done,
-    /// An exception for the loop's exception handler.
-    Raised(PyErr),
+/// What a handle runs, taken out of it or copied for the run.
+struct Begun {
+    call: Call,
+    context: Py<PyAny>,
+    _turn: Option<Turn>,
 }
 
 impl Handle {
-    pub fn new(callback: Py<PyAny>, args: Py<PyTuple>, context: Py<PyAny>) -> Self {
+    pub fn new(call: Call, context: Py<PyAny>) -> Self {
         Self {
             state: GilCell::new(State {
-                callback: Some(callback),
-                args: Some(args),
+                call: Some(call),
                 context: Some(context),
-                cancelled: false,
-                timer_count: None,
-                shared: None,
+                ..State::default()
             }),
         }
     }
 
     /// A handle whose `cancel` and `cancelled` wait for a callback that runs in another thread.
-    pub fn new_shared(callback: Py<PyAny>, args: Py<PyTuple>, context: Py<PyAny>) -> Self {
-        let this = Self::new(callback, args, context);
+    pub fn new_shared(call: Call, context: Py<PyAny>) -> Self {
         Self {
             state: GilCell::new(State {
+                call: Some(call),
+                context: Some(context),
                 shared: Some(Arc::default()),
-                ..this.state.into_inner()
+                ..State::default()
             }),
         }
     }
 
-    /// Makes the pair that `call_at` returns and stores.
-    pub fn new_timer(
-        py: Python<'_>,
-        handle: Handle,
-        when: f64,
-        cancelled: &Arc<AtomicUsize>,
-    ) -> PyResult<Py<TimerHandle>> {
-        handle
-            .state
-            .with(py, |state| state.timer_count = Some(Arc::clone(cancelled)));
-        Py::new(
-            py,
-            PyClassInitializer::from(handle).add_subclass(TimerHandle { when }),
-        )
+    /// The same for one that has come back by [`empty`](Self::empty).
+    pub fn refill(&self, py: Python<'_>, call: Call, context: Py<PyAny>) {
+        self.state.with(py, |state| {
+            debug_assert!(state.call.is_none() && state.context.is_none());
+            state.call = Some(call);
+            state.context = Some(context);
+        });
+    }
+
+    /// Nobody holds the handle any more, and it is to be used again.
+    pub fn empty(&self, py: Python<'_>) {
+        let state = self.state.take(py);
+        // Most have nothing left.
+        if let Some(call) = state.call {
+            call.drop_ref(py);
+        }
+        if let Some(context) = state.context {
+            context.drop_ref(py);
+        }
     }
 
     pub fn is_cancelled(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| state.cancelled)
     }
 
-    /// The handle left the timer heap: cancelling it no longer counts there.
-    pub fn leave_heap(&self, py: Python<'_>) {
-        self.state.with(py, |state| state.timer_count = None);
-    }
-
-    /// Calls the callback in its context, unless it was cancelled.
-    pub fn run(&self, py: Python<'_>, entered: &mut Entered) -> Ran {
-        let parts = self.state.with(py, |state| {
-            match (&state.callback, &state.args, &state.context) {
-                (Some(callback), Some(args), Some(context)) => Some((
-                    callback.clone_ref(py),
-                    args.clone_ref(py),
-                    context.clone_ref(py),
-                    // Together with the look at the callback: who cancels sees one or the other.
-                    state.shared.clone().map(Turn::begin),
-                )),
-                _ => None,
-            }
+    /// Calls the callback in its context, unless it was cancelled, and leaves the context. `alone`: nobody
+    /// else can see what the handle has. An error is one for the loop's exception handler.
+    pub fn run(&self, py: Python<'_>, alone: bool, entered: &mut Entered) -> PyResult<()> {
+        let begun = self.state.with(py, |state| {
+            // Together with the look at the callback: who cancels sees one or the other.
+            let turn = state.shared.clone().map(Turn::begin);
+            let (call, context) = match (alone, &state.call, &state.context) {
+                (true, Some(_), Some(_)) => (state.call.take()?, state.context.take()?),
+                (false, Some(call), Some(context)) => (call.clone_ref(py), context.clone_ref(py)),
+                _ => return None,
+            };
+            Some(Begun {
+                call,
+                context,
+                _turn: turn,
+            })
         });
-        let Some((callback, args, context, _turn)) = parts else {
-            return Ran::Done;
+        let Some(begun) = begun else {
+            return Ok(());
         };
-        if let Err(error) = entered.switch_exactly(py, &context) {
-            return Ran::Raised(error);
+        let entering = entered.switch_exactly(py, &begun.context);
+        let result = entering.and_then(|()| begun.call.run(py));
+        entered.leave(py);
+        match result {
+            Err(_) if alone => self.state.with(py, |state| {
+                // The exception handler is told what has failed.
+                (state.call, state.context) = (Some(begun.call), Some(begun.context));
+            }),
+            _ => {
+                begun.call.drop_ref(py);
+                begun.context.drop_ref(py);
+            }
         }
-        match call_with_tuple(py, &callback, args.bind(py)) {
-            Ok(_) => Ran::Done,
-            Err(error) => Ran::Raised(error),
-        }
+        result
     }
 
     fn wait_while_running(&self, py: Python<'_>) -> PyResult<()> {
@@ -134,35 +140,36 @@ impl Handle {
 
     fn cancel_now(&self, py: Python<'_>) {
         let dropped = self.state.with(py, |state| {
-            if state.cancelled {
-                return None;
-            }
             state.cancelled = true;
-            if let Some(count) = state.timer_count.take() {
-                count.fetch_add(1, Relaxed);
-            }
             // Reference cycles end here, and the context is kept for `get_context`.
-            Some((state.callback.take(), state.args.take()))
+            state.call.take()
         });
-        drop(dropped);
+        if let Some(call) = dropped {
+            call.drop_ref(py);
+        }
+    }
+
+    fn call(&self, py: Python<'_>) -> Option<Call> {
+        self.state.with(py, |state| {
+            state.call.as_ref().map(|call| call.clone_ref(py))
+        })
     }
 }
 
-/// `callback(*args)` by vectorcall on the tuple's own items.
-fn call_with_tuple<'py>(
-    py: Python<'py>,
-    callback: &Py<PyAny>,
-    args: &Bound<'py, PyTuple>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let tuple = args.as_ptr().cast::<ffi::PyTupleObject>();
-    // SAFETY: `args` is a live tuple, so `ob_item` points at its `len` items, which the tuple keeps
-    // alive for the call and which nobody changes; this thread is attached (`py`); the result is a new
-    // reference or NULL with an exception.
+/// True when the reference that is asked is the only one, weak ones included.
+pub fn is_alone(handle: &Py<Handle>) -> bool {
+    if cfg!(Py_GIL_DISABLED) {
+        return false; // a count tells nothing there
+    }
+    let object = handle.as_ptr();
+    // SAFETY: the object is alive, its memory is laid out as its class says: `tp_weaklistoffset` is where the
+    // list of weak references begins, 0 if there is none. The interpreter lock is held by whoever has a
+    // handle in hand.
     unsafe {
-        let items = (*tuple).ob_item.as_ptr();
-        let result =
-            ffi::PyObject_Vectorcall(callback.as_ptr(), items, args.len(), std::ptr::null_mut());
-        Bound::from_owned_ptr_or_err(py, result)
+        let offset = (*ffi::Py_TYPE(object)).tp_weaklistoffset;
+        ffi::Py_REFCNT(object) == 1
+            && offset > 0
+            && (*object.byte_offset(offset).cast::<*mut ffi::PyObject>()).is_null()
     }
 }
 
@@ -200,11 +207,8 @@ impl Handle {
     fn _run(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let _stays = Stays::here();
-        let mut entered = Entered::default();
-        let ran = slf.get().run(py, &mut entered);
-        entered.leave(py);
-        match ran {
-            Ran::Raised(error) if !error::is_exit(py, &error) => {
+        match slf.get().run(py, false, &mut Entered::default()) {
+            Err(error) if !error::is_exit(py, &error) => {
                 let running = py
                     .import(intern!(py, "asyncio.events"))?
                     .call_method0(intern!(py, "_get_running_loop"))?;
@@ -215,21 +219,18 @@ impl Handle {
                 owner.call_method1(intern!(py, "_handle_raised"), raised)?;
                 Ok(())
             }
-            Ran::Raised(error) => Err(error),
-            Ran::Done => Ok(()),
+            outcome => outcome,
         }
     }
 
     #[getter(_callback)]
     fn callback(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.state
-            .with(py, |state| state.callback.as_ref().map(|c| c.clone_ref(py)))
+        self.call(py).map(|call| call.callback().clone_ref(py))
     }
 
     #[getter(_args)]
-    fn args(&self, py: Python<'_>) -> Option<Py<PyTuple>> {
-        self.state
-            .with(py, |state| state.args.as_ref().map(|a| a.clone_ref(py)))
+    fn args<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        self.call(py).map(|call| call.args(py)).transpose()
     }
 
     #[getter(_cancelled)]
@@ -253,7 +254,7 @@ impl Handle {
         if let Ok(timer) = slf.cast::<TimerHandle>() {
             text.push_str(&format!(" when={}", timer.get().when));
         }
-        if let (Some(callback), Some(args)) = (this.callback(py), this.args(py)) {
+        if let (Some(callback), Some(args)) = (this.callback(py), this.args(py)?) {
             let helpers = py.import(intern!(py, "asyncio.format_helpers"))?;
             let source =
                 helpers.call_method1(intern!(py, "_format_callback_source"), (callback, args))?;
@@ -267,8 +268,9 @@ impl Handle {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.state
             .traverse(|state| {
-                visit.call(&state.callback)?;
-                visit.call(&state.args)?;
+                if let Some(call) = &state.call {
+                    call.traverse(&visit)?;
+                }
                 visit.call(&state.context)
             })
             .unwrap_or(Ok(()))
@@ -279,67 +281,6 @@ impl Handle {
     }
 }
 
-#[pymethods]
-impl TimerHandle {
-    /// When the callback is due, in seconds on the loop's clock (`loop.time()`).
-    fn when(&self) -> f64 {
-        self.when
-    }
-
-    #[getter]
-    fn _when(&self) -> f64 {
-        self.when
-    }
-
-    /// See `Handle`: what the object is to `isinstance`.
-    #[getter(__class__)]
-    fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        asyncio_class(py, "TimerHandle")
-    }
-
-    fn __hash__(&self) -> u64 {
-        // 0.0 and -0.0 are equal.
-        (self.when + 0.0).to_bits()
-    }
-
-    /// asyncio's: the same callback with the same arguments at the same time.
-    fn __eq__(slf: &Bound<'_, Self>, other: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let Ok(other) = other.cast::<TimerHandle>() else {
-            return Ok(false);
-        };
-        if slf.is(other) {
-            return Ok(true);
-        }
-        if slf.get().when != other.get().when {
-            return Ok(false);
-        }
-        let py = slf.py();
-        let (one, two) = (slf.as_super().get(), other.as_super().get());
-        Ok(one.is_cancelled(py) == two.is_cancelled(py)
-            && one
-                .callback(py)
-                .into_bound_py_any(py)?
-                .eq(two.callback(py))?
-            && one.args(py).into_bound_py_any(py)?.eq(two.args(py))?)
-    }
-
-    fn __lt__(&self, other: &Bound<'_, TimerHandle>) -> bool {
-        self.when < other.get().when
-    }
-
-    fn __le__(slf: &Bound<'_, Self>, other: &Bound<'_, TimerHandle>) -> PyResult<bool> {
-        Ok(slf.get().when < other.get().when || Self::__eq__(slf, other.as_any())?)
-    }
-
-    fn __gt__(&self, other: &Bound<'_, TimerHandle>) -> bool {
-        self.when > other.get().when
-    }
-
-    fn __ge__(slf: &Bound<'_, Self>, other: &Bound<'_, TimerHandle>) -> PyResult<bool> {
-        Ok(slf.get().when > other.get().when || Self::__eq__(slf, other.as_any())?)
-    }
-}
-
 /// A handle is an asyncio.Handle to `isinstance`; an extension class cannot derive from that one, which
 /// has slots, so the object names the class that it stands for.
 fn asyncio_class(py: Python<'_>, name: &str) -> PyResult<Py<PyAny>> {
@@ -347,68 +288,4 @@ fn asyncio_class(py: Python<'_>, name: &str) -> PyResult<Py<PyAny>> {
         .import(intern!(py, "uringcore.transports"))?
         .getattr(name)?
         .unbind())
-}
-
-/// A handle of ours, or one of asyncio's (debug mode).
-pub enum AnyHandle {
-    Ours(Py<Handle>),
-    Foreign(Py<PyAny>),
-}
-
-impl AnyHandle {
-    pub fn is_cancelled(&self, py: Python<'_>) -> bool {
-        match self {
-            Self::Ours(handle) => handle.get().is_cancelled(py),
-            // The slot, not the method: reading it runs no Python code.
-            Self::Foreign(handle) => handle
-                .bind(py)
-                .getattr(intern!(py, "_cancelled"))
-                .and_then(|cancelled| cancelled.is_truthy())
-                .unwrap_or(false),
-        }
-    }
-
-    /// The handle left the timer heap. asyncio's own says so in an attribute, which may run Python.
-    pub fn leave_heap(&self, py: Python<'_>) {
-        match self {
-            Self::Ours(handle) => handle.get().leave_heap(py),
-            Self::Foreign(handle) => {
-                let handle = handle.bind(py);
-                if let Err(error) = handle.setattr(intern!(py, "_scheduled"), false) {
-                    error.write_unraisable(py, Some(handle));
-                }
-            }
-        }
-    }
-
-    pub fn clone_ref(&self, py: Python<'_>) -> Self {
-        match self {
-            Self::Ours(handle) => Self::Ours(handle.clone_ref(py)),
-            Self::Foreign(handle) => Self::Foreign(handle.clone_ref(py)),
-        }
-    }
-
-    pub fn cancel(&self, py: Python<'_>) -> PyResult<()> {
-        match self {
-            Self::Ours(handle) => handle.get().cancel_now(py),
-            Self::Foreign(handle) => {
-                handle.bind(py).call_method0(intern!(py, "cancel"))?;
-            }
-        }
-        Ok(())
-    }
-
-    pub fn as_any(&self) -> &Py<PyAny> {
-        match self {
-            Self::Ours(handle) => handle.as_any(),
-            Self::Foreign(handle) => handle,
-        }
-    }
-
-    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        match self {
-            Self::Ours(handle) => visit.call(handle),
-            Self::Foreign(handle) => visit.call(handle),
-        }
-    }
 }

@@ -6,6 +6,9 @@
 //! | `turn` | the loop's turn: when to wait, what to run |
 //! | `dispatch` | from an engine event to the Python callback that waits for it |
 //! | `handle` | `Handle` and `TimerHandle` |
+//! | `call` | a callback and its arguments |
+//! | `tasks` | `create_task` and `create_future` |
+//! | `fastcall` | methods that take their arguments as the interpreter hands them over |
 //! | `scheduling` | making handles: `call_soon`, `call_later` and the like |
 //! | `ready` | what waits to be run, shown to programs that run it themselves |
 //! | `running` | which thread runs a callback, and waiting for its end |
@@ -14,7 +17,7 @@
 //! | `errands` | what the loop's thread does for other threads |
 //! | `hosts` | what the engine's keys stand for in Python |
 //! | `stats` | what `loop.stats()` tells |
-//! | `timers` | the heap of scheduled handles |
+//! | `mode` | what is unusual about a loop, in one word |
 //! | `stream` | the stream transport |
 //! | `datagram` | the datagram transport |
 //! | `open_class` | the transports' classes as Python sees them, whose instances take attributes |
@@ -41,6 +44,7 @@
 
 mod address;
 mod buffer;
+mod call;
 mod cell;
 mod clock;
 mod context;
@@ -50,6 +54,7 @@ mod dispatch;
 mod errands;
 mod error;
 mod extra_info;
+mod fastcall;
 mod file;
 mod h3;
 mod handle;
@@ -57,6 +62,7 @@ mod held;
 mod hosts;
 mod lend;
 mod loop_core;
+mod mode;
 mod open_class;
 mod ops;
 mod ops_socket;
@@ -69,8 +75,8 @@ mod sockets;
 mod spawn;
 mod stats;
 mod stream;
+mod tasks;
 mod thread_end;
-mod timers;
 mod tls;
 mod transport;
 mod turn;
@@ -99,6 +105,8 @@ fn _uringcore(m: &Bound<'_, PyModule>) -> PyResult<()> {
     ops::register(m)?;
     watchers::register(m)?;
     ready::register(m)?;
+    scheduling::register(m)?;
+    tasks::register(m)?;
     m.add_class::<tls::TlsProtocol>()?;
     m.add(
         "SSLTransport",

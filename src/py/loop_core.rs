@@ -8,11 +8,11 @@
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyTraverseError, PyVisit, intern};
-use uringcore_engine::Engine;
+use uringcore_engine::{Engine, TimerHeap};
 use uringcore_io::{Backend, DriverConfig, Waker};
 
 use crate::cell::GilCell;
@@ -23,10 +23,11 @@ use crate::error;
 use crate::handle::AnyHandle;
 use crate::held;
 use crate::hosts::{Hosts, ListenerHost};
+use crate::mode::Mode;
 use crate::ops::Ops;
 use crate::ready::ReadyQueue;
 use crate::sockets::Sockets;
-use crate::timers::Timers;
+use crate::tasks;
 use crate::transport::BaseTransport;
 use crate::turn;
 use crate::watchers::descriptor_number;
@@ -59,9 +60,6 @@ impl Ready {
 
 #[derive(Default)]
 pub struct Flags {
-    pub stopping: bool,
-    pub closed: bool,
-    pub debug: bool,
     /// asyncio's `_thread_id`: whatever `threading.get_ident()` says, which a program may have replaced.
     pub thread_id: Option<u64>,
     /// The thread that is in a run, or in a turn of its own.
@@ -76,11 +74,13 @@ pub struct LoopCore {
     /// after `close`.
     pub engine: GilCell<Option<Box<Engine>>>,
     pub ready: GilCell<ReadyQueue>,
-    pub timers: GilCell<Timers>,
+    pub timers: GilCell<TimerHeap<AnyHandle>>,
     pub hosts: GilCell<Hosts>,
     pub ops: GilCell<Ops>,
     pub sockets: GilCell<Sockets>,
     pub flags: GilCell<Flags>,
+    pub mode: Mode,
+    pub task_factory: GilCell<Option<Py<PyAny>>>,
     pub clock: GilCell<ClockWatch>,
     waker: GilCell<Option<Waker>>,
     backend: Backend,
@@ -105,10 +105,9 @@ impl LoopCore {
             .engine
             .with(py, |engine| engine.as_deref_mut().map(run));
         result.ok_or_else(|| {
-            let (closed, forked) = self.flags.with(py, |flags| (flags.closed, flags.forked));
-            if closed {
+            if self.is_closed() {
                 error::loop_closed()
-            } else if forked {
+            } else if self.flags.with(py, |flags| flags.forked) {
                 error::loop_of_parent()
             } else {
                 error::engine_away()
@@ -120,15 +119,18 @@ impl LoopCore {
         self.ready.with(py, |ready| ready.push_back(item));
     }
 
-    pub fn is_debug(&self, py: Python<'_>) -> bool {
-        self.flags.with(py, |flags| flags.debug)
+    pub fn is_debug(&self) -> bool {
+        self.mode.has(Mode::DEBUG)
     }
 
-    pub fn check_closed(&self, py: Python<'_>) -> PyResult<()> {
-        if self.flags.with(py, |flags| flags.closed) {
-            Err(error::loop_closed())
-        } else {
-            Ok(())
+    pub fn is_closed(&self) -> bool {
+        self.mode.has(Mode::CLOSED)
+    }
+
+    pub fn check_closed(&self) -> PyResult<()> {
+        match self.is_closed() {
+            true => Err(error::loop_closed()),
+            false => Ok(()),
         }
     }
 
@@ -178,11 +180,13 @@ impl LoopCore {
             waker: GilCell::new(Some(engine.waker())),
             engine: GilCell::new(Some(Box::new(engine))),
             ready: GilCell::new(ReadyQueue::default()),
-            timers: GilCell::new(Timers::default()),
+            timers: GilCell::new(TimerHeap::default()),
             hosts: GilCell::new(Hosts::default()),
             ops: GilCell::new(Ops::default()),
             sockets: GilCell::new(Sockets::default()),
             flags: GilCell::new(Flags::default()),
+            mode: Mode::default(),
+            task_factory: GilCell::new(None),
             clock: GilCell::new(ClockWatch::default()),
         })
     }
@@ -209,34 +213,66 @@ impl LoopCore {
     // The state that asyncio's base class reads and writes ---------------------------------------
 
     #[getter(_stopping)]
-    fn stopping_attribute(&self, py: Python<'_>) -> bool {
-        self.flags.with(py, |flags| flags.stopping)
+    fn stopping_attribute(&self) -> bool {
+        self.mode.has(Mode::STOPPING)
     }
 
     #[setter(_stopping)]
-    fn set_stopping_attribute(&self, py: Python<'_>, value: bool) {
-        self.flags.with(py, |flags| flags.stopping = value);
+    fn set_stopping_attribute(&self, value: bool) {
+        self.mode.set(Mode::STOPPING, value);
     }
 
     #[getter(_closed)]
-    fn closed_attribute(&self, py: Python<'_>) -> bool {
-        self.flags.with(py, |flags| flags.closed)
+    fn closed_attribute(&self) -> bool {
+        self.is_closed()
     }
 
     #[setter(_closed)]
-    fn set_closed_attribute(&self, py: Python<'_>, value: bool) {
-        self.flags.with(py, |flags| flags.closed = value);
+    fn set_closed_attribute(&self, value: bool) {
+        self.mode.set(Mode::CLOSED, value);
+    }
+
+    #[getter(_task_factory)]
+    fn task_factory_attribute(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.task_factory.with(py, |factory| {
+            factory.as_ref().map(|factory| factory.clone_ref(py))
+        })
+    }
+
+    #[setter(_task_factory)]
+    fn set_task_factory_attribute(&self, py: Python<'_>, value: Option<Py<PyAny>>) {
+        let old = self
+            .task_factory
+            .with(py, |factory| std::mem::replace(factory, value));
+        drop(old);
+    }
+
+    fn get_debug(&self) -> bool {
+        self.is_debug()
+    }
+
+    #[pyo3(name = "is_closed")]
+    fn is_closed_method(&self) -> bool {
+        self.is_closed()
+    }
+
+    fn _check_closed(&self) -> PyResult<()> {
+        self.check_closed()
+    }
+
+    /// True while somebody runs the loop.
+    fn is_running(&self, py: Python<'_>) -> bool {
+        self.flags.with(py, |flags| flags.thread_id.is_some())
     }
 
     #[getter(_debug)]
-    fn debug_attribute(&self, py: Python<'_>) -> bool {
-        self.flags.with(py, |flags| flags.debug)
+    fn debug_attribute(&self) -> bool {
+        self.is_debug()
     }
 
     #[setter(_debug)]
-    fn set_debug_attribute(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<()> {
-        let value = value.is_truthy()?;
-        self.flags.with(py, |flags| flags.debug = value);
+    fn set_debug_attribute(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.mode.set(Mode::DEBUG, value.is_truthy()?);
         Ok(())
     }
 
@@ -280,80 +316,29 @@ impl LoopCore {
         clock::set_attribute(slf, name, None)
     }
 
-    #[pyo3(signature = (callback, *args, context = None))]
-    fn call_soon(
-        slf: &Bound<'_, Self>,
-        callback: &Bound<'_, PyAny>,
-        args: &Bound<'_, PyTuple>,
-        context: Option<Bound<'_, PyAny>>,
-    ) -> PyResult<Py<PyAny>> {
-        let py = slf.py();
-        let handle = Self::make_handle(slf, "call_soon", callback, args, context)?;
-        let returned = handle.as_any().clone_ref(py);
-        slf.get().push_ready(py, Ready::Handle(handle));
-        Ok(returned)
-    }
-
-    #[pyo3(signature = (callback, *args, context = None))]
-    fn call_soon_threadsafe(
-        slf: &Bound<'_, Self>,
-        callback: &Bound<'_, PyAny>,
-        args: &Bound<'_, PyTuple>,
-        context: Option<Bound<'_, PyAny>>,
-    ) -> PyResult<Py<PyAny>> {
-        let py = slf.py();
-        let this = slf.get();
-        let handle = Self::make_handle(slf, "call_soon_threadsafe", callback, args, context)?;
-        let returned = handle.as_any().clone_ref(py);
-        // The push comes first: a loop that is about to sleep either finds it or finds the wake.
-        this.push_ready(py, Ready::Handle(handle));
-        if this.flags.with(py, |flags| flags.runner) != Some(current_thread_id()) {
-            this.wake(py);
-        }
-        Ok(returned)
-    }
-
-    #[pyo3(signature = (delay, callback, *args, context = None))]
-    fn call_later(
-        slf: &Bound<'_, Self>,
-        delay: &Bound<'_, PyAny>,
-        callback: &Bound<'_, PyAny>,
-        args: &Bound<'_, PyTuple>,
-        context: Option<Bound<'_, PyAny>>,
-    ) -> PyResult<Py<PyAny>> {
-        if delay.is_none() {
-            return Err(PyTypeError::new_err("delay must not be None"));
-        }
-        let when = clock::now(slf)? + delay.extract::<f64>()?;
-        Self::schedule(slf, when, callback, args, context)
-    }
-
-    #[pyo3(signature = (when, callback, *args, context = None))]
-    fn call_at(
-        slf: &Bound<'_, Self>,
-        when: &Bound<'_, PyAny>,
-        callback: &Bound<'_, PyAny>,
-        args: &Bound<'_, PyTuple>,
-        context: Option<Bound<'_, PyAny>>,
-    ) -> PyResult<Py<PyAny>> {
-        if when.is_none() {
-            return Err(PyTypeError::new_err("when cannot be None"));
-        }
-        Self::schedule(slf, when.extract()?, callback, args, context)
-    }
-
     /// asyncio's TimerHandle (debug mode) tells its loop that it was cancelled.
     fn _timer_handle_cancelled(&self, py: Python<'_>, handle: &Bound<'_, PyAny>) -> PyResult<()> {
         // One that has left the heap is nothing to be taken out of it.
         if handle.getattr(intern!(py, "_scheduled"))?.is_truthy()? {
-            self.timers.with(py, |timers| timers.count_cancelled());
+            let is_it = |one: &AnyHandle| one.as_any().is(handle);
+            let left = self.timers.with(py, |timers| {
+                timers.find(is_it).and_then(|key| timers.remove(key))
+            });
+            if let Some(left) = left {
+                left.has_left_timers(py);
+            }
         }
         Ok(())
     }
 
+    /// A future of this loop.
+    fn create_future<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        tasks::new_future(slf)
+    }
+
     /// Stops the loop at the end of the current turn.
-    fn stop(&self, py: Python<'_>) {
-        self.flags.with(py, |flags| flags.stopping = true);
+    fn stop(&self) {
+        self.mode.set(Mode::STOPPING, true);
     }
 
     /// Runs turns until the loop is stopped. ``run_forever`` calls it between its set-up and clean-up.
@@ -394,7 +379,7 @@ impl LoopCore {
         args: &Bound<'_, PyTuple>,
         context: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
-        slf.get().check_closed(slf.py())?;
+        slf.get().check_closed()?;
         Self::watch(slf, fd, false, callback, args, context)
     }
 
@@ -406,7 +391,7 @@ impl LoopCore {
         args: &Bound<'_, PyTuple>,
         context: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
-        slf.get().check_closed(slf.py())?;
+        slf.get().check_closed()?;
         Self::watch(slf, fd, true, callback, args, context)
     }
 
@@ -425,7 +410,7 @@ impl LoopCore {
         let watchable = self
             .hosts
             .with(py, |hosts| hosts.watchable_fds.contains(&number));
-        if watchable || self.flags.with(py, |flags| flags.closed) {
+        if watchable || self.is_closed() {
             return Ok(());
         }
         // Unknown while the engine is in the kernel; only another thread can ask then, at its own risk.
@@ -565,20 +550,19 @@ impl LoopCore {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.ready
-            .traverse(|ready| ready.iter().try_for_each(|item| item.traverse(&visit)))
+            .traverse(|ready| ready.traverse(&visit))
             .unwrap_or(Ok(()))?;
         self.timers
-            .traverse(|timers| {
-                timers
-                    .iter()
-                    .try_for_each(|timer| timer.handle.traverse(&visit))
-            })
+            .traverse(|timers| timers.iter().try_for_each(|handle| handle.traverse(&visit)))
             .unwrap_or(Ok(()))?;
         self.hosts
             .traverse(|hosts| hosts.traverse(&visit))
             .unwrap_or(Ok(()))?;
         self.ops
             .traverse(|ops| ops.traverse(&visit))
+            .unwrap_or(Ok(()))?;
+        self.task_factory
+            .traverse(|factory| visit.call(factory))
             .unwrap_or(Ok(()))?;
         self.sockets
             .traverse(|sockets| sockets.traverse(&visit))
@@ -592,6 +576,7 @@ impl LoopCore {
             self.hosts.take(py),
             self.ops.take(py),
             self.sockets.take(py),
+            self.task_factory.take(py),
         ));
     }
 }

@@ -121,7 +121,7 @@ pub fn start(
 ) -> PyResult<Py<PyAny>> {
     let py = slf.py();
     let this = slf.get();
-    this.check_closed(py)?;
+    this.check_closed()?;
     let future = slf.call_method0(intern!(py, "create_future"))?.unbind();
     let key = this.with_engine(py, |engine| {
         let key = engine.reserve_op();

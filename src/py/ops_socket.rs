@@ -367,7 +367,7 @@ fn abandon(
     if result.is_instance_of::<PyBool>() {
         return held::note_connected(r#loop, sock);
     }
-    if r#loop.get().check_closed(py).is_err()
+    if r#loop.get().check_closed().is_err()
         || !(result.is_instance_of::<PyBytes>() || result.is_instance_of::<PyTuple>())
     {
         return Ok(());

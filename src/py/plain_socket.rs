@@ -36,7 +36,7 @@ pub fn plain(
     if replaced_methods(py)? & methods != 0 && !has_held() {
         return Ok(None);
     }
-    if slf.get().is_debug(py) {
+    if slf.get().is_debug() {
         let timeout = socket.call_method0(intern!(py, "gettimeout"))?;
         if timeout.is_none() || timeout.extract::<f64>()? != 0.0 {
             return Err(PyValueError::new_err("the socket must be non-blocking"));

@@ -14,7 +14,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use crate::cell::GilCell;
 use crate::context::Entered;
 use crate::error;
-use crate::handle::{AnyHandle, Handle};
+use crate::handle::{AnyHandle, Handle, TimerHandle};
 use crate::loop_core::{LoopCore, Ready};
 use crate::thread_end::Stays;
 use crate::turn::{self, KeepsOthersOut};
@@ -28,6 +28,9 @@ use crate::turn::{self, KeepsOthersOut};
 pub struct ReadyQueue {
     items: VecDeque<Ready>,
     events: usize,
+    /// Handles that nobody holds, to be used again. The collector knows them all along: an object that
+    /// it is not told of anew, as with a free list, is one whose cycles stay for ever.
+    spare: Vec<Py<Handle>>,
 }
 
 impl ReadyQueue {
@@ -39,8 +42,27 @@ impl ReadyQueue {
         self.items.is_empty()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Ready> {
-        self.items.iter()
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.items
+            .iter()
+            .try_for_each(|item| item.traverse(visit))?;
+        self.spare.iter().try_for_each(|handle| visit.call(handle))
+    }
+
+    /// A handle with nothing in it.
+    pub fn take_spare(&mut self) -> Option<Py<Handle>> {
+        self.spare.pop()
+    }
+
+    /// Keeps an empty handle; gives it back when there are enough.
+    pub fn keep_spare(&mut self, handle: Py<Handle>) -> Option<Py<Handle>> {
+        match self.spare.len() < SPARE_MAX {
+            true => {
+                self.spare.push(handle);
+                None
+            }
+            false => Some(handle),
+        }
     }
 
     /// For everything but events.
@@ -75,6 +97,9 @@ impl ReadyQueue {
         self.items.remove(at)
     }
 }
+
+/// More than a loop ever has ready at a time but for bursts; some 100 KiB.
+const SPARE_MAX: usize = 1_024;
 
 /// Something of the loop's own that is to be run: as much of a handle as `_run_once` looks at.
 #[pyclass(frozen, module = "uringcore._uringcore")]
@@ -115,7 +140,7 @@ impl LoopErrand {
         };
         let owner = owner.bind(py);
         let _alone = KeepsOthersOut::new(owner.get(), py);
-        turn::run_reported(owner, &item, &mut Entered::default())
+        turn::run_reported(owner, item, &mut Entered::default())
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -177,9 +202,13 @@ fn pop(slf: &Bound<'_, LoopCore>) -> PyResult<Option<Py<PyAny>>> {
 #[pyfunction]
 #[pyo3(name = "_ready_push")]
 fn push(slf: &Bound<'_, LoopCore>, handle: &Bound<'_, PyAny>, first: bool) {
-    let handle = match handle.cast::<Handle>() {
-        Ok(ours) => AnyHandle::Ours(ours.clone().unbind()),
-        Err(_) => AnyHandle::Foreign(handle.clone().unbind()),
+    let handle = match (
+        handle.cast_exact::<Handle>(),
+        handle.cast_exact::<TimerHandle>(),
+    ) {
+        (Ok(ours), _) => AnyHandle::Ours(ours.clone().unbind()),
+        (_, Ok(timer)) => AnyHandle::Timer(timer.clone().unbind()),
+        _ => AnyHandle::Foreign(handle.clone().unbind()),
     };
     let item = Ready::Handle(handle);
     slf.get().ready.with(slf.py(), |ready| {

@@ -3,81 +3,305 @@
 //! The lists are in `loop_core` (ready) and `timers`; running them is the turn's business. In debug mode
 //! asyncio's own handles are made, which record where they come from.
 
-use pyo3::exceptions::PyValueError;
-use pyo3::intern;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::impl_::trampoline::get_trampoline_function;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
+use pyo3::{Borrowed, ffi, intern};
 
+use crate::call::Call;
+use crate::clock;
 use crate::context;
-use crate::handle::{AnyHandle, Handle};
-use crate::loop_core::LoopCore;
-use crate::timers;
+use crate::fastcall::{self, Arguments, Method};
+use crate::handle::{AnyHandle, Handle, TimerHandle};
+use crate::loop_core::{LoopCore, Ready, current_thread_id};
+use crate::mode::Mode;
+
+/// What all these methods are given.
+struct Given<'a, 'py> {
+    callback: Borrowed<'a, 'py, PyAny>,
+    args: &'a [Borrowed<'a, 'py, PyAny>],
+    context: Option<Borrowed<'a, 'py, PyAny>>,
+}
+
+impl<'py> Given<'_, 'py> {
+    fn call(&self) -> PyResult<Call> {
+        Call::new(&self.callback, self.args)
+    }
+
+    fn context(&self) -> PyResult<Py<PyAny>> {
+        context::given_or_copied(self.callback.py(), self.context)
+    }
+
+    fn args(&self) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(self.callback.py(), self.args)
+    }
+}
+
+/// Takes `(*leading, callback, *args, context=None)`; the leading ones and the callback may be named.
+fn parse<'a, 'py, const N: usize>(
+    method: &str,
+    leading: [&str; N],
+    arguments: &Arguments<'a, 'py>,
+) -> PyResult<([Borrowed<'a, 'py, PyAny>; N], Given<'a, 'py>)> {
+    let positional = arguments.positional;
+    if positional.len() > N {
+        let context = match arguments.has_no_names() {
+            true => Some(None),
+            false => arguments
+                .only_named(intern!(positional[N].py(), "context"))
+                .map(Some),
+        };
+        if let Some(context) = context {
+            let given = Given {
+                callback: positional[N],
+                args: &positional[N + 1..],
+                context,
+            };
+            return Ok((std::array::from_fn(|index| positional[index]), given));
+        }
+    }
+    let mut context = None;
+    let mut leads = [None; N];
+    leads
+        .iter_mut()
+        .zip(positional)
+        .for_each(|(lead, value)| *lead = Some(*value));
+    let mut callback = positional.get(N).copied();
+    for (name, value) in arguments.named() {
+        let text = name.to_str()?;
+        let place = match leading.iter().position(|lead| *lead == text) {
+            Some(index) => &mut leads[index],
+            None if text == "callback" => &mut callback,
+            None if text == "context" => &mut context,
+            None => {
+                let message = format!("{method}() got an unexpected keyword argument '{text}'");
+                return Err(PyTypeError::new_err(message));
+            }
+        };
+        if place.replace(value).is_some() {
+            let message = format!("{method}() got multiple values for argument '{text}'");
+            return Err(PyTypeError::new_err(message));
+        }
+    }
+    let missing = |name: &str| {
+        PyTypeError::new_err(format!(
+            "{method}() missing 1 required positional argument: '{name}'"
+        ))
+    };
+    for (lead, name) in leads.iter().zip(leading) {
+        lead.ok_or_else(|| missing(name))?;
+    }
+    let given = Given {
+        callback: callback.ok_or_else(|| missing("callback"))?,
+        args: positional.get(N + 1..).unwrap_or_default(),
+        context,
+    };
+    Ok((leads.map(|lead| lead.unwrap_or(given.callback)), given))
+}
 
 impl LoopCore {
-    /// A handle for `callback`, on no list yet. `method` is who was called, for debug mode.
-    pub fn make_handle(
+    /// A handle for a watcher's callback, on no list yet.
+    pub fn make_watcher_handle(
         slf: &Bound<'_, Self>,
-        method: &str,
         callback: &Bound<'_, PyAny>,
         args: &Bound<'_, PyTuple>,
         context: Option<Bound<'_, PyAny>>,
     ) -> PyResult<AnyHandle> {
-        let py = slf.py();
-        let this = slf.get();
-        this.check_closed(py)?;
-        if this.is_debug(py) {
-            let handle = slf.call_method1(
-                intern!(py, "_debug_handle"),
-                (method, callback, args, context),
-            )?;
-            return Ok(AnyHandle::Foreign(handle.unbind()));
-        }
-        let make = match method {
-            "call_soon_threadsafe" if cfg!(Py_3_14) => Handle::new_shared,
-            _ => Handle::new,
+        let items: Vec<_> = args.iter_borrowed().collect();
+        let given = Given {
+            callback: callback.as_borrowed(),
+            args: &items,
+            context: context.as_ref().map(|context| context.as_borrowed()),
         };
-        let handle = make(
-            callback.clone().unbind(),
-            args.clone().unbind(),
-            context::given_or_copied(py, context)?,
-        );
-        Ok(AnyHandle::Ours(Py::new(py, handle)?))
+        Self::make_handle(slf, "add_reader", &given, Handle::new)
     }
 
-    /// A timer on the heap, swept first if need be.
-    pub fn schedule(
+    /// A handle, on no list yet. `method` is who was called, for debug mode.
+    fn make_handle(
         slf: &Bound<'_, Self>,
-        when: f64,
-        callback: &Bound<'_, PyAny>,
-        args: &Bound<'_, PyTuple>,
-        context: Option<Bound<'_, PyAny>>,
-    ) -> PyResult<Py<PyAny>> {
+        method: &str,
+        given: &Given<'_, '_>,
+        make: fn(Call, Py<PyAny>) -> Handle,
+    ) -> PyResult<AnyHandle> {
+        let py = slf.py();
+        if slf.get().mode.is_plain() {
+            return Ok(AnyHandle::Ours(Py::new(
+                py,
+                make(given.call()?, given.context()?),
+            )?));
+        }
+        slf.get().check_closed()?;
+        if slf.get().mode.has(Mode::DEBUG) {
+            let args = (method, given.callback, given.args()?, given.context);
+            let handle = slf.call_method1(intern!(py, "_debug_handle"), args)?;
+            return Ok(AnyHandle::Foreign(handle.unbind()));
+        }
+        Ok(AnyHandle::Ours(Py::new(
+            py,
+            make(given.call()?, given.context()?),
+        )?))
+    }
+
+    /// The usual `call_soon`: neither debug mode nor the loop's end. A handle that was used before is
+    /// used again.
+    fn call_soon_plainly(&self, py: Python<'_>, given: &Given<'_, '_>) -> PyResult<Py<Handle>> {
+        let (call, context) = (given.call()?, given.context()?);
+        let handle = match self.ready.with(py, |ready| ready.take_spare()) {
+            Some(handle) => {
+                handle.get().refill(py, call, context);
+                handle
+            }
+            None => Py::new(py, Handle::new(call, context))?,
+        };
+        let returned = handle.clone_ref(py);
+        self.push_ready(py, Ready::Handle(AnyHandle::Ours(handle)));
+        Ok(returned)
+    }
+
+    fn schedule(slf: &Bound<'_, Self>, when: f64, given: &Given<'_, '_>) -> PyResult<Py<PyAny>> {
         let py = slf.py();
         let this = slf.get();
-        this.check_closed(py)?;
+        this.check_closed()?;
         if when.is_nan() {
             return Err(PyValueError::new_err("the time must not be NaN"));
         }
-        if this.is_debug(py) {
-            let timer = slf.call_method1(
-                intern!(py, "_debug_timer"),
-                ("call_at", when, callback, args, context),
-            )?;
-            let handle = AnyHandle::Foreign(timer.clone().unbind());
+        if this.mode.has(Mode::DEBUG) {
+            let args = (
+                "call_at",
+                when,
+                given.callback,
+                given.args()?,
+                given.context,
+            );
+            let timer = slf
+                .call_method1(intern!(py, "_debug_timer"), args)?
+                .unbind();
+            let handle = AnyHandle::Foreign(timer.clone_ref(py));
             this.timers.with(py, |timers| timers.push(when, handle));
-            return Ok(timer.unbind());
+            return Ok(timer);
         }
-        timers::rebuild(&this.timers, py);
-        let handle = Handle::new(
-            callback.clone().unbind(),
-            args.clone().unbind(),
-            context::given_or_copied(py, context)?,
-        );
-        let count = this.timers.with(py, |timers| timers.cancelled.clone());
-        let timer = Handle::new_timer(py, handle, when, &count)?;
-        let base = timer.bind(py).as_super().clone().unbind();
-        this.timers
-            .with(py, |timers| timers.push(when, AnyHandle::Ours(base)));
-        Ok(timer.into_any())
+        let handle = Handle::new(given.call()?, given.context()?);
+        Ok(TimerHandle::schedule(slf, handle, when)?.into_any())
     }
+}
+
+/// # Safety
+///
+/// Called by the interpreter as a METH_FASTCALL | METH_KEYWORDS method of `LoopCore`.
+unsafe fn call_soon(
+    py: Python<'_>,
+    slf: *mut ffi::PyObject,
+    args: *const *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
+) -> PyResult<*mut ffi::PyObject> {
+    // SAFETY: the caller's word; the method's descriptor has looked at the type of `slf`.
+    let (slf, arguments) = unsafe { fastcall::method::<LoopCore>(py, slf, args, count, names) };
+    let ([], given) = parse("call_soon", [], &arguments)?;
+    if slf.get().mode.is_plain() {
+        return Ok(slf.get().call_soon_plainly(py, &given)?.into_ptr());
+    }
+    let handle = LoopCore::make_handle(&slf, "call_soon", &given, Handle::new)?;
+    let returned = handle.as_any().clone_ref(py);
+    slf.get().push_ready(py, Ready::Handle(handle));
+    Ok(returned.into_ptr())
+}
+
+/// # Safety
+///
+/// As `call_soon`.
+unsafe fn call_soon_threadsafe(
+    py: Python<'_>,
+    slf: *mut ffi::PyObject,
+    args: *const *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
+) -> PyResult<*mut ffi::PyObject> {
+    // SAFETY: as in `call_soon`.
+    let (slf, arguments) = unsafe { fastcall::method::<LoopCore>(py, slf, args, count, names) };
+    let ([], given) = parse("call_soon_threadsafe", [], &arguments)?;
+    let make = match cfg!(Py_3_14) {
+        true => Handle::new_shared,
+        false => Handle::new,
+    };
+    let handle = LoopCore::make_handle(&slf, "call_soon_threadsafe", &given, make)?;
+    let returned = handle.as_any().clone_ref(py);
+    let this = slf.get();
+    // The push comes first: a loop that is about to sleep either finds it or finds the wake.
+    this.push_ready(py, Ready::Handle(handle));
+    if this.flags.with(py, |flags| flags.runner) != Some(current_thread_id()) {
+        this.wake(py);
+    }
+    Ok(returned.into_ptr())
+}
+
+/// # Safety
+///
+/// As `call_soon`.
+unsafe fn call_later(
+    py: Python<'_>,
+    slf: *mut ffi::PyObject,
+    args: *const *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
+) -> PyResult<*mut ffi::PyObject> {
+    // SAFETY: as in `call_soon`.
+    let (slf, arguments) = unsafe { fastcall::method::<LoopCore>(py, slf, args, count, names) };
+    let ([delay], given) = parse("call_later", ["delay"], &arguments)?;
+    if delay.is_none() {
+        return Err(PyTypeError::new_err("delay must not be None"));
+    }
+    let when = clock::now(&slf)? + delay.extract::<f64>()?;
+    Ok(LoopCore::schedule(&slf, when, &given)?.into_ptr())
+}
+
+/// # Safety
+///
+/// As `call_soon`.
+unsafe fn call_at(
+    py: Python<'_>,
+    slf: *mut ffi::PyObject,
+    args: *const *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
+) -> PyResult<*mut ffi::PyObject> {
+    // SAFETY: as in `call_soon`.
+    let (slf, arguments) = unsafe { fastcall::method::<LoopCore>(py, slf, args, count, names) };
+    let ([when], given) = parse("call_at", ["when"], &arguments)?;
+    if when.is_none() {
+        return Err(PyTypeError::new_err("when cannot be None"));
+    }
+    Ok(LoopCore::schedule(&slf, when.extract()?, &given)?.into_ptr())
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    fastcall::add_methods(
+        &m.py().get_type::<LoopCore>(),
+        [
+            Method {
+                name: c"call_soon",
+                doc: c"call_soon($self, callback, *args, context=None)\n--\n\n",
+                function: get_trampoline_function!(fastcall_cfunction_with_keywords, call_soon),
+            },
+            Method {
+                name: c"call_soon_threadsafe",
+                doc: c"call_soon_threadsafe($self, callback, *args, context=None)\n--\n\n",
+                function: get_trampoline_function!(
+                    fastcall_cfunction_with_keywords,
+                    call_soon_threadsafe
+                ),
+            },
+            Method {
+                name: c"call_later",
+                doc: c"call_later($self, delay, callback, *args, context=None)\n--\n\n",
+                function: get_trampoline_function!(fastcall_cfunction_with_keywords, call_later),
+            },
+            Method {
+                name: c"call_at",
+                doc: c"call_at($self, when, callback, *args, context=None)\n--\n\n",
+                function: get_trampoline_function!(fastcall_cfunction_with_keywords, call_at),
+            },
+        ],
+    )
 }

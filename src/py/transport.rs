@@ -184,7 +184,7 @@ impl BaseTransport {
     pub fn log_debug(slf: &Bound<'_, Self>, message: &str) -> PyResult<()> {
         let py = slf.py();
         let owner = &slf.get().owner;
-        if owner.get().is_debug(py) {
+        if owner.get().is_debug() {
             owner
                 .bind(py)
                 .call_method1(intern!(py, "_log_debug"), (message, slf))?;
@@ -466,7 +466,7 @@ impl BaseTransport {
             (true, false) => "",
         };
         let fd = this.fd;
-        if !open || this.owner.get().check_closed(py).is_err() {
+        if !open || this.owner.get().check_closed().is_err() {
             return Ok(format!("<{name}{life} fd={fd}>"));
         }
         let read = if paused || closing { "idle" } else { "polling" };

@@ -16,22 +16,24 @@ use crate::clock;
 use crate::context::Entered;
 use crate::dispatch;
 use crate::error;
-use crate::handle::{AnyHandle, Ran};
+use crate::handle::{AnyHandle, Handle, is_alone};
 use crate::loop_core::{LoopCore, Ready, current_thread_id};
+use crate::mode::Mode;
 use crate::sockets;
 use crate::thread_end::Stays;
-use crate::timers;
 use crate::transport::BaseTransport;
 
 /// Turns until the loop is stopped.
 pub fn run_until_stopped(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     let _stays = Stays::here();
-    let py = slf.py();
     let mut entered = Entered::default();
     let mut run = Run::new();
     loop {
-        run_turn(slf, &mut run, &mut entered)?;
-        if slf.get().flags.with(py, |flags| flags.stopping) {
+        match busy_turn(slf)? {
+            Some(ready_now) => run_ready(slf, ready_now, &mut entered)?,
+            None => run_turn(slf, &mut run, &mut entered)?,
+        }
+        if slf.get().mode.has(Mode::STOPPING) {
             return Ok(());
         }
     }
@@ -132,6 +134,34 @@ impl Drop for KeepsOthersOut<'_, '_> {
     }
 }
 
+/// A turn that has callbacks to run, and for the rest finds nothing to do: how many callbacks they are.
+/// `None` if there may be something.
+fn busy_turn(slf: &Bound<'_, LoopCore>) -> PyResult<Option<usize>> {
+    let (py, this) = (slf.py(), slf.get());
+    let ready_now = this.ready.with(py, |ready| ready.len());
+    let is_plain = ready_now > 0
+        && this.mode.is_plain()
+        && this.sockets.with(py, |sockets| sockets.skip_turn())
+        && nothing_is_due(slf)?
+        && this.engine.with(py, |engine| {
+            engine.as_mut().is_some_and(|engine| engine.skip_turn())
+        });
+    if !is_plain {
+        return Ok(None);
+    }
+    check_signals(py)?;
+    Ok(Some(ready_now))
+}
+
+/// Whether no timer can be due. A clock of the program's is asked by a whole turn.
+fn nothing_is_due(slf: &Bound<'_, LoopCore>) -> PyResult<bool> {
+    let next = slf.get().timers.with(slf.py(), |timers| timers.next_due());
+    Ok(match next {
+        Some(due) => !clock::is_replaced(slf)? && due > clock::monotonic() + clock::RESOLUTION,
+        None => !clock::is_replaced(slf)?,
+    })
+}
+
 fn run_turn(slf: &Bound<'_, LoopCore>, run: &mut Run, entered: &mut Entered) -> PyResult<()> {
     wait(slf, run)?;
     let ready_now = slf.get().ready.with(slf.py(), |ready| ready.len());
@@ -145,7 +175,6 @@ fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
     if this.runs_elsewhere(py) {
         return Err(error::engine_away());
     }
-    timers::prune(&this.timers, py);
     sockets::start_requests(slf)?;
     let idle_from = idle_from(slf)?;
     let Some(mut engine) = this.engine.with(py, Option::take) else {
@@ -160,7 +189,7 @@ fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
     engine.flush(endpoint_time(&engine, run.started));
     let has_work = engine.events_ready() > 0
         || this.ready.with(py, |ready| !ready.is_empty())
-        || this.flags.with(py, |flags| flags.stopping);
+        || this.mode.has(Mode::STOPPING);
     // A run that never sleeps is spared the preparation; the others have one turn more.
     let prepare = !has_work && !run.may_sleep;
     let timeout = if has_work || prepare {
@@ -215,8 +244,8 @@ fn idle_from(slf: &Bound<'_, LoopCore>) -> PyResult<Option<f64>> {
     let py = slf.py();
     let this = slf.get();
     let may_wait = this.ready.with(py, |ready| ready.is_empty())
-        && !this.flags.with(py, |flags| flags.stopping)
-        && this.timers.with(py, |timers| timers.len() > 0);
+        && !this.mode.has(Mode::STOPPING)
+        && this.timers.with(py, |timers| !timers.is_empty());
     if may_wait && clock::is_replaced(slf)? {
         return clock::now(slf).map(Some);
     }
@@ -254,13 +283,8 @@ fn take_due_timers(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
         return Ok(());
     };
     while let Some(handle) = this.timers.with(py, |timers| timers.pop_due(end)) {
-        handle.leave_heap(py);
-        if handle.is_cancelled(py) {
-            // It was counted when it was cancelled, and it is no longer in the heap.
-            this.timers.with(py, |timers| timers.uncount_cancelled());
-        } else {
-            this.push_ready(py, Ready::Handle(handle));
-        }
+        handle.has_left_timers(py);
+        this.push_ready(py, Ready::Handle(handle));
     }
     Ok(())
 }
@@ -274,24 +298,20 @@ fn run_ready(slf: &Bound<'_, LoopCore>, count: usize, entered: &mut Entered) -> 
         let Some(item) = this.ready.with(py, |ready| ready.pop_front()) else {
             break;
         };
-        run_reported(slf, &item, entered)?;
+        run_reported(slf, item, entered)?;
     }
     Ok(())
 }
 
 /// Runs one item. Its context is left before what it owned is dropped and before the next one starts;
 /// and here is the one place where an error that nobody took ends.
-pub fn run_reported(
-    slf: &Bound<'_, LoopCore>,
-    item: &Ready,
-    entered: &mut Entered,
-) -> PyResult<()> {
+pub fn run_reported(slf: &Bound<'_, LoopCore>, item: Ready, entered: &mut Entered) -> PyResult<()> {
     let result = run_item(slf, item, entered);
     entered.leave(slf.py());
     result.or_else(|error| complain(slf, error))
 }
 
-fn run_item(slf: &Bound<'_, LoopCore>, item: &Ready, entered: &mut Entered) -> PyResult<()> {
+fn run_item(slf: &Bound<'_, LoopCore>, item: Ready, entered: &mut Entered) -> PyResult<()> {
     let py = slf.py();
     match item {
         Ready::Handle(handle) => run_handle(slf, handle, entered),
@@ -330,29 +350,54 @@ fn complain(slf: &Bound<'_, LoopCore>, error: PyErr) -> PyResult<()> {
 /// Runs one handle. Only what asyncio lets out of the loop comes back as an error.
 pub fn run_handle(
     slf: &Bound<'_, LoopCore>,
-    handle: &AnyHandle,
+    handle: AnyHandle,
     entered: &mut Entered,
 ) -> PyResult<()> {
     let py = slf.py();
-    match handle {
-        AnyHandle::Ours(ours) => match ours.get().run(py, entered) {
-            Ran::Done => Ok(()),
-            Ran::Raised(error) => {
-                entered.leave(py);
-                if error::is_exit(py, &error) {
-                    return Err(error);
-                }
-                slf.call_method1(intern!(py, "_handle_raised"), (ours, error.into_value(py)))?;
-                Ok(())
+    match &handle {
+        AnyHandle::Ours(ours) => {
+            let result = ours.get().run(py, is_alone(ours), entered);
+            if let Err(error) = result {
+                return handle_raised(slf, &handle, error);
             }
-        },
+        }
+        AnyHandle::Timer(timer) => {
+            let result = timer.bind(py).as_super().get().run(py, false, entered);
+            if let Err(error) = result {
+                return handle_raised(slf, &handle, error);
+            }
+        }
         AnyHandle::Foreign(foreign) => {
             entered.leave(py);
             if !handle.is_cancelled(py) {
                 slf.call_method1(intern!(py, "_run_debug_handle"), (foreign,))?;
             }
-            Ok(())
         }
+    }
+    if let AnyHandle::Ours(ours) = handle {
+        retire(slf.get(), py, ours);
+    }
+    Ok(())
+}
+
+fn handle_raised(slf: &Bound<'_, LoopCore>, handle: &AnyHandle, error: PyErr) -> PyResult<()> {
+    let py = slf.py();
+    if error::is_exit(py, &error) {
+        return Err(error);
+    }
+    let raised = (handle.as_any(), error.into_value(py));
+    slf.call_method1(intern!(py, "_handle_raised"), raised)?;
+    Ok(())
+}
+
+/// A handle has had its turn: if nobody holds it, it is used again.
+fn retire(this: &LoopCore, py: Python<'_>, handle: Py<Handle>) {
+    if is_alone(&handle) {
+        handle.get().empty(py);
+        let too_many = this.ready.with(py, |ready| ready.keep_spare(handle));
+        drop(too_many);
+    } else {
+        handle.drop_ref(py);
     }
 }
 

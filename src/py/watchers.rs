@@ -38,7 +38,7 @@ impl LoopCore {
                 sockets::forget_closed(slf, fd, usize::MAX)?;
             }
         }
-        let handle = Self::make_handle(slf, "add_reader", callback, args, context)?;
+        let handle = Self::make_watcher_handle(slf, callback, args, context)?;
         let returned = handle.as_any().clone_ref(py);
         // The engine first: where it fails nothing has changed.
         let serial = if this.runs_elsewhere(py) {
@@ -63,7 +63,7 @@ impl LoopCore {
 
     pub fn unwatch(&self, file: &Bound<'_, PyAny>, write: bool) -> PyResult<bool> {
         let py = file.py();
-        if self.flags.with(py, |flags| flags.closed) {
+        if self.is_closed() {
             return Ok(false);
         }
         let fd = match descriptor(file) {

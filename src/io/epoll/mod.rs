@@ -220,6 +220,14 @@ impl Epoll {
         Ok(())
     }
 
+    /// Something is to be started or registered.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.queued.is_empty()
+            || !self.changed.is_empty()
+            || !self.starved_streams.is_empty()
+            || !self.starved_datagrams.is_empty()
+    }
+
     pub(crate) fn has_queued(&self) -> bool {
         !self.queued.is_empty()
     }

@@ -12,7 +12,7 @@ impl TlsProtocol {
     pub(super) fn start_handshake(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
-        if this.owner.get().is_debug(py) {
+        if this.owner.get().is_debug() {
             this.log(slf, "%r starts SSL handshake", None)?;
             let now = clock::monotonic();
             this.state
@@ -140,7 +140,7 @@ impl TlsProtocol {
             .with(py, |state| std::mem::take(&mut state.report_failure));
         if let Some(failure) = &failure
             && first
-            && self.owner.get().is_debug(py)
+            && self.owner.get().is_debug()
         {
             let message = "Error on transport creation for incoming connection";
             self.owner.bind(py).call_method1(

@@ -155,7 +155,7 @@ impl TlsProtocol {
         let py = slf.py();
         Self::read_the_unread(slf)?;
         this.state.with(py, |state| state.eof_received = true);
-        if this.owner.get().is_debug(py) {
+        if this.owner.get().is_debug() {
             this.log(slf, "%r received EOF", None)?;
         }
         match this.phase(py) {
@@ -260,7 +260,7 @@ impl TlsProtocol {
         }
         let transport = lower.as_ref().map(|lower| lower.as_any(py));
         if value.bind(py).is_instance_of::<PyOSError>() {
-            if this.owner.get().is_debug(py) {
+            if this.owner.get().is_debug() {
                 this.owner
                     .bind(py)
                     .call_method1(intern!(py, "_log_transport_error"), (slf, message, value))?;

@@ -199,7 +199,7 @@ impl BaseTransport {
         let value = error.into_value(py);
         let owner = this.owner.bind(py);
         if value.bind(py).is_instance_of::<PyOSError>() {
-            if this.owner.get().is_debug(py) {
+            if this.owner.get().is_debug() {
                 owner.call_method1(intern!(py, "_log_transport_error"), (slf, message, &value))?;
             }
         } else {

@@ -143,7 +143,7 @@ impl QuicEndpoint {
             Home::Own(cell) => Ok(cell.with(py, |own| run(&mut own.endpoint))),
             Home::Loop { owner, key, .. } => {
                 let owner = owner.get();
-                if owner.flags.with(py, |flags| flags.closed) {
+                if owner.is_closed() {
                     return Ok(None);
                 }
                 owner.with_engine(py, |engine| run(engine.quic(*key)?.protocol()))
@@ -162,7 +162,7 @@ impl QuicEndpoint {
         let Home::Loop { owner, key, .. } = &self.home else {
             return Ok(false);
         };
-        if owner.get().flags.with(py, |flags| flags.closed) {
+        if owner.get().is_closed() {
             return Ok(false);
         }
         owner.get().with_engine(py, |engine| {

@@ -35,7 +35,7 @@ impl QuicEndpoint {
         let Home::Loop { owner, key, .. } = &self.home else {
             return Ok(());
         };
-        if owner.get().flags.with(py, |flags| flags.closed) {
+        if owner.get().is_closed() {
             return Ok(());
         }
         owner.get().with_engine(py, |engine| {

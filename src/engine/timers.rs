@@ -1,0 +1,293 @@
+//! What is due when: a heap from which anything can be taken at once.
+//!
+//! Most timers of a server are time-outs that are cancelled before they are due. Each entry of the heap
+//! says which slot it stands for, and the slot where its entry is, so a timer that is cancelled leaves
+//! nothing behind that would have to be swept later. The host says what a timer is, and what the time.
+
+/// Items by the time at which they are due, equal times in the order in which they came.
+pub struct TimerHeap<T> {
+    /// Every entry is due no later than those at `2i + 1` and `2i + 2`.
+    heap: Vec<Entry>,
+    slots: Vec<Slot<T>>,
+    /// The first of the free slots, which are a list by `Slot::at`.
+    free: u32,
+    sequence: u64,
+}
+
+/// A timer's name, also after it has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimerKey {
+    slot: u32,
+    sequence: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    when: f64,
+    sequence: u64,
+    slot: u32,
+}
+
+impl Entry {
+    fn is_before(&self, other: &Self) -> bool {
+        let order = self.when.total_cmp(&other.when);
+        order.then(self.sequence.cmp(&other.sequence)).is_lt()
+    }
+}
+
+struct Slot<T> {
+    /// Where the entry is, or the next free slot.
+    at: u32,
+    sequence: u64,
+    item: Option<T>,
+}
+
+impl<T> Default for TimerHeap<T> {
+    fn default() -> Self {
+        Self {
+            heap: Vec::new(),
+            slots: Vec::new(),
+            free: NONE,
+            sequence: 0,
+        }
+    }
+}
+
+impl<T> TimerHeap<T> {
+    pub fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+
+    /// In no order.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().filter_map(|slot| slot.item.as_ref())
+    }
+
+    /// When the next one is due.
+    pub fn next_due(&self) -> Option<f64> {
+        self.heap.first().map(|entry| entry.when)
+    }
+
+    /// `when` is a number, in seconds on whatever clock.
+    pub fn push(&mut self, when: f64, item: T) -> TimerKey {
+        debug_assert!(!when.is_nan());
+        self.sequence += 1;
+        let sequence = self.sequence;
+        let slot = self.take_slot(Slot {
+            at: NONE,
+            sequence,
+            item: Some(item),
+        });
+        self.heap.push(Entry {
+            when,
+            sequence,
+            slot,
+        });
+        self.rise(self.heap.len() - 1);
+        TimerKey { slot, sequence }
+    }
+
+    /// Takes one out, wherever it is. `None` if it has left already.
+    pub fn remove(&mut self, key: TimerKey) -> Option<T> {
+        let slot = self.slots.get(key.slot as usize)?;
+        if slot.sequence != key.sequence || slot.item.is_none() {
+            return None;
+        }
+        self.take_at(slot.at as usize)
+    }
+
+    /// The next one that is due before `end`.
+    pub fn pop_due(&mut self, end: f64) -> Option<T> {
+        match self.next_due()? < end {
+            true => self.take_at(0),
+            false => None,
+        }
+    }
+
+    /// The name of the first one found, in no order, that `is_it`: a walk over all of them.
+    pub fn find(&self, is_it: impl Fn(&T) -> bool) -> Option<TimerKey> {
+        let (index, slot) = self
+            .slots
+            .iter()
+            .enumerate()
+            .find(|(_, slot)| slot.item.as_ref().is_some_and(&is_it))?;
+        Some(TimerKey {
+            slot: index as u32,
+            sequence: slot.sequence,
+        })
+    }
+
+    fn take_slot(&mut self, slot: Slot<T>) -> u32 {
+        let index = self.free;
+        match self.slots.get_mut(index as usize) {
+            Some(free) => {
+                self.free = free.at;
+                *free = slot;
+                index
+            }
+            None => {
+                self.slots.push(slot);
+                self.slots.len() as u32 - 1
+            }
+        }
+    }
+
+    fn take_at(&mut self, at: usize) -> Option<T> {
+        let entry = self.heap.swap_remove(at);
+        if at < self.heap.len() {
+            // The last one came to this place: it belongs further up or further down.
+            if self.rise(at) == at {
+                self.sink(at);
+            }
+        }
+        let slot = &mut self.slots[entry.slot as usize];
+        slot.at = self.free;
+        self.free = entry.slot;
+        let item = slot.item.take();
+        if self.heap.is_empty() && self.slots.len() > SLOTS_KEPT {
+            // The memory of a burst; the sequence goes on, so that old names stay old.
+            (self.heap, self.slots, self.free) = (Vec::new(), Vec::new(), NONE);
+        }
+        item
+    }
+
+    /// Moves an entry up to where it belongs. Returns where that is.
+    fn rise(&mut self, mut at: usize) -> usize {
+        let entry = self.heap[at];
+        while at > 0 {
+            let parent = (at - 1) / 2;
+            if !entry.is_before(&self.heap[parent]) {
+                break;
+            }
+            self.place(at, self.heap[parent]);
+            at = parent;
+        }
+        self.place(at, entry);
+        at
+    }
+
+    /// Moves an entry down to where it belongs.
+    fn sink(&mut self, mut at: usize) {
+        let entry = self.heap[at];
+        loop {
+            let left = 2 * at + 1;
+            let Some(mut least) = self.heap.get(left).map(|_| left) else {
+                break;
+            };
+            if let Some(right) = self.heap.get(left + 1)
+                && right.is_before(&self.heap[left])
+            {
+                least = left + 1;
+            }
+            if !self.heap[least].is_before(&entry) {
+                break;
+            }
+            self.place(at, self.heap[least]);
+            at = least;
+        }
+        self.place(at, entry);
+    }
+
+    fn place(&mut self, at: usize, entry: Entry) {
+        self.heap[at] = entry;
+        self.slots[entry.slot as usize].at = at as u32;
+    }
+}
+
+const NONE: u32 = u32::MAX;
+const SLOTS_KEPT: usize = 1_024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_times_come_in_the_order_in_which_they_were_set() {
+        let mut timers = TimerHeap::default();
+        for item in 0..100 {
+            timers.push(f64::from(item % 3), item);
+        }
+        let all: Vec<_> = std::iter::from_fn(|| timers.pop_due(f64::INFINITY)).collect();
+        let mut expected: Vec<_> = (0..100).collect();
+        expected.sort_by_key(|item| item % 3);
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn what_is_due_later_stays() {
+        let mut timers = TimerHeap::default();
+        timers.push(2.0, "later");
+        timers.push(1.0, "now");
+        assert_eq!(timers.next_due(), Some(1.0));
+        assert_eq!(timers.pop_due(1.0), None);
+        assert_eq!(timers.pop_due(1.5), Some("now"));
+        assert_eq!(timers.pop_due(1.5), None);
+        assert_eq!(timers.len(), 1);
+    }
+
+    #[test]
+    fn a_key_is_good_once() {
+        let mut timers = TimerHeap::default();
+        let first = timers.push(1.0, 1);
+        assert_eq!(timers.remove(first), Some(1));
+        let second = timers.push(1.0, 2);
+        assert_eq!(first.slot, second.slot, "the slot is used again");
+        assert_eq!(timers.remove(first), None);
+        assert_eq!(timers.find(|item| *item == 2), Some(second));
+        assert_eq!(timers.pop_due(2.0), Some(2));
+        assert_eq!(timers.remove(second), None);
+        assert!(timers.is_empty());
+    }
+
+    #[test]
+    fn a_burst_leaves_no_memory_behind() {
+        let mut timers = TimerHeap::default();
+        let keys: Vec<_> = (0..10_000).map(|item| timers.push(0.0, item)).collect();
+        assert!(keys.iter().all(|key| timers.remove(*key).is_some()));
+        assert_eq!(timers.slots.capacity() + timers.heap.capacity(), 0);
+        timers.push(0.0, 0);
+        assert_eq!(timers.remove(keys[0]), None);
+    }
+
+    /// Against a list that is sorted anew each time.
+    #[test]
+    fn random_lives_are_those_of_a_sorted_list() {
+        let mut random = 1_u64;
+        let mut next = move |below: u64| {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (random >> 33) % below
+        };
+        let mut timers = TimerHeap::default();
+        let mut model: Vec<(u64, u64, TimerKey)> = Vec::new();
+        for number in 0..20_000 {
+            match next(5) {
+                0..=2 if model.len() < 200 => {
+                    let when = next(50);
+                    let key = timers.push(when as f64, number);
+                    model.push((when, number, key));
+                }
+                3 if !model.is_empty() => {
+                    let (_, item, key) = model.remove(next(model.len() as u64) as usize);
+                    assert_eq!(timers.remove(key), Some(item));
+                }
+                _ => {
+                    model.sort_by_key(|(when, item, _)| (*when, *item));
+                    let end = next(50);
+                    let due = model.first().is_some_and(|(when, ..)| *when < end);
+                    let expected = due.then(|| model.remove(0).1);
+                    assert_eq!(timers.pop_due(end as f64), expected);
+                }
+            }
+            assert_eq!(timers.len(), model.len());
+            let least = model.iter().map(|(when, ..)| *when).min();
+            assert_eq!(timers.next_due(), least.map(|when| when as f64));
+        }
+        assert!(timers.slots.len() <= 200);
+    }
+}

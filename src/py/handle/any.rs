@@ -1,0 +1,78 @@
+//! What stands on the loop's lists: a handle of ours, or one of asyncio's.
+
+use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit, intern};
+
+use super::{Handle, TimerHandle};
+
+pub enum AnyHandle {
+    Ours(Py<Handle>),
+    Timer(Py<TimerHandle>),
+    /// asyncio's own (debug mode), or a program's.
+    Foreign(Py<PyAny>),
+}
+
+impl AnyHandle {
+    pub fn is_cancelled(&self, py: Python<'_>) -> bool {
+        match self {
+            Self::Ours(handle) => handle.get().is_cancelled(py),
+            Self::Timer(handle) => handle.bind(py).as_super().get().is_cancelled(py),
+            // The slot, not the method: reading it runs no Python code.
+            Self::Foreign(handle) => handle
+                .bind(py)
+                .getattr(intern!(py, "_cancelled"))
+                .and_then(|cancelled| cancelled.is_truthy())
+                .unwrap_or(false),
+        }
+    }
+
+    /// The handle is no longer among the timers. asyncio's own says so in an attribute, which may run
+    /// Python.
+    pub fn has_left_timers(&self, py: Python<'_>) {
+        match self {
+            Self::Ours(_) => {}
+            Self::Timer(handle) => handle.get().has_left(py),
+            Self::Foreign(handle) => {
+                let handle = handle.bind(py);
+                if let Err(error) = handle.setattr(intern!(py, "_scheduled"), false) {
+                    error.write_unraisable(py, Some(handle));
+                }
+            }
+        }
+    }
+
+    pub fn clone_ref(&self, py: Python<'_>) -> Self {
+        match self {
+            Self::Ours(handle) => Self::Ours(handle.clone_ref(py)),
+            Self::Timer(handle) => Self::Timer(handle.clone_ref(py)),
+            Self::Foreign(handle) => Self::Foreign(handle.clone_ref(py)),
+        }
+    }
+
+    pub fn cancel(&self, py: Python<'_>) -> PyResult<()> {
+        match self {
+            Self::Ours(handle) => handle.get().cancel_now(py),
+            Self::Timer(handle) => TimerHandle::cancel_now(handle.bind(py)),
+            Self::Foreign(handle) => {
+                handle.bind(py).call_method0(intern!(py, "cancel"))?;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn as_any(&self) -> &Py<PyAny> {
+        match self {
+            Self::Ours(handle) => handle.as_any(),
+            Self::Timer(handle) => handle.as_any(),
+            Self::Foreign(handle) => handle,
+        }
+    }
+
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self {
+            Self::Ours(handle) => visit.call(handle),
+            Self::Timer(handle) => visit.call(handle),
+            Self::Foreign(handle) => visit.call(handle),
+        }
+    }
+}
