@@ -4,7 +4,7 @@
 //! program calls a million times a second that costs as much as what they do. These are added to their
 //! class when the module is made; the trampoline that catches panics is PyO3's.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple, PyType};
@@ -106,7 +106,7 @@ pub unsafe fn method<'py, T: PyClass>(
 pub struct Method {
     pub name: &'static CStr,
     /// Begins with the signature: `name($self, ...)\n--\n\n`.
-    pub doc: &'static CStr,
+    pub doc: CString,
     pub function: ffi::PyCFunctionFastWithKeywords,
 }
 
@@ -123,7 +123,7 @@ pub fn add_methods(
                 PyCFunctionFastWithKeywords: method.function,
             },
             ml_flags: ffi::METH_FASTCALL | ffi::METH_KEYWORDS,
-            ml_doc: method.doc.as_ptr(),
+            ml_doc: method.doc.into_raw(),
         }));
         // SAFETY: this thread is attached, the class is alive, and the definition lives for ever; a new
         // reference or null with an exception comes back.

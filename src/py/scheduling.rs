@@ -281,12 +281,13 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
         [
             Method {
                 name: c"call_soon",
-                doc: c"call_soon($self, callback, *args, context=None)\n--\n\n",
+                doc: c"call_soon($self, callback, *args, context=None)\n--\n\n".to_owned(),
                 function: get_trampoline_function!(fastcall_cfunction_with_keywords, call_soon),
             },
             Method {
                 name: c"call_soon_threadsafe",
-                doc: c"call_soon_threadsafe($self, callback, *args, context=None)\n--\n\n",
+                doc: c"call_soon_threadsafe($self, callback, *args, context=None)\n--\n\n"
+                    .to_owned(),
                 function: get_trampoline_function!(
                     fastcall_cfunction_with_keywords,
                     call_soon_threadsafe
@@ -294,12 +295,12 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
             },
             Method {
                 name: c"call_later",
-                doc: c"call_later($self, delay, callback, *args, context=None)\n--\n\n",
+                doc: c"call_later($self, delay, callback, *args, context=None)\n--\n\n".to_owned(),
                 function: get_trampoline_function!(fastcall_cfunction_with_keywords, call_later),
             },
             Method {
                 name: c"call_at",
-                doc: c"call_at($self, when, callback, *args, context=None)\n--\n\n",
+                doc: c"call_at($self, when, callback, *args, context=None)\n--\n\n".to_owned(),
                 function: get_trampoline_function!(fastcall_cfunction_with_keywords, call_at),
             },
         ],

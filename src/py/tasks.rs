@@ -4,6 +4,7 @@
 //! What is not the usual case (a task factory, debug mode, arguments that only some versions know) is left
 //! to CPython's own method.
 
+use std::ffi::CString;
 use std::ptr::null_mut;
 
 use pyo3::impl_::trampoline::get_trampoline_function;
@@ -103,10 +104,20 @@ fn asyncios_own<'py>(
 }
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = m.py();
+    // The arguments are those of the running version, down to its patch level.
+    let base = py
+        .import("asyncio.base_events")?
+        .getattr("BaseEventLoop")?
+        .getattr("create_task")?;
+    let signature = py.import("inspect")?.call_method1("signature", (base,))?;
+    let signature = signature.str()?.to_str()?.replacen("(self", "($self", 1);
+    let doc =
+        format!("create_task{signature}\n--\n\nSchedule a coroutine. Returns asyncio's task.");
     let create_task = Method {
         name: c"create_task",
-        doc: c"create_task($self, coro, *, name=None, context=None, **kwargs)\n--\n\nSchedule a coroutine: asyncio's task.",
+        doc: CString::new(doc)?,
         function: get_trampoline_function!(fastcall_cfunction_with_keywords, create_task),
     };
-    fastcall::add_methods(&m.py().get_type::<LoopCore>(), [create_task])
+    fastcall::add_methods(&py.get_type::<LoopCore>(), [create_task])
 }
