@@ -34,11 +34,6 @@ impl Call {
         })
     }
 
-    pub fn of_tuple(callback: &Bound<'_, PyAny>, args: &Bound<'_, PyTuple>) -> PyResult<Self> {
-        let items: Vec<_> = args.iter_borrowed().collect();
-        Self::new(callback, &items)
-    }
-
     pub fn callback(&self) -> &Py<PyAny> {
         &self.callback
     }

@@ -7,7 +7,7 @@
 use std::ffi::{CStr, CString};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyTuple, PyType};
+use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 use pyo3::{Borrowed, PyClass, ffi};
 
 /// What a method was called with.
@@ -62,6 +62,15 @@ impl<'a, 'py> Arguments<'a, 'py> {
         }
     }
 
+    /// The named ones, as a call takes them.
+    pub fn kwargs(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let kwargs = PyDict::new(py);
+        for (name, value) in self.named() {
+            kwargs.set_item(name, value)?;
+        }
+        Ok(kwargs)
+    }
+
     pub fn named(
         &self,
     ) -> impl Iterator<Item = (Borrowed<'a, 'py, PyString>, Borrowed<'a, 'py, PyAny>)> {
@@ -101,6 +110,38 @@ pub unsafe fn method<'py, T: PyClass>(
         (slf, Arguments::new(py, args, count, names))
     }
 }
+
+/// The [`Method`] `$name` of `$class` that `$function` is: from what the interpreter hands over to
+/// `fn(&Bound<$class>, &Arguments) -> PyResult<Py<PyAny>>`.
+macro_rules! fast_method {
+    ($class:ty, $name:literal, $doc:expr, $function:path) => {{
+        /// # Safety
+        ///
+        /// Called by the interpreter as a METH_FASTCALL | METH_KEYWORDS method of the class.
+        unsafe fn raw(
+            py: pyo3::Python<'_>,
+            slf: *mut pyo3::ffi::PyObject,
+            args: *const *mut pyo3::ffi::PyObject,
+            count: pyo3::ffi::Py_ssize_t,
+            names: *mut pyo3::ffi::PyObject,
+        ) -> pyo3::PyResult<*mut pyo3::ffi::PyObject> {
+            // SAFETY: the caller's word; the method's descriptor has looked at the type of `slf`.
+            let (slf, arguments) =
+                unsafe { $crate::fastcall::method::<$class>(py, slf, args, count, names) };
+            $function(&slf, &arguments).map(pyo3::Py::into_ptr)
+        }
+        $crate::fastcall::Method {
+            name: $name,
+            doc: $doc,
+            function: pyo3::impl_::trampoline::get_trampoline_function!(
+                fastcall_cfunction_with_keywords,
+                raw
+            ),
+        }
+    }};
+}
+
+pub(crate) use fast_method;
 
 /// A method to be added to a class.
 pub struct Method {

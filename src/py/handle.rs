@@ -1,7 +1,7 @@
 //! `Handle`: one callback that the loop will run.
 //!
 //! A handle that nobody but the loop holds when its turn comes, which is nearly every one of
-//! `call_soon`'s, gives its callback away, and is used again for another one (`LoopCore::retire`). In
+//! `call_soon`'s, gives its callback away, and is used again for another one (`turn`). In
 //! debug mode the loop uses asyncio's own classes instead, which record where they were made.
 
 use std::sync::Arc;

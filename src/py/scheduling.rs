@@ -1,18 +1,17 @@
 //! Making handles: what `call_soon`, `call_later` and the like put on the loop's lists.
 //!
-//! The lists are in `loop_core` (ready) and `timers`; running them is the turn's business. In debug mode
+//! The lists are `ready` and the engine's `timers`; running them is the turn's business. In debug mode
 //! asyncio's own handles are made, which record where they come from.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
-use pyo3::impl_::trampoline::get_trampoline_function;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use pyo3::{Borrowed, ffi, intern};
+use pyo3::{Borrowed, intern};
 
 use crate::call::Call;
 use crate::clock;
 use crate::context;
-use crate::fastcall::{self, Arguments, Method};
+use crate::fastcall::{self, Arguments, fast_method};
 use crate::handle::{AnyHandle, Handle, TimerHandle};
 use crate::loop_core::{LoopCore, Ready, current_thread_id};
 use crate::mode::Mode;
@@ -125,22 +124,14 @@ impl LoopCore {
         make: fn(Call, Py<PyAny>) -> Handle,
     ) -> PyResult<AnyHandle> {
         let py = slf.py();
-        if slf.get().mode.is_plain() {
-            return Ok(AnyHandle::Ours(Py::new(
-                py,
-                make(given.call()?, given.context()?),
-            )?));
-        }
         slf.get().check_closed()?;
         if slf.get().mode.has(Mode::DEBUG) {
             let args = (method, given.callback, given.args()?, given.context);
             let handle = slf.call_method1(intern!(py, "_debug_handle"), args)?;
             return Ok(AnyHandle::Foreign(handle.unbind()));
         }
-        Ok(AnyHandle::Ours(Py::new(
-            py,
-            make(given.call()?, given.context()?),
-        )?))
+        let handle = make(given.call()?, given.context()?);
+        Ok(AnyHandle::Ours(Py::new(py, handle)?))
     }
 
     /// The usual `call_soon`: neither debug mode nor the loop's end. A handle that was used before is
@@ -186,123 +177,72 @@ impl LoopCore {
     }
 }
 
-/// # Safety
-///
-/// Called by the interpreter as a METH_FASTCALL | METH_KEYWORDS method of `LoopCore`.
-unsafe fn call_soon(
-    py: Python<'_>,
-    slf: *mut ffi::PyObject,
-    args: *const *mut ffi::PyObject,
-    count: ffi::Py_ssize_t,
-    names: *mut ffi::PyObject,
-) -> PyResult<*mut ffi::PyObject> {
-    // SAFETY: the caller's word; the method's descriptor has looked at the type of `slf`.
-    let (slf, arguments) = unsafe { fastcall::method::<LoopCore>(py, slf, args, count, names) };
-    let ([], given) = parse("call_soon", [], &arguments)?;
-    if slf.get().mode.is_plain() {
-        return Ok(slf.get().call_soon_plainly(py, &given)?.into_ptr());
+fn call_soon(slf: &Bound<'_, LoopCore>, arguments: &Arguments<'_, '_>) -> PyResult<Py<PyAny>> {
+    let (py, this) = (slf.py(), slf.get());
+    let ([], given) = parse("call_soon", [], arguments)?;
+    if this.mode.is_plain() {
+        return Ok(this.call_soon_plainly(py, &given)?.into_any());
     }
-    let handle = LoopCore::make_handle(&slf, "call_soon", &given, Handle::new)?;
+    let handle = LoopCore::make_handle(slf, "call_soon", &given, Handle::new)?;
     let returned = handle.as_any().clone_ref(py);
-    slf.get().push_ready(py, Ready::Handle(handle));
-    Ok(returned.into_ptr())
+    this.push_ready(py, Ready::Handle(handle));
+    Ok(returned)
 }
 
-/// # Safety
-///
-/// As `call_soon`.
-unsafe fn call_soon_threadsafe(
-    py: Python<'_>,
-    slf: *mut ffi::PyObject,
-    args: *const *mut ffi::PyObject,
-    count: ffi::Py_ssize_t,
-    names: *mut ffi::PyObject,
-) -> PyResult<*mut ffi::PyObject> {
-    // SAFETY: as in `call_soon`.
-    let (slf, arguments) = unsafe { fastcall::method::<LoopCore>(py, slf, args, count, names) };
-    let ([], given) = parse("call_soon_threadsafe", [], &arguments)?;
+fn call_soon_threadsafe(
+    slf: &Bound<'_, LoopCore>,
+    arguments: &Arguments<'_, '_>,
+) -> PyResult<Py<PyAny>> {
+    let (py, this) = (slf.py(), slf.get());
+    let ([], given) = parse("call_soon_threadsafe", [], arguments)?;
     let make = match cfg!(Py_3_14) {
         true => Handle::new_shared,
         false => Handle::new,
     };
-    let handle = LoopCore::make_handle(&slf, "call_soon_threadsafe", &given, make)?;
+    let handle = LoopCore::make_handle(slf, "call_soon_threadsafe", &given, make)?;
     let returned = handle.as_any().clone_ref(py);
-    let this = slf.get();
     // The push comes first: a loop that is about to sleep either finds it or finds the wake.
     this.push_ready(py, Ready::Handle(handle));
     if this.flags.with(py, |flags| flags.runner) != Some(current_thread_id()) {
         this.wake(py);
     }
-    Ok(returned.into_ptr())
+    Ok(returned)
 }
 
-/// # Safety
-///
-/// As `call_soon`.
-unsafe fn call_later(
-    py: Python<'_>,
-    slf: *mut ffi::PyObject,
-    args: *const *mut ffi::PyObject,
-    count: ffi::Py_ssize_t,
-    names: *mut ffi::PyObject,
-) -> PyResult<*mut ffi::PyObject> {
-    // SAFETY: as in `call_soon`.
-    let (slf, arguments) = unsafe { fastcall::method::<LoopCore>(py, slf, args, count, names) };
-    let ([delay], given) = parse("call_later", ["delay"], &arguments)?;
+fn call_later(slf: &Bound<'_, LoopCore>, arguments: &Arguments<'_, '_>) -> PyResult<Py<PyAny>> {
+    let ([delay], given) = parse("call_later", ["delay"], arguments)?;
     if delay.is_none() {
         return Err(PyTypeError::new_err("delay must not be None"));
     }
-    let when = clock::now(&slf)? + delay.extract::<f64>()?;
-    Ok(LoopCore::schedule(&slf, when, &given)?.into_ptr())
+    let when = clock::now(slf)? + delay.extract::<f64>()?;
+    LoopCore::schedule(slf, when, &given)
 }
 
-/// # Safety
-///
-/// As `call_soon`.
-unsafe fn call_at(
-    py: Python<'_>,
-    slf: *mut ffi::PyObject,
-    args: *const *mut ffi::PyObject,
-    count: ffi::Py_ssize_t,
-    names: *mut ffi::PyObject,
-) -> PyResult<*mut ffi::PyObject> {
-    // SAFETY: as in `call_soon`.
-    let (slf, arguments) = unsafe { fastcall::method::<LoopCore>(py, slf, args, count, names) };
-    let ([when], given) = parse("call_at", ["when"], &arguments)?;
+fn call_at(slf: &Bound<'_, LoopCore>, arguments: &Arguments<'_, '_>) -> PyResult<Py<PyAny>> {
+    let ([when], given) = parse("call_at", ["when"], arguments)?;
     if when.is_none() {
         return Err(PyTypeError::new_err("when cannot be None"));
     }
-    Ok(LoopCore::schedule(&slf, when.extract()?, &given)?.into_ptr())
+    LoopCore::schedule(slf, when.extract()?, &given)
 }
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    let soon = c"call_soon($self, callback, *args, context=None)\n--\n\n";
+    let threadsafe = c"call_soon_threadsafe($self, callback, *args, context=None)\n--\n\n";
+    let later = c"call_later($self, delay, callback, *args, context=None)\n--\n\n";
+    let at = c"call_at($self, when, callback, *args, context=None)\n--\n\n";
     fastcall::add_methods(
         &m.py().get_type::<LoopCore>(),
         [
-            Method {
-                name: c"call_soon",
-                doc: c"call_soon($self, callback, *args, context=None)\n--\n\n".to_owned(),
-                function: get_trampoline_function!(fastcall_cfunction_with_keywords, call_soon),
-            },
-            Method {
-                name: c"call_soon_threadsafe",
-                doc: c"call_soon_threadsafe($self, callback, *args, context=None)\n--\n\n"
-                    .to_owned(),
-                function: get_trampoline_function!(
-                    fastcall_cfunction_with_keywords,
-                    call_soon_threadsafe
-                ),
-            },
-            Method {
-                name: c"call_later",
-                doc: c"call_later($self, delay, callback, *args, context=None)\n--\n\n".to_owned(),
-                function: get_trampoline_function!(fastcall_cfunction_with_keywords, call_later),
-            },
-            Method {
-                name: c"call_at",
-                doc: c"call_at($self, when, callback, *args, context=None)\n--\n\n".to_owned(),
-                function: get_trampoline_function!(fastcall_cfunction_with_keywords, call_at),
-            },
+            fast_method!(LoopCore, c"call_soon", soon.to_owned(), call_soon),
+            fast_method!(
+                LoopCore,
+                c"call_soon_threadsafe",
+                threadsafe.to_owned(),
+                call_soon_threadsafe
+            ),
+            fast_method!(LoopCore, c"call_later", later.to_owned(), call_later),
+            fast_method!(LoopCore, c"call_at", at.to_owned(), call_at),
         ],
     )
 }

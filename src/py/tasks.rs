@@ -7,20 +7,19 @@
 use std::ffi::CString;
 use std::ptr::null_mut;
 
-use pyo3::impl_::trampoline::get_trampoline_function;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::PyTuple;
 use pyo3::{ffi, intern};
 
-use crate::fastcall::{self, Arguments, Method};
+use crate::fastcall::{self, Arguments, fast_method};
 use crate::loop_core::LoopCore;
 
 /// `asyncio.Future(loop=slf)`.
 pub fn new_future<'py>(slf: &Bound<'py, LoopCore>) -> PyResult<Bound<'py, PyAny>> {
     static NAMES: PyOnceLock<Py<PyTuple>> = PyOnceLock::new();
-    let py = slf.py();
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+    let py = slf.py();
     let class = module(py, &MODULE, "asyncio.futures")?.getattr(intern!(py, "Future"))?;
     let names = NAMES.get_or_try_init(py, || PyTuple::new(py, ["loop"]).map(Bound::unbind))?;
     let mut items = [null_mut(), slf.as_ptr()];
@@ -45,35 +44,22 @@ fn module<'py>(
     Ok(module.bind(py))
 }
 
-/// # Safety
-///
-/// Called by the interpreter as a METH_FASTCALL | METH_KEYWORDS method of `LoopCore`.
-unsafe fn create_task(
-    py: Python<'_>,
-    slf: *mut ffi::PyObject,
-    args: *const *mut ffi::PyObject,
-    count: ffi::Py_ssize_t,
-    names: *mut ffi::PyObject,
-) -> PyResult<*mut ffi::PyObject> {
-    // SAFETY: the caller's word.
-    let (slf, arguments) = unsafe { fastcall::method::<LoopCore>(py, slf, args, count, names) };
-    let is_usual = arguments.positional.len() == 1
-        && slf.get().mode.is_plain()
-        && slf.get().task_factory.with(py, |factory| factory.is_none())
+fn create_task(slf: &Bound<'_, LoopCore>, arguments: &Arguments<'_, '_>) -> PyResult<Py<PyAny>> {
+    let (py, this) = (slf.py(), slf.get());
+    let [coroutine] = arguments.positional else {
+        return asyncios_own(slf, arguments);
+    };
+    let is_usual = this.mode.is_plain()
+        && this.task_factory.with(py, |factory| factory.is_none())
         && arguments.named().all(|(name, _)| is_known(py, &name));
     if !is_usual {
-        return asyncios_own(&slf, &arguments).map(Bound::into_ptr);
+        return asyncios_own(slf, arguments);
     }
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     let class = module(py, &MODULE, "asyncio.tasks")?.getattr(intern!(py, "Task"))?;
-    let kwargs = PyDict::new(py);
-    kwargs.set_item(intern!(py, "loop"), &slf)?;
-    for (name, value) in arguments.named() {
-        kwargs.set_item(name, value)?;
-    }
-    Ok(class
-        .call((arguments.positional[0],), Some(&kwargs))?
-        .into_ptr())
+    let kwargs = arguments.kwargs(py)?;
+    kwargs.set_item(intern!(py, "loop"), slf)?;
+    Ok(class.call((coroutine,), Some(&kwargs))?.unbind())
 }
 
 /// Names that every version's `create_task` hands on to `Task`.
@@ -82,25 +68,18 @@ fn is_known(py: Python<'_>, name: &Bound<'_, PyAny>) -> bool {
     is(intern!(py, "name")) || (cfg!(Py_3_11) && is(intern!(py, "context")))
 }
 
-fn asyncios_own<'py>(
-    slf: &Bound<'py, LoopCore>,
-    arguments: &Arguments<'_, 'py>,
-) -> PyResult<Bound<'py, PyAny>> {
+fn asyncios_own(slf: &Bound<'_, LoopCore>, arguments: &Arguments<'_, '_>) -> PyResult<Py<PyAny>> {
     let py = slf.py();
-    let class = py
+    let create_task = py
         .import(intern!(py, "asyncio.base_events"))?
-        .getattr(intern!(py, "BaseEventLoop"))?;
-    let kwargs = PyDict::new(py);
-    for (name, value) in arguments.named() {
-        kwargs.set_item(name, value)?;
-    }
-    let given = arguments.positional.iter().map(|value| (*value).to_owned());
-    let args: Vec<_> = std::iter::once(slf.clone().into_any())
-        .chain(given)
-        .collect();
-    class
-        .getattr(intern!(py, "create_task"))?
-        .call(PyTuple::new(py, args)?, Some(&kwargs))
+        .getattr(intern!(py, "BaseEventLoop"))?
+        .getattr(intern!(py, "create_task"))?;
+    let given = arguments.positional.iter().map(|value| value.as_any());
+    let args: Vec<_> = std::iter::once(slf.as_any()).chain(given).collect();
+    let kwargs = arguments.kwargs(py)?;
+    Ok(create_task
+        .call(PyTuple::new(py, args)?, Some(&kwargs))?
+        .unbind())
 }
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -114,10 +93,6 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let signature = signature.str()?.to_str()?.replacen("(self", "($self", 1);
     let doc =
         format!("create_task{signature}\n--\n\nSchedule a coroutine. Returns asyncio's task.");
-    let create_task = Method {
-        name: c"create_task",
-        doc: CString::new(doc)?,
-        function: get_trampoline_function!(fastcall_cfunction_with_keywords, create_task),
-    };
+    let create_task = fast_method!(LoopCore, c"create_task", CString::new(doc)?, create_task);
     fastcall::add_methods(&py.get_type::<LoopCore>(), [create_task])
 }

@@ -155,11 +155,11 @@ fn busy_turn(slf: &Bound<'_, LoopCore>) -> PyResult<Option<usize>> {
 
 /// Whether no timer can be due. A clock of the program's is asked by a whole turn.
 fn nothing_is_due(slf: &Bound<'_, LoopCore>) -> PyResult<bool> {
+    if clock::is_replaced(slf)? {
+        return Ok(false);
+    }
     let next = slf.get().timers.with(slf.py(), |timers| timers.next_due());
-    Ok(match next {
-        Some(due) => !clock::is_replaced(slf)? && due > clock::monotonic() + clock::RESOLUTION,
-        None => !clock::is_replaced(slf)?,
-    })
+    Ok(next.is_none_or(|due| due > clock::monotonic() + clock::RESOLUTION))
 }
 
 fn run_turn(slf: &Bound<'_, LoopCore>, run: &mut Run, entered: &mut Entered) -> PyResult<()> {
@@ -354,25 +354,19 @@ pub fn run_handle(
     entered: &mut Entered,
 ) -> PyResult<()> {
     let py = slf.py();
-    match &handle {
-        AnyHandle::Ours(ours) => {
-            let result = ours.get().run(py, is_alone(ours), entered);
-            if let Err(error) = result {
-                return handle_raised(slf, &handle, error);
-            }
-        }
-        AnyHandle::Timer(timer) => {
-            let result = timer.bind(py).as_super().get().run(py, false, entered);
-            if let Err(error) = result {
-                return handle_raised(slf, &handle, error);
-            }
-        }
+    let result = match &handle {
+        AnyHandle::Ours(ours) => ours.get().run(py, is_alone(ours), entered),
+        AnyHandle::Timer(timer) => timer.bind(py).as_super().get().run(py, false, entered),
         AnyHandle::Foreign(foreign) => {
             entered.leave(py);
             if !handle.is_cancelled(py) {
                 slf.call_method1(intern!(py, "_run_debug_handle"), (foreign,))?;
             }
+            Ok(())
         }
+    };
+    if let Err(error) = result {
+        return handle_raised(slf, &handle, error);
     }
     if let AnyHandle::Ours(ours) = handle {
         retire(slf.get(), py, ours);
