@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::support::{Link, Pair, Random, with_transport};
 use bytes::Bytes;
-use uringcore_proto::quic::{CloseKind, Congestion, Event, Priority, StreamError};
+use uringcore_proto::quic::{CloseKind, Congestion, Connection, Event, Priority, StreamError};
 
 fn pattern(seed: u64, length: usize) -> Bytes {
     Random::new(seed).bytes(length).into()
@@ -484,6 +484,48 @@ fn a_paused_stream_gives_no_credit_and_the_others_flow() {
     );
     pair.run_until("all of it", |pair| pair.server.finished(server, 0));
     assert!(pair.server.received(server, 0)[1..] == pattern(1, 1_000_000));
+}
+
+/// A reader that takes one event and pauses until the link has fallen silent. What waits is neither
+/// handed out again nor put together anew: each packet's piece comes out once, a pause brings at
+/// most one event, and what collects behind it is the credit that the peer had.
+#[test]
+fn a_reader_that_pauses_after_each_event_costs_no_more_than_its_bytes() {
+    const WINDOW: usize = 100_000;
+    const SIZE: usize = 8 << 20;
+    let (client, server) = with_transport(|t| t.max_stream_data = WINDOW as u64);
+    let mut pair = Pair::new(client, server);
+    let (client, server) = pair.establish();
+    let sent = pattern(1, SIZE);
+    let conn = pair.client.endpoint.connection(client).unwrap();
+    conn.send_stream(0, sent.clone(), true).unwrap();
+    pair.run_until("the stream", |pair| {
+        !pair.server.received(server, 0).is_empty()
+    });
+    let reader = |pair: &mut Pair, act: fn(&mut Connection, u64)| {
+        act(pair.server.endpoint.connection(server).unwrap(), 0);
+    };
+    let mut pauses = 0;
+    while !pair.server.finished(server, 0) {
+        let events = |pair: &Pair| pair.server.streams[&(server, 0)].events;
+        let before = events(&pair);
+        reader(&mut pair, Connection::pause_stream);
+        pair.run_for(Duration::from_millis(200));
+        assert_eq!(events(&pair), before, "a paused stream tells nothing");
+        let already = pair.server.received(server, 0).len();
+        reader(&mut pair, Connection::resume_stream);
+        pair.server.take_events();
+        assert!(events(&pair) <= before + 1, "all that waited is one event");
+        let came = pair.server.received(server, 0).len() - already;
+        assert!(came <= WINDOW, "{came} bytes behind a pause");
+        pauses += 1;
+        assert!(pauses <= 2 * SIZE / WINDOW, "{pauses} pauses, {came} bytes");
+    }
+    assert!(pair.server.received(server, 0) == sent);
+    assert!(pauses >= SIZE / WINDOW, "{pauses} pauses");
+    let pieces = pair.server.streams[&(server, 0)].pieces;
+    let packets = pair.client.sent;
+    assert!(pieces <= packets, "{pieces} pieces of {packets} packets");
 }
 
 #[test]

@@ -216,7 +216,7 @@ pub struct Peer {
     /// The addresses of further sockets, which are numbered from 1.
     pub more_addrs: Vec<SocketAddr>,
     pub events: Vec<(ConnectionKey, Event)>,
-    /// Data received per stream, whether a FIN followed, and in how many events it came.
+    /// Data received per stream, whether a FIN followed, and in how many events and pieces it came.
     pub streams: BTreeMap<(ConnectionKey, u64), Received>,
     /// How many datagrams this side sent.
     pub sent: usize,
@@ -231,6 +231,7 @@ pub struct Received {
     pub data: Vec<u8>,
     pub fin: bool,
     pub events: usize,
+    pub pieces: usize,
 }
 
 /// Error code, frame type, reason and kind of a `Closed`.
@@ -264,7 +265,7 @@ impl Peer {
             .map(|(_, number)| number)
     }
 
-    fn take_events(&mut self) -> bool {
+    pub fn take_events(&mut self) -> bool {
         let before = self.events.len();
         while let Some((key, event)) = self.endpoint.poll_event() {
             if let Event::StreamData {
@@ -280,6 +281,7 @@ impl Peer {
                 received.data.extend_from_slice(&copy);
                 received.fin = *fin;
                 received.events += 1;
+                received.pieces += data.pieces().len();
             }
             self.events.push((key, event));
         }
