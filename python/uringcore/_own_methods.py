@@ -7,7 +7,7 @@ gets asyncio's own transport, over the loop's watchers. It is as fast as on asyn
 
 What ``socket.socket`` has is asked when a transport is made. One that is there already stays as it is.
 
-Not here: ``sock_*`` calls, which decide for themselves (``src/py/plain_socket.rs``).
+Not here: ``sock_*`` calls, which decide for themselves (``src/py/sock/plain_socket.rs``).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ own code, tests and leak detectors look up what is being watched, and find it. A
 ``_run_once`` of its own (nest_asyncio, to run a loop inside itself) waits by ``_selector.select()`` and
 runs what it pops from ``_ready``. Timers that are due are among that; ``_scheduled`` stays empty.
 
-Not here: the watchers themselves (``src/py/watchers.rs``), and the polls of the loop's own transports,
+Not here: the watchers themselves (``src/py/loop/watchers.rs``), and the polls of the loop's own transports,
 which are no watchers.
 """
 

@@ -19,8 +19,8 @@ use super::events::{
 };
 use super::fields::{self, Lines};
 use super::trace;
-use crate::buffer;
-use crate::cell::GilCell;
+use crate::capi::buffer;
+use crate::capi::cell::GilCell;
 
 /// An HTTP/3 connection (RFC 9114) over a QUIC connection. See `uringcore.h3.connection`.
 #[pyclass(module = "uringcore.h3.connection", subclass, frozen, weakref)]

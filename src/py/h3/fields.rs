@@ -10,7 +10,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 use uringcore_proto::h3::Field;
 
-use crate::cell::GilCell;
+use crate::capi::cell::GilCell;
 
 /// The field lines as a list of tuples.
 pub fn to_list<'py>(py: Python<'py>, fields: &[Field]) -> PyResult<Bound<'py, PyList>> {

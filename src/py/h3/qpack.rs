@@ -10,7 +10,7 @@ use uringcore_proto::h3::error::RemoteError;
 use uringcore_proto::h3::qpack::{Decoded, Decoder, DecoderSettings, Encoder, EncoderSettings};
 
 use super::fields::{self, Lines};
-use crate::cell::GilCell;
+use crate::capi::cell::GilCell;
 
 /// Turns field lines into field sections.
 #[pyclass(module = "uringcore.h3.qpack", frozen)]

@@ -16,7 +16,9 @@ use super::endpoint::QuicEndpoint;
 use super::packet_log::PacketLog;
 use super::pending::{Command, Pending};
 use super::setup::{QuicClientSetup, QuicServerSetup};
-use crate::{address, buffer, cell::GilCell};
+use crate::capi::address;
+use crate::capi::buffer;
+use crate::capi::cell::GilCell;
 
 mod beginning;
 mod life;

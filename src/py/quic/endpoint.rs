@@ -24,9 +24,11 @@ use super::clock::Clock;
 use super::connection::QuicConnectionCore;
 use super::endpoint_settings;
 use super::setup::{QuicClientSetup, QuicServerSetup};
-use crate::context;
-use crate::loop_core::LoopCore;
-use crate::{address, cell::GilCell, error};
+use crate::capi::address;
+use crate::capi::cell::GilCell;
+use crate::capi::context;
+use crate::capi::error;
+use crate::event_loop::loop_core::LoopCore;
 
 mod deliver;
 mod home;

@@ -10,7 +10,7 @@ use uringcore_proto::quic::{AcceptRate, EndpointSettings, Worker};
 use uringcore_proto::tls::ConfigError;
 
 use super::setup::{config_error, seconds};
-use crate::error;
+use crate::capi::error;
 
 /// Straight from the Python fields.
 #[derive(FromPyObject)]

@@ -6,10 +6,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::protocol::{Setup, TlsProtocol};
-use crate::context::CallbackContext;
-use crate::loop_core::{LoopCore, Ready};
-use crate::stream::StreamTransport;
-use crate::transport::Descriptor;
+use crate::capi::context::CallbackContext;
+use crate::event_loop::loop_core::{LoopCore, Ready};
+use crate::transport::base::Descriptor;
+use crate::transport::stream::StreamTransport;
 
 /// Puts TLS on an accepted connection. `tls` is what `_start_serving` was given: the context and the
 /// time-outs.

@@ -6,7 +6,8 @@ use pyo3::prelude::*;
 
 use super::protocol::{Phase, TlsProtocol, Told, cancel_timer};
 use super::ssl_object::{SslObject, Step, is_certificate_error};
-use crate::{clock, error};
+use crate::capi::error;
+use crate::event_loop::clock;
 
 impl TlsProtocol {
     pub(super) fn start_handshake(slf: &Bound<'_, Self>) -> PyResult<()> {

@@ -7,8 +7,8 @@ use pyo3::types::PyBytes;
 
 use super::protocol::{Phase, TlsProtocol, Told};
 use super::ssl_object::Step;
-use crate::error;
-use crate::lend::{FreshBytes, Target};
+use crate::capi::error;
+use crate::capi::lend::{FreshBytes, Target};
 
 /// How a round of reading ended.
 enum End {

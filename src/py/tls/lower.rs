@@ -5,8 +5,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use pyo3::{PyTraverseError, PyVisit, intern};
 
-use crate::buffer;
-use crate::stream::StreamTransport;
+use crate::capi::buffer;
+use crate::transport::stream::StreamTransport;
 
 pub enum Lower {
     Stream(Py<StreamTransport>),

@@ -8,7 +8,8 @@ use pyo3::types::{PyByteArray, PyBytes, PyMemoryView};
 
 use super::protocol::{Phase, TlsProtocol};
 use super::ssl_object::Step;
-use crate::{buffer, error};
+use crate::capi::buffer;
+use crate::capi::error;
 
 impl TlsProtocol {
     /// One write of the application: bytes, a bytearray or a memoryview.

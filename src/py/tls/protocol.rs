@@ -15,10 +15,10 @@ use uringcore_proto::tls::RecordBoundaries;
 use super::lower::Lower;
 use super::ssl_object::SslObject;
 use super::transport::TlsTransport;
-use crate::cell::GilCell;
-use crate::error;
-use crate::loop_core::LoopCore;
-use crate::transport::{Marks, check_protocol};
+use crate::capi::cell::GilCell;
+use crate::capi::error;
+use crate::event_loop::loop_core::LoopCore;
+use crate::transport::base::{Marks, check_protocol};
 
 /// asyncio's SSLProtocolState.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -199,7 +199,7 @@ impl TlsProtocol {
                 state: GilCell::new(state),
             },
         )?;
-        let face = crate::open_class::instance(py, TlsTransport::new(&made))?;
+        let face = crate::capi::open_class::instance(py, TlsTransport::new(&made))?;
         made.get().state.with(py, |state| state.face = Some(face));
         Ok(made)
     }
@@ -385,7 +385,7 @@ impl TlsProtocol {
     fn data_received(slf: &Bound<'_, Self>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let taken = match data.cast::<PyBytes>() {
             Ok(bytes) => Self::take(slf, bytes.as_bytes()),
-            Err(_) => Self::take(slf, &crate::buffer::bytes_like(data)?),
+            Err(_) => Self::take(slf, &crate::capi::buffer::bytes_like(data)?),
         };
         Self::taken(slf, taken, false)
     }

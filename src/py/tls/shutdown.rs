@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 
 use super::protocol::{Phase, TlsProtocol, Told, cancel_timer};
 use super::ssl_object::{Step, is_ssl_error};
-use crate::error;
+use crate::capi::error;
 
 impl TlsProtocol {
     /// close(): what is left is delivered and sent, then the two sides say goodbye.

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyType};
 
-use crate::lend::{FreshBytes, lend};
+use crate::capi::lend::{FreshBytes, lend};
 
 /// The TLS object of one connection.
 pub struct SslObject {
@@ -134,7 +134,9 @@ impl SslObject {
             // Python code that stands before OpenSSL might keep the view: it gets none.
             return Ok(match self.read(py, space)? {
                 Step::Done(bytes) if bytes.as_bytes().is_empty() => Step::Done(0),
-                Step::Done(bytes) => Step::Done(crate::buffer::copy_into(view, bytes.as_bytes())?),
+                Step::Done(bytes) => {
+                    Step::Done(crate::capi::buffer::copy_into(view, bytes.as_bytes())?)
+                }
                 Step::Again => Step::Again,
             });
         }

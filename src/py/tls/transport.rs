@@ -12,10 +12,10 @@ use super::outgoing::check_bytes_like;
 use super::protocol::{
     READ_HIGH_WATER_BYTES, State, TlsProtocol, WRITE_HIGH_WATER_BYTES, is_buffered,
 };
-use crate::cell::GilCell;
-use crate::loop_core::LoopCore;
-use crate::open_class::OpenClass;
-use crate::transport::{Marks, Pause};
+use crate::capi::cell::GilCell;
+use crate::capi::open_class::OpenClass;
+use crate::event_loop::loop_core::LoopCore;
+use crate::transport::base::{Marks, Pause};
 
 /// A TLS connection with the interface of asyncio.Transport.
 ///
@@ -285,7 +285,7 @@ impl TlsTransport {
     /// CPython's own tests fill the backlog with this.
     #[pyo3(name = "_test__append_write_backlog")]
     fn append_write_backlog(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
-        let bytes = crate::buffer::bytes_like(data)?;
+        let bytes = crate::capi::buffer::bytes_like(data)?;
         self.command(data.py(), |protocol| {
             protocol.get().push(data.py(), bytes);
             Ok(())

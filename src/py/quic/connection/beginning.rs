@@ -7,7 +7,7 @@ use pyo3::types::PyList;
 use uringcore_proto::quic::ConnectionKey;
 
 use super::{Phase, QuicConnectionCore};
-use crate::address;
+use crate::capi::address;
 use crate::quic::endpoint::QuicEndpoint;
 use crate::quic::events;
 use crate::quic::setup::{QuicClientSetup, QuicServerSetup};

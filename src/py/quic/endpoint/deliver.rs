@@ -10,8 +10,8 @@ use pyo3::types::{PyBytes, PyList};
 use uringcore_proto::quic::{ConnectionKey, Event};
 
 use super::{Home, QuicEndpoint};
-use crate::context::Entered;
-use crate::error;
+use crate::capi::context::Entered;
+use crate::capi::error;
 use crate::quic::events;
 
 /// What is raised where several may be: the first that leaves the program, else the first. The others go

@@ -13,8 +13,8 @@ use uringcore_proto::quic::{Connection, ConnectionKey, Endpoint};
 
 use super::QuicEndpoint;
 use super::store::Answer;
-use crate::cell::GilCell;
-use crate::loop_core::LoopCore;
+use crate::capi::cell::GilCell;
+use crate::event_loop::loop_core::LoopCore;
 use crate::quic::clock::Clock;
 use crate::quic::connection::QuicConnectionCore;
 use crate::quic::credentials::ForeignStore;

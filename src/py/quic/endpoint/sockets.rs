@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use uringcore_proto::quic::{ConnectionKey, MigrationError};
 
 use super::{Home, QuicEndpoint};
-use crate::error;
+use crate::capi::error;
 
 impl QuicEndpoint {
     /// Takes the bound UDP socket `fd` for good, also when it fails; returns its number.

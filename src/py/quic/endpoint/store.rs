@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 
 use super::{FirstError, Home, Own, QuicEndpoint};
-use crate::context::Entered;
+use crate::capi::context::Entered;
 use crate::quic::credentials::ForeignStore;
 
 /// What a store's thread has found.

@@ -1,0 +1,201 @@
+//! Python buffers held as `Bytes`. No other file keeps a pointer into a Python object.
+//!
+//! **Whose memory it is.** While a view is held its object can neither free the memory nor move it. Who
+//! writes there meanwhile is another matter. `bytes` never change. For the rest an interpreter lock keeps
+//! everybody off, since nothing here lets go of it while it looks at a buffer. A free-threaded interpreter
+//! has no such lock: a program whose threads write to an object that a call is reading has a race of its
+//! own, as it has with CPython's sockets. So mutable memory is only copied or handed to a system call,
+//! either of which takes each byte as it finds it, and nothing is decided by looking at it.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
+
+use bytes::Bytes;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyMemoryView};
+
+use crate::capi::lend::FreshBytes;
+
+/// A `bytes` object that lives as long as the kernel or a queue needs its contents.
+struct HeldBytes {
+    data: *const u8,
+    len: usize,
+    _owner: Py<PyBytes>,
+}
+
+// SAFETY: a `bytes` object is immutable and its storage never moves, so any thread may read it, attached
+// to the interpreter or not; the reference keeps it alive, and PyO3 defers the drop of a `Py` on a thread
+// that is not attached.
+unsafe impl Send for HeldBytes {}
+// SAFETY: as above: only shared reads of immutable memory.
+unsafe impl Sync for HeldBytes {}
+
+impl AsRef<[u8]> for HeldBytes {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: `data` and `len` were taken from `_owner`, which is alive and immutable.
+        unsafe { std::slice::from_raw_parts(self.data, self.len) }
+    }
+}
+
+/// A `bytes` object as `Bytes`: copied while small, referenced above that.
+pub fn hold_bytes(bytes: &Bound<'_, PyBytes>) -> Bytes {
+    let slice = bytes.as_bytes();
+    // A subclass may have a `__del__`, which must not run where the engine drops what it has sent.
+    if slice.len() < HOLD_FROM_BYTES || !bytes.is_exact_instance_of::<PyBytes>() {
+        return Bytes::copy_from_slice(slice);
+    }
+    Bytes::from_owner(HeldBytes {
+        data: slice.as_ptr(),
+        len: slice.len(),
+        _owner: bytes.clone().unbind(),
+    })
+}
+
+/// What asyncio's transports take: bytes, bytearray or memoryview. A mutable one is copied: it may
+/// change before it is sent.
+pub fn bytes_like(data: &Bound<'_, PyAny>) -> PyResult<Bytes> {
+    if let Ok(bytes) = data.cast::<PyBytes>() {
+        return Ok(hold_bytes(bytes));
+    }
+    if data.is_instance_of::<PyByteArray>() || data.is_instance_of::<PyMemoryView>() {
+        return any_buffer(data);
+    }
+    Err(PyTypeError::new_err(format!(
+        "data argument must be a bytes-like object, not {}",
+        data.get_type().name()?.repr()?
+    )))
+}
+
+/// Any object with the buffer protocol, as `memoryview()` takes it (asyncio's `writelines`).
+pub fn any_buffer(data: &Bound<'_, PyAny>) -> PyResult<Bytes> {
+    if let Ok(bytes) = data.cast::<PyBytes>() {
+        return Ok(hold_bytes(bytes));
+    }
+    match View::get(data, ffi::PyBUF_SIMPLE) {
+        Ok(view) => Ok(view.copy().into()),
+        // Not contiguous: asyncio sends what it shows all the same.
+        Err(_) => {
+            let shown = PyMemoryView::from(data)?.call_method0("tobytes")?;
+            Ok(hold_bytes(shown.cast::<PyBytes>()?))
+        }
+    }
+}
+
+/// Copies as much of `data` as fits into a writable Python buffer of any item format. Returns the
+/// count.
+pub fn copy_into(target: &Bound<'_, PyAny>, data: &[u8]) -> PyResult<usize> {
+    let view = View::get(target, ffi::PyBUF_WRITABLE)?;
+    if view.len() == 0 {
+        return Err(PyRuntimeError::new_err(
+            "get_buffer() returned an empty buffer",
+        ));
+    }
+    let count = view.len().min(data.len());
+    // SAFETY: the view is held, writable and contiguous, and `count` is within its length. `data` is
+    // memory of Rust's or of a `bytes` object, which a writable buffer cannot overlap.
+    unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), view.data(), count) };
+    Ok(count)
+}
+
+/// A new `bytes` object of up to `size` bytes that are received from a socket without waiting.
+pub fn received(py: Python<'_>, fd: RawFd, size: usize) -> io::Result<Py<PyBytes>> {
+    let no_memory = |error: PyErr| {
+        drop(error);
+        io::Error::from_raw_os_error(libc::ENOMEM)
+    };
+    let mut fresh = FreshBytes::with_capacity(py, size).map_err(no_memory)?;
+    fresh.receive(fd)?;
+    let made = fresh.finish(py).map_err(no_memory)?;
+    Ok(made.unbind())
+}
+
+/// Runs `work`, a system call or a copy, on the bytes of a bytes-like object; `None` if it is none.
+pub fn with_readable<R>(data: &Bound<'_, PyAny>, work: impl FnOnce(&[u8]) -> R) -> Option<R> {
+    let view = View::get(data, ffi::PyBUF_SIMPLE).ok()?;
+    // SAFETY: the view is held until the end of this function and says where and how long; who may
+    // change the bytes meanwhile is said at the top.
+    let bytes = unsafe { std::slice::from_raw_parts(view.data(), view.len()) };
+    Some(work(bytes))
+}
+
+/// Runs `work`, a system call or a copy, on the memory of a writable bytes-like object; `None` if it is
+/// none.
+pub fn with_writable<R>(
+    data: &Bound<'_, PyAny>,
+    work: impl FnOnce(&mut [MaybeUninit<u8>]) -> R,
+) -> Option<R> {
+    let view = View::get(data, ffi::PyBUF_WRITABLE).ok()?;
+    // SAFETY: as above, and the view is writable.
+    let memory = unsafe {
+        std::slice::from_raw_parts_mut(view.data().cast::<MaybeUninit<u8>>(), view.len())
+    };
+    Some(work(memory))
+}
+
+/// The bytes of a bytes-like object from `start` on: referenced if they can't change, else copied.
+pub fn rest_of(data: &Bound<'_, PyAny>, start: usize) -> PyResult<Bytes> {
+    if let Ok(bytes) = data.cast::<PyBytes>() {
+        return Ok(hold_bytes(bytes).slice(start..));
+    }
+    with_readable(data, |bytes| {
+        Bytes::copy_from_slice(bytes.get(start..).unwrap_or(&[]))
+    })
+    .ok_or_else(|| PyTypeError::new_err("a bytes-like object is required"))
+}
+
+/// A contiguous view of a Python buffer as bytes, whatever its item format: PyO3's `PyBuffer` insists
+/// on a format.
+pub struct View<'py>(ffi::Py_buffer, Python<'py>);
+
+impl<'py> View<'py> {
+    pub fn get(object: &Bound<'py, PyAny>, flags: std::ffi::c_int) -> PyResult<Self> {
+        let mut view = Self(ffi::Py_buffer::new(), object.py());
+        // SAFETY: this thread is attached (`object` is bound) and the structure is ours. The exporter keeps
+        // no pointer to it (`memoryview` and friends hold what they need in `internal` or by reference).
+        if unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut view.0, flags) } != 0 {
+            // On failure the exporter has set `obj` to NULL, so the release below does nothing.
+            return Err(PyErr::fetch(object.py()));
+        }
+        Ok(view)
+    }
+
+    pub fn len(&self) -> usize {
+        usize::try_from(self.0.len).unwrap_or(0)
+    }
+
+    /// The bytes as they are now.
+    fn copy(&self) -> Vec<u8> {
+        let mut copy = Vec::with_capacity(self.len());
+        // SAFETY: the view is held and contiguous, and there is room for its length, which is filled then.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.data(), copy.as_mut_ptr(), self.len());
+            copy.set_len(self.len());
+        }
+        copy
+    }
+
+    /// Never null, so that a slice of no bytes can be made of it.
+    pub fn data(&self) -> *mut u8 {
+        let data = self.0.buf.cast::<u8>();
+        if data.is_null() {
+            std::ptr::NonNull::dangling().as_ptr()
+        } else {
+            data
+        }
+    }
+}
+
+impl Drop for View<'_> {
+    fn drop(&mut self) {
+        let _attached: Python<'_> = self.1;
+        // SAFETY: this thread is attached (`_attached`), and the view was filled by `PyObject_GetBuffer`,
+        // which leaves `obj` NULL when it fails.
+        unsafe { ffi::PyBuffer_Release(&raw mut self.0) };
+    }
+}
+
+/// Below this a copy is cheaper than keeping the object alive through two reference counts.
+const HOLD_FROM_BYTES: usize = 4096;

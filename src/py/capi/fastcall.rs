@@ -1,0 +1,181 @@
+//! Methods that take what the interpreter hands over as it is.
+//!
+//! PyO3's own argument parsing makes a tuple of `*args` and looks every keyword up. For the methods that a
+//! program calls a million times a second that costs as much as what they do. These are added to their
+//! class when the module is made; the trampoline that catches panics is PyO3's.
+
+use std::ffi::{CStr, CString};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple, PyType};
+use pyo3::{Borrowed, PyClass, ffi};
+
+/// What a method was called with.
+pub struct Arguments<'a, 'py> {
+    pub positional: &'a [Borrowed<'a, 'py, PyAny>],
+    named: &'a [Borrowed<'a, 'py, PyAny>],
+    names: Option<Borrowed<'a, 'py, PyTuple>>,
+}
+
+impl<'a, 'py> Arguments<'a, 'py> {
+    /// # Safety
+    ///
+    /// What the interpreter passes to a METH_FASTCALL | METH_KEYWORDS function, alive for `'a`.
+    pub unsafe fn new(
+        py: Python<'py>,
+        args: *const *mut ffi::PyObject,
+        count: ffi::Py_ssize_t,
+        names: *mut ffi::PyObject,
+    ) -> Self {
+        const { assert!(size_of::<Borrowed<'_, '_, PyAny>>() == size_of::<*mut ffi::PyObject>()) };
+        let count = count as usize;
+        // SAFETY: the interpreter's word for `names`, a tuple or null.
+        let names = unsafe { Borrowed::from_ptr_or_opt(py, names) };
+        let names = names.map(|names| {
+            // SAFETY: as above.
+            unsafe { names.cast_unchecked::<PyTuple>() }
+        });
+        let named = names.map_or(0, |names| names.len());
+        let all: &[Borrowed<'a, 'py, PyAny>] = match count + named {
+            0 => &[],
+            // SAFETY: the interpreter's word for `args`: so many live objects. A `Borrowed` is such a pointer
+            // and no more (it is `repr(transparent)`).
+            all => unsafe { std::slice::from_raw_parts(args.cast(), all) },
+        };
+        let (positional, named) = all.split_at(count);
+        Self {
+            positional,
+            named,
+            names,
+        }
+    }
+
+    pub fn has_no_names(&self) -> bool {
+        self.names.is_none()
+    }
+
+    /// The one value, if it is by this name that it was given, and the rest by position.
+    pub fn only_named(&self, name: &Bound<'py, PyString>) -> Option<Borrowed<'a, 'py, PyAny>> {
+        match (self.named().next(), self.named) {
+            (Some((given, value)), [_]) if given.is(name) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The named ones, as a call takes them.
+    pub fn kwargs(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let kwargs = PyDict::new(py);
+        for (name, value) in self.named() {
+            kwargs.set_item(name, value)?;
+        }
+        Ok(kwargs)
+    }
+
+    pub fn named(
+        &self,
+    ) -> impl Iterator<Item = (Borrowed<'a, 'py, PyString>, Borrowed<'a, 'py, PyAny>)> {
+        let names = self.names;
+        self.named
+            .iter()
+            .enumerate()
+            .filter_map(move |(index, value)| {
+                let names = names?;
+                // SAFETY: there are as many names as named values (`new`), strings all of them, alive for as long
+                // as their tuple.
+                let name = unsafe {
+                    let name = ffi::PyTuple_GET_ITEM(names.as_ptr(), index as ffi::Py_ssize_t);
+                    Borrowed::from_ptr(names.py(), name).cast_unchecked::<PyString>()
+                };
+                Some((name, *value))
+            })
+    }
+}
+
+/// Calls `function` as the method of `T` that the interpreter called with these.
+///
+/// # Safety
+///
+/// Called by the interpreter as a METH_FASTCALL | METH_KEYWORDS method of `T` with just these.
+#[inline]
+pub unsafe fn call<T: PyClass>(
+    py: Python<'_>,
+    slf: *mut ffi::PyObject,
+    args: *const *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
+    function: impl Fn(&Bound<'_, T>, &Arguments<'_, '_>) -> PyResult<Py<PyAny>>,
+) -> PyResult<*mut ffi::PyObject> {
+    // SAFETY: the caller's word. The object and the arguments are the caller's for as long as the method runs,
+    // and what is made here does not leave it.
+    let (slf, arguments) = unsafe {
+        let slf = Bound::from_borrowed_ptr(py, slf).cast_into_unchecked();
+        (slf, Arguments::new(py, args, count, names))
+    };
+    function(&slf, &arguments).map(Py::into_ptr)
+}
+
+/// The [`Method`] `$name` of `$class` that `$function` is: from what the interpreter hands over to
+/// `fn(&Bound<$class>, &Arguments) -> PyResult<Py<PyAny>>`.
+macro_rules! fast_method {
+    ($class:ty, $name:literal, $doc:expr, $function:path) => {{
+        /// # Safety
+        ///
+        /// Called by the interpreter as a METH_FASTCALL | METH_KEYWORDS method of the class.
+        unsafe fn raw(
+            py: pyo3::Python<'_>,
+            slf: *mut pyo3::ffi::PyObject,
+            args: *const *mut pyo3::ffi::PyObject,
+            count: pyo3::ffi::Py_ssize_t,
+            names: *mut pyo3::ffi::PyObject,
+        ) -> pyo3::PyResult<*mut pyo3::ffi::PyObject> {
+            // SAFETY: the caller's word; the method's descriptor has looked at the type of `slf`.
+            unsafe {
+                $crate::capi::fastcall::call::<$class>(py, slf, args, count, names, $function)
+            }
+        }
+        $crate::capi::fastcall::Method {
+            name: $name,
+            doc: $doc,
+            function: pyo3::impl_::trampoline::get_trampoline_function!(
+                fastcall_cfunction_with_keywords,
+                raw
+            ),
+        }
+    }};
+}
+
+pub(crate) use fast_method;
+
+/// A method to be added to a class.
+pub struct Method {
+    pub name: &'static CStr,
+    /// Begins with the signature: `name($self, ...)\n--\n\n`.
+    pub doc: CString,
+    pub function: ffi::PyCFunctionFastWithKeywords,
+}
+
+pub fn add_methods(
+    class: &Bound<'_, PyType>,
+    methods: impl IntoIterator<Item = Method>,
+) -> PyResult<()> {
+    let py = class.py();
+    for method in methods {
+        // As long as the process, like the class.
+        let definition = Box::leak(Box::new(ffi::PyMethodDef {
+            ml_name: method.name.as_ptr(),
+            ml_meth: ffi::PyMethodDefPointer {
+                PyCFunctionFastWithKeywords: method.function,
+            },
+            ml_flags: ffi::METH_FASTCALL | ffi::METH_KEYWORDS,
+            ml_doc: method.doc.into_raw(),
+        }));
+        // SAFETY: this thread is attached, the class is alive, and the definition lives for ever; a new
+        // reference or null with an exception comes back.
+        let descriptor = unsafe {
+            let descriptor = ffi::PyDescr_NewMethod(class.as_type_ptr(), definition);
+            Bound::from_owned_ptr_or_err(py, descriptor)?
+        };
+        class.setattr(method.name, descriptor)?;
+    }
+    Ok(())
+}

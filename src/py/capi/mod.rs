@@ -1,0 +1,26 @@
+//! Python's C API where PyO3 has no word for it, and what crosses the boundary everywhere: buffers,
+//! addresses, errors. Nothing here knows a loop.
+//!
+//! | file | noun |
+//! | --- | --- |
+//! | `call` | a callback and its arguments |
+//! | `fastcall` | methods that take their arguments as the interpreter hands them over |
+//! | `context` | `contextvars` contexts entered through the C API |
+//! | `buffer` | Python buffers held as `Bytes`: the only file that does |
+//! | `lend` | memory shown to C code for one call |
+//! | `cell` | state that a Python object owns |
+//! | `open_class` | the transports' classes as Python sees them, whose instances take attributes |
+//! | `thread_end` | a thread that the interpreter ends while it is in our turn |
+//! | `address` | socket addresses to and from Python tuples |
+//! | `error` | Rust errors into Python exceptions: the only file that does |
+
+pub mod address;
+pub mod buffer;
+pub mod call;
+pub mod cell;
+pub mod context;
+pub mod error;
+pub mod fastcall;
+pub mod lend;
+pub mod open_class;
+pub mod thread_end;

@@ -1,0 +1,291 @@
+//! `Handle`: one callback that the loop will run.
+//!
+//! A handle that nobody but the loop holds when its turn comes, which is nearly every one of
+//! `call_soon`'s, gives its callback away, and is used again for another one (`turn`). In
+//! debug mode the loop uses asyncio's own classes instead, which record where they were made.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
+use pyo3::{PyTraverseError, PyVisit, ffi, intern};
+
+use crate::capi::call::Call;
+use crate::capi::cell::GilCell;
+use crate::capi::context::Entered;
+use crate::capi::error;
+use crate::capi::thread_end::Stays;
+use crate::event_loop::loop_core::LoopCore;
+use crate::event_loop::running::{Running, Turn};
+
+mod any;
+mod timer;
+
+pub use any::AnyHandle;
+pub use timer::TimerHandle;
+
+#[derive(Default)]
+struct State {
+    call: Option<Call>,
+    context: Option<Py<PyAny>>,
+    cancelled: bool,
+    /// What other threads wait for while the callback runs: CPython 3.14's `call_soon_threadsafe`.
+    shared: Option<Arc<Running>>,
+}
+
+/// A callback wrapper with asyncio.Handle's public methods.
+#[pyclass(frozen, subclass, weakref, module = "uringcore._uringcore")]
+pub struct Handle {
+    state: GilCell<State>,
+}
+
+/// What a handle runs, taken out of it or copied for the run.
+struct Begun {
+    call: Call,
+    context: Py<PyAny>,
+    _turn: Option<Turn>,
+}
+
+impl Handle {
+    pub fn new(call: Call, context: Py<PyAny>) -> Self {
+        Self {
+            state: GilCell::new(State {
+                call: Some(call),
+                context: Some(context),
+                ..State::default()
+            }),
+        }
+    }
+
+    /// A handle whose `cancel` and `cancelled` wait for a callback that runs in another thread.
+    pub fn new_shared(call: Call, context: Py<PyAny>) -> Self {
+        Self {
+            state: GilCell::new(State {
+                call: Some(call),
+                context: Some(context),
+                shared: Some(Arc::default()),
+                ..State::default()
+            }),
+        }
+    }
+
+    /// The same for one that has come back by [`empty`](Self::empty).
+    pub fn refill(&self, py: Python<'_>, call: Call, context: Py<PyAny>) {
+        self.state.with(py, |state| {
+            debug_assert!(state.call.is_none() && state.context.is_none());
+            state.call = Some(call);
+            state.context = Some(context);
+        });
+    }
+
+    /// Nobody holds the handle any more, and it is to be used again.
+    pub fn empty(&self, py: Python<'_>) {
+        let state = self.state.take(py);
+        // Most have nothing left.
+        if let Some(call) = state.call {
+            call.drop_ref(py);
+        }
+        if let Some(context) = state.context {
+            context.drop_ref(py);
+        }
+    }
+
+    pub fn is_cancelled(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| state.cancelled)
+    }
+
+    /// Calls the callback in its context, unless it was cancelled, and leaves the context. `alone`: nobody
+    /// else can see what the handle has. An error is one for the loop's exception handler.
+    pub fn run(&self, py: Python<'_>, alone: bool, entered: &mut Entered) -> PyResult<()> {
+        let begun = self.state.with(py, |state| {
+            // Together with the look at the callback: who cancels sees one or the other.
+            let turn = state.shared.clone().map(Turn::begin);
+            let (call, context) = match (alone, &state.call, &state.context) {
+                (true, Some(_), Some(_)) => (state.call.take()?, state.context.take()?),
+                (false, Some(call), Some(context)) => (call.clone_ref(py), context.clone_ref(py)),
+                _ => return None,
+            };
+            Some(Begun {
+                call,
+                context,
+                _turn: turn,
+            })
+        });
+        let Some(begun) = begun else {
+            return Ok(());
+        };
+        let entering = entered.switch_exactly(py, &begun.context);
+        let result = entering.and_then(|()| begun.call.run(py));
+        entered.leave(py);
+        match result {
+            Err(_) if alone => self.state.with(py, |state| {
+                // The exception handler is told what has failed.
+                (state.call, state.context) = (Some(begun.call), Some(begun.context));
+            }),
+            _ => {
+                begun.call.drop_ref(py);
+                begun.context.drop_ref(py);
+            }
+        }
+        result
+    }
+
+    fn wait_while_running(&self, py: Python<'_>) -> PyResult<()> {
+        let shared = self.state.with(py, |state| state.shared.clone());
+        match shared {
+            Some(running) => running.wait(py),
+            None => Ok(()),
+        }
+    }
+
+    fn cancel_now(&self, py: Python<'_>) {
+        let dropped = self.state.with(py, |state| {
+            state.cancelled = true;
+            // Reference cycles end here, and the context is kept for `get_context`.
+            state.call.take()
+        });
+        if let Some(call) = dropped {
+            call.drop_ref(py);
+        }
+    }
+
+    fn call(&self, py: Python<'_>) -> Option<Call> {
+        self.state.with(py, |state| {
+            state.call.as_ref().map(|call| call.clone_ref(py))
+        })
+    }
+}
+
+/// True when the reference that is asked is the only one, weak ones included.
+pub fn is_alone(handle: &Py<Handle>) -> bool {
+    if cfg!(Py_GIL_DISABLED) {
+        return false; // a count tells nothing there
+    }
+    let object = handle.as_ptr();
+    // SAFETY: the object is alive, its memory is laid out as its class says: `tp_weaklistoffset` is where the
+    // list of weak references begins, 0 if there is none. The interpreter lock is held by whoever has a
+    // handle in hand.
+    unsafe {
+        let offset = (*ffi::Py_TYPE(object)).tp_weaklistoffset;
+        ffi::Py_REFCNT(object) == 1
+            && offset > 0
+            && (*object.byte_offset(offset).cast::<*mut ffi::PyObject>()).is_null()
+    }
+}
+
+#[pymethods]
+impl Handle {
+    /// Cancels the callback: it will not run. Idempotent. On CPython 3.14 a handle of
+    /// `call_soon_threadsafe` waits here for a callback that runs in another thread.
+    fn cancel(&self, py: Python<'_>) -> PyResult<()> {
+        self.wait_while_running(py)?;
+        self.cancel_now(py);
+        Ok(())
+    }
+
+    /// True when the callback was cancelled. Waits as `cancel` does.
+    fn cancelled(&self, py: Python<'_>) -> PyResult<bool> {
+        self.wait_while_running(py)?;
+        Ok(self.is_cancelled(py))
+    }
+
+    /// The contextvars.Context that the callback runs in.
+    fn get_context(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.state
+            .with(py, |state| state.context.as_ref().map(|c| c.clone_ref(py)))
+    }
+
+    #[getter(__class__)]
+    fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let shared = self.state.with(py, |state| state.shared.is_some());
+        asyncio_class(py, if shared { "ThreadSafeHandle" } else { "Handle" })
+    }
+
+    /// Runs the callback now, for a program that runs the loop's turns itself. An error goes to the
+    /// exception handler of the loop that runs. A handle does not know the loop that made it, so where
+    /// no loop of ours runs the caller gets the error, unlike asyncio's.
+    fn _run(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let _stays = Stays::here();
+        match slf.get().run(py, false, &mut Entered::default()) {
+            Err(error) if !error::is_exit(py, &error) => {
+                let running = py
+                    .import(intern!(py, "asyncio.events"))?
+                    .call_method0(intern!(py, "_get_running_loop"))?;
+                let Ok(owner) = running.cast::<LoopCore>() else {
+                    return Err(error);
+                };
+                let raised = (slf, error.into_value(py));
+                owner.call_method1(intern!(py, "_handle_raised"), raised)?;
+                Ok(())
+            }
+            outcome => outcome,
+        }
+    }
+
+    #[getter(_callback)]
+    fn callback(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.call(py).map(|call| call.callback().clone_ref(py))
+    }
+
+    #[getter(_args)]
+    fn args<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        self.call(py).map(|call| call.args(py)).transpose()
+    }
+
+    #[getter(_cancelled)]
+    fn cancelled_attribute(&self, py: Python<'_>) -> bool {
+        self.is_cancelled(py)
+    }
+
+    /// Always None: outside debug mode no one records where a handle was made.
+    #[getter(_source_traceback)]
+    fn source_traceback(&self) -> Option<Py<PyAny>> {
+        None
+    }
+
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let py = slf.py();
+        let this = slf.get();
+        let mut text = format!("<{}", slf.get_type().name()?);
+        if this.is_cancelled(py) {
+            text.push_str(" cancelled");
+        }
+        if let Ok(timer) = slf.cast::<TimerHandle>() {
+            text.push_str(&format!(" when={}", timer.get().when));
+        }
+        if let (Some(callback), Some(args)) = (this.callback(py), this.args(py)?) {
+            let helpers = py.import(intern!(py, "asyncio.format_helpers"))?;
+            let source =
+                helpers.call_method1(intern!(py, "_format_callback_source"), (callback, args))?;
+            text.push(' ');
+            text.push_str(source.cast::<PyString>()?.to_str()?);
+        }
+        text.push('>');
+        Ok(text)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.state
+            .traverse(|state| {
+                if let Some(call) = &state.call {
+                    call.traverse(&visit)?;
+                }
+                visit.call(&state.context)
+            })
+            .unwrap_or(Ok(()))
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        drop(self.state.take(py));
+    }
+}
+
+/// A handle is an asyncio.Handle to `isinstance`; an extension class cannot derive from that one, which
+/// has slots, so the object names the class that it stands for.
+fn asyncio_class(py: Python<'_>, name: &str) -> PyResult<Py<PyAny>> {
+    Ok(py
+        .import(intern!(py, "uringcore.transports"))?
+        .getattr(name)?
+        .unbind())
+}

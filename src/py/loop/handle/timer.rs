@@ -1,0 +1,143 @@
+//! `TimerHandle`: a callback that is due at a time of the loop's clock.
+
+use pyo3::prelude::*;
+use pyo3::{IntoPyObjectExt, PyTraverseError, PyVisit};
+use uringcore_engine::TimerKey;
+
+use super::{AnyHandle, Handle, asyncio_class};
+use crate::capi::cell::GilCell;
+use crate::event_loop::loop_core::LoopCore;
+
+/// A callback that is due at a time of the loop's clock, with asyncio.TimerHandle's public methods.
+#[pyclass(frozen, extends = Handle, weakref, module = "uringcore._uringcore")]
+pub struct TimerHandle {
+    pub(super) when: f64,
+    /// While it is among a loop's timers.
+    place: GilCell<Option<Place>>,
+}
+
+struct Place {
+    owner: Py<LoopCore>,
+    key: TimerKey,
+}
+
+impl TimerHandle {
+    /// The handle, among the loop's timers.
+    pub fn schedule(
+        owner: &Bound<'_, LoopCore>,
+        handle: Handle,
+        when: f64,
+    ) -> PyResult<Py<TimerHandle>> {
+        let py = owner.py();
+        let timer = TimerHandle {
+            when,
+            place: GilCell::new(None),
+        };
+        let timer = Py::new(py, PyClassInitializer::from(handle).add_subclass(timer))?;
+        let item = AnyHandle::Timer(timer.clone_ref(py));
+        let key = owner
+            .get()
+            .timers
+            .with(py, |timers| timers.push(when, item));
+        let place = Place {
+            owner: owner.clone().unbind(),
+            key,
+        };
+        timer.get().place.with(py, |slot| *slot = Some(place));
+        Ok(timer)
+    }
+
+    /// It is no longer among the timers.
+    pub fn has_left(&self, py: Python<'_>) {
+        if let Some(place) = self.place.take(py) {
+            place.owner.drop_ref(py);
+        }
+    }
+
+    pub fn cancel_now(slf: &Bound<'_, Self>) {
+        let py = slf.py();
+        slf.as_super().get().cancel_now(py);
+        if let Some(place) = slf.get().place.take(py) {
+            let timers = &place.owner.get().timers;
+            let left = timers.with(py, |timers| timers.remove(place.key));
+            drop((left, place.owner));
+        }
+    }
+}
+
+#[pymethods]
+impl TimerHandle {
+    /// Cancels the callback: it will not run. Idempotent.
+    fn cancel(slf: &Bound<'_, Self>) {
+        Self::cancel_now(slf);
+    }
+
+    /// When the callback is due, in seconds on the loop's clock (`loop.time()`).
+    fn when(&self) -> f64 {
+        self.when
+    }
+
+    #[getter]
+    fn _when(&self) -> f64 {
+        self.when
+    }
+
+    /// See `Handle`: what the object is to `isinstance`.
+    #[getter(__class__)]
+    fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        asyncio_class(py, "TimerHandle")
+    }
+
+    fn __hash__(&self) -> u64 {
+        // 0.0 and -0.0 are equal.
+        (self.when + 0.0).to_bits()
+    }
+
+    /// asyncio's: the same callback with the same arguments at the same time.
+    fn __eq__(slf: &Bound<'_, Self>, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let Ok(other) = other.cast::<TimerHandle>() else {
+            return Ok(false);
+        };
+        if slf.is(other) {
+            return Ok(true);
+        }
+        if slf.get().when != other.get().when {
+            return Ok(false);
+        }
+        let py = slf.py();
+        let (one, two) = (slf.as_super().get(), other.as_super().get());
+        Ok(one.is_cancelled(py) == two.is_cancelled(py)
+            && one
+                .callback(py)
+                .into_bound_py_any(py)?
+                .eq(two.callback(py))?
+            && one.args(py)?.into_bound_py_any(py)?.eq(two.args(py)?)?)
+    }
+
+    fn __lt__(&self, other: &Bound<'_, TimerHandle>) -> bool {
+        self.when < other.get().when
+    }
+
+    fn __le__(slf: &Bound<'_, Self>, other: &Bound<'_, TimerHandle>) -> PyResult<bool> {
+        Ok(slf.get().when < other.get().when || Self::__eq__(slf, other.as_any())?)
+    }
+
+    fn __gt__(&self, other: &Bound<'_, TimerHandle>) -> bool {
+        self.when > other.get().when
+    }
+
+    fn __ge__(slf: &Bound<'_, Self>, other: &Bound<'_, TimerHandle>) -> PyResult<bool> {
+        Ok(slf.get().when > other.get().when || Self::__eq__(slf, other.as_any())?)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.place
+            .traverse(|place| place.as_ref().map(|place| visit.call(&place.owner)))
+            .flatten()
+            .unwrap_or(Ok(()))
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        drop(self.place.take(py));
+    }
+}

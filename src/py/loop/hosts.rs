@@ -1,0 +1,116 @@
+//! What the engine's keys stand for in Python: transports, watchers, listeners, endpoints.
+//!
+//! The loop keeps these alive while the engine knows them; a transport leaves with its last event.
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::RawFd;
+
+use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit};
+use uringcore_engine::Key;
+
+use crate::capi::context::CallbackContext;
+use crate::event_loop::errands::Errand;
+use crate::event_loop::handle::AnyHandle;
+use crate::transport::base::BaseTransport;
+use crate::transport::datagram::DatagramTransport;
+use crate::transport::stream::StreamTransport;
+
+/// A reader or a writer.
+pub struct Watcher {
+    /// The engine's name for this registration.
+    pub serial: u64,
+    /// What was registered: a number or an object with a `fileno()`. An object that was closed since has
+    /// no number any more, and is still the way to take the registration back, as with `selectors`.
+    pub file: Py<PyAny>,
+    pub handle: AnyHandle,
+}
+
+/// What a listening socket makes of its connections.
+pub struct ListenerHost {
+    pub key: Key,
+    pub protocol_factory: Py<PyAny>,
+    /// `None`, or what the Python side wants back for a connection that starts with TLS.
+    pub tls: Option<Py<PyAny>>,
+    pub server: Py<PyAny>,
+    /// Each connection gets a copy of it, in which its protocol is made and called.
+    pub context: CallbackContext,
+}
+
+/// Everything that the engine's keys stand for in Python.
+#[derive(Default)]
+pub struct Hosts {
+    pub streams: Vec<Option<(Key, Py<StreamTransport>)>>,
+    pub datagrams: Vec<Option<(Key, Py<DatagramTransport>)>>,
+    pub listeners: HashMap<RawFd, ListenerHost>,
+    pub watchers: HashMap<(RawFd, bool), Watcher>,
+    pub watchable_fds: HashSet<RawFd>,
+    /// What other threads asked for: only the thread that runs the loop may speak to its engine.
+    pub errands: Vec<Errand>,
+    pub quic: HashMap<Key, Py<PyAny>>,
+}
+
+impl Hosts {
+    pub fn stream(&self, py: Python<'_>, key: Key) -> Option<Py<StreamTransport>> {
+        let (at, transport) = self.streams.get(key.index as usize)?.as_ref()?;
+        (*at == key).then(|| transport.clone_ref(py))
+    }
+
+    pub fn datagram(&self, py: Python<'_>, key: Key) -> Option<Py<DatagramTransport>> {
+        let (at, transport) = self.datagrams.get(key.index as usize)?.as_ref()?;
+        (*at == key).then(|| transport.clone_ref(py))
+    }
+
+    /// All transports of both kinds.
+    pub fn transports(&self, py: Python<'_>) -> Vec<Py<BaseTransport>> {
+        let streams = self.streams.iter().flatten();
+        let datagrams = self.datagrams.iter().flatten();
+        streams
+            .map(|(_, one)| one.bind(py).as_super().clone().unbind())
+            .chain(datagrams.map(|(_, one)| one.bind(py).as_super().clone().unbind()))
+            .collect()
+    }
+
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.streams
+            .iter()
+            .flatten()
+            .try_for_each(|(_, transport)| visit.call(transport))?;
+        self.datagrams
+            .iter()
+            .flatten()
+            .try_for_each(|(_, transport)| visit.call(transport))?;
+        self.watchers.values().try_for_each(|watcher| {
+            visit.call(&watcher.file)?;
+            watcher.handle.traverse(visit)
+        })?;
+        self.quic
+            .values()
+            .try_for_each(|endpoint| visit.call(endpoint))?;
+        self.listeners.values().try_for_each(|host| {
+            visit.call(&host.protocol_factory)?;
+            visit.call(&host.tls)?;
+            visit.call(&host.server)?;
+            visit.call(host.context.get())
+        })
+    }
+}
+
+/// Puts `value` at `key`'s place in a host list.
+pub fn host_at<T>(list: &mut Vec<Option<(Key, T)>>, key: Key, value: T) {
+    let index = key.index as usize;
+    if list.len() <= index {
+        list.resize_with(index + 1, || None);
+    }
+    list[index] = Some((key, value));
+}
+
+/// Takes `key`'s entry out of a host list.
+pub fn host_take<T>(list: &mut [Option<(Key, T)>], key: Key) -> Option<T> {
+    let entry = list.get_mut(key.index as usize)?;
+    if entry.as_ref().is_some_and(|(at, _)| *at == key) {
+        entry.take().map(|(_, value)| value)
+    } else {
+        None
+    }
+}

@@ -1,0 +1,591 @@
+//! `LoopCore`: the event loop class that `uringcore.UringEventLoop` is made from.
+//!
+//! It stands before `asyncio.SelectorEventLoop` in the method resolution order: what is here replaces
+//! the hot methods and the state that asyncio's base class reads (`_stopping`, `_closed`, `_debug`,
+//! `_thread_id` are descriptors here, so that both sides always see one value); everything else is
+//! CPython's own code. The turn itself is in `turn`, events go out in `dispatch`.
+
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use pyo3::{PyTraverseError, PyVisit, intern};
+use uringcore_engine::{Engine, TimerHeap};
+use uringcore_io::{Backend, DriverConfig, Waker};
+
+use crate::capi::cell::GilCell;
+use crate::capi::context::CallbackContext;
+use crate::capi::error;
+use crate::event_loop::clock::{self, ClockWatch};
+use crate::event_loop::errands::Errand;
+use crate::event_loop::handle::AnyHandle;
+use crate::event_loop::hosts::{Hosts, ListenerHost};
+use crate::event_loop::mode::Mode;
+use crate::event_loop::ready::ReadyQueue;
+use crate::event_loop::tasks;
+use crate::event_loop::turn;
+use crate::event_loop::watchers::descriptor_number;
+use crate::ops::waiting::Ops;
+use crate::sock::held;
+use crate::sock::lanes::Sockets;
+use crate::transport::base::BaseTransport;
+
+/// One thing to run in this turn.
+pub enum Ready {
+    Handle(AnyHandle),
+    /// The next event of the engine: popped when its turn comes, because a callback before it may
+    /// have paused the stream that it belongs to.
+    Io,
+    /// `connection_made`, then the first read, then the waiter of whoever asked for the transport.
+    Start(Py<BaseTransport>, Option<Py<PyAny>>),
+    /// `connection_lost`, where `close` or a failure has its place in the order.
+    Lost(Py<BaseTransport>),
+}
+
+impl Ready {
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self {
+            Self::Handle(handle) => handle.traverse(visit),
+            Self::Start(transport, waiter) => {
+                visit.call(transport)?;
+                visit.call(waiter)
+            }
+            Self::Lost(transport) => visit.call(transport),
+            Self::Io => Ok(()),
+        }
+    }
+}
+
+#[derive(Default)]
+pub struct Flags {
+    /// asyncio's `_thread_id`: whatever `threading.get_ident()` says, which a program may have replaced.
+    pub thread_id: Option<u64>,
+    /// The thread that is in a run, or in a turn of its own.
+    pub runner: Option<u64>,
+    /// This is a forked child, and the loop was made by the parent.
+    pub forked: bool,
+}
+
+#[pyclass(frozen, subclass, weakref, module = "uringcore._uringcore")]
+pub struct LoopCore {
+    /// `None` while the loop's thread is inside the kernel with the interpreter lock released, and
+    /// after `close`.
+    pub engine: GilCell<Option<Box<Engine>>>,
+    pub ready: GilCell<ReadyQueue>,
+    pub timers: GilCell<TimerHeap<AnyHandle>>,
+    pub hosts: GilCell<Hosts>,
+    pub ops: GilCell<Ops>,
+    pub sockets: GilCell<Sockets>,
+    pub flags: GilCell<Flags>,
+    pub mode: Mode,
+    pub task_factory: GilCell<Option<Py<PyAny>>>,
+    pub clock: GilCell<ClockWatch>,
+    waker: GilCell<Option<Waker>>,
+    backend: Backend,
+    busy_poll_us: Option<u64>,
+    fallback_reason: Option<String>,
+}
+
+impl LoopCore {
+    /// Runs `run` on the engine. Fails when the loop is closed, or in the kernel on another thread.
+    pub fn with_engine<R>(
+        &self,
+        py: Python<'_>,
+        run: impl FnOnce(&mut Engine) -> R,
+    ) -> PyResult<R> {
+        // Without an interpreter lock, the loop's thread may hold the kernel's buffers between two
+        // calls; a thread that comes in then is turned away as if the loop were in the kernel.
+        #[cfg(Py_GIL_DISABLED)]
+        if self.runs_elsewhere(py) {
+            return Err(error::engine_away());
+        }
+        let result = self
+            .engine
+            .with(py, |engine| engine.as_deref_mut().map(run));
+        result.ok_or_else(|| {
+            if self.is_closed() {
+                error::loop_closed()
+            } else if self.flags.with(py, |flags| flags.forked) {
+                error::loop_of_parent()
+            } else {
+                error::engine_away()
+            }
+        })
+    }
+
+    pub fn push_ready(&self, py: Python<'_>, item: Ready) {
+        self.ready.with(py, |ready| ready.push_back(item));
+    }
+
+    pub fn is_debug(&self) -> bool {
+        self.mode.has(Mode::DEBUG)
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.mode.has(Mode::CLOSED)
+    }
+
+    pub fn check_closed(&self) -> PyResult<()> {
+        match self.is_closed() {
+            true => Err(error::loop_closed()),
+            false => Ok(()),
+        }
+    }
+
+    pub fn wake(&self, py: Python<'_>) {
+        self.waker.with(py, |waker| {
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        });
+    }
+}
+
+#[pymethods]
+impl LoopCore {
+    #[new]
+    #[pyo3(signature = (backend = None, busy_poll_us = None))]
+    fn new(backend: Option<&str>, busy_poll_us: Option<i64>) -> PyResult<Self> {
+        let backend = match backend {
+            None | Some("auto") => None,
+            Some("uring") => Some(Backend::Uring),
+            Some("epoll") => Some(Backend::Epoll),
+            Some(other) => {
+                return Err(PyValueError::new_err(format!(
+                    "backend must be 'uring', 'epoll' or None, not {other:?}"
+                )));
+            }
+        };
+        let in_range = |us: i64| {
+            let number = u64::try_from(us).ok();
+            number.filter(|&us| us <= BUSY_POLL_US_MAX).ok_or_else(|| {
+                PyValueError::new_err(format!(
+                    "busy_poll_us must be between 0 and {BUSY_POLL_US_MAX}, not {us}"
+                ))
+            })
+        };
+        let busy_poll_us = busy_poll_us.map(in_range).transpose()?;
+        let config = DriverConfig {
+            backend,
+            busy_poll: busy_poll_us.map(Duration::from_micros),
+            ..DriverConfig::default()
+        };
+        let engine = Engine::new(&config).map_err(|error| error::setup_error(&error))?;
+        Ok(Self {
+            backend: engine.backend(),
+            busy_poll_us,
+            fallback_reason: engine.fallback_reason().map(str::to_owned),
+            waker: GilCell::new(Some(engine.waker())),
+            engine: GilCell::new(Some(Box::new(engine))),
+            ready: GilCell::new(ReadyQueue::default()),
+            timers: GilCell::new(TimerHeap::default()),
+            hosts: GilCell::new(Hosts::default()),
+            ops: GilCell::new(Ops::default()),
+            sockets: GilCell::new(Sockets::default()),
+            flags: GilCell::new(Flags::default()),
+            mode: Mode::default(),
+            task_factory: GilCell::new(None),
+            clock: GilCell::new(ClockWatch::default()),
+        })
+    }
+
+    /// ``"uring"`` or ``"epoll"``: what carries this loop's operations.
+    #[getter]
+    fn backend(&self) -> &'static str {
+        self.backend.as_str()
+    }
+
+    /// Microseconds that the loop looks for work before it sleeps; 0: it sleeps at once. None: it looks
+    /// for a moment while its waits are short.
+    #[getter]
+    fn busy_poll_us(&self) -> Option<u64> {
+        self.busy_poll_us
+    }
+
+    /// Why the automatic choice fell on epoll, or None.
+    #[getter]
+    fn _fallback_reason(&self) -> Option<&str> {
+        self.fallback_reason.as_deref()
+    }
+
+    // The state that asyncio's base class reads and writes ---------------------------------------
+
+    #[getter(_stopping)]
+    fn stopping_attribute(&self) -> bool {
+        self.mode.has(Mode::STOPPING)
+    }
+
+    #[setter(_stopping)]
+    fn set_stopping_attribute(&self, value: bool) {
+        self.mode.set(Mode::STOPPING, value);
+    }
+
+    #[getter(_closed)]
+    fn closed_attribute(&self) -> bool {
+        self.is_closed()
+    }
+
+    #[setter(_closed)]
+    fn set_closed_attribute(&self, value: bool) {
+        self.mode.set(Mode::CLOSED, value);
+    }
+
+    #[getter(_task_factory)]
+    fn task_factory_attribute(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.task_factory.with(py, |factory| {
+            factory.as_ref().map(|factory| factory.clone_ref(py))
+        })
+    }
+
+    #[setter(_task_factory)]
+    fn set_task_factory_attribute(&self, py: Python<'_>, value: Option<Py<PyAny>>) {
+        let old = self
+            .task_factory
+            .with(py, |factory| std::mem::replace(factory, value));
+        drop(old);
+    }
+
+    fn get_debug(&self) -> bool {
+        self.is_debug()
+    }
+
+    #[pyo3(name = "is_closed")]
+    fn is_closed_method(&self) -> bool {
+        self.is_closed()
+    }
+
+    fn _check_closed(&self) -> PyResult<()> {
+        self.check_closed()
+    }
+
+    /// True while somebody runs the loop.
+    fn is_running(&self, py: Python<'_>) -> bool {
+        self.flags.with(py, |flags| flags.thread_id.is_some())
+    }
+
+    #[getter(_debug)]
+    fn debug_attribute(&self) -> bool {
+        self.is_debug()
+    }
+
+    #[setter(_debug)]
+    fn set_debug_attribute(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.mode.set(Mode::DEBUG, value.is_truthy()?);
+        Ok(())
+    }
+
+    #[getter(_thread_id)]
+    fn thread_id_attribute(&self, py: Python<'_>) -> Option<u64> {
+        self.flags.with(py, |flags| flags.thread_id)
+    }
+
+    /// Whoever runs the loop, asyncio's `run_forever` or a program's own, marks the run by this: set,
+    /// it begins, and with None it is over.
+    #[setter(_thread_id)]
+    fn set_thread_id_attribute(&self, py: Python<'_>, value: Option<u64>) {
+        let running = self.flags.with(py, |flags| flags.thread_id.is_some());
+        match (running, value) {
+            (false, Some(_)) => self.sockets.with(py, Sockets::look_now),
+            (true, None) => turn::rest(self, py),
+            _ => {}
+        }
+        self.flags.with(py, |flags| {
+            flags.thread_id = value;
+            flags.runner = value.map(|_| current_thread_id());
+        });
+    }
+
+    // Scheduling ---------------------------------------------------------------------------------
+
+    /// The loop's clock in seconds (``time.monotonic()``).
+    fn time(&self) -> f64 {
+        clock::monotonic()
+    }
+
+    fn __setattr__(
+        slf: &Bound<'_, Self>,
+        name: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        clock::set_attribute(slf, name, Some(value))
+    }
+
+    fn __delattr__(slf: &Bound<'_, Self>, name: &Bound<'_, PyAny>) -> PyResult<()> {
+        clock::set_attribute(slf, name, None)
+    }
+
+    /// asyncio's TimerHandle (debug mode) tells its loop that it was cancelled.
+    fn _timer_handle_cancelled(&self, py: Python<'_>, handle: &Bound<'_, PyAny>) -> PyResult<()> {
+        // One that has left the heap is nothing to be taken out of it.
+        if handle.getattr(intern!(py, "_scheduled"))?.is_truthy()? {
+            let is_it = |one: &AnyHandle| one.as_any().is(handle);
+            let left = self.timers.with(py, |timers| {
+                timers.find(is_it).and_then(|key| timers.remove(key))
+            });
+            if let Some(left) = left {
+                left.has_left_timers(py);
+            }
+        }
+        Ok(())
+    }
+
+    /// A future of this loop.
+    fn create_future<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        tasks::new_future(slf)
+    }
+
+    /// Stops the loop at the end of the current turn.
+    fn stop(&self) {
+        self.mode.set(Mode::STOPPING, true);
+    }
+
+    /// Runs turns until the loop is stopped. ``run_forever`` calls it between its set-up and clean-up.
+    fn _run_until_stopped(slf: &Bound<'_, Self>) -> PyResult<()> {
+        turn::run_until_stopped(slf)
+    }
+
+    /// One turn, as asyncio has it: waits until something is ready and runs that.
+    fn _run_once(slf: &Bound<'_, Self>) -> PyResult<()> {
+        turn::run_once(slf)
+    }
+
+    /// The first half of a turn: waits until something is ready, for at most ``timeout`` seconds.
+    #[pyo3(signature = (timeout = None))]
+    fn _wait_until_ready(slf: &Bound<'_, Self>, timeout: Option<f64>) -> PyResult<()> {
+        turn::wait_until_ready(slf, timeout)
+    }
+
+    /// asyncio's signal handling hands over a handle of its own.
+    fn _add_callback(&self, py: Python<'_>, handle: Py<PyAny>) {
+        let handle = AnyHandle::Foreign(handle);
+        if !handle.is_cancelled(py) {
+            self.push_ready(py, Ready::Handle(handle));
+        }
+    }
+
+    fn _write_to_self(&self, py: Python<'_>) {
+        self.wake(py);
+    }
+
+    // Watchers -----------------------------------------------------------------------------------
+
+    #[pyo3(signature = (fd, callback, *args, context = None))]
+    fn _add_reader(
+        slf: &Bound<'_, Self>,
+        fd: &Bound<'_, PyAny>,
+        callback: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+        context: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        slf.get().check_closed()?;
+        Self::watch(slf, fd, false, callback, args, context)
+    }
+
+    #[pyo3(signature = (fd, callback, *args, context = None))]
+    fn _add_writer(
+        slf: &Bound<'_, Self>,
+        fd: &Bound<'_, PyAny>,
+        callback: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+        context: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        slf.get().check_closed()?;
+        Self::watch(slf, fd, true, callback, args, context)
+    }
+
+    fn _remove_reader(&self, fd: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.unwatch(fd, false)
+    }
+
+    fn _remove_writer(&self, fd: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.unwatch(fd, true)
+    }
+
+    fn _ensure_fd_no_transport(&self, py: Python<'_>, fd: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Ok(number) = descriptor_number(fd)?.extract::<RawFd>() else {
+            return Ok(()); // no descriptor has this number
+        };
+        let watchable = self
+            .hosts
+            .with(py, |hosts| hosts.watchable_fds.contains(&number));
+        if watchable || self.is_closed() {
+            return Ok(());
+        }
+        // Unknown while the engine is in the kernel; only another thread can ask then, at its own risk.
+        let driven = self.engine.with(py, |engine| {
+            engine
+                .as_ref()
+                .is_some_and(|engine| engine.has_transport(number))
+        });
+        if driven {
+            return Err(PyRuntimeError::new_err(format!(
+                "File descriptor {} is used by transport",
+                fd.repr()?
+            )));
+        }
+        Ok(())
+    }
+
+    /// Allows watchers on a transport's descriptor while sendfile() drives it.
+    fn _set_watchable(&self, py: Python<'_>, fd: RawFd, watchable: bool) {
+        self.hosts.with(py, |hosts| {
+            if watchable {
+                hosts.watchable_fds.insert(fd);
+            } else {
+                hosts.watchable_fds.remove(&fd);
+            }
+        });
+    }
+
+    // Transports ---------------------------------------------------------------------------------
+
+    /// Accepts connections on a listening socket that the caller keeps open until `_unlisten`.
+    #[pyo3(signature = (fd, protocol_factory, tls, server, context = None))]
+    fn _listen(
+        slf: &Bound<'_, Self>,
+        fd: RawFd,
+        protocol_factory: Py<PyAny>,
+        tls: Option<Py<PyAny>>,
+        server: Py<PyAny>,
+        context: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let py = slf.py();
+        let context = CallbackContext::new(py, context)?;
+        let this = slf.get();
+        // Listening again on a descriptor replaces what there was, as registering a reader does.
+        this._unlisten(py, fd)?;
+        let key = this.with_engine(py, |engine| engine.listen(fd))?;
+        let host = ListenerHost {
+            key,
+            protocol_factory,
+            tls,
+            server,
+            context,
+        };
+        this.hosts
+            .with(py, |hosts| hosts.listeners.insert(fd, host));
+        Ok(())
+    }
+
+    /// Stops accepting; the address is free once the caller has closed the socket.
+    fn _unlisten(&self, py: Python<'_>, fd: RawFd) -> PyResult<()> {
+        let Some(host) = self.hosts.with(py, |hosts| hosts.listeners.remove(&fd)) else {
+            return Ok(());
+        };
+        if self.runs_elsewhere(py) {
+            self.leave_errand(py, Errand::StopListener(host.key));
+            return Ok(());
+        }
+        if self.has_no_engine(py) {
+            return Ok(());
+        }
+        self.with_engine(py, |engine| engine.stop_listener(host.key))?
+            .map_err(|error| error::io_error(&error))
+    }
+
+    /// Accepts again after a failure (out of descriptors, for instance).
+    fn _relisten(&self, py: Python<'_>, fd: RawFd) -> PyResult<()> {
+        if let Some(key) = self
+            .hosts
+            .with(py, |hosts| hosts.listeners.get(&fd).map(|host| host.key))
+        {
+            self.with_engine(py, |engine| engine.resume_listener(key))?;
+        }
+        Ok(())
+    }
+
+    // The end ------------------------------------------------------------------------------------
+
+    /// Lets go of everything: cancels what is in flight and waits for the kernel, up to a second.
+    fn _core_close(&self, py: Python<'_>) -> PyResult<()> {
+        let ready = self.ready.take(py);
+        let timers = self.timers.take(py);
+        let hosts = self.hosts.take(py);
+        let ops = self.ops.take(py);
+        held::close(self, py)?;
+        let engine = self.engine.with(py, Option::take);
+        let waker = self.waker.with(py, Option::take);
+        if let Some(engine) = engine {
+            turn::shut_down(py, engine);
+        }
+        // Nothing is in flight any more: sockets that waited for that are closed.
+        for transport in hosts.transports(py) {
+            transport.bind(py).get().loop_closed(py)?;
+        }
+        drop((ready, timers, hosts, ops, waker));
+        Ok(())
+    }
+
+    /// This thread forks: what was commanded is sent, and all that waits is taken back from the kernel, so
+    /// that parent and child both know how things stand.
+    fn _before_fork(&self, py: Python<'_>) {
+        if !self.runs_elsewhere(py) {
+            turn::rest(self, py);
+        }
+    }
+
+    /// In a forked child: the parent's ring must not be touched. The loop gets one of its own when it runs.
+    ///
+    /// When another thread was in the kernel with the engine, that thread and what it holds are not in
+    /// this process; the loop is then nobody's, and can be closed.
+    fn _after_fork_in_child(&self, py: Python<'_>) {
+        self.engine.with(py, |engine| {
+            if let Some(engine) = engine {
+                engine.after_fork_in_child();
+            }
+        });
+        self.flags.with(py, |flags| {
+            flags.forked = true;
+            if flags.runner != Some(current_thread_id()) {
+                (flags.thread_id, flags.runner) = (None, None);
+            }
+        });
+    }
+
+    fn _core_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        crate::event_loop::stats::of_loop(py, self)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.ready
+            .traverse(|ready| ready.traverse(&visit))
+            .unwrap_or(Ok(()))?;
+        self.timers
+            .traverse(|timers| timers.iter().try_for_each(|handle| handle.traverse(&visit)))
+            .unwrap_or(Ok(()))?;
+        self.hosts
+            .traverse(|hosts| hosts.traverse(&visit))
+            .unwrap_or(Ok(()))?;
+        self.ops
+            .traverse(|ops| ops.traverse(&visit))
+            .unwrap_or(Ok(()))?;
+        self.task_factory
+            .traverse(|factory| visit.call(factory))
+            .unwrap_or(Ok(()))?;
+        self.sockets
+            .traverse(|sockets| sockets.traverse(&visit))
+            .unwrap_or(Ok(()))
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        drop((
+            self.ready.take(py),
+            self.timers.take(py),
+            self.hosts.take(py),
+            self.ops.take(py),
+            self.sockets.take(py),
+            self.task_factory.take(py),
+        ));
+    }
+}
+
+/// What `threading.get_ident()` returns on this thread.
+pub fn current_thread_id() -> u64 {
+    // SAFETY: a plain C function that needs no interpreter state.
+    unsafe { pyo3::ffi::PyThread_get_thread_ident() as u64 }
+}
+
+/// A second. Who wants more wants a loop that never sleeps, and gets one with this too.
+const BUSY_POLL_US_MAX: u64 = 1_000_000;

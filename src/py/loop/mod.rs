@@ -1,0 +1,45 @@
+//! The event loop: its turn, its handles and timers, and who is told of what the engine brings.
+//!
+//! | file | noun |
+//! | --- | --- |
+//! | `loop_core` | the event loop class: what asyncio's base class calls |
+//! | `turn` | the loop's turn: when to wait, what to run |
+//! | `dispatch` | from an engine event to the Python callback that waits for it |
+//! | `handle` | `Handle` and `TimerHandle` |
+//! | `scheduling` | making handles: `call_soon`, `call_later` and the like |
+//! | `tasks` | `create_task` and `create_future` |
+//! | `ready` | what waits to be run, shown to programs that run it themselves |
+//! | `running` | which thread runs a callback, and waiting for its end |
+//! | `watchers` | readers and writers |
+//! | `errands` | what the loop's thread does for other threads |
+//! | `hosts` | what the engine's keys stand for in Python |
+//! | `stats` | what `loop.stats()` tells |
+//! | `mode` | what is unusual about a loop, in one word |
+//! | `clock` | asyncio's clock |
+
+pub mod clock;
+pub mod dispatch;
+pub mod errands;
+pub mod handle;
+pub mod hosts;
+pub mod loop_core;
+pub mod mode;
+pub mod ready;
+pub mod running;
+pub mod scheduling;
+pub mod stats;
+pub mod tasks;
+pub mod turn;
+pub mod watchers;
+
+use pyo3::prelude::*;
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<loop_core::LoopCore>()?;
+    m.add_class::<handle::Handle>()?;
+    m.add_class::<handle::TimerHandle>()?;
+    watchers::register(m)?;
+    ready::register(m)?;
+    scheduling::register(m)?;
+    tasks::register(m)
+}

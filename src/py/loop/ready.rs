@@ -1,0 +1,243 @@
+//! What waits to be run, also shown to programs that run it themselves: `loop._ready` as asyncio has it.
+//!
+//! A program with a `_run_once` of its own (nest_asyncio is the best known) waits by the loop's
+//! selector, pops what is ready and calls each handle's `_run()`. The list itself stays the core's; the
+//! deque that the program sees is `uringcore._selector.ReadyView`. Running it in the loop's own turn is
+//! `turn`'s.
+
+use std::collections::VecDeque;
+
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use pyo3::{PyTraverseError, PyVisit};
+
+use crate::capi::cell::GilCell;
+use crate::capi::context::Entered;
+use crate::capi::error;
+use crate::capi::thread_end::Stays;
+use crate::event_loop::handle::{AnyHandle, Handle, TimerHandle};
+use crate::event_loop::loop_core::{LoopCore, Ready};
+use crate::event_loop::turn::{self, KeepsOthersOut};
+
+/// What is to be run, in order.
+///
+/// **Invariant.** `events` is how many [`Ready::Io`] are in `items`. Whoever takes one takes the engine's
+/// next event by it, if there still is one: fewer may come than there are items, never a second item for
+/// one event, however often a program waits without running what is ready.
+#[derive(Default)]
+pub struct ReadyQueue {
+    items: VecDeque<Ready>,
+    events: usize,
+    /// Handles that nobody holds, to be used again. The collector knows them all along: an object that
+    /// it is not told of anew, as with a free list, is one whose cycles stay for ever.
+    spare: Vec<Py<Handle>>,
+}
+
+impl ReadyQueue {
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.items
+            .iter()
+            .try_for_each(|item| item.traverse(visit))?;
+        self.spare.iter().try_for_each(|handle| visit.call(handle))
+    }
+
+    /// A handle with nothing in it.
+    pub fn take_spare(&mut self) -> Option<Py<Handle>> {
+        self.spare.pop()
+    }
+
+    /// Keeps an empty handle; gives it back when there are enough.
+    pub fn keep_spare(&mut self, handle: Py<Handle>) -> Option<Py<Handle>> {
+        match self.spare.len() < SPARE_MAX {
+            true => {
+                self.spare.push(handle);
+                None
+            }
+            false => Some(handle),
+        }
+    }
+
+    /// For everything but events.
+    pub fn push_back(&mut self, item: Ready) {
+        self.items.push_back(item);
+    }
+
+    fn push_front(&mut self, item: Ready) {
+        self.items.push_front(item);
+    }
+
+    /// The engine has so many events: those that have no item yet get one.
+    pub fn note_events(&mut self, count: usize) {
+        while self.events < count {
+            self.items.push_back(Ready::Io);
+            self.events += 1;
+        }
+    }
+
+    pub fn pop_front(&mut self) -> Option<Ready> {
+        let item = self.items.pop_front()?;
+        if matches!(item, Ready::Io) {
+            self.events -= 1;
+        }
+        Some(item)
+    }
+
+    /// Takes a handle out of its place.
+    fn take(&mut self, handle: &Bound<'_, PyAny>) -> Option<Ready> {
+        let is_it = |item: &Ready| matches!(item, Ready::Handle(one) if one.as_any().is(handle));
+        let at = self.items.iter().position(is_it)?;
+        self.items.remove(at)
+    }
+}
+
+/// More than a loop ever has ready at a time but for bursts; some 100 KiB.
+const SPARE_MAX: usize = 1_024;
+
+/// Something of the loop's own that is to be run: as much of a handle as `_run_once` looks at.
+#[pyclass(frozen, module = "uringcore._uringcore")]
+pub struct LoopErrand {
+    /// `None` after its run, and in one that is only looked at.
+    work: GilCell<Option<(Py<LoopCore>, Ready)>>,
+}
+
+#[pymethods]
+impl LoopErrand {
+    #[getter]
+    fn _cancelled(&self) -> bool {
+        false
+    }
+
+    #[getter]
+    fn _callback(&self) -> Option<Py<PyAny>> {
+        None
+    }
+
+    #[getter]
+    fn _args(&self, py: Python<'_>) -> Py<PyTuple> {
+        PyTuple::empty(py).unbind()
+    }
+
+    /// Runs it, once. Raises only what leaves the loop, and RuntimeError where another thread runs that.
+    fn _run(&self, py: Python<'_>) -> PyResult<()> {
+        let _stays = Stays::here();
+        let is_refused = self.work.with(py, |work| {
+            let owner = work.as_ref().map(|(owner, _)| owner.get());
+            owner.is_some_and(|owner| owner.runs_elsewhere(py))
+        });
+        if is_refused {
+            return Err(error::engine_away());
+        }
+        let Some((owner, item)) = self.work.take(py) else {
+            return Ok(());
+        };
+        let owner = owner.bind(py);
+        let _alone = KeepsOthersOut::new(owner.get(), py);
+        turn::run_reported(owner, item, &mut Entered::default())
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.work
+            .traverse(|work| match work {
+                Some((owner, item)) => {
+                    visit.call(owner)?;
+                    item.traverse(&visit)
+                }
+                None => Ok(()),
+            })
+            .unwrap_or(Ok(()))
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        drop(self.work.take(py));
+    }
+}
+
+/// How many there are.
+#[pyfunction]
+#[pyo3(name = "_ready_count")]
+fn count(slf: &Bound<'_, LoopCore>) -> usize {
+    slf.get().ready.with(slf.py(), |ready| ready.len())
+}
+
+/// The one at `index`, to be looked at.
+#[pyfunction]
+#[pyo3(name = "_ready_at")]
+fn at(slf: &Bound<'_, LoopCore>, index: usize) -> PyResult<Option<Py<PyAny>>> {
+    let py = slf.py();
+    let handle = slf
+        .get()
+        .ready
+        .with(py, |ready| match ready.items.get(index)? {
+            Ready::Handle(handle) => Some(Some(handle.as_any().clone_ref(py))),
+            _ => Some(None),
+        });
+    match handle {
+        Some(None) => shown(py, None).map(Some),
+        Some(handle) => Ok(handle),
+        None => Ok(None),
+    }
+}
+
+/// Takes the first one, to be run by the caller.
+#[pyfunction]
+#[pyo3(name = "_ready_pop")]
+fn pop(slf: &Bound<'_, LoopCore>) -> PyResult<Option<Py<PyAny>>> {
+    let py = slf.py();
+    match slf.get().ready.with(py, |ready| ready.pop_front()) {
+        Some(Ready::Handle(handle)) => Ok(Some(handle.as_any().clone_ref(py))),
+        Some(item) => shown(py, Some((slf.clone().unbind(), item))).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Adds a handle, of ours or of asyncio's, as the last one or as the first.
+#[pyfunction]
+#[pyo3(name = "_ready_push")]
+fn push(slf: &Bound<'_, LoopCore>, handle: &Bound<'_, PyAny>, first: bool) {
+    let handle = match (
+        handle.cast_exact::<Handle>(),
+        handle.cast_exact::<TimerHandle>(),
+    ) {
+        (Ok(ours), _) => AnyHandle::Ours(ours.clone().unbind()),
+        (_, Ok(timer)) => AnyHandle::Timer(timer.clone().unbind()),
+        _ => AnyHandle::Foreign(handle.clone().unbind()),
+    };
+    let item = Ready::Handle(handle);
+    slf.get().ready.with(slf.py(), |ready| {
+        if first {
+            ready.push_front(item);
+        } else {
+            ready.push_back(item);
+        }
+    });
+}
+
+/// Takes a handle out, wherever it is; false if it is not there.
+#[pyfunction]
+#[pyo3(name = "_ready_remove")]
+fn remove(slf: &Bound<'_, LoopCore>, handle: &Bound<'_, PyAny>) -> bool {
+    let taken = slf.get().ready.with(slf.py(), |ready| ready.take(handle));
+    taken.is_some()
+}
+
+fn shown(py: Python<'_>, work: Option<(Py<LoopCore>, Ready)>) -> PyResult<Py<PyAny>> {
+    let work = GilCell::new(work);
+    Ok(Py::new(py, LoopErrand { work })?.into_any())
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<LoopErrand>()?;
+    m.add_function(wrap_pyfunction!(count, m)?)?;
+    m.add_function(wrap_pyfunction!(at, m)?)?;
+    m.add_function(wrap_pyfunction!(pop, m)?)?;
+    m.add_function(wrap_pyfunction!(push, m)?)?;
+    m.add_function(wrap_pyfunction!(remove, m)?)
+}

@@ -1,0 +1,63 @@
+//! Which thread runs a callback, and waiting for the end of that.
+//!
+//! CPython 3.14's `call_soon_threadsafe` returns a handle with a lock that its callback holds while it
+//! runs. Here the lock is taken by who runs the callback alone; others look, and wait.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+
+use crate::event_loop::loop_core::current_thread_id;
+
+/// The thread that runs the callback now.
+///
+/// **Invariant.** Nobody waits for the interpreter while holding the mutex.
+#[derive(Default)]
+pub struct Running {
+    thread: Mutex<Option<u64>>,
+    over: Condvar,
+}
+
+impl Running {
+    fn lock(&self) -> MutexGuard<'_, Option<u64>> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until no other thread runs the callback. A signal handler that raises ends the wait.
+    pub fn wait(&self, py: Python<'_>) -> PyResult<()> {
+        let me = current_thread_id();
+        while self.lock().is_some_and(|thread| thread != me) {
+            py.detach(|| {
+                let running = self.lock();
+                let busy = |thread: &mut Option<u64>| thread.is_some();
+                drop(
+                    self.over
+                        .wait_timeout_while(running, SIGNALS_LOOKED_AT, busy),
+                );
+            });
+            py.check_signals()?;
+        }
+        Ok(())
+    }
+}
+
+/// One run of the callback, from `begin` to the drop.
+pub struct Turn(Arc<Running>);
+
+impl Turn {
+    pub fn begin(running: Arc<Running>) -> Self {
+        *running.lock() = Some(current_thread_id());
+        Self(running)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *self.0.lock() = None;
+        self.0.over.notify_all();
+    }
+}
+
+/// How often a thread that waits looks for signals, which only the main thread handles.
+const SIGNALS_LOOKED_AT: Duration = Duration::from_millis(50);

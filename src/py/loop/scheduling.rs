@@ -1,0 +1,248 @@
+//! Making handles: what `call_soon`, `call_later` and the like put on the loop's lists.
+//!
+//! The lists are `ready` and the engine's `timers`; running them is the turn's business. In debug mode
+//! asyncio's own handles are made, which record where they come from.
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use pyo3::{Borrowed, intern};
+
+use crate::capi::call::Call;
+use crate::capi::context;
+use crate::capi::fastcall::{self, Arguments, fast_method};
+use crate::event_loop::clock;
+use crate::event_loop::handle::{AnyHandle, Handle, TimerHandle};
+use crate::event_loop::loop_core::{LoopCore, Ready, current_thread_id};
+use crate::event_loop::mode::Mode;
+
+/// What all these methods are given.
+struct Given<'a, 'py> {
+    callback: Borrowed<'a, 'py, PyAny>,
+    args: &'a [Borrowed<'a, 'py, PyAny>],
+    context: Option<Borrowed<'a, 'py, PyAny>>,
+}
+
+impl<'py> Given<'_, 'py> {
+    fn call(&self) -> PyResult<Call> {
+        Call::new(&self.callback, self.args)
+    }
+
+    fn context(&self) -> PyResult<Py<PyAny>> {
+        context::given_or_copied(self.callback.py(), self.context)
+    }
+
+    fn args(&self) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(self.callback.py(), self.args)
+    }
+}
+
+/// Takes `(*leading, callback, *args, context=None)`; the leading ones and the callback may be named.
+fn parse<'a, 'py, const N: usize>(
+    method: &str,
+    leading: [&str; N],
+    arguments: &Arguments<'a, 'py>,
+) -> PyResult<([Borrowed<'a, 'py, PyAny>; N], Given<'a, 'py>)> {
+    let positional = arguments.positional;
+    if positional.len() > N {
+        let context = match arguments.has_no_names() {
+            true => Some(None),
+            false => arguments
+                .only_named(intern!(positional[N].py(), "context"))
+                .map(Some),
+        };
+        if let Some(context) = context {
+            let given = Given {
+                callback: positional[N],
+                args: &positional[N + 1..],
+                context,
+            };
+            return Ok((std::array::from_fn(|index| positional[index]), given));
+        }
+    }
+    let mut context = None;
+    let mut leads = [None; N];
+    leads
+        .iter_mut()
+        .zip(positional)
+        .for_each(|(lead, value)| *lead = Some(*value));
+    let mut callback = positional.get(N).copied();
+    for (name, value) in arguments.named() {
+        let text = name.to_str()?;
+        let place = match leading.iter().position(|lead| *lead == text) {
+            Some(index) => &mut leads[index],
+            None if text == "callback" => &mut callback,
+            None if text == "context" => &mut context,
+            None => {
+                let message = format!("{method}() got an unexpected keyword argument '{text}'");
+                return Err(PyTypeError::new_err(message));
+            }
+        };
+        if place.replace(value).is_some() {
+            let message = format!("{method}() got multiple values for argument '{text}'");
+            return Err(PyTypeError::new_err(message));
+        }
+    }
+    let missing = |name: &str| {
+        PyTypeError::new_err(format!(
+            "{method}() missing 1 required positional argument: '{name}'"
+        ))
+    };
+    for (lead, name) in leads.iter().zip(leading) {
+        lead.ok_or_else(|| missing(name))?;
+    }
+    let given = Given {
+        callback: callback.ok_or_else(|| missing("callback"))?,
+        args: positional.get(N + 1..).unwrap_or_default(),
+        context,
+    };
+    Ok((leads.map(|lead| lead.unwrap_or(given.callback)), given))
+}
+
+impl LoopCore {
+    /// A handle for a watcher's callback, on no list yet.
+    pub fn make_watcher_handle(
+        slf: &Bound<'_, Self>,
+        callback: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+        context: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<AnyHandle> {
+        let items: Vec<_> = args.iter_borrowed().collect();
+        let given = Given {
+            callback: callback.as_borrowed(),
+            args: &items,
+            context: context.as_ref().map(|context| context.as_borrowed()),
+        };
+        Self::make_handle(slf, "add_reader", &given, Handle::new)
+    }
+
+    /// A handle, on no list yet. `method` is who was called, for debug mode.
+    fn make_handle(
+        slf: &Bound<'_, Self>,
+        method: &str,
+        given: &Given<'_, '_>,
+        make: fn(Call, Py<PyAny>) -> Handle,
+    ) -> PyResult<AnyHandle> {
+        let py = slf.py();
+        slf.get().check_closed()?;
+        if slf.get().mode.has(Mode::DEBUG) {
+            let args = (method, given.callback, given.args()?, given.context);
+            let handle = slf.call_method1(intern!(py, "_debug_handle"), args)?;
+            return Ok(AnyHandle::Foreign(handle.unbind()));
+        }
+        let handle = make(given.call()?, given.context()?);
+        Ok(AnyHandle::Ours(Py::new(py, handle)?))
+    }
+
+    /// The usual `call_soon`: neither debug mode nor the loop's end. A handle that was used before is
+    /// used again.
+    fn call_soon_plainly(&self, py: Python<'_>, given: &Given<'_, '_>) -> PyResult<Py<Handle>> {
+        let (call, context) = (given.call()?, given.context()?);
+        let handle = match self.ready.with(py, |ready| ready.take_spare()) {
+            Some(handle) => {
+                handle.get().refill(py, call, context);
+                handle
+            }
+            None => Py::new(py, Handle::new(call, context))?,
+        };
+        let returned = handle.clone_ref(py);
+        self.push_ready(py, Ready::Handle(AnyHandle::Ours(handle)));
+        Ok(returned)
+    }
+
+    fn schedule(slf: &Bound<'_, Self>, when: f64, given: &Given<'_, '_>) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
+        let this = slf.get();
+        this.check_closed()?;
+        if when.is_nan() {
+            return Err(PyValueError::new_err("the time must not be NaN"));
+        }
+        if this.mode.has(Mode::DEBUG) {
+            let args = (
+                "call_at",
+                when,
+                given.callback,
+                given.args()?,
+                given.context,
+            );
+            let timer = slf
+                .call_method1(intern!(py, "_debug_timer"), args)?
+                .unbind();
+            let handle = AnyHandle::Foreign(timer.clone_ref(py));
+            this.timers.with(py, |timers| timers.push(when, handle));
+            return Ok(timer);
+        }
+        let handle = Handle::new(given.call()?, given.context()?);
+        Ok(TimerHandle::schedule(slf, handle, when)?.into_any())
+    }
+}
+
+fn call_soon(slf: &Bound<'_, LoopCore>, arguments: &Arguments<'_, '_>) -> PyResult<Py<PyAny>> {
+    let (py, this) = (slf.py(), slf.get());
+    let ([], given) = parse("call_soon", [], arguments)?;
+    if this.mode.is_plain() {
+        return Ok(this.call_soon_plainly(py, &given)?.into_any());
+    }
+    let handle = LoopCore::make_handle(slf, "call_soon", &given, Handle::new)?;
+    let returned = handle.as_any().clone_ref(py);
+    this.push_ready(py, Ready::Handle(handle));
+    Ok(returned)
+}
+
+fn call_soon_threadsafe(
+    slf: &Bound<'_, LoopCore>,
+    arguments: &Arguments<'_, '_>,
+) -> PyResult<Py<PyAny>> {
+    let (py, this) = (slf.py(), slf.get());
+    let ([], given) = parse("call_soon_threadsafe", [], arguments)?;
+    let make = match cfg!(Py_3_14) {
+        true => Handle::new_shared,
+        false => Handle::new,
+    };
+    let handle = LoopCore::make_handle(slf, "call_soon_threadsafe", &given, make)?;
+    let returned = handle.as_any().clone_ref(py);
+    // The push comes first: a loop that is about to sleep either finds it or finds the wake.
+    this.push_ready(py, Ready::Handle(handle));
+    if this.flags.with(py, |flags| flags.runner) != Some(current_thread_id()) {
+        this.wake(py);
+    }
+    Ok(returned)
+}
+
+fn call_later(slf: &Bound<'_, LoopCore>, arguments: &Arguments<'_, '_>) -> PyResult<Py<PyAny>> {
+    let ([delay], given) = parse("call_later", ["delay"], arguments)?;
+    if delay.is_none() {
+        return Err(PyTypeError::new_err("delay must not be None"));
+    }
+    let when = clock::now(slf)? + delay.extract::<f64>()?;
+    LoopCore::schedule(slf, when, &given)
+}
+
+fn call_at(slf: &Bound<'_, LoopCore>, arguments: &Arguments<'_, '_>) -> PyResult<Py<PyAny>> {
+    let ([when], given) = parse("call_at", ["when"], arguments)?;
+    if when.is_none() {
+        return Err(PyTypeError::new_err("when cannot be None"));
+    }
+    LoopCore::schedule(slf, when.extract()?, &given)
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    let soon = c"call_soon($self, callback, *args, context=None)\n--\n\n";
+    let threadsafe = c"call_soon_threadsafe($self, callback, *args, context=None)\n--\n\n";
+    let later = c"call_later($self, delay, callback, *args, context=None)\n--\n\n";
+    let at = c"call_at($self, when, callback, *args, context=None)\n--\n\n";
+    fastcall::add_methods(
+        &m.py().get_type::<LoopCore>(),
+        [
+            fast_method!(LoopCore, c"call_soon", soon.to_owned(), call_soon),
+            fast_method!(
+                LoopCore,
+                c"call_soon_threadsafe",
+                threadsafe.to_owned(),
+                call_soon_threadsafe
+            ),
+            fast_method!(LoopCore, c"call_later", later.to_owned(), call_later),
+            fast_method!(LoopCore, c"call_at", at.to_owned(), call_at),
+        ],
+    )
+}

@@ -1,0 +1,98 @@
+//! `create_task` and `create_future` without a Python frame: asyncio's own classes, called as asyncio calls
+//! them.
+//!
+//! What is not the usual case (a task factory, debug mode, arguments that only some versions know) is left
+//! to CPython's own method.
+
+use std::ffi::CString;
+use std::ptr::null_mut;
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyTuple;
+use pyo3::{ffi, intern};
+
+use crate::capi::fastcall::{self, Arguments, fast_method};
+use crate::event_loop::loop_core::LoopCore;
+
+/// `asyncio.Future(loop=slf)`.
+pub fn new_future<'py>(slf: &Bound<'py, LoopCore>) -> PyResult<Bound<'py, PyAny>> {
+    static NAMES: PyOnceLock<Py<PyTuple>> = PyOnceLock::new();
+    static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+    let py = slf.py();
+    let class = module(py, &MODULE, "asyncio.futures")?.getattr(intern!(py, "Future"))?;
+    let names = NAMES.get_or_try_init(py, || PyTuple::new(py, ["loop"]).map(Bound::unbind))?;
+    let mut items = [null_mut(), slf.as_ptr()];
+    // SAFETY: this thread is attached; the class, the loop and the names are alive for the call, the loop is the
+    // value of the one name, and there is a place before the first argument, as the flag says; a new reference
+    // or null with an exception comes back.
+    unsafe {
+        let items = items.as_mut_ptr().add(1);
+        let flag = ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
+        let future = ffi::PyObject_Vectorcall(class.as_ptr(), items, flag, names.as_ptr());
+        Bound::from_owned_ptr_or_err(py, future)
+    }
+}
+
+/// A module, imported once. What is in it is looked up each time: programs put other classes there.
+fn module<'py>(
+    py: Python<'py>,
+    known: &'static PyOnceLock<Py<PyModule>>,
+    name: &str,
+) -> PyResult<&'py Bound<'py, PyModule>> {
+    let module = known.get_or_try_init(py, || py.import(name).map(Bound::unbind))?;
+    Ok(module.bind(py))
+}
+
+fn create_task(slf: &Bound<'_, LoopCore>, arguments: &Arguments<'_, '_>) -> PyResult<Py<PyAny>> {
+    let (py, this) = (slf.py(), slf.get());
+    let [coroutine] = arguments.positional else {
+        return asyncios_own(slf, arguments);
+    };
+    let is_usual = this.mode.is_plain()
+        && this.task_factory.with(py, |factory| factory.is_none())
+        && arguments.named().all(|(name, _)| is_known(py, &name));
+    if !is_usual {
+        return asyncios_own(slf, arguments);
+    }
+    static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+    let class = module(py, &MODULE, "asyncio.tasks")?.getattr(intern!(py, "Task"))?;
+    let kwargs = arguments.kwargs(py)?;
+    kwargs.set_item(intern!(py, "loop"), slf)?;
+    Ok(class.call((coroutine,), Some(&kwargs))?.unbind())
+}
+
+/// Names that every version's `create_task` hands on to `Task`.
+fn is_known(py: Python<'_>, name: &Bound<'_, PyAny>) -> bool {
+    let is = |known: &Bound<'_, PyAny>| name.is(known) || name.eq(known).unwrap_or(false);
+    is(intern!(py, "name")) || (cfg!(Py_3_11) && is(intern!(py, "context")))
+}
+
+fn asyncios_own(slf: &Bound<'_, LoopCore>, arguments: &Arguments<'_, '_>) -> PyResult<Py<PyAny>> {
+    let py = slf.py();
+    let create_task = py
+        .import(intern!(py, "asyncio.base_events"))?
+        .getattr(intern!(py, "BaseEventLoop"))?
+        .getattr(intern!(py, "create_task"))?;
+    let given = arguments.positional.iter().map(|value| value.as_any());
+    let args: Vec<_> = std::iter::once(slf.as_any()).chain(given).collect();
+    let kwargs = arguments.kwargs(py)?;
+    Ok(create_task
+        .call(PyTuple::new(py, args)?, Some(&kwargs))?
+        .unbind())
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = m.py();
+    // The arguments are those of the running version, down to its patch level.
+    let base = py
+        .import("asyncio.base_events")?
+        .getattr("BaseEventLoop")?
+        .getattr("create_task")?;
+    let signature = py.import("inspect")?.call_method1("signature", (base,))?;
+    let signature = signature.str()?.to_str()?.replacen("(self", "($self", 1);
+    let doc =
+        format!("create_task{signature}\n--\n\nSchedule a coroutine. Returns asyncio's task.");
+    let create_task = fast_method!(LoopCore, c"create_task", CString::new(doc)?, create_task);
+    fastcall::add_methods(&py.get_type::<LoopCore>(), [create_task])
+}

@@ -1,0 +1,437 @@
+//! The loop's turn: when to wait, what to run, in asyncio's exact order.
+//!
+//! One turn is: flush what was commanded, enter the kernel at most once, then run just the callbacks
+//! that were ready by then (those scheduled before, then I/O, then due timers). What they schedule
+//! waits for the next turn, so that a callback that reschedules itself starves nobody.
+
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::{ffi, intern};
+use uringcore_engine::Engine;
+use uringcore_io::Entered as KernelEntered;
+
+use crate::capi::context::Entered;
+use crate::capi::error;
+use crate::capi::thread_end::Stays;
+use crate::event_loop::clock;
+use crate::event_loop::dispatch;
+use crate::event_loop::handle::{AnyHandle, Handle, is_alone};
+use crate::event_loop::loop_core::{LoopCore, Ready, current_thread_id};
+use crate::event_loop::mode::Mode;
+use crate::sock::lanes;
+use crate::transport::base::BaseTransport;
+
+/// Turns until the loop is stopped.
+pub fn run_until_stopped(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
+    let _stays = Stays::here();
+    let mut entered = Entered::default();
+    let mut run = Run::new();
+    loop {
+        match busy_turn(slf)? {
+            Some(ready_now) => run_ready(slf, ready_now, &mut entered)?,
+            None => run_turn(slf, &mut run, &mut entered)?,
+        }
+        if slf.get().mode.has(Mode::STOPPING) {
+            return Ok(());
+        }
+    }
+}
+
+/// One turn that a program asks for: nobody has prepared for its sleep, nor would undo that.
+pub fn run_once(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
+    let _stays = Stays::here();
+    let _alone = KeepsOthersOut::new(slf.get(), slf.py());
+    run_turn(slf, &mut Run::of_one_turn(None), &mut Entered::default())
+}
+
+/// The first half of one: the program runs what is ready then.
+pub fn wait_until_ready(slf: &Bound<'_, LoopCore>, seconds: Option<f64>) -> PyResult<()> {
+    let _stays = Stays::here();
+    let limit = seconds.map(duration);
+    wait(slf, &mut Run::of_one_turn(limit))
+}
+
+/// The loop stops for an unknown time: the last turn's writes go out now, and what waits in the kernel
+/// comes back, because the loop may be run or closed by another thread next.
+pub fn rest(this: &LoopCore, py: Python<'_>) {
+    if let Some(mut engine) = this.engine.with(py, Option::take) {
+        engine.flush(Instant::now());
+        if engine.rests_at_once() {
+            engine.rest(REST_LIMIT);
+        } else {
+            let mut lent = WithoutLock(&mut engine);
+            py.detach(move || lent.rest());
+        }
+        this.engine.with(py, |slot| *slot = Some(engine));
+    }
+}
+
+/// The loop is closed: the kernel lets go of everything, which a hung device may hold up.
+pub fn shut_down(py: Python<'_>, mut engine: Box<Engine>) {
+    let mut lent = WithoutLock(&mut engine);
+    py.detach(move || lent.shut_down());
+}
+
+/// One `run_forever`, or one turn.
+struct Run {
+    started: Instant,
+    /// The loop has prepared for its first sleep.
+    may_sleep: bool,
+    /// No wait is longer.
+    limit: Option<Duration>,
+}
+
+impl Run {
+    fn new() -> Self {
+        Self {
+            started: Instant::now(),
+            may_sleep: false,
+            limit: None,
+        }
+    }
+
+    fn of_one_turn(limit: Option<Duration>) -> Self {
+        Self {
+            may_sleep: true,
+            limit,
+            ..Self::new()
+        }
+    }
+}
+
+/// A program runs what is ready, perhaps outside of a run (`_thread_id` is not set): no other thread gets
+/// into a turn meanwhile.
+pub struct KeepsOthersOut<'a, 'py> {
+    this: &'a LoopCore,
+    py: Python<'py>,
+    /// Nobody was in a run.
+    is_first: bool,
+}
+
+impl<'a, 'py> KeepsOthersOut<'a, 'py> {
+    pub fn new(this: &'a LoopCore, py: Python<'py>) -> Self {
+        let is_first = this.flags.with(py, |flags| {
+            let is_first = flags.runner.is_none();
+            flags.runner.get_or_insert_with(current_thread_id);
+            is_first
+        });
+        Self { this, py, is_first }
+    }
+}
+
+impl Drop for KeepsOthersOut<'_, '_> {
+    fn drop(&mut self) {
+        if self.is_first {
+            self.this.flags.with(self.py, |flags| {
+                // A run that began in this turn goes on.
+                if flags.thread_id.is_none() {
+                    flags.runner = None;
+                }
+            });
+        }
+    }
+}
+
+/// A turn that has callbacks to run, and for the rest finds nothing to do: how many callbacks they are.
+/// `None` if there may be something.
+fn busy_turn(slf: &Bound<'_, LoopCore>) -> PyResult<Option<usize>> {
+    let (py, this) = (slf.py(), slf.get());
+    let ready_now = this.ready.with(py, |ready| ready.len());
+    let is_plain = ready_now > 0
+        && this.mode.is_plain()
+        && this.sockets.with(py, |sockets| sockets.skip_turn())
+        && nothing_is_due(slf)?
+        && this.engine.with(py, |engine| {
+            engine.as_mut().is_some_and(|engine| engine.skip_turn())
+        });
+    if !is_plain {
+        return Ok(None);
+    }
+    check_signals(py)?;
+    Ok(Some(ready_now))
+}
+
+/// Whether no timer can be due. A clock of the program's is asked by a whole turn.
+fn nothing_is_due(slf: &Bound<'_, LoopCore>) -> PyResult<bool> {
+    if clock::is_replaced(slf)? {
+        return Ok(false);
+    }
+    let next = slf.get().timers.with(slf.py(), |timers| timers.next_due());
+    Ok(next.is_none_or(|due| due > clock::monotonic() + clock::RESOLUTION))
+}
+
+fn run_turn(slf: &Bound<'_, LoopCore>, run: &mut Run, entered: &mut Entered) -> PyResult<()> {
+    wait(slf, run)?;
+    let ready_now = slf.get().ready.with(slf.py(), |ready| ready.len());
+    run_ready(slf, ready_now, entered)
+}
+
+/// Everything up to the point where the turn's callbacks are known.
+fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
+    let py = slf.py();
+    let this = slf.get();
+    if this.runs_elsewhere(py) {
+        return Err(error::engine_away());
+    }
+    lanes::start_requests(slf)?;
+    let idle_from = idle_from(slf)?;
+    let Some(mut engine) = this.engine.with(py, Option::take) else {
+        if this.flags.with(py, |flags| flags.forked) {
+            return Err(error::loop_of_parent());
+        }
+        return Err(PyRuntimeError::new_err(
+            "this event loop is already inside its own turn",
+        ));
+    };
+    this.run_errands(py, &mut engine);
+    engine.flush(endpoint_time(&engine, run.started));
+    let has_work = engine.events_ready() > 0
+        || this.ready.with(py, |ready| !ready.is_empty())
+        || this.mode.has(Mode::STOPPING);
+    // A run that never sleeps is spared the preparation; the others have one turn more.
+    let prepare = !has_work && !run.may_sleep;
+    let timeout = if has_work || prepare {
+        Some(Duration::ZERO)
+    } else {
+        let idle = idle_time(this, py, &engine, idle_from);
+        idle.into_iter().chain(run.limit).min()
+    };
+
+    let outcome = if timeout == Some(Duration::ZERO) {
+        if engine.needs_enter() {
+            engine.enter(timeout)
+        } else {
+            Ok(KernelEntered::Ready)
+        }
+    } else {
+        let mut lent = WithoutLock(&mut engine);
+        py.detach(move || lent.enter(timeout))
+    };
+    engine.process(endpoint_time(&engine, run.started));
+    let events = engine.events_ready();
+    this.engine.with(py, |slot| *slot = Some(engine));
+
+    this.ready.with(py, |ready| ready.note_events(events));
+    take_due_timers(slf)?;
+    if prepare {
+        slf.call_method0(intern!(py, "_prepare_to_sleep"))?;
+        run.may_sleep = true;
+    }
+
+    match outcome {
+        // Also when the wait was not cut short: a signal that comes together with a completion is
+        // not told by the kernel.
+        Ok(_) => check_signals(py),
+        Err(error) => Err(error::io_error(&error)),
+    }
+}
+
+/// What the endpoints take for the time. Nobody else asks the engine for it, so that a loop without
+/// endpoints is spared two looks at the clock in every turn.
+fn endpoint_time(engine: &Engine, started: Instant) -> Instant {
+    if engine.has_endpoints() {
+        Instant::now()
+    } else {
+        started
+    }
+}
+
+/// The time from which a turn that finds nothing to do waits for its first timer, where the program
+/// has replaced the loop's clock: asked while the engine is in its place, for it is Python that answers.
+fn idle_from(slf: &Bound<'_, LoopCore>) -> PyResult<Option<f64>> {
+    let py = slf.py();
+    let this = slf.get();
+    let may_wait = this.ready.with(py, |ready| ready.is_empty())
+        && !this.mode.has(Mode::STOPPING)
+        && this.timers.with(py, |timers| !timers.is_empty());
+    if may_wait && clock::is_replaced(slf)? {
+        return clock::now(slf).map(Some);
+    }
+    Ok(None)
+}
+
+/// How long nothing is due. `None`: until an operation completes or somebody wakes the loop.
+fn idle_time(
+    this: &LoopCore,
+    py: Python<'_>,
+    engine: &Engine,
+    from: Option<f64>,
+) -> Option<Duration> {
+    let timer = this
+        .timers
+        .with(py, |timers| timers.next_due())
+        .map(|due| duration(due - from.unwrap_or_else(clock::monotonic)));
+    let endpoint = engine
+        .next_deadline()
+        .map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    let look = this.sockets.with(py, |sockets| sockets.idle_limit());
+    [timer, endpoint, look].into_iter().flatten().min()
+}
+
+/// No time at all where a replaced clock says what is no number.
+fn duration(seconds: f64) -> Duration {
+    let positive = if seconds > 0.0 { seconds } else { 0.0 };
+    Duration::from_secs_f64(positive.min(WAIT_SECONDS_MAX))
+}
+
+fn take_due_timers(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
+    let py = slf.py();
+    let this = slf.get();
+    let Some(end) = clock::end_of_turn(slf)? else {
+        return Ok(());
+    };
+    while let Some(handle) = this.timers.with(py, |timers| timers.pop_due(end)) {
+        handle.has_left_timers(py);
+        this.push_ready(py, Ready::Handle(handle));
+    }
+    Ok(())
+}
+
+/// The callbacks of this turn. One of them may run turns of its own (nest_asyncio); what those have run
+/// is not here any more.
+fn run_ready(slf: &Bound<'_, LoopCore>, count: usize, entered: &mut Entered) -> PyResult<()> {
+    let py = slf.py();
+    let this = slf.get();
+    for _ in 0..count {
+        let Some(item) = this.ready.with(py, |ready| ready.pop_front()) else {
+            break;
+        };
+        run_reported(slf, item, entered)?;
+    }
+    Ok(())
+}
+
+/// Runs one item. Its context is left before what it owned is dropped and before the next one starts;
+/// and here is the one place where an error that nobody took ends.
+pub fn run_reported(slf: &Bound<'_, LoopCore>, item: Ready, entered: &mut Entered) -> PyResult<()> {
+    let result = run_item(slf, item, entered);
+    entered.leave(slf.py());
+    result.or_else(|error| complain(slf, error))
+}
+
+fn run_item(slf: &Bound<'_, LoopCore>, item: Ready, entered: &mut Entered) -> PyResult<()> {
+    let py = slf.py();
+    match item {
+        Ready::Handle(handle) => run_handle(slf, handle, entered),
+        Ready::Io => match slf.get().with_engine(py, Engine::next_event)? {
+            Some(event) => dispatch::event(slf, event, entered),
+            None => Ok(()),
+        },
+        Ready::Start(transport, waiter) => {
+            BaseTransport::start(transport.bind(py), waiter.as_ref(), entered)
+        }
+        Ready::Lost(transport) => BaseTransport::run_lost(transport.bind(py), entered),
+    }
+}
+
+/// Hands an error to the exception handler, unless it is one that leaves the loop.
+fn complain(slf: &Bound<'_, LoopCore>, error: PyErr) -> PyResult<()> {
+    let py = slf.py();
+    if error::is_exit(py, &error) {
+        return Err(error);
+    }
+    let told = slf.call_method1(
+        intern!(py, "_report"),
+        ("Exception in the event loop", error.into_value(py)),
+    );
+    match told {
+        Ok(_) => Ok(()),
+        Err(error) if error::is_exit(py, &error) => Err(error),
+        // Only a subclass's own call_exception_handler() can get here.
+        Err(error) => {
+            error.write_unraisable(py, Some(slf));
+            Ok(())
+        }
+    }
+}
+
+/// Runs one handle. Only what asyncio lets out of the loop comes back as an error.
+pub fn run_handle(
+    slf: &Bound<'_, LoopCore>,
+    handle: AnyHandle,
+    entered: &mut Entered,
+) -> PyResult<()> {
+    let py = slf.py();
+    let result = match &handle {
+        AnyHandle::Ours(ours) => ours.get().run(py, is_alone(ours), entered),
+        AnyHandle::Timer(timer) => timer.bind(py).as_super().get().run(py, false, entered),
+        AnyHandle::Foreign(foreign) => {
+            entered.leave(py);
+            if !handle.is_cancelled(py) {
+                slf.call_method1(intern!(py, "_run_debug_handle"), (foreign,))?;
+            }
+            Ok(())
+        }
+    };
+    if let Err(error) = result {
+        return handle_raised(slf, &handle, error);
+    }
+    if let AnyHandle::Ours(ours) = handle {
+        retire(slf.get(), py, ours);
+    }
+    Ok(())
+}
+
+fn handle_raised(slf: &Bound<'_, LoopCore>, handle: &AnyHandle, error: PyErr) -> PyResult<()> {
+    let py = slf.py();
+    if error::is_exit(py, &error) {
+        return Err(error);
+    }
+    let raised = (handle.as_any(), error.into_value(py));
+    slf.call_method1(intern!(py, "_handle_raised"), raised)?;
+    Ok(())
+}
+
+/// A handle has had its turn: if nobody holds it, it is used again.
+fn retire(this: &LoopCore, py: Python<'_>, handle: Py<Handle>) {
+    if is_alone(&handle) {
+        handle.get().empty(py);
+        let too_many = this.ready.with(py, |ready| ready.keep_spare(handle));
+        drop(too_many);
+    } else {
+        handle.drop_ref(py);
+    }
+}
+
+/// The engine, lent to `detach`.
+struct WithoutLock<'a>(&'a mut Engine);
+
+// SAFETY: `detach` runs the closure on this very thread; it is only its bound that asks for `Send`. Other
+// threads run meanwhile. They cannot reach the engine, which `wait`, `rest` and `_core_close` have taken out
+// of its cell before. Nor can they reach the counters that it shares with kernel buffers outside of it
+// (`uringcore_io::RecvBuf`): no Python object holds one, they are on the stack of this thread, where an
+// event that is being dispatched runs a turn of its own; `wait` lets no other thread into a run. What the engine drops here that belongs to Python
+// is a `Py`, whose drop PyO3 defers while the lock is released.
+unsafe impl Send for WithoutLock<'_> {}
+
+impl WithoutLock<'_> {
+    fn enter(&mut self, timeout: Option<Duration>) -> std::io::Result<KernelEntered> {
+        self.0.enter(timeout)
+    }
+
+    fn rest(&mut self) {
+        self.0.rest(REST_LIMIT);
+    }
+
+    fn shut_down(&mut self) {
+        self.0.shutdown(SHUTDOWN_LIMIT);
+    }
+}
+
+fn check_signals(py: Python<'_>) -> PyResult<()> {
+    // SAFETY: the interpreter lock is held; outside the main thread the call does nothing.
+    if unsafe { ffi::PyErr_CheckSignals() } != 0 {
+        return Err(PyErr::fetch(py));
+    }
+    Ok(())
+}
+
+/// How long a loop that stops waits for operations that can't be taken back: file operations that have
+/// begun and hang in their device.
+const REST_LIMIT: Duration = Duration::from_millis(50);
+/// How long closing a loop waits for the kernel to let go of cancelled operations.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(1);
+/// asyncio's MAXIMUM_SELECT_TIMEOUT: a day.
+const WAIT_SECONDS_MAX: f64 = 24.0 * 3600.0;

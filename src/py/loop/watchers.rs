@@ -1,0 +1,191 @@
+//! Readers and writers: the host's side of the engine's watchers.
+//!
+//! The Python methods are `LoopCore`'s; what calls the callback is in `dispatch`.
+
+use std::os::fd::RawFd;
+
+use pyo3::exceptions::{PyAttributeError, PyOverflowError, PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyInt, PyTuple};
+use uringcore_engine::Direction;
+use uringcore_io::net;
+
+use crate::capi::error;
+use crate::event_loop::errands::Errand;
+use crate::event_loop::hosts::Watcher;
+use crate::event_loop::loop_core::LoopCore;
+use crate::sock::lanes;
+
+impl LoopCore {
+    pub fn watch(
+        slf: &Bound<'_, Self>,
+        file: &Bound<'_, PyAny>,
+        write: bool,
+        callback: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+        context: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
+        let this = slf.get();
+        let fd = descriptor(file)?;
+        let known = this
+            .hosts
+            .with(py, |hosts| hosts.watchers.contains_key(&(fd, write)));
+        if !known {
+            net::check_watchable(fd).map_err(|error| error::io_error(&error))?;
+            if !this.runs_elsewhere(py) {
+                lanes::forget_closed(slf, fd, usize::MAX)?;
+            }
+        }
+        let handle = Self::make_watcher_handle(slf, callback, args, context)?;
+        let returned = handle.as_any().clone_ref(py);
+        // The engine first: where it fails nothing has changed.
+        let serial = if this.runs_elsewhere(py) {
+            this.leave_errand(py, Errand::Watch(fd, write));
+            0
+        } else {
+            this.with_engine(py, |engine| engine.watch(fd, direction(write)))?
+        };
+        let watcher = Watcher {
+            serial,
+            file: file.clone().unbind(),
+            handle,
+        };
+        let old = this
+            .hosts
+            .with(py, |hosts| hosts.watchers.insert((fd, write), watcher));
+        if let Some(old) = old {
+            old.handle.cancel(py)?;
+        }
+        Ok(returned)
+    }
+
+    pub fn unwatch(&self, file: &Bound<'_, PyAny>, write: bool) -> PyResult<bool> {
+        let py = file.py();
+        if self.is_closed() {
+            return Ok(false);
+        }
+        let fd = match descriptor(file) {
+            Ok(fd) => fd,
+            // A closed socket has no number any more, but is known by itself.
+            Err(error) if error.is_instance_of::<PyValueError>(py) => {
+                self.registered_as(file).ok_or(error)?
+            }
+            // Nobody watches a number that no descriptor can have.
+            Err(error) if error.is_instance_of::<PyOverflowError>(py) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let known = self
+            .hosts
+            .with(py, |hosts| hosts.watchers.contains_key(&(fd, write)));
+        if !known {
+            return Ok(false);
+        }
+        let told = if self.runs_elsewhere(py) {
+            self.leave_errand(py, Errand::Watch(fd, write));
+            Ok(true)
+        } else if self.has_no_engine(py) {
+            Ok(true)
+        } else {
+            self.with_engine(py, |engine| engine.unwatch(fd, direction(write)))?
+        };
+        let old = self
+            .hosts
+            .with(py, |hosts| hosts.watchers.remove(&(fd, write)));
+        if let Some(old) = old {
+            old.handle.cancel(py)?;
+        }
+        told.map_err(|error| error::io_error(&error))?;
+        Ok(true)
+    }
+
+    /// The descriptor under which this very object is being watched.
+    fn registered_as(&self, file: &Bound<'_, PyAny>) -> Option<RawFd> {
+        self.hosts.with(file.py(), |hosts| {
+            hosts
+                .watchers
+                .iter()
+                .find(|(_, watcher)| watcher.file.is(file))
+                .map(|((fd, _), _)| *fd)
+        })
+    }
+}
+
+/// All watchers, the oldest first: `(descriptor, whether a writer, what was registered, its handle)`.
+#[pyfunction]
+#[pyo3(name = "_watched")]
+fn watched(slf: &Bound<'_, LoopCore>) -> Vec<(RawFd, bool, Py<PyAny>, Py<PyAny>)> {
+    let py = slf.py();
+    slf.get().hosts.with(py, |hosts| {
+        let mut watchers: Vec<_> = hosts.watchers.iter().collect();
+        watchers.sort_by_key(|(_, watcher)| watcher.serial);
+        let entry = |(&(fd, write), watcher): (&(RawFd, bool), &Watcher)| {
+            let handle = watcher.handle.as_any().clone_ref(py);
+            (fd, write, watcher.file.clone_ref(py), handle)
+        };
+        watchers.into_iter().map(entry).collect()
+    })
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(watched, m)?)
+}
+
+/// A descriptor by the rules of the `selectors` module.
+fn descriptor(file: &Bound<'_, PyAny>) -> PyResult<RawFd> {
+    let number = descriptor_number(file)?;
+    match number.extract::<RawFd>() {
+        Ok(fd) if fd >= 0 => Ok(fd),
+        Err(_) if number.gt(0)? => Err(PyOverflowError::new_err(
+            "Python int too large to convert to C int",
+        )),
+        _ => Err(PyValueError::new_err(format!(
+            "Invalid file descriptor: {}",
+            number.str()?
+        ))),
+    }
+}
+
+/// The same without a look at the range (a closed socket's number is -1): what is an int, or else the
+/// int of what `fileno()` says. Those of its errors that mean "no file object" become one; all others
+/// are the caller's own and pass.
+pub fn descriptor_number<'py>(file: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    if file.is_instance_of::<PyInt>() {
+        Ok(file.clone())
+    } else {
+        fileno(file).map_err(|error| no_file_object(file, error))
+    }
+}
+
+fn fileno<'py>(file: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = file.py();
+    let number = file.call_method0(intern!(py, "fileno"))?;
+    if number.is_exact_instance_of::<PyInt>() {
+        return Ok(number);
+    }
+    py.get_type::<PyInt>().call1((number,))
+}
+
+fn no_file_object(file: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+    let py = file.py();
+    let means_that = error.is_instance_of::<PyAttributeError>(py)
+        || error.is_instance_of::<PyTypeError>(py)
+        || error.is_instance_of::<PyValueError>(py);
+    if !means_that {
+        return error;
+    }
+    match file.repr() {
+        Ok(text) => PyValueError::new_err(format!("Invalid file object: {text}")),
+        Err(error) => error,
+    }
+}
+
+/// The engine's word for a reader (false) or a writer (true).
+pub fn direction(write: bool) -> Direction {
+    if write {
+        Direction::Write
+    } else {
+        Direction::Read
+    }
+}

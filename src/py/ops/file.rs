@@ -1,0 +1,472 @@
+//! File operations on the ring that a Python future waits for.
+//!
+//! Each function starts one operation and returns its [`FileOperation`]. Whoever stops waiting says
+//! with `abandon` what becomes of the result: a read that was faster than its cancellation still took
+//! bytes from the file's position, an open made a descriptor.
+//!
+//! `direct` has the reads that need not wait. Buffering, text, modes and names are Python's
+//! (`uringcore.aio`); what the kernel is asked for is in `uringcore_io::FileRequest`.
+
+mod direct;
+
+use std::ffi::CString;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::ptr::NonNull;
+
+use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+use pyo3::{PyTraverseError, PyVisit, ffi, intern};
+use uringcore_io::{At, Driver, Errno, FileOutcome, FileRequest, OpId, Outcome, ReadTarget, Token};
+
+use crate::capi::cell::GilCell;
+use crate::capi::error;
+use crate::event_loop::loop_core::LoopCore;
+use crate::ops::waiting::{self, Plan, Subject};
+
+/// A file operation under way, or over.
+#[pyclass(frozen, weakref, module = "uringcore._uringcore")]
+pub struct FileOperation {
+    owner: GilCell<Option<Py<LoopCore>>>,
+    state: GilCell<State>,
+}
+
+#[derive(Default)]
+struct State {
+    future: Option<Py<PyAny>>,
+    /// Up to two paths for the exception.
+    names: Option<Py<PyTuple>>,
+    /// Whom to tell instead of the future.
+    late: Option<Py<PyAny>>,
+    over: bool,
+    /// The result, if the future could not be told and nobody else was there yet.
+    untold: Option<PyResult<Py<PyAny>>>,
+}
+
+static FILE: Plan = Plan { convert, orphan };
+
+#[pymethods]
+impl FileOperation {
+    /// What the one coroutine that started the operation awaits.
+    #[getter]
+    fn future(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.state
+            .with(py, |state| state.future.as_ref().map(|f| f.clone_ref(py)))
+    }
+
+    /// Nobody waits any more: asks the kernel to end the operation, and calls ``late(result, error)``
+    /// when it is over, at once if it is.
+    fn abandon(&self, py: Python<'_>, late: Py<PyAny>) -> PyResult<()> {
+        let untold = self.state.with(py, |state| {
+            if state.over {
+                Some(state.untold.take())
+            } else {
+                state.late = Some(late.clone_ref(py));
+                None
+            }
+        });
+        let future = self.future(py);
+        let Some(untold) = untold else {
+            let owner = self
+                .owner
+                .with(py, |owner| owner.as_ref().map(|o| o.clone_ref(py)));
+            return match (owner, future) {
+                (Some(owner), Some(future)) => {
+                    let owner = owner.bind(py);
+                    // A closed loop has let go of the operation already.
+                    if owner.get().check_closed().is_ok() {
+                        waiting::abandon(owner, future.bind(py))?;
+                    }
+                    Ok(())
+                }
+                _ => Ok(()),
+            };
+        };
+        match (untold, future) {
+            (Some(result), _) => call_late(py, &late, result),
+            // The future has been told, and its waiter was cancelled before it ran.
+            (None, Some(future)) => {
+                let result = future.bind(py).call_method0("result").map(Bound::unbind);
+                call_late(py, &late, result)
+            }
+            (None, None) => Ok(()),
+        }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.owner
+            .traverse(|owner| visit.call(owner))
+            .unwrap_or(Ok(()))?;
+        self.state
+            .traverse(|state| {
+                visit.call(&state.future)?;
+                visit.call(&state.names)?;
+                visit.call(&state.late)?;
+                match &state.untold {
+                    Some(Ok(result)) => visit.call(result),
+                    _ => Ok(()),
+                }
+            })
+            .unwrap_or(Ok(()))
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        drop((self.owner.take(py), self.state.take(py)));
+    }
+}
+
+/// The future's result, or its exception.
+fn convert(
+    slf: &Bound<'_, LoopCore>,
+    subject: Subject<'_, '_>,
+    outcome: Outcome,
+) -> PyResult<Py<PyAny>> {
+    let py = slf.py();
+    let names = match subject {
+        Some(operation) => end(py, operation.cast::<FileOperation>()?.get()),
+        None => None,
+    };
+    to_python(py, outcome, names, false)
+}
+
+/// The waiter is gone: whoever was named instead is told, or will be when he is named.
+fn orphan(slf: &Bound<'_, LoopCore>, subject: Subject<'_, '_>, outcome: Outcome) -> PyResult<()> {
+    let py = slf.py();
+    let Some(operation) = subject else {
+        return Ok(());
+    };
+    let this = operation.cast::<FileOperation>()?.get();
+    let names = end(py, this);
+    let result = to_python(py, outcome, names, true);
+    match this.state.with(py, |state| state.late.take()) {
+        Some(late) => report(slf, call_late(py, &late, result)),
+        None => {
+            this.state.with(py, |state| state.untold = Some(result));
+            Ok(())
+        }
+    }
+}
+
+fn end(py: Python<'_>, operation: &FileOperation) -> Option<Py<PyTuple>> {
+    operation.state.with(py, |state| {
+        state.over = true;
+        state.names.take()
+    })
+}
+
+fn call_late(py: Python<'_>, late: &Py<PyAny>, result: PyResult<Py<PyAny>>) -> PyResult<()> {
+    match result {
+        Ok(value) => late.call1(py, (value, py.None())),
+        Err(error) => late.call1(py, (py.None(), error.into_value(py))),
+    }
+    .map(drop)
+}
+
+fn report(slf: &Bound<'_, LoopCore>, result: PyResult<()>) -> PyResult<()> {
+    let py = slf.py();
+    match result {
+        Err(error) if !error::is_exit(py, &error) => slf
+            .call_method1(
+                intern!(py, "_report"),
+                (
+                    "Exception after an abandoned file operation",
+                    error.into_value(py),
+                ),
+            )
+            .map(drop),
+        result => result,
+    }
+}
+
+fn to_python(
+    py: Python<'_>,
+    outcome: Outcome,
+    names: Option<Py<PyTuple>>,
+    abandoned: bool,
+) -> PyResult<Py<PyAny>> {
+    let failed = |errno: Errno| match errno {
+        Errno::CANCELED if !abandoned => PyRuntimeError::new_err(
+            "the file operation was ended: its event loop was shut down, or this is a forked child",
+        ),
+        errno => error::named_os_error(py, errno, names),
+    };
+    let outcome = match outcome {
+        Outcome::File(outcome) => outcome,
+        Outcome::Done(result) => FileOutcome::Done(result),
+        other => return Err(waiting::failed(&other)),
+    };
+    match outcome {
+        FileOutcome::Opened(result) => {
+            let fd = result.map_err(failed)?;
+            Ok(fd.into_raw_fd().into_pyobject(py)?.into_any().unbind())
+        }
+        FileOutcome::Read(result, target) => {
+            let count = result.map_err(failed)?;
+            read_bytes(py, target, count as usize)
+        }
+        FileOutcome::Stat(result) => {
+            let stat = result.map_err(failed)?;
+            direct::stat_fields(py, &stat).map(|fields| fields.into_any().unbind())
+        }
+        FileOutcome::Done(result) => {
+            let count = result.map_err(failed)?;
+            Ok(count.into_pyobject(py)?.into_any().unbind())
+        }
+    }
+}
+
+/// The `bytes` that a read filled, cut to what was read.
+fn read_bytes(py: Python<'_>, target: ReadTarget, count: usize) -> PyResult<Py<PyAny>> {
+    match target.into_owner().downcast::<Py<PyBytes>>() {
+        Ok(bytes) => Ok(direct::shrink(*bytes, py, count)?.into_any()),
+        Err(_) => Err(PyRuntimeError::new_err(
+            "a read came back with foreign memory",
+        )),
+    }
+}
+
+fn start(
+    slf: &Bound<'_, LoopCore>,
+    names: Option<Py<PyTuple>>,
+    request: FileRequest,
+) -> PyResult<Py<FileOperation>> {
+    queue(slf, names, |driver, token| {
+        driver.file(Box::new(request), token)
+    })
+}
+
+fn queue(
+    slf: &Bound<'_, LoopCore>,
+    names: Option<Py<PyTuple>>,
+    queue: impl FnOnce(&mut Driver, Token) -> OpId,
+) -> PyResult<Py<FileOperation>> {
+    let py = slf.py();
+    let state = State {
+        names,
+        ..State::default()
+    };
+    let operation = Py::new(
+        py,
+        FileOperation {
+            owner: GilCell::new(Some(slf.clone().unbind())),
+            state: GilCell::new(state),
+        },
+    )?;
+    let subject = operation.clone_ref(py).into_any();
+    let future = waiting::start(slf, &FILE, Some(subject), queue)?;
+    operation
+        .get()
+        .state
+        .with(py, |state| state.future = Some(future));
+    Ok(operation)
+}
+
+fn path_at(directory: RawFd, path: &[u8]) -> PyResult<At> {
+    Ok(At {
+        directory,
+        path: CString::new(path).map_err(|_| PyValueError::new_err("embedded null byte"))?,
+    })
+}
+
+fn position(offset: i64) -> Option<u64> {
+    u64::try_from(offset).ok()
+}
+
+/// Opens ``path``; the future's result is the descriptor.
+#[pyfunction]
+fn file_open(
+    slf: &Bound<'_, LoopCore>,
+    path: &[u8],
+    dir_fd: RawFd,
+    flags: i32,
+    mode: u32,
+    wait: bool,
+    names: Py<PyTuple>,
+) -> PyResult<Py<FileOperation>> {
+    let request = FileRequest::Open {
+        at: path_at(dir_fd, path)?,
+        flags,
+        mode,
+        wait,
+    };
+    start(slf, Some(names), request)
+}
+
+/// Reads at most ``size`` bytes at ``offset``, or at the file's position if that is negative.
+#[pyfunction]
+fn file_read(
+    slf: &Bound<'_, LoopCore>,
+    fd: RawFd,
+    size: usize,
+    offset: i64,
+    aside: bool,
+) -> PyResult<Py<FileOperation>> {
+    let py = slf.py();
+    let bytes = direct::uninitialised(py, size)?;
+    // SAFETY: a `bytes` object of `size` bytes, its memory never moves.
+    let memory = unsafe { ffi::PyBytes_AsString(bytes.as_ptr()) }.cast::<u8>();
+    let memory = NonNull::new(memory).ok_or_else(|| PyMemoryError::new_err(()))?;
+    // SAFETY: the object was just made, nobody else has a reference, and the target keeps it alive
+    // until the operation's last completion.
+    let target = unsafe { ReadTarget::new(memory, size, Box::new(bytes)) };
+    let request = FileRequest::Read {
+        fd,
+        target,
+        offset: position(offset),
+        aside,
+    };
+    start(slf, None, request)
+}
+
+/// Writes ``data`` once; the future's result is the number of bytes.
+#[pyfunction]
+fn file_write(
+    slf: &Bound<'_, LoopCore>,
+    fd: RawFd,
+    data: &Bound<'_, PyAny>,
+    offset: i64,
+    aside: bool,
+) -> PyResult<Py<FileOperation>> {
+    let request = FileRequest::Write {
+        fd,
+        data: crate::capi::buffer::bytes_like(data)?,
+        offset: position(offset),
+        aside,
+    };
+    start(slf, None, request)
+}
+
+#[pyfunction]
+fn file_sync(slf: &Bound<'_, LoopCore>, fd: RawFd, data_only: bool) -> PyResult<Py<FileOperation>> {
+    let request = FileRequest::Sync { fd, data_only };
+    start(slf, None, request)
+}
+
+#[pyfunction]
+fn file_truncate(slf: &Bound<'_, LoopCore>, fd: RawFd, length: u64) -> PyResult<Py<FileOperation>> {
+    let request = FileRequest::Truncate { fd, length };
+    start(slf, None, request)
+}
+
+/// Closes a descriptor that is the caller's to close. Whatever comes of it, the number is gone.
+#[pyfunction]
+fn file_close(slf: &Bound<'_, LoopCore>, fd: RawFd) -> PyResult<Py<FileOperation>> {
+    if fd < 0 {
+        return Err(error::os_error(Errno(libc::EBADF)));
+    }
+    queue(slf, None, |driver, token| {
+        // SAFETY: the caller gives the descriptor up, as with os.close().
+        driver.close(unsafe { OwnedFd::from_raw_fd(fd) }, token)
+    })
+}
+
+/// The fields of ``os.stat_result`` for ``path``, or for the descriptor ``dir_fd`` with an empty path.
+#[pyfunction]
+fn file_stat(
+    slf: &Bound<'_, LoopCore>,
+    path: &[u8],
+    dir_fd: RawFd,
+    flags: i32,
+    names: Option<Py<PyTuple>>,
+) -> PyResult<Py<FileOperation>> {
+    let request = FileRequest::stat(path_at(dir_fd, path)?, flags);
+    start(slf, names, request)
+}
+
+#[pyfunction]
+fn file_unlink(
+    slf: &Bound<'_, LoopCore>,
+    path: &[u8],
+    dir_fd: RawFd,
+    flags: i32,
+    names: Py<PyTuple>,
+) -> PyResult<Py<FileOperation>> {
+    let request = FileRequest::Unlink {
+        at: path_at(dir_fd, path)?,
+        flags,
+    };
+    start(slf, Some(names), request)
+}
+
+#[pyfunction]
+fn file_rename(
+    slf: &Bound<'_, LoopCore>,
+    source: &[u8],
+    source_dir_fd: RawFd,
+    target: &[u8],
+    target_dir_fd: RawFd,
+    names: Py<PyTuple>,
+) -> PyResult<Py<FileOperation>> {
+    let request = FileRequest::Rename {
+        from: path_at(source_dir_fd, source)?,
+        to: path_at(target_dir_fd, target)?,
+        flags: 0,
+    };
+    start(slf, Some(names), request)
+}
+
+#[pyfunction]
+fn file_mkdir(
+    slf: &Bound<'_, LoopCore>,
+    path: &[u8],
+    dir_fd: RawFd,
+    mode: u32,
+    names: Py<PyTuple>,
+) -> PyResult<Py<FileOperation>> {
+    let request = FileRequest::MakeDirectory {
+        at: path_at(dir_fd, path)?,
+        mode,
+    };
+    start(slf, Some(names), request)
+}
+
+#[pyfunction]
+fn file_symlink(
+    slf: &Bound<'_, LoopCore>,
+    target: &[u8],
+    path: &[u8],
+    dir_fd: RawFd,
+    names: Py<PyTuple>,
+) -> PyResult<Py<FileOperation>> {
+    let request = FileRequest::Symlink {
+        target: path_at(dir_fd, target)?.path,
+        at: path_at(dir_fd, path)?,
+    };
+    start(slf, Some(names), request)
+}
+
+#[pyfunction]
+fn file_link(
+    slf: &Bound<'_, LoopCore>,
+    source: &[u8],
+    source_dir_fd: RawFd,
+    target: &[u8],
+    target_dir_fd: RawFd,
+    flags: i32,
+    names: Py<PyTuple>,
+) -> PyResult<Py<FileOperation>> {
+    let request = FileRequest::Link {
+        from: path_at(source_dir_fd, source)?,
+        to: path_at(target_dir_fd, target)?,
+        flags,
+    };
+    start(slf, Some(names), request)
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<FileOperation>()?;
+    m.add_class::<direct::DirectReads>()?;
+    m.add_function(wrap_pyfunction!(direct::file_describe, m)?)?;
+    m.add_function(wrap_pyfunction!(file_open, m)?)?;
+    m.add_function(wrap_pyfunction!(file_read, m)?)?;
+    m.add_function(wrap_pyfunction!(file_write, m)?)?;
+    m.add_function(wrap_pyfunction!(file_sync, m)?)?;
+    m.add_function(wrap_pyfunction!(file_truncate, m)?)?;
+    m.add_function(wrap_pyfunction!(file_close, m)?)?;
+    m.add_function(wrap_pyfunction!(file_stat, m)?)?;
+    m.add_function(wrap_pyfunction!(file_unlink, m)?)?;
+    m.add_function(wrap_pyfunction!(file_rename, m)?)?;
+    m.add_function(wrap_pyfunction!(file_mkdir, m)?)?;
+    m.add_function(wrap_pyfunction!(file_symlink, m)?)?;
+    m.add_function(wrap_pyfunction!(file_link, m)?)
+}

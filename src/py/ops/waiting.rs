@@ -1,0 +1,348 @@
+//! Operations of the ring that a Python future waits for, one result each.
+//!
+//! `start` queues an operation and returns the future; `done` gives its result to the future when the
+//! completion comes; `abandon` cancels the operation of a waiter that went away. A kind of operation
+//! is a [`Plan`]: what its outcome is in Python, and what becomes of a result that nobody waits for.
+//! Not here: the kinds themselves (`sock::calls`, `file`, `spawn`).
+//!
+//! The usual shape on the Python side is a thin coroutine, which is how cancelling reaches the ring
+//! without a callback on every future:
+//!
+//!     future = _uringcore._op_read(loop, fd, size)
+//!     try:
+//!         return await future
+//!     except BaseException:
+//!         _uringcore._op_abandon(loop, future)
+//!         raise
+//!
+//! Memory that the kernel may touch belongs to the driver's slot, so nothing here has to outlive
+//! anything: a waiter, a future or a whole loop may go away first.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use bytes::Bytes;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use pyo3::{PyTraverseError, PyVisit, intern};
+use uringcore_engine::{Engine, Key};
+use uringcore_io::{Driver, Errno, OpId, Outcome, Token};
+
+use crate::capi::buffer;
+use crate::capi::error;
+use crate::event_loop::hosts::{host_at, host_take};
+use crate::event_loop::loop_core::LoopCore;
+use crate::sock::lanes;
+
+/// What the object that an operation is about was given as to `start` (a socket, a path, a tuple of
+/// what an error message needs), for the functions of a [`Plan`]. Kept alive until the completion.
+pub type Subject<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
+
+/// How a kind of operation answers. Every kind has one, as a `static`.
+pub struct Plan {
+    /// The future's result, or its exception.
+    pub convert: fn(&Bound<'_, LoopCore>, Subject<'_, '_>, Outcome) -> PyResult<Py<PyAny>>,
+    /// A result that came although the waiter was gone. Dropping the outcome releases what it
+    /// carries (`drop_orphan`); a kind whose result must not be lost keeps it somewhere.
+    pub orphan: fn(&Bound<'_, LoopCore>, Subject<'_, '_>, Outcome) -> PyResult<()>,
+}
+
+/// One operation in flight, as Python sees it.
+pub struct Waiting {
+    future: Py<PyAny>,
+    subject: Option<Py<PyAny>>,
+    plan: &'static Plan,
+}
+
+impl Waiting {
+    /// Whether somebody still waits for the result.
+    pub fn is_wanted(&self, py: Python<'_>) -> PyResult<bool> {
+        let done = self.future.bind(py).call_method0(intern!(py, "done"))?;
+        Ok(!done.is_truthy()?)
+    }
+
+    pub fn subject(&self) -> Option<&Py<PyAny>> {
+        self.subject.as_ref()
+    }
+}
+
+/// The operations of a loop that futures wait for. As many as the driver has slots.
+#[derive(Default)]
+pub struct Ops {
+    waiting: Vec<Option<(Key, Waiting)>>,
+    /// By the address of a future that `waiting` keeps alive.
+    by_future: HashMap<usize, Key, BuildHasherDefault<AddressHasher>>,
+}
+
+impl Ops {
+    pub fn insert(&mut self, key: Key, waiting: Waiting) {
+        self.by_future.insert(waiting.future.as_ptr() as usize, key);
+        host_at(&mut self.waiting, key, waiting);
+    }
+
+    pub fn contains(&self, key: Key) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// The object that an operation is about.
+    pub fn subject(&self, py: Python<'_>, key: Key) -> Option<Py<PyAny>> {
+        let subject = self.get(key)?.subject.as_ref()?;
+        Some(subject.clone_ref(py))
+    }
+
+    fn get(&self, key: Key) -> Option<&Waiting> {
+        let (at, waiting) = self.waiting.get(key.index as usize)?.as_ref()?;
+        (*at == key).then_some(waiting)
+    }
+
+    pub fn take(&mut self, key: Key) -> Option<Waiting> {
+        let waiting = host_take(&mut self.waiting, key)?;
+        self.by_future.remove(&(waiting.future.as_ptr() as usize));
+        Some(waiting)
+    }
+
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.waiting.iter().flatten().try_for_each(|(_, waiting)| {
+            visit.call(&waiting.future)?;
+            visit.call(&waiting.subject)
+        })
+    }
+}
+
+/// Queues an operation and returns the future that waits for it. `queue` is called once, with the
+/// token that the operation has to carry.
+///
+/// Fails when the loop is closed, or in the kernel on another thread; then nothing was queued.
+pub fn start(
+    slf: &Bound<'_, LoopCore>,
+    plan: &'static Plan,
+    subject: Option<Py<PyAny>>,
+    queue: impl FnOnce(&mut Driver, Token) -> OpId,
+) -> PyResult<Py<PyAny>> {
+    let py = slf.py();
+    let this = slf.get();
+    this.check_closed()?;
+    let future = slf.call_method0(intern!(py, "create_future"))?.unbind();
+    let key = this.with_engine(py, |engine| {
+        let key = engine.reserve_op();
+        engine.start_op(key, queue);
+        key
+    })?;
+    let waiting = Waiting {
+        future: future.clone_ref(py),
+        subject,
+        plan,
+    };
+    this.ops.with(py, |ops| ops.insert(key, waiting));
+    Ok(future)
+}
+
+/// A future and the key of an operation that the caller starts later.
+pub fn reserve(
+    slf: &Bound<'_, LoopCore>,
+    plan: &'static Plan,
+    subject: &Bound<'_, PyAny>,
+) -> PyResult<(Py<PyAny>, Key)> {
+    let py = slf.py();
+    let this = slf.get();
+    let future = slf.call_method0(intern!(py, "create_future"))?.unbind();
+    let key = this.with_engine(py, Engine::reserve_op)?;
+    let waiting = Waiting {
+        future: future.clone_ref(py),
+        subject: Some(subject.clone().unbind()),
+        plan,
+    };
+    this.ops.with(py, |ops| ops.insert(key, waiting));
+    Ok((future, key))
+}
+
+/// Whether somebody still waits for this operation.
+pub fn is_wanted(slf: &Bound<'_, LoopCore>, key: Key) -> PyResult<bool> {
+    let py = slf.py();
+    let future = slf.get().ops.with(py, |ops| {
+        ops.get(key).map(|waiting| waiting.future.clone_ref(py))
+    });
+    match future {
+        Some(future) => Ok(!future
+            .call_method0(py, intern!(py, "done"))?
+            .is_truthy(py)?),
+        None => Ok(false),
+    }
+}
+
+/// Gives a result from elsewhere to an operation that was never started.
+pub fn answer(slf: &Bound<'_, LoopCore>, key: Key, value: Py<PyAny>) -> PyResult<()> {
+    let py = slf.py();
+    if let Some(waiting) = slf.get().ops.with(py, |ops| ops.take(key)) {
+        waiting
+            .future
+            .call_method1(py, intern!(py, "set_result"), (value,))?;
+    }
+    Ok(())
+}
+
+/// The completion of an operation: its result goes to the future, or to whoever keeps orphans.
+pub fn done(slf: &Bound<'_, LoopCore>, key: Key, outcome: Outcome) -> PyResult<()> {
+    let py = slf.py();
+    let waiting = slf.get().ops.with(py, |ops| ops.take(key));
+    let flight = lanes::land(slf.get(), py, key);
+    let Some(mut waiting) = waiting else {
+        return Ok(());
+    };
+    if let Some(flight) = &flight {
+        lanes::note(slf, flight, &outcome);
+        match lanes::go_on(slf, flight, &outcome, waiting)? {
+            Some(back) => waiting = back,
+            None => return Ok(()),
+        }
+    }
+    let future = waiting.future.bind(py);
+    let subject = waiting.subject.as_ref().map(|subject| subject.bind(py));
+    if !waiting.is_wanted(py)? {
+        return (waiting.plan.orphan)(slf, subject, outcome);
+    }
+    match (waiting.plan.convert)(slf, subject, outcome) {
+        Ok(value) => future.call_method1(intern!(py, "set_result"), (value,))?,
+        Err(error) => future.call_method1(intern!(py, "set_exception"), (error.into_value(py),))?,
+    };
+    Ok(())
+}
+
+/// For `Plan::orphan`: drops what came, which closes or returns what it carries.
+pub fn drop_orphan(_: &Bound<'_, LoopCore>, _: Subject<'_, '_>, outcome: Outcome) -> PyResult<()> {
+    drop(outcome);
+    Ok(())
+}
+
+/// For `Plan::convert`: a count of bytes, or whatever number the operation answers.
+pub fn count(
+    slf: &Bound<'_, LoopCore>,
+    _: Subject<'_, '_>,
+    outcome: Outcome,
+) -> PyResult<Py<PyAny>> {
+    match outcome {
+        Outcome::Done(Ok(count)) => Ok(count.into_pyobject(slf.py())?.into_any().unbind()),
+        other => Err(failed(&other)),
+    }
+}
+
+/// For `Plan::convert`: the bytes of a read.
+pub fn read_bytes(
+    slf: &Bound<'_, LoopCore>,
+    _: Subject<'_, '_>,
+    outcome: Outcome,
+) -> PyResult<Py<PyAny>> {
+    match outcome {
+        Outcome::Read(Ok(count), data) => {
+            Ok(PyBytes::new(slf.py(), &data[..count as usize]).into())
+        }
+        other => Err(failed(&other)),
+    }
+}
+
+/// The exception for an outcome that a plan did not expect: the errno it carries, or EIO for one of
+/// another kind, which would be a slip in the plan.
+pub fn failed(outcome: &Outcome) -> PyErr {
+    let errno = match outcome {
+        Outcome::Done(Err(errno))
+        | Outcome::Accepted(Err(errno))
+        | Outcome::Received(Err(errno))
+        | Outcome::Datagram(Err(errno))
+        | Outcome::AcceptedFrom(Err(errno))
+        | Outcome::ReceivedFrom(Err(errno))
+        | Outcome::Read(Err(errno), _) => *errno,
+        _ => {
+            debug_assert!(false, "an outcome of another kind");
+            Errno(libc::EIO)
+        }
+    };
+    error::os_error(errno)
+}
+
+/// The waiter of `future` is gone: its operation is asked to end. Harmless when it ended already, and
+/// on a closed loop.
+#[pyfunction]
+#[pyo3(name = "_op_abandon")]
+pub fn abandon(r#loop: &Bound<'_, LoopCore>, future: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = r#loop.py();
+    let this = r#loop.get();
+    let address = future.as_ptr() as usize;
+    let Some(key) = this
+        .ops
+        .with(py, |ops| ops.by_future.get(&address).copied())
+    else {
+        return Ok(());
+    };
+    if this.with_engine(py, |engine| engine.cancel_op(key))? {
+        let waiting = this.ops.with(py, |ops| ops.take(key));
+        drop(waiting);
+    }
+    // A future that nobody cancelled would wait for ever.
+    if !future.call_method0(intern!(py, "done"))?.is_truthy()? {
+        future.call_method0(intern!(py, "cancel"))?;
+    }
+    Ok(())
+}
+
+static READ: Plan = Plan {
+    convert: read_bytes,
+    orphan: drop_orphan,
+};
+static WRITE: Plan = Plan {
+    convert: count,
+    orphan: drop_orphan,
+};
+
+/// Reads up to `size` bytes from a pipe or the like: a future of bytes.
+#[pyfunction]
+#[pyo3(name = "_op_read")]
+fn read(r#loop: &Bound<'_, LoopCore>, fd: i32, size: usize) -> PyResult<Py<PyAny>> {
+    let memory = vec![0; size.min(READ_MAX)];
+    start(r#loop, &READ, None, |driver, token| {
+        driver.read(fd, memory, None, token)
+    })
+}
+
+/// Writes once: a future of the count, which may be short.
+#[pyfunction]
+#[pyo3(name = "_op_write")]
+fn write(r#loop: &Bound<'_, LoopCore>, fd: i32, data: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    let data: Bytes = buffer::bytes_like(data)?;
+    start(r#loop, &WRITE, None, |driver, token| {
+        driver.write(fd, data, None, token)
+    })
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(abandon, m)?)?;
+    m.add_function(wrap_pyfunction!(read, m)?)?;
+    m.add_function(wrap_pyfunction!(write, m)?)
+}
+
+/// Addresses differ in their middle bits; a multiplication brings those to the top and back.
+#[derive(Default)]
+struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn write_usize(&mut self, value: usize) {
+        self.write_u64(value as u64);
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        let mixed = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ mixed >> 32;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// The most that one read asks for.
+const READ_MAX: usize = 1 << 24;

@@ -1,0 +1,561 @@
+//! `sock_*`: receives, sends, accepts and connects of Python's own sockets as operations of the ring.
+//!
+//! Each function here answers in one of three ways: the result itself, when a system call could be
+//! made at once; a future, when the operation was queued; or `None`, when the socket or an argument is
+//! not of the plain kind, and asyncio's own code has to deal with it (a subclass, an unusual address
+//! family, an argument that is an error). The coroutines around them are in `_sockets.py`; lanes and
+//! held results in `lanes` and `held`.
+//!
+//! Where a result travels through a future it is in one shape, so that it can be held for the next
+//! call whatever that is: `bytes` from a stream, `(bytes, address)` from other sockets, and
+//! `(socket, address)` from a listener.
+
+use std::io;
+use std::os::fd::{OwnedFd, RawFd};
+
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyDict, PyTuple};
+use uringcore_io::{Errno, Incoming, Outcome, SockAddr, net};
+
+use crate::capi::address;
+use crate::capi::buffer;
+use crate::capi::error;
+use crate::event_loop::loop_core::LoopCore;
+use crate::ops::waiting::{self, Plan, Subject};
+use crate::sock::held;
+use crate::sock::lanes::{Request, Way, launch};
+use crate::sock::plain_socket::{
+    ACCEPTING, CONNECTING, NO_METHODS, RECEIVING, SENDING, fileno, member, object_with, plain,
+};
+
+static RECEIVE: Plan = Plan {
+    convert: received,
+    orphan: keep,
+};
+static ACCEPT: Plan = Plan {
+    convert: received,
+    orphan: keep,
+};
+static SEND: Plan = Plan {
+    convert: nothing,
+    orphan: waiting::drop_orphan,
+};
+static CONNECT: Plan = Plan {
+    convert: connected,
+    orphan: keep_connected,
+};
+static SEND_TO: Plan = Plan {
+    convert: waiting::count,
+    orphan: waiting::drop_orphan,
+};
+
+/// Receives up to `size` bytes: `bytes` or `(bytes, address)`.
+#[pyfunction]
+#[pyo3(name = "_sock_receive")]
+fn receive(
+    r#loop: &Bound<'_, LoopCore>,
+    sock: &Bound<'_, PyAny>,
+    size: &Bound<'_, PyAny>,
+) -> PyResult<Option<Py<PyAny>>> {
+    let py = r#loop.py();
+    let this = r#loop.get();
+    let Ok(size @ 1..) = size.extract::<isize>() else {
+        return Ok(None);
+    };
+    let size = size as usize;
+    let Some((fd, stream)) = plain(r#loop, sock, RECEIVING)? else {
+        return Ok(None);
+    };
+    if this.sockets.with(py, |sockets| sockets.has_held(sock))
+        && !this
+            .sockets
+            .with(py, |sockets| sockets.is_busy(fd, Way::In))
+        && let Some(item) = held::take_held(r#loop, sock)
+    {
+        return cut(r#loop, sock, item, size).map(Some);
+    }
+    if this
+        .sockets
+        .with(py, |sockets| sockets.may_try(fd, Way::In))
+    {
+        let tried = if stream {
+            buffer::received(py, fd, size.min(AT_ONCE_MAX))
+                .map(|bytes| PyResult::Ok((bytes.as_bytes(py).len() == size, bytes.into_any())))
+        } else {
+            net::recv_message(fd, size.min(SIZE_MAX))
+                .map(|incoming| Ok((true, pair(py, &incoming)?)))
+        };
+        match tried {
+            Ok(value) => {
+                let (full, value) = value?;
+                this.sockets.with(py, |sockets| sockets.tried(fd, full));
+                return Ok(Some(value));
+            }
+            Err(error) if is_transient(&error) => {
+                this.sockets.with(py, |sockets| sockets.tried(fd, false));
+            }
+            Err(error) => return Err(error::io_error(&error)),
+        }
+    }
+    queue_receive(r#loop, sock, fd, stream, size).map(Some)
+}
+
+/// A receive that has to wait.
+fn queue_receive(
+    r#loop: &Bound<'_, LoopCore>,
+    sock: &Bound<'_, PyAny>,
+    fd: RawFd,
+    stream: bool,
+    size: usize,
+) -> PyResult<Py<PyAny>> {
+    let request = if stream {
+        Request::Recv(size.min(AT_ONCE_MAX) as u32)
+    } else {
+        Request::RecvFrom(size.min(SIZE_MAX))
+    };
+    check_no_transport(r#loop.get(), r#loop.py(), fd)?;
+    launch(r#loop, &RECEIVE, sock, fd, request)
+}
+
+/// Receives into a buffer: the count, or a future of what `_sock_fill` then copies.
+#[pyfunction]
+#[pyo3(name = "_sock_receive_into")]
+fn receive_into(
+    r#loop: &Bound<'_, LoopCore>,
+    sock: &Bound<'_, PyAny>,
+    buf: &Bound<'_, PyAny>,
+) -> PyResult<Option<Py<PyAny>>> {
+    let py = r#loop.py();
+    let this = r#loop.get();
+    let Some((fd, stream)) = plain(r#loop, sock, RECEIVING)? else {
+        return Ok(None);
+    };
+    let held = this.sockets.with(py, |sockets| sockets.has_held(sock));
+    let may_try = this
+        .sockets
+        .with(py, |sockets| sockets.may_try(fd, Way::In));
+    let tried = buffer::with_writable(buf, |memory| {
+        let result = if may_try && !held && !memory.is_empty() {
+            net::recv(fd, memory)
+        } else {
+            Err(io::ErrorKind::WouldBlock.into())
+        };
+        (memory.len(), result)
+    });
+    let Some((size @ 1.., result)) = tried else {
+        return Ok(None);
+    };
+    match result {
+        Ok(count) => {
+            let full = count == size || !stream;
+            this.sockets.with(py, |sockets| sockets.tried(fd, full));
+            return Ok(Some(count.into_pyobject(py)?.into_any().unbind()));
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            if may_try && !held {
+                this.sockets.with(py, |sockets| sockets.tried(fd, false));
+            }
+        }
+        Err(error) => return Err(error::io_error(&error)),
+    }
+    queue_receive(r#loop, sock, fd, stream, size).map(Some)
+}
+
+/// Copies received bytes into a buffer and returns the count. What does not fit, because the buffer
+/// shrank while the operation was in flight, is held for the next call.
+#[pyfunction]
+#[pyo3(name = "_sock_fill")]
+fn fill(
+    r#loop: &Bound<'_, LoopCore>,
+    sock: &Bound<'_, PyAny>,
+    buf: &Bound<'_, PyAny>,
+    data: &Bound<'_, PyBytes>,
+) -> PyResult<usize> {
+    let bytes = data.as_bytes();
+    let copied = buffer::with_writable(buf, |memory| {
+        let count = bytes.len().min(memory.len());
+        for (to, from) in memory.iter_mut().zip(bytes) {
+            to.write(*from);
+        }
+        count
+    });
+    let count = copied.unwrap_or(0);
+    if count < bytes.len() {
+        let rest = PyBytes::new(r#loop.py(), &bytes[count..]);
+        held::hold(r#loop, sock, rest.into_any().unbind(), true)?;
+    }
+    if copied.is_none() {
+        return Err(PyValueError::new_err(
+            "the buffer is no longer writable; what was received is kept for the next call",
+        ));
+    }
+    Ok(count)
+}
+
+/// Accepts a connection: `(socket, address)`.
+#[pyfunction]
+#[pyo3(name = "_sock_accept")]
+fn accept(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
+    let py = r#loop.py();
+    let this = r#loop.get();
+    let Some((fd, true)) = plain(r#loop, sock, ACCEPTING)? else {
+        return Ok(None);
+    };
+    if !this
+        .sockets
+        .with(py, |sockets| sockets.is_busy(fd, Way::In))
+        && let Some(item) = held::take_held(r#loop, sock)
+    {
+        return Ok(Some(item));
+    }
+    if this
+        .sockets
+        .with(py, |sockets| sockets.may_try(fd, Way::In))
+    {
+        match net::accept(fd) {
+            Ok((accepted, from)) => {
+                this.sockets.with(py, |sockets| sockets.tried(fd, true));
+                return connection(py, sock, accepted, &from).map(Some);
+            }
+            Err(error) if is_transient(&error) => {
+                this.sockets.with(py, |sockets| sockets.tried(fd, false));
+            }
+            Err(error) => return Err(error::io_error(&error)),
+        }
+    }
+    check_no_transport(this, py, fd)?;
+    launch(r#loop, &ACCEPT, sock, fd, Request::Accept).map(Some)
+}
+
+/// Sends all of `data`: the count when that was done at once, else a future.
+#[pyfunction]
+#[pyo3(name = "_sock_send_all")]
+fn send_all(
+    r#loop: &Bound<'_, LoopCore>,
+    sock: &Bound<'_, PyAny>,
+    data: &Bound<'_, PyAny>,
+) -> PyResult<Option<Py<PyAny>>> {
+    let py = r#loop.py();
+    let this = r#loop.get();
+    let Some((fd, _)) = plain(r#loop, sock, SENDING)? else {
+        return Ok(None);
+    };
+    let may_try = this
+        .sockets
+        .with(py, |sockets| sockets.may_try(fd, Way::Out));
+    let tried = buffer::with_readable(data, |bytes| {
+        let result = if may_try {
+            net::send_to(fd, bytes, None)
+        } else {
+            Err(io::ErrorKind::WouldBlock.into())
+        };
+        (bytes.len(), result)
+    });
+    let Some((size, result)) = tried else {
+        return Ok(None);
+    };
+    let sent = match result {
+        Ok(sent) if sent == size => {
+            return Ok(Some(sent.into_pyobject(py)?.into_any().unbind()));
+        }
+        Ok(sent) => sent,
+        Err(error) if is_transient(&error) => 0,
+        Err(error) => return Err(error::io_error(&error)),
+    };
+    check_no_transport(this, py, fd)?;
+    let rest = buffer::rest_of(data, sent)?;
+    launch(r#loop, &SEND, sock, fd, Request::Send(rest)).map(Some)
+}
+
+/// Sends one message: the count.
+#[pyfunction]
+#[pyo3(name = "_sock_send_to")]
+fn send_to(
+    r#loop: &Bound<'_, LoopCore>,
+    sock: &Bound<'_, PyAny>,
+    data: &Bound<'_, PyAny>,
+    address: &Bound<'_, PyAny>,
+) -> PyResult<Option<Py<PyAny>>> {
+    let py = r#loop.py();
+    let this = r#loop.get();
+    let Some((fd, _)) = plain(r#loop, sock, SENDING)? else {
+        return Ok(None);
+    };
+    let Some(to) = address::plain(member(sock, "family")?, address) else {
+        return Ok(None);
+    };
+    let may_try = this
+        .sockets
+        .with(py, |sockets| sockets.may_try(fd, Way::Out));
+    let tried = buffer::with_readable(data, |bytes| {
+        if may_try {
+            net::send_to(fd, bytes, Some(&to))
+        } else {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+    });
+    match tried {
+        None => return Ok(None),
+        Some(Ok(sent)) => return Ok(Some(sent.into_pyobject(py)?.into_any().unbind())),
+        Some(Err(error)) if is_transient(&error) => {}
+        Some(Err(error)) => return Err(error::io_error(&error)),
+    }
+    check_no_transport(this, py, fd)?;
+    let data = buffer::rest_of(data, 0)?;
+    launch(r#loop, &SEND_TO, sock, fd, Request::SendTo(data, Some(to))).map(Some)
+}
+
+/// Connects to a resolved address. The attempt begins at once, as in asyncio; the operation sees it
+/// through. A number when that was all.
+#[pyfunction]
+#[pyo3(name = "_sock_connect")]
+fn connect(
+    r#loop: &Bound<'_, LoopCore>,
+    sock: &Bound<'_, PyAny>,
+    address: &Bound<'_, PyAny>,
+) -> PyResult<Option<Py<PyAny>>> {
+    let py = r#loop.py();
+    let Some((fd, _)) = plain(r#loop, sock, CONNECTING)? else {
+        return Ok(None);
+    };
+    let Some(to) = address::plain(member(sock, "family")?, address) else {
+        return Ok(None);
+    };
+    let this = r#loop.get();
+    let resumed = held::take_connected(this, py, sock);
+    match net::connect(fd, &to) {
+        Ok(()) => return Ok(Some(0i32.into_pyobject(py)?.into_any().unbind())),
+        // A cancelled call's operation had seen the connection through.
+        Err(error) if resumed && error.raw_os_error() == Some(libc::EISCONN) => {
+            return Ok(Some(0i32.into_pyobject(py)?.into_any().unbind()));
+        }
+        Err(error) if is_under_way(&error) => {}
+        Err(error) => return Err(error::io_error(&error)),
+    }
+    check_no_transport(this, py, fd)?;
+    launch(r#loop, &CONNECT, sock, fd, Request::Connect(to)).map(Some)
+}
+
+/// A future of room for more in the socket, also under a transport that is sending a file.
+#[pyfunction]
+#[pyo3(name = "_sock_writable")]
+fn writable(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
+    let py = r#loop.py();
+    let Some((fd, _)) = plain(r#loop, sock, NO_METHODS)? else {
+        return Ok(None);
+    };
+    check_no_transport(r#loop.get(), py, fd)?;
+    launch(r#loop, &SEND, sock, fd, Request::Writable).map(Some)
+}
+
+/// The waiter of `future` is gone: its operation is asked to end. A result that it has already is
+/// held for the next call on `sock`.
+#[pyfunction]
+#[pyo3(name = "_sock_abandon")]
+fn abandon(
+    r#loop: &Bound<'_, LoopCore>,
+    sock: &Bound<'_, PyAny>,
+    future: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    let py = r#loop.py();
+    waiting::abandon(r#loop, future)?;
+    if future.call_method0(intern!(py, "cancelled"))?.is_truthy()?
+        || !future.call_method0(intern!(py, "exception"))?.is_none()
+    {
+        return Ok(());
+    }
+    let result = future.call_method0(intern!(py, "result"))?;
+    if result.is_instance_of::<PyBool>() {
+        return held::note_connected(r#loop, sock);
+    }
+    if r#loop.get().check_closed().is_err()
+        || !(result.is_instance_of::<PyBytes>() || result.is_instance_of::<PyTuple>())
+    {
+        return Ok(());
+    }
+    held::hold(r#loop, sock, result.unbind(), true)
+}
+
+/// Gives a result back that could not be delivered.
+#[pyfunction]
+#[pyo3(name = "_sock_hold")]
+fn hold(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>, result: Py<PyAny>) -> PyResult<()> {
+    held::hold(r#loop, sock, result, true)
+}
+
+/// All bytes that are held for a stream socket, for the transport that is made of it.
+#[pyfunction]
+#[pyo3(name = "_sock_take_held")]
+fn take_held(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>) -> Option<Py<PyAny>> {
+    held::take_held(r#loop, sock)
+}
+
+// Outcomes -------------------------------------------------------------------------------------------
+
+fn received(
+    slf: &Bound<'_, LoopCore>,
+    subject: Subject<'_, '_>,
+    outcome: Outcome,
+) -> PyResult<Py<PyAny>> {
+    let py = slf.py();
+    match (outcome, subject) {
+        (Outcome::Received(Ok(data)), _) => Ok(PyBytes::new(py, &data).into_any().unbind()),
+        (Outcome::ReceivedFrom(Ok(incoming)), _) => pair(py, &incoming),
+        (Outcome::AcceptedFrom(Ok((fd, from))), Some(listener)) => {
+            connection(py, listener, fd, &from)
+        }
+        (other, _) => Err(waiting::failed(&other)),
+    }
+}
+
+fn nothing(slf: &Bound<'_, LoopCore>, _: Subject<'_, '_>, outcome: Outcome) -> PyResult<Py<PyAny>> {
+    match outcome {
+        Outcome::Done(Ok(_)) => Ok(slf.py().None()),
+        other => Err(waiting::failed(&other)),
+    }
+}
+
+fn connected(
+    slf: &Bound<'_, LoopCore>,
+    subject: Subject<'_, '_>,
+    outcome: Outcome,
+) -> PyResult<Py<PyAny>> {
+    // Already connected: the operation of a cancelled call was before this one in the lane.
+    if !matches!(outcome, Outcome::Done(Err(Errno(libc::EISCONN)))) {
+        nothing(slf, subject, outcome)?;
+    }
+    // True is what `abandon` knows a connection by.
+    Ok(PyBool::new(slf.py(), true).to_owned().into_any().unbind())
+}
+
+/// A connection whose waiter was cancelled: the next call finds the socket connected, which is no
+/// error then.
+fn keep_connected(
+    slf: &Bound<'_, LoopCore>,
+    subject: Subject<'_, '_>,
+    outcome: Outcome,
+) -> PyResult<()> {
+    match (outcome, subject) {
+        (Outcome::Done(Ok(_)), Some(socket)) => held::note_connected(slf, socket),
+        _ => Ok(()),
+    }
+}
+
+/// A result whose waiter was cancelled while it was on its way. An error, and an end of stream, will
+/// be told again to whoever asks next.
+fn keep(slf: &Bound<'_, LoopCore>, subject: Subject<'_, '_>, outcome: Outcome) -> PyResult<()> {
+    let worth = match &outcome {
+        Outcome::Received(Ok(data)) => !data.is_empty(),
+        Outcome::ReceivedFrom(Ok(_)) | Outcome::AcceptedFrom(Ok(_)) => true,
+        _ => false,
+    };
+    match subject {
+        Some(socket) if worth && fileno(socket)? >= 0 => {
+            let item = received(slf, subject, outcome)?;
+            held::hold(slf, socket, item, false)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn pair(py: Python<'_>, incoming: &Incoming) -> PyResult<Py<PyAny>> {
+    let from = match &incoming.from {
+        Some(from) => address::to_python(py, from)?,
+        None => py.None(),
+    };
+    let data = PyBytes::new(py, &incoming.data);
+    Ok((data, from).into_pyobject(py)?.into_any().unbind())
+}
+
+/// What `socket.accept()` makes of a new connection, non-blocking.
+fn connection(
+    py: Python<'_>,
+    listener: &Bound<'_, PyAny>,
+    fd: OwnedFd,
+    from: &SockAddr,
+) -> PyResult<Py<PyAny>> {
+    let arguments = PyDict::new(py);
+    arguments.set_item(intern!(py, "family"), member(listener, "family")?)?;
+    // With this bit the new object knows that it is non-blocking.
+    let kind = member(listener, "type")? | libc::SOCK_NONBLOCK;
+    arguments.set_item(intern!(py, "type"), kind)?;
+    arguments.set_item(intern!(py, "proto"), member(listener, "proto")?)?;
+    let made = object_with(arguments, fd)?;
+    let from = address::to_python(py, from)?;
+    Ok((made, from).into_pyobject(py)?.into_any().unbind())
+}
+
+/// As much of a held result as was asked for; the rest of a stream's stays.
+fn cut(
+    slf: &Bound<'_, LoopCore>,
+    socket: &Bound<'_, PyAny>,
+    item: Py<PyAny>,
+    size: usize,
+) -> PyResult<Py<PyAny>> {
+    let py = slf.py();
+    let Ok(bytes) = item.bind(py).cast::<PyBytes>() else {
+        let pair = item.bind(py).cast::<PyTuple>()?;
+        let (data, from) = (pair.get_item(0)?, pair.get_item(1)?);
+        let data = data.cast::<PyBytes>()?.as_bytes();
+        let data = PyBytes::new(py, &data[..data.len().min(size)]);
+        return Ok((data, from).into_pyobject(py)?.into_any().unbind());
+    };
+    if bytes.as_bytes().len() <= size {
+        return Ok(item);
+    }
+    let (first, rest) = bytes.as_bytes().split_at(size);
+    let (first, rest) = (PyBytes::new(py, first), PyBytes::new(py, rest));
+    held::hold(slf, socket, rest.into_any().unbind(), true)?;
+    Ok(first.into_any().unbind())
+}
+
+fn check_no_transport(this: &LoopCore, py: Python<'_>, fd: RawFd) -> PyResult<()> {
+    let watchable = this
+        .hosts
+        .with(py, |hosts| hosts.watchable_fds.contains(&fd));
+    if !watchable && this.with_engine(py, |engine| engine.has_transport(fd))? {
+        return Err(PyRuntimeError::new_err(format!(
+            "File descriptor {fd} is used by transport"
+        )));
+    }
+    Ok(())
+}
+
+/// A connect that goes on in the background; EAGAIN is a Unix listener's full backlog.
+fn is_under_way(error: &io::Error) -> bool {
+    is_transient(error)
+        || matches!(
+            error.raw_os_error(),
+            Some(libc::EINPROGRESS | libc::EALREADY)
+        )
+}
+
+/// What asyncio takes for "not now".
+fn is_transient(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(receive, m)?)?;
+    m.add_function(wrap_pyfunction!(receive_into, m)?)?;
+    m.add_function(wrap_pyfunction!(fill, m)?)?;
+    m.add_function(wrap_pyfunction!(accept, m)?)?;
+    m.add_function(wrap_pyfunction!(send_all, m)?)?;
+    m.add_function(wrap_pyfunction!(send_to, m)?)?;
+    m.add_function(wrap_pyfunction!(connect, m)?)?;
+    m.add_function(wrap_pyfunction!(abandon, m)?)?;
+    m.add_function(wrap_pyfunction!(hold, m)?)?;
+    m.add_function(wrap_pyfunction!(writable, m)?)?;
+    m.add_function(wrap_pyfunction!(take_held, m)?)
+}
+
+/// The most that one receive brings: asyncio's own choice, and what a buffer of the ring can hold
+/// anyway is less.
+const AT_ONCE_MAX: usize = 256 * 1024;
+/// Longer than any message.
+const SIZE_MAX: usize = 1 << 20;

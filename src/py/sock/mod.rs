@@ -1,0 +1,20 @@
+//! The `sock_*` calls: Python's own socket objects used on the loop.
+//!
+//! | file | noun |
+//! | --- | --- |
+//! | `calls` | the calls as operations |
+//! | `lanes` | whose turn it is on a socket |
+//! | `held` | results that came for a cancelled waiter |
+//! | `plain_socket` | what Python's socket objects are, read cheaply |
+
+pub mod calls;
+pub mod held;
+pub mod lanes;
+pub mod plain_socket;
+
+use pyo3::prelude::*;
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    calls::register(m)?;
+    plain_socket::register(m)
+}

@@ -1,0 +1,235 @@
+//! What Python's socket objects are, read cheaply: the class, the descriptor, family, type, protocol,
+//! and whether a program has given `socket.socket` itself other methods (tests do, to forbid the network
+//! or to make it fail). The ring knows nothing of methods, so asyncio's code serves sockets then.
+
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple, PyType};
+use pyo3::{ffi, intern};
+
+use crate::event_loop::loop_core::LoopCore;
+
+/// The descriptor of a `socket.socket` of an ordinary family, and whether it is a stream. `None` for
+/// anything else, and where one of `methods` is not the class's own.
+///
+/// Raises what asyncio does in debug mode for a blocking socket.
+pub fn plain(
+    slf: &Bound<'_, LoopCore>,
+    socket: &Bound<'_, PyAny>,
+    methods: Methods,
+) -> PyResult<Option<(RawFd, bool)>> {
+    let py = slf.py();
+    let types = socket_types(py)?;
+    if !socket.get_type().is(&types.class) {
+        return Ok(None);
+    }
+    // What a cancelled call left for the next one comes first.
+    let has_held = || {
+        slf.get()
+            .sockets
+            .with(py, |sockets| sockets.has_held(socket))
+    };
+    if replaced_methods(py)? & methods != 0 && !has_held() {
+        return Ok(None);
+    }
+    if slf.get().is_debug() {
+        let timeout = socket.call_method0(intern!(py, "gettimeout"))?;
+        if timeout.is_none() || timeout.extract::<f64>()? != 0.0 {
+            return Err(PyValueError::new_err("the socket must be non-blocking"));
+        }
+    }
+    let fd = fileno(socket)?;
+    let family = member(socket, "family")?;
+    if fd < 0 || ![libc::AF_INET, libc::AF_INET6, libc::AF_UNIX].contains(&family) {
+        return Ok(None);
+    }
+    Ok(Some((fd, member(socket, "type")? == libc::SOCK_STREAM)))
+}
+
+pub struct SocketTypes {
+    /// `socket.socket`.
+    pub class: Py<PyType>,
+    /// The descriptors of the C class behind it: its Python properties make enumerations, at ten
+    /// times the price.
+    family: Py<PyAny>,
+    kind: Py<PyAny>,
+    proto: Py<PyAny>,
+    /// The C class's method, which gives the number away.
+    detach: Py<PyAny>,
+    /// The methods as they were, in the order of `NAMES`.
+    methods: Vec<Py<PyAny>>,
+    /// `version tag of the class:32 | replaced methods:32`, as of the last look.
+    last_look: AtomicU64,
+}
+
+/// A set of methods, a bit for each of `NAMES`.
+pub type Methods = u32;
+
+/// What asyncio calls to move bytes, to connect and to accept.
+const NAMES: [&str; 10] = [
+    "recv",
+    "recv_into",
+    "recvfrom",
+    "recvfrom_into",
+    "send",
+    "sendmsg",
+    "sendto",
+    "shutdown",
+    "accept",
+    "connect",
+];
+pub const NO_METHODS: Methods = 0;
+pub const RECEIVING: Methods = 0b1111;
+pub const SENDING: Methods = 0b111 << 4;
+pub const ACCEPTING: Methods = 1 << 8;
+pub const CONNECTING: Methods = 1 << 9;
+/// What transports of streams call.
+pub const STREAMING: Methods = 0b1011_0011;
+
+/// Which methods of `socket.socket` itself a program has replaced.
+///
+/// The interpreter gives a class another version tag whenever it is changed, so a look that finds
+/// nothing new costs two reads.
+pub fn replaced_methods(py: Python<'_>) -> PyResult<Methods> {
+    let types = socket_types(py)?;
+    // SAFETY: a type object that `types` keeps alive. Volatile, for a free-threaded interpreter may
+    // change it meanwhile.
+    let tag = || unsafe {
+        let class = types.class.as_ptr().cast::<ffi::PyTypeObject>();
+        std::ptr::read_volatile(&raw const (*class).tp_version_tag)
+    };
+    let last = types.last_look.load(Ordering::Relaxed);
+    let now = tag();
+    if now != 0 && last >> 32 == u64::from(now) {
+        return Ok(last as Methods);
+    }
+    let mut replaced = 0;
+    for (bit, (name, own)) in NAMES.iter().zip(&types.methods).enumerate() {
+        let found = types.class.bind(py).getattr_opt(name)?;
+        replaced |= Methods::from(!found.is_some_and(|found| found.is(own))) << bit;
+    }
+    // An interpreter that has run out of tags leaves it at 0, and is asked each time.
+    let looked = u64::from(tag()) << 32 | u64::from(replaced);
+    types.last_look.store(looked, Ordering::Relaxed);
+    Ok(replaced)
+}
+
+/// The names of the methods that a program has replaced on `socket.socket` itself.
+#[pyfunction]
+#[pyo3(name = "_replaced_socket_methods")]
+fn names_of_replaced(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
+    let replaced = replaced_methods(py)?;
+    let names = NAMES.iter().enumerate();
+    let names = names.filter_map(|(bit, name)| (replaced >> bit & 1 == 1).then_some(*name));
+    PyTuple::new(py, names.collect::<Vec<_>>())
+}
+
+/// At import, so that a program's replacements are seen as such.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    socket_types(m.py())?;
+    m.add_function(wrap_pyfunction!(names_of_replaced, m)?)
+}
+
+fn socket_types(py: Python<'_>) -> PyResult<&SocketTypes> {
+    static TYPES: PyOnceLock<SocketTypes> = PyOnceLock::new();
+    TYPES.get_or_try_init(py, || {
+        let class = py.import("socket")?.getattr("socket")?;
+        let base = py.import("_socket")?.getattr("socket")?;
+        let own = |name: &str| match name {
+            // In Python, to make an object of the class.
+            "accept" => class.getattr(name),
+            _ => base.getattr(name),
+        };
+        let methods = NAMES.iter().map(|name| Ok(own(name)?.unbind()));
+        Ok(SocketTypes {
+            methods: methods.collect::<PyResult<_>>()?,
+            last_look: AtomicU64::new(0),
+            class: class.cast_into::<PyType>()?.unbind(),
+            family: base.getattr("family")?.unbind(),
+            kind: base.getattr("type")?.unbind(),
+            proto: base.getattr("proto")?.unbind(),
+            detach: base.getattr("detach")?.unbind(),
+        })
+    })
+}
+
+/// `family`, `type` or `proto` of a socket object as a plain number.
+pub fn member(socket: &Bound<'_, PyAny>, name: &str) -> PyResult<i32> {
+    let py = socket.py();
+    let types = socket_types(py)?;
+    let descriptor = match name {
+        "family" => &types.family,
+        "type" => &types.kind,
+        _ => &types.proto,
+    };
+    // SAFETY: the interpreter lock is held; a member descriptor of the socket class has `tp_descr_get`
+    // and answers a new reference, or NULL with an exception when the object is of another class.
+    let value = unsafe {
+        let class = ffi::Py_TYPE(descriptor.as_ptr());
+        let Some(get) = (*class).tp_descr_get else {
+            return socket.getattr(name)?.extract();
+        };
+        let value = get(descriptor.as_ptr(), socket.as_ptr(), std::ptr::null_mut());
+        Bound::from_owned_ptr_or_err(py, value)?
+    };
+    value.extract()
+}
+
+/// A socket object of a connection that was accepted.
+pub fn object(py: Python<'_>, fd: OwnedFd) -> PyResult<Bound<'_, PyAny>> {
+    let made = object_over(py, fd.as_raw_fd())?;
+    let _ = fd.into_raw_fd();
+    Ok(made)
+}
+
+/// A socket object made with `arguments`, which closes `fd` from now on.
+pub fn object_with<'py>(arguments: Bound<'py, PyDict>, fd: OwnedFd) -> PyResult<Bound<'py, PyAny>> {
+    let made = make(arguments, fd.as_raw_fd())?;
+    let _ = fd.into_raw_fd();
+    Ok(made)
+}
+
+/// A non-blocking socket object that closes `number` from now on. The caller lets go of it if this
+/// succeeds, and keeps it otherwise.
+pub fn object_over(py: Python<'_>, number: RawFd) -> PyResult<Bound<'_, PyAny>> {
+    let made = make(PyDict::new(py), number)?;
+    let set = made.call_method1(intern!(py, "setblocking"), (false,));
+    or_give_back(&made, set)?;
+    Ok(made)
+}
+
+fn make<'py>(arguments: Bound<'py, PyDict>, number: RawFd) -> PyResult<Bound<'py, PyAny>> {
+    let py = arguments.py();
+    let class = socket_types(py)?.class.bind(py);
+    arguments.set_item(intern!(py, "fileno"), number)?;
+    // Two steps where a call of the class is one: what fails in the second leaves us the object.
+    let made = class.call_method1(intern!(py, "__new__"), (class,))?;
+    let set_up = made.call_method(intern!(py, "__init__"), (), Some(&arguments));
+    or_give_back(&made, set_up)?;
+    Ok(made)
+}
+
+/// After a failure the object has no descriptor any more. `__init__` is Python's, so whatever a signal's
+/// handler raises may leave it after it took the number, which the object would close when it dies.
+fn or_give_back(made: &Bound<'_, PyAny>, outcome: PyResult<Bound<'_, PyAny>>) -> PyResult<()> {
+    let Err(error) = outcome else {
+        return Ok(());
+    };
+    // The C class's own method: no signal is handled on its way.
+    socket_types(made.py())?
+        .detach
+        .bind(made.py())
+        .call1((made,))?;
+    Err(error)
+}
+
+/// The descriptor of a socket object, -1 when it is closed.
+pub fn fileno(socket: &Bound<'_, PyAny>) -> PyResult<RawFd> {
+    socket
+        .call_method0(intern!(socket.py(), "fileno"))?
+        .extract()
+}

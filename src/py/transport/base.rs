@@ -1,0 +1,587 @@
+//! What stream and datagram transports have in common: their state, asyncio's flow control, and the
+//! methods that are the same for both. How one begins and ends is in `life`.
+//!
+//! Bytes and datagrams are the subclasses' business (`stream`, `datagram`).
+//!
+//! **Rule: engine first, flags after.** While the loop's thread is inside the kernel, another thread
+//! that calls a command gets a `RuntimeError`. The flags here change only after the engine took the
+//! command, or the legal call that follows on the loop's thread would find nothing left to do.
+//! Questions (sizes, limits, `repr`) do not need the engine.
+
+mod life;
+mod limits;
+
+pub use life::{check_protocol, fail_waiter};
+pub use limits::{Marks, Pause};
+
+use std::os::fd::{OwnedFd, RawFd};
+
+use pyo3::exceptions::PyResourceWarning;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use pyo3::{PyTraverseError, PyVisit, intern};
+use uringcore_engine::{CloseOutcome, Engine, Gauge, Key, SendOutcome, WriteOutcome};
+use uringcore_io::SockAddr;
+
+use crate::capi::cell::GilCell;
+use crate::capi::context::{CallbackContext, Entered};
+use crate::event_loop::dispatch::{command, report};
+use crate::event_loop::loop_core::LoopCore;
+use crate::tls::TlsProtocol;
+use crate::transport::extra_info;
+
+/// Which of the engine's tables a transport's key is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Stream,
+    Datagram,
+}
+
+/// How a stream's protocol takes what arrives.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Receiver {
+    /// `data_received(bytes)`
+    Bytes,
+    /// `get_buffer()` and `buffer_updated()`
+    Buffer,
+    /// Our TLS, without a Python object in between.
+    Tls,
+}
+
+/// Who has the descriptor. The engine only works on it.
+pub enum Descriptor {
+    /// The transport itself; the engine closes it at the end, on the ring.
+    Owned(OwnedFd),
+    /// A Python socket, which the transport closes at the end.
+    Socket(Py<PyAny>),
+    /// The end has been.
+    Gone,
+}
+
+pub struct State {
+    /// `None` before the transport is on the engine, and after `connection_lost`.
+    pub key: Option<Key>,
+    pub descriptor: Descriptor,
+    pub protocol: Option<Py<PyAny>>,
+    pub context: Option<CallbackContext>,
+    pub receiver: Receiver,
+    /// What the engine counts as queued.
+    pub gauge: Gauge,
+    pub server: Option<Py<PyAny>>,
+    pub extra: Option<Py<PyDict>>,
+    pub peer: Option<SockAddr>,
+    pub local: Option<SockAddr>,
+    /// `connection_made` was called: reading may begin.
+    pub started: bool,
+    pub paused: bool,
+    pub closing: bool,
+    /// `connection_lost` is scheduled or was called.
+    pub lost: bool,
+    pub lost_error: Option<Py<PyAny>>,
+    /// Where `connection_lost` runs, if not where all callbacks do.
+    pub lost_context: Option<Py<PyAny>>,
+    /// Writes after that, as asyncio counts them.
+    pub writes_lost: u32,
+    pub protocol_paused: bool,
+    pub marks: Marks,
+    pub eof_written: bool,
+    /// sendfile's wait for an empty queue.
+    pub empty_waiter: Option<Py<PyAny>>,
+}
+
+/// A transport over a socket: the base of the stream and datagram transports.
+#[pyclass(frozen, subclass, weakref, module = "uringcore._uringcore")]
+pub struct BaseTransport {
+    pub owner: Py<LoopCore>,
+    pub kind: Kind,
+    pub fd: RawFd,
+    pub state: GilCell<State>,
+}
+
+impl BaseTransport {
+    pub fn key(&self, py: Python<'_>) -> Option<Key> {
+        self.state.with(py, |state| state.key)
+    }
+
+    pub fn protocol(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.state
+            .with(py, |state| state.protocol.as_ref().map(|p| p.clone_ref(py)))
+    }
+
+    /// The protocol, to be called in the transport's context, which is entered. `None` after the end.
+    pub fn enter(&self, py: Python<'_>, entered: &mut Entered) -> PyResult<Option<Py<PyAny>>> {
+        let (protocol, context) = self.state.with(py, |state| {
+            let context = state.context.as_ref().map(CallbackContext::get);
+            let context = context.filter(|context| !entered.is_in(context));
+            (
+                state.protocol.as_ref().map(|p| p.clone_ref(py)),
+                context.map(|c| c.clone_ref(py)),
+            )
+        });
+        if let Some(context) = context {
+            entered.switch(py, &context)?;
+        }
+        Ok(protocol)
+    }
+
+    pub fn command<R>(&self, py: Python<'_>, run: impl FnOnce(&mut Engine) -> R) -> PyResult<R> {
+        command(py, &self.owner, run)
+    }
+
+    /// Tells the protocol to pause after a write that said so.
+    pub fn pause_writing(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let this = slf.get();
+        let protocol = this.state.with(py, |state| {
+            state.protocol_paused = true;
+            state.protocol.as_ref().map(|p| p.clone_ref(py))
+        });
+        let Some(protocol) = protocol else {
+            return Ok(());
+        };
+        match protocol.bind(py).call_method0(intern!(py, "pause_writing")) {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let message = "protocol.pause_writing() failed";
+                report(py, &this.owner, message, error, slf, &protocol, None)
+            }
+        }
+    }
+
+    pub fn resume_writing(slf: &Bound<'_, Self>, entered: &mut Entered) -> PyResult<()> {
+        let py = slf.py();
+        let this = slf.get();
+        let paused = this
+            .state
+            .with(py, |state| std::mem::take(&mut state.protocol_paused));
+        let Some(protocol) = (if paused {
+            this.enter(py, entered)?
+        } else {
+            None
+        }) else {
+            return Ok(());
+        };
+        match protocol
+            .bind(py)
+            .call_method0(intern!(py, "resume_writing"))
+        {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let message = "protocol.resume_writing() failed";
+                report(
+                    py,
+                    &this.owner,
+                    message,
+                    error,
+                    slf,
+                    &protocol,
+                    Some(entered),
+                )
+            }
+        }
+    }
+
+    pub fn log_debug(slf: &Bound<'_, Self>, message: &str) -> PyResult<()> {
+        let py = slf.py();
+        let owner = &slf.get().owner;
+        if owner.get().is_debug() {
+            owner
+                .bind(py)
+                .call_method1(intern!(py, "_log_debug"), (message, slf))?;
+        }
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl BaseTransport {
+    /// `isinstance(transport, asyncio.Transport)` has to hold, and an extension class cannot derive
+    /// from a Python class with slots: like a mock, the object names the class that it stands for.
+    #[getter(__class__)]
+    fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let name = match self.kind {
+            Kind::Stream => intern!(py, "StreamTransport"),
+            Kind::Datagram => intern!(py, "DatagramTransport"),
+        };
+        let module = py.import(intern!(py, "uringcore.transports"))?;
+        Ok(module.getattr(name)?.unbind())
+    }
+
+    // What programs read of asyncio's own transports ---------------------------------------------
+
+    #[getter]
+    fn _loop(&self, py: Python<'_>) -> Option<Py<LoopCore>> {
+        let open = self.state.with(py, |state| state.protocol.is_some());
+        open.then(|| self.owner.clone_ref(py))
+    }
+
+    #[getter]
+    fn _sock_fd(&self) -> RawFd {
+        self.fd
+    }
+
+    #[getter]
+    fn _sock<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let py = slf.py();
+        if slf.get().state.with(py, |state| state.protocol.is_none()) {
+            return Ok(None);
+        }
+        extra_info::socket(slf)
+    }
+
+    #[getter]
+    fn _extra<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        extra_info::dictionary(slf)
+    }
+
+    #[getter]
+    fn _server(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.state
+            .with(py, |state| state.server.as_ref().map(|s| s.clone_ref(py)))
+    }
+
+    #[getter]
+    fn _protocol(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.protocol(py)
+    }
+
+    #[getter]
+    fn _protocol_connected(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| state.protocol.is_some())
+    }
+
+    #[getter]
+    fn _protocol_paused(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| state.protocol_paused)
+    }
+
+    #[getter]
+    fn _paused(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| state.paused)
+    }
+
+    #[getter]
+    fn _closing(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| state.closing)
+    }
+
+    #[getter]
+    fn _conn_lost(&self, py: Python<'_>) -> u32 {
+        self.state
+            .with(py, |state| u32::from(state.lost) + state.writes_lost)
+    }
+
+    #[getter]
+    fn _high_water<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(self.get_write_buffer_limits(py)?.1)
+    }
+
+    #[getter]
+    fn _low_water<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(self.get_write_buffer_limits(py)?.0)
+    }
+
+    /// How many bytes asyncio's transports receive at once.
+    #[classattr]
+    fn max_size() -> usize {
+        256 * 1024
+    }
+
+    // asyncio.BaseTransport ----------------------------------------------------------------------
+
+    fn get_protocol(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.protocol(py)
+    }
+
+    fn set_protocol(&self, py: Python<'_>, protocol: Py<PyAny>) -> PyResult<()> {
+        let receiver = Receiver::of(protocol.bind(py))?;
+        let old = self.state.with(py, |state| {
+            state.receiver = receiver;
+            // The new protocol never heard pause_writing(), so it must not hear resume_writing().
+            state.protocol_paused = false;
+            state.protocol.replace(protocol)
+        });
+        drop(old);
+        Ok(())
+    }
+
+    #[pyo3(signature = (name, default = None))]
+    fn get_extra_info<'py>(
+        slf: &Bound<'py, Self>,
+        name: &Bound<'py, PyAny>,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        if let Some(replacement) = extra_info::replacement(slf)? {
+            return match default {
+                None => replacement.call1((name,)),
+                Some(default) => replacement.call1((name, default)),
+            }
+            .map(Some);
+        }
+        Ok(extra_info::find(slf, name)?.or(default))
+    }
+
+    fn is_closing(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| state.closing)
+    }
+
+    /// Closes after everything written is sent; connection_lost(None) follows.
+    pub fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let this = slf.get();
+        let (closing, key) = this.state.with(py, |state| (state.closing, state.key));
+        let (false, Some(key)) = (closing, key) else {
+            return Ok(());
+        };
+        let context = this.context_at_the_end(py)?;
+        let outcome = this.command(py, |engine| match this.kind {
+            Kind::Stream => engine.close_stream(key),
+            Kind::Datagram => engine.close_datagram(key),
+        })?;
+        this.state.with(py, |state| {
+            state.closing = true;
+            state.lost = outcome == CloseOutcome::Quiet;
+            state.lost_context = context;
+        });
+        // With a queue it is too early to say: asyncio's write() may have sent it all already, so the
+        // call has the place in the order that it has there, and looks again.
+        this.schedule_lost(slf);
+        Ok(())
+    }
+
+    /// Closes at once; bytes that were not sent are lost.
+    fn abort(slf: &Bound<'_, Self>) -> PyResult<()> {
+        Self::force_close(slf, None)
+    }
+
+    #[pyo3(signature = (exc))]
+    fn _force_close(slf: &Bound<'_, Self>, exc: Option<Py<PyAny>>) -> PyResult<()> {
+        Self::force_close(slf, exc)
+    }
+
+    #[pyo3(signature = (exc, message = "Fatal error on transport"))]
+    fn _fatal_error(slf: &Bound<'_, Self>, exc: Bound<'_, PyAny>, message: &str) -> PyResult<()> {
+        Self::fatal(slf, PyErr::from_value(exc), message, None)
+    }
+
+    // Reading ------------------------------------------------------------------------------------
+
+    fn is_reading(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| !state.closing && !state.paused)
+    }
+
+    fn pause_reading(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let this = slf.get();
+        let (ignore, key) = this
+            .state
+            .with(py, |state| (state.closing || state.paused, state.key));
+        if ignore {
+            return Ok(());
+        }
+        if let Some(key) = key {
+            this.command(py, |engine| match this.kind {
+                Kind::Stream => engine.pause_reading(key),
+                Kind::Datagram => engine.pause_datagrams(key),
+            })?;
+        }
+        this.state.with(py, |state| state.paused = true);
+        Self::log_debug(slf, "%r pauses reading")
+    }
+
+    fn resume_reading(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let this = slf.get();
+        let (ignore, key) = this.state.with(py, |state| {
+            let ignore = state.closing || !state.paused;
+            (ignore, state.key.filter(|_| state.started))
+        });
+        if ignore {
+            return Ok(());
+        }
+        if let Some(key) = key {
+            this.command(py, |engine| this.kind.resume_reading(engine, key))?;
+        }
+        this.state.with(py, |state| state.paused = false);
+        Self::log_debug(slf, "%r resumes reading")
+    }
+
+    // Flow control of writing --------------------------------------------------------------------
+
+    #[pyo3(signature = (high = None, low = None))]
+    fn set_write_buffer_limits(
+        slf: &Bound<'_, Self>,
+        high: Option<&Bound<'_, PyAny>>,
+        low: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let marks = Marks::new(high, low, HIGH_WATER_BYTES, Pause::Above)?;
+        let (low, high) = (marks.low, marks.high);
+        let py = slf.py();
+        let this = slf.get();
+        let pause = match this.key(py) {
+            Some(key) => this.command(py, |engine| match this.kind {
+                Kind::Stream => {
+                    engine.set_stream_watermarks(key, low, high) == WriteOutcome::PauseWriting
+                }
+                Kind::Datagram => {
+                    engine.set_datagram_watermarks(key, low, high) == SendOutcome::PauseWriting
+                }
+            })?,
+            None => false,
+        };
+        let old = this
+            .state
+            .with(py, |state| std::mem::replace(&mut state.marks, marks));
+        drop(old);
+        if pause {
+            Self::pause_writing(slf)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// `(low, high)` in bytes.
+    fn get_write_buffer_limits<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+        self.state.with(py, |state| state.marks.to_python(py))
+    }
+
+    fn get_write_buffer_size(&self, py: Python<'_>) -> usize {
+        self.state.with(py, |state| state.gauge.get())
+    }
+
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let py = slf.py();
+        let this = slf.get();
+        let (open, closing, paused, queued) = this.state.with(py, |state| {
+            let open = state.protocol.is_some();
+            (open, state.closing, state.paused, state.gauge.get())
+        });
+        let name = slf.get_type().name()?;
+        let life = match (open, closing) {
+            (false, _) => " closed",
+            (true, true) => " closing",
+            (true, false) => "",
+        };
+        let fd = this.fd;
+        if !open || this.owner.get().check_closed().is_err() {
+            return Ok(format!("<{name}{life} fd={fd}>"));
+        }
+        let read = if paused || closing { "idle" } else { "polling" };
+        let write = if queued == 0 { "idle" } else { "polling" };
+        Ok(format!(
+            "<{name}{life} fd={fd} read={read} write=<{write}, bufsize={queued}>>"
+        ))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.owner)?;
+        self.state
+            .traverse(|state| {
+                if let Descriptor::Socket(socket) = &state.descriptor {
+                    visit.call(socket)?;
+                }
+                visit.call(&state.protocol)?;
+                visit.call(state.context.as_ref().map(CallbackContext::get))?;
+                visit.call(&state.server)?;
+                visit.call(&state.extra)?;
+                visit.call(&state.lost_error)?;
+                visit.call(&state.lost_context)?;
+                visit.call(&state.empty_waiter)?;
+                state.marks.traverse(&visit)
+            })
+            .unwrap_or(Ok(()))
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        let dropped = self.state.with(py, |state| {
+            (
+                state.protocol.take(),
+                state.context.take(),
+                state.server.take(),
+                state.extra.take(),
+                state.lost_error.take(),
+                state.lost_context.take(),
+                state.empty_waiter.take(),
+                state.marks.take_given(),
+            )
+        });
+        drop(dropped);
+    }
+}
+
+/// asyncio's `__del__`: a transport that nobody closed is a resource that was lost track of.
+impl Drop for BaseTransport {
+    fn drop(&mut self) {
+        let name = match self.kind {
+            Kind::Stream => "StreamTransport",
+            Kind::Datagram => "DatagramTransport",
+        };
+        // Not in an interpreter that is coming to its end.
+        Python::try_attach(|py| {
+            if self.state.with(py, |state| state.key.is_none()) {
+                return;
+            }
+            let pending = PyErr::take(py);
+            let text = format!("unclosed transport <{name} fd={}>", self.fd);
+            // Without a NUL byte in it.
+            let text = std::ffi::CString::new(text).unwrap_or_default();
+            let category = py.get_type::<PyResourceWarning>();
+            if let Err(error) = PyErr::warn(py, &category, &text, 1) {
+                error.write_unraisable(py, None);
+            }
+            if let Some(pending) = pending {
+                pending.restore(py);
+            }
+        });
+    }
+}
+
+impl Kind {
+    fn resume_reading(self, engine: &mut Engine, key: Key) {
+        match self {
+            Self::Stream => engine.resume_reading(key),
+            Self::Datagram => engine.resume_datagrams(key),
+        }
+    }
+}
+
+impl Receiver {
+    pub fn of(protocol: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if protocol.is_exact_instance_of::<TlsProtocol>() {
+            Ok(Self::Tls)
+        } else if is_buffered(protocol)? {
+            Ok(Self::Buffer)
+        } else {
+            Ok(Self::Bytes)
+        }
+    }
+}
+
+fn is_buffered(protocol: &Bound<'_, PyAny>) -> PyResult<bool> {
+    static CLASS: pyo3::sync::PyOnceLock<Py<PyAny>> = pyo3::sync::PyOnceLock::new();
+    let py = protocol.py();
+    let class = CLASS.get_or_try_init(py, || {
+        let module = py.import("asyncio.protocols")?;
+        Ok::<_, PyErr>(module.getattr("BufferedProtocol")?.unbind())
+    })?;
+    protocol.is_instance(class.bind(py))
+}
+
+/// asyncio's LOG_THRESHOLD_FOR_CONNLOST_WRITES.
+pub const WRITES_LOST_BEFORE_WARNING: u32 = 5;
+/// asyncio's default mark.
+pub const HIGH_WATER_BYTES: usize = 64 * 1024;
+
+/// What a transport is made from.
+pub struct Parts {
+    pub kind: Kind,
+    pub fd: RawFd,
+    pub descriptor: Descriptor,
+    pub protocol: Py<PyAny>,
+    pub extra: Option<Py<PyDict>>,
+    pub server: Option<Py<PyAny>>,
+    pub context: CallbackContext,
+}

@@ -1,0 +1,415 @@
+//! The datagram transport: asyncio.DatagramTransport's behaviour over one socket of the engine.
+//!
+//! Internet and Unix sockets; `loop.py` leaves other families to asyncio's own transport. Flow
+//! control, closing and everything that streams have as well are in `base`.
+
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+
+use pyo3::exceptions::{PyNotImplementedError, PyOSError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyType};
+use pyo3::{PyTraverseError, PyVisit, intern};
+use uringcore_engine::{DatagramSize, Received, SendOutcome};
+use uringcore_io::{Errno, SendMsg, SockAddr};
+
+use crate::capi::address;
+use crate::capi::buffer;
+use crate::capi::cell::GilCell;
+use crate::capi::context::{CallbackContext, Entered};
+use crate::capi::error;
+use crate::capi::open_class::{self, OpenClass};
+use crate::event_loop::dispatch::report;
+use crate::event_loop::hosts::host_at;
+use crate::event_loop::loop_core::{LoopCore, Ready};
+use crate::transport::base::{BaseTransport, Descriptor, Kind, Parts, WRITES_LOST_BEFORE_WARNING};
+
+/// An address in both forms, so that answering a peer makes neither anew.
+type Entry = (SocketAddr, Py<PyAny>);
+
+/// Addresses that were met, each in one place, which a later address may take.
+#[derive(Default)]
+struct Known {
+    /// Senders, by their address.
+    senders: Vec<Option<Entry>>,
+    /// The same and others that were sent to, by the identity of the Python object.
+    targets: Vec<Option<Entry>>,
+}
+
+/// A datagram socket with the interface of asyncio.DatagramTransport.
+#[pyclass(frozen, subclass, extends = BaseTransport, module = "uringcore._uringcore")]
+pub struct DatagramTransport {
+    family: i32,
+    /// `remote_addr` of create_datagram_endpoint: the only address to send to.
+    remote: Option<Py<PyAny>>,
+    known: GilCell<Known>,
+}
+
+impl OpenClass for DatagramTransport {
+    fn subclass() -> &'static PyOnceLock<Py<PyType>> {
+        static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+        &CLASS
+    }
+}
+
+impl DatagramTransport {
+    // Events, called by dispatch -----------------------------------------------------------------
+
+    pub fn received(
+        slf: &Bound<'_, Self>,
+        datagram: Received,
+        entered: &mut Entered,
+    ) -> PyResult<()> {
+        let py = slf.py();
+        let base = slf.as_super().get();
+        let bytes = PyBytes::new(py, datagram.payload());
+        let sender = slf.get().sender(py, &datagram)?;
+        drop(datagram);
+        let Some(protocol) = base.enter(py, entered)? else {
+            return Ok(());
+        };
+        let called = protocol
+            .bind(py)
+            .call_method1(intern!(py, "datagram_received"), (bytes, sender));
+        match called {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let message = "Exception in protocol.datagram_received()";
+                report(
+                    py,
+                    &base.owner,
+                    message,
+                    error,
+                    slf,
+                    &protocol,
+                    Some(entered),
+                )
+            }
+        }
+    }
+
+    pub fn error_received(
+        slf: &Bound<'_, Self>,
+        errno: Errno,
+        entered: &mut Entered,
+    ) -> PyResult<()> {
+        let py = slf.py();
+        let base = slf.as_super().get();
+        let Some(protocol) = base.enter(py, entered)? else {
+            return Ok(());
+        };
+        let error = error::os_error(errno).into_value(py);
+        let called = protocol
+            .bind(py)
+            .call_method1(intern!(py, "error_received"), (error,));
+        match called {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let message = "Exception in protocol.error_received()";
+                report(
+                    py,
+                    &base.owner,
+                    message,
+                    error,
+                    slf,
+                    &protocol,
+                    Some(entered),
+                )
+            }
+        }
+    }
+
+    fn sender<'py>(&self, py: Python<'py>, datagram: &Received) -> PyResult<Bound<'py, PyAny>> {
+        let Some(addr) = datagram.remote() else {
+            return Ok(address::to_python(py, &datagram.raw_remote())?.into_bound(py));
+        };
+        let known = self.known.with(py, |known| {
+            let (kept, python) = known
+                .senders
+                .get(place(&known.senders, hash(addr)))?
+                .as_ref()?;
+            (*kept == addr).then(|| python.clone_ref(py))
+        });
+        if let Some(python) = known {
+            return Ok(python.into_bound(py));
+        }
+        let python = address::inet_to_python(py, addr)?.into_any();
+        let entry = (addr, python.clone().unbind());
+        let old = self.known.with(py, |known| {
+            keep(&mut known.senders, entry, |(addr, _)| hash(*addr))
+        });
+        drop(old);
+        self.remember(py, addr, &python);
+        Ok(python)
+    }
+
+    fn remember(&self, py: Python<'_>, addr: SocketAddr, python: &Bound<'_, PyAny>) {
+        let entry = (addr, python.clone().unbind());
+        let old = self.known.with(py, |known| {
+            keep(&mut known.targets, entry, |(_, python)| {
+                hash_object(python.as_ptr())
+            })
+        });
+        drop(old);
+    }
+
+    /// The kernel's form of the Python address `addr`.
+    fn target(&self, addr: &Bound<'_, PyAny>) -> PyResult<SockAddr> {
+        let py = addr.py();
+        let known = self.known.with(py, |known| {
+            let place = place(&known.targets, hash_object(addr.as_ptr()));
+            let (kept, python) = known.targets.get(place)?.as_ref()?;
+            python.is(addr).then_some(*kept)
+        });
+        if let Some(target) = known {
+            return Ok(address::to_kernel(target));
+        }
+        let target = address::from_python(self.family, addr)?;
+        // Only what cannot change is remembered, and no name: that is looked up each time.
+        if address::is_literal(addr)
+            && let Some(inet) = address::from_kernel(&target)
+        {
+            self.remember(py, inet, addr);
+        }
+        Ok(target)
+    }
+
+    /// asyncio's answer to a datagram that cannot be sent: the protocol hears of an OSError, anything
+    /// else is fatal.
+    fn send_failed(slf: &Bound<'_, Self>, error: PyErr) -> PyResult<()> {
+        let py = slf.py();
+        let base = slf.as_super();
+        if !error.is_instance_of::<PyOSError>(py) {
+            let message = "Fatal write error on datagram transport";
+            return BaseTransport::fatal(base, error, message, None);
+        }
+        if let Some(protocol) = base.get().protocol(py) {
+            protocol
+                .bind(py)
+                .call_method1(intern!(py, "error_received"), (error.into_value(py),))?;
+        }
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl DatagramTransport {
+    /// A transport over a bound or connected, non-blocking Python socket, which it closes at its end.
+    #[new]
+    #[pyo3(signature = (owner, socket, protocol, address = None, waiter = None, extra = None))]
+    fn new(
+        owner: &Bound<'_, LoopCore>,
+        socket: &Bound<'_, PyAny>,
+        protocol: Py<PyAny>,
+        address: Option<Bound<'_, PyAny>>,
+        waiter: Option<Py<PyAny>>,
+        extra: Option<Py<PyDict>>,
+    ) -> PyResult<Py<Self>> {
+        let py = owner.py();
+        let fd: RawFd = socket.call_method0(intern!(py, "fileno"))?.extract()?;
+        if fd < 0 {
+            return Err(PyValueError::new_err("sock: the socket is closed"));
+        }
+        let family: i32 = socket.getattr(intern!(py, "family"))?.extract()?;
+        let base = BaseTransport::build(
+            owner,
+            Parts {
+                kind: Kind::Datagram,
+                fd,
+                descriptor: Descriptor::Socket(socket.clone().unbind()),
+                protocol,
+                extra,
+                server: None,
+                context: CallbackContext::new(py, None)?,
+            },
+        )?;
+        let this = Self {
+            family,
+            remote: match address {
+                Some(address) if address.is_truthy()? => Some(address.unbind()),
+                _ => None,
+            },
+            known: GilCell::new(Known::default()),
+        };
+        let transport =
+            open_class::instance(py, PyClassInitializer::from(base).add_subclass(this))?;
+        let base = transport.bind(py).as_super();
+        let size = match family {
+            libc::AF_UNIX => DatagramSize::Large,
+            _ => DatagramSize::Buffer,
+        };
+        BaseTransport::attach(base, size)?;
+        if let Some(key) = base.get().key(py) {
+            let hosted = transport.clone_ref(py);
+            owner
+                .get()
+                .hosts
+                .with(py, |hosts| host_at(&mut hosts.datagrams, key, hosted));
+        }
+        let start = Ready::Start(base.clone().unbind(), waiter);
+        owner.get().push_ready(py, start);
+        Ok(transport)
+    }
+
+    #[getter]
+    fn _address(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.remote.as_ref().map(|remote| remote.clone_ref(py))
+    }
+
+    /// Sends one datagram, to `addr` or to the peer that the endpoint was made for.
+    #[pyo3(signature = (data, addr = None))]
+    fn sendto(
+        slf: &Bound<'_, Self>,
+        data: &Bound<'_, PyAny>,
+        addr: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let py = slf.py();
+        let this = slf.get();
+        let base = slf.as_super().get();
+        let data = buffer::bytes_like(data)?;
+        if data.is_empty()
+            && !base
+                .owner
+                .bind(py)
+                .getattr(intern!(py, "_sends_empty_datagrams"))?
+                .is_truthy()?
+        {
+            return Ok(());
+        }
+        if let Some(remote) = &this.remote
+            && let Some(addr) = addr
+            && !addr.eq(remote)?
+        {
+            return Err(PyValueError::new_err(format!(
+                "Invalid address: must be None or {}",
+                remote.bind(py)
+            )));
+        }
+        let (key, connected, lost) = base.state.with(py, |state| {
+            let key = state.key.filter(|_| !state.closing);
+            state.writes_lost += u32::from(key.is_none());
+            (key, state.peer.is_some(), state.writes_lost)
+        });
+        let Some(key) = key else {
+            if lost >= WRITES_LOST_BEFORE_WARNING {
+                base.owner.bind(py).call_method1(
+                    intern!(py, "_log_warning"),
+                    ("socket.send() raised exception.",),
+                )?;
+            }
+            return Ok(());
+        };
+        let to = if connected {
+            None
+        } else {
+            let none = py.None().into_bound(py);
+            let addr = addr.unwrap_or_else(|| this.remote.as_ref().map_or(&none, |r| r.bind(py)));
+            match this.target(addr) {
+                Ok(target) => Some(target),
+                Err(error) => return Self::send_failed(slf, error),
+            }
+        };
+        let message = SendMsg {
+            data,
+            to,
+            segment_size: None,
+            ecn: None,
+            src_ip: None,
+        };
+        match base.command(py, |engine| engine.send_datagram(key, message))? {
+            SendOutcome::PauseWriting => BaseTransport::pause_writing(slf.as_super()),
+            SendOutcome::Queued | SendOutcome::Lost => Ok(()),
+        }
+    }
+
+    // asyncio's datagram transport is a stream's as well, by its bases, and has these to refuse them.
+
+    #[expect(unused_variables, reason = "the name is asyncio's, and a keyword")]
+    fn write(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        Err(PyNotImplementedError::new_err(()))
+    }
+
+    /// Until it is replaced, as in asyncio's base class: a write() of everything.
+    fn writelines(slf: &Bound<'_, Self>, list_of_data: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = slf.py();
+        let data = PyBytes::new(py, b"").call_method1(intern!(py, "join"), (list_of_data,))?;
+        slf.call_method1(intern!(py, "write"), (data,)).map(drop)
+    }
+
+    fn write_eof(&self) -> PyResult<()> {
+        Err(PyNotImplementedError::new_err(()))
+    }
+
+    fn can_write_eof(&self) -> PyResult<bool> {
+        Err(PyNotImplementedError::new_err(()))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.remote)?;
+        self.known
+            .traverse(|known| {
+                let (senders, targets) = (known.senders.iter(), known.targets.iter());
+                senders
+                    .chain(targets)
+                    .flatten()
+                    .try_for_each(|(_, python)| visit.call(python))
+            })
+            .unwrap_or(Ok(()))
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        drop(self.known.take(py));
+    }
+}
+
+fn place(places: &[Option<Entry>], hash: usize) -> usize {
+    hash & places.len().wrapping_sub(1)
+}
+
+/// Puts `entry` in its place and gives back what was there. The places grow while two addresses want
+/// the same one: those that had different places still have.
+fn keep(
+    places: &mut Vec<Option<Entry>>,
+    entry: Entry,
+    hash: impl Fn(&Entry) -> usize,
+) -> Option<Entry> {
+    if places.is_empty() {
+        places.resize_with(KNOWN_MIN, || None);
+    }
+    let wanted = hash(&entry);
+    while places.len() < KNOWN_MAX
+        && places[place(places, wanted)]
+            .as_ref()
+            .is_some_and(|there| hash(there) != wanted)
+    {
+        let size = places.len() * 2;
+        let old = std::mem::take(places);
+        places.resize_with(size, || None);
+        for entry in old.into_iter().flatten() {
+            let at = place(places, hash(&entry));
+            places[at] = Some(entry);
+        }
+    }
+    let at = place(places, wanted);
+    places[at].replace(entry)
+}
+
+fn hash(addr: SocketAddr) -> usize {
+    let host = match addr.ip() {
+        std::net::IpAddr::V4(ip) => u64::from(ip.to_bits()),
+        std::net::IpAddr::V6(ip) => ip.to_bits() as u64 ^ (ip.to_bits() >> 64) as u64,
+    };
+    // Ports of a host's clients are often neighbours: those find different places.
+    (host.wrapping_mul(HASH_FACTOR) >> 32) as usize + usize::from(addr.port())
+}
+
+fn hash_object(object: *mut pyo3::ffi::PyObject) -> usize {
+    ((object as u64 >> 4).wrapping_mul(HASH_FACTOR) >> 32) as usize
+}
+
+/// Addresses remembered by a socket, at first and at most; powers of two.
+const KNOWN_MIN: usize = 4;
+const KNOWN_MAX: usize = 256;
+/// 2^64 divided by the golden ratio: neighbouring numbers scatter.
+const HASH_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;

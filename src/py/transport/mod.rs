@@ -1,0 +1,30 @@
+//! Transports: the Python side of the engine's streams and datagram sockets.
+//!
+//! | file | noun |
+//! | --- | --- |
+//! | `base` | what both transports are: their protocol, their context, their end |
+//! | `stream` | the stream transport |
+//! | `datagram` | the datagram transport |
+//! | `extra_info` | what both answer to `get_extra_info` alike |
+
+pub mod base;
+pub mod datagram;
+pub mod extra_info;
+pub mod stream;
+
+use pyo3::prelude::*;
+
+use crate::capi::open_class;
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<base::BaseTransport>()?;
+    m.add(
+        "StreamTransport",
+        open_class::class::<stream::StreamTransport>(m.py())?,
+    )?;
+    m.add(
+        "DatagramTransport",
+        open_class::class::<datagram::DatagramTransport>(m.py())?,
+    )?;
+    extra_info::inherited(m.py()).map(drop)
+}

@@ -1,0 +1,291 @@
+//! The stream transport: asyncio.Transport's behaviour over one stream of the engine.
+//!
+//! Rules about bytes are in the engine's `stream`; here is what writing raises and logs. What
+//! arrives is in `events`; flow control, closing and everything that datagrams have as well are in
+//! `base`.
+
+mod carrier;
+mod events;
+
+use std::os::fd::RawFd;
+
+use bytes::Bytes;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyType};
+use uringcore_engine::{DatagramSize, Key, WriteOutcome};
+use uringcore_io::net;
+
+use crate::capi::buffer;
+use crate::capi::context::CallbackContext;
+use crate::capi::error;
+use crate::capi::open_class::{self, OpenClass};
+use crate::event_loop::hosts::host_at;
+use crate::event_loop::loop_core::{LoopCore, Ready};
+use crate::sock::lanes;
+use crate::transport::base::{
+    BaseTransport, Descriptor, Kind, Parts, WRITES_LOST_BEFORE_WARNING, fail_waiter,
+};
+
+/// A connected stream socket with the interface of asyncio.Transport.
+#[pyclass(frozen, subclass, extends = BaseTransport, module = "uringcore._uringcore")]
+pub struct StreamTransport {}
+
+impl OpenClass for StreamTransport {
+    fn subclass() -> &'static PyOnceLock<Py<PyType>> {
+        static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+        &CLASS
+    }
+}
+
+impl StreamTransport {
+    /// Puts a connected socket on the loop. The caller schedules its start.
+    pub fn open(
+        owner: &Bound<'_, LoopCore>,
+        fd: RawFd,
+        descriptor: Descriptor,
+        protocol: Py<PyAny>,
+        extra: Option<Py<PyDict>>,
+        server: Option<Py<PyAny>>,
+        context: CallbackContext,
+    ) -> PyResult<Py<Self>> {
+        let py = owner.py();
+        let base = BaseTransport::build(
+            owner,
+            Parts {
+                kind: Kind::Stream,
+                fd,
+                descriptor,
+                protocol,
+                extra,
+                server,
+                context,
+            },
+        )?;
+        // Not every stream is TCP.
+        let _ = net::set_nodelay(fd, true);
+        let transport =
+            open_class::instance(py, PyClassInitializer::from(base).add_subclass(Self {}))?;
+        let bound = transport.bind(py);
+        BaseTransport::attach(bound.as_super(), DatagramSize::Buffer)?;
+        if let Some(key) = bound.as_super().get().key(py) {
+            let hosted = transport.clone_ref(py);
+            owner
+                .get()
+                .hosts
+                .with(py, |hosts| host_at(&mut hosts.streams, key, hosted));
+        }
+        Ok(transport)
+    }
+
+    /// What asyncio checks before any write. `None`: the connection is gone, drop the bytes.
+    fn writable(base: &BaseTransport, py: Python<'_>) -> PyResult<Option<Key>> {
+        let (key, lost) = base.state.with(py, |state| {
+            let key = state.key.filter(|_| !state.closing);
+            state.writes_lost += u32::from(key.is_none());
+            (key, state.writes_lost)
+        });
+        if key.is_none() && lost >= WRITES_LOST_BEFORE_WARNING {
+            base.owner.bind(py).call_method1(
+                intern!(py, "_log_warning"),
+                ("socket.send() raised exception.",),
+            )?;
+        }
+        Ok(key)
+    }
+
+    /// Writing is refused after `write_eof`, and while sendfile has the socket.
+    fn refuse(base: &BaseTransport, py: Python<'_>, call: &str) -> PyResult<()> {
+        let (eof, sendfile) = base.state.with(py, |state| {
+            (state.eof_written, state.empty_waiter.is_some())
+        });
+        let text = match (eof, sendfile) {
+            (true, _) => format!("Cannot call {call}() after write_eof()"),
+            (_, true) => format!("unable to {call}; sendfile is in progress"),
+            _ => return Ok(()),
+        };
+        Err(PyRuntimeError::new_err(text))
+    }
+
+    /// Queues bytes on the stream; the protocol is told to pause when the queue says so.
+    fn queue(base: &Bound<'_, BaseTransport>, key: Key, bytes: Bytes) -> PyResult<()> {
+        let outcome = base
+            .get()
+            .command(base.py(), |engine| engine.write(key, bytes))?;
+        match outcome {
+            WriteOutcome::PauseWriting => BaseTransport::pause_writing(base),
+            WriteOutcome::Queued | WriteOutcome::Lost => Ok(()),
+        }
+    }
+}
+
+#[pymethods]
+impl StreamTransport {
+    /// A transport over a connected, non-blocking Python socket, which it closes at its end.
+    #[new]
+    #[pyo3(signature = (
+        owner, socket, protocol, waiter = None, extra = None, server = None, context = None
+    ))]
+    fn new(
+        owner: &Bound<'_, LoopCore>,
+        socket: &Bound<'_, PyAny>,
+        protocol: Py<PyAny>,
+        waiter: Option<Py<PyAny>>,
+        extra: Option<Py<PyDict>>,
+        server: Option<Py<PyAny>>,
+        context: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Py<Self>> {
+        let py = owner.py();
+        let fd: RawFd = socket.call_method0(intern!(py, "fileno"))?.extract()?;
+        if fd < 0 {
+            return Err(PyValueError::new_err("sock: the socket is closed"));
+        }
+        lanes::settle(owner, socket)?;
+        let transport = Self::open(
+            owner,
+            fd,
+            Descriptor::Socket(socket.clone().unbind()),
+            protocol,
+            extra,
+            server,
+            CallbackContext::new(py, context)?,
+        )?;
+        if let Some(key) = transport.bind(py).as_super().get().key(py) {
+            lanes::hand_over(owner, socket, key)?;
+        }
+        let base = transport.bind(py).as_super().clone().unbind();
+        owner.get().push_ready(py, Ready::Start(base, waiter));
+        Ok(transport)
+    }
+
+    /// loop.start_tls() may put TLS on this transport.
+    #[classattr]
+    fn _start_tls_compatible() -> bool {
+        true
+    }
+
+    /// loop.sendfile() may use sendfile(2) on this transport's socket.
+    #[classattr]
+    fn _sendfile_compatible(py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let modes = py.import("asyncio.constants")?.getattr("_SendfileMode")?;
+        Ok(modes.getattr("TRY_NATIVE")?.unbind())
+    }
+
+    #[getter]
+    fn _eof(slf: &Bound<'_, Self>) -> bool {
+        let base = slf.as_super().get();
+        base.state.with(slf.py(), |state| state.eof_written)
+    }
+
+    #[getter]
+    fn _empty_waiter(slf: &Bound<'_, Self>) -> Option<Py<PyAny>> {
+        let (py, base) = (slf.py(), slf.as_super().get());
+        base.state.with(py, |state| {
+            state.empty_waiter.as_ref().map(|w| w.clone_ref(py))
+        })
+    }
+
+    fn write(slf: &Bound<'_, Self>, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = slf.py();
+        let base = slf.as_super();
+        let bytes = buffer::bytes_like(data)?;
+        Self::refuse(base.get(), py, "write")?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        match Self::writable(base.get(), py)? {
+            Some(key) => Self::queue(base, key, bytes),
+            None => Ok(()),
+        }
+    }
+
+    fn writelines(slf: &Bound<'_, Self>, list_of_data: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = slf.py();
+        let base = slf.as_super();
+        // Until 3.12 writelines() was a write() of everything.
+        let name = if py.version_info() >= (3, 12) {
+            "writelines"
+        } else {
+            "write"
+        };
+        Self::refuse(base.get(), py, name)?;
+        let pieces = list_of_data
+            .try_iter()?
+            .map(|item| buffer::any_buffer(&item?))
+            .collect::<PyResult<Vec<_>>>()?;
+        if pieces.iter().all(Bytes::is_empty) {
+            return Ok(());
+        }
+        let Some(key) = Self::writable(base.get(), py)? else {
+            return Ok(());
+        };
+        for bytes in pieces.into_iter().filter(|bytes| !bytes.is_empty()) {
+            Self::queue(base, key, bytes)?;
+        }
+        Ok(())
+    }
+
+    fn can_write_eof(&self) -> bool {
+        true
+    }
+
+    fn write_eof(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let base = slf.as_super().get();
+        let key = base.state.with(py, |state| {
+            let over = state.closing || state.eof_written;
+            state.key.filter(|_| !over)
+        });
+        let Some(key) = key else {
+            return Ok(());
+        };
+        let outcome = base.command(py, |engine| engine.finish_writing(key))?;
+        base.state.with(py, |state| state.eof_written = true);
+        outcome.map_err(|error| error::io_error(&error))
+    }
+
+    /// A future that is done when everything written is with the kernel (sendfile waits for it).
+    fn _make_empty_waiter(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
+        let base = slf.as_super().get();
+        if base.state.with(py, |state| state.empty_waiter.is_some()) {
+            return Err(PyRuntimeError::new_err("Empty waiter is already set"));
+        }
+        let waiter = base
+            .owner
+            .bind(py)
+            .call_method0(intern!(py, "create_future"))?;
+        let empty = match base.key(py) {
+            Some(key) => base.command(py, |engine| engine.notify_when_drained(key))?,
+            None => true,
+        };
+        let kept = waiter.clone().unbind();
+        base.state.with(py, |state| state.empty_waiter = Some(kept));
+        if empty {
+            waiter.call_method1(intern!(py, "set_result"), (py.None(),))?;
+        }
+        Ok(waiter.unbind())
+    }
+
+    fn _reset_empty_waiter(slf: &Bound<'_, Self>) {
+        let base = slf.as_super().get();
+        let old = base.state.with(slf.py(), |state| state.empty_waiter.take());
+        drop(old);
+    }
+}
+
+impl StreamTransport {
+    fn fail_empty_waiter(base: &BaseTransport, py: Python<'_>, error: &PyErr) -> PyResult<()> {
+        let waiter = base.state.with(py, |state| {
+            state.empty_waiter.as_ref().map(|w| w.clone_ref(py))
+        });
+        match waiter {
+            Some(waiter) => {
+                fail_waiter(waiter.bind(py), error.value(py).clone().into_any().unbind())
+            }
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! The stream transport as TLS sees it from above: bytes that were accepted there already, and an end
+//! that lets a last alert out. Not here: the transport's own write() and its checks.
+
+use bytes::Bytes;
+use pyo3::prelude::*;
+
+use super::StreamTransport;
+use crate::transport::base::BaseTransport;
+
+impl StreamTransport {
+    /// Takes bytes of TLS on top. They were accepted there, so no more questions are asked.
+    pub fn write_bytes(slf: &Bound<'_, Self>, bytes: Bytes) -> PyResult<()> {
+        let base = slf.as_super();
+        match Self::writable(base.get(), slf.py())? {
+            Some(key) => Self::queue(base, key, bytes),
+            None => Ok(()),
+        }
+    }
+
+    /// Fails when the engine is out of reach: the loop is inside the kernel on another thread. False
+    /// after the end of the transport or of its loop.
+    pub fn check_reachable(slf: &Bound<'_, Self>) -> PyResult<bool> {
+        let base = slf.as_super().get();
+        match base.key(slf.py()) {
+            Some(_) => base.command(slf.py(), |_| true),
+            None => Ok(false),
+        }
+    }
+
+    pub fn write_queue_bytes(slf: &Bound<'_, Self>) -> usize {
+        let base = slf.as_super().get();
+        base.state.with(slf.py(), |state| state.gauge.get())
+    }
+
+    /// Sends what is queued, then ends the connection with `error`.
+    pub fn close_with(slf: &Bound<'_, Self>, error: Option<Py<PyAny>>) -> PyResult<()> {
+        let base = slf.as_super();
+        BaseTransport::close(base)?;
+        let kept = base.get().state.with(slf.py(), |state| {
+            if state.lost_error.is_some() {
+                return error;
+            }
+            state.lost_error = error;
+            None
+        });
+        drop(kept);
+        Ok(())
+    }
+
+    /// Ends the connection with `error` at once.
+    pub fn end_with(slf: &Bound<'_, Self>, error: Option<Py<PyAny>>) -> PyResult<()> {
+        BaseTransport::force_close(slf.as_super(), error)
+    }
+}

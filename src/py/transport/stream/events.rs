@@ -1,0 +1,195 @@
+//! What happens to a stream: engine events into protocol calls, in the transport's context.
+//!
+//! `dispatch` calls these. What a protocol method raises is reported, and for received data it also
+//! ends the connection, as in asyncio.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use uringcore_engine::StreamBytes;
+use uringcore_io::Errno;
+
+use super::StreamTransport;
+use crate::capi::buffer;
+use crate::capi::context::Entered;
+use crate::capi::error;
+use crate::tls::TlsProtocol;
+use crate::transport::base::{BaseTransport, Receiver};
+
+impl StreamTransport {
+    pub fn data_received(
+        slf: &Bound<'_, Self>,
+        data: StreamBytes,
+        entered: &mut Entered,
+    ) -> PyResult<()> {
+        let py = slf.py();
+        let base = slf.as_super();
+        if base.get().state.with(py, |state| state.receiver) == Receiver::Bytes {
+            return Self::deliver(base, data, entered);
+        }
+        let Some(protocol) = base.get().enter(py, entered)? else {
+            return Ok(());
+        };
+        let Ok(tls) = protocol.bind(py).cast_exact::<TlsProtocol>() else {
+            return Self::buffer_updated(slf, data, entered);
+        };
+        let taken = TlsProtocol::take(tls, &data);
+        drop(data);
+        TlsProtocol::taken(tls, taken, Self::data_follows(base.get(), py)?)
+    }
+
+    fn deliver(
+        base: &Bound<'_, BaseTransport>,
+        data: StreamBytes,
+        entered: &mut Entered,
+    ) -> PyResult<()> {
+        let py = base.py();
+        let bytes = PyBytes::new(py, &data);
+        // The kernel's buffer goes back before Python code runs.
+        drop(data);
+        let Some(protocol) = base.get().enter(py, entered)? else {
+            return Ok(());
+        };
+        match protocol
+            .bind(py)
+            .call_method1(intern!(py, "data_received"), (bytes,))
+        {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let message = "Fatal error: protocol.data_received() call failed.";
+                BaseTransport::fatal(base, error, message, Some(entered))
+            }
+        }
+    }
+
+    /// One call of get_buffer() and buffer_updated() after the other, until the chunk is used up.
+    /// With asyncio each is a turn of its own, so what the protocol does in between has its effect
+    /// on the rest: it may pause, close, hand over to another protocol, or run the loop's next turns.
+    ///
+    /// The kernel's buffer is out while get_buffer() says where its bytes shall go, and goes back before
+    /// anybody is told of them: what a small buffer left over waits in the engine meanwhile.
+    fn buffer_updated(
+        slf: &Bound<'_, Self>,
+        mut data: StreamBytes,
+        entered: &mut Entered,
+    ) -> PyResult<()> {
+        let py = slf.py();
+        let base = slf.as_super();
+        let this = base.get();
+        while !data.is_empty() {
+            let (receiver, closing, key) = this
+                .state
+                .with(py, |state| (state.receiver, state.closing, state.key));
+            let (false, Some(key)) = (closing, key) else {
+                return Ok(());
+            };
+            if receiver != Receiver::Buffer {
+                return Self::deliver(base, data, entered);
+            }
+            let Some(protocol) = this.enter(py, entered)? else {
+                return Ok(());
+            };
+            let protocol = protocol.bind(py);
+            let copied = protocol
+                .call_method1(intern!(py, "get_buffer"), (-1,))
+                .and_then(|target| buffer::copy_into(&target, &data));
+            let count = match copied {
+                Ok(count) => count,
+                Err(error) => {
+                    drop(data);
+                    let message = "Fatal error: protocol.get_buffer() call failed.";
+                    return BaseTransport::fatal(base, error, message, Some(entered));
+                }
+            };
+            let rest = data.into_rest(count);
+            let waits = !rest.is_empty();
+            if waits {
+                this.command(py, |engine| engine.hold_back(key, rest))?;
+            }
+            if let Err(error) = protocol.call_method1(intern!(py, "buffer_updated"), (count,)) {
+                let message = "Fatal error: protocol.buffer_updated() call failed.";
+                return BaseTransport::fatal(base, error, message, Some(entered));
+            }
+            let Some(rest) = Self::take_back(this, py, waits)? else {
+                return Ok(());
+            };
+            data = rest;
+        }
+        Ok(())
+    }
+
+    /// What waits for its reader, if there is any left, and it still reads.
+    fn take_back(
+        base: &BaseTransport,
+        py: Python<'_>,
+        waits: bool,
+    ) -> PyResult<Option<StreamBytes>> {
+        match base.key(py).filter(|_| waits) {
+            Some(key) => base.command(py, |engine| engine.take_back(key)),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether the next event of the engine is more data of this stream.
+    fn data_follows(base: &BaseTransport, py: Python<'_>) -> PyResult<bool> {
+        match base.key(py) {
+            Some(key) => base.command(py, |engine| engine.next_is_data_of(key)),
+            None => Ok(false),
+        }
+    }
+
+    pub fn eof_received(slf: &Bound<'_, Self>, entered: &mut Entered) -> PyResult<()> {
+        let py = slf.py();
+        let base = slf.as_super();
+        BaseTransport::log_debug(base, "%r received EOF")?;
+        let Some(protocol) = base.get().enter(py, entered)? else {
+            return Ok(());
+        };
+        let keep_open = protocol
+            .bind(py)
+            .call_method0(intern!(py, "eof_received"))
+            .and_then(|keep_open| keep_open.is_truthy());
+        match keep_open {
+            Ok(true) => Ok(()),
+            Ok(false) => BaseTransport::close(base),
+            Err(error) => {
+                let message = "Fatal error: protocol.eof_received() call failed.";
+                BaseTransport::fatal(base, error, message, Some(entered))
+            }
+        }
+    }
+
+    pub fn read_failed(slf: &Bound<'_, Self>, errno: Errno, entered: &mut Entered) -> PyResult<()> {
+        let message = "Fatal read error on socket transport";
+        BaseTransport::socket_failed(slf.as_super(), errno, message, entered)
+    }
+
+    pub fn write_failed(
+        slf: &Bound<'_, Self>,
+        errno: Errno,
+        entered: &mut Entered,
+    ) -> PyResult<()> {
+        let py = slf.py();
+        let base = slf.as_super();
+        let message = "Fatal write error on socket transport";
+        BaseTransport::socket_failed(base, errno, message, entered)?;
+        Self::fail_empty_waiter(base.get(), py, &error::os_error(errno))
+    }
+
+    pub fn drained(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let waiter = slf.as_super().get().state.with(py, |state| {
+            state
+                .empty_waiter
+                .as_ref()
+                .map(|waiter| waiter.clone_ref(py))
+        });
+        if let Some(waiter) = waiter {
+            let waiter = waiter.bind(py);
+            if !waiter.call_method0(intern!(py, "done"))?.is_truthy()? {
+                waiter.call_method1(intern!(py, "set_result"), (py.None(),))?;
+            }
+        }
+        Ok(())
+    }
+}
