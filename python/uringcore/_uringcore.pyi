@@ -60,6 +60,7 @@ __all__ = [
     "TlsProtocol",
     "WebTransportStreamDataReceived",
     "__version__",
+    "_add_quick_methods",
     "_op_abandon",
     "_op_read",
     "_op_write",
@@ -100,6 +101,7 @@ __all__ = [
 __version__: str
 
 def make_dev_cert(names: list[str], days: int) -> list[bytes]: ...
+def _add_quick_methods(class_: type[LoopCore]) -> None: ...
 
 # Operations that a future waits for (a closed loop or a loop in the kernel: RuntimeError).
 def _ready_at(slf: LoopCore, index: int) -> Any | None: ...

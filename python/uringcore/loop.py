@@ -90,6 +90,38 @@ class UringEventLoop(  # type: ignore[misc]
         ValueError: ``backend`` or ``busy_poll_us`` (or the variable) is something else.
     """
 
+    # A place for each attribute that asyncio's classes and ours give a loop. Without one it would go to the
+    # object's dictionary, and where there is a dictionary the interpreter looks there at every call of a
+    # method before it calls. A program's own attributes make one.
+    __slots__ = (
+        "_asyncgens",
+        "_asyncgens_shutdown_called",
+        "_children_starting",
+        "_children_waiting",
+        "_clock_resolution",
+        "_coroutine_origin_tracking_enabled",
+        "_coroutine_origin_tracking_saved_depth",
+        "_csock",
+        "_current_handle",
+        "_default_executor",
+        "_exception_handler",
+        "_executor_shutdown_called",
+        "_internal_fds",
+        "_listening_sockets",
+        "_old_agen_hooks",
+        "_pidfds",
+        "_ready",
+        "_scheduled",
+        "_selector",
+        "_signal_handlers",
+        "_ssock",
+        "_timer_cancelled_count",
+        "_transports",
+        "_unix_server_sockets",
+        "_wakeup_is_ours",
+        "slow_callback_duration",
+    )
+
     if TYPE_CHECKING:
         # What asyncio's classes have and typeshed leaves out.
         _csock: socket.socket
@@ -117,6 +149,8 @@ class UringEventLoop(  # type: ignore[misc]
         return cast(UringEventLoop, loop)
 
     def __init__(self, backend: str | None = None, *, busy_poll_us: int | None = None) -> None:
+        self._old_agen_hooks: Any = None
+        self._wakeup_is_ours = False
         # Bound at import: `asyncio.SelectorEventLoop` may be this very class by now.
         _StockLoop.__init__(self, WatchersView(self))
         self._ready = ReadyView(self)
@@ -164,7 +198,8 @@ class UringEventLoop(  # type: ignore[misc]
         self._leave_self_pipe_to_parent()
         try:
             self._run_forever_setup()
-            if type(self)._run_once is _own_turn and "_run_once" not in vars(self):
+            # Equal if it is the same function bound to the same object.
+            if self._run_once == _own_turn.__get__(self):
                 self._run_until_stopped()
             else:
                 self._run_replaced_turns()
@@ -184,7 +219,6 @@ class UringEventLoop(  # type: ignore[misc]
 
     if sys.version_info < (3, 13):
         # CPython 3.13 has these two; before, they are part of its `run_forever`.
-        _old_agen_hooks: Any = None
 
         def _run_forever_setup(self) -> None:
             self._set_coroutine_origin_tracking(self._debug)
@@ -464,6 +498,9 @@ class UringEventLoop(  # type: ignore[misc]
             sock=sock,
             **options,
         )
+
+
+_uringcore._add_quick_methods(UringEventLoop)
 
 
 def _format_handle(handle: Any) -> str:

@@ -57,6 +57,6 @@ pub use socket::SocketFd;
 pub use stream::{CloseOutcome, Stream, WriteOutcome};
 pub use system::{SystemClock, system_roots};
 pub use table::{Key, Table};
-pub use timers::{TimerHeap, TimerKey};
+pub use timers::{TimerKey, Timers};
 pub use token::{Kind, Route};
 pub use turn::{Engine, EngineStats};

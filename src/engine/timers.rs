@@ -1,11 +1,21 @@
-//! What is due when: a heap from which anything can be taken at once.
+//! What is due when: timers in order, any of which can be taken at once.
 //!
-//! Most timers of a server are time-outs that are cancelled before they are due. Each entry of the heap
-//! says which slot it stands for, and the slot where its entry is, so a timer that is cancelled leaves
-//! nothing behind that would have to be swept later. The host says what a timer is, and what the time.
+//! Most timers of a server are time-outs of one length that are cancelled before they are due. So they come
+//! in the order in which they are due, and stand in a *run*, at whose end a new one is put and at whose head
+//! the next one leaves; what comes out of order stands in a heap. Each entry says which slot it stands for,
+//! and the slot where its entry is, so a timer that is cancelled leaves nothing behind that grows: its place
+//! in the run stays vacant until its neighbours have gone, or until half of the run is vacant. The host
+//! says what a timer is, and what the time.
+
+use std::collections::VecDeque;
 
 /// Items by the time at which they are due, equal times in the order in which they came.
-pub struct TimerHeap<T> {
+pub struct Timers<T> {
+    /// In order; the first and the last are no vacancies.
+    run: VecDeque<Entry>,
+    /// The number of the run's first entry. Numbers wrap around.
+    first: u32,
+    vacancies: usize,
     /// Every entry is due no later than those at `2i + 1` and `2i + 2`.
     heap: Vec<Entry>,
     slots: Vec<Slot<T>>,
@@ -25,6 +35,7 @@ pub struct TimerKey {
 struct Entry {
     when: f64,
     sequence: u64,
+    /// `NONE` for a vacancy in the run.
     slot: u32,
 }
 
@@ -36,15 +47,25 @@ impl Entry {
 }
 
 struct Slot<T> {
-    /// Where the entry is, or the next free slot.
+    /// Where the entry is: its number in the run or its index in the heap. Or the next free slot.
     at: u32,
+    in_run: bool,
     sequence: u64,
     item: Option<T>,
 }
 
-impl<T> Default for TimerHeap<T> {
+/// Where the next timer stands.
+enum Next {
+    Run,
+    Heap,
+}
+
+impl<T> Default for Timers<T> {
     fn default() -> Self {
         Self {
+            run: VecDeque::new(),
+            first: 0,
+            vacancies: 0,
             heap: Vec::new(),
             slots: Vec::new(),
             free: NONE,
@@ -53,13 +74,13 @@ impl<T> Default for TimerHeap<T> {
     }
 }
 
-impl<T> TimerHeap<T> {
+impl<T> Timers<T> {
     pub fn len(&self) -> usize {
-        self.heap.len()
+        self.run.len() - self.vacancies + self.heap.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.heap.is_empty()
+        self.run.is_empty() && self.heap.is_empty()
     }
 
     /// In no order.
@@ -69,7 +90,16 @@ impl<T> TimerHeap<T> {
 
     /// When the next one is due.
     pub fn next_due(&self) -> Option<f64> {
-        self.heap.first().map(|entry| entry.when)
+        self.next().map(|(when, _)| when)
+    }
+
+    fn next(&self) -> Option<(f64, Next)> {
+        match (self.run.front(), self.heap.first()) {
+            (None, None) => None,
+            (Some(run), Some(heap)) if heap.is_before(run) => Some((heap.when, Next::Heap)),
+            (Some(run), _) => Some((run.when, Next::Run)),
+            (None, Some(heap)) => Some((heap.when, Next::Heap)),
+        }
     }
 
     /// `when` is a number, in seconds on whatever clock.
@@ -77,17 +107,24 @@ impl<T> TimerHeap<T> {
         debug_assert!(!when.is_nan());
         self.sequence += 1;
         let sequence = self.sequence;
+        let in_run = self.run.back().is_none_or(|last| last.when <= when);
         let slot = self.take_slot(Slot {
-            at: NONE,
+            at: self.first.wrapping_add(self.run.len() as u32),
+            in_run,
             sequence,
             item: Some(item),
         });
-        self.heap.push(Entry {
+        let entry = Entry {
             when,
             sequence,
             slot,
-        });
-        self.rise(self.heap.len() - 1);
+        };
+        if in_run {
+            self.run.push_back(entry);
+        } else {
+            self.heap.push(entry);
+            self.rise(self.heap.len() - 1);
+        }
         TimerKey { slot, sequence }
     }
 
@@ -97,15 +134,30 @@ impl<T> TimerHeap<T> {
         if slot.sequence != key.sequence || slot.item.is_none() {
             return None;
         }
-        self.take_at(slot.at as usize)
+        let at = slot.at;
+        if slot.in_run {
+            self.vacate(at.wrapping_sub(self.first) as usize);
+        } else {
+            self.take_from_heap(at as usize);
+        }
+        self.free_slot(key.slot)
     }
 
     /// The next one that is due before `end`.
     pub fn pop_due(&mut self, end: f64) -> Option<T> {
-        match self.next_due()? < end {
-            true => self.take_at(0),
-            false => None,
+        let (when, next) = self.next()?;
+        if when >= end {
+            return None;
         }
+        let slot = match next {
+            Next::Run => {
+                let slot = self.run[0].slot;
+                self.vacate(0);
+                slot
+            }
+            Next::Heap => self.take_from_heap(0),
+        };
+        self.free_slot(slot)
     }
 
     /// The name of the first one found, in no order, that `is_it`: a walk over all of them.
@@ -136,7 +188,51 @@ impl<T> TimerHeap<T> {
         }
     }
 
-    fn take_at(&mut self, at: usize) -> Option<T> {
+    /// Gives back the slot of an entry that is gone.
+    fn free_slot(&mut self, index: u32) -> Option<T> {
+        let slot = &mut self.slots[index as usize];
+        slot.at = self.free;
+        self.free = index;
+        let item = slot.item.take();
+        if self.is_empty() && self.slots.len() > SLOTS_KEPT {
+            // The memory of a burst; the sequence goes on, so that old names stay old.
+            (self.run, self.heap, self.slots) = Default::default();
+            self.free = NONE;
+        }
+        item
+    }
+
+    /// The run's entry at `index` is gone.
+    fn vacate(&mut self, index: usize) {
+        self.run[index].slot = NONE;
+        self.vacancies += 1;
+        while self.run.back().is_some_and(|entry| entry.slot == NONE) {
+            self.run.pop_back();
+            self.vacancies -= 1;
+        }
+        while self.run.front().is_some_and(|entry| entry.slot == NONE) {
+            self.run.pop_front();
+            self.first = self.first.wrapping_add(1);
+            self.vacancies -= 1;
+        }
+        if self.vacancies > VACANCIES_MIN && self.vacancies > self.run.len() / 2 {
+            self.close_ranks();
+        }
+    }
+
+    /// The run without its vacancies. As many have come since the last time as are moved now.
+    fn close_ranks(&mut self) {
+        self.run.retain(|entry| entry.slot != NONE);
+        self.vacancies = 0;
+        let mut number = self.first;
+        for entry in &self.run {
+            self.slots[entry.slot as usize].at = number;
+            number = number.wrapping_add(1);
+        }
+    }
+
+    /// Takes an entry out of the heap. Returns its slot.
+    fn take_from_heap(&mut self, at: usize) -> u32 {
         let entry = self.heap.swap_remove(at);
         if at < self.heap.len() {
             // The last one came to this place: it belongs further up or further down.
@@ -144,15 +240,7 @@ impl<T> TimerHeap<T> {
                 self.sink(at);
             }
         }
-        let slot = &mut self.slots[entry.slot as usize];
-        slot.at = self.free;
-        self.free = entry.slot;
-        let item = slot.item.take();
-        if self.heap.is_empty() && self.slots.len() > SLOTS_KEPT {
-            // The memory of a burst; the sequence goes on, so that old names stay old.
-            (self.heap, self.slots, self.free) = (Vec::new(), Vec::new(), NONE);
-        }
-        item
+        entry.slot
     }
 
     /// Moves an entry up to where it belongs. Returns where that is.
@@ -200,6 +288,8 @@ impl<T> TimerHeap<T> {
 
 const NONE: u32 = u32::MAX;
 const SLOTS_KEPT: usize = 1_024;
+/// So few vacancies are not worth a walk.
+const VACANCIES_MIN: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -207,7 +297,7 @@ mod tests {
 
     #[test]
     fn equal_times_come_in_the_order_in_which_they_were_set() {
-        let mut timers = TimerHeap::default();
+        let mut timers = Timers::default();
         for item in 0..100 {
             timers.push(f64::from(item % 3), item);
         }
@@ -219,7 +309,7 @@ mod tests {
 
     #[test]
     fn what_is_due_later_stays() {
-        let mut timers = TimerHeap::default();
+        let mut timers = Timers::default();
         timers.push(2.0, "later");
         timers.push(1.0, "now");
         assert_eq!(timers.next_due(), Some(1.0));
@@ -231,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_key_is_good_once() {
-        let mut timers = TimerHeap::default();
+        let mut timers = Timers::default();
         let first = timers.push(1.0, 1);
         assert_eq!(timers.remove(first), Some(1));
         let second = timers.push(1.0, 2);
@@ -245,15 +335,38 @@ mod tests {
 
     #[test]
     fn a_burst_leaves_no_memory_behind() {
-        let mut timers = TimerHeap::default();
+        let mut timers = Timers::default();
         let keys: Vec<_> = (0..10_000).map(|item| timers.push(0.0, item)).collect();
         assert!(keys.iter().all(|key| timers.remove(*key).is_some()));
-        assert_eq!(timers.slots.capacity() + timers.heap.capacity(), 0);
+        let kept = timers.slots.capacity() + timers.run.capacity() + timers.heap.capacity();
+        assert_eq!(kept, 0);
         timers.push(0.0, 0);
         assert_eq!(timers.remove(keys[0]), None);
     }
 
-    /// Against a list that is sorted anew each time.
+    /// Time-outs of one length that are cancelled, behind one that stays: neither the run nor the slots grow.
+    #[test]
+    fn vacancies_do_not_collect() {
+        let mut timers = Timers::default();
+        timers.push(0.0, 0);
+        let mut live = VecDeque::new();
+        for number in 1..100_000 {
+            live.push_back((number, timers.push(f64::from(number), number)));
+            if live.len() > 10 {
+                let (item, key) = live.pop_front().expect("ten");
+                assert_eq!(timers.remove(key), Some(item));
+            }
+            assert_eq!(timers.len(), live.len() + 1);
+            assert!(timers.run.len() <= 2 * VACANCIES_MIN + 22);
+        }
+        assert!(timers.heap.is_empty() && timers.slots.len() < 20);
+        let all: Vec<_> = std::iter::from_fn(|| timers.pop_due(f64::INFINITY)).collect();
+        let left = live.iter().map(|(item, _)| *item);
+        assert_eq!(all, std::iter::once(0).chain(left).collect::<Vec<_>>());
+        assert!(timers.is_empty());
+    }
+
+    /// Against a list that is sorted anew each time; half of the times come in order.
     #[test]
     fn random_lives_are_those_of_a_sorted_list() {
         let mut random = 1_u64;
@@ -263,12 +376,16 @@ mod tests {
                 .wrapping_add(1);
             (random >> 33) % below
         };
-        let mut timers = TimerHeap::default();
+        let mut timers = Timers::default();
         let mut model: Vec<(u64, u64, TimerKey)> = Vec::new();
         for number in 0..20_000 {
             match next(5) {
                 0..=2 if model.len() < 200 => {
-                    let when = next(50);
+                    let last = model.iter().map(|(when, ..)| *when).max();
+                    let when = match next(2) {
+                        0 => next(50),
+                        _ => last.unwrap_or(0).min(49),
+                    };
                     let key = timers.push(when as f64, number);
                     model.push((when, number, key));
                 }

@@ -41,6 +41,8 @@ pub struct Engine {
     batch: VecDeque<Completion>,
     pub(crate) events: Queue,
     turns: u64,
+    /// When a busy loop last asked epoll.
+    looked: Instant,
     /// System calls of streams that did not go through the driver.
     direct_sends: u64,
     /// Bytes that arrived for readers that had paused.
@@ -93,6 +95,7 @@ impl Engine {
             batch: VecDeque::new(),
             events: Queue::default(),
             turns: 0,
+            looked: Instant::now(),
             direct_sends: 0,
             bytes_held: 0,
             datagrams_held: 0,
@@ -190,7 +193,7 @@ impl Engine {
     /// True if a turn that must not wait would do nothing at all; it is counted as one.
     ///
     /// With epoll the kernel cannot be asked for nothing. A host that watches but one descriptor, which
-    /// is its way of being woken, asks it in one of sixteen such turns.
+    /// is its way of being woken, asks it now and then (`is_time_to_look`).
     pub fn skip_turn(&mut self) -> bool {
         let is_quiet = self.events.len() == 0
             && self.dirty_streams.is_empty()
@@ -199,13 +202,23 @@ impl Engine {
             && self.quic.is_empty()
             && match self.driver.backend() {
                 Backend::Uring => !self.driver.needs_enter(),
-                Backend::Epoll => {
-                    self.driver.waits_for_one_at_most()
-                        && !self.turns.is_multiple_of(TURNS_WITHOUT_A_LOOK)
-                }
+                Backend::Epoll => self.driver.waits_for_one_at_most() && !self.is_time_to_look(),
             };
         self.turns += u64::from(is_quiet);
         is_quiet
+    }
+
+    /// Whether epoll has not been asked for a while: the clock is read once in so many turns.
+    fn is_time_to_look(&mut self) -> bool {
+        if !self.turns.is_multiple_of(TURNS_WITHOUT_THE_CLOCK) {
+            return false;
+        }
+        let now = Instant::now();
+        let is_time = now.saturating_duration_since(self.looked) >= TIME_WITHOUT_A_LOOK;
+        if is_time {
+            self.looked = now;
+        }
+        is_time
     }
 
     /// True when a turn that must not wait still needs the system call.
@@ -682,4 +695,5 @@ impl Engine {
     }
 }
 
-const TURNS_WITHOUT_A_LOOK: u64 = 16;
+const TURNS_WITHOUT_THE_CLOCK: u64 = 16;
+const TIME_WITHOUT_A_LOOK: Duration = Duration::from_micros(50);

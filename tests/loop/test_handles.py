@@ -6,13 +6,15 @@ import asyncio
 import contextvars
 import gc
 import inspect
+import signal
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
+import uringcore
 from tests.loop.support import Runner
 
 ARGUMENTS = [(), (1,), (1, 2), (1, 2, 3), (1, 2, 3, 4)]
@@ -234,3 +236,48 @@ def test_a_closed_loop_makes_no_task(run: Runner) -> None:
     with pytest.raises(RuntimeError, match="Event loop is closed"):
         loop.create_task(work)
     work.close()
+
+
+def test_a_loop_keeps_its_attributes_out_of_a_dictionary() -> None:
+    """With one, the interpreter would look there at every call of a method."""
+
+    async def main() -> None:
+        async def numbers() -> AsyncIterator[int]:
+            yield 1
+
+        async for _ in numbers():
+            await asyncio.sleep(0)
+        await asyncio.get_running_loop().run_in_executor(None, int)
+        server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+        server.close()
+        await server.wait_closed()
+        process = await asyncio.create_subprocess_exec("true")
+        await process.wait()
+
+    loop = uringcore.new_event_loop()
+    loop.add_signal_handler(signal.SIGUSR1, int)
+    loop.set_exception_handler(lambda loop, context: None)
+    loop.run_until_complete(main())
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.run_until_complete(loop.shutdown_default_executor())
+    assert vars(loop) == {}
+    loop.close()
+    assert vars(loop) == {}
+
+
+def test_a_class_of_the_programs_own_has_its_methods_called() -> None:
+    calls = []
+
+    class Loop(uringcore.UringEventLoop):
+        def call_soon(self, callback: Any, *args: Any, **options: Any) -> Any:
+            calls.append(callback)
+            return super().call_soon(callback, *args, **options)
+
+    loop = Loop()
+    loop.note = "the program's own"
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    loop.run_until_complete(asyncio.sleep(0))
+    assert calls[0] == loop.stop and len(calls) > 2
+    assert uringcore.UringEventLoop.call_soon(loop, int) is not None
+    loop.close()

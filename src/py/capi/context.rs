@@ -79,6 +79,39 @@ impl CallbackContext {
     }
 }
 
+/// Runs `run` in `context`; an error if that is entered already, as in asyncio.
+#[inline]
+pub fn run_in(
+    py: Python<'_>,
+    context: &Py<PyAny>,
+    run: impl FnOnce() -> PyResult<()>,
+) -> PyResult<()> {
+    enter(py, context)?;
+    let result = run();
+    exit(py, context);
+    result
+}
+
+#[inline]
+fn enter(py: Python<'_>, context: &Py<PyAny>) -> PyResult<()> {
+    // SAFETY: this thread is attached (`py`) and `context` is a live object; a wrong type, and a context
+    // that any thread has entered, are answered with an exception.
+    match unsafe { ffi::PyContext_Enter(context.as_ptr()) } {
+        0 => Ok(()),
+        _ => Err(PyErr::fetch(py)),
+    }
+}
+
+#[inline]
+fn exit(py: Python<'_>, context: &Py<PyAny>) {
+    // SAFETY: as there; the context was entered there, and an exit on another thread, or of another
+    // context than the last one, is answered with an exception.
+    if unsafe { ffi::PyContext_Exit(context.as_ptr()) } != 0 {
+        // Somebody else entered a context and never left it: nothing of ours is broken.
+        PyErr::fetch(py).write_unraisable(py, None);
+    }
+}
+
 /// The context that the loop has entered for the callbacks it is running.
 ///
 /// Consecutive callbacks that share one context pay for one enter and one exit.
@@ -107,11 +140,7 @@ impl Entered {
             return Ok(());
         }
         self.leave(py);
-        // SAFETY: this thread is attached (`py`) and `context` is a live object; a wrong type, and a context
-        // that any thread has entered, are answered with an exception.
-        if unsafe { ffi::PyContext_Enter(context.as_ptr()) } != 0 {
-            return Err(PyErr::fetch(py));
-        }
+        enter(py, context)?;
         self.0 = Some(context.clone_ref(py));
         Ok(())
     }
@@ -122,14 +151,11 @@ impl Entered {
     }
 
     /// Back to the thread's own context.
+    #[inline]
     pub fn leave(&mut self, py: Python<'_>) {
         if let Some(context) = self.0.take() {
-            // SAFETY: as there; the context was entered there, and an exit on another thread, or of another
-            // context than the last one, is answered with an exception.
-            if unsafe { ffi::PyContext_Exit(context.as_ptr()) } != 0 {
-                // Somebody else entered a context and never left it: nothing of ours is broken.
-                PyErr::fetch(py).write_unraisable(py, None);
-            }
+            exit(py, &context);
+            context.drop_ref(py);
         }
     }
 }

@@ -18,6 +18,10 @@ pub struct Arguments<'a, 'py> {
 }
 
 impl<'a, 'py> Arguments<'a, 'py> {
+    pub fn is_empty(&self) -> bool {
+        self.positional.is_empty() && self.named().next().is_none()
+    }
+
     /// # Safety
     ///
     /// What the interpreter passes to a METH_FASTCALL | METH_KEYWORDS function, alive for `'a`.
@@ -57,7 +61,7 @@ impl<'a, 'py> Arguments<'a, 'py> {
     /// The one value, if it is by this name that it was given, and the rest by position.
     pub fn only_named(&self, name: &Bound<'py, PyString>) -> Option<Borrowed<'a, 'py, PyAny>> {
         match (self.named().next(), self.named) {
-            (Some((given, value)), [_]) if given.is(name) => Some(value),
+            (Some((given, value)), [_]) if is_name(&given, name) => Some(value),
             _ => None,
         }
     }
@@ -89,6 +93,12 @@ impl<'a, 'py> Arguments<'a, 'py> {
                 Some((name, *value))
             })
     }
+}
+
+/// Whether both are one name. asyncio's C code passes a string of its own, which nobody has interned.
+fn is_name(given: &Bound<'_, PyString>, name: &Bound<'_, PyString>) -> bool {
+    given.is(name)
+        || matches!((given.to_str(), name.to_str()), (Ok(given), Ok(name)) if given == name)
 }
 
 /// Calls `function` as the method of `T` that the interpreter called with these.
@@ -135,7 +145,7 @@ macro_rules! fast_method {
         }
         $crate::capi::fastcall::Method {
             name: $name,
-            doc: $doc,
+            doc: $doc.into(),
             function: pyo3::impl_::trampoline::get_trampoline_function!(
                 fastcall_cfunction_with_keywords,
                 raw

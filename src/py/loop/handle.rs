@@ -12,7 +12,7 @@ use pyo3::{PyTraverseError, PyVisit, ffi, intern};
 
 use crate::capi::call::Call;
 use crate::capi::cell::GilCell;
-use crate::capi::context::Entered;
+use crate::capi::context::{self, Entered};
 use crate::capi::error;
 use crate::capi::thread_end::Stays;
 use crate::event_loop::loop_core::LoopCore;
@@ -114,9 +114,8 @@ impl Handle {
         let Some(begun) = begun else {
             return Ok(());
         };
-        let entering = entered.switch_exactly(py, &begun.context);
-        let result = entering.and_then(|()| begun.call.run(py));
         entered.leave(py);
+        let result = context::run_in(py, &begun.context, || begun.call.run(py));
         match result {
             Err(_) if alone => self.state.with(py, |state| {
                 // The exception handler is told what has failed.

@@ -12,7 +12,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyTraverseError, PyVisit, intern};
-use uringcore_engine::{Engine, TimerHeap};
+use uringcore_engine::{Engine, Timers};
 use uringcore_io::{Backend, DriverConfig, Waker};
 
 use crate::capi::cell::GilCell;
@@ -24,7 +24,6 @@ use crate::event_loop::handle::AnyHandle;
 use crate::event_loop::hosts::{Hosts, ListenerHost};
 use crate::event_loop::mode::Mode;
 use crate::event_loop::ready::ReadyQueue;
-use crate::event_loop::tasks;
 use crate::event_loop::turn;
 use crate::event_loop::watchers::descriptor_number;
 use crate::ops::waiting::Ops;
@@ -74,7 +73,7 @@ pub struct LoopCore {
     /// after `close`.
     pub engine: GilCell<Option<Box<Engine>>>,
     pub ready: GilCell<ReadyQueue>,
-    pub timers: GilCell<TimerHeap<AnyHandle>>,
+    pub timers: GilCell<Timers<AnyHandle>>,
     pub hosts: GilCell<Hosts>,
     pub ops: GilCell<Ops>,
     pub sockets: GilCell<Sockets>,
@@ -180,7 +179,7 @@ impl LoopCore {
             waker: GilCell::new(Some(engine.waker())),
             engine: GilCell::new(Some(Box::new(engine))),
             ready: GilCell::new(ReadyQueue::default()),
-            timers: GilCell::new(TimerHeap::default()),
+            timers: GilCell::new(Timers::default()),
             hosts: GilCell::new(Hosts::default()),
             ops: GilCell::new(Ops::default()),
             sockets: GilCell::new(Sockets::default()),
@@ -245,10 +244,6 @@ impl LoopCore {
             .task_factory
             .with(py, |factory| std::mem::replace(factory, value));
         drop(old);
-    }
-
-    fn get_debug(&self) -> bool {
-        self.is_debug()
     }
 
     #[pyo3(name = "is_closed")]
@@ -329,11 +324,6 @@ impl LoopCore {
             }
         }
         Ok(())
-    }
-
-    /// A future of this loop.
-    fn create_future<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        tasks::new_future(slf)
     }
 
     /// Stops the loop at the end of the current turn.

@@ -32,14 +32,32 @@ pub mod tasks;
 pub mod turn;
 pub mod watchers;
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+use crate::capi::fastcall;
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<loop_core::LoopCore>()?;
     m.add_class::<handle::Handle>()?;
     m.add_class::<handle::TimerHandle>()?;
+    add_quick_methods(&m.py().get_type::<loop_core::LoopCore>())?;
+    m.add_function(wrap_pyfunction!(add_quick_methods, m)?)?;
     watchers::register(m)?;
-    ready::register(m)?;
-    scheduling::register(m)?;
-    tasks::register(m)
+    ready::register(m)
+}
+
+/// Gives a class of loops the methods that are called most as its own: the interpreter's shortest way to
+/// one is open only where the object is exactly of the class that the method was made for.
+#[pyfunction]
+#[pyo3(name = "_add_quick_methods")]
+fn add_quick_methods(class: &Bound<'_, PyType>) -> PyResult<()> {
+    let py = class.py();
+    let core = py.get_type::<loop_core::LoopCore>();
+    if !class.is_subclass(&core)? {
+        return Err(PyTypeError::new_err("class must be one of loops"));
+    }
+    let methods = scheduling::methods().into_iter().chain(tasks::methods(py)?);
+    fastcall::add_methods(class, methods)
 }

@@ -10,7 +10,7 @@ use pyo3::{Borrowed, intern};
 
 use crate::capi::call::Call;
 use crate::capi::context;
-use crate::capi::fastcall::{self, Arguments, fast_method};
+use crate::capi::fastcall::{Arguments, Method, fast_method};
 use crate::event_loop::clock;
 use crate::event_loop::handle::{AnyHandle, Handle, TimerHandle};
 use crate::event_loop::loop_core::{LoopCore, Ready, current_thread_id};
@@ -226,23 +226,21 @@ fn call_at(slf: &Bound<'_, LoopCore>, arguments: &Arguments<'_, '_>) -> PyResult
     LoopCore::schedule(slf, when.extract()?, &given)
 }
 
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+/// The methods, for `add_quick_methods`.
+pub fn methods() -> Vec<Method> {
     let soon = c"call_soon($self, callback, *args, context=None)\n--\n\n";
     let threadsafe = c"call_soon_threadsafe($self, callback, *args, context=None)\n--\n\n";
     let later = c"call_later($self, delay, callback, *args, context=None)\n--\n\n";
     let at = c"call_at($self, when, callback, *args, context=None)\n--\n\n";
-    fastcall::add_methods(
-        &m.py().get_type::<LoopCore>(),
-        [
-            fast_method!(LoopCore, c"call_soon", soon.to_owned(), call_soon),
-            fast_method!(
-                LoopCore,
-                c"call_soon_threadsafe",
-                threadsafe.to_owned(),
-                call_soon_threadsafe
-            ),
-            fast_method!(LoopCore, c"call_later", later.to_owned(), call_later),
-            fast_method!(LoopCore, c"call_at", at.to_owned(), call_at),
-        ],
-    )
+    vec![
+        fast_method!(LoopCore, c"call_soon", soon, call_soon),
+        fast_method!(
+            LoopCore,
+            c"call_soon_threadsafe",
+            threadsafe,
+            call_soon_threadsafe
+        ),
+        fast_method!(LoopCore, c"call_later", later, call_later),
+        fast_method!(LoopCore, c"call_at", at, call_at),
+    ]
 }

@@ -7,12 +7,13 @@
 use std::ffi::CString;
 use std::ptr::null_mut;
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyBool, PyTuple};
 use pyo3::{ffi, intern};
 
-use crate::capi::fastcall::{self, Arguments, fast_method};
+use crate::capi::fastcall::{Arguments, Method, fast_method};
 use crate::event_loop::loop_core::LoopCore;
 
 /// `asyncio.Future(loop=slf)`.
@@ -59,7 +60,8 @@ fn create_task(slf: &Bound<'_, LoopCore>, arguments: &Arguments<'_, '_>) -> PyRe
     let class = module(py, &MODULE, "asyncio.tasks")?.getattr(intern!(py, "Task"))?;
     let kwargs = arguments.kwargs(py)?;
     kwargs.set_item(intern!(py, "loop"), slf)?;
-    Ok(class.call((coroutine,), Some(&kwargs))?.unbind())
+    let args = PyTuple::new(py, [coroutine])?;
+    Ok(class.call(args, Some(&kwargs))?.unbind())
 }
 
 /// Names that every version's `create_task` hands on to `Task`.
@@ -82,8 +84,28 @@ fn asyncios_own(slf: &Bound<'_, LoopCore>, arguments: &Arguments<'_, '_>) -> PyR
         .unbind())
 }
 
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    let py = m.py();
+/// `create_future`, which takes no arguments.
+fn create_future(slf: &Bound<'_, LoopCore>, arguments: &Arguments<'_, '_>) -> PyResult<Py<PyAny>> {
+    if !arguments.is_empty() {
+        return Err(PyTypeError::new_err("create_future() takes no arguments"));
+    }
+    Ok(new_future(slf)?.unbind())
+}
+
+/// `get_debug`, which every future and task asks when it is made.
+fn get_debug(slf: &Bound<'_, LoopCore>, arguments: &Arguments<'_, '_>) -> PyResult<Py<PyAny>> {
+    if !arguments.is_empty() {
+        return Err(PyTypeError::new_err("get_debug() takes no arguments"));
+    }
+    let is_debug = slf.get().is_debug();
+    Ok(PyBool::new(slf.py(), is_debug)
+        .to_owned()
+        .into_any()
+        .unbind())
+}
+
+/// The methods, for `add_quick_methods`.
+pub fn methods(py: Python<'_>) -> PyResult<Vec<Method>> {
     // The arguments are those of the running version, down to its patch level.
     let base = py
         .import("asyncio.base_events")?
@@ -91,8 +113,13 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
         .getattr("create_task")?;
     let signature = py.import("inspect")?.call_method1("signature", (base,))?;
     let signature = signature.str()?.to_str()?.replacen("(self", "($self", 1);
-    let doc =
+    let task =
         format!("create_task{signature}\n--\n\nSchedule a coroutine. Returns asyncio's task.");
-    let create_task = fast_method!(LoopCore, c"create_task", CString::new(doc)?, create_task);
-    fastcall::add_methods(&py.get_type::<LoopCore>(), [create_task])
+    let future = c"create_future($self)\n--\n\nA future of this loop.";
+    let debug = c"get_debug($self)\n--\n\nTrue in debug mode.";
+    Ok(vec![
+        fast_method!(LoopCore, c"create_task", CString::new(task)?, create_task),
+        fast_method!(LoopCore, c"create_future", future, create_future),
+        fast_method!(LoopCore, c"get_debug", debug, get_debug),
+    ])
 }
