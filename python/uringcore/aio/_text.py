@@ -474,16 +474,10 @@ class AsyncTextIOWrapper(Turns):
         if self._snapshot is None:
             return position
         flags, fed, _ = self._snapshot
-        given = self._text[: self._used]
-
-        def guess() -> int:
-            try:
-                return len(given.encode(self._encoding, "surrogatepass"))
-            except (UnicodeError, LookupError):
-                return len(given)
-
         start = position - len(fed)
-        return find_cookie(self._decoder, start, flags, fed, self._used, guess).pack()
+        return find_cookie(
+            self._encoding, self._errors, self._newline, start, flags, fed, self._used
+        )
 
     async def seek(self, cookie: int, whence: int = os.SEEK_SET, /) -> int:
         """Move to a position of :meth:`tell`, to the start (0), or to the end (``seek(0, 2)``).
@@ -516,16 +510,17 @@ class AsyncTextIOWrapper(Turns):
                 raise ValueError(f"invalid whence ({whence}, should be 0, 1 or 2)")
             if cookie < 0:
                 raise ValueError(f"negative seek position {cookie}")
-            await self._go_to(Cookie.unpack(cookie))
+            await self._go_to(cookie)
             return cookie
         finally:
             self._end()
 
-    async def _go_to(self, cookie: Cookie) -> None:
+    async def _go_to(self, position: int) -> None:
         below = self._below()
+        cookie = Cookie.unpack(position)
         await below.seek(cookie.start)
         self._forget_text()
-        if cookie == Cookie(0):
+        if position == 0:
             if self._decoder is not None:
                 self._decoder.reset()
         elif self._decoder is not None or cookie.flags or cookie.skip:
