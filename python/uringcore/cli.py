@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def serve(arguments: list[str]) -> NoReturn:
-    from uringcore.server import StartupError, require_uvicorn
+    from uringcore.server.startup import StartupError, require_uvicorn
 
     try:
         require_uvicorn()

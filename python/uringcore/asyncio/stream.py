@@ -7,18 +7,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from uringcore.asyncio.protocol import QuicConnectionProtocol
+from uringcore.quic.connection import QuicConnection
 
 __all__ = ["QuicStreamAdapter"]
+
+
+class _Connection(Protocol):
+    """What a stream asks of the protocol of its connection."""
+
+    _loop: asyncio.AbstractEventLoop
+    _quic: QuicConnection
+    _streams: dict[int, QuicStreamAdapter]
+
+    def transmit(self) -> None: ...
+    async def drain(self, stream_id: int | None = None) -> None: ...
 
 
 class QuicStreamAdapter(asyncio.Transport):
     """One stream as an asyncio transport, for its ``StreamReader`` and ``StreamWriter``."""
 
-    def __init__(self, protocol: QuicConnectionProtocol, stream_id: int) -> None:
+    def __init__(self, protocol: _Connection, stream_id: int) -> None:
         super().__init__({"stream_id": stream_id})
         self.protocol = protocol
         self.stream_id = stream_id

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from uringcore.h3.connection import ErrorCode
 from uringcore.http3.errors import RequestFailed, RequestReset
-
-if TYPE_CHECKING:
-    from uringcore.http3.client import HTTP3ClientProtocol
 
 __all__ = ["BODY_HIGH_WATER", "Exchange", "Fields", "Response"]
 
@@ -25,10 +22,17 @@ BODY_HIGH_WATER = 1024 * 1024
 """Bytes of a response's body that may wait for the program before the stream is paused."""
 
 
+class _Credit(Protocol):
+    """What an exchange asks of its connection: how much the server may send."""
+
+    def pause_stream(self, stream_id: int) -> None: ...
+    def resume_stream(self, stream_id: int) -> None: ...
+
+
 class Exchange:
     """The state of one request stream."""
 
-    def __init__(self, protocol: HTTP3ClientProtocol, stream_id: int) -> None:
+    def __init__(self, protocol: _Credit, stream_id: int) -> None:
         self._protocol = protocol
         self.stream_id = stream_id
         self._body: list[bytes] = []

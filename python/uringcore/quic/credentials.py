@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uringcore._uringcore import QuicClientSetup
 from uringcore.quic.errors import QuicConfigurationError
+from uringcore.quic.fields import ConfigurationFields
 from uringcore.tls import (
     _certificate_to_der,
     _key_to_der,
@@ -21,11 +22,8 @@ from uringcore.tls import (
     load_pem_x509_certificates,
 )
 
-if TYPE_CHECKING:
-    from uringcore.quic.configuration import QuicConfiguration
 
-
-def identity(configuration: QuicConfiguration) -> tuple[list[bytes], bytes]:
+def identity(configuration: ConfigurationFields) -> tuple[list[bytes], bytes]:
     """The certificate chain in DER, leaf first, and its private key."""
     chain = read_certificates("certificate", configuration.certificate)
     for item in configuration.certificate_chain:
@@ -35,7 +33,7 @@ def identity(configuration: QuicConfiguration) -> tuple[list[bytes], bytes]:
     return chain, _private_key(configuration.private_key)
 
 
-def roots(configuration: QuicConfiguration) -> bytes | None:
+def roots(configuration: ConfigurationFields) -> bytes | None:
     """The authorities as PEM, or ``None`` for the system's.
 
     A source that is given and holds none is an error: the system's authorities are trusted only

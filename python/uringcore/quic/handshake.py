@@ -6,20 +6,29 @@ in one is here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from uringcore.quic.events import HandshakeCompleted
 from uringcore.tls import CipherSuite
 
-if TYPE_CHECKING:
-    from uringcore.quic.connection import QuicConnection
-
 __all__ = ["HandshakeView"]
+
+
+class _Connection(Protocol):
+    """What is asked of a connection."""
+
+    _completed: HandshakeCompleted | None
+
+    @property
+    def alpn_protocol(self) -> str | None: ...
+    def get_peer_certificates(self) -> list[bytes]: ...
+    def stats(self) -> dict[str, Any]: ...
 
 
 class HandshakeView:
     """One connection's handshake: ``None`` and ``False`` until it is complete."""
 
-    def __init__(self, quic: QuicConnection) -> None:
+    def __init__(self, quic: _Connection) -> None:
         self._quic = quic
 
     @property

@@ -10,18 +10,16 @@ import ipaddress
 import re
 import ssl
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from uringcore._uringcore import QuicClientSetup, QuicServerSetup
 from uringcore.quic.credentials import identity, roots
 from uringcore.quic.errors import QuicConfigurationError
+from uringcore.quic.fields import ConfigurationFields
 from uringcore.quic.limits import RetryPolicy
 from uringcore.quic.packet import CONNECTION_ID_MAX_SIZE
 from uringcore.quic.sessions import SessionStore
-from uringcore.tls import AddressToken, CipherSuite, _ticket_fields
-
-if TYPE_CHECKING:
-    from uringcore.quic.configuration import QuicConfiguration
+from uringcore.tls import AddressToken, CipherSuite, MemorySessionStore, _ticket_fields
 
 _STORE = ("put", "take")
 _EXTRACTION = re.compile(r"failed to extract field \w+\.(\w+)")
@@ -29,7 +27,7 @@ _FIELD_NAMES = {"alpn": "alpn_protocols", "congestion": "congestion_control_algo
 _Setup = TypeVar("_Setup", QuicClientSetup, QuicServerSetup)
 
 
-def client_setup(configuration: QuicConfiguration) -> QuicClientSetup:
+def client_setup(configuration: ConfigurationFields) -> QuicClientSetup:
     """Raises :class:`~uringcore.quic.errors.QuicConfigurationError`, as does :func:`server_setup`."""
     _check(configuration)
     verify = configuration.verify_mode is None or configuration.verify_mode != ssl.CERT_NONE
@@ -49,9 +47,13 @@ def client_setup(configuration: QuicConfiguration) -> QuicClientSetup:
 
 
 def server_setup(
-    configuration: QuicConfiguration, retry: RetryPolicy, session_store: SessionStore | None
+    configuration: ConfigurationFields,
+    retry: RetryPolicy,
+    sessions: SessionStore | MemorySessionStore,
+    *,
+    early_data: bool,
 ) -> QuicServerSetup:
-    """With the arguments of :meth:`~uringcore.quic.configuration.QuicConfiguration.setup`."""
+    """``early_data`` is what ``None`` means in the field of that name."""
     _check(configuration)
     if configuration.certificate is None:
         raise QuicConfigurationError("certificate", "a server needs a certificate")
@@ -69,11 +71,11 @@ def server_setup(
         certificate_chain=chain,
         client_required=configuration.verify_mode == ssl.CERT_REQUIRED,
         client_roots=client_roots,
-        early_data=configuration._reads_early_data(session_store is not None),
+        early_data=early_data if configuration.early_data is None else configuration.early_data,
         named_certificates=[one._fields() for one in configuration.named_certificates],
         private_key=key,
         retry=_retry_name(retry),
-        sessions=session_store if session_store is not None else configuration._sessions(),
+        sessions=sessions,
         token_keys=_token_keys(configuration.token_key),
     )
 
@@ -92,7 +94,7 @@ def _made(kind: type[_Setup], **fields: Any) -> _Setup:
         ) from exc
 
 
-def _certificate_hashes(configuration: QuicConfiguration, verify: bool) -> list[bytes] | None:
+def _certificate_hashes(configuration: ConfigurationFields, verify: bool) -> list[bytes] | None:
     if configuration.certificate_hashes is None:
         return None
     if not verify:
@@ -106,7 +108,7 @@ def _certificate_hashes(configuration: QuicConfiguration, verify: bool) -> list[
     return [bytes(item) for item in hashes]
 
 
-def _session_ticket(configuration: QuicConfiguration) -> dict[str, Any] | None:
+def _session_ticket(configuration: ConfigurationFields) -> dict[str, Any] | None:
     if configuration.session_ticket is None:
         return None
     try:
@@ -123,7 +125,7 @@ def _token_version(token: bytes) -> int | None:
     return version
 
 
-def _check(configuration: QuicConfiguration) -> None:
+def _check(configuration: ConfigurationFields) -> None:
     """Refuses what uringcore cannot do; ranges are checked where they are used, in Rust."""
     if not isinstance(configuration.token, (bytes, bytearray, memoryview)):
         raise QuicConfigurationError("token", "must be bytes")
@@ -163,7 +165,7 @@ def _check(configuration: QuicConfiguration) -> None:
         )
 
 
-def _common(configuration: QuicConfiguration) -> dict[str, Any]:
+def _common(configuration: ConfigurationFields) -> dict[str, Any]:
     preferred = _preferred(configuration.preferred_address)
     return {
         "ack_delay_max": _seconds(configuration, "ack_delay_max"),
@@ -196,7 +198,7 @@ def _common(configuration: QuicConfiguration) -> dict[str, Any]:
     }
 
 
-def _seconds(configuration: QuicConfiguration, name: str) -> float | None:
+def _seconds(configuration: ConfigurationFields, name: str) -> float | None:
     value = getattr(configuration, name)
     try:
         return None if value is None else float(value)

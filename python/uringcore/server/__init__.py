@@ -7,6 +7,7 @@ from a program; the command ``uringcore app:app`` does it from a shell.
 | file | noun |
 | --- | --- |
 | ``command`` | the command's options |
+| ``startup`` | what keeps a server from starting |
 | ``config`` | what the server is set up with, checked before anything starts |
 | ``server`` | uvicorn's server with the HTTP/3 side beside it |
 | ``listener`` | UDP sockets and the QUIC endpoints on them |
@@ -36,11 +37,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from uringcore.server.startup import StartupError, require_uvicorn
+
 __all__ = ["StartupError", "run"]
-
-
-class StartupError(Exception):
-    """The server cannot start; the text is one line that says why and what to do."""
 
 
 def run(app: Any, **options: Any) -> None:
@@ -57,21 +56,3 @@ def run(app: Any, **options: Any) -> None:
     from uringcore.server.server import serve
 
     serve(ServerConfig(app, **options))
-
-
-def require_uvicorn() -> None:
-    """Raises :class:`StartupError` unless a uvicorn that we work with is installed."""
-    try:
-        import uvicorn
-    except ImportError as exc:
-        if exc.name != "uvicorn":
-            raise
-        raise StartupError(
-            "the server needs uvicorn, which is not installed: pip install 'uringcore[server]'"
-        ) from None
-    version = tuple(int(part) for part in uvicorn.__version__.split(".")[:2])
-    if version < (0, 36):
-        raise StartupError(
-            f"uvicorn {uvicorn.__version__} is too old, 0.36 or later is needed: "
-            "pip install --upgrade 'uringcore[server]'"
-        )

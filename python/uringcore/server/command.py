@@ -14,9 +14,9 @@ import click
 from uvicorn.main import main as uvicorn_command
 
 from uringcore import _uringcore
-from uringcore.server import StartupError
 from uringcore.server.config import HTTP3_MAX_HEADER_BYTES, LOOP, ServerConfig
 from uringcore.server.server import serve
+from uringcore.server.startup import StartupError
 
 __all__ = ["command"]
 

@@ -22,7 +22,7 @@ from uvicorn.config import LOGGING_CONFIG, Config
 
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic.configuration import QuicConfiguration
-from uringcore.server import StartupError
+from uringcore.server.startup import StartupError
 
 __all__ = ["LOOP", "ServerConfig"]
 

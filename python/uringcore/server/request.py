@@ -15,13 +15,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
 from uringcore.h3.connection import ErrorCode
-
-if TYPE_CHECKING:
-    from uringcore.server.connection import HTTP3ServerProtocol
 
 __all__ = ["BODY_HIGH_WATER", "PART_BYTES", "Request"]
 
@@ -49,6 +46,22 @@ logger = logging.getLogger("uvicorn.error")
 access_logger = logging.getLogger("uvicorn.access")
 
 
+class _Connection(Protocol):
+    """What a request writes through."""
+
+    @property
+    def default_headers(self) -> list[tuple[bytes, bytes]]: ...
+    def send_headers(
+        self, stream_id: int, fields: list[tuple[bytes, bytes]], *, end_stream: bool
+    ) -> None: ...
+    def send_data(self, stream_id: int, data: bytes | memoryview, *, end_stream: bool) -> None: ...
+    async def drain(self, stream_id: int) -> None: ...
+    def pause_stream(self, stream_id: int) -> None: ...
+    def resume_stream(self, stream_id: int) -> None: ...
+    def cancel(self, stream_id: int, code: ErrorCode) -> None: ...
+    def request_done(self, stream_id: int) -> None: ...
+
+
 class Request:
     """Runs the application for one request stream."""
 
@@ -74,7 +87,7 @@ class Request:
     )
 
     def __init__(
-        self, connection: HTTP3ServerProtocol, stream_id: int, scope: Message, *, access_log: bool
+        self, connection: _Connection, stream_id: int, scope: Message, *, access_log: bool
     ) -> None:
         self._connection = connection
         self._stream_id = stream_id

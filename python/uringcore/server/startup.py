@@ -1,0 +1,30 @@
+"""What keeps a server from starting, said in one line; and whether uvicorn is there.
+
+Imports nothing, so that the command can say what is missing.
+"""
+
+from __future__ import annotations
+
+__all__ = ["StartupError", "require_uvicorn"]
+
+
+class StartupError(Exception):
+    """The server cannot start; the text is one line that says why and what to do."""
+
+
+def require_uvicorn() -> None:
+    """Raises :class:`StartupError` unless a uvicorn that we work with is installed."""
+    try:
+        import uvicorn
+    except ImportError as exc:
+        if exc.name != "uvicorn":
+            raise
+        raise StartupError(
+            "the server needs uvicorn, which is not installed: pip install 'uringcore[server]'"
+        ) from None
+    version = tuple(int(part) for part in uvicorn.__version__.split(".")[:2])
+    if version < (0, 36):
+        raise StartupError(
+            f"uvicorn {uvicorn.__version__} is too old, 0.36 or later is needed: "
+            "pip install --upgrade 'uringcore[server]'"
+        )
