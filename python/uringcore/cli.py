@@ -1,8 +1,7 @@
 """The command ``uringcore``: which of its parts is meant.
 
-``uringcore get URL`` is the HTTP/3 client and ``uringcore interop`` an endpoint for QUIC's
-interoperability runner; they need nothing else. Every other first word is the server's, which needs
-the extra ``uringcore[server]``. Options are read in http3/command.py, interop/command.py and
+``uringcore get URL`` is the HTTP/3 client, which needs nothing else. Every other first word is the
+server's, which needs the extra ``uringcore[server]``. Options are read in http3/command.py and
 server/command.py; none is imported before it is needed.
 """
 
@@ -17,9 +16,8 @@ __all__ = ["main"]
 USAGE = """\
 usage: uringcore MODULE:APP [options]   serve an ASGI application over HTTP/1.1 and HTTP/3
        uringcore get URL [options]      fetch a URL over HTTP/3
-       uringcore interop ROLE [options] be the server or client of QUIC's interoperability runner
 
-uringcore --help, uringcore get --help and uringcore interop --help show the options."""
+uringcore --help and uringcore get --help show the options."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,10 +30,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from uringcore.http3.command import main as get
 
         return get(given[1:])
-    if given[0] == "interop":
-        from uringcore.interop.command import main as interop
-
-        return interop(given[1:])
     return serve(given)
 
 

@@ -1,4 +1,4 @@
-"""`uringcore interop` as the public runner starts it: orders in the environment, statuses, folders."""
+"""`examples.interop` as the public runner starts it: orders in the environment, statuses, folders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.interop.runner import certificates
 
-COMMAND = [sys.executable, "-m", "uringcore", "interop"]
+COMMAND = [sys.executable, "-m", "examples.interop"]
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ FORBIDDEN = {
     "asyncio": {"h3", "h0", "http3", "server", "cli"},
     "h3": {"http3", "server", "cli"},
     "http3": {"server", "cli"},
-    "interop": {"http3", "server", "cli"},
 }
 LINES_MAX = 700
 

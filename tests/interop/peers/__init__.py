@@ -1,6 +1,6 @@
 """The implementations that the interoperability tests run as processes: how each is started.
 
-Every peer has the command line of `uringcore interop` (role, `--testcase`, folders; the requests come
+Every peer has the command line of `examples.interop` (role, `--testcase`, folders; the requests come
 in the environment) and its exit status, 127 for a case that it cannot play. Beside the public
 runner's cases they know two of this project's own, `datagram` and `closecodes` (see `probe.py`).
 """
@@ -50,7 +50,7 @@ class Peer:
 
 def _ours(backend: str) -> Callable[[str], list[str]]:
     def words(test_case: str) -> list[str]:
-        module = ["uringcore", "interop"]
+        module = ["examples.interop"]
         if test_case in PROBES:
             module = ["tests.interop.peers.python", "uringcore"]
         # The option goes before the role, which is a word by itself.

@@ -8,7 +8,7 @@ They run over the application protocol `probe`, one command a stream:
     CLOSE <code>       the server closes the connection with the code and the reason "as asked"
 
 and every DATAGRAM comes back. What a peer's library does not report makes its case unsupported there.
-Written like `uringcore.interop`, on names that all libraries of aioquic's shape have.
+Written like `examples.interop`, on names that all libraries of aioquic's shape have.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A QUIC library of aioquic's shape as an endpoint: `python -m tests.interop.peers.python LIBRARY ROLE`.
 
-What runs is uringcore's own endpoint (`uringcore.interop`), with the library in place of uringcore's
+What runs is uringcore's own endpoint (`examples.interop`), with the library in place of uringcore's
 QUIC: only the imports differ, which is what uringcore promises to programs that come from aioquic. So
 the two ends of a case share the program that moves files and nothing of QUIC.
 
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
-INTEROP = ROOT / "python" / "uringcore" / "interop"
+HTTP09 = ROOT / "python" / "uringcore" / "h0" / "connection.py"
 LIBRARIES = ("aioquic", "qh3", "aiopquic", "uringcore")
 # HTTP/0.9 is then ours, which is a page of string handling.
 NO_HTTP09 = ("qh3", "aiopquic")
@@ -36,19 +36,11 @@ class Aliases(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self.shim = importlib.import_module("tests.interop.peers.shim")
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        """Every module below `uringcore`: the endpoint's own source, or the library's module."""
+        """Every module below `uringcore` is the library's."""
         if not name.startswith("uringcore."):
             return None
-        parts = name.split(".")[1:]
-        if parts[0] == "interop":
-            file = INTEROP.joinpath(*parts[1:])
-            file = file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
-            folder = [str(INTEROP)] if len(parts) == 1 else None
-            return importlib.util.spec_from_file_location(
-                name, file, submodule_search_locations=folder
-            )
         if name == "uringcore.h0.connection" and self.library in NO_HTTP09:
-            return importlib.util.spec_from_file_location(name, INTEROP.parent / "h0/connection.py")
+            return importlib.util.spec_from_file_location(name, HTTP09)
         return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
     def create_module(self, spec: Any) -> types.ModuleType:
@@ -67,7 +59,7 @@ def install(library: str) -> None:
         return
     package = types.ModuleType("uringcore")
     package.__path__ = []
-    # What `uringcore.interop.command` asks of the package itself.
+    # What `examples.interop.command` asks of the package itself.
     package.run = lambda main, backend=None: asyncio.run(main)  # type: ignore[attr-defined]
     sys.modules["uringcore"] = package
     sys.meta_path.insert(0, Aliases(library))
@@ -80,8 +72,8 @@ def main(arguments: Sequence[str]) -> int:
         raise SystemExit(f"LIBRARY must be one of {', '.join(LIBRARIES)}, not {library!r}")
     install(library)
     try:
+        from examples.interop import command
         from tests.interop.peers import probe
-        from uringcore.interop import command
     except NotImplementedError as exc:
         print(f"{library}: {exc}", file=sys.stderr)
         return 127

@@ -1,4 +1,4 @@
-"""What libraries of aioquic's shape lack of the names that `uringcore.interop` uses, put in its place.
+"""What libraries of aioquic's shape lack of the names that `examples.interop` uses, put in its place.
 
 Only so much that their programs run; nothing here does QUIC. What a library cannot do raises
 `NotImplementedError`, which ends the endpoint with status 127.

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import SplitResult, urlsplit
 
+from examples.interop.cases import Case
 from uringcore.asyncio import QuicConnectionProtocol, connect
 from uringcore.h0.connection import H0_ALPN, H0Connection
 from uringcore.h3.connection import H3_ALPN, H3Connection
 from uringcore.h3.events import DataReceived, HeadersReceived
-from uringcore.interop.cases import Case
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.events import (
     ConnectionTerminated,

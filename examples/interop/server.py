@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import unquote
 
+from examples.interop.cases import Case
 from uringcore.asyncio import QuicConnectionProtocol, serve
 from uringcore.h0.connection import H0_ALPN, H0Connection
 from uringcore.h3.connection import H3_ALPN, H3Connection
 from uringcore.h3.events import HeadersReceived
-from uringcore.interop.cases import Case
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.events import ConnectionTerminated, ProtocolNegotiated, QuicEvent
 from uringcore.quic.packet import QuicProtocolVersion

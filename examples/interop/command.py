@@ -1,4 +1,4 @@
-"""``uringcore interop``: reads the runner's orders from the environment and from options."""
+"""Reads the runner's orders from the environment and from options."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TextIO
 
 import uringcore
-from uringcore.interop import client, server
-from uringcore.interop.cases import CASES, UNSUPPORTED
+from examples.interop import client, server
+from examples.interop.cases import CASES, UNSUPPORTED
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.errors import QuicConfigurationError
 from uringcore.quic.logger import QuicFileLogger
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
     case = CASES.get(options.testcase)
     if case is None:
-        print(f"uringcore interop: no such case: {options.testcase!r}", file=sys.stderr)
+        print(f"interop: no such case: {options.testcase!r}", file=sys.stderr)
         return UNSUPPORTED
     try:
         with contextlib.ExitStack() as stack:
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
             work = _serve if options.role == "server" else _fetch
             uringcore.run(work(options, key_log), backend=options.backend)
     except NotImplementedError as exc:
-        print(f"uringcore interop: {exc}", file=sys.stderr)
+        print(f"interop: {exc}", file=sys.stderr)
         return UNSUPPORTED
     except (
         OSError,
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
         client.InteropError,
         QuicConfigurationError,
     ) as exc:
-        print(f"uringcore interop: {type(exc).__name__}: {exc}", file=sys.stderr)
+        print(f"interop: {type(exc).__name__}: {exc}", file=sys.stderr)
         return 1
     return 0
 
@@ -114,10 +114,10 @@ def _log(
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of ``uringcore interop``."""
+    """The options of the command."""
     environment = os.environ.get
     parser = argparse.ArgumentParser(
-        prog="uringcore interop",
+        prog="python -m examples.interop",
         description="An endpoint of the QUIC interoperability runner. Every option's default is "
         "what the runner says in the environment, or its folder.",
     )

@@ -1,4 +1,4 @@
-"""An endpoint for QUIC's public interoperability runner: ``uringcore interop server|client``.
+"""An endpoint for QUIC's public interoperability runner: ``python -m examples.interop server|client``.
 
 The runner starts an endpoint with its orders in the environment (``ROLE``, ``TESTCASE``,
 ``REQUESTS``, ``SSLKEYLOGFILE``, ``QLOGDIR``), serves from ``/www``, looks for files in
