@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from uringcore.quic import events
 from uringcore.quic.connection import NetworkAddress, QuicConnection
-from uringcore.quic.endpoint import add_to_driver, further_socket
 from uringcore.quic.foreign import ForeignDriver
+from uringcore.quic.sockets import further_socket
 
 __all__ = ["DriverSockets", "Migrator"]
 
@@ -44,7 +44,7 @@ class DriverSockets:
         self, local_addr: Any, remote: tuple[Any, ...] | None = None
     ) -> tuple[int, tuple[Any, ...]]:
         sock = await further_socket(self._loop, local_addr, remote)
-        return await add_to_driver(self._driver, sock, remote)
+        return await self._driver.add_socket(sock, remote)
 
     def _remove_socket(self, number: int) -> None:
         self._driver.remove_socket(number)

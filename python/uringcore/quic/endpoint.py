@@ -28,9 +28,17 @@ from uringcore.quic.eyeballs import ATTEMPT_DELAY, Attempt, first_to_answer, int
 from uringcore.quic.foreign import ForeignDriver, say_what_is_faster
 from uringcore.quic.limits import RetryPolicy, ServerLimits
 from uringcore.quic.sessions import SessionStore
-from uringcore.quic.workers import PortWorker, bind_udp
+from uringcore.quic.sockets import (
+    bound_socket,
+    connect_socket,
+    further_socket,
+    is_connected,
+    numeric_family,
+    resolve,
+)
+from uringcore.quic.workers import PortWorker
 
-__all__ = ["ProtocolFactory", "QuicTransport", "bound_socket", "create_quic_endpoint", "resolve"]
+__all__ = ["ProtocolFactory", "QuicTransport", "create_quic_endpoint"]
 
 
 class ConnectionProtocol(Protocol):
@@ -276,7 +284,7 @@ class QuicTransport(asyncio.BaseTransport):
                 "preferred_address", "needs sockets of uringcore's own event loop"
             )
         driver = self._open_foreign(options)
-        if _is_connected(self._sock):
+        if is_connected(self._sock):
             self._need_endpoint().keep_to_peer()
         self._datagram_transport, _ = await self._loop.create_datagram_endpoint(
             lambda: driver, sock=self._sock
@@ -311,7 +319,7 @@ class QuicTransport(asyncio.BaseTransport):
     async def _receive_at(self, address: tuple[str, int]) -> None:
         """Makes sure that datagrams to an address of a server's arrive."""
         name = self._sock.getsockname()
-        family = _numeric_family(address[0])
+        family = numeric_family(address[0])
         is_for_all = ipaddress.ip_address(name[0]).is_unspecified
         takes_v4 = self._sock.family == socket.AF_INET or name[0] == "::"
         is_of_family = takes_v4 if family == socket.AF_INET else self._sock.family == family
@@ -328,7 +336,7 @@ class QuicTransport(asyncio.BaseTransport):
         """
         sock = await further_socket(self._loop, local_addr, remote)
         if self._driver is not None:
-            return await add_to_driver(self._driver, sock, remote)
+            return await self._driver.add_socket(sock, remote)
         name = sock.getsockname()
         return self._need_endpoint().add_socket(sock.detach()), name
 
@@ -475,7 +483,7 @@ async def connect_first(
         mine = configuration if is_first else anonymous
         sock = await bound_socket(loop, local_addr, family, reuse_port)
         if not isinstance(loop, LoopCore):
-            _connect_socket(sock, remote)
+            connect_socket(sock, remote)
         transport = await _open(loop, sock, lambda _: endpoint_options(mine, limits))
         try:
             attempt = transport._attempt(mine, remote, prepare)
@@ -494,15 +502,6 @@ async def connect_first(
         return transport, transport._made(protocol_factory, attempt)
     except BaseException:
         transport.drop()
-        raise
-
-
-def _connect_socket(sock: socket.socket, remote: tuple[Any, ...]) -> None:
-    """On another loop than ours only a connected socket tells that nobody is at ``remote``."""
-    try:
-        sock.connect(remote)
-    except BaseException:
-        sock.close()
         raise
 
 
@@ -538,85 +537,6 @@ async def _open(
         sock.close()
         raise
     return transport
-
-
-async def resolve(
-    loop: asyncio.AbstractEventLoop, addr: tuple[Any, ...], family: int = 0
-) -> list[tuple[int, tuple[Any, ...]]]:
-    """The socket addresses of ``(host, port[, flowinfo, scope_id])`` as ``(family, address)`` pairs.
-
-    A numeric host needs no look-up, which would cost a thread.
-    """
-    numeric = _numeric_family(addr[0])
-    if numeric and family in (0, numeric):
-        return [(numeric, tuple(addr))]
-    infos = await loop.getaddrinfo(addr[0], addr[1], family=family, type=socket.SOCK_DGRAM)
-    if not infos:
-        raise OSError(f"getaddrinfo() returned nothing for {addr[0]!r}")
-    return [(info[0], info[4]) for info in infos]
-
-
-def _is_connected(sock: socket.socket) -> bool:
-    try:
-        sock.getpeername()
-    except OSError:
-        return False
-    return True
-
-
-def _numeric_family(host: str) -> int:
-    for family in (socket.AF_INET, socket.AF_INET6):
-        try:
-            socket.inet_pton(family, host)
-        except OSError:
-            continue
-        return family
-    return 0
-
-
-async def bound_socket(
-    loop: asyncio.AbstractEventLoop,
-    local_addr: tuple[Any, ...] | None,
-    family: int,
-    reuse_port: bool | None = None,
-) -> socket.socket:
-    """A bound UDP socket for QUIC; without a host in ``local_addr``, on all addresses."""
-    host, port = (None, 0) if local_addr is None else local_addr[:2]
-    if host is None or local_addr is None:
-        family = family or socket.AF_INET
-        address: tuple[Any, ...] = ("::" if family == socket.AF_INET6 else "0.0.0.0", port)
-    else:
-        family, address = (await resolve(loop, local_addr, family))[0]
-    return bind_udp(family, address, bool(reuse_port))
-
-
-async def further_socket(
-    loop: asyncio.AbstractEventLoop, local_addr: Any, remote: tuple[Any, ...] | None
-) -> socket.socket:
-    """A bound UDP socket beside another; for ``remote``, of the same family."""
-    family = 0 if remote is None else _numeric_family(remote[0])
-    if local_addr is not None:
-        found = (await resolve(loop, local_addr))[0]
-        if family not in (0, found[0]):
-            raise ValueError(
-                f"local_addr: {local_addr[0]} cannot reach {remote[0] if remote else None}"
-            )
-        local_addr = found[1]
-    return await bound_socket(loop, local_addr, family, None)
-
-
-async def add_to_driver(
-    driver: ForeignDriver, sock: socket.socket, remote: Any
-) -> tuple[int, tuple[Any, ...]]:
-    """Gives a further socket to another loop's driver, connected if the first one is."""
-    if driver.peer is not None:
-        try:
-            sock.connect(remote)
-        except OSError:
-            sock.close()
-            raise
-    name: tuple[Any, ...] = sock.getsockname()
-    return await driver.add_socket(sock), name
 
 
 # As long as the engine waits for peers that may not have heard of a close.

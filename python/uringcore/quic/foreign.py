@@ -20,6 +20,8 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from uringcore.quic.sockets import connect_socket
+
 if TYPE_CHECKING:
     from uringcore.quic.connection import QuicConnection
 
@@ -144,8 +146,14 @@ class ForeignDriver(asyncio.DatagramProtocol):
         """The address that the first socket is connected to, if it is."""
         return None if self._first is None else self._first.peer
 
-    async def add_socket(self, sock: socket.socket) -> int:
-        """Takes a further bound socket, which is closed with the first one at the latest."""
+    async def add_socket(self, sock: socket.socket, remote: Any) -> tuple[int, Any]:
+        """Takes a further bound socket, which is closed with the first one at the latest.
+
+        It is connected to ``remote`` if the first one is connected. Returns its number and its name.
+        """
+        if self.peer is not None:
+            connect_socket(sock, remote)
+        name = sock.getsockname()
         if len(self._further) >= _FURTHER_MAX:
             sock.close()
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -158,7 +166,7 @@ class ForeignDriver(asyncio.DatagramProtocol):
             sock.close()
             raise
         self._further[number] = _Way(transport)
-        return number
+        return number, name
 
     def remove_socket(self, number: int) -> None:
         """Closes a further socket."""

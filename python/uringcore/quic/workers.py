@@ -45,8 +45,9 @@ from types import FrameType
 from typing import Any
 
 from uringcore._uringcore import steer_by_connection_id
+from uringcore.quic.sockets import bind_udp
 
-__all__ = ["PortGroup", "PortWorker", "bind_udp", "make_room"]
+__all__ = ["PortGroup", "PortWorker"]
 
 WORKERS_MAX = 255
 
@@ -108,7 +109,7 @@ class PortGroup:
         self._ends = [self._news, told]
         try:
             for _ in range(workers):
-                self._sockets.append(bind_udp(family, address, True))
+                self._sockets.append(bind_udp(family, address, reuse_port=True))
                 address = self._sockets[0].getsockname()
             self._steer()
             for sock in self._sockets:
@@ -376,31 +377,5 @@ def _handling(
                 signal.signal(number, old)
 
 
-def bind_udp(family: int, address: tuple[Any, ...], reuse_port: bool) -> socket.socket:
-    """A non-blocking UDP socket bound to ``address``; ``"::"`` takes IPv4 peers as well."""
-    sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-    try:
-        if family == socket.AF_INET6:
-            # As aioquic's sockets do; another address than "::" cannot.
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(address[0] != "::"))
-        if reuse_port:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        make_room(sock)
-        sock.bind(address)
-    except OSError as exc:
-        sock.close()
-        raise OSError(exc.errno, f"error while binding to {address!r}: {exc.strerror}") from None
-    return sock
-
-
-def make_room(sock: socket.socket) -> None:
-    """Lets a socket hold what arrives while the loop is busy: the system's default is some 270 small
-    datagrams, and what does not fit is lost. The system may allow less (``net.core.rmem_max``)."""
-    # The kernel doubles what is asked for, and counts its own overhead.
-    if sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) < 2 * _RECEIVE_BUFFER:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
-
-
-_RECEIVE_BUFFER = 1 << 20
 _QUEUE_MAX = 4096
 "Datagrams that a socket's receive buffer may hold, of the least size that the kernel counts."

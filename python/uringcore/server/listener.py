@@ -8,28 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import socket
 from typing import Any
 
 from uringcore.h3.connection import ErrorCode
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.endpoint import QuicTransport, create_quic_endpoint
-from uringcore.quic.workers import make_room
+from uringcore.quic.sockets import bind_udp
 from uringcore.server.connection import HTTP3ServerProtocol, Service
 
-__all__ = ["HTTP3Listener", "bind_udp"]
+__all__ = ["HTTP3Listener", "sockets_on"]
 
 # Ports tried when the system may choose: each must be free for UDP on every address and for TCP.
 PORT_ATTEMPTS = 16
 
 
-def bind_udp(host: str | None, port: int) -> list[socket.socket]:
+def sockets_on(host: str | None, port: int) -> list[socket.socket]:
     """UDP sockets on every address of ``host``, all on one port.
 
     ``host`` as in ``loop.create_server``: ``None`` or empty means every interface. With port 0 a
     port is chosen that is free for TCP too. Raises ``OSError``.
     """
-    addresses = resolve(host)
+    addresses = addresses_of(host)
     for attempt in range(PORT_ATTEMPTS):
         try:
             return bind_all(addresses, port)
@@ -39,7 +40,7 @@ def bind_udp(host: str | None, port: int) -> list[socket.socket]:
     raise AssertionError("unreachable")
 
 
-def resolve(host: str | None) -> list[tuple[socket.AddressFamily, tuple[Any, ...]]]:
+def addresses_of(host: str | None) -> list[tuple[socket.AddressFamily, tuple[Any, ...]]]:
     answers = socket.getaddrinfo(host or None, 0, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE)
     # In order, without repetitions: /etc/hosts likes to name an address twice.
     return list(dict.fromkeys((family, address) for family, _, _, _, address in answers))
@@ -52,24 +53,17 @@ def bind_all(
     chosen = port
     try:
         for family, address in addresses:
-            target = (address[0], chosen, *address[2:])
-            sock = socket.socket(family, socket.SOCK_DGRAM)
-            bound.append(sock)
-            sock.setblocking(False)
-            make_room(sock)
-            if family == socket.AF_INET6:
-                # As asyncio's create_server does for TCP: IPv4 has its own socket.
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             try:
-                sock.bind(target)
+                # As asyncio's create_server does for TCP: IPv4 has its own socket.
+                sock = bind_udp(family, (address[0], chosen, *address[2:]), only_v6=True)
+                bound.append(sock)
                 chosen = sock.getsockname()[1]
                 if port == 0:
                     check_tcp(family, (address[0], chosen, *address[2:]))
             except OSError as exc:
-                where = f"{address[0]}:{chosen}"
-                raise OSError(
-                    exc.errno, f"cannot listen on UDP {where} for HTTP/3: {exc.strerror}"
-                ) from None
+                where, why = f"{address[0]}:{chosen}", os.strerror(exc.errno or 0)
+                message = f"cannot listen on UDP {where} for HTTP/3: {why}"
+                raise OSError(exc.errno, message) from None
     except BaseException:
         for sock in bound:
             sock.close()

@@ -21,7 +21,7 @@ from uvicorn.server import Server as UvicornServer
 
 from uringcore.server.config import HTTP3_MAX_HEADER_BYTES, ServerConfig
 from uringcore.server.connection import Service
-from uringcore.server.listener import HTTP3Listener, bind_udp
+from uringcore.server.listener import HTTP3Listener, sockets_on
 from uringcore.server.scope import EXTENSIONS, tls_extension
 
 __all__ = ["Server", "serve"]
@@ -79,7 +79,7 @@ class Server(UvicornServer):
             await super().startup(sockets)
             return
         try:
-            udp = bind_udp(config.host, config.port)
+            udp = sockets_on(config.host, config.port)
         except OSError as exc:
             logger.error(exc.strerror or exc)
             sys.exit(STARTUP_FAILURE)

@@ -1,0 +1,131 @@
+"""UDP sockets as QUIC wants them: found by name, bound, with room for what arrives.
+
+Not here: who receives on them (:mod:`uringcore.quic.endpoint`), and how several share a port
+(:mod:`uringcore.quic.workers`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+__all__ = [
+    "bind_udp",
+    "bound_socket",
+    "connect_socket",
+    "further_socket",
+    "is_connected",
+    "numeric_family",
+    "resolve",
+]
+
+
+def bind_udp(
+    family: int, address: tuple[Any, ...], *, reuse_port: bool = False, only_v6: bool = False
+) -> socket.socket:
+    """A non-blocking UDP socket bound to ``address``; ``"::"`` takes IPv4 peers as well.
+
+    ``only_v6``: it does not. Raises ``OSError`` that names the address.
+    """
+    sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        if family == socket.AF_INET6:
+            # As aioquic's sockets do; another address than "::" cannot.
+            only_v6 = only_v6 or address[0] != "::"
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, only_v6)
+        if reuse_port:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        _make_room(sock)
+        sock.bind(address)
+    except OSError as exc:
+        sock.close()
+        raise OSError(exc.errno, f"error while binding to {address!r}: {exc.strerror}") from None
+    return sock
+
+
+async def resolve(
+    loop: asyncio.AbstractEventLoop, addr: tuple[Any, ...], family: int = 0
+) -> list[tuple[int, tuple[Any, ...]]]:
+    """The socket addresses of ``(host, port[, flowinfo, scope_id])`` as ``(family, address)`` pairs.
+
+    A numeric host needs no look-up, which would cost a thread.
+    """
+    numeric = numeric_family(addr[0])
+    if numeric and family in (0, numeric):
+        return [(numeric, tuple(addr))]
+    infos = await loop.getaddrinfo(addr[0], addr[1], family=family, type=socket.SOCK_DGRAM)
+    if not infos:
+        raise OSError(f"getaddrinfo() returned nothing for {addr[0]!r}")
+    return [(info[0], info[4]) for info in infos]
+
+
+async def bound_socket(
+    loop: asyncio.AbstractEventLoop,
+    local_addr: tuple[Any, ...] | None,
+    family: int,
+    reuse_port: bool | None = None,
+) -> socket.socket:
+    """A bound UDP socket for QUIC; without a host in ``local_addr``, on all addresses."""
+    host, port = (None, 0) if local_addr is None else local_addr[:2]
+    if host is None or local_addr is None:
+        family = family or socket.AF_INET
+        address: tuple[Any, ...] = ("::" if family == socket.AF_INET6 else "0.0.0.0", port)
+    else:
+        family, address = (await resolve(loop, local_addr, family))[0]
+    return bind_udp(family, address, reuse_port=bool(reuse_port))
+
+
+async def further_socket(
+    loop: asyncio.AbstractEventLoop, local_addr: Any, remote: tuple[Any, ...] | None
+) -> socket.socket:
+    """A bound UDP socket beside another; for ``remote``, of the same family."""
+    family = 0 if remote is None else numeric_family(remote[0])
+    if local_addr is not None:
+        found = (await resolve(loop, local_addr))[0]
+        if family not in (0, found[0]):
+            raise ValueError(
+                f"local_addr: {local_addr[0]} cannot reach {remote[0] if remote else None}"
+            )
+        local_addr = found[1]
+    return await bound_socket(loop, local_addr, family)
+
+
+def connect_socket(sock: socket.socket, remote: tuple[Any, ...]) -> None:
+    """On another loop than ours only a connected socket tells that nobody is at ``remote``."""
+    try:
+        sock.connect(remote)
+    except BaseException:
+        sock.close()
+        raise
+
+
+def is_connected(sock: socket.socket) -> bool:
+    """Whether the socket has one peer."""
+    try:
+        sock.getpeername()
+    except OSError:
+        return False
+    return True
+
+
+def numeric_family(host: str) -> int:
+    """The family of a numeric address; 0 for a name."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, host)
+        except OSError:
+            continue
+        return family
+    return 0
+
+
+def _make_room(sock: socket.socket) -> None:
+    """Lets a socket hold what arrives while the loop is busy: the system's default is some 270 small
+    datagrams, and what does not fit is lost. The system may allow less (``net.core.rmem_max``)."""
+    # The kernel doubles what is asked for, and counts its own overhead.
+    if sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) < 2 * _RECEIVE_BUFFER:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
+
+
+_RECEIVE_BUFFER = 1 << 20
