@@ -12,9 +12,10 @@ from uringcore._uringcore import LoopCore
 from uringcore.asyncio.protocol import QuicConnectionProtocol, QuicStreamHandler
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection, QuicTokenHandler
-from uringcore.quic.endpoint import QuicTransport, connect_first, create_quic_endpoint
+from uringcore.quic.endpoint import connect_first, create_quic_endpoint
 from uringcore.quic.eyeballs import ATTEMPT_DELAY, interleaved
 from uringcore.quic.sockets import bound_socket, resolve
+from uringcore.quic.transport import QuicTransport
 from uringcore.tls import SessionTicketHandler
 
 __all__ = ["connect"]

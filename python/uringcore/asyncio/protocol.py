@@ -17,11 +17,11 @@ from uringcore.asyncio.migration import DriverSockets, Migrator
 from uringcore.asyncio.stream import QuicStreamAdapter, StreamFlow
 from uringcore.quic import events
 from uringcore.quic.connection import NetworkAddress, QuicConnection
-from uringcore.quic.endpoint import QuicTransport
 from uringcore.quic.errors import QuicConnectionError, error_from_event
 from uringcore.quic.foreign import ForeignDriver, OwnConnection
 from uringcore.quic.packet import QuicErrorCode
 from uringcore.quic.stats import QuicConnectionStats
+from uringcore.quic.transport import QuicTransport
 
 __all__ = [
     "QuicConnectionIdHandler",

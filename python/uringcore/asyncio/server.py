@@ -10,9 +10,10 @@ from typing import Any, cast
 from uringcore.asyncio.protocol import QuicConnectionProtocol, QuicStreamHandler
 from uringcore.quic.acceptance import Acceptance, ServerFactory
 from uringcore.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfiguration
-from uringcore.quic.endpoint import QuicTransport, open_server
+from uringcore.quic.endpoint import open_server
 from uringcore.quic.limits import RetryPolicy, ServerLimits
 from uringcore.quic.sessions import _TicketCallbacks
+from uringcore.quic.transport import QuicTransport
 from uringcore.quic.workers import PortWorker
 from uringcore.tls import SessionTicketFetcher, SessionTicketHandler
 

@@ -1,6 +1,6 @@
 """UDP sockets as QUIC wants them: found by name, bound, with room for what arrives.
 
-Not here: who receives on them (:mod:`uringcore.quic.endpoint`), and how several share a port
+Not here: who receives on them (:mod:`uringcore.quic.transport`), and how several share a port
 (:mod:`uringcore.quic.workers`).
 """
 

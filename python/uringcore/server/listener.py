@@ -14,8 +14,9 @@ from typing import Any
 
 from uringcore.h3.connection import ErrorCode
 from uringcore.quic.configuration import QuicConfiguration
-from uringcore.quic.endpoint import QuicTransport, create_quic_endpoint
+from uringcore.quic.endpoint import create_quic_endpoint
 from uringcore.quic.sockets import bind_udp
+from uringcore.quic.transport import QuicTransport
 from uringcore.server.connection import HTTP3ServerProtocol, Service
 
 __all__ = ["HTTP3Listener", "sockets_on"]
