@@ -11,6 +11,7 @@ from a program; the command ``uringcore app:app`` does it from a shell.
 | ``config`` | what the server is set up with, checked before anything starts |
 | ``server`` | uvicorn's server with the HTTP/3 side beside it |
 | ``listener`` | UDP sockets and the QUIC endpoints on them |
+| ``service`` | what all HTTP/3 connections of a server share |
 | ``connection`` | one HTTP/3 connection |
 | ``request`` | one request: ASGI's receive and send, with flow control |
 | ``scope`` | a field section as an ASGI scope |

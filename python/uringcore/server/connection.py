@@ -1,6 +1,6 @@
 """The server's side of one HTTP/3 connection: from QUIC events to requests, and the way back.
 
-What is shared by all connections is a :class:`Service`; what belongs to one request is request.py's.
+What is shared by all connections is service.py's, what belongs to one request request.py's.
 The connection registers itself and its tasks in uvicorn's ``ServerState``, so that limits, the
 graceful stop and the request count treat HTTP/1.1 and HTTP/3 alike.
 """
@@ -11,10 +11,7 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
-
-from uvicorn.server import ServerState
 
 from uringcore.asyncio.protocol import QuicConnectionProtocol
 from uringcore.h3.connection import ErrorCode, H3Connection
@@ -30,10 +27,11 @@ from uringcore.quic.events import (
     StreamReset,
     StreamWritable,
 )
-from uringcore.server.request import Application, Request
+from uringcore.server.request import Request
 from uringcore.server.scope import BadRequest, build_scope, refused_scope
+from uringcore.server.service import Service
 
-__all__ = ["CONNECTION_QUEUE_HIGH", "HTTP3ServerProtocol", "Service"]
+__all__ = ["CONNECTION_QUEUE_HIGH", "HTTP3ServerProtocol"]
 
 CONNECTION_QUEUE_HIGH = 4 * 1024 * 1024
 """Bytes queued on all streams of one connection above which ``send`` waits on each of them.
@@ -60,31 +58,6 @@ LINGER_MAX_SECONDS = 10.0
 KEEP_ALIVE_PING, GOAWAY_PING = 0, 1
 
 logger = logging.getLogger("uvicorn.error")
-
-
-@dataclass
-class Service:
-    """What every HTTP/3 connection of one server shares."""
-
-    application: Application
-    state: ServerState
-    app_state: dict[str, Any]
-    asgi_version: str
-    root_path: str
-    extensions: dict[str, Any]
-    access_log: bool
-    limit_concurrency: int | None
-    max_header_bytes: int | None
-    """Names and values of one field section, together; more is answered with 431. ``None``: the
-    HTTP/3 layer's own limit is enough."""
-
-    max_requests: int
-    """Requests whose application runs at once on one connection; more are refused unprocessed."""
-
-    reset_contextvars: bool = False
-    stopping: bool = False
-    default_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
-    connections: set[HTTP3ServerProtocol] = field(default_factory=set)
 
 
 class HTTP3ServerProtocol(QuicConnectionProtocol):

@@ -17,7 +17,8 @@ from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.endpoint import create_quic_endpoint
 from uringcore.quic.sockets import bind_udp
 from uringcore.quic.transport import QuicTransport
-from uringcore.server.connection import HTTP3ServerProtocol, Service
+from uringcore.server.connection import HTTP3ServerProtocol
+from uringcore.server.service import Service
 
 __all__ = ["HTTP3Listener", "sockets_on"]
 

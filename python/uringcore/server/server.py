@@ -20,9 +20,9 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.server import Server as UvicornServer
 
 from uringcore.server.config import HTTP3_MAX_HEADER_BYTES, ServerConfig
-from uringcore.server.connection import Service
 from uringcore.server.listener import HTTP3Listener, sockets_on
 from uringcore.server.scope import EXTENSIONS, tls_extension
+from uringcore.server.service import Service
 
 __all__ = ["Server", "serve"]
 
