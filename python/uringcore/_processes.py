@@ -10,7 +10,7 @@ CPython's own way is kept where ours cannot do what was asked for: code of the c
 (``preexec_fn``), another user or group, descriptors inherited at large (``close_fds=False``), a
 ``subprocess.Popen`` that somebody replaced, and a child watcher that the program has set.
 
-Not here: the pipes' transports, and what a child process is given (``src/io/spawn.rs``).
+Not here: what a child process is given (``_popen``, ``src/io/spawn.rs``), and the pipes' transports.
 """
 
 from __future__ import annotations
@@ -18,11 +18,9 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
-import inspect
 import logging
 import os
 import signal
-import subprocess
 import sys
 import threading
 import warnings
@@ -30,87 +28,18 @@ from asyncio import unix_events
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from . import _uringcore
+from ._popen import PendingPopen, can_spawn_aside, close_pipes
 
 __all__ = ["ProcessMixin"]
 
 _asyncio_logger = logging.getLogger("asyncio")
 
-_Popen = subprocess.Popen
 _UnixSubprocessTransport: Any = unix_events._UnixSubprocessTransport  # type: ignore[attr-defined]
-
-# What subprocess.Popen hands to _execute_child by position, whatever the version's order.
-_PARAMETERS = tuple(inspect.signature(_Popen._execute_child).parameters)[1:]  # type: ignore[attr-defined]
-# fmt: off
-_KNOWN_PARAMETERS = frozenset((
-    "args", "executable", "preexec_fn", "close_fds", "pass_fds", "cwd", "env", "startupinfo",
-    "creationflags", "shell", "p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite",
-    "restore_signals", "gid", "gids", "uid", "umask", "start_new_session", "process_group",
-))
-# fmt: on
-_KNOWS_POPEN = _KNOWN_PARAMETERS - {"process_group"} <= set(_PARAMETERS) <= _KNOWN_PARAMETERS
-_ORIGINALS = (_Popen.__init__, _Popen._execute_child)  # type: ignore[attr-defined]
 
 # More would only wait for each other in the kernel; each is a thread for a millisecond.
 _SPAWNS_AT_ONCE_MAX = 8
 # The exit status that asyncio reports for a child that somebody else has waited for.
 _UNKNOWN_STATUS = 255
-
-
-class _PendingPopen(_Popen):  # type: ignore[type-arg]
-    """A Popen whose child does not exist yet: `spawn` makes it.
-
-    It becomes a plain ``subprocess.Popen`` when the child runs.
-    """
-
-    spawn: _uringcore.Spawn
-    _close_pipe_fds: Callable[..., None]
-    _child_created: bool
-
-    def _execute_child(self, *values: Any) -> None:
-        """CPython's method up to the fork, with its checks and its order."""
-        given = dict(zip(_PARAMETERS, values, strict=True))
-        args, executable = _command(given["args"], given["executable"], given["shell"])
-        sys.audit("subprocess.Popen", executable, args, given["cwd"], given["env"])
-        pass_fds = sorted({int(fd) for fd in given["pass_fds"]})
-        if pass_fds and pass_fds[0] < 0:
-            raise ValueError("bad value(s) in fds_to_keep")
-        cwd = given["cwd"]
-        self.spawn = _uringcore.Spawn(
-            _candidates(executable, given["env"]),
-            [os.fsencode(one) for one in args],
-            _environment(given["env"]),
-            None if cwd is None else os.fsencode(cwd),
-            [given["p2cread"], given["c2pwrite"], given["errwrite"]],
-            pass_fds,
-            given["umask"],
-            bool(given["restore_signals"]),
-            bool(given["start_new_session"]),
-            given.get("process_group", -1),
-        )
-        self._failure_names = {"chdir": cwd, "exec": executable}
-        # The child's ends live on as duplicates.
-        pipe_ends = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
-        self._close_pipe_fds(*(given[name] for name in pipe_ends))
-
-    def started(self, pid: int) -> None:
-        """The child runs."""
-        self.pid = pid
-        self._child_created = True
-        self.forget_spawn()
-        self.__class__ = _Popen  # type: ignore[assignment]
-
-    def failed(self, stage: str, errno: int) -> OSError:
-        """The error that CPython raises for this failure."""
-        name = self._failure_names.get(stage)
-        _close_pipes(self)
-        if name is None:
-            return OSError(errno, os.strerror(errno))
-        return OSError(errno, os.strerror(errno), name)
-
-    def forget_spawn(self) -> None:
-        """Let go of what only the start needed."""
-        del self.spawn, self._failure_names
 
 
 class _SubprocessTransport(_UnixSubprocessTransport):  # type: ignore[misc]
@@ -130,7 +59,7 @@ class _Start:
     resumed, the child is either handed over or killed and waited for.
     """
 
-    def __init__(self, loop: ProcessMixin, process: _PendingPopen) -> None:
+    def __init__(self, loop: ProcessMixin, process: PendingPopen) -> None:
         self._loop = loop
         self._process = process
         self._fd = -1
@@ -185,7 +114,7 @@ class _Start:
             self.done.set_result((pid, pidfd))
 
     def _kill(self, pid: int, pidfd: int) -> None:
-        _close_pipes(self._process)
+        close_pipes(self._process)
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -203,7 +132,7 @@ class _Start:
         self._tell_gone()
 
     def _end_without_child(self) -> None:
-        _close_pipes(self._process)
+        close_pipes(self._process)
         self._tell_gone()
 
     def _tell_gone(self) -> None:
@@ -257,8 +186,8 @@ class ProcessMixin:
                 protocol, args, shell, *streams, bufsize, extra, **kwargs
             )
         pidfd = -1
-        if _can_spawn_aside(kwargs):
-            process = _PendingPopen(
+        if can_spawn_aside(kwargs):
+            process = PendingPopen(
                 args,
                 shell=shell,
                 stdin=stdin,
@@ -285,7 +214,7 @@ class ProcessMixin:
             raise
         return transport
 
-    async def _start_child(self, process: _PendingPopen) -> tuple[int, int]:
+    async def _start_child(self, process: PendingPopen) -> tuple[int, int]:
         """`(pid, pidfd)` of a new child; no child is left when this raises."""
         start = _Start(self, process)
         if self._children_starting < _SPAWNS_AT_ONCE_MAX:
@@ -393,64 +322,6 @@ def _has_watcher_of_its_own() -> bool:
             return policy.get_child_watcher() is not None
         except NotImplementedError:
             return False
-
-
-def _can_spawn_aside(options: dict[str, Any]) -> bool:
-    """Whether the child can be made by `Spawn`, with everything that the options ask for."""
-    return (
-        _KNOWS_POPEN
-        and subprocess.Popen is _Popen
-        and (_Popen.__init__, _Popen._execute_child) == _ORIGINALS  # type: ignore[attr-defined]
-        # The documented switch against vfork.
-        and getattr(subprocess, "_USE_VFORK", True)
-        and options.get("preexec_fn") is None
-        and bool(options.get("close_fds", True))
-        and all(options.get(name) is None for name in ("user", "group", "extra_groups"))
-    )
-
-
-def _command(args: Any, executable: Any, shell: bool) -> tuple[list[Any], Any]:
-    """``argv`` and the program, by the rules of ``subprocess.Popen``."""
-    if isinstance(args, (str, bytes)):
-        args = [args]
-    elif isinstance(args, os.PathLike):
-        if shell:
-            raise TypeError("path-like args is not allowed when shell is true")
-        args = [args]
-    else:
-        args = list(args)
-    if shell:
-        args = ["/bin/sh", "-c", *args]
-        if executable:
-            args[0] = executable
-    return args, args[0] if executable is None else executable
-
-
-def _candidates(executable: Any, env: Any) -> list[bytes]:
-    """The paths to try, as ``os.execvpe`` does."""
-    path = os.fsencode(executable)
-    if os.path.dirname(path):
-        return [path]
-    return [os.path.join(os.fsencode(folder), path) for folder in os.get_exec_path(env)]
-
-
-def _environment(env: Any) -> list[bytes] | None:
-    if env is None:
-        return None
-    entries = []
-    for name, value in env.items():
-        encoded = os.fsencode(name)
-        if b"=" in encoded:
-            raise ValueError("illegal environment variable name")
-        entries.append(encoded + b"=" + os.fsencode(value))
-    return entries
-
-
-def _close_pipes(process: subprocess.Popen[Any]) -> None:
-    """Give up the parent's ends."""
-    for stream in (process.stdin, process.stdout, process.stderr):
-        if stream is not None:
-            stream.close()
 
 
 def _reap(pid: int) -> int | None:

@@ -88,7 +88,7 @@ STAND_INS: list[tuple[type, type]] = [
     (_uringcore.TimerHandle, asyncio.TimerHandle),
 ]
 # Read at import from CPython's own method, and passed by place.
-NEVER_BY_NAME = {"_PendingPopen._execute_child"}
+NEVER_BY_NAME = {"PendingPopen._execute_child"}
 REST = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
