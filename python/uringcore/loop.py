@@ -18,13 +18,13 @@ import selectors
 import socket
 import sys
 import threading
-import time
 import weakref
-from asyncio import base_events, events, format_helpers
+from asyncio import events, format_helpers
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from . import _uringcore
+from ._debug import DebugHandles
 from ._own_methods import (
     DATAGRAM_METHODS,
     LISTENER_METHODS,
@@ -68,6 +68,7 @@ class UringEventLoop(  # type: ignore[misc]
     TlsTransports,
     ProcessMixin,
     SignalMixin,
+    DebugHandles,
     _uringcore.LoopCore,
     asyncio.SelectorEventLoop,
 ):
@@ -134,8 +135,6 @@ class UringEventLoop(  # type: ignore[misc]
         _asyncgen_firstiter_hook: Any
         _asyncgen_finalizer_hook: Any
         _check_running: Callable[[], None]
-        _check_thread: Callable[[], None]
-        _check_callback: Callable[[Any, str], None]
 
     # asyncio sends empty datagrams since 3.13; older versions drop them silently.
     _sends_empty_datagrams = sys.version_info >= (3, 13)
@@ -404,61 +403,6 @@ class UringEventLoop(  # type: ignore[misc]
     def _log_warning(self, message: str) -> None:
         _asyncio_logger.warning(message)
 
-    # Debug mode: asyncio's own handles, which record where they were made -------------------------
-
-    def _debug_handle(
-        self,
-        method: str,
-        callback: Callable[..., Any],
-        args: tuple[Any, ...],
-        context: contextvars.Context | None,
-    ) -> events.Handle:
-        if method == "call_soon":
-            self._check_thread()
-        self._check_callback(callback, method)
-        kind: Any = events.Handle
-        if method == "call_soon_threadsafe":
-            kind = getattr(events, "_ThreadSafeHandle", kind)  # CPython 3.14
-        handle: Any = kind(callback, args, self, context)
-        if handle._source_traceback:
-            # This frame, and that of a constructor which calls another.
-            del handle._source_traceback[-1 if kind is events.Handle else -2 :]
-        return cast(events.Handle, handle)
-
-    def _debug_timer(
-        self,
-        method: str,
-        when: float,
-        callback: Callable[..., Any],
-        args: tuple[Any, ...],
-        context: contextvars.Context | None,
-    ) -> events.TimerHandle:
-        self._check_thread()
-        self._check_callback(callback, method)
-        timer: Any = events.TimerHandle(when, callback, args, self, context)
-        if timer._source_traceback:
-            del timer._source_traceback[-1]
-        timer._scheduled = True
-        return cast(events.TimerHandle, timer)
-
-    def _run_debug_handle(self, handle: Any) -> None:
-        if hasattr(handle, "_scheduled"):  # asyncio's TimerHandle
-            handle._scheduled = False
-        self._current_handle = handle
-        started = time.monotonic()
-        try:
-            handle._run()
-        finally:
-            self._current_handle = None
-        seconds = time.monotonic() - started
-        if seconds >= self.slow_callback_duration:
-            # Looked up each time: asyncio's users and its own tests put another in its place.
-            base_events.logger.warning(  # type: ignore[attr-defined]
-                "Executing %s took %.3f seconds", _format_handle(handle), seconds
-            )
-        # The frames of an exception that a task keeps reach this one: a cycle, if it held the task.
-        del handle
-
     # QUIC ---------------------------------------------------------------------------------------
 
     async def create_quic_endpoint(
@@ -501,13 +445,6 @@ class UringEventLoop(  # type: ignore[misc]
 
 
 _uringcore._add_quick_methods(UringEventLoop)
-
-
-def _format_handle(handle: Any) -> str:
-    callback = handle._callback
-    if isinstance(getattr(callback, "__self__", None), asyncio.Task):
-        return repr(callback.__self__)
-    return str(handle)
 
 
 def _backend_from_environment() -> str | None:
