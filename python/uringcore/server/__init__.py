@@ -13,6 +13,8 @@ from a program; the command ``uringcore app:app`` does it from a shell.
 | ``listener`` | UDP sockets and the QUIC endpoints on them |
 | ``service`` | what all HTTP/3 connections of a server share |
 | ``connection`` | one HTTP/3 connection |
+| ``crowd`` | the bound of what a connection's streams have queued together |
+| ``watch`` | whether a stopping connection's client is there |
 | ``request`` | one request: ASGI's receive and send, with flow control |
 | ``scope`` | a field section as an ASGI scope |
 

@@ -27,32 +27,13 @@ from uringcore.quic.events import (
     StreamReset,
     StreamWritable,
 )
+from uringcore.server.crowd import Crowd
 from uringcore.server.request import Request
 from uringcore.server.scope import BadRequest, build_scope, refused_scope
 from uringcore.server.service import Service
+from uringcore.server.watch import ClientWatch
 
-__all__ = ["CONNECTION_QUEUE_HIGH", "HTTP3ServerProtocol"]
-
-CONNECTION_QUEUE_HIGH = 4 * 1024 * 1024
-"""Bytes queued on all streams of one connection above which ``send`` waits on each of them.
-
-Except where the stream itself has next to nothing queued: what a client does read is not held up by
-what it doesn't. So the most that one client can make us keep is this, and for each of its streams
-one part of a body (:data:`~uringcore.server.request.PART_BYTES`).
-"""
-
-# How often a crowded connection is looked at again; most of the time an event comes first.
-CROWD_POLL_SECONDS = 0.02
-
-SILENCE_SECONDS = 1.0
-"""How often a stopping connection looks whether its client is there still: a client that was not
-heard of in between is gone, and nothing is waited for any more. At least three probe timeouts."""
-
-BUSY_SILENCES = 3
-"""As above, but so many times in a row, while an application is working on a request."""
-
-LINGER_MAX_SECONDS = 10.0
-"""What a client that is there may take for the last of its responses, when all have been sent."""
+__all__ = ["HTTP3ServerProtocol"]
 
 # What the pings are for, as their uid.
 KEEP_ALIVE_PING, GOAWAY_PING = 0, 1
@@ -74,15 +55,9 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         self._next_request_id = 0
         self._goaway_id: int | None = None
         self._goaway_arrived = False
-        # While stopping: whether the client is there, and until when it may take its responses.
-        self._watch: asyncio.TimerHandle | None = None
-        self._datagrams_received = 0
-        self._silences = 0
-        self._linger_until: float | None = None
-        # Bytes that were queued when it was looked last, and those handed over since: an upper bound.
-        self._queued_at_most = 0
-        self._crowd_waiters: list[asyncio.Future[None]] = []
-        self._crowd_poll: asyncio.TimerHandle | None = None
+        # While stopping.
+        self._watch: ClientWatch | None = None
+        self._crowd = Crowd(self._loop, self._quic)
 
     # Events
 
@@ -93,11 +68,11 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
                 for http_event in self._http.handle_event(event):
                     self._http_event_received(http_event)
         elif isinstance(event, StreamWritable):
-            self._wake_crowd()
+            self._crowd.wake()
         elif isinstance(event, StreamFinished):
             self._unacknowledged.discard(event.stream_id)
             self._close_if_done()
-            self._wake_crowd()
+            self._crowd.wake()
         elif isinstance(event, (StreamReset, StopSendingReceived)):
             self._stream_aborted(event)
         elif isinstance(event, ProtocolNegotiated):
@@ -131,7 +106,8 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         self._http = None
         if self._watch is not None:
             self._watch.cancel()
-        self._wake_crowd()
+            self._watch = None
+        self._crowd.wake()
 
     def _http_event_received(self, event: H3Event) -> None:
         if isinstance(event, DataReceived):
@@ -277,7 +253,7 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         """Queues a part of a response's body."""
         assert self._http is not None
         self._http.send_data(stream_id, data, end_stream)
-        self._queued_at_most += len(data)
+        self._crowd.add(len(data))
         if end_stream:
             self._unacknowledged.add(stream_id)
         self.transmit()
@@ -288,30 +264,9 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         Raises ``ConnectionResetError`` when the stream is reset meanwhile or the connection ends.
         """
         await super().drain(stream_id)
-        if stream_id is None:
-            return
-        few = self._quic.configuration.send_buffer_low
-        while self._is_crowded() and self._quic.get_send_buffer_size(stream_id) > few:
-            waiter = self._loop.create_future()
-            self._crowd_waiters.append(waiter)
-            if self._crowd_poll is None:
-                self._crowd_poll = self._loop.call_later(CROWD_POLL_SECONDS, self._wake_crowd)
-            await waiter
+        while stream_id is not None and self._crowd.holds_up(stream_id):
+            await self._crowd.wait()
             await super().drain(stream_id)
-
-    def _is_crowded(self) -> bool:
-        if self._queued_at_most > CONNECTION_QUEUE_HIGH:
-            self._queued_at_most = self._quic.stats()["send_queue_bytes"]
-        return self._queued_at_most > CONNECTION_QUEUE_HIGH
-
-    def _wake_crowd(self) -> None:
-        if self._crowd_poll is not None:
-            self._crowd_poll.cancel()
-            self._crowd_poll = None
-        waiters, self._crowd_waiters = self._crowd_waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
 
     def pause_stream(self, stream_id: int) -> None:
         """Stops reading a stream, and with it the client's credit (RFC 9000 section 4.1)."""
@@ -346,7 +301,14 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         # and a request that crossed it has been rejected.
         self._quic.send_ping(GOAWAY_PING)
         self.transmit()
-        self._watch_client()
+        self._watch = ClientWatch(
+            self._loop,
+            self._quic,
+            is_busy=lambda: bool(self._requests),
+            gone=lambda: self.close(ErrorCode.H3_NO_ERROR),
+            # There may be nothing else to be acknowledged.
+            there=self.ping_if_busy,
+        )
 
     def ping_if_busy(self) -> None:
         """Keeps the connection from idling out while an application is still working."""
@@ -359,34 +321,8 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
             return
         if self._goaway_arrived and not self._unacknowledged:
             self.close(ErrorCode.H3_NO_ERROR)
-        elif self._linger_until is None:
-            self._linger_until = self._loop.time() + LINGER_MAX_SECONDS
-
-    def _watch_client(self) -> None:
-        stats = self._quic.stats()
-        self._datagrams_received = stats["datagrams_received"]
-        # A probe timeout is about three round trips while the estimate is young, and the client's
-        # delay of acknowledgements (RFC 9002 section 6.2.1).
-        seconds = max(SILENCE_SECONDS, 3 * (3 * stats["rtt"] + 0.025))
-        self._watch = self._loop.call_later(seconds, self._check_client)
-
-    def _check_client(self) -> None:
-        """All that was sent a while ago has to be acknowledged by now, by a client that is there."""
-        if self._http is None:
-            return
-        heard = self._quic.stats()["datagrams_received"] != self._datagrams_received
-        self._silences = 0 if heard else self._silences + 1
-        if self._requests:
-            gone = self._silences >= BUSY_SILENCES
-        else:
-            late = self._linger_until is not None and self._loop.time() >= self._linger_until
-            gone = self._silences > 0 or late
-        if gone:
-            self.close(ErrorCode.H3_NO_ERROR)
-        else:
-            # There may be nothing else to be acknowledged.
-            self.ping_if_busy()
-            self._watch_client()
+        elif self._watch is not None:
+            self._watch.all_answered()
 
 
 def client_address(address: Any) -> tuple[str, int] | None:
