@@ -19,7 +19,8 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from .. import _uringcore
-from ._file import AsyncFile, Source, as_bytes
+from ._descriptor import Source
+from ._file import AsyncFile, as_bytes
 from ._raw import AsyncFileIO
 
 __all__ = ["AsyncBufferedIOBase", "AsyncBufferedReader"]

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from .. import _uringcore
 from ._buffered import AsyncBufferedIOBase, AsyncBufferedReader
 from ._context import Opening
-from ._file import Source
+from ._descriptor import Source
 from ._files import Files, Opened, files_of
 from ._operation import finish
 from ._raw import AsyncFileIO

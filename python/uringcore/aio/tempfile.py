@@ -19,7 +19,7 @@ from concurrent.futures import Executor
 from typing import Any
 
 from ._context import Opening
-from ._file import Source
+from ._descriptor import Source
 from ._files import Files, files_of
 from ._open import AnyFile, Mode, stack
 from ._operation import finish
