@@ -95,12 +95,14 @@ __all__ = [
     "file_truncate",
     "file_unlink",
     "file_write",
-    "make_dev_cert",
+    "make_p256_key",
+    "sign_p256",
     "steer_by_connection_id",
 ]
 __version__: str
 
-def make_dev_cert(names: list[str], days: int) -> list[bytes]: ...
+def make_p256_key() -> tuple[bytes, bytes]: ...
+def sign_p256(key: bytes, message: bytes) -> bytes: ...
 def _add_quick_methods(class_: type[LoopCore]) -> None: ...
 
 # Operations that a future waits for (a closed loop or a loop in the kernel: RuntimeError).

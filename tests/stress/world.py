@@ -242,14 +242,14 @@ def _era(report: Report, backend: str, key: str, folder: Path, all_lives: list[L
 
 def tls_contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
     """A server's context with a fresh certificate and a client's that trusts it."""
-    from uringcore._uringcore import make_dev_cert
+    from uringcore.devcert import DevelopmentCertificate
 
-    certificate, key, *_ = make_dev_cert(["localhost"], 30)
+    made = DevelopmentCertificate.make()
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "both.pem")
-        path.write_bytes(certificate + key)
+        path.write_bytes(made.certificate_pem + made.key_pem)
         server.load_cert_chain(path)
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    client.load_verify_locations(cadata=certificate.decode())
+    client.load_verify_locations(cadata=made.certificate_pem.decode())
     return server, client
