@@ -12,7 +12,7 @@
 //! | `lower` | the transport beneath: our stream, or anybody's |
 //! | `ssl_object` | the calls into Python's `ssl` module |
 //! | `accept` | connections of a TLS server |
-//! | `devcert` | short-lived certificates for development |
+//! | `devcert` | the key of a development certificate |
 //!
 //! Not here: certificates, ciphers, what a record holds. That is OpenSSL's, behind Python's `ssl`.
 //!
