@@ -1,8 +1,8 @@
 //! `Handle`: one callback that the loop will run.
 //!
 //! A handle that nobody but the loop holds when its turn comes, which is nearly every one of
-//! `call_soon`'s, gives its callback away, and is used again for another one (`turn`). In
-//! debug mode the loop uses asyncio's own classes instead, which record where they were made.
+//! `call_soon`'s, gives its callback away, and is used again for another one (`turn`); so is a timer that
+//! was due. In debug mode the loop uses asyncio's own classes instead, which record where they were made.
 
 use std::sync::Arc;
 
@@ -156,7 +156,7 @@ impl Handle {
 }
 
 /// True when the reference that is asked is the only one, weak ones included.
-pub fn is_alone(handle: &Py<Handle>) -> bool {
+pub fn is_alone<T>(handle: &Py<T>) -> bool {
     if cfg!(Py_GIL_DISABLED) {
         return false; // a count tells nothing there
     }
@@ -251,7 +251,7 @@ impl Handle {
             text.push_str(" cancelled");
         }
         if let Ok(timer) = slf.cast::<TimerHandle>() {
-            text.push_str(&format!(" when={}", timer.get().when));
+            text.push_str(&format!(" when={}", timer.get().when()));
         }
         if let (Some(callback), Some(args)) = (this.callback(py), this.args(py)?) {
             let helpers = py.import(intern!(py, "asyncio.format_helpers"))?;

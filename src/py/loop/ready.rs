@@ -28,9 +28,8 @@ use crate::event_loop::turn::{self, KeepsOthersOut};
 pub struct ReadyQueue {
     items: VecDeque<Ready>,
     events: usize,
-    /// Handles that nobody holds, to be used again. The collector knows them all along: an object that
-    /// it is not told of anew, as with a free list, is one whose cycles stay for ever.
-    spare: Vec<Py<Handle>>,
+    pub handles: Spare<Handle>,
+    pub timers: Spare<TimerHandle>,
 }
 
 impl ReadyQueue {
@@ -46,23 +45,8 @@ impl ReadyQueue {
         self.items
             .iter()
             .try_for_each(|item| item.traverse(visit))?;
-        self.spare.iter().try_for_each(|handle| visit.call(handle))
-    }
-
-    /// A handle with nothing in it.
-    pub fn take_spare(&mut self) -> Option<Py<Handle>> {
-        self.spare.pop()
-    }
-
-    /// Keeps an empty handle; gives it back when there are enough.
-    pub fn keep_spare(&mut self, handle: Py<Handle>) -> Option<Py<Handle>> {
-        match self.spare.len() < SPARE_MAX {
-            true => {
-                self.spare.push(handle);
-                None
-            }
-            false => Some(handle),
-        }
+        self.handles.traverse(visit)?;
+        self.timers.traverse(visit)
     }
 
     /// For everything but events.
@@ -98,7 +82,38 @@ impl ReadyQueue {
     }
 }
 
-/// More than a loop ever has ready at a time but for bursts; some 100 KiB.
+/// Handles that nobody holds and that have nothing in them, to be used again. The collector knows them all
+/// along: an object that it is not told of anew, as with a free list, is one whose cycles stay for ever.
+pub struct Spare<T>(Vec<Py<T>>);
+
+impl<T> Default for Spare<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> Spare<T> {
+    pub fn take(&mut self) -> Option<Py<T>> {
+        self.0.pop()
+    }
+
+    /// Gives it back when there are enough.
+    pub fn keep(&mut self, handle: Py<T>) -> Option<Py<T>> {
+        match self.0.len() < SPARE_MAX {
+            true => {
+                self.0.push(handle);
+                None
+            }
+            false => Some(handle),
+        }
+    }
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.0.iter().try_for_each(|handle| visit.call(handle))
+    }
+}
+
+/// More than a loop ever has ready at a time but for bursts; some 100 KiB of each kind.
 const SPARE_MAX: usize = 1_024;
 
 /// Something of the loop's own that is to be run: as much of a handle as `_run_once` looks at.

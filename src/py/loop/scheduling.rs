@@ -138,7 +138,7 @@ impl LoopCore {
     /// used again.
     fn call_soon_plainly(&self, py: Python<'_>, given: &Given<'_, '_>) -> PyResult<Py<Handle>> {
         let (call, context) = (given.call()?, given.context()?);
-        let handle = match self.ready.with(py, |ready| ready.take_spare()) {
+        let handle = match self.ready.with(py, |ready| ready.handles.take()) {
             Some(handle) => {
                 handle.get().refill(py, call, context);
                 handle
@@ -172,8 +172,8 @@ impl LoopCore {
             this.timers.with(py, |timers| timers.push(when, handle));
             return Ok(timer);
         }
-        let handle = Handle::new(given.call()?, given.context()?);
-        Ok(TimerHandle::schedule(slf, handle, when)?.into_any())
+        let (call, context) = (given.call()?, given.context()?);
+        Ok(TimerHandle::schedule(slf, call, context, when)?.into_any())
     }
 }
 

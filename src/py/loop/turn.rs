@@ -17,7 +17,7 @@ use crate::capi::error;
 use crate::capi::thread_end::Stays;
 use crate::event_loop::clock;
 use crate::event_loop::dispatch;
-use crate::event_loop::handle::{AnyHandle, Handle, is_alone};
+use crate::event_loop::handle::{AnyHandle, is_alone};
 use crate::event_loop::loop_core::{LoopCore, Ready, current_thread_id};
 use crate::event_loop::mode::Mode;
 use crate::sock::lanes;
@@ -356,7 +356,10 @@ pub fn run_handle(
     let py = slf.py();
     let result = match &handle {
         AnyHandle::Ours(ours) => ours.get().run(py, is_alone(ours), entered),
-        AnyHandle::Timer(timer) => timer.bind(py).as_super().get().run(py, false, entered),
+        AnyHandle::Timer(timer) => {
+            let handle = timer.bind(py).as_super().get();
+            handle.run(py, is_alone(timer), entered)
+        }
         AnyHandle::Foreign(foreign) => {
             entered.leave(py);
             if !handle.is_cancelled(py) {
@@ -368,9 +371,7 @@ pub fn run_handle(
     if let Err(error) = result {
         return handle_raised(slf, &handle, error);
     }
-    if let AnyHandle::Ours(ours) = handle {
-        retire(slf.get(), py, ours);
-    }
+    retire(slf.get(), py, handle);
     Ok(())
 }
 
@@ -385,12 +386,23 @@ fn handle_raised(slf: &Bound<'_, LoopCore>, handle: &AnyHandle, error: PyErr) ->
 }
 
 /// A handle has had its turn: if nobody holds it, it is used again.
-fn retire(this: &LoopCore, py: Python<'_>, handle: Py<Handle>) {
-    if is_alone(&handle) {
-        handle.get().empty(py);
-        let too_many = this.ready.with(py, |ready| ready.keep_spare(handle));
-        drop(too_many);
-    } else {
+fn retire(this: &LoopCore, py: Python<'_>, handle: AnyHandle) {
+    let too_many = match handle {
+        AnyHandle::Ours(handle) if is_alone(&handle) => {
+            handle.get().empty(py);
+            let left = this.ready.with(py, |ready| ready.handles.keep(handle));
+            left.map(Py::into_any)
+        }
+        AnyHandle::Timer(timer) if is_alone(&timer) => {
+            timer.bind(py).as_super().get().empty(py);
+            let left = this.ready.with(py, |ready| ready.timers.keep(timer));
+            left.map(Py::into_any)
+        }
+        AnyHandle::Ours(handle) => Some(handle.into_any()),
+        AnyHandle::Timer(timer) => Some(timer.into_any()),
+        AnyHandle::Foreign(foreign) => Some(foreign),
+    };
+    if let Some(handle) = too_many {
         handle.drop_ref(py);
     }
 }

@@ -1,17 +1,21 @@
 //! `TimerHandle`: a callback that is due at a time of the loop's clock.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use pyo3::prelude::*;
 use pyo3::{IntoPyObjectExt, PyTraverseError, PyVisit};
 use uringcore_engine::TimerKey;
 
 use super::{AnyHandle, Handle, asyncio_class};
+use crate::capi::call::Call;
 use crate::capi::cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
 
 /// A callback that is due at a time of the loop's clock, with asyncio.TimerHandle's public methods.
 #[pyclass(frozen, extends = Handle, weakref, module = "uringcore._uringcore")]
 pub struct TimerHandle {
-    pub(super) when: f64,
+    /// The bits of a number. Another one when the handle is used again.
+    when: AtomicU64,
     /// While it is among a loop's timers.
     place: GilCell<Option<Place>>,
 }
@@ -25,15 +29,28 @@ impl TimerHandle {
     /// The handle, among the loop's timers.
     pub fn schedule(
         owner: &Bound<'_, LoopCore>,
-        handle: Handle,
+        call: Call,
+        context: Py<PyAny>,
         when: f64,
     ) -> PyResult<Py<TimerHandle>> {
         let py = owner.py();
-        let timer = TimerHandle {
-            when,
-            place: GilCell::new(None),
+        let spare = owner.get().ready.with(py, |ready| ready.timers.take());
+        let timer = match spare {
+            Some(timer) => {
+                let timer = timer.into_bound(py);
+                timer.as_super().get().refill(py, call, context);
+                timer.get().when.store(when.to_bits(), Relaxed);
+                timer.unbind()
+            }
+            None => {
+                let timer = TimerHandle {
+                    when: AtomicU64::new(when.to_bits()),
+                    place: GilCell::new(None),
+                };
+                let handle = PyClassInitializer::from(Handle::new(call, context));
+                Py::new(py, handle.add_subclass(timer))?
+            }
         };
-        let timer = Py::new(py, PyClassInitializer::from(handle).add_subclass(timer))?;
         let item = AnyHandle::Timer(timer.clone_ref(py));
         let key = owner
             .get()
@@ -45,6 +62,10 @@ impl TimerHandle {
         };
         timer.get().place.with(py, |slot| *slot = Some(place));
         Ok(timer)
+    }
+
+    pub fn when(&self) -> f64 {
+        f64::from_bits(self.when.load(Relaxed))
     }
 
     /// It is no longer among the timers.
@@ -73,13 +94,14 @@ impl TimerHandle {
     }
 
     /// When the callback is due, in seconds on the loop's clock (`loop.time()`).
-    fn when(&self) -> f64 {
-        self.when
+    #[pyo3(name = "when")]
+    fn when_method(&self) -> f64 {
+        self.when()
     }
 
     #[getter]
     fn _when(&self) -> f64 {
-        self.when
+        self.when()
     }
 
     /// See `Handle`: what the object is to `isinstance`.
@@ -90,7 +112,7 @@ impl TimerHandle {
 
     fn __hash__(&self) -> u64 {
         // 0.0 and -0.0 are equal.
-        (self.when + 0.0).to_bits()
+        (self.when() + 0.0).to_bits()
     }
 
     /// asyncio's: the same callback with the same arguments at the same time.
@@ -101,7 +123,7 @@ impl TimerHandle {
         if slf.is(other) {
             return Ok(true);
         }
-        if slf.get().when != other.get().when {
+        if slf.get().when() != other.get().when() {
             return Ok(false);
         }
         let py = slf.py();
@@ -115,19 +137,19 @@ impl TimerHandle {
     }
 
     fn __lt__(&self, other: &Bound<'_, TimerHandle>) -> bool {
-        self.when < other.get().when
+        self.when() < other.get().when()
     }
 
     fn __le__(slf: &Bound<'_, Self>, other: &Bound<'_, TimerHandle>) -> PyResult<bool> {
-        Ok(slf.get().when < other.get().when || Self::__eq__(slf, other.as_any())?)
+        Ok(slf.get().when() < other.get().when() || Self::__eq__(slf, other.as_any())?)
     }
 
     fn __gt__(&self, other: &Bound<'_, TimerHandle>) -> bool {
-        self.when > other.get().when
+        self.when() > other.get().when()
     }
 
     fn __ge__(slf: &Bound<'_, Self>, other: &Bound<'_, TimerHandle>) -> PyResult<bool> {
-        Ok(slf.get().when > other.get().when || Self::__eq__(slf, other.as_any())?)
+        Ok(slf.get().when() > other.get().when() || Self::__eq__(slf, other.as_any())?)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
