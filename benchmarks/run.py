@@ -2,13 +2,14 @@
 """Run the benchmarks and write BENCHMARK.md.
 
     python benchmarks/run.py                  every case, 7 rounds
-    python benchmarks/run.py --quick tcp      the TCP cases, under five minutes for everything
+    python benchmarks/run.py --quick 1k       the echoes of 1 KiB in short rounds
     python benchmarks/run.py --profile quic   where the time of the QUIC cases goes (root, perf)
     python benchmarks/run.py --report         BENCHMARK.md and charts again from the last results
 
 The first run makes an environment of its own (a virtual environment with the peers and this project,
-the native programs, a certificate). A client's error ends the run with status 1; `--keep-going`
-finishes the others first, and marks the failed one in the table.
+the native programs, a certificate). A failure of another project's peer, be it a hang or a wrong byte,
+stands in its table, and the run goes on. One of this project, or of a native program, ends the run with
+status 1; `--keep-going` finishes the others first.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.harness import environment, machine, profile, report, syscalls
 from benchmarks.harness.cases import CASES, Case, select
 from benchmarks.harness.matrix import MATRICES, run_matrix
+from benchmarks.harness.peers import PEERS
 from benchmarks.harness.plan import Plan
 from benchmarks.harness.process import BenchmarkFailure
 from benchmarks.harness.rounds import run_case
@@ -61,7 +63,11 @@ def main() -> int:
         except BenchmarkFailure as failure:
             print(f"FAILED: {case.name}: {failure}", file=sys.stderr)
             return 1
-        failed |= any(peer.failed for peer in result.peers.values())
+        failed |= any(
+            result.peers[peer.name].failed is not None
+            for peer in PEERS[case.family]
+            if peer.name in result.peers and not peer.foreign
+        )
         result.save()
     for matrix in matrices:
         print(matrix.title, flush=True)
@@ -98,7 +104,9 @@ def _options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "cases", nargs="*", help="case names or tags (loop, tcp, tls, udp, quic, h3); all if none"
+        "cases",
+        nargs="*",
+        help="case names or tags (loop, tcp, tls, udp, 1k, 10k, 100k, idle, quic, h3); all if none",
     )
     parser.add_argument("--peers", nargs="+", default=[], help="only these peers")
     parser.add_argument("--quick", action="store_true", help="3 short rounds")

@@ -78,6 +78,8 @@ class _Style:
     about: str
     transport: str = "tcp"
     tags: frozenset[str] = frozenset({"tcp", "loop"})
+    sizes: tuple[int, ...] = (1, 10, 100)
+    """Of an echo's messages, in KiB."""
 
 
 _ECHOES = (
@@ -100,27 +102,32 @@ _ECHOES = (
         "An `asyncio.DatagramProtocol` on one socket sends back what it gets",
         transport="udp",
         tags=frozenset({"udp", "loop"}),
+        # More than 8 KiB is nobody's datagram.
+        sizes=(1, 8),
     ),
 )
 
 
-def _echo(kind: _Style, connections: int) -> Case:
+def _echo(kind: _Style, size: int, connections: int) -> Case:
     noun = "client socket" if kind.transport == "udp" else "connection"
     nouns = noun if connections == 1 else f"{noun}s"
     return Case(
-        name=f"{kind.family}_1k_c{connections}",
-        title=f"{kind.title}, 1 KiB, {connections} {nouns}",
-        about=f"{kind.about}; {connections} {nouns}, one message of 1,024 bytes in flight on each.",
+        name=f"{kind.family}_{size}k_c{connections}",
+        title=f"{kind.title}, {size} KiB, {connections} {nouns}",
+        about=(
+            f"{kind.about}; {connections} {nouns}, one message of {size * 1024:,} bytes in flight "
+            "on each."
+        ),
         family=kind.family,
         unit=REQUESTS,
         load=(
             "echo_load",
             *("--transport", kind.transport),
-            *("--connections", str(connections), "--size", "1024"),
+            *("--connections", str(connections), "--size", str(size * 1024)),
         ),
         baseline="asyncio",
         tls=kind.transport == "tls",
-        tags=kind.tags,
+        tags=kind.tags | {f"{size}k"},
     )
 
 
@@ -171,7 +178,12 @@ def _slow_upload(kind: _Style, connections: int) -> Case:
 
 
 CASES: tuple[Case, ...] = (
-    *(_echo(kind, connections) for kind in _ECHOES for connections in (1, 100)),
+    *(
+        _echo(kind, size, connections)
+        for kind in _ECHOES
+        for size in kind.sizes
+        for connections in (1, 100)
+    ),
     *(_slow_upload(kind, connections) for kind in _SLOW_UPLOADS for connections in (1, 10)),
     Case(
         name="quic_upload",

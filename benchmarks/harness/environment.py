@@ -57,6 +57,8 @@ PROGRAMS = {
     "h3_server": "uringcore-bench",
     "engine_server": "uringcore-bench-engine",
 }
+C_PROGRAMS = {"c_epoll": "c_epoll.c"}
+"""The programs that the C compiler makes, of one file in `native/` each."""
 
 
 @dataclass
@@ -163,28 +165,33 @@ def _install_peers(environment: Environment) -> None:
 
 
 def _build_native(environment: Environment, target: Path) -> None:
-    cargo = shutil.which("cargo")
-    if cargo is None:
-        environment.refused.update(dict.fromkeys(PROGRAMS, "cargo is not installed"))
-        return
+    cargo = ["cargo", "build", "--release", "--locked", "--quiet"]
     for program, package in PROGRAMS.items():
-        print(f"building {program}", flush=True)
-        done = subprocess.run(
-            [
-                *(cargo, "build", "--release", "--locked", "--quiet"),
-                *("--package", package, "--bin", program),
-            ],
-            cwd=HERE / "native",
-            env={**os.environ, "CARGO_TARGET_DIR": str(target)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            # A program of an older build must not pass for this one.
-            environment.program(program).unlink(missing_ok=True)
-            environment.refused[program] = "it does not build"
-            print(done.stderr, file=sys.stderr, flush=True)
+        _build(environment, program, [*cargo, "--package", package, "--bin", program], target)
+    for program, source in C_PROGRAMS.items():
+        path = str(environment.program(program))
+        _build(environment, program, ["cc", "-O2", "-Wall", "-o", path, source], target)
+
+
+def _build(environment: Environment, program: str, command: list[str], target: Path) -> None:
+    if shutil.which(command[0]) is None:
+        environment.refused[program] = f"{command[0]} is not installed"
+        return
+    print(f"building {program}", flush=True)
+    environment.native.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        command,
+        cwd=HERE / "native",
+        env={**os.environ, "CARGO_TARGET_DIR": str(target)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        # A program of an older build must not pass for this one.
+        environment.program(program).unlink(missing_ok=True)
+        environment.refused[program] = "it does not build"
+        print(done.stderr, file=sys.stderr, flush=True)
 
 
 def _make_certificate(environment: Environment) -> None:

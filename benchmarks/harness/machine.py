@@ -11,7 +11,18 @@ from typing import Any
 
 from benchmarks.harness.environment import ROOT, Environment
 
-SHOWN = ("uringcore", "uvloop", "rloop", "aioquic", "qh3", "aiopquic", "hypercorn", "uvicorn")
+SHOWN = (
+    "uringcore",
+    "uvloop",
+    "rloop",
+    "blazio",
+    "zloop",
+    "aioquic",
+    "qh3",
+    "aiopquic",
+    "hypercorn",
+    "uvicorn",
+)
 NATIVE = ("quinn", "quinn-proto", "h3", "h3-quinn", "rustls", "tokio")
 
 

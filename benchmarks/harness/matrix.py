@@ -1,6 +1,7 @@
-"""Tables whose rows are operations and whose columns are peers: one process measures every row.
+"""Tables whose rows are operations or costs and whose columns are peers: one process measures every row.
 
-As with the cases, rounds are interleaved and each visit is a fresh process, pinned to core 0.
+As with the cases, rounds are interleaved and each visit is a fresh process, pinned to core 0. What a
+program prints is told in `programs/rows.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ from benchmarks.harness.environment import ROOT, Environment
 from benchmarks.harness.plan import GRACE_SECONDS, Plan
 from benchmarks.harness.process import SERVER_CORE, BenchmarkFailure, pin
 from benchmarks.harness.results import RESULTS, Spread
+from benchmarks.servers.loops import LOOPS as LOOP_NAMES
+from benchmarks.servers.loops import package_of
 
+BEST_OTHER = "best other"
+"""The best of the columns that are not this project's, row by row."""
 ROW_SHARE = 10
 """A row gets this part of the time that a case's visit has."""
 
@@ -29,6 +34,11 @@ class Column:
     name: str
     package: str
     """The Python distribution it needs."""
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it is somebody else's, so that its failure is a result and not an error."""
+        return self.package != "uringcore"
 
 
 @dataclass(frozen=True)
@@ -43,17 +53,16 @@ class Matrix:
     baseline: str
     """The column that ratios refer to."""
     unit: str = "operations/s"
+    """What the figures are, or "" where each row's name says it."""
+    costs: bool = False
+    """Whether the rows are costs, of which less is better, and not rates."""
+    against: str | None = None
+    """What the report tells the ratio of each of ours to: a column's name, or `BEST_OTHER`."""
     tags: frozenset[str] = field(default_factory=frozenset)
 
 
-LOOPS = (
-    # asyncio comes with the interpreter; pip stands in as the package that is always there.
-    Column("asyncio", "pip"),
-    Column("uvloop", "uvloop"),
-    Column("rloop", "rloop"),
-    Column("uringcore-uring", "uringcore"),
-    Column("uringcore-epoll", "uringcore"),
-)
+# asyncio comes with the interpreter; pip stands in as the package that is always there.
+LOOPS = tuple(Column(name, "pip" if name == "asyncio" else package_of(name)) for name in LOOP_NAMES)
 
 MATRICES: tuple[Matrix, ...] = (
     Matrix(
@@ -66,7 +75,44 @@ MATRICES: tuple[Matrix, ...] = (
         program="micro",
         columns=LOOPS,
         baseline="asyncio",
+        against=BEST_OTHER,
         tags=frozenset({"loop"}),
+    ),
+    Matrix(
+        name="idle",
+        title="Idle connections",
+        about=(
+            "User memory of a server with 5,000 TCP connections that do nothing, for each of them: the "
+            "pages that are the process's own (`Private_Clean` and `Private_Dirty` of "
+            "`/proc/<pid>/smaps_rollup`) less what they were before, an `asyncio.Protocol` for each "
+            "connection included. First as accepted, then after an echo of 1 KiB on each. What the "
+            "kernel keeps for them is not in it. Less is better."
+        ),
+        program="idle",
+        columns=LOOPS,
+        baseline="asyncio",
+        unit="kB a connection",
+        costs=True,
+        against=BEST_OTHER,
+        tags=frozenset({"loop", "idle"}),
+    ),
+    Matrix(
+        name="start",
+        title="Start and idleness",
+        about=(
+            "What a process with each loop costs before it does anything: `import` of its package "
+            "(asyncio's own for asyncio), and `asyncio.run` of a coroutine that returns at once. Wall and "
+            "processor time are the whole process's, the interpreter's start and end included; memory is "
+            "its peak (`VmHWM`). Each visit starts every process three times. Then a loop that sleeps a "
+            "second at a time: its system calls and its processor time a second. Less is better."
+        ),
+        program="start",
+        columns=LOOPS,
+        baseline="asyncio",
+        unit="",
+        costs=True,
+        against="uvloop",
+        tags=frozenset({"loop", "idle"}),
     ),
     Matrix(
         name="files",
@@ -95,7 +141,7 @@ MATRICES: tuple[Matrix, ...] = (
 
 @dataclass
 class MatrixResult:
-    """The samples of a matrix: rates by column and row."""
+    """The samples of a matrix: rates or costs by column and row."""
 
     matrix: str
     machine: dict[str, Any]
@@ -134,7 +180,8 @@ class MatrixResult:
 def run_matrix(matrix: Matrix, environment: Environment, plan: Plan) -> MatrixResult:
     """All rounds of `matrix`.
 
-    Raises `BenchmarkFailure` at the first column that fails, unless the plan says to keep going.
+    A column that fails is marked as failed; where it is ours it raises `BenchmarkFailure` instead, unless
+    the plan says to keep going.
     """
     seconds = plan.seconds / ROW_SHARE
     result = MatrixResult(matrix.name, machine.facts(environment), plan.rounds, seconds)
@@ -157,20 +204,21 @@ def run_matrix(matrix: Matrix, environment: Environment, plan: Plan) -> MatrixRe
             try:
                 rows = _visit(matrix, column, environment, seconds)
             except BenchmarkFailure as failure:
-                if not plan.keep_going:
+                if not (plan.keep_going or column.foreign):
                     raise
                 result.absent[column.name] = f"failed: {failure}"
                 print(f"  {column.name:16} FAILED: {failure}", flush=True)
                 continue
-            for row, (count, wall, _) in rows.items():
-                result.rates[column.name].setdefault(row, []).append(count / wall)
+            for row, samples in rows.items():
+                result.rates[column.name].setdefault(row, []).extend(samples)
             print(f"  round {number + 1}  {column.name:16} {len(rows)} rows", flush=True)
     return result
 
 
 def _visit(
     matrix: Matrix, column: Column, environment: Environment, seconds: float
-) -> dict[str, tuple[int, float, float]]:
+) -> dict[str, list[float]]:
+    """The samples of each row."""
     command = [
         *(str(environment.python), "-m", f"benchmarks.programs.{matrix.program}"),
         *("--peer", column.name, "--seconds", str(seconds)),
@@ -191,5 +239,5 @@ def _visit(
         raise BenchmarkFailure(f"{column.name}: no end after {late.timeout} s") from None
     if done.returncode != 0:
         raise BenchmarkFailure(f"{column.name}: {done.stderr.strip()[-4000:]}")
-    rows: dict[str, tuple[int, float, float]] = json.loads(done.stdout.splitlines()[-1])
-    return rows
+    rows: dict[str, list[float]] = json.loads(done.stdout.splitlines()[-1])
+    return rows if matrix.costs else {row: [took[0] / took[1]] for row, took in rows.items()}

@@ -10,8 +10,13 @@ from benchmarks.harness.cases import Case
 from benchmarks.harness.environment import Environment
 from benchmarks.harness.matrix import LOOPS
 
-WITHOUT_TLS = frozenset({"rloop"})
-"""Loops that serve no TLS."""
+LACKING = {
+    ("rloop", "slow_upload_tls"): "it serves no TLS",
+    ("rloop", "tls_echo"): "it serves no TLS",
+    ("zloop", "sock_echo"): "its sock_accept raises NotImplementedError",
+    ("zloop", "udp_echo"): "its create_datagram_endpoint raises NotImplementedError",
+}
+"""What a loop is known not to have: its name, the family, and the reason for the table."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +30,19 @@ class Peer:
     program: str | None = None
     """The native program it needs."""
     kind: str = "peer"
-    """`ours`, `peer` or `limit`: how the charts colour it."""
+    """`ours`, `peer` or `limit`: how the charts colour it, and whether its failure ends a run."""
+    lacking: str | None = None
+    """What it does not have that this family needs."""
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it is somebody else's, so that its failure is a result and not an error."""
+        return self.kind == "peer"
 
     def absent(self, environment: Environment) -> str | None:
         """Why it cannot run here, or None."""
+        if self.lacking is not None:
+            return self.lacking
         if self.program is not None:
             return environment.program_missing(self.program)
         assert self.package is not None
@@ -45,26 +59,29 @@ def _python(module: str, *arguments: str, tls: bool = True) -> Callable[[Environ
     ]
 
 
-def _native(program: str, *arguments: str) -> Callable[[Environment], list[str]]:
+def _native(program: str, *, tls: bool = True) -> Callable[[Environment], list[str]]:
     return lambda environment: [
         str(environment.program(program)),
-        *arguments,
-        *environment.certificate_arguments(),
+        *(environment.certificate_arguments() if tls else ()),
     ]
 
 
-def _loops(module: str, style: str, *, tls: bool = False) -> tuple[Peer, ...]:
-    """Every loop with one style of a server in `servers/`; with `tls` those that have TLS."""
+def _loops(family: str, module: str, style: str, *, tls: bool = False) -> tuple[Peer, ...]:
+    """Every loop with one style of a server in `servers/`, for the tables of `family`."""
     return tuple(
         Peer(
             column.name,
             column.package,
             _python(module, "--loop", column.name, "--style", style, tls=tls),
-            kind="ours" if column.package == "uringcore" else "peer",
+            kind="peer" if column.foreign else "ours",
+            lacking=LACKING.get((column.name, family)),
         )
         for column in LOOPS
-        if not (tls and column.name in WITHOUT_TLS)
     )
+
+
+C_EPOLL = Peer("c-epoll", None, _native("c_epoll", tls=False), program="c_epoll", kind="limit")
+"""What the kernel and a plain C program need for a TCP echo."""
 
 
 def _quic(name: str, package: str, kind: str = "peer") -> Peer:
@@ -87,15 +104,15 @@ def _h3(name: str, package: str, kind: str = "peer") -> Peer:
 
 
 PEERS: dict[str, tuple[Peer, ...]] = {
-    "tcp_echo": _loops("echo", "protocol"),
-    "buffered_echo": _loops("echo", "buffered"),
-    "streams_echo": _loops("echo", "streams"),
-    "sock_echo": _loops("echo", "sock"),
-    "tls_echo": _loops("echo", "protocol", tls=True),
-    "udp_echo": _loops("echo", "udp"),
-    "slow_upload": _loops("slow_upload", "protocol"),
-    "slow_upload_streams": _loops("slow_upload", "streams"),
-    "slow_upload_tls": _loops("slow_upload", "protocol", tls=True),
+    "tcp_echo": (*_loops("tcp_echo", "echo", "protocol"), C_EPOLL),
+    "buffered_echo": (*_loops("buffered_echo", "echo", "buffered"), C_EPOLL),
+    "streams_echo": (*_loops("streams_echo", "echo", "streams"), C_EPOLL),
+    "sock_echo": (*_loops("sock_echo", "echo", "sock"), C_EPOLL),
+    "tls_echo": _loops("tls_echo", "echo", "protocol", tls=True),
+    "udp_echo": _loops("udp_echo", "echo", "udp"),
+    "slow_upload": _loops("slow_upload", "slow_upload", "protocol"),
+    "slow_upload_streams": _loops("slow_upload_streams", "slow_upload", "streams"),
+    "slow_upload_tls": _loops("slow_upload_tls", "slow_upload", "protocol", tls=True),
     "quic": _quic_peers(),
     # The engine without Python serves 64 KiB writes only.
     "quic_bulk": (

@@ -18,8 +18,11 @@ COUNTED_SECONDS = 0.5
 
 
 def run_case(case: Case, environment: Environment, plan: Plan) -> CaseResult:
-    """All rounds of `case`; raises `BenchmarkFailure` at the first peer that fails, unless the plan
-    says to keep going: then the peer is marked as failed and left out of the rounds that follow."""
+    """All rounds of `case`.
+
+    A peer that fails is marked as failed and left out of the rounds that follow; where it is none of
+    somebody else's, it raises `BenchmarkFailure` instead, unless the plan says to keep going.
+    """
     result = CaseResult(case.name, machine.facts(environment), plan.rounds, plan.seconds)
     present: list[Peer] = []
     for peer in PEERS[case.family]:
@@ -40,7 +43,7 @@ def run_case(case: Case, environment: Environment, plan: Plan) -> CaseResult:
             try:
                 _visit(case, peer, environment, plan, number, outcome)
             except BenchmarkFailure as failure:
-                if not plan.keep_going:
+                if not (plan.keep_going or peer.foreign):
                     raise
                 outcome.failed = str(failure)
                 print(f"  {peer.name:16} FAILED: {failure}", flush=True)

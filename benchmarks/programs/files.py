@@ -8,7 +8,6 @@ its offset and ends with it.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import functools
 import os
@@ -18,7 +17,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from benchmarks.programs.rows import Row, tell
+from benchmarks.programs.rows import Row, arguments, tell
 from benchmarks.servers.loops import new_loop
 
 BLOCK = 4096
@@ -267,10 +266,7 @@ class Rows:
 
 def main() -> None:
     """Run every row for the peer named on the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--peer", choices=PEERS, required=True)
-    parser.add_argument("--seconds", type=float, required=True)
-    options = parser.parse_args()
+    options = arguments(__doc__, PEERS)
     loop = new_loop(PEERS[options.peer])
     asyncio.set_event_loop(loop)
     try:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from benchmarks.programs.rows import Row, tell
+from benchmarks.programs.rows import Row, arguments, tell
 from benchmarks.servers.loops import LOOPS, new_loop
 
 TASKS = 100
@@ -145,10 +144,7 @@ class Rows:
 
 def main() -> None:
     """Run every row on the loop named on the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--peer", choices=LOOPS, required=True)
-    parser.add_argument("--seconds", type=float, required=True)
-    options = parser.parse_args()
+    options = arguments(__doc__, LOOPS)
     loop = new_loop(options.peer)
     asyncio.set_event_loop(loop)
     try:

@@ -1,16 +1,28 @@
-"""How a program of rows measures and what it prints: one JSON line, `{row: [count, wall s, CPU s]}`."""
+"""What a program of rows is told and what it prints: one JSON line, and how it measures.
+
+Rates are printed as `{row: [count, wall s, CPU s]}`, costs as `{row: [sample, ...]}`.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 Row = Callable[[int], None]
 """Does the row's operation so many times."""
 
 FIRST = 64
 """The count of the first, untimed try; it grows until a run fills the window."""
+
+
+def arguments(about: str | None, peers: Container[str]) -> argparse.Namespace:
+    """The command line: `peer`, and `seconds`, the timed window of a row, for those that have one."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--peer", choices=peers, required=True)
+    parser.add_argument("--seconds", type=float, required=True)
+    return parser.parse_args()
 
 
 def measure(row: Row, seconds: float) -> tuple[int, float, float]:

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 
-LOOPS = ("asyncio", "uvloop", "rloop", "uringcore-uring", "uringcore-epoll")
+PEERS = ("uvloop", "rloop", "blazio", "zloop")
+"""Other projects' loops: each a package of this name with a `new_event_loop()`."""
+OURS = ("uringcore-uring", "uringcore-epoll")
+LOOPS = ("asyncio", *PEERS, *OURS)
+
+
+def package_of(name: str) -> str:
+    """The module to import for the loop called `name`."""
+    return "uringcore" if name in OURS else name
 
 
 def new_loop(name: str) -> asyncio.AbstractEventLoop:
@@ -12,19 +21,12 @@ def new_loop(name: str) -> asyncio.AbstractEventLoop:
 
     Raises `ImportError` where its package is missing and `ValueError` for an unknown name.
     """
+    if name not in LOOPS:
+        raise ValueError(f"name: no loop is called {name!r}; there are {', '.join(LOOPS)}")
     if name == "asyncio":
         return asyncio.SelectorEventLoop()
-    if name == "uvloop":
-        import uvloop
-
-        return uvloop.new_event_loop()
-    if name == "rloop":
-        import rloop
-
-        return rloop.new_event_loop()
-    if name.startswith("uringcore-"):
-        import uringcore
-
+    module = importlib.import_module(package_of(name))
+    if name in OURS:
         # Naming the backend is strict: a fallback must not pass for the real thing in a table.
-        return uringcore.new_event_loop(backend=name.removeprefix("uringcore-"))
-    raise ValueError(f"name: no loop is called {name!r}; there are {', '.join(LOOPS)}")
+        return module.new_event_loop(backend=name.removeprefix("uringcore-"))
+    return module.new_event_loop()

@@ -1,0 +1,1 @@
+"""The benchmarks' own tests: their tables and parts, never their figures."""

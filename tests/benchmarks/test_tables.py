@@ -1,0 +1,189 @@
+"""Which rows and peers the tables have, what a failure does to a run, and what the report tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.harness import matrix as matrices
+from benchmarks.harness import report, rounds
+from benchmarks.harness.cases import CASES, Case, select
+from benchmarks.harness.environment import Environment
+from benchmarks.harness.matrix import MATRICES, MatrixResult, run_matrix
+from benchmarks.harness.peers import PEERS, Peer
+from benchmarks.harness.plan import Plan
+from benchmarks.harness.process import BenchmarkFailure
+from benchmarks.harness.results import CaseResult, PeerResult
+from benchmarks.servers.loops import LOOPS, new_loop
+
+PLAN = Plan(rounds=2, seconds=0.1, warmup=0.0, counted_rounds=0, keep_going=False)
+MACHINE: dict[str, Any] = {"python": "3.13.0", "taken": "2026-01-01 00:00 UTC", "commit": "abc"}
+
+
+def case_of(name: str) -> Case:
+    return next(case for case in CASES if case.name == name)
+
+
+def matrix_of(name: str) -> matrices.Matrix:
+    return next(matrix for matrix in MATRICES if matrix.name == name)
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
+    """One in which everything is installed; nothing is asked of this machine."""
+    for module in (rounds, matrices):
+        monkeypatch.setattr(module.machine, "facts", lambda environment: MACHINE)
+    native = tmp_path / "native"
+    native.mkdir()
+    (native / "c_epoll").touch()
+    packages = dict.fromkeys((*LOOPS, "pip", "uringcore"), "1.0")
+    return Environment(Path("python"), native, tmp_path, packages=packages)
+
+
+def test_echoes_have_every_size_and_number_of_connections() -> None:
+    names = {case.name for case in CASES}
+    for family in ("tcp_echo", "buffered_echo", "streams_echo", "sock_echo", "tls_echo"):
+        assert {f"{family}_{size}k_c{count}" for size in (1, 10, 100) for count in (1, 100)} < names
+    assert {f"udp_echo_{size}k_c{count}" for size in (1, 8) for count in (1, 100)} < names
+    load = case_of("tls_echo_100k_c100").load
+    assert load[load.index("--size") + 1] == "102400"
+
+
+def test_a_tag_selects_the_echoes_of_one_size() -> None:
+    cases, tables = select(["10k"])
+    assert len(cases) == 10
+    assert tables == []
+    assert [table.name for table in select(["idle"])[1]] == ["idle", "start"]
+
+
+def test_every_loop_stands_in_every_loop_table() -> None:
+    for case in CASES:
+        if "loop" in case.tags:
+            assert [peer.name for peer in PEERS[case.family] if peer.kind != "limit"] == list(LOOPS)
+    for matrix in MATRICES:
+        if "loop" in matrix.tags:
+            assert [column.name for column in matrix.columns] == list(LOOPS)
+
+
+@pytest.mark.parametrize("family", ["tcp_echo", "buffered_echo", "streams_echo", "sock_echo"])
+def test_the_c_program_stands_beside_every_tcp_echo(family: str) -> None:
+    assert [peer.name for peer in PEERS[family] if peer.kind == "limit"] == ["c-epoll"]
+
+
+def test_a_loop_without_what_the_table_needs_is_absent_with_the_reason(
+    environment: Environment,
+) -> None:
+    def why(family: str, name: str) -> str | None:
+        return next(peer for peer in PEERS[family] if peer.name == name).absent(environment)
+
+    assert why("tls_echo", "rloop") == "it serves no TLS"
+    assert why("udp_echo", "zloop") == "its create_datagram_endpoint raises NotImplementedError"
+    assert why("tcp_echo", "zloop") is None
+    del environment.packages["zloop"]
+    environment.refused["zloop"] = "its wheels need a newer interpreter"
+    assert why("tcp_echo", "zloop") == "its wheels need a newer interpreter"
+
+
+def test_an_unknown_loop_is_refused() -> None:
+    with pytest.raises(ValueError, match="no loop is called 'libev'"):
+        new_loop("libev")
+
+
+Visit = Callable[..., None]
+
+
+def visit_that_fails(name: str) -> tuple[Visit, list[str]]:
+    """In place of a visit: `name` fails; and the names that were visited."""
+    visited: list[str] = []
+
+    def visit(case: Case, peer: Peer, *rest: Any) -> None:
+        visited.append(peer.name)
+        if peer.name == name:
+            raise BenchmarkFailure("no reply on any connection for 5s")
+
+    return visit, visited
+
+
+def test_a_foreign_peer_that_fails_is_left_out_and_the_run_goes_on(
+    environment: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    visit, visited = visit_that_fails("blazio")
+    monkeypatch.setattr(rounds, "_visit", visit)
+    result = rounds.run_case(case_of("tcp_echo_1k_c1"), environment, PLAN)
+    assert result.peers["blazio"].failed == "no reply on any connection for 5s"
+    assert visited.count("blazio") == 1
+    assert visited.count("uringcore-uring") == visited.count("c-epoll") == PLAN.rounds
+
+
+@pytest.mark.parametrize("name", ["uringcore-epoll", "c-epoll"])
+def test_a_failure_of_ours_ends_the_run(
+    name: str, environment: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "_visit", visit_that_fails(name)[0])
+    with pytest.raises(BenchmarkFailure):
+        rounds.run_case(case_of("tcp_echo_1k_c1"), environment, PLAN)
+
+
+@pytest.mark.parametrize("name", ["zloop", "uringcore-uring"])
+def test_a_column_that_fails_ends_the_run_only_if_it_is_ours(
+    name: str, environment: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def visit(matrix: matrices.Matrix, column: matrices.Column, *rest: Any) -> Any:
+        if column.name == name:
+            raise BenchmarkFailure("killed by signal 11")
+        return {"accepted": [1.0, 3.0]}
+
+    monkeypatch.setattr(matrices, "_visit", visit)
+    if name == "uringcore-uring":
+        with pytest.raises(BenchmarkFailure):
+            run_matrix(matrix_of("idle"), environment, PLAN)
+        return
+    result = run_matrix(matrix_of("idle"), environment, PLAN)
+    assert result.absent == {name: "failed: killed by signal 11"}
+    assert result.rates["asyncio"] == {"accepted": [1.0, 3.0, 1.0, 3.0]}
+
+
+def cells(text: str, name: str) -> list[str]:
+    """The row of a table that begins with `name`."""
+    line = next(line for line in text.splitlines() if line.startswith(f"| {name} |"))
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_a_table_tells_processor_time_beside_the_best_other_loop_and_c() -> None:
+    def peer(cpu_us: float) -> PeerResult:
+        sample = {"requests": 1000.0, "seconds": 1.0, "server_cpu_ns": cpu_us * 1e6}
+        return PeerResult(samples=[sample])
+
+    peers = {
+        "asyncio": peer(20),
+        "uvloop": peer(10),
+        "rloop": peer(8),
+        "zloop": PeerResult(failed="a reply differs\nand more"),
+        "uringcore-uring": peer(6),
+        "c-epoll": peer(5),
+    }
+    text = report._section(
+        case_of("tcp_echo_1k_c1"), CaseResult("tcp_echo_1k_c1", MACHINE, 1, 1.0, peers)
+    )
+    assert cells(text, "peer")[-2:] == ["CPU ÷ best other", "CPU ÷ c-epoll"]
+    assert cells(text, "uringcore-uring")[-2:] == ["0.75", "1.20"]
+    assert cells(text, "rloop")[-2:] == ["0.80", "1.60"]
+    assert cells(text, "c-epoll")[-2:] == ["0.62", "1.00"]
+    assert "- zloop failed: a reply differs\n" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "against", "share"),
+    [("micro", "best other", "2.00"), ("idle", "best other", "6.00"), ("start", "uvloop", "4.00")],
+)
+def test_a_matrix_tells_ours_beside_what_it_is_held_against(
+    name: str, against: str, share: str
+) -> None:
+    figures = {"asyncio": 2.0, "uvloop": 3.0, "rloop": 6.0, "uringcore-epoll": 12.0}
+    rates = {column: {"row": [figure]} for column, figure in figures.items()}
+    text = report._matrix(matrix_of(name), MatrixResult(name, MACHINE, 1, 0.1, rates))
+    assert f"uringcore-epoll ÷ {against} |" in text
+    assert cells(text, "row")[-1] == share
