@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-all test-rust test-conformance test-interop test-stress test-asan test-ecosystem check bench develop clean
+.PHONY: help demo test test-all test-rust test-conformance test-interop test-stress test-asan test-ecosystem check bench bench-instructions develop clean
 
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TERM_COLOR ?= auto
@@ -35,6 +35,7 @@ help:
 	@echo 'make test-asan  the Rust tests and a stress run under AddressSanitizer (nightly Rust)'
 	@echo 'make test-ecosystem  run the suites of websockets, aiohttp, asyncpg... on this loop and on asyncio'
 	@echo 'make bench    measure against the peers, write BENCHMARK.md'
+	@echo 'make bench-instructions  count the instructions of the hot paths, compare with the committed counts'
 	@echo 'make develop  an environment in $(DEV_VENV) to work on the tree with'
 	@echo 'make clean    remove the environments and everything built'
 
@@ -132,6 +133,13 @@ BENCH ?=
 bench: PYTHON = $(shell python3 .ci/pythons.py newest)
 bench:
 	@$(PYTHON) benchmarks/run.py $(BENCH)
+
+# Holds on a busy machine too. Three minutes beside the release build, in the demo's environment; needs valgrind.
+# `make bench-instructions INSTRUCTIONS=--record` makes the counts the baseline.
+INSTRUCTIONS ?=
+bench-instructions:
+	@$(PYTHON) .ci/venv.py --venv .venv --python "$(PYTHON)" --extras demo --profile release
+	@.venv/bin/python -m benchmarks.instructions $(INSTRUCTIONS)
 
 develop: $(DEV_VENV)
 	@echo 'source $(DEV_VENV)/bin/activate; after a change of Rust code: maturin develop --profile dev-opt'

@@ -31,7 +31,7 @@ def facts(environment: Environment) -> dict[str, Any]:
     return {
         "taken": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": commit(),
-        "processor": _processor(),
+        "processor": processor(),
         "cores": os.cpu_count(),
         "memory_gib": round(_memory_kib() / 2**20),
         "kernel": platform.release(),
@@ -65,7 +65,8 @@ def load_average() -> float:
     return os.getloadavg()[0]
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The processor's name."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()

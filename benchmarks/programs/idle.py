@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 from benchmarks.harness.process import Server
+from benchmarks.programs.echo_client import exchange
 from benchmarks.programs.rows import arguments
 from benchmarks.servers.loops import LOOPS
 
@@ -59,21 +60,8 @@ def connect(port: int, count: int) -> list[socket.socket]:
     while len(opened) < count:
         opened.append(socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_SECONDS))
         if len(opened) % STEP == 0 or len(opened) == count:
-            exchange(opened[-1])
+            exchange(opened[-1], MESSAGE)
     return opened
-
-
-def exchange(connection: socket.socket) -> None:
-    """Send a message and have it back."""
-    connection.sendall(MESSAGE)
-    reply = b""
-    while len(reply) < len(MESSAGE):
-        piece = connection.recv(len(MESSAGE))
-        if not piece:
-            raise ConnectionError("the server closed a connection")
-        reply += piece
-    if reply != MESSAGE:
-        raise ValueError("a reply differs from its message")
 
 
 def close(connections: list[socket.socket]) -> None:
@@ -91,7 +79,7 @@ def samples(server: Server, count: int) -> dict[str, float]:
     time.sleep(SETTLE_SECONDS)
     accepted = private_bytes(server.pid)
     for connection in connections:
-        exchange(connection)
+        exchange(connection, MESSAGE)
     time.sleep(SETTLE_SECONDS)
     echoed = private_bytes(server.pid)
     close(connections)

@@ -44,7 +44,7 @@ def test_the_c_program_waits_for_a_client_that_does_not_read(c_epoll: Server) ->
             reply += piece
         sender.join()
         assert reply == MESSAGE
-        idle.exchange(client)
+        idle.exchange(client, idle.MESSAGE)
 
 
 def test_the_c_program_outlives_a_client_that_breaks_off(c_epoll: Server) -> None:
@@ -52,7 +52,7 @@ def test_the_c_program_outlives_a_client_that_breaks_off(c_epoll: Server) -> Non
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         client.sendall(MESSAGE[:100_000])
     with socket.create_connection(("127.0.0.1", c_epoll.port)) as client:
-        idle.exchange(client)
+        idle.exchange(client, idle.MESSAGE)
 
 
 @pytest.mark.parametrize("peer", OURS)

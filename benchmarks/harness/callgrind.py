@@ -1,0 +1,115 @@
+"""Counts of machine instructions by valgrind's callgrind, which hold on a busy machine.
+
+Here is how a group of rows (`programs/counted.py`) is run and what its marks left is read. What the counts
+are compared with is instructions.py's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.harness.environment import HERE, ROOT
+from benchmarks.harness.results import Spread
+
+MARK_SOURCE = HERE / "native" / "callgrind_mark.c"
+LIMIT_SECONDS = 900.0
+# The order of sets and how long a loop looks for work before it sleeps must not differ between two runs.
+FIXED = {"PYTHONHASHSEED": "0", "URINGCORE_BUSY_POLL_US": "0"}
+
+_MARK = re.compile(r"^desc: Trigger: Client Request: (\d+) (.+)$", re.MULTILINE)
+_TOTALS = re.compile(r"^totals: (\d+)$", re.MULTILINE)
+
+
+class CountFailure(Exception):
+    """A group of rows did not come to its end; the message carries its stderr."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What was counted while a row was done `count` times."""
+
+    row: str
+    count: int
+    instructions: int
+
+    @classmethod
+    def read(cls, text: str) -> Mark | None:
+        """The mark of one of callgrind's files, or None where it only ends what is not counted."""
+        mark, totals = _MARK.search(text), _TOTALS.search(text)
+        if mark is None or totals is None:
+            return None
+        return cls(mark[2], int(mark[1]), int(totals[1]))
+
+
+def unavailable() -> str | None:
+    """Why nothing can be counted here, or None."""
+    if shutil.which("valgrind") is None:
+        return "valgrind is not installed (on Debian and Ubuntu: apt-get install valgrind)"
+    if shutil.which("cc") is None:
+        return "cc is not installed: the marks between the rows are a C library"
+    return None
+
+
+def version() -> str:
+    """Which valgrind counts."""
+    done = subprocess.run(["valgrind", "--version"], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def count(python: Path, variables: Mapping[str, str], group: str) -> dict[str, Spread]:
+    """The instructions of each row of `group` for each time that it is done.
+
+    `python` must be the interpreter itself and no script that starts it. Raises `CountFailure`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder) / "callgrind_mark.so"
+        _run(["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(MARK_SOURCE)], {})
+        valgrind = ["valgrind", "--quiet", "--tool=callgrind"]
+        program = [str(python), "-m", "benchmarks.programs.counted", "--group", group]
+        _run(
+            [*valgrind, f"--callgrind-out-file={folder}/out", *program, "--marks", str(library)],
+            {**variables, **FIXED},
+        )
+        # Each mark has written a file: out.1, out.2 and so on.
+        files = sorted(Path(folder).glob("out.*"), key=lambda path: int(path.suffix[1:]))
+        marks = [Mark.read(path.read_text()) for path in files]
+    return per_unit([mark for mark in marks if mark is not None])
+
+
+def per_unit(marks: list[Mark]) -> dict[str, Spread]:
+    """From marks in pairs, few times and many times of one row: what is the same in both cancels out."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for few, many in zip(marks[::2], marks[1::2], strict=True):
+        assert few.row == many.row
+        units = many.count - few.count
+        found[few.row].append((many.instructions - few.instructions) / units)
+    spreads = {row: Spread.of(values) for row, values in found.items()}
+    return {row: spread for row, spread in spreads.items() if spread is not None}
+
+
+def _run(command: list[str], variables: Mapping[str, str]) -> None:
+    try:
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, **variables},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as late:
+        raise CountFailure(f"{' '.join(command)}: no end after {late.timeout} s") from None
+    if done.returncode != 0:
+        raise CountFailure(
+            f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()[-4000:]}"
+        )

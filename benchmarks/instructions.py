@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Count the machine instructions of the hot paths and compare them with the committed counts.
+
+    python -m benchmarks.instructions            status 1 if a row has more than 5 % more
+    python -m benchmarks.instructions --record   make these counts the baseline of this CPython version
+    python -m benchmarks.instructions --groups uringcore-uring uvloop asyncio
+
+It runs the uringcore that is installed beside the interpreter (`make bench-instructions` builds a release
+for it), or the package in `--pythonpath`. Valgrind counts, so that a loss shows on a busy machine too; of
+time, of the kernel's part and of cache misses it knows nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.harness import callgrind, instructions, machine
+from benchmarks.harness.environment import ROOT
+from benchmarks.harness.instructions import Baseline, Build
+from benchmarks.programs.counted import DEFAULT_GROUPS, GROUPS
+
+WORSE, CANNOT = 1, 2
+# Where .ci/venv.py says what it has installed.
+STAMP = "uringcore-build.json"
+ASK = """
+import json, sys, uringcore
+print(json.dumps([sys.executable, sys.prefix, sys.version, uringcore.__file__]))
+"""
+
+
+def main() -> int:
+    """Parse the command line, count, compare or record."""
+    options = _options()
+    reason = callgrind.unavailable()
+    if reason is not None:
+        return _cannot(reason)
+    variables = {"PYTHONPATH": str(options.pythonpath.resolve()) if options.pythonpath else ""}
+    try:
+        python, build, package = _ask(options, variables)
+    except subprocess.CalledProcessError as error:
+        return _cannot(f"{options.python} has no uringcore: {error.stderr.strip()}")
+    print(f"CPython {build.version}, {package.parent}, profile {build.profile}", flush=True)
+    baseline = instructions.load(instructions.PATH, build.version)
+    if not options.record:
+        reason = _incomparable(baseline, build)
+        if reason is not None:
+            return _cannot(reason)
+    counts = {}
+    for group in options.groups or DEFAULT_GROUPS:
+        print(f"counting {group}", flush=True)
+        try:
+            counts[group] = callgrind.count(python, variables, group)
+        except callgrind.CountFailure as failure:
+            return _cannot(f"{group}: {failure}")
+    differences = instructions.compare(baseline, counts)
+    print(instructions.table(differences, options.percent))
+    if options.record:
+        taken = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+        instructions.save(instructions.PATH, build, taken, machine.commit(), counts)
+        print(f"recorded in {instructions.PATH.relative_to(ROOT)}")
+        return 0
+    worse = sum(one.worse(options.percent) for one in differences)
+    if worse:
+        print(f"{worse} rows are more than {options.percent:g} % worse, or gone", file=sys.stderr)
+    return WORSE if worse else 0
+
+
+def _options() -> Any:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--record", action="store_true", help="make the counts the baseline")
+    parser.add_argument("--percent", type=float, default=5.0, help="more than this is worse (5)")
+    parser.add_argument("--groups", nargs="+", choices=GROUPS, help="only these loops, or quic")
+    parser.add_argument("--python", type=Path, default=Path(sys.executable), help="interpreter")
+    parser.add_argument("--pythonpath", type=Path, help="folder with the package, if not installed")
+    parser.add_argument("--profile", help="Cargo profile of the package, if it does not say")
+    options = parser.parse_args()
+    if options.record and options.groups:
+        parser.error("--record takes every group: a baseline is of one build")
+    return options
+
+
+def _ask(options: Any, variables: dict[str, str]) -> tuple[Path, Build, Path]:
+    """The interpreter itself, what the counts depend on, and the package that is counted."""
+    done = subprocess.run(
+        [str(options.python), "-c", ASK],
+        cwd=ROOT,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    executable, prefix, version, package = json.loads(done.stdout)
+    stamp = Path(prefix) / STAMP
+    profile = options.profile
+    if profile is None and options.pythonpath is None and stamp.exists():
+        profile = json.loads(stamp.read_text())["profile"]
+    build = Build(version, profile or "release", callgrind.version(), machine.processor())
+    return Path(executable), build, Path(package)
+
+
+def _incomparable(baseline: Baseline | None, build: Build) -> str | None:
+    """Why these counts say nothing beside the baseline's, or None; smaller differences are only told."""
+    if baseline is None:
+        return f"there is no baseline for CPython {build.version}: --record makes one"
+    if baseline.build.profile != build.profile:
+        return f"the baseline is of profile {baseline.build.profile}, this build of {build.profile}"
+    for name in ("interpreter", "valgrind", "processor"):
+        before, now = getattr(baseline.build, name), getattr(build, name)
+        if before != now:
+            print(f"note: the baseline's {name} was {before}, this is {now}", flush=True)
+    return None
+
+
+def _cannot(reason: str) -> int:
+    print(f"cannot compare: {reason}", file=sys.stderr)
+    return CANNOT
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

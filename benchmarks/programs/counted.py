@@ -1,0 +1,205 @@
+"""The hot paths whose machine instructions are counted, one group of rows a process.
+
+`harness/callgrind.py` runs this under `valgrind --tool=callgrind`. Each row is done a few times and many
+times, with a mark after each, so that the difference has neither the start of the interpreter nor what
+begins and ends a row. Without `--marks` the program does the same and nothing is counted.
+
+The echoes' clients are processes of their own on the same core, which valgrind does not follow. QUIC is
+two connections in this process with a clock of their own: what a KiB costs its sender and its receiver
+together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import ctypes
+import gc
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.harness.process import SERVER_CORE, pin
+from benchmarks.programs import micro
+from benchmarks.programs.rows import Row
+from benchmarks.servers import echo
+from benchmarks.servers.bulk import ALPN
+from benchmarks.servers.loops import LOOPS, OURS, new_loop
+
+QUIC = "quic"
+GROUPS = (*LOOPS, QUIC)
+DEFAULT_GROUPS = (*OURS, QUIC)
+REPEATS = 3
+
+Counts = tuple[int, int]
+"""How often a row is done for the short and for the long count."""
+MICRO: Counts = (2_000, 12_000)
+ECHO: Counts = (50, 250)
+KIB: Counts = (256, 1024)
+
+# Their instructions depend on when which thread runs.
+WITH_THREADS = ("run_in_executor round trip", "call_soon_threadsafe round trip")
+ECHOES = (
+    ("Protocol echo, 1 KiB", "protocol", 1024),
+    ("Protocol echo, 10 KiB", "protocol", 10 * 1024),
+    ("Protocol echo, 100 KiB", "protocol", 100 * 1024),
+    ("streams echo, 1 KiB", "streams", 1024),
+    ("sock_* echo, 1 KiB", "sock", 1024),
+    ("UDP echo, 1 KiB", "udp", 1024),
+)
+QUIC_WRITES = (
+    ("stream in writes of 1 KiB, per KiB", 1),
+    ("stream in writes of 64 KiB, per KiB", 64),
+)
+CLIENT, SERVER = ("192.0.2.1", 40_000), ("192.0.2.2", 4433)
+
+
+class EchoRow:
+    """A server of one style on the loop, and its client."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, style: str, size: int) -> None:
+        self.loop = loop
+        port = loop.run_until_complete(echo.STYLES[style](None))
+        transport = "udp" if style == "udp" else "tcp"
+        client = [sys.executable, "-m", "benchmarks.programs.echo_client"]
+        self.client = subprocess.Popen(
+            [*client, str(port), str(size), transport],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+        )
+
+    def __call__(self, count: int) -> None:
+        """Serve until the client has had `count` replies."""
+        assert self.client.stdin is not None
+        assert self.client.stdout is not None
+        self.client.stdin.write(b"%d\n" % count)
+        told = self.client.stdout.fileno()
+        self.loop.add_reader(told, self.loop.stop)
+        self.loop.run_forever()
+        self.loop.remove_reader(told)
+        if os.read(told, 1) != b".":
+            raise RuntimeError("the client did not get all of its replies")
+
+    def end(self) -> None:
+        """Let the client go."""
+        self.client.communicate()
+
+
+class QuicPair:
+    """A client and a server of QUIC without sockets, on a link without loss or delay."""
+
+    def __init__(self) -> None:
+        from uringcore.devcert import DevelopmentCertificate
+        from uringcore.quic.configuration import QuicConfiguration
+        from uringcore.quic.connection import QuicConnection
+
+        made = DevelopmentCertificate.make()
+        serving = QuicConfiguration(is_client=False, alpn_protocols=[ALPN])
+        with tempfile.TemporaryDirectory() as folder:
+            serving.load_cert_chain(*made.write(folder))
+        asking = QuicConfiguration(alpn_protocols=[ALPN], server_name="localhost")
+        asking.load_verify_locations(cadata=made.certificate_pem)
+        self.client = QuicConnection(configuration=asking)
+        self.server = QuicConnection(configuration=serving)
+        self.now = 1000.0
+        self.received = 0
+        self.client.connect(SERVER, now=self.now)
+        while not self.client.is_established:
+            self._turn()
+        self.stream = self.client.get_next_available_stream_id()
+
+    def send(self, write: int, count: int) -> None:
+        """Send `count` KiB in writes of `write` KiB, each received before the next."""
+        piece = bytes(write * 1024)
+        for _ in range(count // write):
+            self.client.send_stream_data(self.stream, piece)
+            due = self.received + len(piece)
+            while self.received < due:
+                self._turn()
+
+    def _turn(self) -> None:
+        moved = self._carry(self.client, self.server, CLIENT)
+        moved += self._carry(self.server, self.client, SERVER)
+        if not moved:
+            times = [side.get_timer() for side in (self.client, self.server)]
+            self.now = max(self.now, min(time for time in times if time is not None))
+            for side, time in zip((self.client, self.server), times, strict=True):
+                if time is not None and time <= self.now:
+                    side.handle_timer(now=self.now)
+
+    def _carry(self, source: object, target: object, address: tuple[str, int]) -> int:
+        """Deliver what `source` has to send; the number of datagrams."""
+        datagrams = source.datagrams_to_send(now=self.now)  # type: ignore[attr-defined]
+        for data, _ in datagrams:
+            target.receive_datagram(data, address, now=self.now)  # type: ignore[attr-defined]
+        while (event := target.next_event()) is not None:  # type: ignore[attr-defined]
+            if target is self.server and hasattr(event, "data"):
+                self.received += len(event.data)
+        return len(datagrams)
+
+
+def count_rows(rows: dict[str, Row], counts: Counts, mark: Callable[[str], None]) -> None:
+    """Do every row `REPEATS` times a few and many times, each between two marks."""
+    for name, row in rows.items():
+        row(counts[0])
+        # What imports and other rows left is not walked through by a collection in the middle of this one.
+        gc.collect()
+        gc.freeze()
+        for _ in range(REPEATS):
+            for count in counts:
+                mark("")
+                row(count)
+                mark(f"{count} {name}")
+
+
+def count_loop(name: str, mark: Callable[[str], None]) -> None:
+    """The rows of the loop called `name`."""
+    loop = new_loop(name)
+    asyncio.set_event_loop(loop)
+    rows = micro.Rows(loop).all()
+    for left_out in WITH_THREADS:
+        del rows[left_out]
+    count_rows(rows, MICRO, mark)
+    for title, style, size in ECHOES:
+        echoing = EchoRow(loop, style, size)
+        count_rows({title: echoing}, ECHO, mark)
+        echoing.end()
+    # The servers' tasks and transports go with the process: nothing of them is counted any more.
+    os._exit(0)
+
+
+def count_quic(mark: Callable[[str], None]) -> None:
+    """The rows of QUIC."""
+    pair = QuicPair()
+
+    def row(write: int) -> Row:
+        return lambda count: pair.send(write, count)
+
+    count_rows({title: row(write) for title, write in QUIC_WRITES}, KIB, mark)
+
+
+def main() -> None:
+    """Count the group named on the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--group", choices=GROUPS, required=True)
+    parser.add_argument("--marks", type=Path, help="the built callgrind_mark.c")
+    options = parser.parse_args()
+
+    def mark(name: str) -> None:
+        if marks is not None:
+            marks.mark(name.encode())
+
+    pin(SERVER_CORE)
+    marks = ctypes.CDLL(str(options.marks)) if options.marks else None
+    if options.group == QUIC:
+        count_quic(mark)
+    else:
+        count_loop(options.group, mark)
+
+
+if __name__ == "__main__":
+    main()
