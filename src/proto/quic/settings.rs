@@ -15,11 +15,12 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::{
     AcceptRate, Worker,
-    congestion::{self, Congestion},
-    datagrams,
-    endpoint::{FOLLOWERS_MAX, FOLLOWERS_OF_ALL_MAX},
-    negotiation,
-    tokens::{self, ConnectionTokens, EarlierTokens, ServerTokens},
+    admission::tokens::{self, ConnectionTokens, EarlierTokens, ServerTokens},
+    connection::{
+        congestion::{self, Congestion},
+        datagrams,
+    },
+    endpoint::{FOLLOWERS_MAX, FOLLOWERS_OF_ALL_MAX, negotiation},
 };
 use crate::qlog::Recorder;
 use crate::tls::{

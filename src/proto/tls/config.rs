@@ -18,12 +18,9 @@ use rustls::{
 use super::{
     CipherSuite, ClientAuth, ConfigError, HostClock, NamedIdentity, Roots, SessionStore,
     SessionTicket, WallClock,
-    certificates::ServerCertificates,
-    resumption::Sessions,
-    session::{ClientCrypto, ServerCrypto},
-    sessions::ScopedSessions,
-    tickets,
-    verify::ServerVerifier,
+    certificates::{ServerCertificates, verify::ServerVerifier},
+    handshake::{ClientCrypto, ServerCrypto},
+    sessions::{ScopedSessions, resumption::Sessions, tickets},
     versions::with_labels,
 };
 

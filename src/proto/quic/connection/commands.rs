@@ -6,8 +6,9 @@ use std::time::Instant;
 use bytes::Bytes;
 use quinn_proto::VarInt;
 
+use super::watch::close_filler;
 use super::{Connection, Phase, news::Pending};
-use crate::quic::{CloseKind, DatagramError, Event, Priority, StreamError, watch::close_filler};
+use crate::quic::{CloseKind, DatagramError, Event, Priority, StreamError};
 
 impl Connection {
     /// Queues `data` on a stream, and a FIN behind it if `fin`. The first use of an ID of ours

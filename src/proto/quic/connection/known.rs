@@ -3,7 +3,8 @@
 use rustls::pki_types::CertificateDer;
 
 use super::Connection;
-use crate::quic::{ConnectionStats, congestion};
+use super::congestion;
+use crate::quic::ConnectionStats;
 
 impl Connection {
     /// The peer's certificates in DER, leaf first, once it has shown any.

@@ -17,7 +17,7 @@ use super::{Connection, Phase};
 use crate::quic::{
     Event,
     error::MigrationError,
-    path::{Local, frames_received},
+    paths::path::{Local, frames_received},
 };
 
 impl Connection {

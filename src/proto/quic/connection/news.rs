@@ -3,9 +3,12 @@
 
 use quinn_proto::{self as quinn, StreamEvent};
 
+use super::ending::closed_event;
 use super::{Connection, Phase, session_details};
 use crate::quic::{
-    Event, lost::closed_event, parameters::PeerParameters, stream::Read, streams::Heard,
+    Event,
+    paths::peer_parameters::PeerParameters,
+    streams::{Heard, stream::Read},
 };
 
 /// An event, or what becomes one when the host polls.

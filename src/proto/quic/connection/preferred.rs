@@ -14,7 +14,7 @@ use quinn_proto as quinn;
 
 use super::{Connection, Phase};
 use crate::{
-    quic::parameters::PreferredAddress,
+    quic::paths::peer_parameters::PreferredAddress,
     tls::{Probe, random_bytes},
 };
 

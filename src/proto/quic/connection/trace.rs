@@ -9,10 +9,8 @@ use std::{net::SocketAddr, sync::Arc, time::Instant};
 use quinn_proto as quinn;
 
 use super::Connection;
-use crate::{
-    qlog::{Arrival, Metrics, Recorder, Started},
-    quic::congestion,
-};
+use super::congestion;
+use crate::qlog::{Arrival, Metrics, Recorder, Started};
 
 /// How far the state machine's counters were before a batch.
 pub(super) struct Before {

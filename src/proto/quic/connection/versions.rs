@@ -7,11 +7,9 @@ use std::sync::Arc;
 
 use quinn_proto as quinn;
 
+use super::watch::Watch;
 use super::{Connection, session_details};
-use crate::{
-    quic::{tokens::ConnectionTokens, watch::Watch},
-    tls::Versions,
-};
+use crate::{quic::admission::tokens::ConnectionTokens, tls::Versions};
 
 impl Connection {
     /// The QUIC version on the wire. While the handshake is under way it may change (RFC 9368).

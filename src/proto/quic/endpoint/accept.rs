@@ -10,7 +10,7 @@ use super::Endpoint;
 use crate::{
     quic::{
         admission::{Applicant, Cause, Neighbour, Verdict},
-        lost::closed_event,
+        connection::ending::closed_event,
     },
     tls::{VERSION_2, shift_type, version_of},
 };

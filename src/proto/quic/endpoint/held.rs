@@ -22,9 +22,11 @@ use quinn_proto::Incoming;
 use super::{ConnectionKey, Endpoint};
 use crate::quic::{
     Event, Retry,
-    admission::{Cause, Neighbour},
-    hello::{self, HelloReader},
-    tokens,
+    admission::{
+        Cause, Neighbour,
+        first_packets::{self, HelloReader},
+        tokens,
+    },
 };
 use crate::tls::{HELLO_BYTES_MAX, TicketScope, version_of};
 
@@ -165,7 +167,7 @@ impl Endpoint {
         let Some(datagram) = self.held.datagram.take() else {
             return;
         };
-        let destination = hello::destination(&datagram);
+        let destination = first_packets::destination(&datagram);
         let number = destination.and_then(|id| self.held.unfinished.get(id).copied());
         let Some(held) = number.and_then(|number| self.held.waiting.get_mut(&number)) else {
             return;

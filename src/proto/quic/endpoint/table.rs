@@ -6,7 +6,8 @@ use quinn_proto::{self as quinn, ConnectionHandle, EndpointEvent};
 
 use super::{ConnectionKey, Endpoint, Entry, state_machine};
 use crate::quic::{
-    CloseKind, Connection, TransportSettings, path::Local, tokens::ConnectionTokens,
+    CloseKind, Connection, TransportSettings, admission::tokens::ConnectionTokens,
+    paths::path::Local,
 };
 
 impl Endpoint {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use quinn_proto::{self as quinn, ConnectionHandle};
 
 use super::{Endpoint, Transmit};
-use crate::quic::path::Local;
+use crate::quic::paths::path::Local;
 
 impl Endpoint {
     pub(in crate::quic) fn remember_handle(&mut self, handle: ConnectionHandle, index: usize) {

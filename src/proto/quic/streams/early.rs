@@ -9,7 +9,7 @@
 use bytes::Bytes;
 
 use super::{Streams, dir, index};
-use crate::quic::{send_queue::SendQueue, stream::SendState};
+use super::{send_queue::SendQueue, stream::SendState};
 
 impl Streams {
     /// From now on streams may be opened and written to, and the server may reject all of it.

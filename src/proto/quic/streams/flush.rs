@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use quinn_proto::{self as quinn, Dir, StreamId};
 
 use super::Streams;
-use crate::quic::{
+use super::{
     priority::urgency_of,
     stream::{Flushed, SendState, Stream, stream_id, varint},
 };

@@ -1,0 +1,185 @@
+//! The ClientHello in a client's first packets (RFC 9001 section 5.2), read before the state machine
+//! is let at them: their keys are everybody's.
+//!
+//! Not here: what is in a ClientHello (`tls::hello`) and what is done about it (`endpoint::held`).
+
+use std::collections::BTreeMap;
+
+use bytes::BytesMut;
+use quinn_proto::crypto::Keys;
+
+use crate::quic::frames::{Frames, varint};
+use crate::tls::{self, HELLO_BYTES_MAX, VERSION_2, unshift_type};
+
+/// Collects the ClientHello of one connection.
+pub(in crate::quic) struct HelloReader {
+    destination: Vec<u8>,
+    keys: Keys,
+    /// Pieces by their offset, together at most [`HELLO_BYTES_MAX`].
+    pieces: BTreeMap<u64, Vec<u8>>,
+    kept_bytes: usize,
+}
+
+/// The connection ID that `datagram` is for, if it begins with an Initial packet.
+pub(in crate::quic) fn destination(datagram: &[u8]) -> Option<&[u8]> {
+    Initial::at(datagram).map(|packet| packet.destination)
+}
+
+impl HelloReader {
+    /// For the connection that begins with `datagram`. `None` if it begins with no packet that this
+    /// can read.
+    pub fn new(datagram: &[u8]) -> Option<Self> {
+        let packet = Initial::at(datagram)?;
+        let mut reader = Self {
+            destination: packet.destination.to_vec(),
+            keys: tls::server_initial_keys(packet.version, packet.destination)?,
+            pieces: BTreeMap::new(),
+            kept_bytes: 0,
+        };
+        reader.push(datagram);
+        Some(reader)
+    }
+
+    /// Packets with this connection ID are for this connection.
+    pub fn destination(&self) -> &[u8] {
+        &self.destination
+    }
+
+    /// How many bytes are kept of the ClientHello.
+    pub fn kept_bytes(&self) -> usize {
+        self.kept_bytes
+    }
+
+    /// The tickets are known, and nothing more is read.
+    pub fn forget(&mut self) {
+        self.pieces.clear();
+        self.kept_bytes = 0;
+    }
+
+    pub fn push(&mut self, datagram: &[u8]) {
+        let mut rest = datagram;
+        while let Some(packet) = Initial::at(rest) {
+            if packet.destination != self.destination {
+                break;
+            }
+            if let Some(payload) = self.open(&packet) {
+                self.take(&payload);
+            }
+            rest = &rest[packet.bytes.len()..];
+        }
+    }
+
+    /// The tickets that the ClientHello shows; `None` while it is not whole.
+    pub fn shown_tickets(&self) -> Option<Vec<Vec<u8>>> {
+        let mut hello: Vec<u8> = Vec::new();
+        for (&offset, piece) in &self.pieces {
+            let known = hello.len().checked_sub(usize::try_from(offset).ok()?);
+            match known {
+                Some(known) => hello.extend_from_slice(piece.get(known..).unwrap_or_default()),
+                None => break,
+            }
+        }
+        tls::shown_tickets(&hello)
+    }
+
+    fn open(&self, packet: &Initial<'_>) -> Option<BytesMut> {
+        let key = &self.keys.header.remote;
+        if packet.bytes.len() < packet.number_at + 4 + key.sample_size() {
+            return None;
+        }
+        let mut bytes = packet.bytes.to_vec();
+        // The keys know the layout of version 1, and by the version what was on the wire.
+        bytes[0] = first_byte(bytes[0], packet.version);
+        key.decrypt(packet.number_at, &mut bytes);
+        let number_len = usize::from(bytes[0] & 0x03) + 1;
+        let payload_at = packet.number_at + number_len;
+        let number = bytes[packet.number_at..payload_at]
+            .iter()
+            .fold(0, |number, &byte| number << 8 | u64::from(byte));
+        let mut payload = BytesMut::from(&bytes[payload_at..]);
+        self.keys
+            .packet
+            .remote
+            .decrypt(number, &bytes[..payload_at], &mut payload)
+            .ok()?;
+        Some(payload)
+    }
+
+    fn take(&mut self, payload: &[u8]) {
+        for (start, end, _) in Frames::new(payload) {
+            let Some((offset, data)) = crypto_frame(&payload[start..end]) else {
+                continue;
+            };
+            let known = self.pieces.get(&offset).map_or(0, Vec::len);
+            let is_sane = offset.saturating_add(data.len() as u64) <= HELLO_BYTES_MAX as u64;
+            // Pieces that overlap are kept as they are, so their number and sum have to be bounded.
+            let kept_bytes = self.kept_bytes + data.len() - known.min(data.len());
+            let has_room = kept_bytes <= HELLO_BYTES_MAX && self.pieces.len() < PIECES_MAX;
+            if is_sane && has_room && known < data.len() {
+                self.pieces.insert(offset, data.to_vec());
+                self.kept_bytes = kept_bytes;
+            }
+        }
+    }
+}
+
+fn crypto_frame(frame: &[u8]) -> Option<(u64, &[u8])> {
+    let mut rest = frame;
+    if varint(&mut rest)? != CRYPTO {
+        return None;
+    }
+    let offset = varint(&mut rest)?;
+    let length = varint(&mut rest)?;
+    Some((offset, rest.get(..usize::try_from(length).ok()?)?))
+}
+
+/// An Initial packet where it stands (RFC 9000 section 17.2.2).
+struct Initial<'a> {
+    version: u32,
+    destination: &'a [u8],
+    number_at: usize,
+    /// The whole packet.
+    bytes: &'a [u8],
+}
+
+impl<'a> Initial<'a> {
+    fn at(datagram: &'a [u8]) -> Option<Self> {
+        let (&first, rest) = datagram.split_first()?;
+        let (version, rest) = rest.split_first_chunk::<4>()?;
+        let version = u32::from_be_bytes(*version);
+        let first = first_byte(first, version);
+        if first & TYPE_BITS != LONG_INITIAL {
+            return None;
+        }
+        let (destination, rest) = counted(rest)?;
+        let (_source, mut rest) = counted(rest)?;
+        let token_len = usize::try_from(varint(&mut rest)?).ok()?;
+        rest = rest.get(token_len..)?;
+        let length = usize::try_from(varint(&mut rest)?).ok()?;
+        let number_at = datagram.len() - rest.len();
+        Some(Self {
+            version,
+            destination,
+            number_at,
+            bytes: datagram.get(..number_at.checked_add(length)?)?,
+        })
+    }
+}
+
+fn first_byte(first: u8, version: u32) -> u8 {
+    match version {
+        VERSION_2 => unshift_type(first),
+        _ => first,
+    }
+}
+
+fn counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (&length, rest) = bytes.split_first()?;
+    rest.split_at_checked(usize::from(length))
+}
+
+const CRYPTO: u64 = 0x06;
+/// Long header, and the packet type of version 1.
+const TYPE_BITS: u8 = 0xb0;
+const LONG_INITIAL: u8 = 0x80;
+const PIECES_MAX: usize = 64;

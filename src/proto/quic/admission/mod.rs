@@ -1,0 +1,404 @@
+//! Who may come in: the limits of a server, and what a client is told that meets one.
+//!
+//! Every answer is cheap. Until a client has proved its address by a Retry, nothing that it caused is
+//! kept except one handshake, and those are bounded: a flood from invented addresses costs no more
+//! memory than [`EndpointSettings::retry_incoming`] handshakes, and does not keep anybody else out.
+//!
+//! Not here: the packets (`endpoint/accept`).
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    time::{Duration, Instant},
+};
+
+pub(super) mod first_packets;
+pub(super) mod tokens;
+
+use super::{EndpointSettings, Retry, Worker};
+
+/// Why a client is refused, with CONNECTION_REFUSED (RFC 9000 section 20.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// The host takes no more connections, and has no neighbour who might.
+    Closing,
+    Connections,
+    Handshakes,
+    Address,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Accept,
+    Retry,
+    /// A Retry that leads to the next worker.
+    HandOver,
+    Refuse(Cause),
+    /// The client will ask again, later and later (RFC 9002 section 6.2).
+    Ignore,
+}
+
+/// A client's first packet.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Applicant {
+    pub address: IpAddr,
+    /// A token proves the address.
+    pub is_validated: bool,
+    pub may_retry: bool,
+}
+
+/// Whom a limit per address counts together: an IPv4 address, or the /64 that one IPv6 subscriber
+/// has (RFC 6177).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Neighbour {
+    V4(u32),
+    V6(u64),
+}
+
+impl From<IpAddr> for Neighbour {
+    fn from(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(address) => Self::V4(address.to_bits()),
+            IpAddr::V6(address) => Self::V6((address.to_bits() >> 64) as u64),
+        }
+    }
+}
+
+pub(super) struct Admission {
+    max_connections: usize,
+    max_handshakes: usize,
+    retry_handshakes: usize,
+    max_per_address: Option<usize>,
+    bucket: Option<Bucket>,
+    is_refusing: bool,
+    has_neighbours: bool,
+    handshakes: usize,
+    /// Open connections of each neighbour; kept only if there is a limit. As large as the table of
+    /// connections at most.
+    neighbours: HashMap<Neighbour, usize>,
+}
+
+impl Admission {
+    pub fn new(settings: &EndpointSettings) -> Self {
+        Self {
+            max_connections: settings.max_connections,
+            max_handshakes: settings.max_incoming,
+            retry_handshakes: settings.retry_incoming,
+            max_per_address: settings.max_connections_per_address,
+            bucket: settings.accept_rate.map(Bucket::new),
+            is_refusing: false,
+            has_neighbours: settings.worker.is_some_and(Worker::has_neighbours),
+            handshakes: 0,
+            neighbours: HashMap::new(),
+        }
+    }
+
+    pub fn refuse_all(&mut self) {
+        self.is_refusing = true;
+    }
+
+    pub fn is_refusing(&self) -> bool {
+        self.is_refusing
+    }
+
+    /// Incoming handshakes under way.
+    pub fn handshakes(&self) -> usize {
+        self.handshakes
+    }
+
+    /// Decides about a client while there are `connections`.
+    pub fn decide(
+        &mut self,
+        now: Instant,
+        applicant: Applicant,
+        retry: Retry,
+        connections: usize,
+    ) -> Verdict {
+        if self.is_refusing {
+            return match self.has_neighbours && applicant.may_retry {
+                true => Verdict::HandOver,
+                false => Verdict::Refuse(Cause::Closing),
+            };
+        }
+        if connections >= self.max_connections {
+            return Verdict::Refuse(Cause::Connections);
+        }
+        if self.handshakes >= self.max_handshakes {
+            return Verdict::Refuse(Cause::Handshakes);
+        }
+        let is_proof_wanted = match retry {
+            Retry::Always => true,
+            Retry::Never => false,
+            Retry::Auto => self.is_proof_wanted(now, applicant.address),
+        };
+        if is_proof_wanted && !applicant.is_validated && applicant.may_retry {
+            return Verdict::Retry;
+        }
+        if let Some(limit) = self.max_per_address
+            && self.connections_of(applicant.address) >= limit
+        {
+            return Verdict::Refuse(Cause::Address);
+        }
+        match self.bucket.as_mut().map(|bucket| bucket.filled(now)) {
+            Some(tokens) if tokens < 1.0 => Verdict::Ignore,
+            _ => Verdict::Accept,
+        }
+    }
+
+    /// Under load only those who are where they say they are may use up what is left: the upper half
+    /// of the handshakes, of an address's share, and of the accept rate.
+    fn is_proof_wanted(&mut self, now: Instant, address: IpAddr) -> bool {
+        let is_crowded = self
+            .max_per_address
+            .is_some_and(|limit| self.connections_of(address) >= limit.div_ceil(2));
+        let is_hurried = self
+            .bucket
+            .as_mut()
+            .is_some_and(|bucket| bucket.filled(now) < bucket.burst / 2.0);
+        self.handshakes >= self.retry_handshakes || is_crowded || is_hurried
+    }
+
+    fn connections_of(&self, address: IpAddr) -> usize {
+        let neighbour = Neighbour::from(address);
+        self.neighbours.get(&neighbour).copied().unwrap_or(0)
+    }
+
+    /// One was let in, whether or not its handshake begins at once. The answer is for
+    /// [`left`](Self::left), or [`gave_up`](Self::gave_up).
+    pub fn entered(&mut self, now: Instant, address: IpAddr) -> Option<Neighbour> {
+        self.handshakes += 1;
+        if let Some(bucket) = &mut self.bucket {
+            bucket.take(now);
+        }
+        self.max_per_address?;
+        let neighbour = Neighbour::from(address);
+        *self.neighbours.entry(neighbour).or_default() += 1;
+        Some(neighbour)
+    }
+
+    /// No handshake came of one that was let in.
+    pub fn gave_up(&mut self, neighbour: Option<Neighbour>) {
+        self.handshake_ended();
+        if let Some(neighbour) = neighbour {
+            self.left(neighbour);
+        }
+    }
+
+    /// An accepted connection's handshake is over, one way or the other.
+    pub fn handshake_ended(&mut self) {
+        self.handshakes -= 1;
+    }
+
+    /// An accepted connection is closed.
+    pub fn left(&mut self, neighbour: Neighbour) {
+        if let Some(count) = self.neighbours.get_mut(&neighbour) {
+            *count -= 1;
+            if *count == 0 {
+                self.neighbours.remove(&neighbour);
+            }
+        }
+        if self.neighbours.is_empty() {
+            self.neighbours.shrink_to(NEIGHBOURS_KEPT);
+        }
+    }
+}
+
+/// How many connections a server accepts in a second, and at once after a quiet time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AcceptRate {
+    pub per_second: f64,
+    pub burst: u32,
+}
+
+/// A token bucket.
+pub(super) struct Bucket {
+    per_second: f64,
+    burst: f64,
+    tokens: f64,
+    filled_at: Option<Instant>,
+}
+
+impl Bucket {
+    pub fn new(rate: AcceptRate) -> Self {
+        let burst = f64::from(rate.burst);
+        Self {
+            per_second: rate.per_second,
+            burst,
+            tokens: burst,
+            filled_at: None,
+        }
+    }
+
+    /// What is in it.
+    fn filled(&mut self, now: Instant) -> f64 {
+        let since = self
+            .filled_at
+            .map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        self.filled_at = Some(now);
+        self.tokens = (self.tokens + since.as_secs_f64() * self.per_second).min(self.burst);
+        self.tokens
+    }
+
+    fn take(&mut self, now: Instant) {
+        self.tokens = self.filled(now) - 1.0;
+    }
+
+    /// Takes one if there is one.
+    pub fn try_take(&mut self, now: Instant) -> bool {
+        let is_there = self.filled(now) >= 1.0;
+        if is_there {
+            self.tokens -= 1.0;
+        }
+        is_there
+    }
+}
+
+const NEIGHBOURS_KEPT: usize = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stranger(address: &str) -> Applicant {
+        Applicant {
+            address: address.parse().unwrap(),
+            is_validated: false,
+            may_retry: true,
+        }
+    }
+
+    fn proved(address: &str) -> Applicant {
+        Applicant {
+            is_validated: true,
+            may_retry: false,
+            ..stranger(address)
+        }
+    }
+
+    #[test]
+    fn an_address_is_an_ipv4_address_or_an_ipv6_subscriber() {
+        let of = |text: &str| Neighbour::from(text.parse::<IpAddr>().unwrap());
+        assert_eq!(of("192.0.2.1"), of("::ffff:192.0.2.1"));
+        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+        assert_eq!(of("2001:db8:1:2::1"), of("2001:db8:1:2:ffff::9"));
+        assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
+    }
+
+    #[test]
+    fn half_of_an_addresss_share_is_for_those_who_prove_it() {
+        let mut admission = Admission::new(&EndpointSettings {
+            max_connections_per_address: Some(4),
+            ..EndpointSettings::default()
+        });
+        let now = Instant::now();
+        let (victim, proved) = (stranger("192.0.2.1"), proved("192.0.2.1"));
+        let mut entered = Vec::new();
+        for _ in 0..2 {
+            assert_eq!(
+                admission.decide(now, victim, Retry::Auto, 0),
+                Verdict::Accept
+            );
+            entered.extend(admission.entered(now, victim.address));
+        }
+        for _ in 0..2 {
+            assert_eq!(
+                admission.decide(now, victim, Retry::Auto, 0),
+                Verdict::Retry
+            );
+            assert_eq!(
+                admission.decide(now, proved, Retry::Auto, 0),
+                Verdict::Accept
+            );
+            entered.extend(admission.entered(now, proved.address));
+        }
+        let refused = Verdict::Refuse(Cause::Address);
+        assert_eq!(
+            admission.decide(now, victim, Retry::Auto, 0),
+            Verdict::Retry
+        );
+        assert_eq!(admission.decide(now, proved, Retry::Auto, 0), refused);
+        assert_eq!(admission.decide(now, victim, Retry::Never, 0), refused);
+        let other = stranger("192.0.2.2");
+        assert_eq!(
+            admission.decide(now, other, Retry::Auto, 0),
+            Verdict::Accept
+        );
+        admission.left(entered.pop().unwrap());
+        assert_eq!(
+            admission.decide(now, proved, Retry::Auto, 0),
+            Verdict::Accept
+        );
+        entered.drain(..).for_each(|one| admission.left(one));
+        assert!(admission.neighbours.is_empty());
+    }
+
+    #[test]
+    fn a_worker_that_takes_no_more_hands_over_before_it_refuses() {
+        let verdicts = |worker| {
+            let mut admission = Admission::new(&EndpointSettings {
+                worker,
+                ..EndpointSettings::default()
+            });
+            admission.refuse_all();
+            [stranger("192.0.2.1"), proved("192.0.2.1")]
+                .map(|client| admission.decide(Instant::now(), client, Retry::Never, 0))
+        };
+        let refused = Verdict::Refuse(Cause::Closing);
+        let one_of = |count| Some(Worker { index: 0, count });
+        assert_eq!(verdicts(one_of(2)), [Verdict::HandOver, refused]);
+        assert_eq!(verdicts(one_of(1)), [refused, refused]);
+        assert_eq!(verdicts(None), [refused, refused]);
+    }
+
+    #[test]
+    fn an_accept_rate_fills_again_with_time() {
+        let mut admission = Admission::new(&EndpointSettings {
+            accept_rate: Some(AcceptRate {
+                per_second: 10.0,
+                burst: 2,
+            }),
+            ..EndpointSettings::default()
+        });
+        let begin = Instant::now();
+        let client = proved("192.0.2.1");
+        for _ in 0..2 {
+            assert_eq!(
+                admission.decide(begin, client, Retry::Never, 0),
+                Verdict::Accept
+            );
+            admission.entered(begin, client.address);
+        }
+        assert_eq!(
+            admission.decide(begin, client, Retry::Never, 0),
+            Verdict::Ignore
+        );
+        let stranger = stranger("192.0.2.1");
+        assert_eq!(
+            admission.decide(begin, stranger, Retry::Auto, 0),
+            Verdict::Retry
+        );
+        let later = begin + Duration::from_millis(101);
+        assert_eq!(
+            admission.decide(later, client, Retry::Never, 0),
+            Verdict::Accept
+        );
+        admission.entered(later, client.address);
+        assert_eq!(
+            admission.decide(later, client, Retry::Never, 0),
+            Verdict::Ignore
+        );
+        // No more than the burst is saved up, however long it is quiet.
+        let much_later = begin + Duration::from_secs(3600);
+        for _ in 0..2 {
+            assert_eq!(
+                admission.decide(much_later, client, Retry::Never, 0),
+                Verdict::Accept
+            );
+            admission.entered(much_later, client.address);
+        }
+        assert_eq!(
+            admission.decide(much_later, client, Retry::Never, 0),
+            Verdict::Ignore
+        );
+    }
+}

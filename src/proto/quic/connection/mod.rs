@@ -1,0 +1,279 @@
+//! One QUIC connection: commands in, [`Event`]s out.
+//!
+//! Methods are of three kinds: getters; commands, which are plain verbs; and what the endpoint
+//! drives, which the host does not see. Here: the first, and the life of the connection. Not here:
+//! what the host asks for (`commands`), what becomes its events (`news`), what goes out
+//! (`transmit`), changes of address (`migration`, `preferred`), routing, timers and the table of connections (`endpoint`), and what becomes of
+//! single streams (`streams`).
+
+use std::{
+    collections::VecDeque,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
+
+use quinn_proto::{self as quinn, Dir};
+
+use super::{
+    CloseKind, EcnCounters, Event, TransportSettings,
+    admission::tokens::ConnectionTokens,
+    paths::{
+        path::{Local, Path},
+        peer_parameters::{PeerParameters, PreferredAddress},
+    },
+    streams::Streams,
+};
+use crate::{
+    qlog::{ConnectionIds, Recorder},
+    tls::{SessionDetails, TicketInbox, Versions},
+};
+
+mod commands;
+pub(super) mod congestion;
+pub(super) mod datagrams;
+pub(super) mod ending;
+mod first_flight;
+mod id_watch;
+mod key_use;
+mod known;
+mod migration;
+mod news;
+mod preferred;
+mod trace;
+mod transmit;
+mod versions;
+mod watch;
+
+use datagrams::DatagramQueue;
+use ending::internal;
+use key_use::KeyUse;
+use news::Pending;
+use preferred::Probing;
+use watch::Watch;
+
+/// A connection of an [`Endpoint`](super::Endpoint), which hands it out by its key.
+pub struct Connection {
+    /// The host's own tag. Nothing here looks at it.
+    pub user: u64,
+    quinn: quinn::Connection,
+    phase: Phase,
+    streams: Streams,
+    datagrams: DatagramQueue,
+    /// More waits than [`Self::is_full`] allows; `ConnectionWritable` will follow.
+    was_full: bool,
+    watch: Watch,
+    ids: ConnectionIds,
+    packet_log: Option<Arc<Recorder>>,
+    /// Pings asked for before there was anything to ping with.
+    early_pings: Vec<u64>,
+    tickets: Arc<TicketInbox>,
+    /// A client's tokens.
+    tokens: Option<Arc<ConnectionTokens>>,
+    events: VecDeque<Pending>,
+    path: Path,
+    peer_parameters: PeerParameters,
+    /// Where the server would have this client go, once the handshake is confirmed.
+    preferred: Option<PreferredAddress>,
+    probing: Option<Probing>,
+    use_preferred: bool,
+    ecn: EcnCounters,
+    cipher_suite: Option<u16>,
+    key_use: KeyUse,
+    alpn: Option<Vec<u8>>,
+    server_name: Option<String>,
+    /// We closed it, and repeat that when the peer goes on talking (RFC 9000 section 10.2.1).
+    repeats_close: bool,
+    /// The host has more to say before anything is sent.
+    is_held: bool,
+    versions: Arc<Versions>,
+    /// Datagrams that were handed to the state machine in more than one piece.
+    later_pieces: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Handshake,
+    Established,
+    /// `Closed` is among the events, or was.
+    Closed,
+}
+
+/// Getters.
+impl Connection {
+    /// The ID that the next stream of ours would have. Does not open it: sending does.
+    pub fn next_stream_id(&self, unidirectional: bool) -> u64 {
+        self.streams
+            .next_id(if unidirectional { Dir::Uni } else { Dir::Bi })
+    }
+
+    /// Bytes of the stream that wait for the peer's limits or the send window. What the state
+    /// machine has taken and the peer has not yet acknowledged is not counted.
+    pub fn send_queue_bytes(&self, stream_id: u64) -> usize {
+        self.streams.queued_bytes_of(stream_id)
+    }
+
+    /// Whether more than the high watermark waits on all streams together, or more than half of
+    /// what may wait as datagrams. `ConnectionWritable` follows.
+    pub fn is_full(&self) -> bool {
+        self.was_full
+    }
+
+    /// The largest datagram that can be sent now; `None` before the handshake is complete, and when
+    /// one of the sides has datagrams switched off.
+    pub fn max_datagram_size(&mut self) -> Option<usize> {
+        match self.phase {
+            Phase::Established if self.datagrams.is_enabled() => self.quinn.datagrams().max_size(),
+            _ => None,
+        }
+    }
+
+    /// The largest datagram that the peer takes, whether or not this side takes any; `None` when it
+    /// takes none, and while its transport parameters are unknown.
+    pub fn peer_max_datagram_size(&mut self) -> Option<usize> {
+        self.quinn.datagrams().max_size()
+    }
+
+    /// Whether the handshake is complete and the connection not closed.
+    pub fn is_established(&self) -> bool {
+        self.phase == Phase::Established
+    }
+
+    /// Whether the connection was closed, by whomever. The event that says so may still be queued.
+    pub fn is_closed(&self) -> bool {
+        self.phase == Phase::Closed
+    }
+
+    pub fn is_client(&self) -> bool {
+        self.quinn.side().is_client()
+    }
+
+    /// The peer's address, which changes when the peer migrates (RFC 9000 section 9).
+    pub fn remote_addr(&self) -> SocketAddr {
+        self.path.remote(self.quinn.remote_address())
+    }
+
+    /// The local address that a server's connection arrived at, if the host said it.
+    pub fn local_ip(&self) -> Option<IpAddr> {
+        self.quinn.local_ip()
+    }
+
+    /// The application protocol, once negotiated.
+    pub fn alpn(&self) -> Option<&[u8]> {
+        self.alpn.as_deref()
+    }
+
+    /// The name connected to, or on a server the name that the client asked for.
+    pub fn server_name(&self) -> Option<&str> {
+        self.server_name.as_deref()
+    }
+}
+
+/// What the endpoint drives.
+impl Connection {
+    pub(super) fn new(
+        quinn: quinn::Connection,
+        settings: &TransportSettings,
+        server_name: Option<String>,
+        tokens: Option<Arc<ConnectionTokens>>,
+        local: Local,
+    ) -> Self {
+        let details = session_details(&quinn);
+        let side = quinn.side();
+        let has_preferred = side.is_server()
+            && (settings.preferred_v4.is_some() || settings.preferred_v6.is_some());
+        let mut events = VecDeque::new();
+        if side.is_server() {
+            events.push_back(Pending::Ready(Event::Accepted));
+        }
+        let mut streams = Streams::new(side, settings.send_window);
+        if side.is_client() && quinn.has_0rtt() {
+            streams.begin_early();
+        }
+        let connection = Self {
+            user: 0,
+            phase: Phase::Handshake,
+            streams,
+            tickets: details.tickets,
+            tokens,
+            datagrams: DatagramQueue::new(
+                settings.datagram_recv_bytes.is_some(),
+                settings.datagram_send_bytes,
+            ),
+            ids: details.tap.ids(),
+            packet_log: details.tap.recorder().cloned(),
+            watch: Watch::new(details.tap.clone()),
+            was_full: false,
+            early_pings: Vec::new(),
+            events,
+            path: Path::new(local, has_preferred),
+            peer_parameters: PeerParameters::default(),
+            preferred: None,
+            probing: None,
+            use_preferred: settings.use_preferred_address,
+            ecn: EcnCounters::default(),
+            cipher_suite: None,
+            key_use: KeyUse::new(details.tap, settings.key_update_packets),
+            alpn: None,
+            server_name,
+            repeats_close: false,
+            is_held: false,
+            versions: details.versions,
+            later_pieces: 0,
+            quinn,
+        };
+        connection.log_started();
+        connection
+    }
+
+    pub(super) fn quinn(&mut self) -> &mut quinn::Connection {
+        &mut self.quinn
+    }
+
+    pub(super) fn is_handshaking(&self) -> bool {
+        self.phase == Phase::Handshake
+    }
+
+    /// Whether the peer may not have heard that it is over: it was we who closed, and no close of the
+    /// peer's has answered.
+    pub(super) fn has_more_to_say(&self) -> bool {
+        match self.phase {
+            Phase::Handshake | Phase::Established => true,
+            Phase::Closed => self.repeats_close && !self.watch.peer_has_closed(),
+        }
+    }
+
+    pub(super) fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// Ends the connection without a word to the peer, who is not there or never was.
+    pub(super) fn abandon(&mut self, reason: String, kind: CloseKind) {
+        self.pump();
+        if self.phase != Phase::Closed {
+            self.closed(internal(reason, kind));
+        }
+    }
+
+    fn begin_to_repeat_close(&mut self) {
+        self.repeats_close = true;
+        self.watch.expect_close();
+    }
+
+    fn closed(&mut self, event: Event) {
+        self.phase = Phase::Closed;
+        congestion::open_window(self.quinn.congestion_state());
+        self.datagrams.clear();
+        self.stop_probing();
+        self.push(event);
+    }
+
+    fn push(&mut self, event: Event) {
+        self.events.push_back(Pending::Ready(event));
+    }
+}
+
+fn session_details(quinn: &quinn::Connection) -> SessionDetails {
+    let details = quinn.crypto_session().handshake_data();
+    let details = details.and_then(|details| details.downcast().ok());
+    *details.expect("the sessions are ours, and always have details")
+}

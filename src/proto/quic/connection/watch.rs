@@ -1,0 +1,372 @@
+//! What is done to packets in the clear, at the tap of the packet keys: PINGs are matched with the
+//! ACKs that cover them, a CONNECTION_CLOSE is made one of the transport, the peer's answer to
+//! a close of ours is noticed, and so is the answer on a path that was asked.
+//!
+//! quinn-proto offers none of that: its `ping` has no answer, its `close` is the application's, and
+//! whether the peer heard it stays inside. While no ping is outstanding, no close is under way, no
+//! path is asked and nobody asks for connection IDs (`ids`), the tap is shut.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use super::id_watch::IdWatch;
+use crate::quic::{
+    Event,
+    frames::{Frame, Frames, put_varint, varint, varint_len, varint_len_at},
+};
+use crate::tls::{PacketObserver, ProbeSlot, Space, Tap};
+
+/// The host's side of the watch over one connection's packets.
+pub(in crate::quic) struct Watch {
+    tap: Arc<Tap>,
+    inner: Arc<Inner>,
+}
+
+impl Watch {
+    pub fn new(tap: Arc<Tap>) -> Self {
+        let inner = Arc::new(Inner::default());
+        tap.attach(inner.clone());
+        Self { tap, inner }
+    }
+
+    /// Expects an answer for `uid`. The caller makes the state machine send a PING.
+    pub fn expect_ping(&mut self, uid: u64) {
+        self.inner.state().pings.push(Ping { uid, first: None });
+        self.tap.set_open(true);
+    }
+
+    /// What became of pings since the last call.
+    pub fn poll_pings(&mut self) -> Option<PingNews> {
+        if !self.inner.news.swap(false, Ordering::Relaxed) {
+            return None;
+        }
+        let mut state = self.inner.state();
+        let news = PingNews {
+            answered: std::mem::take(&mut state.answered),
+            send_again: std::mem::take(&mut state.send_again),
+            ids: state
+                .ids
+                .as_mut()
+                .map(IdWatch::take_news)
+                .unwrap_or_default(),
+        };
+        if state.pings.is_empty() {
+            state.sealed.clear();
+            self.tap.set_open(state.is_needed());
+        }
+        Some(news)
+    }
+
+    /// Watches which connection IDs this side gives out, besides `first`, and gets back.
+    pub fn expect_ids(&mut self, first: Vec<u8>) {
+        self.inner.state().ids = Some(IdWatch::new(first));
+        self.tap.set_open(true);
+    }
+
+    pub fn watches_ids(&self) -> bool {
+        self.inner.state().ids.is_some()
+    }
+
+    /// What is sealed in the place of a PING.
+    pub fn probe(&self) -> &ProbeSlot {
+        self.tap.probe()
+    }
+
+    /// A path was asked with `data` (RFC 9000 section 8.2.1).
+    pub fn expect_path_response(&mut self, data: [u8; 8]) {
+        self.inner.state().challenge = Some(data);
+        self.inner.path_answered.store(false, Ordering::Relaxed);
+        self.tap.set_open(true);
+    }
+
+    /// Whether it has answered, on whichever path (RFC 9000 section 8.2.3).
+    pub fn path_answered(&self) -> bool {
+        self.inner.path_answered.load(Ordering::Relaxed)
+    }
+
+    /// The path's answer is not waited for any more.
+    pub fn forget_path(&mut self) {
+        let mut state = self.inner.state();
+        state.challenge = None;
+        self.inner.path_answered.store(false, Ordering::Relaxed);
+        self.tap.set_open(state.is_needed());
+    }
+
+    /// We are closing: the peer's own CONNECTION_CLOSE will say that it heard.
+    pub fn expect_close(&mut self) {
+        self.inner.state().awaits_close = true;
+        self.tap.set_open(true);
+    }
+
+    /// Whether the peer has closed since [`expect_close`](Self::expect_close).
+    pub fn peer_has_closed(&self) -> bool {
+        self.inner.peer_has_closed.load(Ordering::Relaxed)
+    }
+
+    /// Makes the coming CONNECTION_CLOSE one of the transport, about a frame of this type. Its
+    /// reason must begin with [`close_filler`] bytes.
+    pub fn close_as_transport(&mut self, frame_type: u64) {
+        self.inner.state().close_frame_type = Some(frame_type);
+        self.tap.set_open(true);
+    }
+}
+
+/// How many bytes of filler the reason of a close needs that is to name `frame_type`.
+pub(in crate::quic) fn close_filler(frame_type: u64) -> usize {
+    varint_len(frame_type)
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(in crate::quic) struct PingNews {
+    pub answered: Vec<u64>,
+    /// A later packet was acknowledged and the PING was not: it is lost, or as good as.
+    pub send_again: bool,
+    /// What became of connection IDs.
+    pub ids: Vec<Event>,
+}
+
+#[derive(Default)]
+struct Inner {
+    state: Mutex<State>,
+    news: AtomicBool,
+    peer_has_closed: AtomicBool,
+    path_answered: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    pings: Vec<Ping>,
+    /// Packet numbers that carried a PING, the newest last.
+    sealed: VecDeque<u64>,
+    answered: Vec<u64>,
+    send_again: bool,
+    close_frame_type: Option<u64>,
+    awaits_close: bool,
+    ids: Option<IdWatch>,
+    /// What a PATH_RESPONSE is to repeat.
+    challenge: Option<[u8; 8]>,
+}
+
+struct Ping {
+    uid: u64,
+    /// The first packet with a PING that was sealed after the host asked.
+    first: Option<u64>,
+}
+
+impl Inner {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PacketObserver for Inner {
+    fn sealing(&self, space: Space, number: u64, payload: &mut [u8]) {
+        let mut state = self.state();
+        if let Some(frame_type) = state.close_frame_type {
+            rewrite_close(payload, frame_type);
+        }
+        if let Some(ids) = state.ids.as_mut().filter(|_| space == Space::Data) {
+            ids.sealing(payload);
+            self.news.fetch_or(ids.has_news(), Ordering::Relaxed);
+        }
+        let awaited = space == Space::Data && !state.pings.is_empty();
+        if awaited && Frames::new(payload).any(|(_, _, frame)| frame == Frame::Ping) {
+            state.sealed_ping(number);
+        }
+    }
+
+    fn opened(&self, space: Space, payload: &[u8]) {
+        let mut state = self.state();
+        if state.awaits_close && Frames::new(payload).any(|(_, _, frame)| is_close(frame)) {
+            self.peer_has_closed.store(true, Ordering::Relaxed);
+        }
+        if let Some(ids) = state.ids.as_mut().filter(|_| space == Space::Data) {
+            ids.opened(payload);
+            self.news.fetch_or(ids.has_news(), Ordering::Relaxed);
+        }
+        if space != Space::Data {
+            return;
+        }
+        if let Some(data) = state.challenge {
+            let answers = |frame| frame == Frame::PathResponse(data);
+            if Frames::new(payload).any(|(_, _, frame)| answers(frame)) {
+                self.path_answered.store(true, Ordering::Relaxed);
+            }
+        }
+        if state.sealed.is_empty() {
+            return;
+        }
+        for (_, _, frame) in Frames::new(payload) {
+            let Frame::Ack(ack) = frame else { continue };
+            let covered = state
+                .sealed
+                .iter()
+                .rev()
+                .copied()
+                .find(|&number| ack.covers(number));
+            match covered {
+                Some(number) => state.acknowledged(number),
+                None if state
+                    .sealed
+                    .back()
+                    .is_some_and(|&newest| ack.largest > newest) =>
+                {
+                    state.send_again = !state.pings.is_empty();
+                }
+                None => continue,
+            }
+            self.news.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+fn is_close(frame: Frame<'_>) -> bool {
+    matches!(frame, Frame::ApplicationClose | Frame::TransportClose)
+}
+
+impl State {
+    fn is_closing(&self) -> bool {
+        self.close_frame_type.is_some() || self.awaits_close
+    }
+
+    /// Whether packets have to be looked at.
+    fn is_needed(&self) -> bool {
+        let is_asking = !self.pings.is_empty() || self.challenge.is_some();
+        is_asking || self.is_closing() || self.ids.is_some()
+    }
+
+    fn sealed_ping(&mut self, number: u64) {
+        for ping in self.pings.iter_mut().filter(|ping| ping.first.is_none()) {
+            ping.first = Some(number);
+        }
+        if self.sealed.len() == SEALED_MAX {
+            self.sealed.pop_front();
+        }
+        self.sealed.push_back(number);
+    }
+
+    /// A PING in packet `number` answers every question asked before that packet was sealed.
+    fn acknowledged(&mut self, number: u64) {
+        let answered = &mut self.answered;
+        self.pings.retain(|ping| {
+            let is_answered = ping.first.is_some_and(|first| first <= number);
+            if is_answered {
+                answered.push(ping.uid);
+            }
+            !is_answered
+        });
+        self.sealed.retain(|&sealed| sealed > number);
+    }
+}
+
+/// Turns a CONNECTION_CLOSE of type 0x1d into one of type 0x1c without changing its length: the
+/// frame type takes the place of the filler in front of the reason.
+///
+/// Before the handshake is complete quinn-proto hides an application's close behind a transport
+/// close with APPLICATION_ERROR (RFC 9000 section 10.2.3). There is nothing to hide here, but no
+/// room for large numbers either, so that stays as it is.
+fn rewrite_close(payload: &mut [u8], frame_type: u64) {
+    let frame = Frames::new(payload).find(|(_, _, frame)| *frame == Frame::ApplicationClose);
+    if let Some((start, end, _)) = frame {
+        rewrite_close_frame(&mut payload[start..end], frame_type);
+    }
+}
+
+fn rewrite_close_frame(frame: &mut [u8], frame_type: u64) -> Option<()> {
+    let code_len = varint_len_at(&frame[1..])?;
+    let length_at = 1 + code_len;
+    let length_len = varint_len_at(&frame[length_at..])?;
+    let length = varint(&mut &frame[length_at..])?;
+    let filler = close_filler(frame_type);
+    let reason_len = length.checked_sub(filler as u64)?;
+    frame[0] = 0x1c;
+    put_varint(&mut frame[length_at..length_at + filler], frame_type);
+    put_varint(
+        &mut frame[length_at + filler..length_at + filler + length_len],
+        reason_len,
+    );
+    Some(())
+}
+
+/// How many unanswered PING packets are remembered. More are only sent when PINGs keep being lost,
+/// and then the newest matter.
+const SEALED_MAX: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ack(largest: u8, first_range: u8) -> [u8; 5] {
+        [0x02, largest, 0, 0, first_range]
+    }
+
+    fn watch() -> (Watch, Arc<Inner>) {
+        let watch = Watch::new(Arc::default());
+        let inner = watch.inner.clone();
+        (watch, inner)
+    }
+
+    #[test]
+    fn ping_is_answered_by_an_ack_of_its_packet_only() {
+        let (mut watch, inner) = watch();
+        watch.expect_ping(7);
+        inner.opened(Space::Data, &ack(3, 3));
+        inner.sealing(Space::Data, 4, &mut [0x08, 0, 1, 2]);
+        inner.sealing(Space::Data, 5, &mut [0x01, 0, 0]);
+        inner.opened(Space::Data, &ack(4, 4));
+        inner.opened(Space::Handshake, &ack(5, 0));
+        assert_eq!(watch.poll_pings(), None);
+        inner.opened(Space::Data, &ack(5, 0));
+        assert_eq!(watch.poll_pings().unwrap().answered, [7]);
+        inner.opened(Space::Data, &ack(5, 0));
+        assert_eq!(watch.poll_pings(), None, "answered once");
+    }
+
+    #[test]
+    fn lost_ping_is_sent_again_and_a_younger_question_waits_for_its_own_packet() {
+        let (mut watch, inner) = watch();
+        watch.expect_ping(1);
+        inner.sealing(Space::Data, 10, &mut [0x01]);
+        watch.expect_ping(2);
+        inner.opened(Space::Data, &ack(11, 0));
+        assert_eq!(
+            watch.poll_pings().unwrap(),
+            PingNews {
+                answered: vec![],
+                send_again: true,
+                ids: vec![],
+            }
+        );
+        inner.sealing(Space::Data, 12, &mut [0x01]);
+        inner.opened(Space::Data, &ack(10, 0));
+        assert_eq!(watch.poll_pings().unwrap().answered, [1]);
+        inner.opened(Space::Data, &ack(12, 0));
+        assert_eq!(watch.poll_pings().unwrap().answered, [2]);
+    }
+
+    #[test]
+    fn application_close_becomes_a_transport_close_of_the_same_length() {
+        for (frame_type, reason) in [(6_u64, &b"bad"[..]), (0x31, b""), (0xaf, &[b'x'; 63])] {
+            let filler = vec![0; close_filler(frame_type)];
+            let length = filler.len() + reason.len();
+            let mut payload = vec![0x01, 0x1d, 0x0a];
+            let mut encoded = vec![0; varint_len(length as u64)];
+            put_varint(&mut encoded, length as u64);
+            payload.extend([&encoded[..], &filler, reason, &[0, 0]].concat());
+            let before = payload.len();
+            rewrite_close(&mut payload, frame_type);
+            assert_eq!(payload.len(), before);
+            let mut rest = &payload[1..];
+            assert_eq!(varint(&mut rest), Some(0x1c));
+            assert_eq!(varint(&mut rest), Some(0x0a));
+            assert_eq!(varint(&mut rest), Some(frame_type));
+            assert_eq!(varint(&mut rest), Some(reason.len() as u64));
+            assert_eq!(rest, [reason, &[0, 0]].concat());
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! QUIC (RFC 9000, 9001, 9002, 9221) as a state machine without sockets or clocks: datagrams and
+//! the time go in, datagrams and events come out.
+//!
+//! - `settings`: what a host may set, checked and built once.
+//! - `endpoint`: one UDP socket's worth of connections: routing, accepting, timers, fairness.
+//! - `admission`: who may come in: the limits of a server, tokens, and a client's first packets.
+//! - `connection`: one connection: commands in, [`Event`]s out.
+//! - `streams`: what is done for streams around the state machine.
+//! - `paths`: which addresses and sockets a connection uses (RFC 9000 section 9).
+//! - `event`, `error`, `stats`: what the host gets to see.
+//! - `frames`: a look at packets in the clear, for what the state machine does not tell.
+//! - `wire`: packets of QUIC version 2 and of none.
+//!
+//! The protocol itself is quinn-proto's, unforked. What it lacks is added around it: here, and in
+//! the crypto session of [`tls`](crate::tls).
+
+mod admission;
+mod connection;
+mod endpoint;
+mod error;
+mod event;
+pub(crate) mod frames;
+mod paths;
+mod settings;
+mod stats;
+mod streams;
+mod wire;
+
+pub use crate::tls::{VERSION_1, VERSION_2};
+pub use admission::AcceptRate;
+
+pub use connection::{Connection, congestion::Congestion};
+pub use endpoint::{
+    ANSWER_PATIENCE, ConnectionKey, DatagramMeta, Endpoint, Transmit, connection_ids::Worker,
+};
+pub use error::{ConnectError, DatagramError, MigrationError, StreamError};
+pub use event::{Chunks, CloseKind, Event};
+pub use settings::{
+    AckFrequency, ClientSettings, ClientSetup, EndpointSettings, Retry, ServerSettings,
+    ServerSetup, TransportSettings,
+};
+pub use stats::{ConnectionStats, EcnCounters, EndpointStats};
+pub use streams::priority::Priority;

@@ -1,0 +1,10 @@
+//! The addresses and sockets that connections use (RFC 9000 section 9).
+//!
+//! - `path`: where one connection's packets go and come from.
+//! - `peer_parameters`: where a server would have its clients go, and whether they may go at all.
+//!
+//! Not here: when a connection changes its path, which it decides itself (`connection::migration`,
+//! `connection::preferred`, `endpoint::migration`).
+
+pub(super) mod path;
+pub(super) mod peer_parameters;

@@ -1,0 +1,458 @@
+//! The streams of a connection as the host sees them (RFC 9000 sections 2 and 3).
+//!
+//! Added to the state machine's streams: IDs that exist before the stream may be opened, data that
+//! waits for the peer's limits, watermarks, and a pause of reading. Not here: which data is
+//! handed over when (`flush`), what the state machine does with bytes, and events, which `connection` makes of the outcomes.
+
+use bytes::Bytes;
+use quinn_proto::{self as quinn, Dir, Side, StreamId, VarInt};
+use rustc_hash::FxHashMap;
+
+mod early;
+mod flush;
+mod own;
+pub(super) mod priority;
+mod send_queue;
+pub(super) mod stream;
+
+use early::keep;
+use own::OwnStreams;
+use stream::{Read, Receive, Send, SendState, Stream, dir, index, read_stream, stream_id};
+
+use super::{Priority, StreamError};
+
+/// All streams of a connection that are not over.
+pub(super) struct Streams {
+    side: Side,
+    table: FxHashMap<u64, Stream>,
+    /// Our own streams, per direction.
+    own: [OwnStreams; 2],
+    /// How many streams the peer has opened, per direction.
+    peers_opened: [u64; 2],
+    /// Streams that were given up while somebody may have waited for their queue to fall.
+    abandoned: Vec<u64>,
+    /// Streams with data or a FIN to hand over, that nothing is known to hold back.
+    ready: Vec<u64>,
+    /// Counts visits, so that those who were served last come last.
+    clock: u64,
+    high_water: usize,
+    low_water: usize,
+    send_window: u64,
+    queued_bytes: usize,
+    /// The urgencies, as bits, of which the state machine may hold data.
+    handed_over: u8,
+    /// What is sent now may be rejected as a whole. See `early`.
+    is_early: bool,
+}
+
+/// What came of something to read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// Nothing that the host is to know now.
+    Nothing,
+    Readable,
+    /// The peer abandoned a stream that is paused: it would not be heard of before the next read.
+    Reset {
+        error_code: u64,
+    },
+}
+
+impl Streams {
+    pub fn new(side: Side, send_window: u64) -> Self {
+        Self {
+            side,
+            table: FxHashMap::default(),
+            own: [OwnStreams::default(), OwnStreams::default()],
+            peers_opened: [0; 2],
+            abandoned: Vec::new(),
+            ready: Vec::new(),
+            clock: 0,
+            high_water: HIGH_WATER,
+            low_water: LOW_WATER,
+            send_window,
+            queued_bytes: 0,
+            handed_over: 0,
+            is_early: false,
+        }
+    }
+
+    pub fn set_watermarks(&mut self, high: usize, low: usize) {
+        self.high_water = high;
+        self.low_water = low.min(high);
+    }
+
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Grows whenever data is handed to the state machine.
+    pub fn served(&self) -> u64 {
+        self.clock
+    }
+
+    pub fn queued_bytes(&self) -> usize {
+        self.queued_bytes
+    }
+
+    pub fn is_above_high_water(&self) -> bool {
+        self.queued_bytes > self.high_water
+    }
+
+    pub fn is_below_low_water(&self) -> bool {
+        self.queued_bytes <= self.low_water
+    }
+
+    pub fn queued_bytes_of(&self, id: u64) -> usize {
+        self.table
+            .get(&id)
+            .map_or(0, |stream| stream.send.queue.len())
+    }
+
+    pub fn next_id(&self, dir: Dir) -> u64 {
+        StreamId::new(self.side, dir, self.own[dir as usize].next).into()
+    }
+
+    /// Queues data, and a FIN behind it.
+    pub fn send(&mut self, id: u64, data: Bytes, fin: bool) -> Result<(), StreamError> {
+        let high_water = self.high_water;
+        let send = &mut self.for_sending(id)?.send;
+        match send.state {
+            SendState::Absent => return Err(StreamError::Finished),
+            SendState::Reset => return Err(StreamError::Reset),
+            SendState::Finished => return Err(StreamError::Finished),
+            SendState::Waiting | SendState::Open if send.fin => return Err(StreamError::Finished),
+            SendState::Waiting | SendState::Open => {}
+        }
+        let length = data.len();
+        send.queue.push(data);
+        send.fin = fin;
+        send.above_high_water |= send.queue.len() > high_water;
+        self.queued_bytes += length;
+        self.make_ready(id);
+        Ok(())
+    }
+
+    pub fn reset(
+        &mut self,
+        conn: &mut quinn::Connection,
+        id: u64,
+        code: u64,
+    ) -> Result<(), StreamError> {
+        let error_code = VarInt::from_u64(code).map_err(|_| StreamError::OutOfRange)?;
+        let is_early = self.is_early;
+        let send = &mut self.for_sending(id)?.send;
+        match send.state {
+            SendState::Absent => return Err(StreamError::Finished),
+            // The peer's STOP_SENDING may have been quicker: what was asked for has happened.
+            SendState::Reset => return Ok(()),
+            SendState::Waiting => send.reset_when_opened = Some(code),
+            SendState::Open | SendState::Finished => {
+                send.reset_when_opened = is_early.then_some(code);
+                // It is closed already when everything was acknowledged a moment ago.
+                let _ = conn.send_stream(stream_id(id)).reset(error_code);
+            }
+        }
+        self.abandon_sending(id);
+        Ok(())
+    }
+
+    pub fn stop(
+        &mut self,
+        conn: &mut quinn::Connection,
+        id: u64,
+        code: u64,
+    ) -> Result<(), StreamError> {
+        let error_code = VarInt::from_u64(code).map_err(|_| StreamError::OutOfRange)?;
+        if self.is_own(id) && dir(id) == Dir::Uni {
+            return Err(StreamError::WrongDirection);
+        }
+        let waiting = self.is_own(id) && index(id) >= self.own[dir(id) as usize].opened;
+        let Some(stream) = self.table.get_mut(&id) else {
+            return Err(self.missing(id));
+        };
+        if !stream.receive.open {
+            return Err(StreamError::Over);
+        }
+        stream.receive.open = false;
+        match waiting {
+            true => stream.receive.stop_when_opened = Some(code),
+            false => {
+                stream.receive.stop_when_opened = self.is_early.then_some(code);
+                let _ = conn.recv_stream(stream_id(id)).stop(error_code);
+            }
+        }
+        self.forget_if_over(id);
+        Ok(())
+    }
+
+    pub fn set_priority(
+        &mut self,
+        conn: &mut quinn::Connection,
+        id: u64,
+        priority: Priority,
+    ) -> Result<(), StreamError> {
+        let send = &mut self.for_sending(id)?.send;
+        send.rank = priority.rank(id);
+        match send.state {
+            // The state machine sorts data by the rank that it knew when the data came first in
+            // its stream; what it holds already goes out in the old order.
+            SendState::Open | SendState::Finished => {
+                let _ = conn.send_stream(stream_id(id)).set_priority(send.rank);
+            }
+            SendState::Waiting => {}
+            SendState::Absent | SendState::Reset => return Err(StreamError::Finished),
+        }
+        Ok(())
+    }
+
+    pub fn pause(&mut self, id: u64) {
+        if let Some(stream) = self.table.get_mut(&id) {
+            stream.receive.paused = true;
+        }
+    }
+
+    /// Returns whether something had been held back and should be read now.
+    pub fn resume(&mut self, id: u64) -> bool {
+        let Some(stream) = self.table.get_mut(&id) else {
+            return false;
+        };
+        stream.receive.paused = false;
+        std::mem::take(&mut stream.receive.held_back) && stream.receive.announce()
+    }
+
+    /// The peer opened this stream.
+    pub fn accepted(&mut self, id: u64) {
+        let opened = &mut self.peers_opened[dir(id) as usize];
+        *opened = (*opened).max(index(id) + 1);
+        let sends = dir(id) == Dir::Bi;
+        let state = if sends {
+            SendState::Open
+        } else {
+            SendState::Absent
+        };
+        self.table.insert(
+            id,
+            Stream {
+                send: Send::new(state),
+                receive: Receive::new(true),
+            },
+        );
+    }
+
+    /// Something can be read, `early` if it came as 0-RTT data.
+    pub fn readable(&mut self, conn: &mut quinn::Connection, id: u64, early: bool) -> Heard {
+        let Some(stream) = self.table.get_mut(&id) else {
+            return Heard::Nothing;
+        };
+        let receive = &mut stream.receive;
+        receive.early |= early;
+        if !receive.open {
+            return Heard::Nothing;
+        }
+        if receive.paused {
+            return self.hold_back(conn, id);
+        }
+        match receive.announce() {
+            true => Heard::Readable,
+            false => Heard::Nothing,
+        }
+    }
+
+    /// A paused stream has something to read. Only its end by a reset is heard: what it held is
+    /// not wanted any more, by the peer's own word (RFC 9000 section 3.2).
+    fn hold_back(&mut self, conn: &mut quinn::Connection, id: u64) -> Heard {
+        let Some(stream) = self.table.get_mut(&id) else {
+            return Heard::Nothing;
+        };
+        match conn.recv_stream(stream_id(id)).received_reset() {
+            Ok(Some(code)) => {
+                stream.receive.open = false;
+                self.forget_if_over(id);
+                let error_code = code.into_inner();
+                Heard::Reset { error_code }
+            }
+            _ => {
+                stream.receive.held_back = true;
+                Heard::Nothing
+            }
+        }
+    }
+
+    /// The connection is over: ends all pauses. Returns the streams that still hold data.
+    pub fn end_pauses(&mut self) -> Vec<u64> {
+        let held_back = |(id, stream): (&u64, &mut Stream)| {
+            let receive = &mut stream.receive;
+            receive.paused = false;
+            let held_back = std::mem::take(&mut receive.held_back) && receive.open;
+            (held_back && receive.announce()).then_some(*id)
+        };
+        let mut ids: Vec<u64> = self.table.iter_mut().filter_map(held_back).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Reads what can be read in order.
+    pub fn read(&mut self, conn: &mut quinn::Connection, id: u64) -> Read {
+        let Some(stream) = self.table.get_mut(&id) else {
+            return Read::Nothing;
+        };
+        stream.receive.announced = false;
+        if !stream.receive.open {
+            return Read::Nothing;
+        }
+        if stream.receive.paused {
+            return match self.hold_back(conn, id) {
+                Heard::Reset { error_code } => Read::Reset { error_code },
+                Heard::Nothing | Heard::Readable => Read::Nothing,
+            };
+        }
+        let mut read = read_stream(conn, id);
+        if let Read::Data { data, .. } = &mut read {
+            data.early = std::mem::take(&mut stream.receive.early);
+        }
+        if matches!(read, Read::Reset { .. } | Read::Data { fin: true, .. }) {
+            stream.receive.open = false;
+            self.forget_if_over(id);
+        }
+        read
+    }
+
+    /// The peer does not want our data. RFC 9000 section 3.5: answer with a RESET_STREAM, and the
+    /// code should be the peer's. Returns whether the host is to hear of it.
+    pub fn stopped(&mut self, conn: &mut quinn::Connection, id: u64, error_code: VarInt) -> bool {
+        let _ = conn.send_stream(stream_id(id)).reset(error_code);
+        let Some(stream) = self.table.get(&id) else {
+            return false;
+        };
+        let was_sending = matches!(stream.send.state, SendState::Open | SendState::Finished);
+        if was_sending {
+            self.abandon_sending(id);
+        }
+        was_sending
+    }
+
+    /// Everything up to our FIN was acknowledged. Returns whether the host is to hear of it.
+    pub fn finished(&mut self, id: u64) -> bool {
+        let Some(stream) = self.table.get_mut(&id) else {
+            return false;
+        };
+        let was_finished = stream.send.state == SendState::Finished;
+        stream.send.state = SendState::Absent;
+        self.forget_if_over(id);
+        was_finished
+    }
+
+    /// The state machine may take more of this stream.
+    pub fn writable(&mut self, id: u64) {
+        self.make_ready(id);
+    }
+
+    /// The stream, made if it is ours and new.
+    fn for_sending(&mut self, id: u64) -> Result<&mut Stream, StreamError> {
+        if id > VarInt::MAX.into_inner() {
+            return Err(StreamError::OutOfRange);
+        }
+        let is_own = self.is_own(id);
+        if dir(id) == Dir::Uni && !is_own {
+            return Err(StreamError::WrongDirection);
+        }
+        if is_own && !self.table.contains_key(&id) {
+            self.create_own(id)?;
+        }
+        if !self.table.contains_key(&id) {
+            return Err(self.missing(id));
+        }
+        self.table.get_mut(&id).ok_or(StreamError::Unknown)
+    }
+
+    /// Why a stream is not in the table: it never was, or no longer is.
+    fn missing(&self, id: u64) -> StreamError {
+        let was_there = match self.is_own(id) {
+            true => self.own[dir(id) as usize].was_claimed(index(id)),
+            false => index(id) < self.peers_opened[dir(id) as usize],
+        };
+        match was_there {
+            true => StreamError::Over,
+            false => StreamError::Unknown,
+        }
+    }
+
+    fn create_own(&mut self, id: u64) -> Result<(), StreamError> {
+        let dir = dir(id);
+        let own = &mut self.own[dir as usize];
+        if !own.claim(index(id)) {
+            return Err(StreamError::Over);
+        }
+        let state = match index(id) < own.opened {
+            true => SendState::Open,
+            false => {
+                own.waiting.insert(index(id));
+                SendState::Waiting
+            }
+        };
+        let receive = Receive::new(dir == Dir::Bi);
+        self.table.insert(
+            id,
+            Stream {
+                send: Send::new(state),
+                receive,
+            },
+        );
+        Ok(())
+    }
+
+    fn make_ready(&mut self, id: u64) {
+        let Some(stream) = self.table.get_mut(&id) else {
+            return;
+        };
+        let send = &mut stream.send;
+        let wants = send.state == SendState::Open && (send.fin || !send.queue.is_empty());
+        if wants && !send.ready {
+            send.ready = true;
+            self.ready.push(id);
+        }
+    }
+
+    fn abandon_sending(&mut self, id: u64) {
+        let Some(stream) = self.table.get_mut(&id) else {
+            return;
+        };
+        self.queued_bytes -= stream.send.queue.len();
+        stream.send.queue.clear();
+        stream.send.state = SendState::Reset;
+        if std::mem::take(&mut stream.send.above_high_water) {
+            self.abandoned.push(id);
+        }
+        self.forget_if_over(id);
+    }
+
+    /// The streams whose `StreamWritable` will not come, each once.
+    pub fn take_abandoned(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.abandoned)
+    }
+
+    fn forget_if_over(&mut self, id: u64) {
+        // A stream that has to be opened again also has to be reset again.
+        if self.is_early && self.is_own(id) {
+            return;
+        }
+        let Some(stream) = self.table.get(&id) else {
+            return;
+        };
+        let sending_over = matches!(stream.send.state, SendState::Absent | SendState::Reset);
+        // A stream that waits to be opened only to be reset still has to be.
+        let waits = self.is_own(id) && self.own[dir(id) as usize].waiting.contains(&index(id));
+        if sending_over && !stream.receive.open && !waits {
+            self.table.remove(&id);
+        }
+    }
+
+    fn is_own(&self, id: u64) -> bool {
+        stream_id(id).initiator() == self.side
+    }
+}
+
+/// asyncio's default watermarks are 64 and 16 KiB, for one kernel socket with a buffer of its own
+/// behind it. The state machine's window is that buffer here.
+const HIGH_WATER: usize = 256 << 10;
+const LOW_WATER: usize = 64 << 10;

@@ -1,0 +1,199 @@
+//! One stream: its two halves (RFC 9000 section 3), and how bytes pass between them and the state
+//! machine.
+//!
+//! Not here: which stream has its turn, and how streams come to be and end (`streams`).
+
+use bytes::Bytes;
+use quinn_proto::{self as quinn, Dir, StreamId, VarInt};
+
+use super::{keep, send_queue::SendQueue};
+use crate::quic::Chunks;
+
+pub(in crate::quic) struct Stream {
+    pub send: Send,
+    pub receive: Receive,
+}
+
+pub(in crate::quic) struct Send {
+    pub state: SendState,
+    pub queue: SendQueue,
+    /// A FIN follows the queue.
+    pub fin: bool,
+    /// Once opened, reset with this code.
+    pub reset_when_opened: Option<u64>,
+    /// In `Streams::ready`.
+    pub ready: bool,
+    pub served_at: u64,
+    pub above_high_water: bool,
+    /// Those of a higher rank are served first (`priority`).
+    pub rank: i32,
+    /// While 0-RTT data may be rejected: what was handed over.
+    pub early: Option<Vec<Bytes>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::quic) enum SendState {
+    /// The stream has no such direction, or this one is over.
+    Absent,
+    /// Waits for the peer's stream limit.
+    Waiting,
+    Open,
+    /// The FIN was handed over and is not yet acknowledged.
+    Finished,
+    Reset,
+}
+
+pub(in crate::quic) struct Receive {
+    pub open: bool,
+    pub paused: bool,
+    /// Something can be read, but the host paused.
+    pub held_back: bool,
+    /// An event that leads to a read is on its way.
+    pub announced: bool,
+    /// Some of what can be read came as 0-RTT data.
+    pub early: bool,
+    /// Once opened, stop with this code.
+    pub stop_when_opened: Option<u64>,
+}
+
+/// What a read gave.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::quic) enum Read {
+    Nothing,
+    Data { data: Chunks, fin: bool },
+    Reset { error_code: u64 },
+}
+
+impl Send {
+    pub fn new(state: SendState) -> Self {
+        Self {
+            state,
+            queue: SendQueue::default(),
+            fin: false,
+            reset_when_opened: None,
+            ready: false,
+            served_at: 0,
+            above_high_water: false,
+            rank: 0,
+            early: None,
+        }
+    }
+
+    /// Hands over one share of the queue, and the FIN when nothing is left in front of it.
+    pub fn flush(&mut self, conn: &mut quinn::Connection, id: u64) -> Flushed {
+        if self.state != SendState::Open {
+            return Flushed::Done;
+        }
+        let mut stream = conn.send_stream(stream_id(id));
+        let mut share = SHARE;
+        while !self.queue.is_empty() {
+            let pieces = self.queue.pieces();
+            let count = pieces_within(pieces, share);
+            let kept = self.early.is_some().then(|| pieces[..count].to_vec());
+            match stream.write_chunks(&mut pieces[..count]) {
+                Ok(written) => {
+                    if let (Some(early), Some(kept)) = (&mut self.early, kept) {
+                        keep(early, kept, written.bytes);
+                    }
+                    self.queue.taken(written.chunks, written.bytes);
+                    share = share.saturating_sub(written.bytes);
+                }
+                Err(quinn::WriteError::Blocked) => return Flushed::Blocked,
+                // The event that says why is on its way.
+                Err(quinn::WriteError::Stopped(_) | quinn::WriteError::ClosedStream) => {
+                    return Flushed::Done;
+                }
+            }
+            if share == 0 && !self.queue.is_empty() {
+                return Flushed::Share;
+            }
+        }
+        if self.fin {
+            self.state = SendState::Finished;
+            let _ = stream.finish();
+        }
+        Flushed::Done
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::quic) enum Flushed {
+    Done,
+    /// The peer's limits or the send window hold the rest back.
+    Blocked,
+    /// More could go, but others are to have a turn.
+    Share,
+}
+
+impl Receive {
+    pub fn new(open: bool) -> Self {
+        Self {
+            open,
+            paused: false,
+            held_back: false,
+            announced: false,
+            early: false,
+            stop_when_opened: None,
+        }
+    }
+
+    /// True the first time until the next read.
+    pub fn announce(&mut self) -> bool {
+        !std::mem::replace(&mut self.announced, true)
+    }
+}
+
+pub(in crate::quic) fn read_stream(conn: &mut quinn::Connection, id: u64) -> Read {
+    let mut data = Chunks::default();
+    let mut stream = conn.recv_stream(stream_id(id));
+    let Ok(mut chunks) = stream.read(true) else {
+        return Read::Nothing;
+    };
+    let read = loop {
+        match chunks.next(usize::MAX) {
+            Ok(Some(chunk)) => data.push(chunk.bytes),
+            Ok(None) => break Read::Data { data, fin: true },
+            Err(quinn::ReadError::Blocked) if data.is_empty() => break Read::Nothing,
+            Err(quinn::ReadError::Blocked) => break Read::Data { data, fin: false },
+            Err(quinn::ReadError::Reset(code)) => {
+                break Read::Reset {
+                    error_code: code.into_inner(),
+                };
+            }
+        }
+    };
+    // Whether credit is due is seen at the next `poll_transmit`, which always follows.
+    let _ = chunks.finalize();
+    read
+}
+
+/// How many pieces make up a share: whole ones, and at least one.
+fn pieces_within(pieces: &[Bytes], share: usize) -> usize {
+    let mut sum = 0;
+    let fits = |piece: &&Bytes| {
+        let fits = sum < share;
+        sum += piece.len();
+        fits
+    };
+    pieces.iter().take_while(fits).count()
+}
+
+pub(in crate::quic) fn stream_id(id: u64) -> StreamId {
+    varint(id).into()
+}
+
+pub(in crate::quic) fn dir(id: u64) -> Dir {
+    stream_id(id).dir()
+}
+
+pub(in crate::quic) fn index(id: u64) -> u64 {
+    id >> 2
+}
+
+/// Numbers that are checked where they come in.
+pub(in crate::quic) fn varint(value: u64) -> VarInt {
+    VarInt::from_u64(value).unwrap_or(VarInt::MAX)
+}
+
+/// What one stream hands over before the next one has its turn.
+const SHARE: usize = 64 << 10;

@@ -1,0 +1,293 @@
+//! Which certificate a server shows: by the name that the client asks for (RFC 6066 section 3), and
+//! by the signatures that it can verify (RFC 8446 section 4.2.3).
+//!
+//! Not here: how certificates of a peer are judged (`verify`), and what else makes up a server's
+//! configuration (`config`).
+
+use std::{fmt, sync::Arc};
+
+use rustc_hash::FxHashMap;
+use rustls::{
+    SignatureAlgorithm, SignatureScheme,
+    crypto::CryptoProvider,
+    pki_types::{CertificateDer, DnsName, PrivateKeyDer, ServerName},
+    server::{ClientHello, ResolvesServerCert},
+    sign::CertifiedKey,
+};
+use webpki::EndEntityCert;
+
+pub(super) mod validity;
+pub(super) mod verify;
+
+use super::{
+    ConfigError, NamedIdentity,
+    config::{identity_error, non_empty},
+};
+
+/// Names over all certificates of a server.
+pub const SERVER_NAMES_MAX: usize = 4096;
+
+/// A server's certificates: those for each name, and those for clients that give none or another.
+pub(super) struct ServerCertificates {
+    default: OfOneName,
+    exact: FxHashMap<String, OfOneName>,
+    /// By what follows the asterisk and its dot.
+    wildcards: FxHashMap<String, OfOneName>,
+}
+
+/// What is shown under one name: at most one certificate for each kind of key, the preferred one
+/// first.
+#[derive(Default)]
+struct OfOneName(Vec<Arc<CertifiedKey>>);
+
+impl OfOneName {
+    fn add(&mut self, name: &str, shown: Arc<CertifiedKey>) -> Result<(), ConfigError> {
+        if self.0.iter().any(|one| kind(one) == kind(&shown)) {
+            let message = format!("{name:?} has a certificate with a key of this kind");
+            return Err(ConfigError::new("server_names", message));
+        }
+        self.0.push(shown);
+        Ok(())
+    }
+
+    /// The first one whose signature the client can verify. If there is none the first of all,
+    /// whose key then finds nothing to sign with: the client gets `handshake_failure`.
+    fn choose(&self, schemes: &[SignatureScheme]) -> Option<&Arc<CertifiedKey>> {
+        let can_sign = |one: &&Arc<CertifiedKey>| one.key.choose_scheme(schemes).is_some();
+        self.0.iter().find(can_sign).or(self.0.first())
+    }
+}
+
+fn kind(shown: &CertifiedKey) -> SignatureAlgorithm {
+    shown.key.algorithm()
+}
+
+impl ServerCertificates {
+    pub fn new(
+        provider: &CryptoProvider,
+        default: (&[CertificateDer<'static>], &PrivateKeyDer<'static>),
+        named: &[NamedIdentity],
+    ) -> Result<Self, ConfigError> {
+        let mut made = Self {
+            default: OfOneName(vec![Arc::new(certified_key(
+                provider, default.0, default.1,
+            )?)]),
+            exact: FxHashMap::default(),
+            wildcards: FxHashMap::default(),
+        };
+        for (index, one) in named.iter().enumerate() {
+            made.add(provider, one).map_err(|error| {
+                let message = format!("certificate {}: {error}", index + 1);
+                ConfigError::new("named_certificates", message)
+            })?;
+        }
+        Ok(made)
+    }
+
+    fn add(&mut self, provider: &CryptoProvider, one: &NamedIdentity) -> Result<(), ConfigError> {
+        let identity = &one.identity;
+        let shown = Arc::new(certified_key(
+            provider,
+            &identity.cert_chain,
+            &identity.key,
+        )?);
+        for name in names_of(&identity.cert_chain, one.server_names.as_deref())? {
+            let slot = match name.strip_prefix(WILDCARD) {
+                Some(parent) => self.wildcards.entry(parent.to_owned()).or_default(),
+                None if name == ALL_OTHERS => &mut self.default,
+                None => self.exact.entry(name.clone()).or_default(),
+            };
+            slot.add(&name, shown.clone())?;
+            if self.exact.len() + self.wildcards.len() > SERVER_NAMES_MAX {
+                return Err(too_many_names());
+            }
+        }
+        Ok(())
+    }
+
+    fn find(&self, asked: Option<&str>) -> &OfOneName {
+        let found = asked.and_then(|name| {
+            let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+            let by_wildcard = || self.wildcards.get(name.split_once('.')?.1);
+            self.exact.get(&name).or_else(by_wildcard)
+        });
+        found.unwrap_or(&self.default)
+    }
+}
+
+impl ResolvesServerCert for ServerCertificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let found = self.find(hello.server_name());
+        found.choose(hello.signature_schemes()).cloned()
+    }
+}
+
+impl fmt::Debug for ServerCertificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerCertificates")
+            .field("exact", &self.exact.keys())
+            .field("wildcards", &self.wildcards.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+impl NamedIdentity {
+    /// Checks that the key is the certificate's and that the certificate is good for the names.
+    /// Returns these, in lower case: those that were given or those in the certificate; and the kind
+    /// of the key, of which a name can have but one.
+    pub fn check(&self) -> Result<(Vec<String>, String), ConfigError> {
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let shown = certified_key(&provider, &self.identity.cert_chain, &self.identity.key)?;
+        let names = names_of(&self.identity.cert_chain, self.server_names.as_deref())?;
+        match names.len() > SERVER_NAMES_MAX {
+            true => Err(too_many_names()),
+            false => Ok((names, format!("{:?}", kind(&shown)).to_ascii_lowercase())),
+        }
+    }
+}
+
+/// The chain with a key that can sign and is the leaf's.
+fn certified_key(
+    provider: &CryptoProvider,
+    chain: &[CertificateDer<'static>],
+    key: &PrivateKeyDer<'static>,
+) -> Result<CertifiedKey, ConfigError> {
+    let chain = non_empty("cert_chain", chain)?;
+    CertifiedKey::from_der(chain, key.clone_key(), provider)
+        .map_err(|error| identity_error("cert_chain", "key", &error))
+}
+
+fn names_of(
+    chain: &[CertificateDer<'static>],
+    given: Option<&[String]>,
+) -> Result<Vec<String>, ConfigError> {
+    let unusable = |error| {
+        let message = format!("the certificate cannot be used: {error}");
+        ConfigError::new("cert_chain", message)
+    };
+    let leaf = chain
+        .first()
+        .ok_or_else(|| ConfigError::new("cert_chain", "holds no certificate"))?;
+    let leaf = EndEntityCert::try_from(leaf).map_err(unusable)?;
+    let mut present: Vec<_> = leaf
+        .valid_dns_names()
+        .map(str::to_ascii_lowercase)
+        .collect();
+    present.sort_unstable();
+    present.dedup();
+    let Some(given) = given else {
+        return match present.is_empty() {
+            true => {
+                let message = "the certificate has no DNS name in its subjectAltName";
+                Err(ConfigError::new("server_names", message))
+            }
+            false => Ok(present),
+        };
+    };
+    if given.is_empty() {
+        return Err(ConfigError::new("server_names", "must not be empty"));
+    }
+    let mut names = Vec::with_capacity(given.len());
+    for name in given {
+        let name = lower_case(name)?;
+        let is_covered = match name.starts_with(WILDCARD) {
+            // Only a wildcard covers all that a wildcard stands for.
+            true => present.binary_search(&name).is_ok(),
+            // Whom it is shown to has asked for none of the names, or for none at all.
+            false if name == ALL_OTHERS => true,
+            false => DnsName::try_from(name.as_str()).is_ok_and(|name| {
+                leaf.verify_is_valid_for_subject_name(&ServerName::DnsName(name))
+                    .is_ok()
+            }),
+        };
+        if !is_covered {
+            let message = format!("the certificate is not for {name:?}");
+            return Err(ConfigError::new("server_names", message));
+        }
+        names.push(name);
+    }
+    let mut sorted: Vec<_> = names.iter().collect();
+    sorted.sort_unstable();
+    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => {
+            let message = format!("{:?} is given twice", pair[0]);
+            Err(ConfigError::new("server_names", message))
+        }
+        None => Ok(names),
+    }
+}
+
+/// A DNS name, or one below an asterisk, as it is compared.
+fn lower_case(name: &str) -> Result<String, ConfigError> {
+    if name == ALL_OTHERS {
+        return Ok(name.to_owned());
+    }
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let host = name.strip_prefix(WILDCARD).unwrap_or(name);
+    // RFC 6066 section 3: no addresses. Those are names to the type, digits being letters there.
+    let is_host = DnsName::try_from(host).is_ok() && host.parse::<std::net::IpAddr>().is_err();
+    match is_host {
+        true => Ok(name.to_ascii_lowercase()),
+        false => {
+            let message = format!("{name:?} is not a DNS name (A-labels) or one after \"*.\"");
+            Err(ConfigError::new("server_names", message))
+        }
+    }
+}
+
+fn too_many_names() -> ConfigError {
+    let message = format!("a server has at most {SERVER_NAMES_MAX} names");
+    ConfigError::new("server_names", message)
+}
+
+const WILDCARD: &str = "*.";
+/// Stands for the clients that give no name or an unknown one.
+const ALL_OTHERS: &str = "*";
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    fn made(algorithm: &'static rcgen::SignatureAlgorithm) -> Arc<CertifiedKey> {
+        let key = KeyPair::generate_for(algorithm).unwrap();
+        let params = CertificateParams::new(vec!["one.example".into()]).unwrap();
+        let chain = [params.self_signed(&key).unwrap().der().clone()];
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        Arc::new(certified_key(&provider, &chain, &key).unwrap())
+    }
+
+    #[test]
+    fn a_client_is_shown_what_it_can_verify() {
+        use SignatureScheme as Scheme;
+        let [ecdsa, rsa, ed25519] = [
+            &rcgen::PKCS_ECDSA_P256_SHA256,
+            &rcgen::PKCS_RSA_SHA256,
+            &rcgen::PKCS_ED25519,
+        ]
+        .map(made);
+        let mut shown = OfOneName::default();
+        assert!(shown.choose(&[Scheme::ED25519]).is_none());
+        for one in [&ecdsa, &rsa, &ed25519] {
+            shown.add("one.example", one.clone()).unwrap();
+        }
+        let second = made(&rcgen::PKCS_ECDSA_P256_SHA256);
+        assert!(shown.add("one.example", second).is_err());
+        for (schemes, expected) in [
+            (&[Scheme::RSA_PSS_SHA256][..], &rsa),
+            (&[Scheme::ED25519], &ed25519),
+            (&[Scheme::ECDSA_NISTP256_SHA256], &ecdsa),
+            // The server's order, not the client's.
+            (&[Scheme::ED25519, Scheme::RSA_PSS_SHA512], &rsa),
+            // It cannot sign for them, which is said to the client.
+            (&[Scheme::ECDSA_NISTP521_SHA512], &ecdsa),
+        ] {
+            assert!(
+                Arc::ptr_eq(shown.choose(schemes).unwrap(), expected),
+                "{schemes:?}"
+            );
+        }
+    }
+}

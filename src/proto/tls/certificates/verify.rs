@@ -1,0 +1,203 @@
+//! How a client judges a server's certificate.
+//!
+//! The chain, the dates and the name are rustls-webpki's work. Added here: verification switched
+//! off, names not looked at, a certificate that the host itself named as trusted although it is no
+//! authority, and the handshake with ourselves by which a ticket is imported.
+
+use std::{fmt, sync::Arc};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use rustls::{
+    CertificateError, DigitallySignedStruct, Error, OtherError, SignatureScheme,
+    client::{
+        WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+        verify_server_name,
+    },
+    crypto::{
+        CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+    },
+    pki_types::{CertificateDer, ServerName, UnixTime},
+    server::ParsedCertificate,
+};
+
+use super::validity::Validity;
+use crate::tls::{ConfigError, config::LoadedRoots, sessions::tickets};
+
+/// The judge of server certificates. A handshake's signature is always checked, whatever else is
+/// not: without that a peer would not even have to own the key of the certificate that it shows.
+pub(in crate::tls) struct ServerVerifier {
+    policy: Policy,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+enum Policy {
+    AcceptAll,
+    /// There is nobody to trust.
+    RefuseAll,
+    /// Certificates with these SHA-256 hashes, whoever issued them and for whatever name.
+    Hashes(Vec<[u8; 32]>),
+    Chain {
+        verifier: Arc<WebPkiServerVerifier>,
+        pinned: Vec<CertificateDer<'static>>,
+        check_hostname: bool,
+    },
+}
+
+impl ServerVerifier {
+    pub fn accept_all(provider: &CryptoProvider) -> Self {
+        Self {
+            policy: Policy::AcceptAll,
+            algorithms: provider.signature_verification_algorithms,
+        }
+    }
+
+    pub fn pinned(provider: &CryptoProvider, hashes: Vec<[u8; 32]>) -> Self {
+        Self {
+            policy: Policy::Hashes(hashes),
+            algorithms: provider.signature_verification_algorithms,
+        }
+    }
+
+    pub fn new(
+        provider: &Arc<CryptoProvider>,
+        roots: LoadedRoots,
+        check_hostname: bool,
+    ) -> Result<Self, ConfigError> {
+        let algorithms = provider.signature_verification_algorithms;
+        if roots.store.is_empty() {
+            return Ok(Self {
+                policy: Policy::RefuseAll,
+                algorithms,
+            });
+        }
+        let verifier = WebPkiServerVerifier::builder_with_provider(roots.store, provider.clone())
+            .build()
+            .map_err(|e| ConfigError::new("roots", e.to_string()))?;
+        let policy = Policy::Chain {
+            verifier,
+            pinned: roots.given,
+            check_hostname,
+        };
+        Ok(Self { policy, algorithms })
+    }
+}
+
+/// Why a certificate is refused whose hash nobody named.
+struct NotPinned;
+
+impl fmt::Display for NotPinned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("its hash is none of the pinned ones")
+    }
+}
+
+/// rustls shows the errors of others by this.
+impl fmt::Debug for NotPinned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for NotPinned {}
+
+impl ServerCertVerifier for ServerVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        // A ticket that does not tell the server's certificate was made elsewhere; the secret in it is
+        // what the server is known by. All others have to stand up to what is trusted now.
+        if tickets::is_importing() && tickets::is_unknown(end_entity) {
+            return Ok(ServerCertVerified::assertion());
+        }
+        let (verifier, pinned, check_hostname) = match &self.policy {
+            Policy::AcceptAll => return Ok(ServerCertVerified::assertion()),
+            Policy::RefuseAll => return Err(CertificateError::UnknownIssuer.into()),
+            Policy::Hashes(hashes) => {
+                let hash = digest(&SHA256, end_entity);
+                if !hashes.iter().any(|known| known == hash.as_ref()) {
+                    return Err(CertificateError::Other(OtherError(Arc::new(NotPinned))).into());
+                }
+                Validity::of(end_entity)?.check(now)?;
+                return Ok(ServerCertVerified::assertion());
+            }
+            Policy::Chain {
+                verifier,
+                pinned,
+                check_hostname,
+            } => (verifier, pinned, check_hostname),
+        };
+        let error = match verifier.verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        ) {
+            Ok(verified) => return Ok(verified),
+            Err(error) => error,
+        };
+        match &error {
+            // The name is looked at last: all else was in order.
+            Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            ) => match check_hostname {
+                true => Err(error),
+                false => Ok(ServerCertVerified::assertion()),
+            },
+            // A self-signed certificate made by `openssl req -x509` says that it is an authority,
+            // and webpki refuses authorities as servers. Who names this very certificate as trusted
+            // means it.
+            _ if pinned.contains(end_entity) => {
+                Validity::of(end_entity)?.check(now)?;
+                if *check_hostname {
+                    verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+                }
+                Ok(ServerCertVerified::assertion())
+            }
+            _ => Err(error),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        // The key was shown in the handshake that gave the ticket.
+        if tickets::is_importing() {
+            return Ok(HandshakeSignatureValid::assertion());
+        }
+        verify_tls13_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+impl fmt::Debug for ServerVerifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.policy {
+            Policy::AcceptAll => "ServerVerifier(accepts all)",
+            Policy::RefuseAll => "ServerVerifier(refuses all)",
+            Policy::Hashes(_) => "ServerVerifier(hashes)",
+            Policy::Chain { .. } => "ServerVerifier(chain)",
+        })
+    }
+}

@@ -1,0 +1,260 @@
+//! What makes the sessions of an endpoint's connections, from TLS configurations that all of them
+//! share; and the keys of first packets, which come before there is a session.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use quinn_proto::{
+    ConnectError, ConnectionId, Side,
+    crypto::{self, Keys, UnsupportedVersion},
+    transport_parameters::TransportParameters,
+};
+use rustls::{
+    pki_types::ServerName,
+    quic::{self, Version},
+};
+
+use super::gathering::Hello;
+use super::{Inner, Session, Waiting, encode};
+use crate::{
+    qlog::{ConnectionIds, Recorder},
+    tls::{
+        HostClock,
+        keys::{self, retry, tap::Tap},
+        versions::{self, Beginning, TicketScope, Versions},
+    },
+};
+
+/// Makes the sessions of clients.
+pub(crate) struct ClientCrypto {
+    config: Arc<rustls::ClientConfig>,
+    clock: HostClock,
+    /// In order of preference.
+    supported: Vec<u32>,
+    /// The version that the first packets show, where that is not the one that is begun with.
+    first: Option<u32>,
+    beginning: Beginning,
+    is_recorded: bool,
+    /// Who goes on recording what was begun before.
+    recorder: Option<Arc<Recorder>>,
+}
+
+impl ClientCrypto {
+    pub fn new(
+        config: Arc<rustls::ClientConfig>,
+        clock: HostClock,
+        supported: Vec<u32>,
+        first: Option<u32>,
+    ) -> Self {
+        Self {
+            config,
+            clock,
+            supported,
+            first,
+            beginning: Beginning::Chosen,
+            is_recorded: false,
+            recorder: None,
+        }
+    }
+
+    /// Whether the packets of connections are recorded.
+    pub fn recorded(self, is_recorded: bool) -> Self {
+        Self {
+            is_recorded,
+            ..self
+        }
+    }
+
+    /// The same after a Version Negotiation packet. What it led to is begun with for good.
+    pub fn told(&self, recorder: Option<Arc<Recorder>>) -> Self {
+        // The server that a ticket is from spoke the version of the first flight.
+        let mut config = (*self.config).clone();
+        config.enable_early_data = false;
+        Self {
+            config: Arc::new(config),
+            clock: self.clock.clone(),
+            supported: self.supported.clone(),
+            first: None,
+            beginning: Beginning::Told,
+            is_recorded: self.is_recorded,
+            recorder,
+        }
+    }
+}
+
+impl crypto::ClientConfig for ClientCrypto {
+    fn start_session(
+        self: Arc<Self>,
+        version: u32,
+        server_name: &str,
+        params: &TransportParameters,
+    ) -> Result<Box<dyn crypto::Session>, ConnectError> {
+        let known = known_version(version)?;
+        let name = ServerName::try_from(server_name)
+            .map_err(|_| ConnectError::InvalidServerName(server_name.into()))?
+            .to_owned();
+        let first = self.first.unwrap_or(version);
+        let versions = Versions::client(version, first, &self.supported, self.beginning);
+        let params = encode(params, &versions);
+        let ids = ConnectionIds::from_parameters(&params);
+        let recorder = self
+            .is_recorded
+            .then(|| self.recorder.clone())
+            .map(|begun| begun.unwrap_or_else(|| Arc::new(Recorder::new(true))));
+        let tap = new_tap(recorder);
+        tap.local_parameters(&params);
+        let _tickets = TicketScope::open(&versions);
+        let connection = quic::ClientConnection::new(self.config.clone(), known, name, params)
+            // Only a failing random number generator is left to fail here.
+            .map_err(|_| ConnectError::EndpointStopping)?;
+        let inner = Inner::Running(Box::new(connection.into()));
+        let mut session = Session::new(inner, self.clock.clone(), versions, tap);
+        session.ids = Some(ids);
+        session.asked_name = server_name.into();
+        Ok(Box::new(session))
+    }
+}
+
+/// Makes the sessions of servers.
+pub(crate) struct ServerCrypto {
+    config: Arc<rustls::ServerConfig>,
+    clock: HostClock,
+    supported: Vec<u32>,
+    is_recorded: bool,
+    /// Who records the first packets of clients that have no session yet, by the destination of
+    /// those packets; the newest [`FIRST_PACKETS_MAX`].
+    first_packets: Mutex<VecDeque<(Vec<u8>, Arc<Recorder>)>>,
+}
+
+impl ServerCrypto {
+    pub fn new(config: Arc<rustls::ServerConfig>, clock: HostClock, supported: Vec<u32>) -> Self {
+        Self {
+            config,
+            clock,
+            supported,
+            is_recorded: false,
+            first_packets: Mutex::default(),
+        }
+    }
+
+    /// Whether the packets of connections are recorded.
+    pub fn recorded(self, is_recorded: bool) -> Self {
+        Self {
+            is_recorded,
+            ..self
+        }
+    }
+
+    /// The tap of the keys for a first packet, which comes before its session.
+    fn first_tap(&self, dst_cid: &ConnectionId) -> Arc<Tap> {
+        if !self.is_recorded {
+            return Arc::default();
+        }
+        let recorder = Arc::new(Recorder::new(false));
+        let mut first = self
+            .first_packets
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if first.len() == FIRST_PACKETS_MAX {
+            first.pop_front();
+        }
+        first.push_back((dst_cid.to_vec(), recorder.clone()));
+        Arc::new(Tap::recorded(recorder))
+    }
+
+    /// The recorder of a session's first packet, or a new one.
+    fn recorder(&self, ids: &ConnectionIds) -> Option<Arc<Recorder>> {
+        if !self.is_recorded {
+            return None;
+        }
+        let mut first = self
+            .first_packets
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        // After a Retry the packet was sent to the address that the Retry named.
+        let is_it =
+            |id: &Vec<u8>| Some(id) == ids.original.as_ref() || Some(id) == ids.retry.as_ref();
+        let at = first.iter().rposition(|(id, _)| is_it(id));
+        let found = at.and_then(|at| first.remove(at));
+        Some(match found {
+            Some((_, recorder)) => recorder,
+            None => Arc::new(Recorder::new(false)),
+        })
+    }
+}
+
+impl crypto::ServerConfig for ServerCrypto {
+    fn initial_keys(
+        &self,
+        version: u32,
+        dst_cid: &ConnectionId,
+    ) -> Result<Keys, UnsupportedVersion> {
+        if !self.supported.contains(&version) {
+            return Err(UnsupportedVersion);
+        }
+        known_version(version)?;
+        let versions = Versions::only(Side::Server, version);
+        let tap = self.first_tap(dst_cid);
+        Ok(keys::initial(&versions, dst_cid, Side::Server, &tap))
+    }
+
+    fn retry_tag(&self, version: u32, orig_dst_cid: &ConnectionId, packet: &[u8]) -> [u8; 16] {
+        retry::tag(version, orig_dst_cid, &[packet])
+    }
+
+    /// TLS begins when the whole hello is there, because the version depends on it, and what we say
+    /// of the version is in the transport parameters, which TLS wants at the beginning.
+    fn start_session(
+        self: Arc<Self>,
+        version: u32,
+        params: &TransportParameters,
+    ) -> Box<dyn crypto::Session> {
+        let mut bytes = Vec::new();
+        params.write(&mut bytes);
+        let waiting = Waiting {
+            config: self.config.clone(),
+            version: known_version(version).expect("`initial_keys` refused other versions"),
+            params: bytes,
+            hello: Hello::default(),
+        };
+        let ids = ConnectionIds::from_parameters(&waiting.params);
+        let tap = new_tap(self.recorder(&ids));
+        tap.set_ids(ids);
+        let versions = Versions::server(version, &self.supported);
+        let inner = Inner::Waiting(Box::new(waiting));
+        Box::new(Session::new(inner, self.clock.clone(), versions, tap))
+    }
+}
+
+/// The keys by which a server reads a client's first packets; `None` for an unknown version.
+pub(crate) fn server_initial_keys(version: u32, dst_cid: &[u8]) -> Option<Keys> {
+    known_version(version).ok()?;
+    // RFC 9000 section 17.2: longer ones are no version 1, nor 2.
+    if dst_cid.len() > 20 {
+        return None;
+    }
+    let versions = Versions::only(Side::Server, version);
+    let dst_cid = ConnectionId::new(dst_cid);
+    Some(keys::initial(
+        &versions,
+        &dst_cid,
+        Side::Server,
+        &Arc::default(),
+    ))
+}
+
+fn known_version(version: u32) -> Result<Version, UnsupportedVersion> {
+    versions::known(version).ok_or(UnsupportedVersion)
+}
+
+fn new_tap(recorder: Option<Arc<Recorder>>) -> Arc<Tap> {
+    Arc::new(match recorder {
+        Some(recorder) => Tap::recorded(recorder),
+        None => Tap::default(),
+    })
+}
+
+/// First packets that are opened before it is clear whether they begin a connection.
+const FIRST_PACKETS_MAX: usize = 16;

@@ -1,0 +1,521 @@
+//! Packet and header keys: rustls' own, behind the state machine's traits, with a [`Tap`] on the
+//! clear text, and with the version that the wire is to show.
+//!
+//! The state machine writes and reads long headers of version 1 layout, and the version that it was
+//! begun with. A key sees a whole packet before it is sealed, so it puts in what the wire shows;
+//! after that nothing touches these bytes, header protection included. Received packets come with
+//! the type bits of version 1 (the driver has seen to that) and their own version field.
+//!
+//! Not here: where keys come from (`session`), and Retry, which has no keys (`retry`).
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::BytesMut;
+use quinn_proto::{
+    ConnectionId, Side,
+    crypto::{self, CryptoError, KeyPair, Keys},
+};
+use rustls::{
+    crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256,
+    quic::{self, Suite, Version},
+};
+
+use super::versions::{self, VERSION_1, VERSION_2, Versions};
+use crate::{
+    qlog::{Direction, Epoch, KeyName},
+    quic::frames::{Frame, Frames},
+};
+
+pub(super) mod probe;
+pub(super) mod retry;
+pub(super) mod tap;
+pub(super) mod token;
+
+use tap::{Space, Tap};
+
+/// A full set of keys for packets that show `wire` in their long headers; `None`: what the state
+/// machine writes is right.
+pub(super) fn wrap(
+    keys: quic::Keys,
+    epoch: Epoch,
+    side: Side,
+    tap: &Arc<Tap>,
+    wire: Option<u32>,
+) -> Keys {
+    Keys {
+        header: KeyPair {
+            local: Box::new(LocalHeaderKey {
+                key: keys.local.header,
+                tap: tap.clone(),
+            }),
+            remote: Box::new(HeaderKey(keys.remote.header)),
+        },
+        packet: KeyPair {
+            remote: packet_key(keys.remote.packet, name(epoch, !side), tap, wire),
+            local: packet_key(keys.local.packet, name(epoch, side), tap, wire),
+        },
+    }
+}
+
+/// The packet keys of the next key phase (RFC 9001 section 6). Header keys stay.
+pub(super) fn wrap_update(
+    keys: quic::PacketKeySet,
+    side: Side,
+    tap: &Arc<Tap>,
+) -> KeyPair<Box<dyn crypto::PacketKey>> {
+    let epoch = Epoch::OneRtt(tap.make_keys());
+    KeyPair {
+        local: packet_key(keys.local, name(epoch, side), tap, None),
+        remote: packet_key(keys.remote, name(epoch, !side), tap, None),
+    }
+}
+
+/// Keys for 0-RTT packets, which only ever go one way.
+pub(super) fn wrap_early(
+    keys: quic::DirectionalKeys,
+    tap: &Arc<Tap>,
+    wire: Option<u32>,
+) -> (Box<dyn crypto::HeaderKey>, Box<dyn crypto::PacketKey>) {
+    (
+        Box::new(HeaderKey(keys.header)),
+        packet_key(keys.packet, name(Epoch::Early, Side::Client), tap, wire),
+    )
+}
+
+fn name(epoch: Epoch, side: Side) -> KeyName {
+    KeyName {
+        epoch,
+        is_clients: side.is_client(),
+    }
+}
+
+/// Keys for Initial packets, of every version that may come (RFC 9001 section 5.2, RFC 9369 section
+/// 3.3.1): they follow from `client_dst_cid` and the version, whatever suites are configured.
+pub(super) fn initial(
+    versions: &Arc<Versions>,
+    client_dst_cid: &ConnectionId,
+    side: Side,
+    tap: &Arc<Tap>,
+) -> Keys {
+    for sealer in [!side, side] {
+        tap.key_made(name(Epoch::Initial, sealer));
+    }
+    let keys = Arc::new(InitialKeys {
+        v1: OnceLock::new(),
+        v2: OnceLock::new(),
+        client_dst_cid: *client_dst_cid,
+        side,
+        versions: versions.clone(),
+        tap: tap.clone(),
+    });
+    Keys {
+        header: KeyPair {
+            local: Box::new(LocalInitial(keys.clone())),
+            remote: Box::new(RemoteInitial(keys.clone())),
+        },
+        packet: KeyPair {
+            local: Box::new(LocalInitial(keys.clone())),
+            remote: Box::new(RemoteInitial(keys)),
+        },
+    }
+}
+
+fn packet_key(
+    key: Box<dyn quic::PacketKey>,
+    name: KeyName,
+    tap: &Arc<Tap>,
+    wire: Option<u32>,
+) -> Box<dyn crypto::PacketKey> {
+    tap.key_made(name);
+    Box::new(PacketKey {
+        key,
+        name,
+        space: match name.epoch {
+            Epoch::Initial => Space::Initial,
+            Epoch::Handshake => Space::Handshake,
+            Epoch::Early | Epoch::OneRtt(_) => Space::Data,
+        },
+        tap: tap.clone(),
+        wire,
+    })
+}
+
+struct PacketKey {
+    key: Box<dyn quic::PacketKey>,
+    name: KeyName,
+    space: Space,
+    tap: Arc<Tap>,
+    wire: Option<u32>,
+}
+
+impl Drop for PacketKey {
+    fn drop(&mut self) {
+        self.tap.key_dropped(self.name);
+    }
+}
+
+impl crypto::PacketKey for PacketKey {
+    fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
+        if let Some(version) = self.wire {
+            show(buf, version);
+        }
+        seal(&*self.key, self.space, &self.tap, packet, buf, header_len);
+    }
+
+    fn decrypt(
+        &self,
+        packet: u64,
+        header: &[u8],
+        payload: &mut BytesMut,
+    ) -> Result<(), CryptoError> {
+        match self.wire {
+            None => open(&*self.key, self.space, &self.tap, packet, header, payload),
+            Some(_) => {
+                let header = received(header);
+                open(&*self.key, self.space, &self.tap, packet, &header, payload)
+            }
+        }
+    }
+
+    fn tag_len(&self) -> usize {
+        self.key.tag_len()
+    }
+
+    fn confidentiality_limit(&self) -> u64 {
+        self.key.confidentiality_limit()
+    }
+
+    fn integrity_limit(&self) -> u64 {
+        self.key.integrity_limit()
+    }
+}
+
+struct HeaderKey(Box<dyn quic::HeaderProtectionKey>);
+
+impl crypto::HeaderKey for HeaderKey {
+    fn decrypt(&self, pn_offset: usize, packet: &mut [u8]) {
+        unmask(&*self.0, pn_offset, packet);
+    }
+
+    fn encrypt(&self, pn_offset: usize, packet: &mut [u8]) {
+        mask(&*self.0, pn_offset, packet);
+    }
+
+    fn sample_size(&self) -> usize {
+        self.0.sample_len()
+    }
+}
+
+/// For packets of ours, with what took the place of one.
+struct LocalHeaderKey {
+    key: Box<dyn quic::HeaderProtectionKey>,
+    tap: Arc<Tap>,
+}
+
+impl crypto::HeaderKey for LocalHeaderKey {
+    /// Nobody sends us what we protected.
+    fn decrypt(&self, _: usize, _: &mut [u8]) {}
+
+    fn encrypt(&self, pn_offset: usize, packet: &mut [u8]) {
+        mask(&*self.key, pn_offset, packet);
+        let probe = self.tap.probe();
+        probe.mask(|number_at, packet| mask(&*self.key, number_at, packet));
+    }
+
+    fn sample_size(&self) -> usize {
+        self.key.sample_len()
+    }
+}
+
+/// The Initial keys of one destination connection ID, by version, each made when it is needed.
+struct InitialKeys {
+    v1: OnceLock<quic::Keys>,
+    v2: OnceLock<quic::Keys>,
+    client_dst_cid: ConnectionId,
+    side: Side,
+    versions: Arc<Versions>,
+    tap: Arc<Tap>,
+}
+
+impl Drop for InitialKeys {
+    fn drop(&mut self) {
+        for sealer in [!self.side, self.side] {
+            self.tap.key_dropped(name(Epoch::Initial, sealer));
+        }
+    }
+}
+
+impl InitialKeys {
+    /// A version without keys of its own gets those of version 1: a first flight that is only to
+    /// bring a Version Negotiation packet has to look like one.
+    fn of(&self, version: u32) -> &quic::Keys {
+        let (keys, version) = match version {
+            VERSION_2 => (&self.v2, Version::V2),
+            _ => (&self.v1, Version::V1),
+        };
+        let side = match self.side {
+            Side::Client => rustls::Side::Client,
+            Side::Server => rustls::Side::Server,
+        };
+        keys.get_or_init(|| initial_suite().keys(&self.client_dst_cid, side, version))
+    }
+
+    /// For what is the same whatever the version: the suite is.
+    fn any(&self) -> &quic::Keys {
+        self.of(self.versions.original())
+    }
+
+    /// The keys for a received packet, if its version may be for us.
+    fn of_received(&self, packet: &[u8]) -> Option<(u32, &quic::Keys)> {
+        let version = versions::version_of(packet)?;
+        match self.versions.is_acceptable(version) {
+            true => Some((version, self.of(version))),
+            false => None,
+        }
+    }
+}
+
+/// For packets of ours.
+struct LocalInitial(Arc<InitialKeys>);
+
+impl crypto::PacketKey for LocalInitial {
+    fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
+        let version = self.0.versions.current();
+        show(buf, version);
+        let key = &*self.0.of(version).local.packet;
+        seal(key, Space::Initial, &self.0.tap, packet, buf, header_len);
+    }
+
+    /// Nobody sends us what we sealed.
+    fn decrypt(&self, _: u64, _: &[u8], _: &mut BytesMut) -> Result<(), CryptoError> {
+        Err(CryptoError)
+    }
+
+    fn tag_len(&self) -> usize {
+        self.0.any().local.packet.tag_len()
+    }
+
+    fn confidentiality_limit(&self) -> u64 {
+        self.0.any().local.packet.confidentiality_limit()
+    }
+
+    fn integrity_limit(&self) -> u64 {
+        self.0.any().local.packet.integrity_limit()
+    }
+}
+
+impl crypto::HeaderKey for LocalInitial {
+    fn decrypt(&self, _: usize, _: &mut [u8]) {}
+
+    /// The packet shows its version already.
+    fn encrypt(&self, pn_offset: usize, packet: &mut [u8]) {
+        let version = versions::version_of(packet).unwrap_or(VERSION_1);
+        mask(&*self.0.of(version).local.header, pn_offset, packet);
+    }
+
+    fn sample_size(&self) -> usize {
+        self.0.any().local.header.sample_len()
+    }
+}
+
+/// For packets of the peer. One of a version that is not for us stays as it is, and fails.
+struct RemoteInitial(Arc<InitialKeys>);
+
+impl crypto::PacketKey for RemoteInitial {
+    fn encrypt(&self, _: u64, _: &mut [u8], _: usize) {}
+
+    fn decrypt(
+        &self,
+        packet: u64,
+        header: &[u8],
+        payload: &mut BytesMut,
+    ) -> Result<(), CryptoError> {
+        let Some((version, keys)) = self.0.of_received(header) else {
+            self.0.tap.unopened(Space::Initial, header, false);
+            return Err(CryptoError);
+        };
+        let header = received(header);
+        let key = &*keys.remote.packet;
+        open(key, Space::Initial, &self.0.tap, packet, &header, payload)?;
+        self.0.versions.received(version);
+        if self.0.side.is_server() && self.0.versions.switched() == Some(version) {
+            hide_acknowledgements(payload);
+        }
+        Ok(())
+    }
+
+    fn tag_len(&self) -> usize {
+        self.0.any().remote.packet.tag_len()
+    }
+
+    fn confidentiality_limit(&self) -> u64 {
+        self.0.any().remote.packet.confidentiality_limit()
+    }
+
+    fn integrity_limit(&self) -> u64 {
+        self.0.any().remote.packet.integrity_limit()
+    }
+}
+
+impl crypto::HeaderKey for RemoteInitial {
+    fn decrypt(&self, pn_offset: usize, packet: &mut [u8]) {
+        if let Some((_, keys)) = self.0.of_received(packet) {
+            unmask(&*keys.remote.header, pn_offset, packet);
+        }
+    }
+
+    fn encrypt(&self, _: usize, _: &mut [u8]) {}
+
+    fn sample_size(&self) -> usize {
+        self.0.any().remote.header.sample_len()
+    }
+}
+
+/// There are clients (picoquic) that begin anew when they learn of the negotiated version: they
+/// acknowledge the ServerHello, forget it, and repeat their own hello. So acknowledgements in Initial
+/// packets count for nothing after a switch: the ServerHello is repeated until a Handshake packet
+/// shows that it was understood, which is when these keys go anyway (RFC 9001 section 4.9.1).
+fn hide_acknowledgements(payload: &mut [u8]) {
+    let found: Vec<_> = Frames::new(payload)
+        .filter(|(_, _, frame)| matches!(frame, Frame::Ack(_)))
+        .map(|(start, end, _)| start..end)
+        .collect();
+    for range in found {
+        payload[range].fill(PADDING);
+    }
+}
+
+/// RFC 9000 section 19.1.
+const PADDING: u8 = 0;
+
+fn initial_suite() -> Suite {
+    TLS13_AES_128_GCM_SHA256
+        .tls13()
+        .and_then(|suite| suite.quic_suite())
+        .expect("the provider's AES-128-GCM works with QUIC")
+}
+
+/// Makes a packet with a long header, of the state machine's making, one of `version`.
+fn show(packet: &mut [u8], version: u32) {
+    if versions::version_of(packet).is_none() {
+        return;
+    }
+    packet[1..5].copy_from_slice(&version.to_be_bytes());
+    if version == VERSION_2 {
+        packet[0] = versions::shift_type(packet[0]);
+    }
+}
+
+/// The header as it was on the wire, which is what the peer has sealed.
+fn received(header: &[u8]) -> Vec<u8> {
+    let mut header = header.to_vec();
+    if versions::version_of(&header) == Some(VERSION_2) {
+        header[0] = versions::shift_type(header[0]);
+    }
+    header
+}
+
+fn seal(
+    key: &dyn quic::PacketKey,
+    space: Space,
+    tap: &Tap,
+    number: u64,
+    buf: &mut [u8],
+    header_len: usize,
+) {
+    let (header, rest) = buf.split_at_mut(header_len);
+    let (payload, tag) = rest.split_at_mut(rest.len() - key.tag_len());
+    if space == Space::Data {
+        let record = |header: &[u8], payload: &[u8]| {
+            tap.record(Direction::Sent, space, number, header, payload, tag.len());
+        };
+        if tap.probe().seal(key, number, header, payload, record) {
+            return;
+        }
+    }
+    tap.sealing(space, number, header, payload, tag.len());
+    let sealed = key
+        .encrypt_in_place(number, header, payload)
+        .expect("a packet is far shorter than what an AEAD can seal");
+    tag.copy_from_slice(sealed.as_ref());
+}
+
+fn open(
+    key: &dyn quic::PacketKey,
+    space: Space,
+    tap: &Tap,
+    number: u64,
+    header: &[u8],
+    payload: &mut BytesMut,
+) -> Result<(), CryptoError> {
+    let Ok(opened) = key.decrypt_in_place(number, header, payload) else {
+        tap.unopened(space, header, true);
+        return Err(CryptoError);
+    };
+    let length = opened.len();
+    payload.truncate(length);
+    tap.opened(space, number, header, payload, key.tag_len());
+    Ok(())
+}
+
+fn mask(key: &dyn quic::HeaderProtectionKey, pn_offset: usize, packet: &mut [u8]) {
+    let (first, number, sample) = parts(key, pn_offset, packet);
+    key.encrypt_in_place(sample, first, number)
+        .expect("the sample has the key's length");
+}
+
+fn unmask(key: &dyn quic::HeaderProtectionKey, pn_offset: usize, packet: &mut [u8]) {
+    let (first, number, sample) = parts(key, pn_offset, packet);
+    key.decrypt_in_place(sample, first, number)
+        .expect("the sample has the key's length");
+}
+
+/// The first byte, the bytes that may hold the packet number, and the sample (RFC 9001 section
+/// 5.4.2).
+fn parts<'a>(
+    key: &dyn quic::HeaderProtectionKey,
+    pn_offset: usize,
+    packet: &'a mut [u8],
+) -> (&'a mut u8, &'a mut [u8], &'a [u8]) {
+    let (header, sample) = packet.split_at_mut(pn_offset + 4);
+    let (first, rest) = header.split_at_mut(1);
+    let number = &mut rest[pn_offset - 1..pn_offset + 3];
+    (&mut first[0], number, &sample[..key.sample_len()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a server gets of a client's Initial packet of version 2.
+    fn received_by(server: &Arc<Versions>, payload: &[u8]) -> Vec<u8> {
+        let (id, tap) = (ConnectionId::new(&[5; 8]), Arc::default());
+        let client = Versions::only(Side::Client, VERSION_2);
+        let local = initial(&client, &id, Side::Client, &tap).packet.local;
+        let mut packet = vec![0xc0, 0, 0, 0, 1, 0, 0, 0, 0x40, 0x40, 3];
+        let header_len = packet.len();
+        packet.extend(payload);
+        packet.resize(packet.len() + local.tag_len(), 0);
+        local.encrypt(3, &mut packet, header_len);
+        packet[0] = versions::unshift_type(packet[0]);
+        let mut sealed = BytesMut::from(&packet[header_len..]);
+        let remote = initial(server, &id, Side::Server, &tap).packet.remote;
+        let header = &packet[..header_len];
+        remote.decrypt(3, header, &mut sealed).unwrap();
+        sealed.to_vec()
+    }
+
+    #[test]
+    fn acknowledgements_of_a_client_that_may_have_begun_anew_are_hidden() {
+        let both = [VERSION_1, VERSION_2];
+        // An ACK, four bytes of CRYPTO, a PING.
+        let payload = [2, 0, 0, 0, 0, 6, 0, 4, 1, 2, 3, 4, 1];
+        let switched = Versions::server(VERSION_1, &both);
+        switched.decide(VERSION_2);
+        let hidden = [0, 0, 0, 0, 0, 6, 0, 4, 1, 2, 3, 4, 1];
+        assert_eq!(received_by(&switched, &payload), hidden);
+        let plain = Versions::server(VERSION_2, &both);
+        plain.decide(VERSION_2);
+        assert_eq!(received_by(&plain, &payload), payload);
+    }
+}

@@ -1,0 +1,136 @@
+//! A packet of our own in the place of a PING: how a path is asked that the state machine does not
+//! know of (RFC 9000 section 8.2).
+//!
+//! A PING that the state machine sends alone brings a packet number that nothing hangs on. The key
+//! that is to seal it seals another packet with that number, for another connection ID and with
+//! another payload, and leaves the PING as it is: that must not go out. To the state machine, a PING
+//! was acknowledged in the end, or lost.
+//!
+//! Not here: when a path is asked, and what becomes of the answer (`quic::connection::preferred`).
+
+use std::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
+
+use rustls::quic;
+
+/// Where the keys of a connection find what they are to seal, and leave it.
+#[derive(Default)]
+pub(crate) struct ProbeSlot {
+    /// Kept beside the rest so that a packet costs one relaxed load.
+    is_wanted: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    wanted: Option<Probe>,
+    made: Option<Made>,
+}
+
+pub(crate) struct Probe {
+    /// The connection ID that the packet is for. Not one that is in use on the path there is.
+    pub destination: Vec<u8>,
+    /// Its frames.
+    pub payload: Vec<u8>,
+    /// How long the whole packet is.
+    pub length: usize,
+}
+
+struct Made {
+    packet: Vec<u8>,
+    number_at: usize,
+}
+
+impl ProbeSlot {
+    /// The next PING that is sealed alone becomes this, until [`take`](Self::take).
+    pub fn want(&self, probe: Probe) {
+        let mut state = self.state();
+        state.wanted = Some(probe);
+        state.made = None;
+        self.is_wanted.store(true, Ordering::Relaxed);
+    }
+
+    /// The packet, if there was a PING. Then the state machine's own must not go out.
+    pub fn take(&self) -> Option<Vec<u8>> {
+        self.is_wanted.store(false, Ordering::Relaxed);
+        let mut state = self.state();
+        state.wanted = None;
+        state.made.take().map(|made| made.packet)
+    }
+
+    /// Whether the packet was sealed that takes this one's place. Its header and its payload are
+    /// shown to `record` before that.
+    pub(in crate::tls) fn seal(
+        &self,
+        key: &dyn quic::PacketKey,
+        number: u64,
+        header: &[u8],
+        payload: &[u8],
+        record: impl FnOnce(&[u8], &[u8]),
+    ) -> bool {
+        if !self.is_wanted.load(Ordering::Relaxed) || !is_ping_alone(payload) {
+            return false;
+        }
+        let mut state = self.state();
+        let Some(probe) = state.wanted.take_if(|probe| is_for_other(header, probe)) else {
+            return false;
+        };
+        let number_len = usize::from(header[0] & NUMBER_LENGTH) + 1;
+        let number_at = 1 + probe.destination.len();
+        let number_bytes = &header[header.len() - number_len..];
+        let mut packet = [&header[..1], &probe.destination, number_bytes].concat();
+        let mut sealed = probe.payload;
+        sealed.resize(probe.length - packet.len() - key.tag_len(), PADDING);
+        record(&packet, &sealed);
+        let tag = key
+            .encrypt_in_place(number, &packet, &mut sealed)
+            .expect("a packet is far shorter than what an AEAD can seal");
+        packet.extend(sealed);
+        packet.extend(tag.as_ref());
+        state.made = Some(Made { packet, number_at });
+        true
+    }
+
+    /// Protects the header of a packet that was sealed, by `mask` with where its number is.
+    pub(in crate::tls) fn mask(&self, mask: impl FnOnce(usize, &mut [u8])) {
+        if !self.is_wanted.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Some(made) = &mut self.state().made {
+            mask(made.number_at, &mut made.packet);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a packet's only frame is a PING that is there for itself: one that looks for the path MTU
+/// is padded.
+fn is_ping_alone(payload: &[u8]) -> bool {
+    match payload.split_first() {
+        Some((&PING, rest)) => rest.len() < SAMPLE_MAX && rest.iter().all(|byte| *byte == PADDING),
+        _ => false,
+    }
+}
+
+/// Whether a short header has another connection ID than the probe is to have.
+fn is_for_other(header: &[u8], probe: &Probe) -> bool {
+    let Some((first, rest)) = header.split_first() else {
+        return false;
+    };
+    let number_len = usize::from(first & NUMBER_LENGTH) + 1;
+    let is_short = first & LONG_HEADER == 0;
+    is_short && rest.get(..rest.len().saturating_sub(number_len)) != Some(&probe.destination[..])
+}
+
+const PADDING: u8 = 0;
+const PING: u8 = 1;
+/// RFC 9000 section 17.3.1.
+const NUMBER_LENGTH: u8 = 0x03;
+const LONG_HEADER: u8 = 0x80;
+/// A short packet is padded for the sample of header protection, which is shorter than this.
+const SAMPLE_MAX: usize = 32;

@@ -1,0 +1,129 @@
+//! The keys that address validation tokens are sealed with (RFC 9000 section 8.1.4).
+//!
+//! Several at a time, so that they can be changed while tokens are on their way: the first seals, any
+//! of them opens. A token is sealed together with the QUIC version that it is for, and opens for no
+//! other one (RFC 9369 section 5).
+
+use std::sync::Arc;
+
+use aws_lc_rs::hkdf;
+use quinn_proto::crypto::{AeadKey, CryptoError, HandshakeTokenKey};
+
+use crate::tls::{
+    ConfigError,
+    config::random_bytes,
+    versions::{version_put, version_taken},
+};
+
+/// Token keys from secrets of at least 32 bytes each; from a random one when there are none.
+pub(crate) fn token_key(secrets: &[Vec<u8>]) -> Result<Arc<dyn HandshakeTokenKey>, ConfigError> {
+    if secrets.iter().any(|secret| secret.len() < SECRET_MIN) {
+        let message = format!("must have at least {SECRET_MIN} bytes");
+        return Err(ConfigError::new("token_key", message));
+    }
+    let salt = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]);
+    let secrets = secrets.iter().map(|secret| salt.extract(secret));
+    let mut keys: Vec<_> = secrets.collect();
+    if keys.is_empty() {
+        keys.push(salt.extract(&random_bytes::<64>()));
+    }
+    Ok(Arc::new(TokenKeys(keys)))
+}
+
+struct TokenKeys(Vec<hkdf::Prk>);
+
+impl HandshakeTokenKey for TokenKeys {
+    fn aead_from_hkdf(&self, random_bytes: &[u8]) -> Box<dyn AeadKey> {
+        let keys = self.0.iter().map(|key| key.aead_from_hkdf(random_bytes));
+        Box::new(AnyKey(keys.collect()))
+    }
+}
+
+struct AnyKey(Vec<Box<dyn AeadKey>>);
+
+impl AeadKey for AnyKey {
+    fn seal(&self, data: &mut Vec<u8>, additional_data: &[u8]) -> Result<(), CryptoError> {
+        let additional_data = with_version(additional_data, version_put());
+        match self.0.first() {
+            Some(key) => key.seal(data, &additional_data),
+            None => Err(CryptoError),
+        }
+    }
+
+    fn open<'a>(
+        &self,
+        data: &'a mut [u8],
+        additional_data: &[u8],
+    ) -> Result<&'a mut [u8], CryptoError> {
+        // A key that does not fit leaves nothing of what it was tried on.
+        let sealed = data.to_vec();
+        let additional_data = with_version(additional_data, version_taken());
+        for key in &self.0 {
+            data.copy_from_slice(&sealed);
+            if let Ok(length) = key.open(data, &additional_data).map(|opened| opened.len()) {
+                return Ok(&mut data[..length]);
+            }
+        }
+        Err(CryptoError)
+    }
+}
+
+fn with_version(additional_data: &[u8], version: u32) -> Vec<u8> {
+    [additional_data, &version.to_be_bytes()].concat()
+}
+
+const SECRET_MIN: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tls::versions::{TicketScope, VERSION_1, VERSION_2};
+
+    #[test]
+    fn tokens_of_the_last_key_open_after_a_change_and_later_do_not() {
+        let (old, new) = (vec![1; 32], vec![2; 64]);
+        let before = token_key(std::slice::from_ref(&old)).unwrap();
+        let between = token_key(&[new.clone(), old]).unwrap();
+        let after = token_key(&[new]).unwrap();
+        let seal = |key: &Arc<dyn HandshakeTokenKey>| {
+            let mut data = b"token".to_vec();
+            key.aead_from_hkdf(b"nonce").seal(&mut data, &[]).unwrap();
+            data
+        };
+        let opens = |key: &Arc<dyn HandshakeTokenKey>, mut data: Vec<u8>| {
+            let key = key.aead_from_hkdf(b"nonce");
+            key.open(&mut data, &[])
+                .is_ok_and(|opened| opened == b"token")
+        };
+        assert!(opens(&before, seal(&before)));
+        assert!(opens(&between, seal(&before)));
+        assert!(opens(&after, seal(&between)), "the first one seals");
+        assert!(!opens(&after, seal(&before)));
+        assert!(!opens(&token_key(&[]).unwrap(), seal(&before)));
+    }
+
+    #[test]
+    fn a_token_opens_for_the_version_that_it_was_sealed_for() {
+        let key = token_key(&[]).unwrap();
+        for (sealed, opened) in [
+            (VERSION_1, VERSION_1),
+            (VERSION_1, VERSION_2),
+            (VERSION_2, VERSION_1),
+            (VERSION_2, VERSION_2),
+        ] {
+            let mut data = b"token".to_vec();
+            {
+                let _scope = TicketScope::of(sealed);
+                key.aead_from_hkdf(b"nonce").seal(&mut data, &[]).unwrap();
+            }
+            let _scope = TicketScope::of(opened);
+            let result = key.aead_from_hkdf(b"nonce").open(&mut data, &[]).is_ok();
+            assert_eq!(result, sealed == opened, "{sealed:x} {opened:x}");
+        }
+    }
+
+    #[test]
+    fn a_short_secret_is_refused() {
+        assert_eq!(token_key(&[vec![0; 31]]).err().unwrap().field, "token_key");
+    }
+}

@@ -1,0 +1,57 @@
+//! TLS 1.3 for QUIC (RFC 9001): certificates and their verification, and the crypto session that
+//! the QUIC state machine drives, over `rustls::quic`.
+//!
+//! - `settings`: what a host may set, as plain data, and [`ConfigError`].
+//! - `config`: settings to rustls configurations.
+//! - `clock`: the time of day, which the host tells.
+//! - `certificates`: which certificate a server shows to whom, and how a server's is judged.
+//! - `handshake`: the crypto session: one handshake, and what comes out of it.
+//! - `keys`: packet protection, what is sealed besides packets, and a view of packets in the clear.
+//! - `sessions`: what is resumed, on a server and on a client, in this process and beyond.
+//! - `versions`: QUIC versions 1 and 2, and the choice between them.
+//! - `hello`: which tickets a client shows, before TLS looks.
+//! - `hkdf`: the seam in rustls' key derivation.
+//! - `records`: where records end in TLS over TCP, which is the `ssl` module's otherwise.
+//!
+//! Nothing here knows streams or datagrams, or reads a clock, a file or the environment.
+
+mod certificates;
+mod clock;
+mod config;
+mod handshake;
+mod hello;
+mod hkdf;
+mod keys;
+mod records;
+mod sessions;
+mod settings;
+mod versions;
+
+pub(crate) use clock::HostClock;
+pub(crate) use config::{
+    ClientTls, ServerTls, client_config, random_bytes, reset_key, server_config,
+};
+pub(crate) use handshake::{
+    ClientCrypto, SessionDetails, reason::describe_alert, server_initial_keys,
+};
+pub(crate) use hello::{HELLO_BYTES_MAX, shown_tickets};
+pub(crate) use keys::{
+    probe::{Probe, ProbeSlot},
+    retry::is_valid as is_valid_retry,
+    tap::{PacketObserver, Space, Tap},
+    token::token_key,
+};
+pub(crate) use sessions::resumption::TicketInbox;
+pub(crate) use versions::{
+    Answer, KNOWN as KNOWN_VERSIONS, TicketScope, Versions, reserved as reserved_version,
+    shift_type, unshift_type, version_of,
+};
+
+pub use certificates::SERVER_NAMES_MAX;
+pub use clock::WallClock;
+pub use records::RecordBoundaries;
+pub use sessions::{MemorySessions, SessionStore, tickets::SessionTicket};
+pub use settings::{
+    CipherSuite, ClientAuth, ConfigError, Identity, NamedIdentity, Roots, TrustStore,
+};
+pub use versions::{VERSION_1, VERSION_2};
