@@ -6,6 +6,7 @@
 //! | [`quic`] | endpoints and connections: datagrams and a clock in, datagrams and events out |
 //! | [`h3`] | one HTTP/3 connection over QUIC streams, with QPACK |
 //! | [`qlog`] | what packets say, in words, for whoever wants a trace |
+//! | `wire` | what is on the wire, as plain codecs |
 //!
 //! `h3` knows nothing of `quic`, and neither knows a socket, a clock or Python: time is an argument,
 //! bytes come and go through methods. Bad input from a peer ends in an event or in a connection that
@@ -17,3 +18,4 @@ pub mod h3;
 pub mod qlog;
 pub mod quic;
 pub mod tls;
+mod wire;

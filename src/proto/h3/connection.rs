@@ -17,7 +17,7 @@ use super::request::{Half, Receiver, RequestStream};
 use super::settings::{PeerSettings, Settings};
 use super::stream_map::StreamMap;
 use super::uni::{UniKind, UniStream};
-use super::varint;
+use crate::wire::varint;
 
 /// An HTTP/3 connection without its transport (RFC 9114), client or server.
 ///

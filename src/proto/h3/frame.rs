@@ -4,7 +4,7 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use super::varint;
+use crate::wire::varint;
 
 /// Frame types (RFC 9114 section 7.2; 0x41 is WebTransport's, draft-ietf-webtrans-http3).
 pub mod frame_type {

@@ -4,7 +4,7 @@
 //! Not here: names and forms of qlog, which are the host's.
 
 use super::qpack::Field;
-use super::varint;
+use crate::wire::varint;
 
 /// Something that was sent or received.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -25,8 +25,8 @@ pub mod settings;
 mod stream_map;
 mod target;
 mod uni;
-pub mod varint;
 
+pub use crate::wire::varint;
 pub use connection::Connection;
 pub use error::{Code, ConnectionError, LocalError};
 pub use event::{Event, HeadersKind, Output, Role};

@@ -13,7 +13,7 @@ use super::field;
 use super::frame::{self, frame_type, stream_type};
 use super::request::{Half, RequestStream};
 use super::uni::{UniKind, UniStream};
-use super::varint;
+use crate::wire::varint;
 
 /// What a connection knows of pushes.
 #[derive(Debug, Default)]

@@ -16,7 +16,7 @@ use super::frame::{self, HeaderBuffer, frame_type, stream_type};
 use super::log::Log;
 use super::push::check_push_id;
 use super::qpack::{Decoded, Decoder, Field};
-use super::varint;
+use crate::wire::varint;
 
 /// What receiving needs of the connection.
 pub(super) struct Receiver<'a> {

@@ -10,7 +10,7 @@ use super::frame::{self, FrameHeader, frame_type, stream_type};
 use super::qpack::FIELD_OVERHEAD;
 use super::request::{Half, RequestStream};
 use super::settings::id as setting;
-use super::varint;
+use crate::wire::varint;
 
 impl Connection {
     /// Sends a header section: a request, an interim or final response, or trailers, whichever is

@@ -1,7 +1,8 @@
 //! SETTINGS (RFC 9114 section 7.2.4): what we say, and reading what the peer says.
 
 use super::error::{Code, ConnectionError};
-use super::{frame, varint};
+use super::frame;
+use crate::wire::varint;
 
 /// Setting identifiers (RFC 9114 section 7.2.4.1, RFC 9204 section 5, RFC 9220 section 5, RFC 9297
 /// section 5.1, draft-ietf-webtrans-http3-02).

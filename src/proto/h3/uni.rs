@@ -9,7 +9,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use super::error::{Code, ConnectionError};
 use super::event::Role;
 use super::frame::{HeaderBuffer, frame_type, stream_type};
-use super::varint;
+use crate::wire::varint;
 
 /// One such stream. Its state is small and lasts until the peer ends it; how many there are is
 /// bounded by QUIC's limit on the peer's streams.

@@ -8,7 +8,7 @@
 use std::{collections::BTreeMap, time::Instant};
 
 use super::Level;
-use crate::quic::frames::Ack;
+use crate::wire::frames::Ack;
 
 /// A packet on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,7 +183,7 @@ const TAIL_MAX: u64 = 1_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quic::frames::{Frame, Frames};
+    use crate::wire::frames::{Frame, Frames};
 
     fn packet(level: Level, number: u64, is_ack_eliciting: bool) -> Sent {
         Sent {

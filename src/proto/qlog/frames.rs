@@ -4,7 +4,7 @@
 //! What is malformed or unknown ends the list: the state machine says what becomes of it.
 
 use super::json::{List, Object};
-use crate::quic::frames::varint;
+use crate::wire::frames::varint;
 
 /// The frames of `payload`. Delays in ACK frames are in units of `2^exponent` microseconds.
 pub(super) fn to_json(payload: &[u8], exponent: u32) -> String {
@@ -235,7 +235,7 @@ fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quic::frames::{Frame, Frames};
+    use crate::wire::frames::{Frame, Frames};
 
     const EVERY_FRAME: &[&[u8]] = &[
         &[0x01],

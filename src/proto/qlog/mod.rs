@@ -32,7 +32,7 @@ use std::{
     time::Instant,
 };
 
-use crate::quic::frames::{Frame, Frames};
+use crate::wire::frames::{Frame, Frames};
 pub(crate) use arrivals::{Arrival, Kind};
 use arrivals::{Arrivals, Numbers};
 use flight::{Flight, Sent, Trigger};

@@ -1,7 +1,7 @@
 //! Transport parameters as they are on the wire (RFC 9000 section 18), in words.
 
 use super::json::{List, Object};
-use crate::quic::frames::varint;
+use crate::wire::frames::varint;
 
 /// What the connection IDs of a connection's first packets were, as far as this side's own
 /// parameters tell.

@@ -8,7 +8,6 @@
 //! - `streams`: what is done for streams around the state machine.
 //! - `paths`: which addresses and sockets a connection uses (RFC 9000 section 9).
 //! - `event`, `error`, `stats`: what the host gets to see.
-//! - `frames`: a look at packets in the clear, for what the state machine does not tell.
 //! - `wire`: packets of QUIC version 2 and of none.
 //!
 //! The protocol itself is quinn-proto's, unforked. What it lacks is added around it: here, and in
@@ -19,7 +18,6 @@ mod connection;
 mod endpoint;
 mod error;
 mod event;
-pub(crate) mod frames;
 mod paths;
 mod settings;
 mod stats;

@@ -157,12 +157,12 @@ fn length(packet: &[u8], kind: Type) -> Option<usize> {
     match kind {
         Type::Retry => return None,
         Type::Initial => {
-            let token = usize::try_from(crate::quic::frames::varint(&mut rest)?).ok()?;
+            let token = usize::try_from(crate::wire::frames::varint(&mut rest)?).ok()?;
             rest = rest.get(token..)?;
         }
         Type::ZeroRtt | Type::Handshake => {}
     }
-    let payload = usize::try_from(crate::quic::frames::varint(&mut rest)?).ok()?;
+    let payload = usize::try_from(crate::wire::frames::varint(&mut rest)?).ok()?;
     (packet.len() - rest.len()).checked_add(payload)
 }
 

@@ -9,9 +9,7 @@
 //! - `keys`: packet protection, what is sealed besides packets, and a view of packets in the clear.
 //! - `sessions`: what is resumed, on a server and on a client, in this process and beyond.
 //! - `versions`: QUIC versions 1 and 2, and the choice between them.
-//! - `hello`: which tickets a client shows, before TLS looks.
 //! - `hkdf`: the seam in rustls' key derivation.
-//! - `records`: where records end in TLS over TCP, which is the `ssl` module's otherwise.
 //!
 //! Nothing here knows streams or datagrams, or reads a clock, a file or the environment.
 
@@ -19,14 +17,13 @@ mod certificates;
 mod clock;
 mod config;
 mod handshake;
-mod hello;
 mod hkdf;
 mod keys;
-mod records;
 mod sessions;
 mod settings;
 mod versions;
 
+pub(crate) use crate::wire::tls::client_hello::{HELLO_BYTES_MAX, shown_tickets};
 pub(crate) use clock::HostClock;
 pub(crate) use config::{
     ClientTls, ServerTls, client_config, random_bytes, reset_key, server_config,
@@ -34,7 +31,6 @@ pub(crate) use config::{
 pub(crate) use handshake::{
     ClientCrypto, SessionDetails, reason::describe_alert, server_initial_keys,
 };
-pub(crate) use hello::{HELLO_BYTES_MAX, shown_tickets};
 pub(crate) use keys::{
     probe::{Probe, ProbeSlot},
     retry::is_valid as is_valid_retry,
@@ -47,9 +43,9 @@ pub(crate) use versions::{
     shift_type, unshift_type, version_of,
 };
 
+pub use crate::wire::tls::records::RecordBoundaries;
 pub use certificates::SERVER_NAMES_MAX;
 pub use clock::WallClock;
-pub use records::RecordBoundaries;
 pub use sessions::{MemorySessions, SessionStore, tickets::SessionTicket};
 pub use settings::{
     CipherSuite, ClientAuth, ConfigError, Identity, NamedIdentity, Roots, TrustStore,

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use bytes::BytesMut;
 use quinn_proto::crypto::Keys;
 
-use crate::quic::frames::{Frames, varint};
 use crate::tls::{self, HELLO_BYTES_MAX, VERSION_2, unshift_type};
+use crate::wire::frames::{Frames, varint};
 
 /// Collects the ClientHello of one connection.
 pub(in crate::quic) struct HelloReader {

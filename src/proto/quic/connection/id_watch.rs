@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::quic::{
-    Event,
-    frames::{Frame, Frames},
+use crate::{
+    quic::Event,
+    wire::frames::{Frame, Frames},
 };
 
 /// What the frames of one connection said about its IDs.

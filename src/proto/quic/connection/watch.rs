@@ -15,11 +15,11 @@ use std::{
 };
 
 use super::id_watch::IdWatch;
-use crate::quic::{
-    Event,
-    frames::{Frame, Frames, put_varint, varint, varint_len, varint_len_at},
-};
 use crate::tls::{PacketObserver, ProbeSlot, Space, Tap};
+use crate::{
+    quic::Event,
+    wire::frames::{Frame, Frames, put_varint, varint, varint_len, varint_len_at},
+};
 
 /// The host's side of the watch over one connection's packets.
 pub(in crate::quic) struct Watch {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use quinn_proto::ConnectionId;
 
-use crate::quic::frames::varint;
+use crate::wire::frames::varint;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::quic) struct PeerParameters {

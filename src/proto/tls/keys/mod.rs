@@ -23,7 +23,7 @@ use rustls::{
 use super::versions::{self, VERSION_1, VERSION_2, Versions};
 use crate::{
     qlog::{Direction, Epoch, KeyName},
-    quic::frames::{Frame, Frames},
+    wire::frames::{Frame, Frames},
 };
 
 pub(super) mod probe;

@@ -208,12 +208,12 @@ pub(crate) fn varint(rest: &mut &[u8]) -> Option<u64> {
 }
 
 /// How many bytes the variable-length integer at the start of `bytes` takes.
-pub(super) fn varint_len_at(bytes: &[u8]) -> Option<usize> {
+pub(crate) fn varint_len_at(bytes: &[u8]) -> Option<usize> {
     Some(1 << (bytes.first()? >> 6))
 }
 
 /// How many bytes `value` takes at least.
-pub(super) fn varint_len(value: u64) -> usize {
+pub(crate) fn varint_len(value: u64) -> usize {
     match value {
         0..0x40 => 1,
         0x40..0x4000 => 2,
@@ -223,7 +223,7 @@ pub(super) fn varint_len(value: u64) -> usize {
 }
 
 /// Writes `value` into all of `target`, which has 1, 2, 4 or 8 bytes and room for it.
-pub(super) fn put_varint(target: &mut [u8], value: u64) {
+pub(crate) fn put_varint(target: &mut [u8], value: u64) {
     let length = target.len();
     debug_assert!(length.is_power_of_two() && length >= varint_len(value));
     target.copy_from_slice(&value.to_be_bytes()[8 - length..]);
