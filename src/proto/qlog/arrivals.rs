@@ -4,48 +4,7 @@
 //! The endpoint says what packets a datagram has, the packet keys say which of them they opened or
 //! could not open. Not here: what is in them.
 
-use super::Level;
-
-/// A packet in a datagram, as its header shows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Arrival {
-    pub kind: Kind,
-    pub length: usize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Initial,
-    Early,
-    Handshake,
-    OneRtt,
-    Retry,
-    /// What cannot be told apart.
-    Unknown,
-}
-
-impl Kind {
-    pub fn of(level: Level, is_long: bool) -> Self {
-        match (level, is_long) {
-            (Level::Initial, _) => Self::Initial,
-            (Level::Handshake, _) => Self::Handshake,
-            (Level::Data, true) => Self::Early,
-            (Level::Data, false) => Self::OneRtt,
-        }
-    }
-
-    /// qlog's name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Initial => "initial",
-            Self::Early => "0RTT",
-            Self::Handshake => "handshake",
-            Self::OneRtt => "1RTT",
-            Self::Retry => "retry",
-            Self::Unknown => "unknown",
-        }
-    }
-}
+use crate::wire::{datagram::Arrival, header::PacketType};
 
 /// The packets of the datagram that is being handled, and those that nobody has asked for yet.
 #[derive(Debug, Default)]
@@ -56,9 +15,10 @@ impl Arrivals {
         self.0 = packets;
     }
 
-    /// Somebody has looked at the next packet of this kind. Returns its length, if there is one.
-    pub fn seen(&mut self, kind: Kind) -> Option<usize> {
-        let at = self.0.iter().position(|arrival| arrival.kind == kind)?;
+    /// Somebody has looked at the next packet of this type. Returns its length, if there is one.
+    pub fn seen(&mut self, packet_type: PacketType) -> Option<usize> {
+        let is_it = |arrival: &Arrival| arrival.packet_type == Some(packet_type);
+        let at = self.0.iter().position(is_it)?;
         Some(self.0.remove(at).length)
     }
 
@@ -124,16 +84,22 @@ mod tests {
 
     #[test]
     fn what_nobody_saw_is_left() {
-        let arrival = |kind, length| Arrival { kind, length };
+        let arrival = |packet_type, length| Arrival {
+            packet_type: Some(packet_type),
+            length,
+        };
         let mut arrivals = Arrivals::default();
         arrivals.begin(vec![
-            arrival(Kind::Initial, 1),
-            arrival(Kind::Handshake, 2),
-            arrival(Kind::Initial, 3),
+            arrival(PacketType::Initial, 1),
+            arrival(PacketType::Handshake, 2),
+            arrival(PacketType::Initial, 3),
         ]);
-        assert_eq!(arrivals.seen(Kind::Initial), Some(1));
-        assert_eq!(arrivals.seen(Kind::OneRtt), None);
-        let rest = [arrival(Kind::Handshake, 2), arrival(Kind::Initial, 3)];
+        assert_eq!(arrivals.seen(PacketType::Initial), Some(1));
+        assert_eq!(arrivals.seen(PacketType::OneRtt), None);
+        let rest = [
+            arrival(PacketType::Handshake, 2),
+            arrival(PacketType::Initial, 3),
+        ];
         assert_eq!(arrivals.finish(), rest);
         assert!(arrivals.finish().is_empty());
     }

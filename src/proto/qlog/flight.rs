@@ -7,16 +7,17 @@
 
 use std::{collections::BTreeMap, time::Instant};
 
-use super::Level;
-use crate::wire::frames::Ack;
+use crate::wire::{
+    frames::Ack,
+    header::{PacketType, Space},
+};
 
 /// A packet on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sent {
     pub number: u64,
-    pub level: Level,
-    /// A 0-RTT packet.
-    pub is_early: bool,
+    pub space: Space,
+    pub packet_type: PacketType,
     /// Whole, with header and tag.
     pub length: usize,
     pub at: Option<Instant>,
@@ -36,14 +37,14 @@ pub(super) enum Trigger {
 
 #[derive(Debug, Default)]
 pub(super) struct Flight {
-    spaces: [Space; 3],
+    spaces: [Unacknowledged; 3],
     bytes: u64,
     /// The packets of the batch that is being made.
-    batch: Vec<(Level, u64)>,
+    batch: Vec<(Space, u64)>,
 }
 
 #[derive(Debug, Default)]
-struct Space {
+struct Unacknowledged {
     packets: BTreeMap<u64, Sent>,
     largest_acked: Option<u64>,
     largest_eliciting: Option<u64>,
@@ -53,26 +54,26 @@ struct Space {
 
 impl Flight {
     pub fn sent(&mut self, packet: Sent) {
-        let space = &mut self.spaces[packet.level as usize];
+        let table = &mut self.spaces[packet.space as usize];
         let forgotten = if packet.is_ack_eliciting {
-            space.tail = 0;
-            space.largest_eliciting = Some(packet.number);
+            table.tail = 0;
+            table.largest_eliciting = Some(packet.number);
             None
-        } else if space.tail > TAIL_MAX {
-            let above = space.largest_eliciting.map_or(0, |number| number + 1);
-            let oldest = space.packets.range(above..).next();
+        } else if table.tail > TAIL_MAX {
+            let above = table.largest_eliciting.map_or(0, |number| number + 1);
+            let oldest = table.packets.range(above..).next();
             oldest.map(|(number, _)| *number)
         } else {
-            space.tail += 1;
+            table.tail += 1;
             None
         };
         self.bytes += counted(&packet);
-        if let Some(replaced) = space.packets.insert(packet.number, packet) {
+        if let Some(replaced) = table.packets.insert(packet.number, packet) {
             self.bytes -= counted(&replaced);
         }
-        self.batch.push((packet.level, packet.number));
+        self.batch.push((packet.space, packet.number));
         if let Some(number) = forgotten
-            && let Some(packet) = space.packets.remove(&number)
+            && let Some(packet) = table.packets.remove(&number)
         {
             self.bytes -= counted(&packet);
         }
@@ -86,11 +87,11 @@ impl Flight {
     /// last one may be a probe.
     pub fn batched(&mut self, tracked: usize, has_probe: bool) {
         let mut batch = std::mem::take(&mut self.batch);
-        for (level, number) in batch.drain(tracked.min(batch.len())..) {
-            self.remove(level, number);
+        for (space, number) in batch.drain(tracked.min(batch.len())..) {
+            self.remove(space, number);
         }
-        if has_probe && let Some((level, number)) = batch.last() {
-            let packets = &mut self.spaces[*level as usize].packets;
+        if has_probe && let Some((space, number)) = batch.last() {
+            let packets = &mut self.spaces[*space as usize].packets;
             if let Some(packet) = packets.get_mut(number) {
                 packet.is_probe = true;
             }
@@ -99,15 +100,15 @@ impl Flight {
         self.batch = batch;
     }
 
-    pub fn acked(&mut self, level: Level, ack: &Ack<'_>) {
-        let space = &mut self.spaces[level as usize];
-        space.largest_acked = space.largest_acked.max(Some(ack.largest));
+    pub fn acked(&mut self, space: Space, ack: &Ack<'_>) {
+        let table = &mut self.spaces[space as usize];
+        table.largest_acked = table.largest_acked.max(Some(ack.largest));
         let mut numbers = Vec::new();
         for range in ack.ranges() {
-            numbers.extend(space.packets.range(range).map(|(number, _)| *number));
+            numbers.extend(table.packets.range(range).map(|(number, _)| *number));
         }
         for number in numbers {
-            self.remove(level, number);
+            self.remove(space, number);
         }
     }
 
@@ -115,26 +116,26 @@ impl Flight {
     pub fn lost(&mut self, count: u64, has_probe: bool) -> Vec<(Sent, Trigger)> {
         let mut lost = Vec::new();
         for _ in 0..count {
-            let candidates = self.spaces.iter().filter_map(|space| space.oldest(false));
+            let candidates = self.spaces.iter().filter_map(|table| table.oldest(false));
             let by_order = |(packet, trigger): &(Sent, Trigger)| (*trigger as u8, packet.at);
             let Some(found) = candidates.min_by_key(by_order) else {
                 break;
             };
-            self.remove(found.0.level, found.0.number);
+            self.remove(found.0.space, found.0.number);
             lost.push(found);
         }
-        let probe = self.spaces[Level::Data as usize].oldest(true);
+        let probe = self.spaces[Space::Data as usize].oldest(true);
         if let Some(probe) = probe.filter(|_| has_probe) {
-            self.remove(Level::Data, probe.0.number);
+            self.remove(Space::Data, probe.0.number);
             lost.push(probe);
         }
         lost
     }
 
     /// The state machine has forgotten the packets of this space.
-    pub fn discard(&mut self, level: Level) {
-        let space = std::mem::take(&mut self.spaces[level as usize]);
-        self.bytes -= space.packets.values().map(counted).sum::<u64>();
+    pub fn discard(&mut self, space: Space) {
+        let table = std::mem::take(&mut self.spaces[space as usize]);
+        self.bytes -= table.packets.values().map(counted).sum::<u64>();
     }
 
     /// Bytes in flight, as RFC 9002 appendix B.2 counts them.
@@ -142,19 +143,19 @@ impl Flight {
         self.bytes
     }
 
-    fn remove(&mut self, level: Level, number: u64) {
-        let space = &mut self.spaces[level as usize];
-        let Some(packet) = space.packets.remove(&number) else {
+    fn remove(&mut self, space: Space, number: u64) {
+        let table = &mut self.spaces[space as usize];
+        let Some(packet) = table.packets.remove(&number) else {
             return;
         };
         self.bytes -= counted(&packet);
-        if !packet.is_ack_eliciting && Some(number) > space.largest_eliciting {
-            space.tail = space.tail.saturating_sub(1);
+        if !packet.is_ack_eliciting && Some(number) > table.largest_eliciting {
+            table.tail = table.tail.saturating_sub(1);
         }
     }
 }
 
-impl Space {
+impl Unacknowledged {
     /// The oldest one, a probe or not, that may be lost.
     fn oldest(&self, is_probe: bool) -> Option<(Sent, Trigger)> {
         let largest = self.largest_acked?;
@@ -185,11 +186,11 @@ mod tests {
     use super::*;
     use crate::wire::frames::{Frame, Frames};
 
-    fn packet(level: Level, number: u64, is_ack_eliciting: bool) -> Sent {
+    fn packet(space: Space, number: u64, is_ack_eliciting: bool) -> Sent {
         Sent {
             number,
-            level,
-            is_early: false,
+            space,
+            packet_type: PacketType::in_space(space, false),
             length: 100,
             at: None,
             is_ack_eliciting,
@@ -201,7 +202,7 @@ mod tests {
     fn flight(numbers: std::ops::Range<u64>) -> Flight {
         let mut flight = Flight::default();
         for number in numbers {
-            flight.sent(packet(Level::Data, number, true));
+            flight.sent(packet(Space::Data, number, true));
         }
         flight
     }
@@ -209,7 +210,7 @@ mod tests {
     fn ack(flight: &mut Flight, payload: &[u8]) {
         for (_, _, frame) in Frames::new(payload) {
             let Frame::Ack(ack) = frame else { panic!() };
-            flight.acked(Level::Data, &ack);
+            flight.acked(Space::Data, &ack);
         }
     }
 
@@ -234,7 +235,7 @@ mod tests {
         // 9 is newer than what was acknowledged: whatever the count says, it is not lost.
         assert_eq!(numbers(&flight.lost(5, false)), [(7, Trigger::Time)]);
         assert_eq!(flight.bytes(), 100);
-        flight.discard(Level::Data);
+        flight.discard(Space::Data);
         assert_eq!(flight.bytes(), 0);
         assert!(flight.lost(1, true).is_empty());
     }
@@ -243,10 +244,10 @@ mod tests {
     fn probes_are_lost_by_themselves() {
         let mut flight = flight(0..1);
         flight.batched(1, true);
-        flight.sent(packet(Level::Data, 1, true));
+        flight.sent(packet(Space::Data, 1, true));
         flight.batched(1, false);
-        flight.sent(packet(Level::Data, 2, true));
-        flight.sent(packet(Level::Data, 3, true));
+        flight.sent(packet(Space::Data, 2, true));
+        flight.sent(packet(Space::Data, 3, true));
         // The state machine says that it keeps only one of these two in mind.
         flight.batched(1, false);
         ack(&mut flight, &[0x02, 2, 0, 0, 0]);
@@ -260,10 +261,10 @@ mod tests {
     fn acknowledgements_of_our_own_are_forgotten_in_time() {
         let mut flight = flight(0..1);
         for number in 1..5_000 {
-            flight.sent(packet(Level::Data, number, false));
+            flight.sent(packet(Space::Data, number, false));
             flight.batched(1, false);
         }
-        let kept = flight.spaces[Level::Data as usize].packets.len() as u64;
+        let kept = flight.spaces[Space::Data as usize].packets.len() as u64;
         assert!((TAIL_MAX..TAIL_MAX + 3).contains(&kept), "{kept}");
         assert_eq!(flight.bytes(), 100);
     }

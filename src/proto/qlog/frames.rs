@@ -4,7 +4,7 @@
 //! What is malformed or unknown ends the list: the state machine says what becomes of it.
 
 use super::json::{List, Object};
-use crate::wire::frames::varint;
+use crate::wire::varint;
 
 /// The frames of `payload`. Delays in ACK frames are in units of `2^exponent` microseconds.
 pub(super) fn to_json(payload: &[u8], exponent: u32) -> String {
@@ -28,7 +28,7 @@ pub(super) fn to_json(payload: &[u8], exponent: u32) -> String {
 
 fn frame(rest: &mut &[u8], exponent: u32) -> Option<Object> {
     let mut out = Object::new();
-    match varint(rest)? {
+    match varint::take(rest)? {
         0x00 => {
             // A run of padding is one frame to a reader.
             while let Some((0, after)) = rest.split_first() {
@@ -39,20 +39,24 @@ fn frame(rest: &mut &[u8], exponent: u32) -> Option<Object> {
         0x01 => out.word("frame_type", "ping"),
         kind @ 0x02..=0x03 => ack(&mut out, rest, kind == 0x03, exponent)?,
         0x04 => {
-            let (stream_id, code, size) = (varint(rest)?, varint(rest)?, varint(rest)?);
+            let (stream_id, code, size) = (
+                varint::take(rest)?,
+                varint::take(rest)?,
+                varint::take(rest)?,
+            );
             out.number("error_code", code);
             out.number("final_size", size);
             out.word("frame_type", "reset_stream");
             out.number("stream_id", stream_id);
         }
         0x05 => {
-            let (stream_id, code) = (varint(rest)?, varint(rest)?);
+            let (stream_id, code) = (varint::take(rest)?, varint::take(rest)?);
             out.word("frame_type", "stop_sending");
             out.number("error_code", code);
             out.number("stream_id", stream_id);
         }
         0x06 => {
-            let offset = varint(rest)?;
+            let offset = varint::take(rest)?;
             let data = counted(rest)?;
             out.word("frame_type", "crypto");
             out.number("length", data.len() as u64);
@@ -65,28 +69,28 @@ fn frame(rest: &mut &[u8], exponent: u32) -> Option<Object> {
             out.hex("token", token);
         }
         kind @ 0x08..=0x0f => stream(&mut out, rest, kind)?,
-        0x10 => limit(&mut out, "max_data", "maximum", varint(rest)?),
+        0x10 => limit(&mut out, "max_data", "maximum", varint::take(rest)?),
         0x11 => {
-            let (stream_id, maximum) = (varint(rest)?, varint(rest)?);
+            let (stream_id, maximum) = (varint::take(rest)?, varint::take(rest)?);
             limit(&mut out, "max_stream_data", "maximum", maximum);
             out.number("stream_id", stream_id);
         }
         kind @ 0x12..=0x13 => {
-            limit(&mut out, "max_streams", "maximum", varint(rest)?);
+            limit(&mut out, "max_streams", "maximum", varint::take(rest)?);
             direction(&mut out, kind == 0x13);
         }
-        0x14 => limit(&mut out, "data_blocked", "limit", varint(rest)?),
+        0x14 => limit(&mut out, "data_blocked", "limit", varint::take(rest)?),
         0x15 => {
-            let (stream_id, maximum) = (varint(rest)?, varint(rest)?);
+            let (stream_id, maximum) = (varint::take(rest)?, varint::take(rest)?);
             limit(&mut out, "stream_data_blocked", "limit", maximum);
             out.number("stream_id", stream_id);
         }
         kind @ 0x16..=0x17 => {
-            limit(&mut out, "streams_blocked", "limit", varint(rest)?);
+            limit(&mut out, "streams_blocked", "limit", varint::take(rest)?);
             direction(&mut out, kind == 0x17);
         }
         0x18 => {
-            let (number, retire) = (varint(rest)?, varint(rest)?);
+            let (number, retire) = (varint::take(rest)?, varint::take(rest)?);
             let (&length, after) = rest.split_first()?;
             *rest = after;
             let id = take(rest, usize::from(length))?;
@@ -102,7 +106,7 @@ fn frame(rest: &mut &[u8], exponent: u32) -> Option<Object> {
             &mut out,
             "retire_connection_id",
             "sequence_number",
-            varint(rest)?,
+            varint::take(rest)?,
         ),
         kind @ 0x1a..=0x1b => {
             out.hex("data", take(rest, 8)?);
@@ -127,10 +131,10 @@ fn frame(rest: &mut &[u8], exponent: u32) -> Option<Object> {
         }
         0xaf => {
             out.word("frame_type", "ack_frequency");
-            out.number("sequence_number", varint(rest)?);
-            out.number("ack_eliciting_threshold", varint(rest)?);
-            out.number("request_max_ack_delay", varint(rest)?);
-            out.number("reordering_threshold", varint(rest)?);
+            out.number("sequence_number", varint::take(rest)?);
+            out.number("ack_eliciting_threshold", varint::take(rest)?);
+            out.number("request_max_ack_delay", varint::take(rest)?);
+            out.number("reordering_threshold", varint::take(rest)?);
         }
         _ => return None,
     }
@@ -138,14 +142,14 @@ fn frame(rest: &mut &[u8], exponent: u32) -> Option<Object> {
 }
 
 fn ack(out: &mut Object, rest: &mut &[u8], has_ecn: bool, exponent: u32) -> Option<()> {
-    let mut end = varint(rest)?;
-    let delay = varint(rest)?;
-    let count = varint(rest)?;
-    let mut start = end.checked_sub(varint(rest)?)?;
+    let mut end = varint::take(rest)?;
+    let delay = varint::take(rest)?;
+    let count = varint::take(rest)?;
+    let mut start = end.checked_sub(varint::take(rest)?)?;
     let mut ranges = vec![(start, end)];
     for _ in 0..count {
-        end = start.checked_sub(varint(rest)?)?.checked_sub(2)?;
-        start = end.checked_sub(varint(rest)?)?;
+        end = start.checked_sub(varint::take(rest)?)?.checked_sub(2)?;
+        start = end.checked_sub(varint::take(rest)?)?;
         ranges.push((start, end));
     }
     let microseconds = delay as f64 * f64::from(2u32.saturating_pow(exponent.min(20)));
@@ -158,17 +162,17 @@ fn ack(out: &mut Object, rest: &mut &[u8], has_ecn: bool, exponent: u32) -> Opti
     out.word("frame_type", "ack");
     if has_ecn {
         for name in ["ect0", "ect1", "ce"] {
-            out.number(name, varint(rest)?);
+            out.number(name, varint::take(rest)?);
         }
     }
     Some(())
 }
 
 fn stream(out: &mut Object, rest: &mut &[u8], kind: u64) -> Option<()> {
-    let stream_id = varint(rest)?;
+    let stream_id = varint::take(rest)?;
     let offset = match kind & 0x04 {
         0 => 0,
-        _ => varint(rest)?,
+        _ => varint::take(rest)?,
     };
     let data = match kind & 0x02 {
         0 => take(rest, rest.len())?,
@@ -183,9 +187,9 @@ fn stream(out: &mut Object, rest: &mut &[u8], kind: u64) -> Option<()> {
 }
 
 fn close(out: &mut Object, rest: &mut &[u8], is_transport: bool) -> Option<()> {
-    let code = varint(rest)?;
+    let code = varint::take(rest)?;
     let frame_type = match is_transport {
-        true => Some(varint(rest)?),
+        true => Some(varint::take(rest)?),
         false => None,
     };
     let reason = String::from_utf8_lossy(counted(rest)?);
@@ -222,7 +226,7 @@ fn direction(out: &mut Object, is_unidirectional: bool) {
 }
 
 fn counted<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let length = usize::try_from(varint(rest)?).ok()?;
+    let length = usize::try_from(varint::take(rest)?).ok()?;
     take(rest, length)
 }
 

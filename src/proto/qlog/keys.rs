@@ -1,6 +1,7 @@
 //! Keys coming and going, as `security:` events with aioquic's names. No event has a secret in it.
 
 use super::json::Object;
+use crate::wire::header::PacketType;
 
 /// What keys are for. 1-RTT keys have generations (RFC 9001 section 6), the first one is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,13 +99,13 @@ impl Keys {
         is_gone.then(|| ("security:key_retired", key.data(trigger)))
     }
 
-    pub fn has(&self, kind: super::Kind) -> bool {
-        let count = match kind {
-            super::Kind::Initial => self.initial,
-            super::Kind::Early => self.early,
-            super::Kind::Handshake => self.handshake,
-            super::Kind::OneRtt => self.one_rtt,
-            super::Kind::Retry | super::Kind::Unknown => 1,
+    pub fn has(&self, packet_type: PacketType) -> bool {
+        let count = match packet_type {
+            PacketType::Initial => self.initial,
+            PacketType::ZeroRtt => self.early,
+            PacketType::Handshake => self.handshake,
+            PacketType::OneRtt => self.one_rtt,
+            PacketType::Retry => 1,
         };
         count > 0
     }

@@ -32,8 +32,11 @@ use std::{
     time::Instant,
 };
 
-use crate::wire::frames::{Frame, Frames};
-pub(crate) use arrivals::{Arrival, Kind};
+use crate::wire::{
+    datagram::Arrival,
+    frames::{Frame, Frames},
+    header::{PacketType, Space, is_long},
+};
 use arrivals::{Arrivals, Numbers};
 use flight::{Flight, Sent, Trigger};
 use json::{List, Object};
@@ -52,18 +55,10 @@ pub(crate) enum Direction {
     Received,
 }
 
-/// Which keys a packet was sealed with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Level {
-    Initial,
-    Handshake,
-    Data,
-}
-
 /// A packet in the clear.
 pub(crate) struct Packet<'a> {
     pub direction: Direction,
-    pub level: Level,
+    pub space: Space,
     pub number: u64,
     pub header: &'a [u8],
     pub payload: &'a [u8],
@@ -75,8 +70,8 @@ impl Packet<'_> {
         self.header.len() + self.payload.len() + self.tag_len
     }
 
-    fn kind(&self) -> Kind {
-        Kind::of(self.level, header::is_long(self.header))
+    fn packet_type(&self) -> PacketType {
+        PacketType::in_space(self.space, is_long(self.header))
     }
 }
 
@@ -165,8 +160,8 @@ impl Recorder {
         let at = state.trail.time();
         state.flight.sent(Sent {
             number: packet.number,
-            level: packet.level,
-            is_early: packet.kind() == Kind::Early,
+            space: packet.space,
+            packet_type: packet.packet_type(),
             length: packet.length(),
             at,
             is_ack_eliciting,
@@ -180,9 +175,9 @@ impl Recorder {
 
     fn received(&self, packet: &Packet<'_>) {
         let mut state = self.state();
-        state.arrivals.seen(packet.kind());
-        if !state.received[packet.level as usize].insert(packet.number) {
-            state.dropped(packet.kind(), "duplicate", packet.length());
+        state.arrivals.seen(packet.packet_type());
+        if !state.received[packet.space as usize].insert(packet.number) {
+            state.dropped(Some(packet.packet_type()), "duplicate", packet.length());
             return;
         }
         state.note_destination(packet);
@@ -191,33 +186,33 @@ impl Recorder {
         state.trail.push("transport:packet_received", data);
         for (_, _, frame) in Frames::new(packet.payload) {
             if let Frame::Ack(ack) = frame {
-                state.flight.acked(packet.level, &ack);
+                state.flight.acked(packet.space, &ack);
             }
         }
-        if packet.kind() == Kind::OneRtt {
+        if packet.packet_type() == PacketType::OneRtt {
             state.note_spin(packet, self.is_client);
         }
     }
 
     /// A packet could not be opened with the keys there are, or shows a version that has none.
-    pub(crate) fn unopened(&self, level: Level, header: &[u8], is_of_known_version: bool) {
-        let kind = Kind::of(level, header::is_long(header));
+    pub(crate) fn unopened(&self, space: Space, header: &[u8], is_of_known_version: bool) {
+        let packet_type = PacketType::in_space(space, is_long(header));
         let mut state = self.state();
-        let length = state.arrivals.seen(kind).unwrap_or_default();
+        let length = state.arrivals.seen(packet_type).unwrap_or_default();
         let trigger = match is_of_known_version {
             true => "payload_decrypt_error",
             false => "unsupported_version",
         };
-        state.dropped(kind, trigger, length);
+        state.dropped(Some(packet_type), trigger, length);
     }
 
     /// A Retry packet, which no key protects. `header` ends before the token.
     pub(crate) fn retry(&self, header: &[u8], token_len: usize) {
         let mut state = self.state();
-        state.arrivals.seen(Kind::Retry);
+        state.arrivals.seen(PacketType::Retry);
         // The state machine begins anew with what it has sent, 0-RTT packets too.
-        state.flight.discard(Level::Initial);
-        state.flight.discard(Level::Data);
+        state.flight.discard(Space::Initial);
+        state.flight.discard(Space::Data);
         let mut data = Object::new();
         // No `frames`: it has none, and qvis falls over an empty list.
         data.raw("header", &header::without_number("retry", header));
@@ -284,20 +279,21 @@ impl Recorder {
         let mut state = self.state();
         state.is_receiving = false;
         for arrival in state.arrivals.finish() {
-            let trigger = match (reason, arrival.kind) {
+            let trigger = match (reason, arrival.packet_type) {
                 (Some(reason), _) => reason,
-                (None, Kind::Unknown) => "header_parse_error",
-                (None, Kind::Retry) => "unexpected_packet",
-                (None, kind) if state.keys.has(kind) => "header_parse_error",
-                (None, _) => "key_unavailable",
+                (None, None) => "header_parse_error",
+                (None, Some(PacketType::Retry)) => "unexpected_packet",
+                (None, Some(kind)) if state.keys.has(kind) => "header_parse_error",
+                (None, Some(_)) => "key_unavailable",
             };
-            state.dropped(arrival.kind, trigger, arrival.length);
+            state.dropped(arrival.packet_type, trigger, arrival.length);
         }
     }
 
     /// A packet that came to nobody, and was most likely meant for this connection.
     pub(crate) fn stray(&self, packet: &Arrival, trigger: &'static str) {
-        self.state().dropped(packet.kind, trigger, packet.length);
+        self.state()
+            .dropped(packet.packet_type, trigger, packet.length);
     }
 
     pub(crate) fn local_parameters(&self, encoded: &[u8]) {
@@ -334,7 +330,7 @@ impl Recorder {
 
     /// The server took no 0-RTT data: such packets are neither acknowledged nor lost.
     pub(crate) fn early_data_rejected(&self) {
-        self.state().flight.discard(Level::Data);
+        self.state().flight.discard(Space::Data);
     }
 
     /// Keys for one direction were made.
@@ -361,10 +357,10 @@ impl Recorder {
         }
         // The state machine forgets a packet number space with its keys.
         match key.epoch {
-            Epoch::Initial if !state.keys.has(Kind::Initial) => {
-                state.flight.discard(Level::Initial)
+            Epoch::Initial if !state.keys.has(PacketType::Initial) => {
+                state.flight.discard(Space::Initial)
             }
-            Epoch::Handshake => state.flight.discard(Level::Handshake),
+            Epoch::Handshake => state.flight.discard(Space::Handshake),
             Epoch::Initial | Epoch::Early | Epoch::OneRtt(_) => {}
         }
     }
@@ -409,10 +405,10 @@ impl State {
         self.trail.push(name, data.finish());
     }
 
-    fn dropped(&mut self, kind: Kind, trigger: &'static str, length: usize) {
+    fn dropped(&mut self, packet_type: Option<PacketType>, trigger: &'static str, length: usize) {
         let mut data = Object::new();
         let mut header = Object::new();
-        header.word("packet_type", kind.name());
+        header.word("packet_type", header::type_name(packet_type));
         data.raw("header", &header.finish());
         data.raw("raw", &raw(length));
         data.word("trigger", trigger);
@@ -466,7 +462,7 @@ fn packet_data(packet: &Packet<'_>, exponent: u32) -> String {
 
 /// `type` and `packet_number` are where aioquic has them, `header` and `raw` where qvis looks.
 fn lost(packet: &Sent, trigger: Trigger) -> String {
-    let name = Kind::of(packet.level, packet.is_early).name();
+    let name = header::type_name(Some(packet.packet_type));
     let mut header = Object::new();
     header.number("packet_number", packet.number);
     header.word("packet_type", name);

@@ -1,7 +1,7 @@
 //! Transport parameters as they are on the wire (RFC 9000 section 18), in words.
 
 use super::json::{List, Object};
-use crate::wire::frames::varint;
+use crate::wire::{parameters::Parameters, varint};
 
 /// What the connection IDs of a connection's first packets were, as far as this side's own
 /// parameters tell.
@@ -18,7 +18,7 @@ pub(crate) struct ConnectionIds {
 impl ConnectionIds {
     pub fn from_parameters(encoded: &[u8]) -> Self {
         let mut ids = Self::default();
-        for (id, value) in Parameters(encoded) {
+        for (id, value) in Parameters::of(encoded) {
             match id {
                 0x00 => ids.original = Some(value.to_vec()),
                 0x0f => ids.host = Some(value.to_vec()),
@@ -31,7 +31,7 @@ impl ConnectionIds {
 }
 
 pub(super) fn ack_delay_exponent(encoded: &[u8]) -> Option<u32> {
-    let (_, value) = Parameters(encoded).find(|(id, _)| *id == 0x0a)?;
+    let (_, value) = Parameters::of(encoded).find(|(id, _)| *id == 0x0a)?;
     number(value).and_then(|exponent| u32::try_from(exponent).ok())
 }
 
@@ -39,7 +39,7 @@ pub(super) fn to_json(owner: &str, encoded: &[u8]) -> String {
     let mut data = Object::new();
     data.word("owner", owner);
     let mut migration_disabled = false;
-    for (id, value) in Parameters(encoded) {
+    for (id, value) in Parameters::of(encoded) {
         if let Some((_, name)) = NUMBERS.iter().find(|(known, _)| *known == id) {
             if let Some(value) = number(value) {
                 data.number(name, value);
@@ -81,22 +81,7 @@ fn version_information(data: &mut Object, value: &[u8]) {
 }
 
 fn number(mut value: &[u8]) -> Option<u64> {
-    varint(&mut value)
-}
-
-/// Each parameter's identifier and value, up to what is no parameter any more.
-struct Parameters<'a>(&'a [u8]);
-
-impl<'a> Iterator for Parameters<'a> {
-    type Item = (u64, &'a [u8]);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let id = varint(&mut self.0)?;
-        let length = usize::try_from(varint(&mut self.0)?).ok()?;
-        let (value, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some((id, value))
-    }
+    varint::take(&mut value)
 }
 
 const NUMBERS: &[(u64, &str)] = &[

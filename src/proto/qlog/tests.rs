@@ -10,7 +10,7 @@ fn nothing_that_arrives_is_too_strange_to_be_recorded() {
         (seed >> 33) as usize % below
     };
     let recorder = Recorder::new(true);
-    let levels = [Level::Initial, Level::Handshake, Level::Data];
+    let spaces = [Space::Initial, Space::Handshake, Space::Data];
     for turn in 0..20_000_u64 {
         let mut bytes = |below: usize| -> Vec<u8> {
             let length = random(below);
@@ -21,7 +21,7 @@ fn nothing_that_arrives_is_too_strange_to_be_recorded() {
         if payload.len() % 2 == 0 {
             payload.insert(0, 0x02);
         }
-        let level = levels[random(3)];
+        let space = spaces[random(3)];
         let number = match random(4) {
             0 => (1 << 62) - 1 - turn,
             _ => random(300) as u64,
@@ -33,19 +33,19 @@ fn nothing_that_arrives_is_too_strange_to_be_recorded() {
         recorder.receiving(
             Some(payload.len()),
             vec![Arrival {
-                kind: [Kind::Initial, Kind::OneRtt, Kind::Unknown][random(3)],
+                packet_type: [Some(PacketType::Initial), Some(PacketType::OneRtt), None][random(3)],
                 length: payload.len(),
             }],
         );
         recorder.packet(&Packet {
             direction,
-            level,
+            space,
             number,
             header: &header,
             payload: &payload,
             tag_len: 16,
         });
-        recorder.unopened(level, &header, random(2) == 0);
+        recorder.unopened(space, &header, random(2) == 0);
         recorder.received_all(None);
         recorder.datagrams_sent(payload.len(), random(5), random(3), random(9) == 0);
         recorder.recovery(Metrics {
@@ -69,7 +69,7 @@ fn the_spin_bit_of_the_newest_packet_counts() {
     let receive = |number, first| {
         client.packet(&Packet {
             direction: Direction::Received,
-            level: Level::Data,
+            space: Space::Data,
             number,
             header: &[first, 0],
             payload: &[0x01],

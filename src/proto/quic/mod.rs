@@ -24,7 +24,7 @@ mod stats;
 mod streams;
 mod wire;
 
-pub use crate::tls::{VERSION_1, VERSION_2};
+pub use crate::wire::header::{VERSION_1, VERSION_2};
 pub use admission::AcceptRate;
 
 pub use connection::{Connection, congestion::Congestion};

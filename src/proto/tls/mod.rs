@@ -23,7 +23,6 @@ mod sessions;
 mod settings;
 mod versions;
 
-pub(crate) use crate::wire::tls::client_hello::{HELLO_BYTES_MAX, shown_tickets};
 pub(crate) use clock::HostClock;
 pub(crate) use config::{
     ClientTls, ServerTls, client_config, random_bytes, reset_key, server_config,
@@ -34,14 +33,11 @@ pub(crate) use handshake::{
 pub(crate) use keys::{
     probe::{Probe, ProbeSlot},
     retry::is_valid as is_valid_retry,
-    tap::{PacketObserver, Space, Tap},
+    tap::{PacketObserver, Tap},
     token::token_key,
 };
 pub(crate) use sessions::resumption::TicketInbox;
-pub(crate) use versions::{
-    Answer, KNOWN as KNOWN_VERSIONS, TicketScope, Versions, reserved as reserved_version,
-    shift_type, unshift_type, version_of,
-};
+pub(crate) use versions::{Answer, TicketScope, Versions, reserved_besides};
 
 pub use crate::wire::tls::records::RecordBoundaries;
 pub use certificates::SERVER_NAMES_MAX;
@@ -50,4 +46,3 @@ pub use sessions::{MemorySessions, SessionStore, tickets::SessionTicket};
 pub use settings::{
     CipherSuite, ClientAuth, ConfigError, Identity, NamedIdentity, Roots, TrustStore,
 };
-pub use versions::{VERSION_1, VERSION_2};

@@ -1,12 +1,20 @@
 //! What is on the wire, as plain codecs: bytes to values and back, and nothing of a connection.
 //!
 //! - `varint`: QUIC's variable-length integers.
+//! - `datagram`: a datagram as a row of packets.
+//! - `header`: packet headers, and the versions that lay them out.
+//! - `negotiation`: Version Negotiation packets.
 //! - `frames`: the frames of a packet in the clear.
+//! - `parameters`: transport parameters.
 //! - `tls`: TLS' messages and records.
 //!
 //! A leaf: nothing here imports another module of the crate. No input makes anything here fail but
 //! by an answer that says so.
 
-pub(crate) mod frames;
-pub(crate) mod tls;
+pub mod datagram;
+pub mod frames;
+pub mod header;
+pub mod negotiation;
+pub mod parameters;
+pub mod tls;
 pub mod varint;

@@ -1,7 +1,7 @@
-//! QUIC variable-length integers (RFC 9000 section 16), as every HTTP/3 frame, setting and stream
-//! type uses them.
+//! Variable-length integers (RFC 9000 section 16), of QUIC's frames, headers and transport parameters
+//! and of HTTP/3's frames, settings and stream types.
 //!
-//! Not here: the prefixed integers of QPACK, which are another encoding (`qpack::integer`).
+//! Not here: the prefixed integers of QPACK, which are another encoding (`h3::qpack::integer`).
 
 use bytes::BufMut;
 
@@ -52,6 +52,26 @@ pub fn get(data: &[u8]) -> Option<(u64, usize)> {
     Some((value, length))
 }
 
+/// Takes one integer from the front of `rest`.
+pub fn take(rest: &mut &[u8]) -> Option<u64> {
+    let (value, length) = get(rest)?;
+    *rest = &rest[length..];
+    Some(value)
+}
+
+/// How many bytes the integer at the front of `data` takes.
+pub fn size_at(data: &[u8]) -> Option<usize> {
+    Some(1 << (data.first()? >> 6))
+}
+
+/// Writes `value` into all of `target`, which has 1, 2, 4 or 8 bytes and room for it.
+pub fn fill(target: &mut [u8], value: u64) {
+    let length = target.len();
+    debug_assert!(length.is_power_of_two() && length >= size(value));
+    target.copy_from_slice(&value.to_be_bytes()[8 - length..]);
+    target[0] |= (length.trailing_zeros() as u8) << 6;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,6 +103,20 @@ mod tests {
             put(&mut out, value);
             assert_eq!(out.len(), size(value));
             assert_eq!(get(&out), Some((value, out.len())));
+        }
+    }
+
+    #[test]
+    fn an_integer_in_more_bytes_than_it_needs_is_read_all_the_same() {
+        for value in [0, 63, 64, 16_383, 16_384, 1 << 40] {
+            for wide in [1, 2, 4, 8].into_iter().filter(|wide| *wide >= size(value)) {
+                let mut bytes = vec![0; wide];
+                fill(&mut bytes, value);
+                assert_eq!(size_at(&bytes), Some(wide));
+                let mut rest = &bytes[..];
+                assert_eq!(take(&mut rest), Some(value), "in {wide} bytes");
+                assert!(rest.is_empty());
+            }
         }
     }
 }

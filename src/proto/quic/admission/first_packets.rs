@@ -1,15 +1,21 @@
 //! The ClientHello in a client's first packets (RFC 9001 section 5.2), read before the state machine
 //! is let at them: their keys are everybody's.
 //!
-//! Not here: what is in a ClientHello (`tls::hello`) and what is done about it (`endpoint::held`).
+//! Not here: what is in a ClientHello (`wire::tls::client_hello`) and what is done about it (`endpoint::held`).
 
 use std::collections::BTreeMap;
 
 use bytes::BytesMut;
 use quinn_proto::crypto::Keys;
 
-use crate::tls::{self, HELLO_BYTES_MAX, VERSION_2, unshift_type};
-use crate::wire::frames::{Frames, varint};
+use crate::{
+    tls,
+    wire::{
+        frames::{Frame, Frames},
+        header::{Extent, LongHeader, PacketType, VERSION_2, number_len, unshift_type},
+        tls::client_hello::{HELLO_BYTES_MAX, shown_tickets},
+    },
+};
 
 /// Collects the ClientHello of one connection.
 pub(in crate::quic) struct HelloReader {
@@ -79,7 +85,7 @@ impl HelloReader {
                 None => break,
             }
         }
-        tls::shown_tickets(&hello)
+        shown_tickets(&hello)
     }
 
     fn open(&self, packet: &Initial<'_>) -> Option<BytesMut> {
@@ -91,8 +97,7 @@ impl HelloReader {
         // The keys know the layout of version 1, and by the version what was on the wire.
         bytes[0] = first_byte(bytes[0], packet.version);
         key.decrypt(packet.number_at, &mut bytes);
-        let number_len = usize::from(bytes[0] & 0x03) + 1;
-        let payload_at = packet.number_at + number_len;
+        let payload_at = packet.number_at + number_len(bytes[0]);
         let number = bytes[packet.number_at..payload_at]
             .iter()
             .fold(0, |number, &byte| number << 8 | u64::from(byte));
@@ -106,8 +111,8 @@ impl HelloReader {
     }
 
     fn take(&mut self, payload: &[u8]) {
-        for (start, end, _) in Frames::new(payload) {
-            let Some((offset, data)) = crypto_frame(&payload[start..end]) else {
+        for (_, _, frame) in Frames::new(payload) {
+            let Frame::Crypto { offset, data } = frame else {
                 continue;
             };
             let known = self.pieces.get(&offset).map_or(0, Vec::len);
@@ -123,16 +128,6 @@ impl HelloReader {
     }
 }
 
-fn crypto_frame(frame: &[u8]) -> Option<(u64, &[u8])> {
-    let mut rest = frame;
-    if varint(&mut rest)? != CRYPTO {
-        return None;
-    }
-    let offset = varint(&mut rest)?;
-    let length = varint(&mut rest)?;
-    Some((offset, rest.get(..usize::try_from(length).ok()?)?))
-}
-
 /// An Initial packet where it stands (RFC 9000 section 17.2.2).
 struct Initial<'a> {
     version: u32,
@@ -144,24 +139,14 @@ struct Initial<'a> {
 
 impl<'a> Initial<'a> {
     fn at(datagram: &'a [u8]) -> Option<Self> {
-        let (&first, rest) = datagram.split_first()?;
-        let (version, rest) = rest.split_first_chunk::<4>()?;
-        let version = u32::from_be_bytes(*version);
-        let first = first_byte(first, version);
-        if first & TYPE_BITS != LONG_INITIAL {
-            return None;
-        }
-        let (destination, rest) = counted(rest)?;
-        let (_source, mut rest) = counted(rest)?;
-        let token_len = usize::try_from(varint(&mut rest)?).ok()?;
-        rest = rest.get(token_len..)?;
-        let length = usize::try_from(varint(&mut rest)?).ok()?;
-        let number_at = datagram.len() - rest.len();
+        let header = LongHeader::read(datagram)?;
+        let kind = PacketType::of_long(datagram[0], header.version);
+        let extent = Extent::of(datagram, kind).filter(|_| kind == PacketType::Initial)?;
         Some(Self {
-            version,
-            destination,
-            number_at,
-            bytes: datagram.get(..number_at.checked_add(length)?)?,
+            version: header.version,
+            destination: header.destination,
+            number_at: extent.number_at,
+            bytes: datagram.get(..extent.end)?,
         })
     }
 }
@@ -173,13 +158,4 @@ fn first_byte(first: u8, version: u32) -> u8 {
     }
 }
 
-fn counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (&length, rest) = bytes.split_first()?;
-    rest.split_at_checked(usize::from(length))
-}
-
-const CRYPTO: u64 = 0x06;
-/// Long header, and the packet type of version 1.
-const TYPE_BITS: u8 = 0xb0;
-const LONG_INITIAL: u8 = 0x80;
 const PIECES_MAX: usize = 64;

@@ -21,7 +21,10 @@ use quinn_proto::{
 };
 use rustc_hash::FxHashSet;
 
-use crate::tls::{ConfigError, VERSION_2, token_key};
+use crate::{
+    tls::{ConfigError, token_key},
+    wire::header::VERSION_2,
+};
 
 /// The tokens of one client connection: the one that the host gave, else one of earlier connections
 /// with the same setup; and those that come in, which the host hears of too.
@@ -198,7 +201,7 @@ const USED_MAX: usize = 65_536;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tls::VERSION_1;
+    use crate::wire::header::VERSION_1;
 
     fn at(seconds: u64) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)

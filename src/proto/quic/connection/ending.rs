@@ -94,7 +94,7 @@ fn tls_alert(code: u64) -> Option<u8> {
 fn frame_type_number(frame_type: FrameType) -> u64 {
     let mut bytes = Vec::new();
     frame_type.encode(&mut bytes);
-    crate::wire::frames::varint(&mut &bytes[..]).unwrap_or(0)
+    crate::wire::varint::take(&mut &bytes[..]).unwrap_or(0)
 }
 
 /// RFC 9000 section 20.1.

@@ -10,7 +10,10 @@ use quinn_proto as quinn;
 
 use super::Connection;
 use super::congestion;
-use crate::qlog::{Arrival, Metrics, Recorder, Started};
+use crate::{
+    qlog::{Metrics, Recorder, Started},
+    wire::datagram::Arrival,
+};
 
 /// How far the state machine's counters were before a batch.
 pub(super) struct Before {

@@ -15,10 +15,14 @@ use std::{
 };
 
 use super::id_watch::IdWatch;
-use crate::tls::{PacketObserver, ProbeSlot, Space, Tap};
+use crate::tls::{PacketObserver, ProbeSlot, Tap};
 use crate::{
     quic::Event,
-    wire::frames::{Frame, Frames, put_varint, varint, varint_len, varint_len_at},
+    wire::{
+        frames::{Frame, Frames},
+        header::Space,
+        varint,
+    },
 };
 
 /// The host's side of the watch over one connection's packets.
@@ -118,7 +122,7 @@ impl Watch {
 
 /// How many bytes of filler the reason of a close needs that is to name `frame_type`.
 pub(in crate::quic) fn close_filler(frame_type: u64) -> usize {
-    varint_len(frame_type)
+    varint::size(frame_type)
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -278,15 +282,15 @@ fn rewrite_close(payload: &mut [u8], frame_type: u64) {
 }
 
 fn rewrite_close_frame(frame: &mut [u8], frame_type: u64) -> Option<()> {
-    let code_len = varint_len_at(&frame[1..])?;
+    let code_len = varint::size_at(&frame[1..])?;
     let length_at = 1 + code_len;
-    let length_len = varint_len_at(&frame[length_at..])?;
-    let length = varint(&mut &frame[length_at..])?;
+    let length_len = varint::size_at(&frame[length_at..])?;
+    let length = varint::take(&mut &frame[length_at..])?;
     let filler = close_filler(frame_type);
     let reason_len = length.checked_sub(filler as u64)?;
     frame[0] = 0x1c;
-    put_varint(&mut frame[length_at..length_at + filler], frame_type);
-    put_varint(
+    varint::fill(&mut frame[length_at..length_at + filler], frame_type);
+    varint::fill(
         &mut frame[length_at + filler..length_at + filler + length_len],
         reason_len,
     );
@@ -355,17 +359,17 @@ mod tests {
             let filler = vec![0; close_filler(frame_type)];
             let length = filler.len() + reason.len();
             let mut payload = vec![0x01, 0x1d, 0x0a];
-            let mut encoded = vec![0; varint_len(length as u64)];
-            put_varint(&mut encoded, length as u64);
+            let mut encoded = vec![0; varint::size(length as u64)];
+            varint::fill(&mut encoded, length as u64);
             payload.extend([&encoded[..], &filler, reason, &[0, 0]].concat());
             let before = payload.len();
             rewrite_close(&mut payload, frame_type);
             assert_eq!(payload.len(), before);
             let mut rest = &payload[1..];
-            assert_eq!(varint(&mut rest), Some(0x1c));
-            assert_eq!(varint(&mut rest), Some(0x0a));
-            assert_eq!(varint(&mut rest), Some(frame_type));
-            assert_eq!(varint(&mut rest), Some(reason.len() as u64));
+            assert_eq!(varint::take(&mut rest), Some(0x1c));
+            assert_eq!(varint::take(&mut rest), Some(0x0a));
+            assert_eq!(varint::take(&mut rest), Some(frame_type));
+            assert_eq!(varint::take(&mut rest), Some(reason.len() as u64));
             assert_eq!(rest, [reason, &[0, 0]].concat());
         }
     }

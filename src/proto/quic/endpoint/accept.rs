@@ -12,7 +12,7 @@ use crate::{
         admission::{Applicant, Cause, Neighbour, Verdict},
         connection::ending::closed_event,
     },
-    tls::{VERSION_2, shift_type, version_of},
+    wire::header::{VERSION_2, shift_type, version_of},
 };
 
 impl Endpoint {

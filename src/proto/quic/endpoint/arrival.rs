@@ -9,22 +9,23 @@ use bytes::BytesMut;
 use quinn_proto::{DatagramEvent, EcnCodepoint};
 
 use super::Entry;
-use crate::qlog::{self, Arrival};
-use crate::quic::{
-    DatagramMeta, Endpoint,
-    paths::path::Local,
-    wire::{self, Kind},
+use crate::quic::{DatagramMeta, Endpoint, paths::path::Local, wire};
+use crate::{
+    tls::TicketScope,
+    wire::{
+        datagram::{Arrival, Beginning, arrivals, is_retry},
+        header::version_of,
+    },
 };
-use crate::tls::{TicketScope, version_of};
 
 impl Endpoint {
     /// Takes one datagram, whatever it is.
     pub(in crate::quic) fn take_in(&mut self, now: Instant, meta: DatagramMeta, data: BytesMut) {
-        match wire::kind(&data) {
-            Kind::Packet => self.take_packets(now, meta, data),
-            Kind::Negotiation => self.handle_negotiation(now, meta, &data),
-            Kind::Unknown(_) => {
-                self.log_stray(now, wire::arrivals(&data), "unsupported_version");
+        match Beginning::of(&data) {
+            Beginning::Packet => self.take_packets(now, meta, data),
+            Beginning::Negotiation => self.handle_negotiation(now, meta, &data),
+            Beginning::UnknownVersion => {
+                self.log_stray(now, arrivals(&data), "unsupported_version");
                 self.answer_version(meta, &data);
             }
         }
@@ -41,9 +42,9 @@ impl Endpoint {
         };
         let mut logs = self.connections.iter().filter_map(|(_, entry)| log(entry));
         if let Some(log) = logs.next() {
-            packets.iter().for_each(|packet| match packet.kind {
-                qlog::Kind::Unknown => log.stray(packet, "header_parse_error"),
-                _ => log.stray(packet, trigger),
+            packets.iter().for_each(|packet| match packet.packet_type {
+                None => log.stray(packet, "header_parse_error"),
+                Some(_) => log.stray(packet, trigger),
             });
         }
     }
@@ -57,8 +58,8 @@ impl Endpoint {
         let (length, is_server) = (data.len(), self.server.is_some());
         let first = wire::next_piece(&mut data, is_server);
         let remote = self.known_address(meta.remote);
-        if wire::is_retry(&first) && self.is_forged_retry(remote, &first) {
-            self.log_stray(now, wire::arrivals(&first), "payload_decrypt_error");
+        if is_retry(&first) && self.is_forged_retry(remote, &first) {
+            self.log_stray(now, arrivals(&first), "payload_decrypt_error");
             return;
         }
         let is_taken = self.take_piece(now, meta, first, Some(length));
@@ -89,7 +90,7 @@ impl Endpoint {
         let _tokens = version_of(&piece).map(TicketScope::of);
         // The state machine takes the piece away and does not say what it was.
         let packets = match self.is_logging {
-            true => wire::arrivals(&piece),
+            true => arrivals(&piece),
             false => Vec::new(),
         };
         self.scratch.clear();

@@ -28,7 +28,10 @@ use crate::quic::{
         tokens,
     },
 };
-use crate::tls::{HELLO_BYTES_MAX, TicketScope, version_of};
+use crate::{
+    tls::TicketScope,
+    wire::{header::version_of, tls::client_hello::HELLO_BYTES_MAX},
+};
 
 /// Connections in waiting, by number.
 #[derive(Default)]

@@ -20,7 +20,10 @@ use super::{
     admission::{AcceptRate, Admission, Bucket, Neighbour},
     paths::path::Local,
 };
-use crate::tls::{self, KNOWN_VERSIONS, TicketScope};
+use crate::{
+    tls::{self, TicketScope},
+    wire::header::KNOWN_VERSIONS,
+};
 
 mod accept;
 mod arrival;

@@ -8,11 +8,15 @@ use std::{net::SocketAddr, time::Instant};
 
 use quinn_proto::{self as quinn, EndpointEvent};
 
-use crate::quic::{
-    ClientSetup, CloseKind, DatagramMeta, Endpoint,
-    wire::{self, Negotiation},
+use crate::quic::{ClientSetup, CloseKind, DatagramMeta, Endpoint};
+use crate::{
+    tls::{Answer, ConfigError, is_valid_retry, reserved_besides},
+    wire::{
+        datagram::initial_version,
+        header::{KNOWN_VERSIONS, LongHeader, VERSION_1, VERSION_2, version_of},
+        negotiation::VersionNegotiation,
+    },
 };
-use crate::tls::{Answer, ConfigError, KNOWN_VERSIONS, VERSION_1, VERSION_2, is_valid_retry};
 
 /// The versions that both sides speak unless told otherwise, the preferred one first.
 pub(in crate::quic) const DEFAULT_VERSIONS: [u32; 2] = [VERSION_1, VERSION_2];
@@ -74,7 +78,10 @@ impl Endpoint {
         }
         self.scratch.clear();
         let versions = server.versions.clone();
-        if Negotiation::answer(first_packet, &versions, &mut self.scratch).is_none() {
+        let reserved = reserved_besides(version_of(first_packet).unwrap_or_default());
+        if VersionNegotiation::answer(first_packet, reserved, &versions, &mut self.scratch)
+            .is_none()
+        {
             return;
         }
         self.stats.versions_negotiated += 1;
@@ -93,7 +100,7 @@ impl Endpoint {
         let Some(server) = &self.server else {
             return false;
         };
-        wire::initial_version(datagram).is_some_and(|version| !server.versions.contains(&version))
+        initial_version(datagram).is_some_and(|version| !server.versions.contains(&version))
     }
 
     /// A Version Negotiation packet: the client that it is for begins again, once.
@@ -103,7 +110,7 @@ impl Endpoint {
         meta: DatagramMeta,
         data: &[u8],
     ) {
-        let Some(packet) = Negotiation::read(data) else {
+        let Some(packet) = VersionNegotiation::read(data) else {
             return;
         };
         let Some(index) = self.handshakes.client(meta.remote, packet.destination) else {
@@ -137,7 +144,7 @@ impl Endpoint {
     /// A Retry packet that its server did not make (RFC 9000 section 17.2.5.2). The state machine
     /// finds that out too, but will not take the right one after it.
     pub(in crate::quic) fn is_forged_retry(&self, remote: SocketAddr, packet: &[u8]) -> bool {
-        let destination = wire::destination(packet);
+        let destination = LongHeader::read(packet).map(|header| header.destination);
         let Some(index) = destination.and_then(|id| self.handshakes.client(remote, id)) else {
             return false;
         };

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use quinn_proto::ConnectionId;
 
-use crate::wire::frames::varint;
+use crate::wire::parameters::Parameters;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::quic) struct PeerParameters {
@@ -25,9 +25,9 @@ pub(in crate::quic) struct PreferredAddress {
 impl PeerParameters {
     /// Of bytes that the state machine has accepted; what is malformed all the same counts as
     /// absent.
-    pub fn read(mut bytes: &[u8]) -> Self {
+    pub fn read(encoded: &[u8]) -> Self {
         let mut found = Self::default();
-        while let Some((id, value)) = next(&mut bytes) {
+        for (id, value) in Parameters::of(encoded) {
             match id {
                 DISABLE_ACTIVE_MIGRATION => found.disable_active_migration = true,
                 PREFERRED_ADDRESS => {
@@ -89,14 +89,6 @@ fn reach(ip: IpAddr) -> u8 {
         (.., true) => 2,
         _ => 3,
     }
-}
-
-fn next<'a>(bytes: &mut &'a [u8]) -> Option<(u64, &'a [u8])> {
-    let id = varint(bytes)?;
-    let length = usize::try_from(varint(bytes)?).ok()?;
-    let (value, rest) = bytes.split_at_checked(length)?;
-    *bytes = rest;
-    Some((id, value))
 }
 
 /// RFC 9000 figure 22. All zero: none of that family.

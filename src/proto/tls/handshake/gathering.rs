@@ -4,7 +4,7 @@
 //! the hello. So its bytes are gathered and looked at first. Nothing is judged here: whatever is not
 //! plainly a ClientHello goes to TLS as it is, which raises the right alert.
 
-use bytes::Buf;
+use crate::wire::tls::{CLIENT_HELLO, client_hello::ClientHello, message};
 
 /// The bytes of a client's first handshake message, as they come.
 #[derive(Default)]
@@ -25,7 +25,7 @@ impl Hello {
     pub fn push(&mut self, bytes: &[u8]) -> Progress {
         self.bytes.extend_from_slice(bytes);
         let is_hello = self.bytes.first().is_none_or(|kind| *kind == CLIENT_HELLO);
-        match is_hello && self.bytes.len() < BYTES_MAX && self.message().is_none() {
+        match is_hello && self.bytes.len() < BYTES_MAX && message(&self.bytes).is_none() {
             true => Progress::Waiting,
             false => Progress::Done,
         }
@@ -35,48 +35,13 @@ impl Hello {
         &self.bytes
     }
 
-    /// The client's transport parameters (RFC 9001 section 8.2).
-    pub fn transport_parameters(&self) -> Option<&[u8]> {
-        let mut rest = self.message()?;
-        // legacy_version, random, legacy_session_id, cipher_suites, legacy_compression_methods.
-        take(&mut rest, 2 + 32)?;
-        counted::<1>(&mut rest)?;
-        counted::<2>(&mut rest)?;
-        counted::<1>(&mut rest)?;
-        let mut extensions = counted::<2>(&mut rest)?;
-        while !extensions.is_empty() {
-            let kind = take(&mut extensions, 2)?.get_u16();
-            let value = counted::<2>(&mut extensions)?;
-            if kind == QUIC_TRANSPORT_PARAMETERS {
-                return Some(value);
-            }
-        }
-        None
-    }
-
-    /// The message without its header, once all of it is there.
-    fn message(&self) -> Option<&[u8]> {
-        let mut rest = self.bytes.get(1..)?;
-        counted::<3>(&mut rest)
+    /// The hello, if that is what they are.
+    pub fn hello(&self) -> Option<ClientHello<'_>> {
+        let (_, content, _) = message(&self.bytes)?;
+        ClientHello::read(content)
     }
 }
 
-fn take<'a>(rest: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
-    let (head, tail) = rest.split_at_checked(count)?;
-    *rest = tail;
-    Some(head)
-}
-
-/// A vector of TLS whose length is written in `N` bytes.
-fn counted<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let length = take(rest, N)?
-        .iter()
-        .fold(0, |length, byte| length << 8 | usize::from(*byte));
-    take(rest, length)
-}
-
-const CLIENT_HELLO: u8 = 1;
-const QUIC_TRANSPORT_PARAMETERS: u16 = 0x39;
 /// More than a hello can have that TLS accepts.
 const BYTES_MAX: usize = 1 << 16;
 
@@ -96,6 +61,10 @@ mod tests {
         message
     }
 
+    fn parameters(hello: &Hello) -> Option<&[u8]> {
+        hello.hello()?.transport_parameters()
+    }
+
     #[test]
     fn parameters_are_found_however_the_hello_is_cut() {
         let message = hello(&[0, 16, 0, 2, 9, 9, 0, 0x39, 0, 3, 1, 2, 3]);
@@ -106,7 +75,7 @@ mod tests {
                 let progress = found.push(piece);
                 assert_eq!(progress == Progress::Done, pieces.peek().is_none());
             }
-            assert_eq!(found.transport_parameters(), Some(&[1, 2, 3][..]));
+            assert_eq!(parameters(&found), Some(&[1, 2, 3][..]));
             assert_eq!(found.bytes(), message);
         }
     }
@@ -115,7 +84,7 @@ mod tests {
     fn what_is_no_hello_does_not_wait() {
         let mut other = Hello::default();
         assert_eq!(other.push(&[2, 0, 0]), Progress::Done);
-        assert_eq!(other.transport_parameters(), None);
+        assert_eq!(parameters(&other), None);
         let mut long = Hello::default();
         assert_eq!(long.push(&[1, 0xff, 0xff, 0xff]), Progress::Waiting);
         assert_eq!(long.push(&vec![0; BYTES_MAX]), Progress::Done);
@@ -126,10 +95,10 @@ mod tests {
         for extensions in [&[0, 0x39, 0, 9, 1][..], &[0, 0x39, 0], &[]] {
             let mut found = Hello::default();
             assert_eq!(found.push(&hello(extensions)), Progress::Done);
-            assert_eq!(found.transport_parameters(), None);
+            assert_eq!(parameters(&found), None);
         }
         let mut short = Hello::default();
         assert_eq!(short.push(&[1, 0, 0, 2, 3, 3]), Progress::Done);
-        assert_eq!(short.transport_parameters(), None);
+        assert_eq!(parameters(&short), None);
     }
 }

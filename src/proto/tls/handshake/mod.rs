@@ -23,11 +23,17 @@ use super::{
     keys::{self, retry, tap::Tap},
     sessions::{
         resumption::TicketInbox,
-        tickets::{self, Exporter, NewTicket},
+        tickets::{self, Exporter},
     },
-    versions::{self, Information, Scope, TicketScope, VERSION_1, Versions},
+    versions::{Information, Scope, TicketScope, Versions},
 };
-use crate::qlog::{ConnectionIds, Epoch};
+use crate::{
+    qlog::{ConnectionIds, Epoch},
+    wire::{
+        header::{VERSION_1, version_of},
+        tls::session_ticket::NewSessionTicket,
+    },
+};
 
 mod gathering;
 mod makers;
@@ -138,7 +144,11 @@ impl Session {
         tap: &Tap,
         waiting: &Waiting,
     ) -> Result<quic::Connection, TransportError> {
-        let said = match waiting.hello.transport_parameters() {
+        let said = match waiting
+            .hello
+            .hello()
+            .and_then(|hello| hello.transport_parameters())
+        {
             Some(params) => Information::find(params)?,
             None => None,
         };
@@ -191,15 +201,20 @@ impl Session {
             false => (tls.read_hs(buf), Vec::new()),
         };
         result.map_err(|e| transport_error(&e, tls.alert()))?;
-        for ticket in tickets {
-            if let Some(ticket) = self.completed(ticket, self.clock.0.now()) {
+        for (ticket, secret) in tickets {
+            if let Some(ticket) = self.completed(ticket, secret, self.clock.0.now()) {
                 self.tickets.push(ticket);
             }
         }
         Ok(())
     }
 
-    fn completed(&self, ticket: NewTicket, issued: SystemTime) -> Option<SessionTicket> {
+    fn completed(
+        &self,
+        ticket: NewSessionTicket,
+        secret: Vec<u8>,
+        issued: SystemTime,
+    ) -> Option<SessionTicket> {
         let tls = self.tls()?;
         let suite = tls.negotiated_cipher_suite()?.suite();
         let certificates = tls.peer_certificates().unwrap_or_default();
@@ -207,7 +222,7 @@ impl Session {
             server_name: self.asked_name.clone(),
             cipher_suite: CipherSuite::of(suite)?,
             ticket: ticket.ticket,
-            secret: ticket.secret,
+            secret,
             age_add: ticket.age_add,
             issued,
             lifetime: ticket.lifetime,
@@ -360,7 +375,7 @@ impl crypto::Session for Session {
     /// A Retry has the version of the client's first flight (RFC 9369 section 4.1).
     fn is_valid_retry(&self, orig_dst_cid: &ConnectionId, header: &[u8], payload: &[u8]) -> bool {
         let version = self.versions.original();
-        let is_valid = versions::version_of(header) == Some(version)
+        let is_valid = version_of(header) == Some(version)
             && retry::is_valid(version, orig_dst_cid, &[header, payload].concat());
         if is_valid {
             self.versions.set_retried();

@@ -12,10 +12,8 @@ use rustls::{
 };
 
 use super::*;
-use crate::tls::{
-    WallClock,
-    versions::{VERSION_2, with_labels},
-};
+use crate::tls::{WallClock, versions::with_labels};
+use crate::wire::header::{VERSION_2, unshift_type};
 
 #[derive(Debug)]
 struct StoppedClock;
@@ -140,10 +138,10 @@ fn passes(local: &Keys, remote: &Keys, original: u32, shown: u32) {
     packet.extend([0; 24]);
     packet.extend(vec![0; local.packet.local.tag_len()]);
     local.packet.local.encrypt(5, &mut packet, header);
-    assert_eq!(versions::version_of(&packet), Some(shown));
+    assert_eq!(version_of(&packet), Some(shown));
     let mut payload = bytes::BytesMut::from(&packet[header..]);
     if shown == VERSION_2 {
-        packet[0] = versions::unshift_type(packet[0]);
+        packet[0] = unshift_type(packet[0]);
     }
     remote
         .packet

@@ -20,10 +20,13 @@ use rustls::{
     quic::{self, Suite, Version},
 };
 
-use super::versions::{self, VERSION_1, VERSION_2, Versions};
+use super::versions::Versions;
 use crate::{
     qlog::{Direction, Epoch, KeyName},
-    wire::frames::{Frame, Frames},
+    wire::{
+        frames::{Frame, Frames},
+        header::{Space, VERSION_1, VERSION_2, shift_type, version_of},
+    },
 };
 
 pub(super) mod probe;
@@ -31,7 +34,7 @@ pub(super) mod retry;
 pub(super) mod tap;
 pub(super) mod token;
 
-use tap::{Space, Tap};
+use tap::Tap;
 
 /// A full set of keys for packets that show `wire` in their long headers; `None`: what the state
 /// machine writes is right.
@@ -267,7 +270,7 @@ impl InitialKeys {
 
     /// The keys for a received packet, if its version may be for us.
     fn of_received(&self, packet: &[u8]) -> Option<(u32, &quic::Keys)> {
-        let version = versions::version_of(packet)?;
+        let version = version_of(packet)?;
         match self.versions.is_acceptable(version) {
             true => Some((version, self.of(version))),
             false => None,
@@ -309,7 +312,7 @@ impl crypto::HeaderKey for LocalInitial {
 
     /// The packet shows its version already.
     fn encrypt(&self, pn_offset: usize, packet: &mut [u8]) {
-        let version = versions::version_of(packet).unwrap_or(VERSION_1);
+        let version = version_of(packet).unwrap_or(VERSION_1);
         mask(&*self.0.of(version).local.header, pn_offset, packet);
     }
 
@@ -397,20 +400,20 @@ fn initial_suite() -> Suite {
 
 /// Makes a packet with a long header, of the state machine's making, one of `version`.
 fn show(packet: &mut [u8], version: u32) {
-    if versions::version_of(packet).is_none() {
+    if version_of(packet).is_none() {
         return;
     }
     packet[1..5].copy_from_slice(&version.to_be_bytes());
     if version == VERSION_2 {
-        packet[0] = versions::shift_type(packet[0]);
+        packet[0] = shift_type(packet[0]);
     }
 }
 
 /// The header as it was on the wire, which is what the peer has sealed.
 fn received(header: &[u8]) -> Vec<u8> {
     let mut header = header.to_vec();
-    if versions::version_of(&header) == Some(VERSION_2) {
-        header[0] = versions::shift_type(header[0]);
+    if version_of(&header) == Some(VERSION_2) {
+        header[0] = shift_type(header[0]);
     }
     header
 }
@@ -486,6 +489,7 @@ fn parts<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::header::unshift_type;
 
     /// What a server gets of a client's Initial packet of version 2.
     fn received_by(server: &Arc<Versions>, payload: &[u8]) -> Vec<u8> {
@@ -497,7 +501,7 @@ mod tests {
         packet.extend(payload);
         packet.resize(packet.len() + local.tag_len(), 0);
         local.encrypt(3, &mut packet, header_len);
-        packet[0] = versions::unshift_type(packet[0]);
+        packet[0] = unshift_type(packet[0]);
         let mut sealed = BytesMut::from(&packet[header_len..]);
         let remote = initial(server, &id, Side::Server, &tap).packet.remote;
         let header = &packet[..header_len];

@@ -4,7 +4,7 @@
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 
-use crate::tls::versions::{VERSION_2, shift_type};
+use crate::wire::header::{VERSION_2, shift_type};
 
 pub(in crate::tls) const TAG_LEN: usize = 16;
 
@@ -73,7 +73,7 @@ const NONCE_V2: [u8; 12] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tls::versions::VERSION_1;
+    use crate::wire::header::VERSION_1;
 
     /// RFC 9001 appendix A.4.
     #[test]

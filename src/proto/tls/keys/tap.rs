@@ -10,25 +10,8 @@ use std::sync::{
 };
 
 use super::probe::ProbeSlot;
-use crate::qlog::{ConnectionIds, Direction, KeyName, Level, Packet, Recorder};
-
-/// The packet number spaces (RFC 9000 section 12.3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Space {
-    Initial,
-    Handshake,
-    Data,
-}
-
-impl Space {
-    fn level(self) -> Level {
-        match self {
-            Self::Initial => Level::Initial,
-            Self::Handshake => Level::Handshake,
-            Self::Data => Level::Data,
-        }
-    }
-}
+use crate::qlog::{ConnectionIds, Direction, KeyName, Packet, Recorder};
+use crate::wire::header::Space;
 
 /// Whoever listens to a tap.
 pub(crate) trait PacketObserver: Send + Sync {
@@ -108,7 +91,7 @@ impl Tap {
     /// A packet was not opened: its keys do not fit, or there are none for its version.
     pub(in crate::tls) fn unopened(&self, space: Space, header: &[u8], is_of_known_version: bool) {
         if let Some(recorder) = self.recorder() {
-            recorder.unopened(space.level(), header, is_of_known_version);
+            recorder.unopened(space, header, is_of_known_version);
         }
     }
 
@@ -182,7 +165,7 @@ impl Tap {
         if let Some(recorder) = self.recorder.get() {
             recorder.packet(&Packet {
                 direction,
-                level: space.level(),
+                space,
                 number,
                 header,
                 payload,

@@ -77,7 +77,10 @@ const SECRET_MIN: usize = 32;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tls::versions::{TicketScope, VERSION_1, VERSION_2};
+    use crate::{
+        tls::versions::TicketScope,
+        wire::header::{VERSION_1, VERSION_2},
+    };
 
     #[test]
     fn tokens_of_the_last_key_open_after_a_change_and_later_do_not() {

@@ -20,8 +20,9 @@ use rustls::{
 use super::tickets::{self, SessionTicket};
 use crate::tls::{
     HostClock,
-    versions::{KNOWN, version_put, version_taken},
+    versions::{version_put, version_taken},
 };
+use crate::wire::header::KNOWN_VERSIONS;
 
 /// The sessions of one client configuration.
 pub(in crate::tls) struct Sessions {
@@ -46,7 +47,7 @@ impl Sessions {
             verifier,
             credentials,
             clock,
-            earlier: KNOWN
+            earlier: KNOWN_VERSIONS
                 .map(|version| (version, ClientSessionMemoryCache::new(SERVERS_MAX)))
                 .into(),
         }

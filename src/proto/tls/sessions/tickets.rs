@@ -42,6 +42,7 @@ use rustls::{
 };
 
 use crate::tls::{CipherSuite, ConfigError, HostClock, hkdf, versions::with_labels};
+use crate::wire::tls::{NEW_SESSION_TICKET, message, session_ticket::NewSessionTicket};
 
 /// What a client needs to resume a session, as plain data.
 #[derive(Clone, PartialEq, Eq)]
@@ -229,22 +230,25 @@ pub(in crate::tls) struct Exporter {
 }
 
 impl Exporter {
-    /// Runs `read`, in which rustls takes in `messages` that follow the handshake. `make` completes
-    /// the tickets among them.
-    pub fn read<R>(&mut self, messages: &[u8], read: impl FnOnce() -> R) -> (R, Vec<NewTicket>) {
+    /// Runs `read`, in which rustls takes in `messages` that follow the handshake. Gives back the
+    /// tickets among them, with their secrets.
+    pub fn read<R>(
+        &mut self,
+        messages: &[u8],
+        read: impl FnOnce() -> R,
+    ) -> (R, Vec<(NewSessionTicket, Vec<u8>)>) {
         let (result, seam) = with_seam(Seam::Listening(Vec::new()), read);
         let Seam::Listening(mut derived) = seam else {
             return (result, Vec::new());
         };
         self.unfinished.extend_from_slice(messages);
         let mut tickets = Vec::new();
-        while let Some((kind, body, rest)) = handshake_message(&self.unfinished) {
+        while let Some((kind, content, rest)) = message(&self.unfinished) {
             if kind == NEW_SESSION_TICKET
-                && let Some((nonce, mut ticket)) = parse_ticket(body)
-                && let Some(at) = derived.iter().position(|found| found.nonce == nonce)
+                && let Some(ticket) = NewSessionTicket::read(content)
+                && let Some(at) = derived.iter().position(|found| found.nonce == ticket.nonce)
             {
-                ticket.secret = derived.swap_remove(at).secret;
-                tickets.push(ticket);
+                tickets.push((ticket, derived.swap_remove(at).secret));
             }
             self.unfinished = rest.to_vec();
         }
@@ -254,80 +258,18 @@ impl Exporter {
     }
 }
 
-/// A ticket as its message says it, and the secret.
-pub(in crate::tls) struct NewTicket {
-    pub lifetime: Duration,
-    pub age_add: u32,
-    pub ticket: Vec<u8>,
-    pub early_data: bool,
-    pub secret: Vec<u8>,
-}
-
-fn handshake_message(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (head, rest) = bytes.split_first_chunk::<4>()?;
-    let length = u32::from_be_bytes([0, head[1], head[2], head[3]]) as usize;
-    let (body, rest) = rest.split_at_checked(length)?;
-    Some((head[0], body, rest))
-}
-
-/// The nonce and the ticket (RFC 8446 section 4.6.1).
-fn parse_ticket(body: &[u8]) -> Option<(Vec<u8>, NewTicket)> {
-    let (lifetime, rest) = body.split_first_chunk::<4>()?;
-    let (age_add, rest) = rest.split_first_chunk::<4>()?;
-    let (&length, rest) = rest.split_first()?;
-    let (nonce, rest) = rest.split_at_checked(usize::from(length))?;
-    let (ticket, mut rest) = counted(rest)?;
-    let mut extensions = counted(rest)?.0;
-    let mut early_data = false;
-    while let Some((kind, after)) = extensions.split_first_chunk::<2>() {
-        let content;
-        (content, rest) = counted(after)?;
-        early_data |= u16::from_be_bytes(*kind) == EARLY_DATA && content == EARLY_DATA_MAX;
-        extensions = rest;
-    }
-    let lifetime = u64::from(u32::from_be_bytes(*lifetime));
-    let ticket = NewTicket {
-        lifetime: Duration::from_secs(lifetime).min(LIFETIME_MAX),
-        age_add: u32::from_be_bytes(*age_add),
-        ticket: ticket.to_vec(),
-        early_data,
-        secret: Vec::new(),
-    };
-    Some((nonce.to_vec(), ticket))
-}
-
-fn counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (length, rest) = bytes.split_first_chunk::<2>()?;
-    rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))
-}
-
 /// A NewSessionTicket message that says what `ticket` says, to a client that gets it at `age`.
 fn message_of(ticket: &SessionTicket, age: Duration) -> Option<Vec<u8>> {
-    let left = (ticket.lifetime - age).min(LIFETIME_MAX);
-    let left = u32::try_from(left.as_secs().max(1)).ok()?;
-    // rustls counts the ticket's age from now on (RFC 8446 section 4.2.11.1).
-    let age_add = ticket.age_add.wrapping_add(age.as_millis() as u32);
-    let mut extensions = Vec::new();
-    if ticket.early_data {
-        extensions.extend_from_slice(&EARLY_DATA.to_be_bytes());
-        put_counted(&mut extensions, &EARLY_DATA_MAX)?;
+    let left = Duration::from_secs((ticket.lifetime - age).as_secs().max(1));
+    NewSessionTicket {
+        lifetime: left,
+        // rustls counts the ticket's age from now on (RFC 8446 section 4.2.11.1).
+        age_add: ticket.age_add.wrapping_add(age.as_millis() as u32),
+        nonce: Vec::new(),
+        ticket: ticket.ticket.clone(),
+        early_data: ticket.early_data,
     }
-    let mut body = Vec::new();
-    body.extend_from_slice(&left.to_be_bytes());
-    body.extend_from_slice(&age_add.to_be_bytes());
-    body.push(0);
-    put_counted(&mut body, &ticket.ticket)?;
-    put_counted(&mut body, &extensions)?;
-    let mut message = u32::try_from(body.len()).ok()?.to_be_bytes().to_vec();
-    message[0] = NEW_SESSION_TICKET;
-    message.append(&mut body);
-    Some(message)
-}
-
-fn put_counted(target: &mut Vec<u8>, content: &[u8]) -> Option<()> {
-    target.extend_from_slice(&u16::try_from(content.len()).ok()?.to_be_bytes());
-    target.extend_from_slice(content);
-    Some(())
+    .write()
 }
 
 /// What rustls binds a session to.
@@ -505,14 +447,6 @@ const ALL: [CipherSuite; 3] = [
     CipherSuite::Aes256GcmSha384,
     CipherSuite::ChaCha20Poly1305Sha256,
 ];
-/// RFC 8446 section 4.
-const NEW_SESSION_TICKET: u8 = 4;
-/// RFC 8446 section 4.2.
-const EARLY_DATA: u16 = 42;
-/// RFC 9001 section 4.6.1: no other value is allowed.
-const EARLY_DATA_MAX: [u8; 4] = [0xff; 4];
-/// RFC 8446 section 4.6.1: seven days.
-const LIFETIME_MAX: Duration = Duration::from_secs(7 * 86_400);
 /// The most that rustls takes of one message.
 const MESSAGE_MAX: usize = 1 << 16;
 /// A ticket has to fit into a ClientHello.

@@ -2,9 +2,10 @@
 //! against what the wire showed.
 
 use bytes::{Buf, BufMut};
-use quinn_proto::{FrameType, TransportError, TransportErrorCode, VarInt, coding::Codec};
+use quinn_proto::{FrameType, TransportError, TransportErrorCode, coding::Codec};
 
-use super::{Beginning, VERSION_1, Versions, preferred, reserved};
+use super::{Beginning, Versions, preferred, reserved};
+use crate::wire::{header::VERSION_1, parameters::Parameters, varint};
 
 /// What one side says about versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,8 +19,8 @@ impl Information {
     /// among the available ones, last, so that peers keep ignoring what they do not know.
     pub fn append(parameters: &mut Vec<u8>, chosen: u32, supported: &[u32]) {
         let length = 4 * (2 + supported.len());
-        VarInt::from_u32(ID).encode(parameters);
-        VarInt::from_u32(length as u32).encode(parameters);
+        varint::put(parameters, ID);
+        varint::put(parameters, length as u64);
         parameters.put_u32(chosen);
         supported
             .iter()
@@ -28,15 +29,18 @@ impl Information {
     }
 
     /// Finds the parameter among encoded transport parameters.
-    pub fn find(mut parameters: &[u8]) -> Result<Option<Self>, TransportError> {
+    pub fn find(parameters: &[u8]) -> Result<Option<Self>, TransportError> {
         let mut found = None;
-        while !parameters.is_empty() {
-            let (id, value) = parameter(&mut parameters).ok_or_else(|| malformed("cut short"))?;
-            if id == u64::from(ID) && found.replace(Self::read(value)?).is_some() {
+        let mut parameters = Parameters::of(parameters);
+        for (id, value) in &mut parameters {
+            if id == ID && found.replace(Self::read(value)?).is_some() {
                 return Err(malformed("twice"));
             }
         }
-        Ok(found)
+        match parameters.is_cut_short() {
+            true => Err(malformed("cut short")),
+            false => Ok(found),
+        }
     }
 
     fn read(mut value: &[u8]) -> Result<Self, TransportError> {
@@ -140,23 +144,14 @@ fn error(code: TransportErrorCode, reason: String) -> TransportError {
     }
 }
 
-/// The next parameter: its ID and its value.
-fn parameter<'a>(rest: &mut &'a [u8]) -> Option<(u64, &'a [u8])> {
-    let id = VarInt::decode(rest).ok()?.into_inner();
-    let length = VarInt::decode(rest).ok()?.into_inner();
-    let (value, tail) = rest.split_at_checked(usize::try_from(length).ok()?)?;
-    *rest = tail;
-    Some((id, value))
-}
-
-const ID: u32 = 0x11;
+const ID: u64 = 0x11;
 const NEGOTIATION_ERROR: u8 = 0x11;
 const FRAME_TYPE_CRYPTO: u8 = 0x06;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tls::versions::VERSION_2;
+    use crate::wire::header::VERSION_2;
 
     fn code(result: Result<impl std::fmt::Debug, TransportError>) -> u64 {
         result.unwrap_err().code.into()

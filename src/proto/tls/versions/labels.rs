@@ -16,8 +16,7 @@ use rustls::{
     crypto::tls13::{HkdfExpander, OkmBlock, OutputLengthError},
 };
 
-use super::VERSION_2;
-use crate::tls::hkdf;
+use crate::{tls::hkdf, wire::header::VERSION_2};
 
 /// While it lives, keys that rustls derives on this thread are those of another version.
 pub(in crate::tls) struct Scope {

@@ -3,8 +3,8 @@
 //! The state machine knows one version a connection, the *original* one, and never changes it. What
 //! the wire shows may be another, the *negotiated* one: [`Versions`] is what the session and its
 //! keys agree by. Version 2 differs in four things: salts and labels of keys (`labels`, and rustls
-//! for Initial packets), the type bits of long headers ([`shift_type`], which everybody who meets
-//! such a header calls), and the Retry tag (`retry`).
+//! for Initial packets), the type bits of long headers (`wire::header`), and the Retry tag
+//! (`keys::retry`).
 //!
 //! - `information`: the transport parameter `version_information`, and what it must hold.
 //! - `labels`: keys of another version than the TLS session was begun with.
@@ -20,6 +20,8 @@ use std::sync::{
 use quinn_proto::Side;
 use rustls::quic::Version;
 
+use crate::wire::header::{VERSION_1, VERSION_2};
+
 mod information;
 mod labels;
 mod tickets;
@@ -28,14 +30,6 @@ pub(super) use information::Information;
 pub(super) use labels::{Scope, with_labels};
 pub(crate) use tickets::TicketScope;
 pub(super) use tickets::{version_put, version_taken};
-
-/// QUIC version 1, RFC 9000.
-pub const VERSION_1: u32 = 1;
-/// QUIC version 2, RFC 9369.
-pub const VERSION_2: u32 = 0x6b33_43cf;
-
-/// The versions that there are keys for.
-pub(crate) const KNOWN: [u32; 2] = [VERSION_1, VERSION_2];
 
 /// rustls' name for a version that there are keys for.
 pub(super) fn known(version: u32) -> Option<Version> {
@@ -46,32 +40,18 @@ pub(super) fn known(version: u32) -> Option<Version> {
     }
 }
 
-/// The version of a packet with a long header, from the packet's first bytes.
-pub(crate) fn version_of(packet: &[u8]) -> Option<u32> {
-    match packet {
-        [first, a, b, c, d, ..] if first & LONG_HEADER != 0 => {
-            Some(u32::from_be_bytes([*a, *b, *c, *d]))
-        }
-        _ => None,
-    }
-}
-
-/// The type bits of version 2 for those of version 1 (RFC 9369 section 3.2): one up, in a ring.
-pub(crate) fn shift_type(first: u8) -> u8 {
-    first & !TYPE_BITS | first.wrapping_add(0x10) & TYPE_BITS
-}
-
-/// The type bits of version 1 for those of version 2.
-pub(crate) fn unshift_type(first: u8) -> u8 {
-    first & !TYPE_BITS | first.wrapping_sub(0x10) & TYPE_BITS
-}
-
 /// A reserved version (RFC 9000 section 15), which nobody may fail on.
 pub(crate) fn reserved() -> u32 {
     let mut bytes = [0; 4];
     // Without randomness any reserved version serves.
     let _ = aws_lc_rs::rand::fill(&mut bytes);
     u32::from_be_bytes(bytes) & 0xf0f0_f0f0 | 0x0a0a_0a0a
+}
+
+/// One that is not `asked`.
+pub(crate) fn reserved_besides(asked: u32) -> u32 {
+    let any = reserved();
+    any ^ u32::from(any == asked) << 4
 }
 
 /// How a client came to the version that it begins with.
@@ -254,25 +234,18 @@ fn preferred(supported: &[u32], offered: &[u32]) -> Option<u32> {
 }
 
 const UNDECIDED: u32 = 0;
-const LONG_HEADER: u8 = 0x80;
-const TYPE_BITS: u8 = 0x30;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn type_bits_of_version_2() {
-        // Initial, 0-RTT, Handshake, Retry.
-        for (v1, v2) in [(0xc3, 0xd3), (0xd0, 0xe0), (0xe1, 0xf1), (0xf0, 0xc0)] {
-            assert_eq!((shift_type(v1), unshift_type(v2)), (v2, v1));
-        }
-    }
-
-    #[test]
     fn reserved_versions_have_the_pattern() {
         for _ in 0..100 {
-            assert_eq!(reserved() & 0x0f0f_0f0f, 0x0a0a_0a0a);
+            let one = reserved();
+            let other = reserved_besides(one);
+            assert_eq!((one | other) & 0x0f0f_0f0f, 0x0a0a_0a0a);
+            assert_ne!(one, other);
         }
     }
 

@@ -7,7 +7,8 @@
 
 use std::cell::Cell;
 
-use super::{VERSION_1, Versions};
+use super::Versions;
+use crate::wire::header::VERSION_1;
 
 /// While it lives, sessions and tokens are given out and accepted on this thread as one connection's
 /// versions demand.

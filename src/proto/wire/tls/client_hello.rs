@@ -1,59 +1,74 @@
-//! The session tickets that a ClientHello shows (RFC 8446 section 4.2.11), read before TLS reads it:
-//! a host may need time to look for a session.
+//! What a ClientHello shows (RFC 8446 section 4.1.2), read before TLS reads it: a host may need time to
+//! look for a session, and a server's choice of a QUIC version hangs on it.
 //!
-//! Nothing is judged here. What makes no sense shows no tickets, and is TLS's to complain about.
+//! Nothing is judged here. What makes no sense shows nothing, and is TLS's to complain about.
 
-/// The tickets of a ClientHello; `None` while its end has not come.
-pub(crate) fn shown_tickets(hello: &[u8]) -> Option<Vec<Vec<u8>>> {
-    let (head, rest) = hello.split_first_chunk::<4>()?;
+use super::{CLIENT_HELLO, counted, extension, message, take};
+
+/// A whole ClientHello.
+pub struct ClientHello<'a> {
+    extensions: &'a [u8],
+}
+
+impl<'a> ClientHello<'a> {
+    /// Of the message's content.
+    pub fn read(content: &'a [u8]) -> Option<Self> {
+        let mut rest = content;
+        // legacy_version, random, legacy_session_id, cipher_suites, legacy_compression_methods.
+        take(&mut rest, 2 + 32)?;
+        counted::<1>(&mut rest)?;
+        counted::<2>(&mut rest)?;
+        counted::<1>(&mut rest)?;
+        let extensions = counted::<2>(&mut rest)?;
+        Some(Self { extensions })
+    }
+
+    /// The client's transport parameters (RFC 9001 section 8.2).
+    pub fn transport_parameters(&self) -> Option<&'a [u8]> {
+        self.extension(QUIC_TRANSPORT_PARAMETERS)
+    }
+
+    /// The tickets of sessions that the client would resume (RFC 8446 section 4.2.11).
+    pub fn tickets(&self) -> Option<Vec<Vec<u8>>> {
+        let mut identities = counted::<2>(&mut self.extension(PRE_SHARED_KEY)?)?;
+        let mut found = Vec::new();
+        while !identities.is_empty() && found.len() < TICKETS_MAX {
+            found.push(counted::<2>(&mut identities)?.to_vec());
+            // obfuscated_ticket_age
+            take(&mut identities, 4)?;
+        }
+        Some(found)
+    }
+
+    fn extension(&self, wanted: u16) -> Option<&'a [u8]> {
+        let mut rest = self.extensions;
+        loop {
+            let (kind, content) = extension(&mut rest)?;
+            if kind == wanted {
+                return Some(content);
+            }
+        }
+    }
+}
+
+/// The tickets of the ClientHello that `bytes` begin with; `None` while its end has not come.
+pub fn shown_tickets(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let head = bytes.first_chunk::<4>()?;
     let length = u32::from_be_bytes([0, head[1], head[2], head[3]]) as usize;
     if head[0] != CLIENT_HELLO || length > HELLO_BYTES_MAX {
         return Some(Vec::new());
     }
-    let body = rest.get(..length)?;
-    Some(tickets(body).unwrap_or_default())
+    let (_, content, _) = message(bytes)?;
+    let tickets = ClientHello::read(content).and_then(|hello| hello.tickets());
+    Some(tickets.unwrap_or_default())
 }
 
-fn tickets(body: &[u8]) -> Option<Vec<Vec<u8>>> {
-    // legacy_version, random, legacy_session_id, cipher_suites, legacy_compression_methods.
-    let rest = body.get(2 + 32..)?;
-    let (_, rest) = counted_by::<1>(rest)?;
-    let (_, rest) = counted_by::<2>(rest)?;
-    let (_, rest) = counted_by::<1>(rest)?;
-    let (mut extensions, _) = counted_by::<2>(rest)?;
-    while let Some((kind, rest)) = extensions.split_first_chunk::<2>() {
-        let (content, rest) = counted_by::<2>(rest)?;
-        extensions = rest;
-        if u16::from_be_bytes(*kind) == PRE_SHARED_KEY {
-            let (mut identities, _) = counted_by::<2>(content)?;
-            let mut found = Vec::new();
-            while !identities.is_empty() && found.len() < TICKETS_MAX {
-                let (ticket, rest) = counted_by::<2>(identities)?;
-                found.push(ticket.to_vec());
-                // obfuscated_ticket_age
-                identities = rest.get(4..)?;
-            }
-            return Some(found);
-        }
-    }
-    None
-}
-
-/// What is preceded by its length in `N` bytes, and what follows.
-fn counted_by<const N: usize>(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (length, rest) = bytes.split_first_chunk::<N>()?;
-    let length = length
-        .iter()
-        .fold(0, |sum, &byte| sum << 8 | usize::from(byte));
-    rest.split_at_checked(length)
-}
-
-const CLIENT_HELLO: u8 = 1;
 const PRE_SHARED_KEY: u16 = 41;
+const QUIC_TRANSPORT_PARAMETERS: u16 = 0x39;
 /// Clients show one or two.
 const TICKETS_MAX: usize = 4;
 /// As much as QUIC has to keep of a handshake (RFC 9000 section 7.5), and more than rustls sends.
-pub(crate) const HELLO_BYTES_MAX: usize = 1 << 14;
+pub const HELLO_BYTES_MAX: usize = 1 << 14;
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,162 @@
+//! Packet headers (RFC 8999, RFC 9000 section 17, RFC 9369 section 3.2).
+//!
+//! Versions 1 and 2 differ in the type bits of long headers only. Not here: header protection, and
+//! what is behind a header (`frames`).
+
+use super::varint;
+
+/// QUIC version 1, RFC 9000.
+pub const VERSION_1: u32 = 1;
+/// QUIC version 2, RFC 9369.
+pub const VERSION_2: u32 = 0x6b33_43cf;
+
+/// The versions whose packets can be told apart.
+pub const KNOWN_VERSIONS: [u32; 2] = [VERSION_1, VERSION_2];
+
+/// The packet number spaces (RFC 9000 section 12.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Space {
+    Initial,
+    Handshake,
+    Data,
+}
+
+/// What a packet is, by its header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PacketType {
+    Initial,
+    ZeroRtt,
+    Handshake,
+    Retry,
+    OneRtt,
+}
+
+impl PacketType {
+    /// Of a long header of `version`, by its first byte. Versions without a layout of their own have
+    /// that of version 1.
+    pub fn of_long(first: u8, version: u32) -> Self {
+        let first = match version {
+            VERSION_2 => unshift_type(first),
+            _ => first,
+        };
+        match first >> 4 & 3 {
+            0 => Self::Initial,
+            1 => Self::ZeroRtt,
+            2 => Self::Handshake,
+            _ => Self::Retry,
+        }
+    }
+
+    /// Of a packet whose number is in `space`.
+    pub fn in_space(space: Space, is_long: bool) -> Self {
+        match (space, is_long) {
+            (Space::Initial, _) => Self::Initial,
+            (Space::Handshake, _) => Self::Handshake,
+            (Space::Data, true) => Self::ZeroRtt,
+            (Space::Data, false) => Self::OneRtt,
+        }
+    }
+}
+
+pub fn is_long(packet: &[u8]) -> bool {
+    packet.first().is_some_and(|first| first & LONG_HEADER != 0)
+}
+
+/// The version of a packet with a long header, from the packet's first bytes.
+pub fn version_of(packet: &[u8]) -> Option<u32> {
+    match packet {
+        [first, a, b, c, d, ..] if first & LONG_HEADER != 0 => {
+            Some(u32::from_be_bytes([*a, *b, *c, *d]))
+        }
+        _ => None,
+    }
+}
+
+/// The type bits of version 2 for those of version 1 (RFC 9369 section 3.2): one up, in a ring.
+pub fn shift_type(first: u8) -> u8 {
+    first & !TYPE_BITS | first.wrapping_add(0x10) & TYPE_BITS
+}
+
+/// The type bits of version 1 for those of version 2.
+pub fn unshift_type(first: u8) -> u8 {
+    first & !TYPE_BITS | first.wrapping_sub(0x10) & TYPE_BITS
+}
+
+/// How many bytes a packet number takes, by the first byte of a header without protection (RFC 9000
+/// sections 17.2 and 17.3.1).
+pub fn number_len(first: u8) -> usize {
+    usize::from(first & 0x03) + 1
+}
+
+/// What the long headers of all versions have in common (RFC 8999 section 5.1).
+pub struct LongHeader<'a> {
+    pub version: u32,
+    pub destination: &'a [u8],
+    pub source: &'a [u8],
+    /// What follows, which is the version's own.
+    pub rest: &'a [u8],
+}
+
+impl<'a> LongHeader<'a> {
+    pub fn read(packet: &'a [u8]) -> Option<Self> {
+        let version = version_of(packet)?;
+        let mut rest = &packet[5..];
+        Some(Self {
+            version,
+            destination: connection_id(&mut rest)?,
+            source: connection_id(&mut rest)?,
+            rest,
+        })
+    }
+}
+
+/// Its length in one byte, then the ID. Of an unknown version it may be long.
+fn connection_id<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (length, tail) = rest.split_first()?;
+    let (id, tail) = tail.split_at_checked(usize::from(*length))?;
+    *rest = tail;
+    Some(id)
+}
+
+/// Where the parts of a packet with a long header are.
+pub struct Extent {
+    /// Where the packet number begins.
+    pub number_at: usize,
+    /// Where the packet ends, as it says itself.
+    pub end: usize,
+}
+
+impl Extent {
+    /// `None` for a Retry packet too, which ends where its datagram does.
+    pub fn of(packet: &[u8], packet_type: PacketType) -> Option<Self> {
+        let mut rest = LongHeader::read(packet)?.rest;
+        match packet_type {
+            PacketType::Retry | PacketType::OneRtt => return None,
+            PacketType::Initial => {
+                let token = usize::try_from(varint::take(&mut rest)?).ok()?;
+                rest = rest.get(token..)?;
+            }
+            PacketType::ZeroRtt | PacketType::Handshake => {}
+        }
+        let length = usize::try_from(varint::take(&mut rest)?).ok()?;
+        let number_at = packet.len() - rest.len();
+        let end = number_at.checked_add(length)?;
+        Some(Self { number_at, end })
+    }
+}
+
+const LONG_HEADER: u8 = 0x80;
+const TYPE_BITS: u8 = 0x30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn type_bits_of_version_2() {
+        // Initial, 0-RTT, Handshake, Retry.
+        for (v1, v2) in [(0xc3, 0xd3), (0xd0, 0xe0), (0xe1, 0xf1), (0xf0, 0xc0)] {
+            assert_eq!((shift_type(v1), unshift_type(v2)), (v2, v1));
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Transport parameters as a row of numbers and values (RFC 9000 section 18). What each means is not
+//! here.
+
+use super::varint;
+
+/// Each parameter's identifier and value, up to what is no parameter any more.
+pub struct Parameters<'a>(&'a [u8]);
+
+impl<'a> Parameters<'a> {
+    pub fn of(encoded: &'a [u8]) -> Self {
+        Self(encoded)
+    }
+
+    /// Whether there is something left, which after the last parameter can only be one that is cut
+    /// short.
+    pub fn is_cut_short(&self) -> bool {
+        !self.0.is_empty()
+    }
+}
+
+impl<'a> Iterator for Parameters<'a> {
+    type Item = (u64, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut rest = self.0;
+        let id = varint::take(&mut rest)?;
+        let length = usize::try_from(varint::take(&mut rest)?).ok()?;
+        let value;
+        (value, self.0) = rest.split_at_checked(length)?;
+        Some((id, value))
+    }
+}
