@@ -1,0 +1,200 @@
+"""Which module of a Rust room may import which: the compiler holds crates apart, and nothing within one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# room: its modules, each with those that it may import, directly or through others. A new module
+# gets its line here; what a line allows has to be below it in the journey of a packet.
+MAY = {
+    "proto": {
+        "wire": set(),
+        "qlog": {"wire"},
+        "tls": {"wire", "qlog"},
+        "quic": {"wire", "qlog", "tls"},
+        "h3": {"wire"},
+    },
+}
+
+# room: modules with those that they never import. Of rooms that have no table of all directions.
+NEVER = {
+    "io": {
+        "uring": {"driver", "epoll"},
+        "epoll": {"driver", "uring"},
+        "net": {"driver", "epoll", "op", "pool", "uring"},
+    },
+    "engine": {
+        "stream": {"quic_endpoint", "turn"},
+        "datagram": {"quic_endpoint", "turn"},
+        "quic_endpoint": {"stream", "datagram", "turn"},
+    },
+}
+
+Graph = dict[str, set[str]]
+
+# What holds no path, whatever it looks like. A lifetime is no character.
+NO_CODE = re.compile(
+    r"""//[^\n]* | /\*.*?\*/ | b?r(?P<hashes>\#*)".*?"(?P=hashes)
+    | b?"(?:\\.|[^"\\])*" | b?'(?:\\.[^']*|[^\\'])'""",
+    re.VERBOSE | re.DOTALL,
+)
+# A module that is written out here, a brace, or a path with what is in its braces.
+TOKEN = re.compile(
+    r"""\bmod\s+(?P<module>\w+)\s*\{ | (?P<open>\{) | (?P<close>\})
+    | (?<![\w:])(?P<path>(?:crate|self|super)(?:::\w+)*)(?P<tree>::\{)?""",
+    re.VERBOSE,
+)
+
+
+def module_of(path: Path, room: Path) -> list[str]:
+    parts = list(path.relative_to(room).with_suffix("").parts)
+    return parts[:-1] if parts[-1] in ("mod", "lib") else parts
+
+
+def absolute(path: str, module: list[str]) -> list[str]:
+    """A path as it is seen from the root of the crate."""
+    first, *rest = path.split("::")
+    if first == "crate":
+        return rest
+    above = module if first == "self" else module[:-1]
+    while rest and rest[0] == "super":
+        above, rest = above[:-1], rest[1:]
+    return above + rest
+
+
+def branches(code: str, start: int) -> tuple[list[str], int]:
+    """The paths in the braces that begin before `start`, and where they end."""
+    found, prefix, at = [], [""], start
+    for match in re.finditer(r"\{|\}|,|[^{},]+", code[start:]):
+        text = match[0].strip()
+        at = start + match.end()
+        if text == "{":
+            continue
+        if text == "}":
+            prefix.pop()
+            if not prefix:
+                break
+        elif text.endswith("::"):
+            prefix.append(prefix[-1] + text)
+        elif text not in ("", ","):
+            found.append(prefix[-1] + text.split(" as ")[0].strip())
+    return found, at
+
+
+def paths(source: str, module: list[str]) -> Iterator[list[str]]:
+    """The paths of `source`, the file of `module`, that lead into its own crate, from the root on."""
+    code = NO_CODE.sub('""', source)
+    inner: list[str | None] = []
+    at = 0
+    while match := TOKEN.search(code, at):
+        at = match.end()
+        if match["module"] or match["open"]:
+            inner.append(match["module"])
+        elif match["close"]:
+            inner.pop()
+        else:
+            here = module + [name for name in inner if name]
+            ends = [""]
+            if match["tree"]:
+                ends, at = branches(code, at)
+            for end in ends:
+                path = "::".join(part for part in (match["path"], end) if part)
+                yield absolute(path.removesuffix("::self"), here)
+
+
+def modules(room: str) -> dict[str, list[Path]]:
+    """The files of each module at the top of a room, tests beside them apart."""
+    folder = ROOT / "src" / room
+    found: dict[str, list[Path]] = {}
+    for path in sorted(folder.rglob("*.rs")):
+        name = path.relative_to(folder).parts[0].removesuffix(".rs")
+        if name not in ("lib", "tests"):
+            found.setdefault(name, []).append(path)
+    return found
+
+
+def imports(room: str) -> Graph:
+    known = modules(room)
+    graph: Graph = {name: set() for name in known}
+    for name, files in known.items():
+        for path in files:
+            module = module_of(path, ROOT / "src" / room)
+            tops = {found[0] for found in paths(path.read_text(), module) if found}
+            graph[name] |= tops & known.keys() - {name}
+    return graph
+
+
+def reachable(graph: Graph, start: str) -> set[str]:
+    seen: set[str] = set()
+    todo = [start]
+    while todo:
+        for name in graph[todo.pop()] - seen:
+            seen.add(name)
+            todo.append(name)
+    return seen
+
+
+@pytest.mark.parametrize("room", MAY)
+def test_each_module_imports_only_what_its_line_allows(room: str) -> None:
+    graph = imports(room)
+    assert graph.keys() == MAY[room].keys(), "modules came or went: mend this table"
+    forbidden = {name: found - MAY[room][name] for name, found in graph.items()}
+    assert {name: found for name, found in forbidden.items() if found} == {}
+
+
+@pytest.mark.parametrize("room", MAY)
+def test_no_two_modules_import_each_other(room: str) -> None:
+    for graph in (imports(room), MAY[room]):
+        assert [name for name in graph if name in reachable(graph, name)] == []
+
+
+@pytest.mark.parametrize(
+    ("room", "module"), [(room, module) for room, rules in NEVER.items() for module in rules]
+)
+def test_a_module_never_imports_what_it_must_not_know(room: str, module: str) -> None:
+    graph = imports(room)
+    rule = NEVER[room][module]
+    assert rule | {module} <= graph.keys(), "a module is gone: mend this table"
+    assert not graph[module] & rule
+
+
+def test_the_checker_sees_every_kind_of_path() -> None:
+    source = """
+    //! crate::comment::X
+    use std::{fmt, io::Write};
+    use super::{self, above::A, beside::{B, self, C as D}};
+    use crate::{one::{two::E, F}, G};
+    use self::child::H;
+    pub(in crate::quic) fn f<'a>(x: &'a str) -> crate::called::I {
+        super::super::higher::call('{', "crate::text::J", br#"crate::raw::K"#)
+    }
+    mod tests {
+        use super::{own::L, super::beside::M};
+        fn g() { if true { super::inner::N } }
+    }
+    use super::after::O;
+    """
+    found = {"::".join(path) for path in paths(source, ["quic", "endpoint"])}
+    assert found == {
+        "quic",
+        "quic::above::A",
+        "quic::beside::B",
+        "quic::beside",
+        "quic::beside::C",
+        "one::two::E",
+        "one::F",
+        "G",
+        "quic::endpoint::child::H",
+        "called::I",
+        "higher::call",
+        "quic::endpoint::own::L",
+        "quic::beside::M",
+        "quic::endpoint::inner::N",
+        "quic::after::O",
+    }
