@@ -6,6 +6,7 @@
 //! | [`quic`] | endpoints and connections: datagrams and a clock in, datagrams and events out |
 //! | [`h3`] | one HTTP/3 connection over QUIC streams, with QPACK |
 //! | [`qlog`] | what packets say, in words, for whoever wants a trace |
+//! | `seams` | what makes up for gaps of quinn-proto and rustls, one a file |
 //! | `wire` | what is on the wire, as plain codecs |
 //!
 //! `h3` knows nothing of `quic`, and neither knows a socket, a clock or Python: time is an argument,
@@ -17,5 +18,6 @@
 pub mod h3;
 pub mod qlog;
 pub mod quic;
+mod seams;
 pub mod tls;
 mod wire;

@@ -15,9 +15,10 @@ ROOT = Path(__file__).parents[2]
 MAY = {
     "proto": {
         "wire": set(),
-        "qlog": {"wire"},
-        "tls": {"wire", "qlog"},
-        "quic": {"wire", "qlog", "tls"},
+        "seams": {"wire"},
+        "qlog": {"wire", "seams"},
+        "tls": {"wire", "seams", "qlog"},
+        "quic": {"wire", "seams", "qlog", "tls"},
         "h3": {"wire"},
     },
 }

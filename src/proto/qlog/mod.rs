@@ -4,7 +4,6 @@
 //! - `frames`: a packet's payload in words.
 //! - `header`: its header.
 //! - `parameters`: transport parameters.
-//! - `flight`: what we sent, and which of it was lost.
 //! - `arrivals`: what was received, and which of it was dropped.
 //! - `recovery`: round-trip times and congestion.
 //! - `keys`: keys coming and going.
@@ -17,7 +16,6 @@
 //! and when it happened is beside it. Not here: files, the wall clock, what a host adds of its own.
 
 mod arrivals;
-mod flight;
 mod frames;
 mod header;
 mod json;
@@ -32,13 +30,13 @@ use std::{
     time::Instant,
 };
 
+use crate::seams::losses::{Flight, Sent, Trigger};
 use crate::wire::{
     datagram::Arrival,
     frames::{Frame, Frames},
     header::{PacketType, Space, is_long},
 };
 use arrivals::{Arrivals, Numbers};
-use flight::{Flight, Sent, Trigger};
 use json::{List, Object};
 pub(crate) use keys::{Epoch, KeyName};
 pub(crate) use parameters::ConnectionIds;

@@ -8,7 +8,6 @@
 //! - `streams`: what is done for streams around the state machine.
 //! - `paths`: which addresses and sockets a connection uses (RFC 9000 section 9).
 //! - `event`, `error`, `stats`: what the host gets to see.
-//! - `wire`: packets of QUIC version 2 and of none.
 //!
 //! The protocol itself is quinn-proto's, unforked. What it lacks is added around it: here, and in
 //! the crypto session of [`tls`](crate::tls).
@@ -22,7 +21,6 @@ mod paths;
 mod settings;
 mod stats;
 mod streams;
-mod wire;
 
 pub use crate::wire::header::{VERSION_1, VERSION_2};
 pub use admission::AcceptRate;

@@ -9,7 +9,6 @@
 //! - `keys`: packet protection, what is sealed besides packets, and a view of packets in the clear.
 //! - `sessions`: what is resumed, on a server and on a client, in this process and beyond.
 //! - `versions`: QUIC versions 1 and 2, and the choice between them.
-//! - `hkdf`: the seam in rustls' key derivation.
 //!
 //! Nothing here knows streams or datagrams, or reads a clock, a file or the environment.
 
@@ -17,12 +16,12 @@ mod certificates;
 mod clock;
 mod config;
 mod handshake;
-mod hkdf;
 mod keys;
 mod sessions;
 mod settings;
 mod versions;
 
+pub(crate) use crate::seams::path_challenge::{Probe, ProbeSlot};
 pub(crate) use clock::HostClock;
 pub(crate) use config::{
     ClientTls, ServerTls, client_config, random_bytes, reset_key, server_config,
@@ -31,7 +30,6 @@ pub(crate) use handshake::{
     ClientCrypto, SessionDetails, reason::describe_alert, server_initial_keys,
 };
 pub(crate) use keys::{
-    probe::{Probe, ProbeSlot},
     retry::is_valid as is_valid_retry,
     tap::{PacketObserver, Tap},
     token::token_key,

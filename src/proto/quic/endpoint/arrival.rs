@@ -9,7 +9,10 @@ use bytes::BytesMut;
 use quinn_proto::{DatagramEvent, EcnCodepoint};
 
 use super::Entry;
-use crate::quic::{DatagramMeta, Endpoint, paths::path::Local, wire};
+use crate::{
+    quic::{DatagramMeta, Endpoint, paths::path::Local},
+    seams::layout,
+};
 use crate::{
     tls::TicketScope,
     wire::{
@@ -56,7 +59,7 @@ impl Endpoint {
             false => None,
         };
         let (length, is_server) = (data.len(), self.server.is_some());
-        let first = wire::next_piece(&mut data, is_server);
+        let first = layout::next_piece(&mut data, is_server);
         let remote = self.known_address(meta.remote);
         if is_retry(&first) && self.is_forged_retry(remote, &first) {
             self.log_stray(now, arrivals(&first), "payload_decrypt_error");
@@ -64,7 +67,7 @@ impl Endpoint {
         }
         let is_taken = self.take_piece(now, meta, first, Some(length));
         while !data.is_empty() {
-            let piece = wire::next_piece(&mut data, is_server);
+            let piece = layout::next_piece(&mut data, is_server);
             self.take_piece(now, meta, piece, None);
         }
         if let (false, Some(first_packet)) = (is_taken, other_version) {

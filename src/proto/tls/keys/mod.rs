@@ -29,7 +29,6 @@ use crate::{
     },
 };
 
-pub(super) mod probe;
 pub(super) mod retry;
 pub(super) mod tap;
 pub(super) mod token;

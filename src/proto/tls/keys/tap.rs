@@ -9,8 +9,8 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-use super::probe::ProbeSlot;
 use crate::qlog::{ConnectionIds, Direction, KeyName, Packet, Recorder};
+use crate::seams::path_challenge::ProbeSlot;
 use crate::wire::header::Space;
 
 /// Whoever listens to a tap.

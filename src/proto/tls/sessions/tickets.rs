@@ -41,8 +41,11 @@ use rustls::{
     version::TLS13,
 };
 
-use crate::tls::{CipherSuite, ConfigError, HostClock, hkdf, versions::with_labels};
 use crate::wire::tls::{NEW_SESSION_TICKET, message, session_ticket::NewSessionTicket};
+use crate::{
+    seams::hkdf,
+    tls::{CipherSuite, ConfigError, HostClock, versions::with_labels},
+};
 
 /// What a client needs to resume a session, as plain data.
 #[derive(Clone, PartialEq, Eq)]

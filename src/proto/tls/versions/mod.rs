@@ -2,12 +2,11 @@
 //!
 //! The state machine knows one version a connection, the *original* one, and never changes it. What
 //! the wire shows may be another, the *negotiated* one: [`Versions`] is what the session and its
-//! keys agree by. Version 2 differs in four things: salts and labels of keys (`labels`, and rustls
+//! keys agree by. Version 2 differs in four things: salts and labels of keys (`seams::labels`, and rustls
 //! for Initial packets), the type bits of long headers (`wire::header`), and the Retry tag
 //! (`keys::retry`).
 //!
 //! - `information`: the transport parameter `version_information`, and what it must hold.
-//! - `labels`: keys of another version than the TLS session was begun with.
 //! - `tickets`: sessions and tokens are good for the version that they were made with.
 //!
 //! Not here: Version Negotiation packets and the cutting of datagrams, which are the driver's.
@@ -23,11 +22,10 @@ use rustls::quic::Version;
 use crate::wire::header::{VERSION_1, VERSION_2};
 
 mod information;
-mod labels;
 mod tickets;
 
+pub(super) use crate::seams::labels::{Scope, with_labels};
 pub(super) use information::Information;
-pub(super) use labels::{Scope, with_labels};
 pub(crate) use tickets::TicketScope;
 pub(super) use tickets::{version_put, version_taken};
 

@@ -19,7 +19,7 @@ use crate::wire::header::{
 /// A cut is made before a packet whose version may be another than that of the connection. 0-RTT
 /// packets never need one: their version is the original one. A server gets Initial packets of one
 /// version together, because the size of the first datagram is looked at (RFC 9000 section 14.1).
-pub(super) fn next_piece(datagram: &mut BytesMut, is_server: bool) -> BytesMut {
+pub fn next_piece(datagram: &mut BytesMut, is_server: bool) -> BytesMut {
     let end = end_of_piece(datagram, is_server);
     datagram.split_to(end)
 }

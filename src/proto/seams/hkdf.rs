@@ -12,11 +12,11 @@ use rustls::{
 };
 
 /// What becomes of an expander that rustls gets.
-pub(super) type Wrap = fn(Box<dyn HkdfExpander>) -> Box<dyn HkdfExpander>;
+pub type Wrap = fn(Box<dyn HkdfExpander>) -> Box<dyn HkdfExpander>;
 
 /// A copy of `suite` in which the expanders of secrets are wrapped. It lives for ever, as rustls
 /// wants of its suites: callers make each once.
-pub(super) fn with_expanders(suite: &'static Tls13CipherSuite, wrap: Wrap) -> Tls13CipherSuite {
+pub fn with_expanders(suite: &'static Tls13CipherSuite, wrap: Wrap) -> Tls13CipherSuite {
     let inner = suite.hkdf_provider;
     Tls13CipherSuite {
         common: CipherSuiteCommon {

@@ -14,7 +14,7 @@ use crate::wire::{
 
 /// A packet on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Sent {
+pub struct Sent {
     pub number: u64,
     pub space: Space,
     pub packet_type: PacketType,
@@ -30,13 +30,13 @@ pub(super) struct Sent {
 
 /// What made a packet a lost one (RFC 9002 section 6.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Trigger {
+pub enum Trigger {
     Reordering,
     Time,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Flight {
+pub struct Flight {
     spaces: [Unacknowledged; 3],
     bytes: u64,
     /// The packets of the batch that is being made.

@@ -16,10 +16,11 @@ use rustls::{
     crypto::tls13::{HkdfExpander, OkmBlock, OutputLengthError},
 };
 
-use crate::{tls::hkdf, wire::header::VERSION_2};
+use super::hkdf;
+use crate::wire::header::VERSION_2;
 
 /// While it lives, keys that rustls derives on this thread are those of another version.
-pub(in crate::tls) struct Scope {
+pub struct Scope {
     before: Option<u32>,
 }
 
@@ -43,7 +44,7 @@ thread_local! {
 }
 
 /// The suite with an HKDF that heeds scopes. Made once a process from each.
-pub(in crate::tls) fn with_labels(suite: SupportedCipherSuite) -> SupportedCipherSuite {
+pub fn with_labels(suite: SupportedCipherSuite) -> SupportedCipherSuite {
     static MADE: Mutex<BTreeMap<usize, &'static Tls13CipherSuite>> = Mutex::new(BTreeMap::new());
     let SupportedCipherSuite::Tls13(inner) = suite else {
         return suite;

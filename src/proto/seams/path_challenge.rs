@@ -17,7 +17,7 @@ use rustls::quic;
 
 /// Where the keys of a connection find what they are to seal, and leave it.
 #[derive(Default)]
-pub(crate) struct ProbeSlot {
+pub struct ProbeSlot {
     /// Kept beside the rest so that a packet costs one relaxed load.
     is_wanted: AtomicBool,
     state: Mutex<State>,
@@ -29,7 +29,7 @@ struct State {
     made: Option<Made>,
 }
 
-pub(crate) struct Probe {
+pub struct Probe {
     /// The connection ID that the packet is for. Not one that is in use on the path there is.
     pub destination: Vec<u8>,
     /// Its frames.
@@ -62,7 +62,7 @@ impl ProbeSlot {
 
     /// Whether the packet was sealed that takes this one's place. Its header and its payload are
     /// shown to `record` before that.
-    pub(in crate::tls) fn seal(
+    pub fn seal(
         &self,
         key: &dyn quic::PacketKey,
         number: u64,
@@ -94,7 +94,7 @@ impl ProbeSlot {
     }
 
     /// Protects the header of a packet that was sealed, by `mask` with where its number is.
-    pub(in crate::tls) fn mask(&self, mask: impl FnOnce(usize, &mut [u8])) {
+    pub fn mask(&self, mask: impl FnOnce(usize, &mut [u8])) {
         if !self.is_wanted.load(Ordering::Relaxed) {
             return;
         }
