@@ -41,8 +41,8 @@ use json::{List, Object};
 pub(crate) use keys::{Epoch, KeyName};
 pub(crate) use parameters::ConnectionIds;
 pub(crate) use path::{Place, Started};
+pub(crate) use recovery::Metrics;
 use recovery::Recovery;
-pub(crate) use recovery::{Cause, Congestion, Metrics};
 use trail::Trail;
 pub use trail::{EVENTS_MAX, Recorded};
 

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::json::Object;
+use crate::seams::gauge::{Cause, Phase};
 
 /// What is read off the state machine. Counters are since the connection began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -18,32 +19,14 @@ pub(crate) struct Metrics {
     pub packets_lost: u64,
     pub probes_lost: u64,
     pub mtu: u16,
-    pub congestion: Option<Congestion>,
+    pub congestion: Option<Phase>,
 }
 
-/// What a congestion controller does, where it can be told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Congestion {
-    SlowStart,
-    Avoidance,
-    Recovery(Cause),
-}
-
-/// Why a controller went into recovery.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cause {
-    Loss,
-    Persistent,
-    Ecn,
-}
-
-impl Congestion {
-    fn name(self) -> &'static str {
-        match self {
-            Self::SlowStart => "slow_start",
-            Self::Avoidance => "congestion_avoidance",
-            Self::Recovery(_) => "recovery",
-        }
+fn phase_name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::SlowStart => "slow_start",
+        Phase::Avoidance => "congestion_avoidance",
+        Phase::Recovery(_) => "recovery",
     }
 }
 
@@ -121,16 +104,16 @@ fn metrics(old: Option<&Metrics>, now: &Metrics, in_flight: u64) -> String {
     data.finish()
 }
 
-fn congestion_state(old: Option<Congestion>, new: Congestion) -> String {
+fn congestion_state(old: Option<Phase>, new: Phase) -> String {
     let mut data = Object::new();
     if let Some(old) = old {
-        data.word("old", old.name());
+        data.word("old", phase_name(old));
     }
-    data.word("new", new.name());
+    data.word("new", phase_name(new));
     match new {
-        Congestion::Recovery(Cause::Persistent) => data.word("trigger", "persistent_congestion"),
-        Congestion::Recovery(Cause::Ecn) => data.word("trigger", "ecn"),
-        Congestion::Recovery(Cause::Loss) | Congestion::SlowStart | Congestion::Avoidance => {}
+        Phase::Recovery(Cause::Persistent) => data.word("trigger", "persistent_congestion"),
+        Phase::Recovery(Cause::Ecn) => data.word("trigger", "ecn"),
+        Phase::Recovery(Cause::Loss) | Phase::SlowStart | Phase::Avoidance => {}
     }
     data.finish()
 }
@@ -147,7 +130,7 @@ mod tests {
             smoothed_rtt: Duration::from_millis(333),
             min_rtt: Duration::from_millis(333),
             mtu: 1_200,
-            congestion: Some(Congestion::SlowStart),
+            congestion: Some(Phase::SlowStart),
             ..Metrics::default()
         };
         // The initial round-trip time is nobody's measurement.
@@ -174,7 +157,7 @@ mod tests {
             packets_lost: 3,
             probes_lost: 1,
             mtu: 1_452,
-            congestion: Some(Congestion::Recovery(Cause::Ecn)),
+            congestion: Some(Phase::Recovery(Cause::Ecn)),
             ..first
         };
         assert_eq!(recovery.lost(&second), (3, 1));

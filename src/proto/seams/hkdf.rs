@@ -1,10 +1,20 @@
-//! Cipher suites whose key derivation passes through our hands: the seam of rustls that both session
-//! tickets and QUIC's versions use.
+//! Cipher suites whose key derivation passes through our hands.
 //!
-//! Not here: what is done with a derivation (`tickets`, `versions::labels`).
+//! rustls keeps the secrets of session tickets to itself, and derives keys by the labels of the one
+//! QUIC version that it was told when a session began. What it derives by, the HKDF of a cipher suite,
+//! is public and can be another.
+//!
+//! Assumed of rustls: QUIC's keys, and the secrets of tickets, are derived by an expander that it gets
+//! from `expander_for_okm`, and used where it was made; the parts of a suite are public. Not here: what
+//! is done with a derivation (`tickets`, `labels`).
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
 
 use rustls::{
-    CipherSuiteCommon, Error, Tls13CipherSuite,
+    CipherSuiteCommon, Error, SupportedCipherSuite, Tls13CipherSuite,
     crypto::{
         ActiveKeyExchange, hmac,
         tls13::{Hkdf, HkdfExpander, OkmBlock},
@@ -14,9 +24,24 @@ use rustls::{
 /// What becomes of an expander that rustls gets.
 pub type Wrap = fn(Box<dyn HkdfExpander>) -> Box<dyn HkdfExpander>;
 
-/// A copy of `suite` in which the expanders of secrets are wrapped. It lives for ever, as rustls
-/// wants of its suites: callers make each once.
-pub fn with_expanders(suite: &'static Tls13CipherSuite, wrap: Wrap) -> Tls13CipherSuite {
+/// A copy of `suite` in which the expanders of secrets are wrapped. It lives for ever, as rustls wants
+/// of its suites, so each is made once a process.
+pub fn with_expanders(suite: SupportedCipherSuite, wrap: Wrap) -> SupportedCipherSuite {
+    /// By the addresses of the suite and of the function.
+    static MADE: Mutex<BTreeMap<(usize, usize), &'static Tls13CipherSuite>> =
+        Mutex::new(BTreeMap::new());
+    let SupportedCipherSuite::Tls13(inner) = suite else {
+        return suite;
+    };
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = (std::ptr::from_ref(inner).addr(), wrap as usize);
+    let copy = made
+        .entry(key)
+        .or_insert_with(|| Box::leak(Box::new(wrapped(inner, wrap))));
+    SupportedCipherSuite::Tls13(copy)
+}
+
+fn wrapped(suite: &'static Tls13CipherSuite, wrap: Wrap) -> Tls13CipherSuite {
     let inner = suite.hkdf_provider;
     Tls13CipherSuite {
         common: CipherSuiteCommon {

@@ -3,16 +3,17 @@
 //! rustls is told the version once, when a session begins, and derives all keys by that version's
 //! labels (RFC 9369 section 3.3.2). A compatible negotiation comes later, and 0-RTT keys stay with
 //! the original version. So the cipher suites of our sessions have an HKDF that puts another
-//! version's labels in the place of rustls' own, while a [`Scope`] is open on the thread.
+//! version's labels in the place of rustls' own, while a [`Scope`] is open on the thread: a cipher
+//! suite lives for ever and knows no connection, so there is nothing else that could tell its HKDF.
+//!
+//! Assumed of rustls: it derives a key, an IV, a header key and the next secret by the labels of RFC
+//! 9001 section 5.1 and 6.1, or RFC 9369's, and nothing else by these; and it does so within the call
+//! that gives out the keys.
 
-use std::{
-    cell::Cell,
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
-};
+use std::cell::Cell;
 
 use rustls::{
-    SupportedCipherSuite, Tls13CipherSuite,
+    SupportedCipherSuite,
     crypto::tls13::{HkdfExpander, OkmBlock, OutputLengthError},
 };
 
@@ -43,17 +44,9 @@ thread_local! {
     static VERSION: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// The suite with an HKDF that heeds scopes. Made once a process from each.
+/// The suite with an HKDF that heeds scopes.
 pub fn with_labels(suite: SupportedCipherSuite) -> SupportedCipherSuite {
-    static MADE: Mutex<BTreeMap<usize, &'static Tls13CipherSuite>> = Mutex::new(BTreeMap::new());
-    let SupportedCipherSuite::Tls13(inner) = suite else {
-        return suite;
-    };
-    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
-    let copy = made
-        .entry(std::ptr::from_ref(inner).addr())
-        .or_insert_with(|| Box::leak(Box::new(hkdf::with_expanders(inner, heed))));
-    SupportedCipherSuite::Tls13(copy)
+    hkdf::with_expanders(suite, heed)
 }
 
 /// An expander is used where it is made, so that the scope of both is the same.
@@ -119,7 +112,7 @@ const NAMES: [&[u8]; 4] = [b"key", b"iv", b"hp", b"ku"];
 #[cfg(test)]
 mod tests {
     use rustls::{
-        Side,
+        Side, Tls13CipherSuite,
         crypto::{aws_lc_rs::cipher_suite, cipher::Iv},
         quic,
     };

@@ -1,16 +1,21 @@
-//! Datagrams on their way to the state machine, which knows one layout and one version a
+//! Packets of version 2 for a state machine that knows the layout of version 1, and one version a
 //! connection.
 //!
-//! A packet of QUIC version 2 gets the type bits of version 1; its version field stays and tells the
-//! packet keys what it was. What the state machine would not look at, because the version is not the
-//! one that it knows, it gets as a datagram of its own.
+//! On the way in a packet of version 2 gets the type bits of version 1; its version field stays and
+//! tells the packet keys what it was. What the state machine would not look at, because the version
+//! is not the one that it knows, it gets as a datagram of its own. On the way out a packet key puts in
+//! the version and the type bits that the wire is to show; after that nothing touches these bytes,
+//! header protection included.
 //!
-//! Not here: the way back to the wire, which is the packet keys' (`tls::keys`).
+//! Assumed of quinn-proto: it reads and writes the type bits of version 1 whatever the version field
+//! says, as long as the version is among the endpoint's; a packet key gets the whole packet before it
+//! is sealed, header included, and the header key gets it after that; behind the first packet of a
+//! datagram it passes over what has another version.
 
 use bytes::BytesMut;
 
 use crate::wire::header::{
-    Extent, KNOWN_VERSIONS, PacketType, VERSION_2, unshift_type, version_of,
+    Extent, KNOWN_VERSIONS, PacketType, VERSION_2, shift_type, unshift_type, version_of,
 };
 
 /// Cuts off what the state machine can take in one go. The packets in it get the layout of version
@@ -35,9 +40,7 @@ fn end_of_piece(datagram: &mut [u8], is_server: bool) -> usize {
             return total;
         };
         let kind = PacketType::of_long(packet[0], version);
-        if version == VERSION_2 {
-            packet[0] = unshift_type(packet[0]);
-        }
+        hide_type(packet);
         let Some(extent) = Extent::of(packet, kind).filter(|extent| extent.end < packet.len())
         else {
             return total;
@@ -56,6 +59,37 @@ fn end_of_piece(datagram: &mut [u8], is_server: bool) -> usize {
             // Retry is never behind another packet.
             PacketType::Retry | PacketType::OneRtt => return total,
         }
+    }
+}
+
+/// Makes a packet with a long header, of the state machine's making, one of `version`.
+pub fn show(packet: &mut [u8], version: u32) {
+    if version_of(packet).is_none() {
+        return;
+    }
+    packet[1..5].copy_from_slice(&version.to_be_bytes());
+    show_type(packet);
+}
+
+/// The header as it was on the wire, which is what the peer has sealed.
+pub fn received(header: &[u8]) -> Vec<u8> {
+    let mut header = header.to_vec();
+    show_type(&mut header);
+    header
+}
+
+/// Gives a packet that shows its version already the type bits of that version.
+pub fn show_type(packet: &mut [u8]) {
+    if version_of(packet) == Some(VERSION_2) {
+        packet[0] = shift_type(packet[0]);
+    }
+}
+
+/// Gives a packet the type bits of version 1, which the state machine and its keys expect. Its
+/// version stays.
+pub fn hide_type(packet: &mut [u8]) {
+    if version_of(packet) == Some(VERSION_2) {
+        packet[0] = unshift_type(packet[0]);
     }
 }
 

@@ -1,16 +1,31 @@
 //! What makes up for what quinn-proto and rustls do not offer, one gap a file: on top of each stands
 //! what it assumes of the library and why.
 //!
-//! - `hkdf`: key derivation of rustls that passes through our hands.
-//! - `labels`: keys of another QUIC version than a TLS session was begun with.
+//! Of quinn-proto:
+//!
 //! - `layout`: packets of version 2 for a state machine that knows the layout of version 1.
-//! - `losses`: the packets that the state machine counts as lost, by their numbers.
+//! - `hidden_acks`: acknowledgements of a ServerHello that count for nothing.
+//! - `transport_close`: a CONNECTION_CLOSE of the transport in the place of the application's.
 //! - `path_challenge`: a packet of our own in the place of a PING.
+//! - `heard`: whether a datagram was authentic.
+//! - `losses`: the packets that the state machine counts as lost, by their numbers.
+//! - `gauge`: what a congestion controller sees and the state machine does not tell.
+//!
+//! Of rustls:
+//!
+//! - `hkdf`: cipher suites whose key derivation passes through our hands.
+//! - `labels`: keys of another QUIC version than a TLS session was begun with.
+//! - `tickets`: sessions of clients that go to other processes and come from there.
 //!
 //! Above the wire and below everything that is written around the two libraries.
 
+pub(crate) mod gauge;
+pub(crate) mod heard;
+pub(crate) mod hidden_acks;
 pub(crate) mod hkdf;
 pub(crate) mod labels;
 pub(crate) mod layout;
 pub(crate) mod losses;
 pub(crate) mod path_challenge;
+pub(crate) mod tickets;
+pub(crate) mod transport_close;

@@ -20,9 +20,9 @@ use super::{
     SessionTicket, WallClock,
     certificates::{ServerCertificates, verify::ServerVerifier},
     handshake::{ClientCrypto, ServerCrypto},
-    sessions::{ScopedSessions, resumption::Sessions, tickets},
-    versions::with_labels,
+    sessions::{ScopedSessions, resumption::Sessions},
 };
+use crate::seams::{labels::with_labels, tickets};
 
 /// A client's TLS settings, borrowed from wherever they live.
 pub(crate) struct ClientTls<'a> {
@@ -64,7 +64,9 @@ pub(crate) struct ServerTls<'a> {
 
 pub(crate) fn client_config(tls: &ClientTls<'_>) -> Result<ClientCrypto, ConfigError> {
     tls.session_ticket.map_or(Ok(()), SessionTicket::check)?;
-    let mut provider = provider_with(tls.cipher_suites, tickets::seamed)?;
+    let mut provider = provider_with(tls.cipher_suites, |suite| {
+        tickets::seamed(suite.of_provider())
+    })?;
     offer_no_group_without_a_share(&mut provider);
     let provider = Arc::new(provider);
     let verifier = match (tls.verify, tls.certificate_hashes) {
@@ -107,7 +109,7 @@ pub(crate) fn client_config(tls: &ClientTls<'_>) -> Result<ClientCrypto, ConfigE
 }
 
 pub(crate) fn server_config(tls: &ServerTls<'_>) -> Result<ServerCrypto, ConfigError> {
-    let provider = Arc::new(provider_with(tls.cipher_suites, tickets::plain)?);
+    let provider = Arc::new(provider_with(tls.cipher_suites, CipherSuite::of_provider)?);
     let clock = HostClock(tls.clock.clone());
     let builder =
         rustls::ServerConfig::builder_with_details(provider.clone(), Arc::new(clock.clone()))

@@ -5,7 +5,8 @@
 use std::{fmt, sync::Arc};
 
 use rustls::{
-    RootCertStore,
+    RootCertStore, SupportedCipherSuite,
+    crypto::aws_lc_rs::cipher_suite,
     pki_types::{CertificateDer, PrivateKeyDer},
 };
 
@@ -144,6 +145,15 @@ impl CipherSuite {
             Self::Aes128GcmSha256 => 0x1301,
             Self::Aes256GcmSha384 => 0x1302,
             Self::ChaCha20Poly1305Sha256 => 0x1303,
+        }
+    }
+
+    /// The suite as the cryptography provider has it.
+    pub(super) fn of_provider(self) -> SupportedCipherSuite {
+        match self {
+            Self::Aes128GcmSha256 => cipher_suite::TLS13_AES_128_GCM_SHA256,
+            Self::Aes256GcmSha384 => cipher_suite::TLS13_AES_256_GCM_SHA384,
+            Self::ChaCha20Poly1305Sha256 => cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
         }
     }
 }

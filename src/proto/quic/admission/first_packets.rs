@@ -9,10 +9,11 @@ use bytes::BytesMut;
 use quinn_proto::crypto::Keys;
 
 use crate::{
+    seams::layout,
     tls,
     wire::{
         frames::{Frame, Frames},
-        header::{Extent, LongHeader, PacketType, VERSION_2, number_len, unshift_type},
+        header::{Extent, LongHeader, PacketType, number_len},
         tls::client_hello::{HELLO_BYTES_MAX, shown_tickets},
     },
 };
@@ -94,8 +95,7 @@ impl HelloReader {
             return None;
         }
         let mut bytes = packet.bytes.to_vec();
-        // The keys know the layout of version 1, and by the version what was on the wire.
-        bytes[0] = first_byte(bytes[0], packet.version);
+        layout::hide_type(&mut bytes);
         key.decrypt(packet.number_at, &mut bytes);
         let payload_at = packet.number_at + number_len(bytes[0]);
         let number = bytes[packet.number_at..payload_at]
@@ -148,13 +148,6 @@ impl<'a> Initial<'a> {
             number_at: extent.number_at,
             bytes: datagram.get(..extent.end)?,
         })
-    }
-}
-
-fn first_byte(first: u8, version: u32) -> u8 {
-    match version {
-        VERSION_2 => unshift_type(first),
-        _ => first,
     }
 }
 

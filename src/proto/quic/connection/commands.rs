@@ -6,9 +6,11 @@ use std::time::Instant;
 use bytes::Bytes;
 use quinn_proto::VarInt;
 
-use super::watch::close_filler;
 use super::{Connection, Phase, news::Pending};
-use crate::quic::{CloseKind, DatagramError, Event, Priority, StreamError};
+use crate::{
+    quic::{CloseKind, DatagramError, Event, Priority, StreamError},
+    seams::transport_close,
+};
 
 impl Connection {
     /// Queues `data` on a stream, and a FIN behind it if `fin`. The first use of an ID of ours
@@ -131,7 +133,7 @@ impl Connection {
         let mut wire_reason = Vec::new();
         if let Some(frame_type) = frame_type {
             self.watch.close_as_transport(frame_type);
-            wire_reason.resize(close_filler(frame_type), 0);
+            wire_reason.resize(transport_close::filler(frame_type), 0);
         }
         wire_reason.extend_from_slice(reason);
         if !self.is_held {

@@ -3,8 +3,7 @@
 use rustls::pki_types::CertificateDer;
 
 use super::Connection;
-use super::congestion;
-use crate::quic::ConnectionStats;
+use crate::{quic::ConnectionStats, seams::gauge};
 
 impl Connection {
     /// The peer's certificates in DER, leaf first, once it has shown any.
@@ -39,7 +38,7 @@ impl Connection {
 
     pub fn stats(&self) -> ConnectionStats {
         let stats = ConnectionStats::from_quinn(self.quinn.stats());
-        let gauge = congestion::gauge(self.quinn.congestion_state());
+        let gauge = gauge::read(self.quinn.congestion_state());
         ConnectionStats {
             congestion_window: gauge.window,
             latest_rtt: gauge.latest_rtt,

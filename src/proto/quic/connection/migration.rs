@@ -14,11 +14,8 @@ use std::{
 use quinn_proto::{self as quinn, EcnCodepoint};
 
 use super::{Connection, Phase};
-use crate::quic::{
-    Event,
-    error::MigrationError,
-    paths::path::{Local, frames_received},
-};
+use crate::quic::{Event, error::MigrationError, paths::path::Local};
+use crate::seams::heard::frames_received;
 
 impl Connection {
     /// Takes a datagram that arrived at `local` from `remote`.

@@ -25,6 +25,7 @@ use super::{
 };
 use crate::{
     qlog::{ConnectionIds, Recorder},
+    seams::gauge,
     tls::{SessionDetails, TicketInbox, Versions},
 };
 
@@ -261,7 +262,7 @@ impl Connection {
 
     fn closed(&mut self, event: Event) {
         self.phase = Phase::Closed;
-        congestion::open_window(self.quinn.congestion_state());
+        gauge::open_window(self.quinn.congestion_state());
         self.datagrams.clear();
         self.stop_probing();
         self.push(event);

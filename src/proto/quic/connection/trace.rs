@@ -9,9 +9,9 @@ use std::{net::SocketAddr, sync::Arc, time::Instant};
 use quinn_proto as quinn;
 
 use super::Connection;
-use super::congestion;
 use crate::{
     qlog::{Metrics, Recorder, Started},
+    seams::gauge,
     wire::datagram::Arrival,
 };
 
@@ -101,7 +101,7 @@ impl Connection {
     pub(super) fn log_recovery(&self) {
         if let Some(log) = &self.packet_log {
             let path = self.quinn.stats().path;
-            let gauge = congestion::gauge(self.quinn.congestion_state());
+            let gauge = gauge::read(self.quinn.congestion_state());
             log.recovery(Metrics {
                 congestion_window: gauge.window,
                 ssthresh: gauge.ssthresh,

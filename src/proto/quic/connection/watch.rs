@@ -18,10 +18,10 @@ use super::id_watch::IdWatch;
 use crate::tls::{PacketObserver, ProbeSlot, Tap};
 use crate::{
     quic::Event,
+    seams::transport_close,
     wire::{
         frames::{Frame, Frames},
         header::Space,
-        varint,
     },
 };
 
@@ -113,16 +113,11 @@ impl Watch {
     }
 
     /// Makes the coming CONNECTION_CLOSE one of the transport, about a frame of this type. Its
-    /// reason must begin with [`close_filler`] bytes.
+    /// reason must begin with [`transport_close::filler`] bytes.
     pub fn close_as_transport(&mut self, frame_type: u64) {
         self.inner.state().close_frame_type = Some(frame_type);
         self.tap.set_open(true);
     }
-}
-
-/// How many bytes of filler the reason of a close needs that is to name `frame_type`.
-pub(in crate::quic) fn close_filler(frame_type: u64) -> usize {
-    varint::size(frame_type)
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -172,7 +167,7 @@ impl PacketObserver for Inner {
     fn sealing(&self, space: Space, number: u64, payload: &mut [u8]) {
         let mut state = self.state();
         if let Some(frame_type) = state.close_frame_type {
-            rewrite_close(payload, frame_type);
+            transport_close::rewrite(payload, frame_type);
         }
         if let Some(ids) = state.ids.as_mut().filter(|_| space == Space::Data) {
             ids.sealing(payload);
@@ -268,35 +263,6 @@ impl State {
     }
 }
 
-/// Turns a CONNECTION_CLOSE of type 0x1d into one of type 0x1c without changing its length: the
-/// frame type takes the place of the filler in front of the reason.
-///
-/// Before the handshake is complete quinn-proto hides an application's close behind a transport
-/// close with APPLICATION_ERROR (RFC 9000 section 10.2.3). There is nothing to hide here, but no
-/// room for large numbers either, so that stays as it is.
-fn rewrite_close(payload: &mut [u8], frame_type: u64) {
-    let frame = Frames::new(payload).find(|(_, _, frame)| *frame == Frame::ApplicationClose);
-    if let Some((start, end, _)) = frame {
-        rewrite_close_frame(&mut payload[start..end], frame_type);
-    }
-}
-
-fn rewrite_close_frame(frame: &mut [u8], frame_type: u64) -> Option<()> {
-    let code_len = varint::size_at(&frame[1..])?;
-    let length_at = 1 + code_len;
-    let length_len = varint::size_at(&frame[length_at..])?;
-    let length = varint::take(&mut &frame[length_at..])?;
-    let filler = close_filler(frame_type);
-    let reason_len = length.checked_sub(filler as u64)?;
-    frame[0] = 0x1c;
-    varint::fill(&mut frame[length_at..length_at + filler], frame_type);
-    varint::fill(
-        &mut frame[length_at + filler..length_at + filler + length_len],
-        reason_len,
-    );
-    Some(())
-}
-
 /// How many unanswered PING packets are remembered. More are only sent when PINGs keep being lost,
 /// and then the newest matter.
 const SEALED_MAX: usize = 32;
@@ -351,26 +317,5 @@ mod tests {
         assert_eq!(watch.poll_pings().unwrap().answered, [1]);
         inner.opened(Space::Data, &ack(12, 0));
         assert_eq!(watch.poll_pings().unwrap().answered, [2]);
-    }
-
-    #[test]
-    fn application_close_becomes_a_transport_close_of_the_same_length() {
-        for (frame_type, reason) in [(6_u64, &b"bad"[..]), (0x31, b""), (0xaf, &[b'x'; 63])] {
-            let filler = vec![0; close_filler(frame_type)];
-            let length = filler.len() + reason.len();
-            let mut payload = vec![0x01, 0x1d, 0x0a];
-            let mut encoded = vec![0; varint::size(length as u64)];
-            varint::fill(&mut encoded, length as u64);
-            payload.extend([&encoded[..], &filler, reason, &[0, 0]].concat());
-            let before = payload.len();
-            rewrite_close(&mut payload, frame_type);
-            assert_eq!(payload.len(), before);
-            let mut rest = &payload[1..];
-            assert_eq!(varint::take(&mut rest), Some(0x1c));
-            assert_eq!(varint::take(&mut rest), Some(0x0a));
-            assert_eq!(varint::take(&mut rest), Some(frame_type));
-            assert_eq!(varint::take(&mut rest), Some(reason.len() as u64));
-            assert_eq!(rest, [reason, &[0, 0]].concat());
-        }
     }
 }

@@ -12,7 +12,7 @@ use crate::{
         admission::{Applicant, Cause, Neighbour, Verdict},
         connection::ending::closed_event,
     },
-    wire::header::{VERSION_2, shift_type, version_of},
+    seams::layout,
 };
 
 impl Endpoint {
@@ -66,9 +66,7 @@ impl Endpoint {
                 // The client comes back with this ID, and is accepted under it.
                 self.next_id.is_named();
                 // The one packet that no key has made what the wire is to show.
-                if version_of(&self.scratch) == Some(VERSION_2) {
-                    self.scratch[0] = shift_type(self.scratch[0]);
-                }
+                layout::show_type(&mut self.scratch);
                 self.respond(transmit);
             }
             Err(error) => self.quinn.ignore(error.into_incoming()),

@@ -9,8 +9,6 @@ use std::{
     time::Instant,
 };
 
-use quinn_proto as quinn;
-
 /// One end of a path: a socket, by the host's number for it, and an address of it where the socket
 /// tells. The first socket is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -165,37 +163,4 @@ impl Path {
         self.place = trial.before;
         true
     }
-}
-
-/// Grows with every authentic packet that is not a copy.
-pub(in crate::quic) fn frames_received(conn: &quinn::Connection) -> u64 {
-    let frames = conn.stats().frame_rx;
-    [
-        frames.acks,
-        frames.ack_frequency,
-        frames.crypto,
-        frames.connection_close,
-        frames.data_blocked,
-        frames.datagram,
-        u64::from(frames.handshake_done),
-        frames.immediate_ack,
-        frames.max_data,
-        frames.max_stream_data,
-        frames.max_streams_bidi,
-        frames.max_streams_uni,
-        frames.new_connection_id,
-        frames.new_token,
-        frames.path_challenge,
-        frames.path_response,
-        frames.ping,
-        frames.reset_stream,
-        frames.retire_connection_id,
-        frames.stream_data_blocked,
-        frames.streams_blocked_bidi,
-        frames.streams_blocked_uni,
-        frames.stop_sending,
-        frames.stream,
-    ]
-    .iter()
-    .sum()
 }

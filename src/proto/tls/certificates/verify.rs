@@ -22,7 +22,8 @@ use rustls::{
 };
 
 use super::validity::Validity;
-use crate::tls::{ConfigError, config::LoadedRoots, sessions::tickets};
+use crate::seams::tickets;
+use crate::tls::{ConfigError, config::LoadedRoots};
 
 /// The judge of server certificates. A handshake's signature is always checked, whatever else is
 /// not: without that a peer would not even have to own the key of the certificate that it shows.

@@ -21,14 +21,15 @@ use rustls::{
 use super::{
     CipherSuite, HostClock, SessionTicket,
     keys::{self, retry, tap::Tap},
-    sessions::{
-        resumption::TicketInbox,
-        tickets::{self, Exporter},
-    },
-    versions::{Information, Scope, TicketScope, Versions},
+    sessions::resumption::TicketInbox,
+    versions::{Information, TicketScope, Versions},
 };
 use crate::{
     qlog::{ConnectionIds, Epoch},
+    seams::{
+        labels::Scope,
+        tickets::{self, Exporter},
+    },
     wire::{
         header::{VERSION_1, version_of},
         tls::session_ticket::NewSessionTicket,
@@ -220,7 +221,7 @@ impl Session {
         let certificates = tls.peer_certificates().unwrap_or_default();
         Some(SessionTicket {
             server_name: self.asked_name.clone(),
-            cipher_suite: CipherSuite::of(suite)?,
+            cipher_suite: CipherSuite::from_u16(suite.into())?,
             ticket: ticket.ticket,
             secret,
             age_add: ticket.age_add,

@@ -12,8 +12,8 @@ use rustls::{
 };
 
 use super::*;
-use crate::tls::{WallClock, versions::with_labels};
 use crate::wire::header::{VERSION_2, unshift_type};
+use crate::{seams::labels::with_labels, tls::WallClock};
 
 #[derive(Debug)]
 struct StoppedClock;

@@ -23,10 +23,8 @@ use rustls::{
 use super::versions::Versions;
 use crate::{
     qlog::{Direction, Epoch, KeyName},
-    wire::{
-        frames::{Frame, Frames},
-        header::{Space, VERSION_1, VERSION_2, shift_type, version_of},
-    },
+    seams::{hidden_acks, layout},
+    wire::header::{Space, VERSION_1, VERSION_2, version_of},
 };
 
 pub(super) mod retry;
@@ -159,7 +157,7 @@ impl Drop for PacketKey {
 impl crypto::PacketKey for PacketKey {
     fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
         if let Some(version) = self.wire {
-            show(buf, version);
+            layout::show(buf, version);
         }
         seal(&*self.key, self.space, &self.tap, packet, buf, header_len);
     }
@@ -173,7 +171,7 @@ impl crypto::PacketKey for PacketKey {
         match self.wire {
             None => open(&*self.key, self.space, &self.tap, packet, header, payload),
             Some(_) => {
-                let header = received(header);
+                let header = layout::received(header);
                 open(&*self.key, self.space, &self.tap, packet, &header, payload)
             }
         }
@@ -283,7 +281,7 @@ struct LocalInitial(Arc<InitialKeys>);
 impl crypto::PacketKey for LocalInitial {
     fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
         let version = self.0.versions.current();
-        show(buf, version);
+        layout::show(buf, version);
         let key = &*self.0.of(version).local.packet;
         seal(key, Space::Initial, &self.0.tap, packet, buf, header_len);
     }
@@ -336,12 +334,12 @@ impl crypto::PacketKey for RemoteInitial {
             self.0.tap.unopened(Space::Initial, header, false);
             return Err(CryptoError);
         };
-        let header = received(header);
+        let header = layout::received(header);
         let key = &*keys.remote.packet;
         open(key, Space::Initial, &self.0.tap, packet, &header, payload)?;
         self.0.versions.received(version);
         if self.0.side.is_server() && self.0.versions.switched() == Some(version) {
-            hide_acknowledgements(payload);
+            hidden_acks::hide(payload);
         }
         Ok(())
     }
@@ -373,48 +371,11 @@ impl crypto::HeaderKey for RemoteInitial {
     }
 }
 
-/// There are clients (picoquic) that begin anew when they learn of the negotiated version: they
-/// acknowledge the ServerHello, forget it, and repeat their own hello. So acknowledgements in Initial
-/// packets count for nothing after a switch: the ServerHello is repeated until a Handshake packet
-/// shows that it was understood, which is when these keys go anyway (RFC 9001 section 4.9.1).
-fn hide_acknowledgements(payload: &mut [u8]) {
-    let found: Vec<_> = Frames::new(payload)
-        .filter(|(_, _, frame)| matches!(frame, Frame::Ack(_)))
-        .map(|(start, end, _)| start..end)
-        .collect();
-    for range in found {
-        payload[range].fill(PADDING);
-    }
-}
-
-/// RFC 9000 section 19.1.
-const PADDING: u8 = 0;
-
 fn initial_suite() -> Suite {
     TLS13_AES_128_GCM_SHA256
         .tls13()
         .and_then(|suite| suite.quic_suite())
         .expect("the provider's AES-128-GCM works with QUIC")
-}
-
-/// Makes a packet with a long header, of the state machine's making, one of `version`.
-fn show(packet: &mut [u8], version: u32) {
-    if version_of(packet).is_none() {
-        return;
-    }
-    packet[1..5].copy_from_slice(&version.to_be_bytes());
-    if version == VERSION_2 {
-        packet[0] = shift_type(packet[0]);
-    }
-}
-
-/// The header as it was on the wire, which is what the peer has sealed.
-fn received(header: &[u8]) -> Vec<u8> {
-    let mut header = header.to_vec();
-    if version_of(&header) == Some(VERSION_2) {
-        header[0] = shift_type(header[0]);
-    }
-    header
 }
 
 fn seal(

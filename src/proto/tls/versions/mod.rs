@@ -24,7 +24,6 @@ use crate::wire::header::{VERSION_1, VERSION_2};
 mod information;
 mod tickets;
 
-pub(super) use crate::seams::labels::{Scope, with_labels};
 pub(super) use information::Information;
 pub(crate) use tickets::TicketScope;
 pub(super) use tickets::{version_put, version_taken};

@@ -1,0 +1,230 @@
+//! A gauge on a congestion controller, for what the state machine does not tell: bytes in flight, the
+//! newest round-trip time and how much it varies; and a valve, for a connection that is closed.
+//!
+//! Assumed of quinn-proto: a controller hears of each packet that is sent, with its size, before it
+//! hears of its end; of the packets of one ACK it hears in the order of their numbers, and then of
+//! the bytes that are left in flight; losses that shrink the window come with their bytes, ECN
+//! reports with none; and the last packet of a closed connection waits for room in the window while
+//! data does.
+
+use std::{
+    any::Any,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use quinn_proto::{
+    RttEstimator,
+    congestion::{Controller, ControllerFactory, ControllerMetrics},
+};
+
+/// What has been seen of a path.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Gauge {
+    /// Exact after an acknowledgement. In between, what was sent is added, if it was more than an
+    /// ACK can be: those are never acknowledged.
+    pub in_flight: u64,
+    pub latest_rtt: Duration,
+    /// RFC 9002 section 5.3's `rttvar`, without the peer's delay taken off the samples.
+    pub rtt_variance: Duration,
+    pub ssthresh: Option<u64>,
+    pub window: u64,
+    /// What the controller does; BBR, which knows no slow start in this sense, does not tell.
+    pub phase: Option<Phase>,
+    smoothed_rtt: Duration,
+    pub has_sample: bool,
+    /// Since when the window was not made smaller again, and why it was.
+    recovery: Option<(Instant, Cause)>,
+    is_recovering: bool,
+}
+
+/// What the gauge of the current path shows.
+pub fn read(controller: &dyn Controller) -> Gauge {
+    let Some(observed) = observed(controller) else {
+        return Gauge::default();
+    };
+    let ssthresh = controller.metrics().ssthresh;
+    let window = observed.inner.window();
+    Gauge {
+        window,
+        ssthresh: ssthresh.filter(|bytes| *bytes < u64::MAX),
+        phase: ssthresh.map(|ssthresh| match observed.gauge.recovery {
+            Some((_, cause)) if observed.gauge.is_recovering => Phase::Recovery(cause),
+            _ if window < ssthresh => Phase::SlowStart,
+            _ => Phase::Avoidance,
+        }),
+        ..observed.gauge
+    }
+}
+
+/// Lets everything out from now on: of a connection that is closed that is one packet, and the state
+/// machine holds it back as long as data waits behind a full window, which nothing will ever open.
+pub fn open_window(controller: &dyn Controller) {
+    if let Some(observed) = observed(controller) {
+        observed.is_open.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A copy, with the switch of the original.
+fn observed(controller: &dyn Controller) -> Option<Box<Observed>> {
+    controller.clone_box().into_any().downcast().ok()
+}
+
+/// What a congestion controller does, where it can be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    SlowStart,
+    Avoidance,
+    Recovery(Cause),
+}
+
+/// Why a controller went into recovery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    Loss,
+    Persistent,
+    Ecn,
+}
+
+/// Controllers of `inner` with a gauge on each.
+pub fn gauged(
+    inner: Arc<dyn ControllerFactory + Send + Sync>,
+) -> Arc<dyn ControllerFactory + Send + Sync> {
+    Arc::new(Gauged { inner })
+}
+
+struct Gauged {
+    inner: Arc<dyn ControllerFactory + Send + Sync>,
+}
+
+impl ControllerFactory for Gauged {
+    fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
+        Box::new(Observed {
+            inner: self.inner.clone().build(now, current_mtu),
+            gauge: Gauge::default(),
+            sample: None,
+            is_open: Arc::default(),
+        })
+    }
+}
+
+struct Observed {
+    inner: Box<dyn Controller>,
+    gauge: Gauge,
+    /// Of the newest packet that the ACK being read acknowledges.
+    sample: Option<Duration>,
+    is_open: Arc<AtomicBool>,
+}
+
+impl Controller for Observed {
+    fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
+        if bytes > ACK_MAX {
+            self.gauge.in_flight += bytes;
+        }
+        self.inner.on_sent(now, bytes, last_packet_number);
+    }
+
+    fn on_ack(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        bytes: u64,
+        app_limited: bool,
+        rtt: &RttEstimator,
+    ) {
+        // The packets of one ACK come in the order of their numbers.
+        self.sample = Some(now.saturating_duration_since(sent));
+        self.gauge.smoothed_rtt = rtt.get();
+        // RFC 9002 section 7.3.2: it ends with a packet sent after it began.
+        self.gauge.is_recovering &= self.gauge.recovery.is_some_and(|(start, _)| sent <= start);
+        self.inner.on_ack(now, sent, bytes, app_limited, rtt);
+    }
+
+    fn on_end_acks(
+        &mut self,
+        now: Instant,
+        in_flight: u64,
+        app_limited: bool,
+        largest_packet_num_acked: Option<u64>,
+    ) {
+        self.gauge.in_flight = in_flight;
+        if let Some(sample) = self.sample.take() {
+            self.gauge.take_sample(sample);
+        }
+        self.inner
+            .on_end_acks(now, in_flight, app_limited, largest_packet_num_acked);
+    }
+
+    fn on_congestion_event(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        is_persistent_congestion: bool,
+        lost_bytes: u64,
+    ) {
+        self.gauge.in_flight = self.gauge.in_flight.saturating_sub(lost_bytes);
+        if self.gauge.recovery.is_none_or(|(start, _)| sent > start) {
+            let cause = match (is_persistent_congestion, lost_bytes) {
+                (true, _) => Cause::Persistent,
+                // Only what the peer reports of ECN comes without a loss.
+                (false, 0) => Cause::Ecn,
+                (false, _) => Cause::Loss,
+            };
+            self.gauge.recovery = Some((now, cause));
+            self.gauge.is_recovering = true;
+        }
+        self.inner
+            .on_congestion_event(now, sent, is_persistent_congestion, lost_bytes);
+    }
+
+    fn on_mtu_update(&mut self, new_mtu: u16) {
+        self.inner.on_mtu_update(new_mtu);
+    }
+
+    fn window(&self) -> u64 {
+        match self.is_open.load(Ordering::Relaxed) {
+            true => WINDOW_OPEN,
+            false => self.inner.window(),
+        }
+    }
+
+    fn metrics(&self) -> ControllerMetrics {
+        self.inner.metrics()
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(Self {
+            inner: self.inner.clone_box(),
+            gauge: self.gauge,
+            sample: self.sample,
+            is_open: self.is_open.clone(),
+        })
+    }
+
+    fn initial_window(&self) -> u64 {
+        self.inner.initial_window()
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+impl Gauge {
+    fn take_sample(&mut self, sample: Duration) {
+        self.latest_rtt = sample;
+        self.rtt_variance = match self.has_sample {
+            true => (3 * self.rtt_variance + self.smoothed_rtt.abs_diff(sample)) / 4,
+            false => sample / 2,
+        };
+        self.has_sample = true;
+    }
+}
+
+/// More than a packet with nothing but an ACK has: 64 ranges of 4 bytes, headers and a tag.
+const ACK_MAX: u64 = 600;
+/// No connection has that much in flight; and above 4 GiB nothing is paced.
+const WINDOW_OPEN: u64 = 1 << 40;
