@@ -228,3 +228,159 @@ impl Gauge {
 const ACK_MAX: u64 = 600;
 /// No connection has that much in flight; and above 4 GiB nothing is paced.
 const WINDOW_OPEN: u64 = 1 << 40;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    use quinn_proto::{Dir, TransportConfig, VarInt};
+
+    use crate::seams::bare::Bare;
+
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    enum Heard {
+        Sent(u64),
+        Acked(Instant),
+        AcksEnded(u64),
+        Congestion(u64),
+    }
+
+    /// A controller with a window that never changes, which writes down what it hears.
+    #[derive(Clone)]
+    struct Plain {
+        window: u64,
+        heard: Arc<Mutex<Vec<Heard>>>,
+    }
+
+    impl Plain {
+        fn hears(&self, heard: Heard) {
+            self.heard.lock().unwrap().push(heard);
+        }
+    }
+
+    impl ControllerFactory for Plain {
+        fn build(self: Arc<Self>, _: Instant, _: u16) -> Box<dyn Controller> {
+            Box::new((*self).clone())
+        }
+    }
+
+    impl Controller for Plain {
+        fn on_sent(&mut self, _: Instant, bytes: u64, _: u64) {
+            self.hears(Heard::Sent(bytes));
+        }
+
+        fn on_ack(&mut self, _: Instant, sent: Instant, _: u64, _: bool, _: &RttEstimator) {
+            self.hears(Heard::Acked(sent));
+        }
+
+        fn on_end_acks(&mut self, _: Instant, in_flight: u64, _: bool, _: Option<u64>) {
+            self.hears(Heard::AcksEnded(in_flight));
+        }
+
+        fn on_congestion_event(&mut self, _: Instant, _: Instant, _: bool, lost: u64) {
+            self.hears(Heard::Congestion(lost));
+        }
+
+        fn on_mtu_update(&mut self, _: u16) {}
+
+        fn window(&self) -> u64 {
+            self.window
+        }
+
+        fn clone_box(&self) -> Box<dyn Controller> {
+            Box::new(self.clone())
+        }
+
+        fn initial_window(&self) -> u64 {
+            self.window
+        }
+
+        fn into_any(self: Box<Self>) -> Box<dyn Any> {
+            self
+        }
+    }
+
+    /// A connection whose ends have such a controller each, with a gauge or without one.
+    fn connected(window: u64, has_gauge: bool) -> (Bare, Arc<Mutex<Vec<Heard>>>) {
+        let heard: Arc<Mutex<Vec<Heard>>> = Arc::default();
+        let plain = Arc::new(Plain {
+            window,
+            heard: heard.clone(),
+        });
+        let mut transport = TransportConfig::default();
+        transport.congestion_controller_factory(match has_gauge {
+            true => gauged(plain),
+            false => plain,
+        });
+        let bare = Bare::connected(transport);
+        heard.lock().unwrap().clear();
+        (bare, heard)
+    }
+
+    #[test]
+    fn bare_quinn_tells_a_controller_of_packets_in_order_and_of_the_bytes_that_are_left() {
+        let (mut bare, heard) = connected(100_000, false);
+        let stream = bare.client.connection().streams().open(Dir::Uni).unwrap();
+        let mut sent = Vec::new();
+        for _ in 0..6 {
+            bare.client
+                .connection()
+                .send_stream(stream)
+                .write(&[0; 700])
+                .unwrap();
+            sent.extend(bare.client.transmit(bare.now));
+            bare.sleep(Duration::from_millis(1));
+        }
+        let sizes: Vec<_> = sent
+            .iter()
+            .map(|datagram| Heard::Sent(datagram.len() as u64))
+            .collect();
+        assert_eq!(*heard.lock().unwrap(), sizes);
+        // The first is lost, as the fourth packet after it shows.
+        sent[1..]
+            .iter()
+            .for_each(|datagram| bare.server_gets(datagram));
+        let answer = bare.server.transmit(bare.now);
+        heard.lock().unwrap().clear();
+        answer
+            .iter()
+            .for_each(|datagram| bare.client_gets(datagram));
+        let heard = heard.lock().unwrap();
+        let times: Vec<Instant> = heard
+            .iter()
+            .filter_map(|heard| match heard {
+                Heard::Acked(sent) => Some(*sent),
+                _ => None,
+            })
+            .collect();
+        assert!(times.len() == 5 && times.is_sorted(), "{heard:?}");
+        let first = sent[0].len() as u64;
+        assert_eq!(
+            heard[5..],
+            [Heard::AcksEnded(first), Heard::Congestion(first)]
+        );
+    }
+
+    #[test]
+    fn bare_quinn_holds_back_a_close_behind_a_full_window() {
+        for is_opened in [false, true] {
+            let (mut bare, _) = connected(3_000, true);
+            let stream = bare.client.connection().streams().open(Dir::Uni).unwrap();
+            bare.client
+                .connection()
+                .send_stream(stream)
+                .write(&[0; 20_000])
+                .unwrap();
+            let now = bare.now;
+            assert!(!bare.client.transmit(now).is_empty());
+            bare.client
+                .connection()
+                .close(now, VarInt::from_u32(7), bytes::Bytes::new());
+            if is_opened {
+                open_window(bare.client.connection().congestion_state());
+            }
+            assert_eq!(bare.client.transmit(now).is_empty(), !is_opened);
+        }
+    }
+}

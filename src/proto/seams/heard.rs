@@ -40,3 +40,26 @@ pub fn frames_received(conn: &quinn::Connection) -> u64 {
     .iter()
     .sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seams::bare::Bare;
+
+    #[test]
+    fn bare_quinn_counts_the_frames_of_packets_that_it_opens_and_no_others() {
+        let mut bare = Bare::connected(quinn::TransportConfig::default());
+        let before = frames_received(bare.server.connection());
+        bare.client.connection().ping();
+        let datagram = bare.client.transmit(bare.now).remove(0);
+        let mut forged = datagram.clone();
+        *forged.last_mut().unwrap() ^= 1;
+        bare.server_gets(&forged);
+        assert_eq!(frames_received(bare.server.connection()), before);
+        bare.server_gets(&datagram);
+        let after = frames_received(bare.server.connection());
+        assert!(after > before, "a PING");
+        bare.server_gets(&datagram);
+        assert_eq!(frames_received(bare.server.connection()), after, "a copy");
+    }
+}

@@ -96,6 +96,7 @@ pub fn hide_type(packet: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::seams::bare::{Bare, OTHER_VERSION};
     use crate::wire::{datagram::arrivals, header::VERSION_1, negotiation::VersionNegotiation};
 
     /// A packet of `version` whose type, in the numbers of version 1, is `kind`.
@@ -205,5 +206,63 @@ mod tests {
             arrivals(&bytes);
             let _ = VersionNegotiation::read(&bytes);
         }
+    }
+
+    #[test]
+    fn bare_quinn_writes_and_reads_the_type_bits_of_version_1_whatever_the_version() {
+        let mut bare = Bare::begin(VERSION_2, quinn_proto::TransportConfig::default());
+        bare.exchange();
+        assert!(!bare.client.connection().is_handshaking());
+        for end in [&bare.client, &bare.server] {
+            let sealed = end.spy.sealed.lock().unwrap();
+            let long = sealed.iter().filter(|packet| packet.is_long());
+            let types: Vec<u8> = long
+                .inspect(|packet| assert_eq!(version_of(&packet.header), Some(VERSION_2)))
+                .map(|packet| packet.header[0] & 0x30)
+                .collect();
+            assert!(types.contains(&0x00) && types.contains(&0x20), "{types:x?}");
+        }
+    }
+
+    #[test]
+    fn bare_quinn_seals_the_header_that_a_packet_key_leaves_and_masks_it_after_that() {
+        let mut bare = Bare::begin(VERSION_2, quinn_proto::TransportConfig::default());
+        *bare.client.spy.on_header.lock().unwrap() = Some(|header| show(header, VERSION_2));
+        let datagram = bare.client.transmit(bare.now).remove(0);
+        assert_eq!(*bare.client.spy.steps.lock().unwrap(), ["seal", "mask"]);
+        assert_eq!(datagram[0] & 0xf0, 0xd0, "an Initial packet of version 2");
+    }
+
+    #[test]
+    fn bare_quinn_passes_over_what_has_another_version_behind_the_first_packet() {
+        let server_flight = || {
+            let mut bare = Bare::begin(VERSION_1, quinn_proto::TransportConfig::default());
+            let hello = bare.client.transmit(bare.now);
+            hello.iter().for_each(|datagram| bare.server_gets(datagram));
+            let datagram = bare.server.transmit(bare.now).remove(0);
+            let second = Extent::of(&datagram, PacketType::Initial).unwrap().end;
+            assert_eq!(version_of(&datagram[second..]), Some(VERSION_1));
+            bare.client.spy.tried.lock().unwrap().clear();
+            (bare, datagram, second)
+        };
+        let tried = |bare: &Bare| {
+            let tried = bare.client.spy.tried.lock().unwrap();
+            tried
+                .iter()
+                .filter_map(|header| version_of(header))
+                .collect::<Vec<_>>()
+        };
+        let both = [VERSION_1; 2];
+        let (mut bare, datagram, _) = server_flight();
+        bare.client_gets(&datagram);
+        assert_eq!(tried(&bare), both);
+        let (mut bare, mut datagram, second) = server_flight();
+        datagram[second + 1..second + 5].copy_from_slice(&OTHER_VERSION.to_be_bytes());
+        bare.client_gets(&datagram);
+        assert_eq!(tried(&bare), both[..1], "so it has to come alone");
+        let (mut bare, mut datagram, second) = server_flight();
+        datagram[1..5].copy_from_slice(&OTHER_VERSION.to_be_bytes());
+        bare.client_gets(&datagram[..second]);
+        assert_eq!(tried(&bare), [OTHER_VERSION], "alone it is tried");
     }
 }

@@ -184,6 +184,7 @@ const TAIL_MAX: u64 = 1_000;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::seams::bare::{Bare, Packet};
     use crate::wire::frames::{Frame, Frames};
 
     fn packet(space: Space, number: u64, is_ack_eliciting: bool) -> Sent {
@@ -267,5 +268,94 @@ mod tests {
         let kept = flight.spaces[Space::Data as usize].packets.len() as u64;
         assert!((TAIL_MAX..TAIL_MAX + 3).contains(&kept), "{kept}");
         assert_eq!(flight.bytes(), 100);
+    }
+
+    fn note(flight: &mut Flight, packets: &[Packet]) {
+        for sealed in packets {
+            flight.sent(packet(Space::Data, sealed.number, true));
+        }
+    }
+
+    /// Sends `count` packets and gives back their datagrams.
+    fn send(bare: &mut Bare, stream: quinn_proto::StreamId, count: usize) -> Vec<Vec<u8>> {
+        let mut sent = Vec::new();
+        for _ in 0..count {
+            bare.client
+                .connection()
+                .send_stream(stream)
+                .write(b"one")
+                .unwrap();
+            sent.extend(bare.client.transmit(bare.now));
+        }
+        assert_eq!(sent.len(), count);
+        sent
+    }
+
+    #[test]
+    fn bare_quinn_loses_the_oldest_packets_below_the_largest_one_acknowledged() {
+        let mut bare = Bare::connected(quinn_proto::TransportConfig::default());
+        let streams = bare
+            .client
+            .connection()
+            .streams()
+            .open(quinn_proto::Dir::Uni);
+        let stream = streams.unwrap();
+        bare.client.spy.sealed.lock().unwrap().clear();
+        let lost_before = bare.client.connection().stats().path.lost_packets;
+        let sent = send(&mut bare, stream, 10);
+        let mut flight = Flight::default();
+        note(&mut flight, &bare.client.spy.sealed.lock().unwrap());
+        let numbers: Vec<u64> = flight.spaces[Space::Data as usize]
+            .packets
+            .keys()
+            .copied()
+            .collect();
+        // Of ten packets the second, the fifth and the eighth are lost, the last two are late.
+        let dropped = [1, 4, 7].map(|at: usize| numbers[at]);
+        for at in [0, 2, 3, 5, 6] {
+            bare.server_gets(&sent[at]);
+        }
+        bare.client.spy.opened.lock().unwrap().clear();
+        let mut named = Vec::new();
+        for late in [8, 9] {
+            let answer = bare.server.transmit(bare.now);
+            answer
+                .iter()
+                .for_each(|datagram| bare.client_gets(datagram));
+            bare.server_gets(&sent[late]);
+        }
+        bare.sleep(std::time::Duration::from_millis(30));
+        let answer = bare.server.transmit(bare.now);
+        answer
+            .iter()
+            .for_each(|datagram| bare.client_gets(datagram));
+        for opened in bare.client.spy.opened.lock().unwrap().iter() {
+            for (_, _, frame) in crate::wire::frames::Frames::new(&opened.payload) {
+                if let crate::wire::frames::Frame::Ack(ack) = frame {
+                    flight.acked(Space::Data, &ack);
+                }
+            }
+        }
+        let lost = bare.client.connection().stats().path.lost_packets - lost_before;
+        named.extend(
+            flight
+                .lost(lost, false)
+                .into_iter()
+                .map(|(packet, _)| packet.number),
+        );
+        let by_reordering = dropped
+            .iter()
+            .filter(|number| **number + 3 <= numbers[9])
+            .count();
+        assert!(lost >= by_reordering as u64, "{lost}");
+        assert_eq!(
+            named,
+            dropped[..lost as usize],
+            "the oldest first, and none that arrived"
+        );
+        // What was neither lost nor acknowledged by now is lost in time.
+        bare.sleep(std::time::Duration::from_secs(1));
+        let all = bare.client.connection().stats().path.lost_packets - lost_before;
+        assert_eq!(all, 3);
     }
 }

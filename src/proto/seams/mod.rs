@@ -17,6 +17,9 @@
 //! - `labels`: keys of another QUIC version than a TLS session was begun with.
 //! - `tickets`: sessions of clients that go to other processes and come from there.
 //!
+//! Each file's tests ask the bare library whether it does what is assumed: `cargo test -p
+//! uringcore-proto seams`, to be run first after an upgrade (CONTRIBUTING.md).
+//!
 //! Above the wire and below everything that is written around the two libraries.
 
 pub(crate) mod gauge;
@@ -29,3 +32,7 @@ pub(crate) mod losses;
 pub(crate) mod path_challenge;
 pub(crate) mod tickets;
 pub(crate) mod transport_close;
+
+#[cfg(test)]
+#[path = "tests/bare.rs"]
+mod bare;

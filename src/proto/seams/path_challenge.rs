@@ -6,6 +6,10 @@
 //! another payload, and leaves the PING as it is: that must not go out. To the state machine, a PING
 //! was acknowledged in the end, or lost.
 //!
+//! Assumed of quinn-proto: when nothing else is to be sent, `ping` brings one packet with a short
+//! header whose payload is a PING and no more padding than header protection needs; the packet key
+//! gets it, and right after that the header key; and a PING that is lost for ever does no harm.
+//!
 //! Not here: when a path is asked, and what becomes of the answer (`quic::connection::preferred`).
 
 use std::sync::{
@@ -14,6 +18,8 @@ use std::sync::{
 };
 
 use rustls::quic;
+
+use crate::wire::header::{is_long, number_len};
 
 /// Where the keys of a connection find what they are to seal, and leave it.
 #[derive(Default)]
@@ -77,7 +83,7 @@ impl ProbeSlot {
         let Some(probe) = state.wanted.take_if(|probe| is_for_other(header, probe)) else {
             return false;
         };
-        let number_len = usize::from(header[0] & NUMBER_LENGTH) + 1;
+        let number_len = number_len(header[0]);
         let number_at = 1 + probe.destination.len();
         let number_bytes = &header[header.len() - number_len..];
         let mut packet = [&header[..1], &probe.destination, number_bytes].concat();
@@ -122,15 +128,53 @@ fn is_for_other(header: &[u8], probe: &Probe) -> bool {
     let Some((first, rest)) = header.split_first() else {
         return false;
     };
-    let number_len = usize::from(first & NUMBER_LENGTH) + 1;
-    let is_short = first & LONG_HEADER == 0;
-    is_short && rest.get(..rest.len().saturating_sub(number_len)) != Some(&probe.destination[..])
+    let id_len = rest.len().saturating_sub(number_len(*first));
+    !is_long(header) && rest.get(..id_len) != Some(&probe.destination[..])
 }
 
 const PADDING: u8 = 0;
 const PING: u8 = 1;
-/// RFC 9000 section 17.3.1.
-const NUMBER_LENGTH: u8 = 0x03;
-const LONG_HEADER: u8 = 0x80;
 /// A short packet is padded for the sample of header protection, which is shorter than this.
 const SAMPLE_MAX: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    use crate::seams::bare::Bare;
+
+    #[test]
+    fn bare_quinn_sends_a_ping_alone_and_can_do_without_its_answer() {
+        let mut bare = Bare::connected(quinn_proto::TransportConfig::default());
+        // An ACK that waits goes along with the first.
+        bare.client.connection().ping();
+        bare.exchange();
+        for _ in 0..3 {
+            bare.client.spy.steps.lock().unwrap().clear();
+            bare.client.connection().ping();
+            // It never arrives.
+            assert_eq!(bare.client.transmit(bare.now).len(), 1);
+            let packet = bare.client.spy.last_sealed();
+            assert!(
+                !packet.is_long() && is_ping_alone(&packet.payload),
+                "{packet:?}"
+            );
+            assert_eq!(*bare.client.spy.steps.lock().unwrap(), ["seal", "mask"]);
+            bare.sleep(Duration::from_millis(500));
+            bare.exchange();
+            bare.client.connection().ping();
+            bare.exchange();
+        }
+        let number_len = number_len(bare.client.spy.last_sealed().header[0]);
+        let header = bare.client.spy.last_sealed().header;
+        assert_eq!(
+            header.len(),
+            1 + 8 + number_len,
+            "nothing but an ID is in between"
+        );
+        bare.sleep(Duration::from_secs(2));
+        bare.exchange();
+        assert!(!bare.client.connection().is_closed());
+    }
+}

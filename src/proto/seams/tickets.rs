@@ -349,3 +349,101 @@ const MESSAGE_MAX: usize = 1 << 16;
 const NO_KEY_SCHEME: SignatureScheme = SignatureScheme::ECDSA_NISTP256_SHA256;
 /// An empty SEQUENCE: no certificate is that short.
 const UNKNOWN_CERTIFICATE: &[u8] = &[0x30, 0x00];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    use crate::seams::bare;
+
+    thread_local! {
+        static DERIVED: RefCell<Vec<(Vec<u8>, Vec<u8>)>> = const { RefCell::new(Vec::new()) };
+        static PUT: Cell<usize> = const { Cell::new(0) };
+    }
+
+    struct Recording(Box<dyn HkdfExpander>);
+
+    impl HkdfExpander for Recording {
+        fn expand_slice(&self, info: &[&[u8]], out: &mut [u8]) -> Result<(), OutputLengthError> {
+            assert_eq!(nonce_of_ticket(info), None, "it is derived as a block");
+            self.0.expand_slice(info, out)
+        }
+
+        fn expand_block(&self, info: &[&[u8]]) -> OkmBlock {
+            let block = self.0.expand_block(info);
+            if let Some(nonce) = nonce_of_ticket(info) {
+                DERIVED.with_borrow_mut(|all| all.push((nonce, block.as_ref().to_vec())));
+            }
+            block
+        }
+
+        fn hash_len(&self) -> usize {
+            self.0.hash_len()
+        }
+    }
+
+    #[derive(Debug)]
+    struct Counting;
+
+    impl ClientSessionStore for Counting {
+        fn set_kx_hint(&self, _: ServerName<'static>, _: NamedGroup) {}
+
+        fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
+            None
+        }
+
+        fn set_tls12_session(&self, _: ServerName<'static>, _: Tls12ClientSessionValue) {}
+
+        fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+            None
+        }
+
+        fn remove_tls12_session(&self, _: &ServerName<'static>) {}
+
+        fn insert_tls13_ticket(&self, _: ServerName<'static>, _: Tls13ClientSessionValue) {
+            PUT.set(PUT.get() + 1);
+        }
+
+        fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
+            None
+        }
+    }
+
+    #[test]
+    fn bare_rustls_derives_the_secret_of_a_ticket_and_stores_it_before_it_returns() {
+        let plain = provider::cipher_suite::TLS13_AES_128_GCM_SHA256;
+        let suite = hkdf::with_expanders(plain, |expander| Box::new(Recording(expander)));
+        let (mut client, server) = bare::tls(vec![suite]);
+        client.resumption = Resumption::store(Arc::new(Counting));
+        let name = ServerName::try_from("localhost").unwrap();
+        let (client, server) = (Arc::new(client), Arc::new(server));
+        let version = quic::Version::V1;
+        let mut client = quic::ClientConnection::new(client, version, name, vec![]).unwrap();
+        let mut server = quic::ServerConnection::new(server, version, vec![]).unwrap();
+        let (mut messages, mut rounds) = (Vec::new(), 0);
+        while client.is_handshaking() || server.is_handshaking() {
+            let mut flight = Vec::new();
+            client.write_hs(&mut flight);
+            server.read_hs(&flight).unwrap();
+            let mut flight = Vec::new();
+            server.write_hs(&mut flight);
+            match client.is_handshaking() {
+                true => client.read_hs(&flight).unwrap(),
+                false => messages.extend(flight),
+            }
+            rounds += 1;
+            assert!(rounds < 20, "the handshake does not end");
+        }
+        server.write_hs(&mut messages);
+        assert!(DERIVED.take().is_empty() && PUT.get() == 0);
+        let (kind, content, _) = message(&messages).unwrap();
+        assert_eq!(kind, NEW_SESSION_TICKET);
+        let ticket = NewSessionTicket::read(content).unwrap();
+        client.read_hs(&messages).unwrap();
+        let derived = DERIVED.take();
+        let secret = derived.iter().find(|(nonce, _)| *nonce == ticket.nonce);
+        assert_eq!(secret.unwrap().1.len(), 32);
+        assert_eq!(PUT.get(), derived.len(), "as many sessions as secrets");
+    }
+}

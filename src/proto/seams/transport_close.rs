@@ -50,6 +50,9 @@ fn rewrite_frame(frame: &mut [u8], frame_type: u64) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quinn_proto::{ConnectionError, Event, VarInt};
+
+    use crate::seams::bare::Bare;
 
     #[test]
     fn application_close_becomes_a_transport_close_of_the_same_length() {
@@ -70,5 +73,34 @@ mod tests {
             assert_eq!(varint::take(&mut rest), Some(reason.len() as u64));
             assert_eq!(rest, [reason, &[0, 0]].concat());
         }
+    }
+
+    #[test]
+    fn bare_quinn_closes_with_the_whole_reason_and_seals_what_is_made_of_it() {
+        let mut bare = Bare::connected(quinn_proto::TransportConfig::default());
+        let (code, frame_type) = (VarInt::from_u32(0x0a), 0x31_u64);
+        let reason = [&vec![0; filler(frame_type)][..], &[b'x'; 512]].concat();
+        let now = bare.now;
+        *bare.client.spy.on_seal.lock().unwrap() =
+            Some(Box::new(move |_, payload| rewrite(payload, frame_type)));
+        bare.client
+            .connection()
+            .close(now, code, reason.clone().into());
+        bare.exchange();
+        let sealed = bare.client.spy.last_sealed().payload;
+        let close = Frames::new(&sealed).find(|(_, _, frame)| *frame == Frame::ApplicationClose);
+        let (start, end, _) = close.expect("type 0x1d");
+        assert!(sealed[start..end].ends_with(&reason));
+        let heard = bare.server.events.iter().find_map(|event| match event {
+            Event::ConnectionLost { reason } => Some(reason.clone()),
+            _ => None,
+        });
+        let Some(ConnectionError::ConnectionClosed(close)) = heard else {
+            panic!("{heard:?}")
+        };
+        assert_eq!(
+            (u64::from(close.error_code), &close.reason[..]),
+            (0x0a, &[b'x'; 512][..])
+        );
     }
 }

@@ -1,0 +1,442 @@
+//! quinn-proto by itself: two of its endpoints with its own TLS adapter, none of ours in between, and
+//! keys that show what passes through them, and change it where a test asks for that.
+
+use std::{
+    any::Any,
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use bytes::BytesMut;
+use quinn_proto::{
+    self as quinn, ConnectionHandle, ConnectionId, DatagramEvent, Side, TransportError,
+    crypto::{
+        self, CryptoError, ExportKeyingMaterialError, HeaderKey, KeyPair, Keys, PacketKey,
+        UnsupportedVersion,
+        rustls::{QuicClientConfig, QuicServerConfig},
+    },
+    transport_parameters::TransportParameters,
+};
+use rcgen::{CertificateParams, KeyPair as CertificateKey};
+use rustls::{
+    crypto::aws_lc_rs as provider,
+    pki_types::{CertificateDer, PrivateKeyDer},
+};
+
+/// A packet in the clear.
+#[derive(Debug, Clone)]
+pub struct Packet {
+    pub number: u64,
+    pub header: Vec<u8>,
+    pub payload: Vec<u8>,
+}
+
+impl Packet {
+    pub fn is_long(&self) -> bool {
+        self.header[0] & 0x80 != 0
+    }
+}
+
+type EditHeader = fn(&mut [u8]);
+/// By the header, the payload.
+type Edit = Box<dyn Fn(&[u8], &mut [u8]) + Send>;
+
+/// What one end's keys see.
+#[derive(Default)]
+pub struct Spy {
+    pub sealed: Mutex<Vec<Packet>>,
+    pub opened: Mutex<Vec<Packet>>,
+    /// The headers of packets that somebody tried to open.
+    pub tried: Mutex<Vec<Vec<u8>>>,
+    /// "seal" and "mask" in the order in which they happened.
+    pub steps: Mutex<Vec<&'static str>>,
+    /// What becomes of the header that is sealed.
+    pub on_header: Mutex<Option<EditHeader>>,
+    /// What becomes of a payload before it is sealed and after it is opened, by the header.
+    pub on_seal: Mutex<Option<Edit>>,
+    pub on_open: Mutex<Option<Edit>>,
+}
+
+impl Spy {
+    pub fn last_sealed(&self) -> Packet {
+        self.sealed.lock().unwrap().last().unwrap().clone()
+    }
+}
+
+struct SpiedPacketKey(Box<dyn PacketKey>, Arc<Spy>);
+
+impl PacketKey for SpiedPacketKey {
+    fn encrypt(&self, number: u64, buf: &mut [u8], header_len: usize) {
+        let end = buf.len() - self.0.tag_len();
+        let (header, rest) = buf.split_at_mut(header_len);
+        let payload = &mut rest[..end - header_len];
+        self.1.sealed.lock().unwrap().push(Packet {
+            number,
+            header: header.to_vec(),
+            payload: payload.to_vec(),
+        });
+        self.1.steps.lock().unwrap().push("seal");
+        if let Some(edit) = &*self.1.on_header.lock().unwrap() {
+            edit(header);
+        }
+        if let Some(edit) = &*self.1.on_seal.lock().unwrap() {
+            edit(header, payload);
+        }
+        self.0.encrypt(number, buf, header_len);
+    }
+
+    fn decrypt(
+        &self,
+        number: u64,
+        header: &[u8],
+        payload: &mut BytesMut,
+    ) -> Result<(), CryptoError> {
+        self.1.tried.lock().unwrap().push(header.to_vec());
+        self.0.decrypt(number, header, payload)?;
+        self.1.opened.lock().unwrap().push(Packet {
+            number,
+            header: header.to_vec(),
+            payload: payload.to_vec(),
+        });
+        if let Some(edit) = &*self.1.on_open.lock().unwrap() {
+            edit(header, payload);
+        }
+        Ok(())
+    }
+
+    fn tag_len(&self) -> usize {
+        self.0.tag_len()
+    }
+
+    fn confidentiality_limit(&self) -> u64 {
+        self.0.confidentiality_limit()
+    }
+
+    fn integrity_limit(&self) -> u64 {
+        self.0.integrity_limit()
+    }
+}
+
+struct SpiedHeaderKey(Box<dyn HeaderKey>, Arc<Spy>);
+
+impl HeaderKey for SpiedHeaderKey {
+    fn decrypt(&self, pn_offset: usize, packet: &mut [u8]) {
+        self.0.decrypt(pn_offset, packet);
+    }
+
+    fn encrypt(&self, pn_offset: usize, packet: &mut [u8]) {
+        self.1.steps.lock().unwrap().push("mask");
+        self.0.encrypt(pn_offset, packet);
+    }
+
+    fn sample_size(&self) -> usize {
+        self.0.sample_size()
+    }
+}
+
+fn spied_packets(keys: KeyPair<Box<dyn PacketKey>>, spy: &Arc<Spy>) -> KeyPair<Box<dyn PacketKey>> {
+    KeyPair {
+        local: Box::new(SpiedPacketKey(keys.local, spy.clone())),
+        remote: Box::new(SpiedPacketKey(keys.remote, spy.clone())),
+    }
+}
+
+fn spied(keys: Keys, spy: &Arc<Spy>) -> Keys {
+    Keys {
+        header: KeyPair {
+            local: Box::new(SpiedHeaderKey(keys.header.local, spy.clone())),
+            remote: keys.header.remote,
+        },
+        packet: spied_packets(keys.packet, spy),
+    }
+}
+
+struct Session(Box<dyn crypto::Session>, Arc<Spy>);
+
+impl crypto::Session for Session {
+    fn initial_keys(&self, dst_cid: &ConnectionId, side: Side) -> Keys {
+        spied(self.0.initial_keys(dst_cid, side), &self.1)
+    }
+
+    fn handshake_data(&self) -> Option<Box<dyn Any>> {
+        self.0.handshake_data()
+    }
+
+    fn peer_identity(&self) -> Option<Box<dyn Any>> {
+        self.0.peer_identity()
+    }
+
+    fn early_crypto(&self) -> Option<(Box<dyn HeaderKey>, Box<dyn PacketKey>)> {
+        self.0.early_crypto()
+    }
+
+    fn early_data_accepted(&self) -> Option<bool> {
+        self.0.early_data_accepted()
+    }
+
+    fn is_handshaking(&self) -> bool {
+        self.0.is_handshaking()
+    }
+
+    fn read_handshake(&mut self, buf: &[u8]) -> Result<bool, TransportError> {
+        self.0.read_handshake(buf)
+    }
+
+    fn transport_parameters(&self) -> Result<Option<TransportParameters>, TransportError> {
+        self.0.transport_parameters()
+    }
+
+    fn write_handshake(&mut self, buf: &mut Vec<u8>) -> Option<Keys> {
+        let keys = self.0.write_handshake(buf)?;
+        Some(spied(keys, &self.1))
+    }
+
+    fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn PacketKey>>> {
+        let keys = self.0.next_1rtt_keys()?;
+        Some(spied_packets(keys, &self.1))
+    }
+
+    fn is_valid_retry(&self, orig_dst_cid: &ConnectionId, header: &[u8], payload: &[u8]) -> bool {
+        self.0.is_valid_retry(orig_dst_cid, header, payload)
+    }
+
+    fn export_keying_material(
+        &self,
+        output: &mut [u8],
+        label: &[u8],
+        context: &[u8],
+    ) -> Result<(), ExportKeyingMaterialError> {
+        self.0.export_keying_material(output, label, context)
+    }
+}
+
+/// quinn-proto's adapter, which knows no version but the first: it is told that one always.
+struct Client(Arc<QuicClientConfig>, Arc<Spy>);
+
+impl crypto::ClientConfig for Client {
+    fn start_session(
+        self: Arc<Self>,
+        _version: u32,
+        server_name: &str,
+        params: &TransportParameters,
+    ) -> Result<Box<dyn crypto::Session>, quinn::ConnectError> {
+        let session = self.0.clone().start_session(1, server_name, params)?;
+        Ok(Box::new(Session(session, self.1.clone())))
+    }
+}
+
+struct Server(Arc<QuicServerConfig>, Arc<Spy>);
+
+impl crypto::ServerConfig for Server {
+    fn initial_keys(&self, _: u32, dst_cid: &ConnectionId) -> Result<Keys, UnsupportedVersion> {
+        Ok(spied(self.0.initial_keys(1, dst_cid)?, &self.1))
+    }
+
+    fn retry_tag(&self, _: u32, orig_dst_cid: &ConnectionId, packet: &[u8]) -> [u8; 16] {
+        self.0.retry_tag(1, orig_dst_cid, packet)
+    }
+
+    fn start_session(
+        self: Arc<Self>,
+        _version: u32,
+        params: &TransportParameters,
+    ) -> Box<dyn crypto::Session> {
+        let session = self.0.clone().start_session(1, params);
+        Box::new(Session(session, self.1.clone()))
+    }
+}
+
+/// A certificate for "localhost", which is its own authority.
+pub fn certificate() -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
+    let key = CertificateKey::generate().unwrap();
+    let params = CertificateParams::new(vec!["localhost".into()]).unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    (certificate.der().clone(), key)
+}
+
+/// rustls' configurations of two ends that trust each other, with these suites at the client.
+pub fn tls(
+    suites: Vec<rustls::SupportedCipherSuite>,
+) -> (rustls::ClientConfig, rustls::ServerConfig) {
+    let (certificate, key) = certificate();
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificate.clone()).unwrap();
+    let mut of_client = provider::default_provider();
+    of_client.cipher_suites = suites;
+    let client = rustls::ClientConfig::builder_with_provider(Arc::new(of_client))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let of_server = Arc::new(provider::default_provider());
+    let server = rustls::ServerConfig::builder_with_provider(of_server)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .unwrap();
+    (client, server)
+}
+
+/// One endpoint with one connection.
+pub struct End {
+    endpoint: quinn::Endpoint,
+    connection: Option<(ConnectionHandle, quinn::Connection)>,
+    pub spy: Arc<Spy>,
+    pub events: Vec<quinn::Event>,
+}
+
+impl End {
+    pub fn connection(&mut self) -> &mut quinn::Connection {
+        &mut self.connection.as_mut().unwrap().1
+    }
+
+    /// The datagrams that it has to send now.
+    pub fn transmit(&mut self, now: Instant) -> Vec<Vec<u8>> {
+        let mut datagrams = Vec::new();
+        self.pump();
+        while let Some((_, connection)) = &mut self.connection {
+            let mut buf = Vec::new();
+            if connection.poll_transmit(now, 1, &mut buf).is_none() {
+                break;
+            }
+            datagrams.push(buf);
+            self.pump();
+        }
+        datagrams
+    }
+
+    pub fn receive(&mut self, now: Instant, from: SocketAddr, datagram: &[u8]) {
+        let (data, mut buf) = (BytesMut::from(datagram), Vec::new());
+        match self.endpoint.handle(now, from, None, None, data, &mut buf) {
+            Some(DatagramEvent::ConnectionEvent(_, event)) => self.connection().handle_event(event),
+            Some(DatagramEvent::NewConnection(incoming)) => {
+                let accepted = self.endpoint.accept(incoming, now, &mut buf, None);
+                self.connection = Some(accepted.unwrap());
+            }
+            Some(DatagramEvent::Response(_)) | None => {}
+        }
+        self.pump();
+    }
+
+    fn pump(&mut self) {
+        let Some((handle, connection)) = &mut self.connection else {
+            return;
+        };
+        while let Some(event) = connection.poll_endpoint_events() {
+            if let Some(event) = self.endpoint.handle_event(*handle, event) {
+                connection.handle_event(event);
+            }
+        }
+        self.events.extend(std::iter::from_fn(|| connection.poll()));
+    }
+}
+
+pub struct Bare {
+    pub now: Instant,
+    pub client: End,
+    pub server: End,
+}
+
+pub const CLIENT: &str = "192.0.2.1:50000";
+pub const SERVER: &str = "192.0.2.2:443";
+
+impl Bare {
+    /// A client that has not sent anything yet, and its server, both of `version`.
+    pub fn begin(version: u32, mut transport: quinn::TransportConfig) -> Self {
+        let now = Instant::now();
+        let suites = provider::default_provider().cipher_suites;
+        let (client_tls, server_tls) = tls(suites);
+        let spies: [Arc<Spy>; 2] = Default::default();
+        // Nothing is sent that no test asked for.
+        transport.mtu_discovery_config(None);
+        let transport = Arc::new(transport);
+        let crypto = Arc::new(QuicServerConfig::try_from(server_tls).unwrap());
+        let crypto = Arc::new(Server(crypto, spies[1].clone()));
+        let token_key = aws_lc_rs::hkdf::Salt::new(aws_lc_rs::hkdf::HKDF_SHA256, &[]);
+        let mut server = quinn::ServerConfig::new(crypto, Arc::new(token_key.extract(&[7; 64])));
+        server.transport_config(transport.clone());
+        let endpoint = |server: Option<quinn::ServerConfig>| {
+            let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, &[7; 32]);
+            let mut config = quinn::EndpointConfig::new(Arc::new(key));
+            config.supported_versions(vec![1, version, OTHER_VERSION]);
+            quinn::Endpoint::new(Arc::new(config), server.map(Arc::new), true, None)
+        };
+        let crypto = Arc::new(QuicClientConfig::try_from(client_tls).unwrap());
+        let crypto = Arc::new(Client(crypto, spies[0].clone()));
+        let mut config = quinn::ClientConfig::new(crypto);
+        config.version(version).transport_config(transport);
+        let mut dialing = endpoint(None);
+        let remote = SERVER.parse().unwrap();
+        let connection = dialing.connect(now, config, remote, "localhost").unwrap();
+        let [of_client, of_server] = spies;
+        let end = |endpoint, connection, spy| End {
+            endpoint,
+            connection,
+            spy,
+            events: Vec::new(),
+        };
+        Self {
+            now,
+            client: end(dialing, Some(connection), of_client),
+            server: end(endpoint(Some(server)), None, of_server),
+        }
+    }
+
+    /// A connection on which nothing is left to be said.
+    pub fn connected(transport: quinn::TransportConfig) -> Self {
+        let mut bare = Self::begin(1, transport);
+        for _ in 0..8 {
+            bare.exchange();
+            // Acknowledgements that were put off.
+            bare.sleep(Duration::from_millis(30));
+        }
+        bare.exchange();
+        assert!(!bare.client.connection().is_handshaking());
+        bare
+    }
+
+    /// Datagrams go back and forth until nobody has any.
+    pub fn exchange(&mut self) {
+        loop {
+            let sent = self.client.transmit(self.now);
+            sent.iter().for_each(|datagram| self.server_gets(datagram));
+            let answer = self.server.transmit(self.now);
+            answer
+                .iter()
+                .for_each(|datagram| self.client_gets(datagram));
+            if sent.is_empty() && answer.is_empty() {
+                return;
+            }
+        }
+    }
+
+    pub fn server_gets(&mut self, datagram: &[u8]) {
+        let from = CLIENT.parse().unwrap();
+        self.server.receive(self.now, from, datagram);
+    }
+
+    pub fn client_gets(&mut self, datagram: &[u8]) {
+        let from = SERVER.parse().unwrap();
+        self.client.receive(self.now, from, datagram);
+    }
+
+    /// Time passes, and timers fire.
+    pub fn sleep(&mut self, time: Duration) {
+        self.now += time;
+        for end in [&mut self.client, &mut self.server] {
+            let Some((_, connection)) = &mut end.connection else {
+                continue;
+            };
+            while connection.poll_timeout().is_some_and(|at| at <= self.now) {
+                connection.handle_timeout(self.now);
+            }
+            end.pump();
+        }
+    }
+}
+
+/// One that both endpoints know besides the connection's.
+pub const OTHER_VERSION: u32 = 0x6b33_43cf;
