@@ -23,6 +23,7 @@ use super::{
     endpoint::{FOLLOWERS_MAX, FOLLOWERS_OF_ALL_MAX, negotiation},
 };
 use crate::qlog::Recorder;
+use crate::seams::token_context::TokenContext;
 use crate::tls::{
     self, CipherSuite, ClientAuth, ConfigError, HostClock, Identity, MemorySessions, NamedIdentity,
     Roots, SessionStore, SessionTicket, WallClock,
@@ -409,7 +410,8 @@ impl fmt::Debug for ClientSetup {
 /// A server's settings, checked and built. Cheap to clone.
 #[derive(Clone)]
 pub struct ServerSetup {
-    pub(super) config: Arc<quinn::ServerConfig>,
+    /// But for tokens, which are an endpoint's.
+    config: quinn::ServerConfig,
     tokens: ServerTokens,
     pub(super) transport: Arc<TransportSettings>,
     pub(super) retry: Retry,
@@ -444,9 +446,8 @@ impl ServerSetup {
             .preferred_address_v6(settings.transport.preferred_v6)
             .incoming_buffer_size(FOLLOWERS_MAX)
             .incoming_buffer_size_total(FOLLOWERS_OF_ALL_MAX);
-        config.validation_token_config(tokens.validation());
         Ok(Self {
-            config: Arc::new(config),
+            config,
             tokens,
             transport: Arc::new(settings.transport.clone()),
             retry: settings.retry,
@@ -458,17 +459,18 @@ impl ServerSetup {
 }
 
 impl ServerSetup {
+    /// For an endpoint with this context.
+    pub(super) fn config(&self, context: &TokenContext) -> Arc<quinn::ServerConfig> {
+        let mut config = self.config.clone();
+        self.tokens.enter(&mut config, context);
+        Arc::new(config)
+    }
+
     /// The same in the place of `other`, whose tokens stay good: a client that has just been given
     /// one by a Retry packet would else never be let in. Keys that the host gave are its own to keep.
     pub(super) fn in_place_of(self, other: &Self) -> Self {
-        let tokens = self.tokens.in_place_of(&other.tokens);
-        let mut config = quinn::ServerConfig::clone(&self.config);
-        config
-            .token_key(tokens.key.clone())
-            .validation_token_config(tokens.validation());
         Self {
-            config: Arc::new(config),
-            tokens,
+            tokens: self.tokens.in_place_of(&other.tokens),
             ..self
         }
     }

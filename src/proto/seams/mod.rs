@@ -10,6 +10,7 @@
 //! - `heard`: whether a datagram was authentic.
 //! - `losses`: the packets that the state machine counts as lost, by their numbers.
 //! - `gauge`: what a congestion controller sees and the state machine does not tell.
+//! - `token_context`: what the address validation tokens of an endpoint are about.
 //!
 //! Of rustls:
 //!
@@ -31,6 +32,7 @@ pub(crate) mod layout;
 pub(crate) mod losses;
 pub(crate) mod path_challenge;
 pub(crate) mod tickets;
+pub(crate) mod token_context;
 pub(crate) mod transport_close;
 
 #[cfg(test)]

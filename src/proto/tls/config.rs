@@ -8,7 +8,7 @@ use aws_lc_rs::{hmac, rand};
 use quinn_proto::crypto::HmacKey;
 use rustls::{
     NamedGroup, RootCertStore, SupportedCipherSuite,
-    client::{Resumption, danger::ServerCertVerifier},
+    client::danger::ServerCertVerifier,
     crypto::{CryptoProvider, aws_lc_rs as provider},
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
     server::{NoServerSessionStorage, WebPkiClientVerifier},
@@ -98,14 +98,14 @@ pub(crate) fn client_config(tls: &ClientTls<'_>) -> Result<ClientCrypto, ConfigE
     let credentials = config.client_auth_cert_resolver.clone();
     let imported = tls.session_ticket.cloned();
     let sessions = Sessions::new(imported, verifier, credentials, clock.clone());
-    config.resumption = Resumption::store(Arc::new(sessions));
     config.enable_early_data = tls.session_ticket.is_some_and(|ticket| ticket.early_data);
-    Ok(ClientCrypto::new(
+    let crypto = ClientCrypto::new(
         Arc::new(config),
         clock,
         tls.versions.to_vec(),
         tls.first_version,
-    ))
+    );
+    Ok(crypto.resuming(sessions))
 }
 
 pub(crate) fn server_config(tls: &ServerTls<'_>) -> Result<ServerCrypto, ConfigError> {
@@ -137,16 +137,13 @@ pub(crate) fn server_config(tls: &ServerTls<'_>) -> Result<ServerCrypto, ConfigE
     // A client that lists AES-256 first would cost a fifth of a handshake more: SHA-384 has no
     // hardware path.
     config.ignore_client_order = true;
-    match &tls.sessions {
-        None => {
-            config.session_storage = Arc::new(NoServerSessionStorage {});
-            config.send_tls13_tickets = 0;
-        }
-        Some(store) => {
-            let (kind, roots) = client_auth_demands(tls.client_auth);
-            let sessions = ScopedSessions::new(store.clone(), &[kind, &roots, tls.limits]);
-            config.session_storage = Arc::new(sessions);
-        }
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    let sessions = tls.sessions.as_ref().map(|store| {
+        let (kind, roots) = client_auth_demands(tls.client_auth);
+        ScopedSessions::new(store.clone(), &[kind, &roots, tls.limits])
+    });
+    if sessions.is_none() {
+        config.send_tls13_tickets = 0;
     }
     if tls.early_data {
         if tls.sessions.is_none() {
@@ -158,11 +155,8 @@ pub(crate) fn server_config(tls: &ServerTls<'_>) -> Result<ServerCrypto, ConfigE
     if let Some(key_log) = &tls.key_log {
         config.key_log = key_log.clone();
     }
-    Ok(ServerCrypto::new(
-        Arc::new(config),
-        clock,
-        tls.versions.to_vec(),
-    ))
+    let crypto = ServerCrypto::new(Arc::new(config), clock, tls.versions.to_vec());
+    Ok(crypto.keeping(sessions))
 }
 
 /// What tells servers apart whose clients may not resume each other's sessions.

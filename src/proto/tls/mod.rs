@@ -35,7 +35,7 @@ pub(crate) use keys::{
     token::token_key,
 };
 pub(crate) use sessions::resumption::TicketInbox;
-pub(crate) use versions::{Answer, TicketScope, Versions, reserved_besides};
+pub(crate) use versions::{Answer, Versions, reserved_besides};
 
 pub use crate::wire::tls::records::RecordBoundaries;
 pub use certificates::SERVER_NAMES_MAX;

@@ -5,7 +5,6 @@
 //! the tokens of Retry packets.
 
 use std::{
-    cell::Cell,
     collections::BTreeMap,
     sync::{
         Arc, Mutex, PoisonError,
@@ -16,12 +15,13 @@ use std::{
 
 use bytes::Bytes;
 use quinn_proto::{
-    TokenLog, TokenMemoryCache, TokenReuseError, TokenStore, ValidationTokenConfig,
+    ServerConfig, TokenLog, TokenMemoryCache, TokenReuseError, TokenStore, ValidationTokenConfig,
     crypto::HandshakeTokenKey,
 };
 use rustc_hash::FxHashSet;
 
 use crate::{
+    seams::token_context::TokenContext,
     tls::{ConfigError, token_key},
     wire::header::VERSION_2,
 };
@@ -133,23 +133,17 @@ impl ServerTokens {
         }
     }
 
-    pub fn validation(&self) -> ValidationTokenConfig {
+    /// Has a server seal and open tokens with the key, and accept each once.
+    pub fn enter(&self, config: &mut ServerConfig, context: &TokenContext) {
         let mut validation = ValidationTokenConfig::default();
         validation
             .lifetime(LIFETIME)
-            .log(self.used.clone())
+            .log(context.log(self.used.clone()))
             .sent(SENT);
-        validation
+        config
+            .token_key(context.key(self.key.clone()))
+            .validation_token_config(validation);
     }
-}
-
-thread_local! {
-    static ACCEPTED: Cell<Option<u128>> = const { Cell::new(None) };
-}
-
-/// The nonce of the token that the state machine has accepted on this thread since the last call.
-pub(in crate::quic) fn take_accepted() -> Option<u128> {
-    ACCEPTED.take()
 }
 
 /// Remembers which tokens were used, by the period in which they were issued. Exact as long as there
@@ -179,10 +173,7 @@ impl TokenLog for UsedTokens {
         }
         let used = periods.values().map(FxHashSet::len).sum::<usize>();
         match used < USED_MAX && periods.entry(period).or_default().insert(nonce) {
-            true => {
-                ACCEPTED.set(Some(nonce));
-                Ok(())
-            }
+            true => Ok(()),
             false => Err(TokenReuseError),
         }
     }
@@ -209,13 +200,14 @@ mod tests {
 
     #[test]
     fn a_token_is_good_once() {
-        let used = UsedTokens::default();
+        let context = TokenContext::default();
+        let used = context.log(Arc::new(UsedTokens::default()));
         let check = |nonce, issued| used.check_and_insert(nonce, at(issued), LIFETIME).is_ok();
-        take_accepted();
         assert!(check(1, 1_000_000));
-        assert_eq!((take_accepted(), take_accepted()), (Some(1), None));
+        assert_eq!(context.take_accepted(), Some(1));
+        assert_eq!(context.take_accepted(), None);
         assert!(!check(1, 1_000_000));
-        assert_eq!(take_accepted(), None);
+        assert_eq!(context.take_accepted(), None);
         assert!(check(2, 1_000_000));
         assert!(check(3, 1_000_000 + 86_400));
         assert!(

@@ -9,16 +9,13 @@ use bytes::BytesMut;
 use quinn_proto::{DatagramEvent, EcnCodepoint};
 
 use super::Entry;
+use crate::wire::{
+    datagram::{Arrival, Beginning, arrivals, is_retry},
+    header::version_of,
+};
 use crate::{
     quic::{DatagramMeta, Endpoint, paths::path::Local},
     seams::layout,
-};
-use crate::{
-    tls::TicketScope,
-    wire::{
-        datagram::{Arrival, Beginning, arrivals, is_retry},
-        header::version_of,
-    },
 };
 
 impl Endpoint {
@@ -90,7 +87,9 @@ impl Endpoint {
             ip: local_ip,
         };
         // A first packet may show a token, and a Retry bring one.
-        let _tokens = version_of(&piece).map(TicketScope::of);
+        if let Some(version) = version_of(&piece) {
+            self.tokens.set(version);
+        }
         // The state machine takes the piece away and does not say what it was.
         let packets = match self.is_logging {
             true => arrivals(&piece),

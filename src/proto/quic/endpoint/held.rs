@@ -25,13 +25,9 @@ use crate::quic::{
     admission::{
         Cause, Neighbour,
         first_packets::{self, HelloReader},
-        tokens,
     },
 };
-use crate::{
-    tls::TicketScope,
-    wire::{header::version_of, tls::client_hello::HELLO_BYTES_MAX},
-};
+use crate::wire::{header::version_of, tls::client_hello::HELLO_BYTES_MAX};
 
 /// Connections in waiting, by number.
 #[derive(Default)]
@@ -65,7 +61,7 @@ struct Held {
     /// The token that the state machine has accepted.
     token: Option<u128>,
     /// Of its first packet: a token of ours is for that version.
-    version: Option<u32>,
+    version: u32,
     deadline: Instant,
 }
 
@@ -158,7 +154,7 @@ impl Endpoint {
             .is_some_and(|server| server.asks_for_sessions);
         let is_long = datagram.first().is_some_and(|first| first & 0x80 != 0);
         self.held.datagram = (asks && is_long).then(|| datagram.to_vec());
-        tokens::take_accepted();
+        self.tokens.take_accepted();
         match &self.held.datagram {
             Some(alone) => BytesMut::from(&alone[..]),
             None => datagram,
@@ -199,7 +195,7 @@ impl Endpoint {
             return Some(incoming);
         };
         let (asks_for_tokens, retry) = (server.asks_for_tokens, server.retry);
-        let token = tokens::take_accepted().filter(|_| asks_for_tokens);
+        let token = self.tokens.take_accepted().filter(|_| asks_for_tokens);
         let hello = match self.held.has_room() {
             true => HelloReader::new(&datagram),
             false => None,
@@ -233,7 +229,7 @@ impl Endpoint {
             is_unproved,
             arrival: self.arrival,
             token,
-            version: version_of(&datagram),
+            version: version_of(&datagram).unwrap_or_default(),
             deadline: now + HELLO_PATIENCE,
         };
         let number = self.held.next_number();
@@ -264,7 +260,7 @@ impl Endpoint {
         if let Some(held) = self.held.remove(number) {
             let arrival = std::mem::replace(&mut self.arrival, held.arrival);
             self.admission.gave_up(held.neighbour);
-            let _tokens = held.version.map(TicketScope::of);
+            self.tokens.set(held.version);
             self.retry(held.incoming);
             self.arrival = arrival;
         }

@@ -20,10 +20,7 @@ use super::{
     admission::{AcceptRate, Admission, Bucket, Neighbour},
     paths::path::Local,
 };
-use crate::{
-    tls::{self, TicketScope},
-    wire::header::KNOWN_VERSIONS,
-};
+use crate::{seams::token_context::TokenContext, tls, wire::header::KNOWN_VERSIONS};
 
 mod accept;
 mod arrival;
@@ -118,6 +115,8 @@ pub struct Endpoint {
     pub(super) arrival: u32,
     /// Whose IDs the next ones are.
     pub(super) next_id: NextId,
+    /// What the tokens of the call under way are about.
+    pub(super) tokens: TokenContext,
     pub(super) admission: Admission,
     /// Boxed, because the table keeps its slots until its end is free, and an entry has kilobytes.
     pub(super) connections: Slab<Box<Entry>>,
@@ -179,10 +178,11 @@ impl Endpoint {
         settings
             .check()
             .expect("the endpoint's settings were checked");
-        let next_id = NextId::default();
+        let (next_id, tokens) = (NextId::default(), TokenContext::default());
         Self {
-            quinn: state_machine(&settings, server.as_ref(), next_id.clone()),
+            quinn: state_machine(&settings, server.as_ref(), next_id.clone(), &tokens),
             next_id,
+            tokens,
             admission: Admission::new(&settings),
             settings,
             server,
@@ -217,7 +217,7 @@ impl Endpoint {
             None => new,
         });
         self.quinn
-            .set_server_config(server.as_ref().map(|setup| setup.config.clone()));
+            .set_server_config(server.as_ref().map(|setup| setup.config(&self.tokens)));
         if server.is_none() {
             self.drop_held();
         }
@@ -368,7 +368,7 @@ impl Endpoint {
             let mtu = usize::from(entry.connection.quinn().current_mtu());
             let segments = self.max_segments.min(UDP_PAYLOAD_MAX / mtu).max(1);
             entry.connection.prepare_transmit(segments * mtu);
-            let _tokens = TicketScope::open(entry.connection.versions());
+            self.tokens.set(entry.connection.version());
             match entry.connection.poll_transmit(now, segments, buf) {
                 Some(transmit) => {
                     let (remote, local) = entry.connection.route(transmit.destination);
@@ -511,6 +511,7 @@ fn state_machine(
     settings: &EndpointSettings,
     server: Option<&ServerSetup>,
     next_id: NextId,
+    tokens: &TokenContext,
 ) -> quinn::Endpoint {
     let mut config = quinn::EndpointConfig::new(tls::reset_key(settings.reset_key));
     let first = settings.first_connection_id.as_deref();
@@ -524,7 +525,7 @@ fn state_machine(
         .min_reset_interval(Duration::ZERO)
         .max_udp_payload_size(settings.max_udp_payload_size)
         .expect("the size was checked");
-    let server_config = server.map(|setup| setup.config.clone());
+    let server_config = server.map(|setup| setup.config(tokens));
     quinn::Endpoint::new(
         Arc::new(config),
         server_config,

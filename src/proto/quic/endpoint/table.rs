@@ -122,7 +122,7 @@ impl Endpoint {
         if left == 0 && self.held.is_empty() {
             // The state machine's own tables never shrink, and now there is nothing in them.
             let next_id = self.next_id.clone();
-            self.quinn = state_machine(&self.settings, self.server.as_ref(), next_id);
+            self.quinn = state_machine(&self.settings, self.server.as_ref(), next_id, &self.tokens);
         }
     }
 }

@@ -5,15 +5,15 @@ use std::{
     any::Any,
     net::SocketAddr,
     sync::{Arc, Mutex},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use bytes::BytesMut;
 use quinn_proto::{
     self as quinn, ConnectionHandle, ConnectionId, DatagramEvent, Side, TransportError,
     crypto::{
-        self, CryptoError, ExportKeyingMaterialError, HeaderKey, KeyPair, Keys, PacketKey,
-        UnsupportedVersion,
+        self, AeadKey, CryptoError, ExportKeyingMaterialError, HandshakeTokenKey, HeaderKey,
+        KeyPair, Keys, PacketKey, UnsupportedVersion,
         rustls::{QuicClientConfig, QuicServerConfig},
     },
     transport_parameters::TransportParameters,
@@ -247,6 +247,52 @@ impl crypto::ServerConfig for Server {
     }
 }
 
+/// What is done about tokens, among the calls in which it is done.
+pub type Steps = Arc<Mutex<Vec<&'static str>>>;
+
+struct TokenKey(Arc<dyn HandshakeTokenKey>, Steps);
+
+impl HandshakeTokenKey for TokenKey {
+    fn aead_from_hkdf(&self, random_bytes: &[u8]) -> Box<dyn AeadKey> {
+        Box::new(TokenAead(
+            self.0.aead_from_hkdf(random_bytes),
+            self.1.clone(),
+        ))
+    }
+}
+
+struct TokenAead(Box<dyn AeadKey>, Steps);
+
+impl AeadKey for TokenAead {
+    fn seal(&self, data: &mut Vec<u8>, additional_data: &[u8]) -> Result<(), CryptoError> {
+        self.1.lock().unwrap().push("seal");
+        self.0.seal(data, additional_data)
+    }
+
+    fn open<'a>(
+        &self,
+        data: &'a mut [u8],
+        additional_data: &[u8],
+    ) -> Result<&'a mut [u8], CryptoError> {
+        self.1.lock().unwrap().push("open");
+        self.0.open(data, additional_data)
+    }
+}
+
+struct TokenLog(Steps);
+
+impl quinn::TokenLog for TokenLog {
+    fn check_and_insert(
+        &self,
+        _: u128,
+        _: SystemTime,
+        _: Duration,
+    ) -> Result<(), quinn::TokenReuseError> {
+        self.0.lock().unwrap().push("ask");
+        Ok(())
+    }
+}
+
 /// A certificate for "localhost", which is its own authority.
 pub fn certificate() -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
     let key = CertificateKey::generate().unwrap();
@@ -286,6 +332,10 @@ pub struct End {
     connection: Option<(ConnectionHandle, quinn::Connection)>,
     pub spy: Arc<Spy>,
     pub events: Vec<quinn::Event>,
+    /// Answers each client that has no token with a Retry.
+    pub retries: bool,
+    responses: Vec<Vec<u8>>,
+    pub tokens: Steps,
 }
 
 impl End {
@@ -295,10 +345,11 @@ impl End {
 
     /// The datagrams that it has to send now.
     pub fn transmit(&mut self, now: Instant) -> Vec<Vec<u8>> {
-        let mut datagrams = Vec::new();
+        let mut datagrams = std::mem::take(&mut self.responses);
         self.pump();
         while let Some((_, connection)) = &mut self.connection {
             let mut buf = Vec::new();
+            self.tokens.lock().unwrap().push("transmit");
             if connection.poll_transmit(now, 1, &mut buf).is_none() {
                 break;
             }
@@ -310,8 +361,18 @@ impl End {
 
     pub fn receive(&mut self, now: Instant, from: SocketAddr, datagram: &[u8]) {
         let (data, mut buf) = (BytesMut::from(datagram), Vec::new());
-        match self.endpoint.handle(now, from, None, None, data, &mut buf) {
+        self.tokens.lock().unwrap().push("handle");
+        let event = self.endpoint.handle(now, from, None, None, data, &mut buf);
+        self.tokens.lock().unwrap().push("handled");
+        match event {
             Some(DatagramEvent::ConnectionEvent(_, event)) => self.connection().handle_event(event),
+            Some(DatagramEvent::NewConnection(incoming))
+                if self.retries && incoming.may_retry() =>
+            {
+                let transmit = self.endpoint.retry(incoming, &mut buf).unwrap();
+                assert_eq!(transmit.size, buf.len());
+                self.responses.push(buf);
+            }
             Some(DatagramEvent::NewConnection(incoming)) => {
                 let accepted = self.endpoint.accept(incoming, now, &mut buf, None);
                 self.connection = Some(accepted.unwrap());
@@ -338,10 +399,11 @@ pub struct Bare {
     pub now: Instant,
     pub client: End,
     pub server: End,
+    config: quinn::ClientConfig,
 }
 
-pub const CLIENT: &str = "192.0.2.1:50000";
-pub const SERVER: &str = "192.0.2.2:443";
+const CLIENT: &str = "192.0.2.1:50000";
+const SERVER: &str = "192.0.2.2:443";
 
 impl Bare {
     /// A client that has not sent anything yet, and its server, both of `version`.
@@ -356,8 +418,14 @@ impl Bare {
         let crypto = Arc::new(QuicServerConfig::try_from(server_tls).unwrap());
         let crypto = Arc::new(Server(crypto, spies[1].clone()));
         let token_key = aws_lc_rs::hkdf::Salt::new(aws_lc_rs::hkdf::HKDF_SHA256, &[]);
-        let mut server = quinn::ServerConfig::new(crypto, Arc::new(token_key.extract(&[7; 64])));
-        server.transport_config(transport.clone());
+        let tokens = Steps::default();
+        let token_key = TokenKey(Arc::new(token_key.extract(&[7; 64])), tokens.clone());
+        let mut validation = quinn::ValidationTokenConfig::default();
+        validation.log(Arc::new(TokenLog(tokens.clone()))).sent(1);
+        let mut server = quinn::ServerConfig::new(crypto, Arc::new(token_key));
+        server
+            .transport_config(transport.clone())
+            .validation_token_config(validation);
         let endpoint = |server: Option<quinn::ServerConfig>| {
             let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, &[7; 32]);
             let mut config = quinn::EndpointConfig::new(Arc::new(key));
@@ -368,21 +436,34 @@ impl Bare {
         let crypto = Arc::new(Client(crypto, spies[0].clone()));
         let mut config = quinn::ClientConfig::new(crypto);
         config.version(version).transport_config(transport);
-        let mut dialing = endpoint(None);
-        let remote = SERVER.parse().unwrap();
-        let connection = dialing.connect(now, config, remote, "localhost").unwrap();
         let [of_client, of_server] = spies;
-        let end = |endpoint, connection, spy| End {
+        let end = |endpoint, spy, tokens| End {
             endpoint,
-            connection,
+            connection: None,
             spy,
             events: Vec::new(),
+            retries: false,
+            responses: Vec::new(),
+            tokens,
         };
-        Self {
+        let mut bare = Self {
             now,
-            client: end(dialing, Some(connection), of_client),
-            server: end(endpoint(Some(server)), None, of_server),
-        }
+            client: end(endpoint(None), of_client, Steps::default()),
+            server: end(endpoint(Some(server)), of_server, tokens),
+            config,
+        };
+        bare.dial();
+        bare
+    }
+
+    /// Another connection takes the place of the one there is.
+    pub fn dial(&mut self) {
+        let (config, remote) = (self.config.clone(), SERVER.parse().unwrap());
+        let dialed = self
+            .client
+            .endpoint
+            .connect(self.now, config, remote, "localhost");
+        self.client.connection = Some(dialed.unwrap());
     }
 
     /// A connection on which nothing is left to be said.

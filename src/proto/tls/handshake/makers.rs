@@ -12,6 +12,7 @@ use quinn_proto::{
     transport_parameters::TransportParameters,
 };
 use rustls::{
+    client::Resumption,
     pki_types::ServerName,
     quic::{self, Version},
 };
@@ -23,13 +24,19 @@ use crate::{
     tls::{
         HostClock,
         keys::{self, retry, tap::Tap},
-        versions::{self, Beginning, TicketScope, Versions},
+        sessions::{
+            self, ScopedSessions,
+            resumption::{ConnectionSessions, Sessions},
+        },
+        versions::{self, Beginning, Versions},
     },
 };
 
 /// Makes the sessions of clients.
 pub(crate) struct ClientCrypto {
     config: Arc<rustls::ClientConfig>,
+    /// `None`: nothing is resumed.
+    sessions: Option<Arc<Sessions>>,
     clock: HostClock,
     /// In order of preference.
     supported: Vec<u32>,
@@ -50,12 +57,21 @@ impl ClientCrypto {
     ) -> Self {
         Self {
             config,
+            sessions: None,
             clock,
             supported,
             first,
             beginning: Beginning::Chosen,
             is_recorded: false,
             recorder: None,
+        }
+    }
+
+    /// What connections resume.
+    pub(in crate::tls) fn resuming(self, sessions: Sessions) -> Self {
+        Self {
+            sessions: Some(Arc::new(sessions)),
+            ..self
         }
     }
 
@@ -74,6 +90,7 @@ impl ClientCrypto {
         config.enable_early_data = false;
         Self {
             config: Arc::new(config),
+            sessions: self.sessions.clone(),
             clock: self.clock.clone(),
             supported: self.supported.clone(),
             first: None,
@@ -105,8 +122,13 @@ impl crypto::ClientConfig for ClientCrypto {
             .map(|begun| begun.unwrap_or_else(|| Arc::new(Recorder::new(true))));
         let tap = new_tap(recorder);
         tap.local_parameters(&params);
-        let _tickets = TicketScope::open(&versions);
-        let connection = quic::ClientConnection::new(self.config.clone(), known, name, params)
+        let mut config = self.config.clone();
+        if let Some(sessions) = self.sessions.clone() {
+            let versions = versions.clone();
+            let sessions = ConnectionSessions { sessions, versions };
+            Arc::make_mut(&mut config).resumption = Resumption::store(Arc::new(sessions));
+        }
+        let connection = quic::ClientConnection::new(config, known, name, params)
             // Only a failing random number generator is left to fail here.
             .map_err(|_| ConnectError::EndpointStopping)?;
         let inner = Inner::Running(Box::new(connection.into()));
@@ -120,6 +142,8 @@ impl crypto::ClientConfig for ClientCrypto {
 /// Makes the sessions of servers.
 pub(crate) struct ServerCrypto {
     config: Arc<rustls::ServerConfig>,
+    /// `None`: clients get no tickets.
+    sessions: Option<Arc<ScopedSessions>>,
     clock: HostClock,
     supported: Vec<u32>,
     is_recorded: bool,
@@ -132,10 +156,19 @@ impl ServerCrypto {
     pub fn new(config: Arc<rustls::ServerConfig>, clock: HostClock, supported: Vec<u32>) -> Self {
         Self {
             config,
+            sessions: None,
             clock,
             supported,
             is_recorded: false,
             first_packets: Mutex::default(),
+        }
+    }
+
+    /// Where the sessions of connections are kept.
+    pub(in crate::tls) fn keeping(self, sessions: Option<ScopedSessions>) -> Self {
+        Self {
+            sessions: sessions.map(Arc::new),
+            ..self
         }
     }
 
@@ -213,8 +246,15 @@ impl crypto::ServerConfig for ServerCrypto {
     ) -> Box<dyn crypto::Session> {
         let mut bytes = Vec::new();
         params.write(&mut bytes);
+        let versions = Versions::server(version, &self.supported);
+        let mut config = self.config.clone();
+        if let Some(sessions) = self.sessions.clone() {
+            let versions = versions.clone();
+            let sessions = sessions::ConnectionSessions { sessions, versions };
+            Arc::make_mut(&mut config).session_storage = Arc::new(sessions);
+        }
         let waiting = Waiting {
-            config: self.config.clone(),
+            config,
             version: known_version(version).expect("`initial_keys` refused other versions"),
             params: bytes,
             hello: Hello::default(),
@@ -222,7 +262,6 @@ impl crypto::ServerConfig for ServerCrypto {
         let ids = ConnectionIds::from_parameters(&waiting.params);
         let tap = new_tap(self.recorder(&ids));
         tap.set_ids(ids);
-        let versions = Versions::server(version, &self.supported);
         let inner = Inner::Waiting(Box::new(waiting));
         Box::new(Session::new(inner, self.clock.clone(), versions, tap))
     }

@@ -22,7 +22,7 @@ use super::{
     CipherSuite, HostClock, SessionTicket,
     keys::{self, retry, tap::Tap},
     sessions::resumption::TicketInbox,
-    versions::{Information, TicketScope, Versions},
+    versions::{Information, Versions},
 };
 use crate::{
     qlog::{ConnectionIds, Epoch},
@@ -191,7 +191,6 @@ impl Session {
     }
 
     fn read(&mut self, buf: &[u8]) -> Result<(), TransportError> {
-        let _tickets = TicketScope::open(&self.versions);
         let Inner::Running(tls) = &mut self.inner else {
             return Ok(());
         };

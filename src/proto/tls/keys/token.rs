@@ -1,19 +1,14 @@
 //! The keys that address validation tokens are sealed with (RFC 9000 section 8.1.4).
 //!
 //! Several at a time, so that they can be changed while tokens are on their way: the first seals, any
-//! of them opens. A token is sealed together with the QUIC version that it is for, and opens for no
-//! other one (RFC 9369 section 5).
+//! of them opens. Not here: what a token is sealed together with (`seams::token_context`).
 
 use std::sync::Arc;
 
 use aws_lc_rs::hkdf;
 use quinn_proto::crypto::{AeadKey, CryptoError, HandshakeTokenKey};
 
-use crate::tls::{
-    ConfigError,
-    config::random_bytes,
-    versions::{version_put, version_taken},
-};
+use crate::tls::{ConfigError, config::random_bytes};
 
 /// Token keys from secrets of at least 32 bytes each; from a random one when there are none.
 pub(crate) fn token_key(secrets: &[Vec<u8>]) -> Result<Arc<dyn HandshakeTokenKey>, ConfigError> {
@@ -43,9 +38,8 @@ struct AnyKey(Vec<Box<dyn AeadKey>>);
 
 impl AeadKey for AnyKey {
     fn seal(&self, data: &mut Vec<u8>, additional_data: &[u8]) -> Result<(), CryptoError> {
-        let additional_data = with_version(additional_data, version_put());
         match self.0.first() {
-            Some(key) => key.seal(data, &additional_data),
+            Some(key) => key.seal(data, additional_data),
             None => Err(CryptoError),
         }
     }
@@ -57,10 +51,9 @@ impl AeadKey for AnyKey {
     ) -> Result<&'a mut [u8], CryptoError> {
         // A key that does not fit leaves nothing of what it was tried on.
         let sealed = data.to_vec();
-        let additional_data = with_version(additional_data, version_taken());
         for key in &self.0 {
             data.copy_from_slice(&sealed);
-            if let Ok(length) = key.open(data, &additional_data).map(|opened| opened.len()) {
+            if let Ok(length) = key.open(data, additional_data).map(|opened| opened.len()) {
                 return Ok(&mut data[..length]);
             }
         }
@@ -68,19 +61,11 @@ impl AeadKey for AnyKey {
     }
 }
 
-fn with_version(additional_data: &[u8], version: u32) -> Vec<u8> {
-    [additional_data, &version.to_be_bytes()].concat()
-}
-
 const SECRET_MIN: usize = 32;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        tls::versions::TicketScope,
-        wire::header::{VERSION_1, VERSION_2},
-    };
 
     #[test]
     fn tokens_of_the_last_key_open_after_a_change_and_later_do_not() {
@@ -103,26 +88,6 @@ mod tests {
         assert!(opens(&after, seal(&between)), "the first one seals");
         assert!(!opens(&after, seal(&before)));
         assert!(!opens(&token_key(&[]).unwrap(), seal(&before)));
-    }
-
-    #[test]
-    fn a_token_opens_for_the_version_that_it_was_sealed_for() {
-        let key = token_key(&[]).unwrap();
-        for (sealed, opened) in [
-            (VERSION_1, VERSION_1),
-            (VERSION_1, VERSION_2),
-            (VERSION_2, VERSION_1),
-            (VERSION_2, VERSION_2),
-        ] {
-            let mut data = b"token".to_vec();
-            {
-                let _scope = TicketScope::of(sealed);
-                key.aead_from_hkdf(b"nonce").seal(&mut data, &[]).unwrap();
-            }
-            let _scope = TicketScope::of(opened);
-            let result = key.aead_from_hkdf(b"nonce").open(&mut data, &[]).is_ok();
-            assert_eq!(result, sealed == opened, "{sealed:x} {opened:x}");
-        }
     }
 
     #[test]

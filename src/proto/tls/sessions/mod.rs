@@ -16,7 +16,7 @@ use aws_lc_rs::digest::{self, SHA256};
 pub(super) mod resumption;
 pub(super) mod tickets;
 
-use super::versions::{version_put, version_taken};
+use super::versions::Versions;
 
 /// Keeps sessions by their tickets. Called in the middle of handshakes, from whatever thread runs
 /// them: it must not wait for anything.
@@ -120,11 +120,19 @@ impl ScopedSessions {
     }
 }
 
-impl rustls::server::StoresServerSessions for ScopedSessions {
+/// The same as a connection of these versions sees it. rustls asks by keys alone.
+#[derive(Debug)]
+pub(super) struct ConnectionSessions {
+    pub sessions: Arc<ScopedSessions>,
+    pub versions: Arc<Versions>,
+}
+
+impl rustls::server::StoresServerSessions for ConnectionSessions {
     fn put(&self, key: Vec<u8>, mut value: Vec<u8>) -> bool {
-        let version = version_put().to_be_bytes();
-        value.splice(..0, self.scope.into_iter().chain(version));
-        self.store.put(key, value)
+        let version = self.versions.current().to_be_bytes();
+        let prefix = self.sessions.scope.into_iter().chain(version);
+        value.splice(..0, prefix);
+        self.sessions.store.put(key, value)
     }
 
     /// Only TLS 1.2 looks without taking.
@@ -133,9 +141,9 @@ impl rustls::server::StoresServerSessions for ScopedSessions {
     }
 
     fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
-        let value = self.store.take(key)?;
-        let rest = value.strip_prefix(&self.scope)?;
-        let session = rest.strip_prefix(&version_taken().to_be_bytes())?;
+        let value = self.sessions.store.take(key)?;
+        let rest = value.strip_prefix(&self.sessions.scope)?;
+        let session = rest.strip_prefix(&self.versions.original().to_be_bytes())?;
         Some(session.to_vec())
     }
 
@@ -159,6 +167,7 @@ mod tests {
     use rustls::server::StoresServerSessions;
 
     use super::*;
+    use crate::wire::header::{VERSION_1, VERSION_2};
 
     #[test]
     fn memory_is_bounded_and_gives_each_session_out_once() {
@@ -180,13 +189,20 @@ mod tests {
     #[test]
     fn servers_with_other_demands_do_not_see_each_others_sessions() {
         let store = Arc::new(MemorySessions::new(10));
-        let open = ScopedSessions::new(store.clone(), &[b"off"]);
-        let strict = ScopedSessions::new(store.clone(), &[b"required", b"roots"]);
-        let same = ScopedSessions::new(store.clone(), &[b"off"]);
+        let of_server = |demands: &[&[u8]], version| ConnectionSessions {
+            sessions: Arc::new(ScopedSessions::new(store.clone(), demands)),
+            versions: Versions::only(quinn_proto::Side::Server, version),
+        };
+        let open = of_server(&[b"off"], VERSION_1);
+        let strict = of_server(&[b"required", b"roots"], VERSION_1);
+        let same = of_server(&[b"off"], VERSION_1);
+        let later = of_server(&[b"off"], VERSION_2);
         assert!(open.put(b"one".to_vec(), b"session".to_vec()));
         assert_eq!(strict.take(b"one"), None);
         assert!(open.put(b"two".to_vec(), b"session".to_vec()));
         assert_eq!(same.take(b"two"), Some(b"session".to_vec()));
+        assert!(open.put(b"two".to_vec(), b"session".to_vec()));
+        assert_eq!(later.take(b"two"), None, "of another version");
         store.put(b"three".to_vec(), b"short".to_vec());
         assert_eq!(open.take(b"three"), None);
     }

@@ -18,10 +18,7 @@ use rustls::{
 };
 
 use super::tickets::{self, SessionTicket};
-use crate::tls::{
-    HostClock,
-    versions::{version_put, version_taken},
-};
+use crate::tls::{HostClock, versions::Versions};
 use crate::wire::header::KNOWN_VERSIONS;
 
 /// The sessions of one client configuration.
@@ -59,7 +56,7 @@ impl Sessions {
     }
 
     /// A new session for every connection: rustls uses each but once, and its age counts from now.
-    fn import(&self, name: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
+    fn import(&self, name: &ServerName<'static>, version: u32) -> Option<Tls13ClientSessionValue> {
         let ticket = self.imported.as_ref()?;
         if ServerName::try_from(ticket.server_name.as_str())
             .ok()
@@ -68,7 +65,7 @@ impl Sessions {
         {
             return None;
         }
-        if ticket.version.is_some_and(|it| it != version_taken()) {
+        if ticket.version.is_some_and(|it| it != version) {
             return None;
         }
         let judges = (&self.verifier, &self.credentials);
@@ -76,15 +73,24 @@ impl Sessions {
     }
 }
 
-impl ClientSessionStore for Sessions {
+/// The same as a connection of these versions sees it: a session is good for the version that its
+/// connection was negotiated to, and for connections that begin with that version (RFC 9369 section
+/// 5). rustls asks by names alone.
+#[derive(Debug)]
+pub(in crate::tls) struct ConnectionSessions {
+    pub sessions: Arc<Sessions>,
+    pub versions: Arc<Versions>,
+}
+
+impl ClientSessionStore for ConnectionSessions {
     fn set_kx_hint(&self, name: ServerName<'static>, group: NamedGroup) {
-        if let Some((_, sessions)) = self.earlier.first() {
+        if let Some((_, sessions)) = self.sessions.earlier.first() {
             sessions.set_kx_hint(name, group);
         }
     }
 
     fn kx_hint(&self, name: &ServerName<'_>) -> Option<NamedGroup> {
-        self.earlier.first()?.1.kx_hint(name)
+        self.sessions.earlier.first()?.1.kx_hint(name)
     }
 
     fn set_tls12_session(&self, _: ServerName<'static>, _: Tls12ClientSessionValue) {}
@@ -96,14 +102,16 @@ impl ClientSessionStore for Sessions {
     fn remove_tls12_session(&self, _: &ServerName<'static>) {}
 
     fn insert_tls13_ticket(&self, name: ServerName<'static>, value: Tls13ClientSessionValue) {
-        if let (None, Some(sessions)) = (&self.imported, self.earlier(version_put())) {
+        let earlier = self.sessions.earlier(self.versions.current());
+        if let (None, Some(sessions)) = (&self.sessions.imported, earlier) {
             sessions.insert_tls13_ticket(name, value);
         }
     }
 
     fn take_tls13_ticket(&self, name: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
-        self.import(name)
-            .or_else(|| self.earlier(version_taken())?.take_tls13_ticket(name))
+        let begun = self.versions.original();
+        let imported = self.sessions.import(name, begun);
+        imported.or_else(|| self.sessions.earlier(begun)?.take_tls13_ticket(name))
     }
 }
 

@@ -7,7 +7,6 @@
 //! (`keys::retry`).
 //!
 //! - `information`: the transport parameter `version_information`, and what it must hold.
-//! - `tickets`: sessions and tokens are good for the version that they were made with.
 //!
 //! Not here: Version Negotiation packets and the cutting of datagrams, which are the driver's.
 
@@ -22,11 +21,8 @@ use rustls::quic::Version;
 use crate::wire::header::{VERSION_1, VERSION_2};
 
 mod information;
-mod tickets;
 
 pub(super) use information::Information;
-pub(crate) use tickets::TicketScope;
-pub(super) use tickets::{version_put, version_taken};
 
 /// rustls' name for a version that there are keys for.
 pub(super) fn known(version: u32) -> Option<Version> {
@@ -62,6 +58,7 @@ pub(crate) enum Beginning {
 }
 
 /// The versions of one connection, shared by its session, its keys and its driver.
+#[derive(Debug)]
 pub(crate) struct Versions {
     side: Side,
     /// What the state machine believes.
