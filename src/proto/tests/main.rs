@@ -16,7 +16,7 @@ mod quic_early_datagrams;
 mod quic_endurance;
 mod quic_first_flight;
 mod quic_garbage;
-mod quic_held;
+mod quic_lobby;
 mod quic_migration;
 mod quic_resumption;
 mod quic_server;

@@ -1,7 +1,7 @@
 //! The ClientHello in a client's first packets (RFC 9001 section 5.2), read before the state machine
 //! is let at them: their keys are everybody's.
 //!
-//! Not here: what is in a ClientHello (`wire::tls::client_hello`) and what is done about it (`endpoint::held`).
+//! Not here: what is in a ClientHello (`wire::tls::client_hello`) and what is done about it (`endpoint::lobby`).
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Collects the ClientHello of one connection.
-pub(in crate::quic) struct HelloReader {
+pub(in crate::quic) struct FirstPackets {
     destination: Vec<u8>,
     keys: Keys,
     /// Pieces by their offset, together at most [`HELLO_BYTES_MAX`].
@@ -32,19 +32,19 @@ pub(in crate::quic) fn destination(datagram: &[u8]) -> Option<&[u8]> {
     Initial::at(datagram).map(|packet| packet.destination)
 }
 
-impl HelloReader {
+impl FirstPackets {
     /// For the connection that begins with `datagram`. `None` if it begins with no packet that this
     /// can read.
     pub fn new(datagram: &[u8]) -> Option<Self> {
         let packet = Initial::at(datagram)?;
-        let mut reader = Self {
+        let mut packets = Self {
             destination: packet.destination.to_vec(),
             keys: tls::server_initial_keys(packet.version, packet.destination)?,
             pieces: BTreeMap::new(),
             kept_bytes: 0,
         };
-        reader.push(datagram);
-        Some(reader)
+        packets.push(datagram);
+        Some(packets)
     }
 
     /// Packets with this connection ID are for this connection.

@@ -47,7 +47,7 @@ pub(in crate::quic) struct DatagramQueue {
 enum Probe {
     None,
     /// The state machine has it.
-    Held,
+    InHand,
     /// It is out. The next one has to wait for an ACK after this many: what that lets out belongs
     /// to the streams first. Otherwise probes alone could fill a window that opens by single
     /// packets.
@@ -197,11 +197,11 @@ impl DatagramQueue {
             return;
         }
         self.earn(conn, batch_size);
-        if self.probe == Probe::Held && held(conn) == 0 {
+        if self.probe == Probe::InHand && in_hand(conn) == 0 {
             let acks = conn.stats().frame_rx.acks;
             self.probe = Probe::Out { acks };
         }
-        let mut room = batch_size.saturating_sub(held(conn));
+        let mut room = batch_size.saturating_sub(in_hand(conn));
         if self.streams_wait {
             room = room.min(usize::try_from(self.credit).unwrap_or(0));
         }
@@ -219,16 +219,16 @@ impl DatagramQueue {
         }
     }
 
-    /// The state machine has nothing to send, or may not. If datagrams are held back, one is handed
+    /// The state machine has nothing to send, or may not. If datagrams wait, one is handed
     /// over to find out which. Returns whether to try again.
     pub fn probe(&mut self, conn: &mut quinn::Connection) -> bool {
         let may_probe = match self.probe {
             Probe::None => true,
-            Probe::Held => false,
+            Probe::InHand => false,
             Probe::Out { acks } => conn.stats().frame_rx.acks > acks,
         };
-        let holds_back = self.streams_wait && !self.queue.is_empty();
-        holds_back && may_probe && held(conn) == 0 && self.hand_over(conn).is_some()
+        let is_waiting = self.streams_wait && !self.queue.is_empty();
+        is_waiting && may_probe && in_hand(conn) == 0 && self.hand_over(conn).is_some()
     }
 
     /// Whether the probe got out. If it did and nothing of a stream with it, no stream had
@@ -237,7 +237,7 @@ impl DatagramQueue {
         if is_sent {
             self.streams_wait = conn.stats().frame_tx.stream != self.stream_frames_sent;
         }
-        self.probe = if is_sent { Probe::None } else { Probe::Held };
+        self.probe = if is_sent { Probe::None } else { Probe::InHand };
     }
 
     fn earn(&mut self, conn: &quinn::Connection, batch_size: usize) {
@@ -277,13 +277,13 @@ impl DatagramQueue {
 }
 
 /// How many bytes of datagrams the state machine holds, or a little less.
-fn held(conn: &mut quinn::Connection) -> usize {
-    SEND_BUFFER.saturating_sub(conn.datagrams().send_buffer_space() + HELD_BY_NONE)
+fn in_hand(conn: &mut quinn::Connection) -> usize {
+    SEND_BUFFER.saturating_sub(conn.datagrams().send_buffer_space() + IN_HAND_BY_NONE)
 }
 
 /// What `send_buffer_space` leaves out even when the buffer is empty: the state machine's
 /// bookkeeping for one datagram.
-const HELD_BY_NONE: usize = OVERHEAD;
+const IN_HAND_BY_NONE: usize = OVERHEAD;
 /// What may go before any stream has earned it: real-time data should not wait at the very start.
 const CREDIT_FIRST: i64 = 16 << 10;
 /// The state machine's own buffer: more than a batch ever takes.

@@ -28,10 +28,10 @@ impl Endpoint {
             is_validated: incoming.remote_address_validated(),
             may_retry: incoming.may_retry(),
         };
-        let connections = self.connections.len() + self.held.len();
+        let connections = self.connections.len() + self.lobby.len();
         match self.admission.decide(now, applicant, retry, connections) {
             Verdict::Accept => {
-                if let Some(incoming) = self.hold_back(now, incoming) {
+                if let Some(incoming) = self.keep_waiting(now, incoming) {
                     let neighbour = self.admission.entered(now, incoming.remote_address().ip());
                     self.begin(now, incoming, neighbour);
                 }

@@ -1,7 +1,7 @@
 //! One UDP socket's worth of QUIC connections: routing, timers, and fairness in sending.
 //!
-//! Accepting is in `accept`, the table of connections in `table`, whose turn it is and what becomes of a
-//! connection in a turn in `turns`, migration in `migration`. Not here: sockets, and what a connection does (`connection`).
+//! Accepting is in `accept`, the table of connections in `table`, what became of a connection in
+//! `settling`, migration in `migration`. Not here: sockets, and what a connection does (`connection`).
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -26,18 +26,18 @@ mod accept;
 mod arrival;
 pub(super) mod connection_ids;
 mod handshakes;
-mod held;
+mod lobby;
 mod migration;
 pub(super) mod negotiation;
+mod settling;
 mod table;
 mod timers;
-mod turns;
 
 use connection_ids::{ConnectionIds, NextId};
 use handshakes::{Handshakes, Place};
-pub use held::ANSWER_PATIENCE;
-use held::HeldBack;
-pub(super) use held::{FOLLOWERS_MAX, FOLLOWERS_OF_ALL_MAX};
+pub use lobby::ANSWER_PATIENCE;
+use lobby::Lobby;
+pub(super) use lobby::{FOLLOWERS_MAX, FOLLOWERS_OF_ALL_MAX};
 use migration::Aliases;
 use negotiation::Restart;
 use timers::Timers;
@@ -131,7 +131,7 @@ pub struct Endpoint {
     eventful: VecDeque<usize>,
     pub(super) handshakes: Handshakes,
     timers: Timers,
-    held: HeldBack,
+    lobby: Lobby,
     /// The end of the one connection that this endpoint was for, if its first flight was already
     /// answered with a close.
     failed: Option<Event>,
@@ -198,7 +198,7 @@ impl Endpoint {
             eventful: VecDeque::new(),
             handshakes: Handshakes::default(),
             timers: Timers::default(),
-            held: HeldBack::default(),
+            lobby: Lobby::default(),
             failed: None,
             responses: VecDeque::new(),
             resets: Bucket::new(RESETS),
@@ -219,7 +219,7 @@ impl Endpoint {
         self.quinn
             .set_server_config(server.as_ref().map(|setup| setup.config(&self.tokens)));
         if server.is_none() {
-            self.drop_held();
+            self.empty_lobby();
         }
         self.server = server;
     }
@@ -321,7 +321,7 @@ impl Endpoint {
         self.timers
             .next()
             .into_iter()
-            .chain(self.held.deadline())
+            .chain(self.lobby.deadline())
             .min()
     }
 
@@ -387,7 +387,7 @@ impl Endpoint {
 
     /// The next event, all of one connection before those of the next.
     pub fn poll_event(&mut self) -> Option<(ConnectionKey, Event)> {
-        if let Some(question) = self.held.poll_event() {
+        if let Some(question) = self.lobby.poll_event() {
             return Some(question);
         }
         while let Some(&index) = self.eventful.front() {
@@ -442,7 +442,7 @@ impl Endpoint {
     /// Closes every connection with an application's code. Those that wait for the host's answer have no
     /// keys to say one with: they are refused.
     pub fn close_all(&mut self, now: Instant, error_code: u64, reason: &[u8]) {
-        self.refuse_held();
+        self.refuse_lobby();
         let indices: Vec<usize> = self.connections.iter().map(|(index, _)| index).collect();
         for index in indices {
             self.connections[index]
@@ -455,7 +455,7 @@ impl Endpoint {
     /// Whether nothing is left: no connection, not even one that lingers to answer late packets,
     /// and nothing to send.
     pub fn is_idle(&self) -> bool {
-        self.connections.is_empty() && self.responses.is_empty() && self.held.is_empty()
+        self.connections.is_empty() && self.responses.is_empty() && self.lobby.is_empty()
     }
 
     /// Whether no peer is left that may have something to hear from us: every connection is over,
@@ -464,13 +464,13 @@ impl Endpoint {
     pub fn may_end(&self) -> bool {
         let mut entries = self.connections.iter();
         self.responses.is_empty()
-            && self.held.is_empty()
+            && self.lobby.is_empty()
             && !entries.any(|(_, entry)| !entry.drained && entry.connection.has_more_to_say())
     }
 
     /// Whether a new connection waits for the host's answer, or for the rest of its ClientHello.
     pub fn holds_back(&self) -> bool {
-        !self.held.is_empty()
+        !self.lobby.is_empty()
     }
 
     /// How many connections there are, closed ones that linger included.

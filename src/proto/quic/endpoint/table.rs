@@ -119,7 +119,7 @@ impl Endpoint {
         self.by_handle.shrink_to_fit();
         self.sending.shrink_to_fit();
         self.eventful.shrink_to_fit();
-        if left == 0 && self.held.is_empty() {
+        if left == 0 && self.lobby.is_empty() {
             // The state machine's own tables never shrink, and now there is nothing in them.
             let next_id = self.next_id.clone();
             self.quinn = state_machine(&self.settings, self.server.as_ref(), next_id, &self.tokens);

@@ -8,11 +8,11 @@ use crate::wire::tls::{CLIENT_HELLO, client_hello::ClientHello, message};
 
 /// The bytes of a client's first handshake message, as they come.
 #[derive(Default)]
-pub(in crate::tls) struct Hello {
+pub(in crate::tls) struct FirstMessage {
     bytes: Vec<u8>,
 }
 
-/// How far a [`Hello`] has come.
+/// How far a [`FirstMessage`] has come.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::tls) enum Progress {
     /// Bytes are missing.
@@ -21,7 +21,7 @@ pub(in crate::tls) enum Progress {
     Done,
 }
 
-impl Hello {
+impl FirstMessage {
     pub fn push(&mut self, bytes: &[u8]) -> Progress {
         self.bytes.extend_from_slice(bytes);
         let is_hello = self.bytes.first().is_none_or(|kind| *kind == CLIENT_HELLO);
@@ -61,15 +61,15 @@ mod tests {
         message
     }
 
-    fn parameters(hello: &Hello) -> Option<&[u8]> {
-        hello.hello()?.transport_parameters()
+    fn parameters(found: &FirstMessage) -> Option<&[u8]> {
+        found.hello()?.transport_parameters()
     }
 
     #[test]
     fn parameters_are_found_however_the_hello_is_cut() {
         let message = hello(&[0, 16, 0, 2, 9, 9, 0, 0x39, 0, 3, 1, 2, 3]);
         for size in [1, 7, message.len()] {
-            let mut found = Hello::default();
+            let mut found = FirstMessage::default();
             let mut pieces = message.chunks(size).peekable();
             while let Some(piece) = pieces.next() {
                 let progress = found.push(piece);
@@ -82,10 +82,10 @@ mod tests {
 
     #[test]
     fn what_is_no_hello_does_not_wait() {
-        let mut other = Hello::default();
+        let mut other = FirstMessage::default();
         assert_eq!(other.push(&[2, 0, 0]), Progress::Done);
         assert_eq!(parameters(&other), None);
-        let mut long = Hello::default();
+        let mut long = FirstMessage::default();
         assert_eq!(long.push(&[1, 0xff, 0xff, 0xff]), Progress::Waiting);
         assert_eq!(long.push(&vec![0; BYTES_MAX]), Progress::Done);
     }
@@ -93,11 +93,11 @@ mod tests {
     #[test]
     fn nonsense_inside_is_left_to_tls() {
         for extensions in [&[0, 0x39, 0, 9, 1][..], &[0, 0x39, 0], &[]] {
-            let mut found = Hello::default();
+            let mut found = FirstMessage::default();
             assert_eq!(found.push(&hello(extensions)), Progress::Done);
             assert_eq!(parameters(&found), None);
         }
-        let mut short = Hello::default();
+        let mut short = FirstMessage::default();
         assert_eq!(short.push(&[1, 0, 0, 2, 3, 3]), Progress::Done);
         assert_eq!(parameters(&short), None);
     }

@@ -17,7 +17,7 @@ use rustls::{
     quic::{self, Version},
 };
 
-use super::gathering::Hello;
+use super::gathering::FirstMessage;
 use super::{Inner, Session, Waiting, encode};
 use crate::{
     qlog::{ConnectionIds, Recorder},
@@ -257,7 +257,7 @@ impl crypto::ServerConfig for ServerCrypto {
             config,
             version: known_version(version).expect("`initial_keys` refused other versions"),
             params: bytes,
-            hello: Hello::default(),
+            first: FirstMessage::default(),
         };
         let ids = ConnectionIds::from_parameters(&waiting.params);
         let tap = new_tap(self.recorder(&ids));

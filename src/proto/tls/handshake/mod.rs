@@ -42,7 +42,7 @@ pub(super) mod reason;
 #[cfg(test)]
 mod tests;
 
-use gathering::{Hello, Progress};
+use gathering::{FirstMessage, Progress};
 pub(crate) use makers::{ClientCrypto, ServerCrypto, server_initial_keys};
 use reason::transport_error;
 
@@ -91,7 +91,7 @@ struct Waiting {
     version: Version,
     /// Encoded transport parameters, to which what is said of versions is still to be added.
     params: Vec<u8>,
-    hello: Hello,
+    first: FirstMessage,
 }
 
 impl Session {
@@ -146,7 +146,7 @@ impl Session {
         waiting: &Waiting,
     ) -> Result<quic::Connection, TransportError> {
         let said = match waiting
-            .hello
+            .first
             .hello()
             .and_then(|hello| hello.transport_parameters())
         {
@@ -309,20 +309,20 @@ impl crypto::Session for Session {
 
     fn read_handshake(&mut self, buf: &[u8]) -> Result<bool, TransportError> {
         let begun = match &mut self.inner {
-            Inner::Waiting(waiting) => match waiting.hello.push(buf) {
+            Inner::Waiting(waiting) => match waiting.first.push(buf) {
                 Progress::Waiting => return Ok(false),
                 Progress::Done => Some((
                     Self::begin(&self.versions, &self.tap, waiting)?,
-                    std::mem::take(&mut waiting.hello),
+                    std::mem::take(&mut waiting.first),
                 )),
             },
             Inner::Running(_) => None,
         };
-        let hello = begun.map(|(tls, hello)| {
+        let first = begun.map(|(tls, first)| {
             self.inner = Inner::Running(Box::new(tls));
-            hello
+            first
         });
-        let buf = hello.as_ref().map_or(buf, Hello::bytes);
+        let buf = first.as_ref().map_or(buf, FirstMessage::bytes);
         self.versions.handshake_bytes();
         self.read(buf)?;
         self.check_versions()?;

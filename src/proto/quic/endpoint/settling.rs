@@ -1,5 +1,5 @@
-//! Which connections get their turn, and what has become of one after it: its events, its deadline,
-//! its place in the state machine's table.
+//! What became of a connection: whether it has events and something to send, its deadline, its place in
+//! the state machine's table.
 
 use std::net::SocketAddr;
 
