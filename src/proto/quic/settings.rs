@@ -15,12 +15,15 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::{
     AcceptRate, Worker,
-    admission::tokens::{self, ConnectionTokens, EarlierTokens, ServerTokens},
+    admission::{
+        lobby::{FOLLOWERS_MAX, FOLLOWERS_OF_ALL_MAX},
+        tokens::{self, ConnectionTokens, EarlierTokens, ServerTokens},
+    },
     connection::{
         congestion::{self, Congestion},
         datagrams,
     },
-    endpoint::{FOLLOWERS_MAX, FOLLOWERS_OF_ALL_MAX, negotiation},
+    endpoint::negotiation,
 };
 use crate::qlog::Recorder;
 use crate::seams::token_context::TokenContext;

@@ -13,6 +13,7 @@ use std::{
 };
 
 pub(super) mod first_packets;
+pub(super) mod lobby;
 pub(super) mod tokens;
 
 use super::{EndpointSettings, Retry, Worker};

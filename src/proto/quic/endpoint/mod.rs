@@ -17,8 +17,7 @@ use slab::Slab;
 use super::{
     ClientSetup, CloseKind, ConnectError, Connection, EndpointSettings, EndpointStats, Event,
     ServerSetup,
-    admission::{AcceptRate, Admission, Bucket, Neighbour},
-    paths::path::Local,
+    admission::{AcceptRate, Admission, Bucket, Neighbour, lobby::Lobby},
 };
 use crate::{seams::token_context::TokenContext, tls, wire::header::KNOWN_VERSIONS};
 
@@ -32,15 +31,14 @@ pub(super) mod negotiation;
 mod settling;
 mod table;
 mod timers;
+mod transmit;
 
 use connection_ids::{ConnectionIds, NextId};
 use handshakes::{Handshakes, Place};
-pub use lobby::ANSWER_PATIENCE;
-use lobby::Lobby;
-pub(super) use lobby::{FOLLOWERS_MAX, FOLLOWERS_OF_ALL_MAX};
 use migration::Aliases;
 use negotiation::Restart;
 use timers::Timers;
+pub use transmit::Transmit;
 
 /// Names a connection of an endpoint. A key is never used again for another connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -75,23 +73,6 @@ pub struct DatagramMeta {
     pub local_ip: Option<IpAddr>,
     /// The two ECN bits (RFC 3168).
     pub ecn: Option<u8>,
-}
-
-/// What to do with the bytes that [`Endpoint::poll_transmit`] wrote.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Transmit {
-    pub remote: SocketAddr,
-    /// The two ECN bits to set (RFC 3168).
-    pub ecn: Option<u8>,
-    /// How many bytes were written.
-    pub size: usize,
-    /// Cut the bytes into datagrams of this size, the last one may be shorter. `None`: one
-    /// datagram.
-    pub segment_size: Option<usize>,
-    /// The address to send from, where that matters.
-    pub src_ip: Option<IpAddr>,
-    /// The host's number for the socket to send from. The first one is 0.
-    pub socket: u32,
 }
 
 /// One UDP socket's worth of QUIC connections.
@@ -232,11 +213,6 @@ impl Endpoint {
         self.admission.refuse_all();
     }
 
-    /// How many datagrams of a connection may go into one batch; 1 switches batches off.
-    pub fn set_gso(&mut self, max_segments: usize) {
-        self.max_segments = max_segments.max(1);
-    }
-
     /// Begins a connection. `server_name` is verified against the server's certificate and sent to
     /// the server if it is a DNS name; an empty one stands for the address.
     pub fn connect(
@@ -348,47 +324,10 @@ impl Endpoint {
         }
     }
 
-    /// Writes the next batch of datagrams into `buf`, which is cleared first: some datagrams of one
-    /// connection, at most 65,507 bytes, or one stateless answer. Connections take turns.
-    pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
-        buf.clear();
-        if let Some((transmit, data, socket)) = self.responses.pop_front() {
-            buf.extend_from_slice(&data);
-            let ip = transmit.src_ip;
-            let remote = transmit.destination;
-            return Some(self.sent(&transmit, remote, Local { socket, ip }));
-        }
-        while let Some(index) = self.sending.pop_front() {
-            let entry = &mut self.connections[index];
-            if entry.drained {
-                entry.is_sending = false;
-                self.remove_if_over(index);
-                continue;
-            }
-            let mtu = usize::from(entry.connection.quinn().current_mtu());
-            let segments = self.max_segments.min(UDP_PAYLOAD_MAX / mtu).max(1);
-            entry.connection.prepare_transmit(segments * mtu);
-            self.tokens.set(entry.connection.version());
-            match entry.connection.poll_transmit(now, segments, buf) {
-                Some(transmit) => {
-                    let (remote, local) = entry.connection.route(transmit.destination);
-                    self.sending.push_back(index);
-                    self.settle(index);
-                    return Some(self.sent(&transmit, remote, local));
-                }
-                None => {
-                    entry.is_sending = false;
-                    self.settle(index);
-                }
-            }
-        }
-        None
-    }
-
     /// The next event, all of one connection before those of the next.
     pub fn poll_event(&mut self) -> Option<(ConnectionKey, Event)> {
-        if let Some(question) = self.lobby.poll_event() {
-            return Some(question);
+        if let Some(question) = self.lobby.poll_question() {
+            return Some((ConnectionKey::NONE, question));
         }
         while let Some(&index) = self.eventful.front() {
             if !self.connections[index].is_settled {
@@ -544,8 +483,6 @@ impl From<quinn::ConnectError> for ConnectError {
     }
 }
 
-/// The largest UDP payload over IPv4.
-const UDP_PAYLOAD_MAX: usize = 65_507;
 /// What Linux takes in one `UDP_SEGMENT` send on every kernel that has it.
 const SEGMENTS_DEFAULT: usize = 64;
 /// Stateless resets, which noise asks for as well as lost connections (RFC 9000 section 10.3.3).

@@ -1,25 +1,9 @@
 //! What became of a connection: whether it has events and something to send, its deadline, its place in
 //! the state machine's table.
 
-use std::net::SocketAddr;
-
-use quinn_proto::{self as quinn, ConnectionHandle};
-
-use super::{Endpoint, Transmit};
-use crate::quic::paths::path::Local;
+use super::Endpoint;
 
 impl Endpoint {
-    pub(in crate::quic) fn remember_handle(&mut self, handle: ConnectionHandle, index: usize) {
-        if self.by_handle.len() <= handle.0 {
-            self.by_handle.resize(handle.0 + 1, None);
-        }
-        self.by_handle[handle.0] = Some(index);
-    }
-
-    pub(in crate::quic) fn index_of(&self, handle: ConnectionHandle) -> Option<usize> {
-        self.by_handle.get(handle.0).copied().flatten()
-    }
-
     /// Something happened to the connection: it may have events and something to send.
     pub(in crate::quic) fn touch(&mut self, index: usize) {
         self.connections[index].is_settled = false;
@@ -96,37 +80,4 @@ impl Endpoint {
         }
         self.remove_if_over(index);
     }
-
-    pub(in crate::quic) fn respond(&mut self, transmit: quinn::Transmit) {
-        let data = std::mem::take(&mut self.scratch);
-        match self.responses.len() < RESPONSES_MAX {
-            true => self.responses.push_back((transmit, data, self.arrival)),
-            false => self.stats.responses_dropped += 1,
-        }
-    }
-
-    pub(super) fn sent(
-        &mut self,
-        transmit: &quinn::Transmit,
-        remote: SocketAddr,
-        local: Local,
-    ) -> Transmit {
-        let segments = transmit
-            .segment_size
-            .map_or(1, |size| transmit.size.div_ceil(size));
-        self.stats.datagrams_sent += segments as u64;
-        self.stats.bytes_sent += transmit.size as u64;
-        self.stats.transmits += 1;
-        Transmit {
-            remote,
-            ecn: transmit.ecn.map(|codepoint| codepoint as u8),
-            size: transmit.size,
-            segment_size: transmit.segment_size,
-            src_ip: local.ip,
-            socket: local.socket,
-        }
-    }
 }
-
-/// Stateless answers that wait for the socket. They are repeated when the peer repeats its packet.
-const RESPONSES_MAX: usize = 256;

@@ -53,6 +53,17 @@ impl Endpoint {
         ConnectionKey::new(index, generation)
     }
 
+    pub(in crate::quic) fn remember_handle(&mut self, handle: ConnectionHandle, index: usize) {
+        if self.by_handle.len() <= handle.0 {
+            self.by_handle.resize(handle.0 + 1, None);
+        }
+        self.by_handle[handle.0] = Some(index);
+    }
+
+    pub(in crate::quic) fn index_of(&self, handle: ConnectionHandle) -> Option<usize> {
+        self.by_handle.get(handle.0).copied().flatten()
+    }
+
     /// The handshake begins, also for the second time.
     pub(in crate::quic) fn enter_handshake(&mut self, index: usize) {
         self.leave_handshake(index);

@@ -1,0 +1,156 @@
+//! New connections that wait until the host has looked for their sessions and tokens.
+//!
+//! A host may keep sessions, and what it knows of used tokens, where it cannot look from within a
+//! handshake. Then a connection that shows some waits in the lobby, with its packets, until the host has
+//! answered, which may be turns later: the store is on a disk, or locked by another process. Nobody
+//! is kept waiting for long, though: after [`ANSWER_PATIENCE`] the handshake goes on as if nothing
+//! had been found. A connection in the lobby counts as a handshake under way, and as one of its
+//! address.
+//!
+//! Whoever sends a first packet, from whatever address, can have the host look, so those that have
+//! not proved theirs may take up but a part of the room ([`UNPROVED_MAX`]); and nothing here walks
+//! over all that wait. Not here: reading the tickets (`first_packets`), and what the endpoint does
+//! with those who wait (`endpoint::lobby`).
+
+use std::{
+    collections::{BTreeSet, HashMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+use quinn_proto::Incoming;
+
+use super::{Neighbour, first_packets::FirstPackets};
+use crate::{quic::Event, wire::tls::client_hello::HELLO_BYTES_MAX};
+
+/// Connections in waiting, by number.
+#[derive(Default)]
+pub(in crate::quic) struct Lobby {
+    pub waiting: HashMap<u64, Guest>,
+    /// A number is never used again: an answer may be late.
+    next_number: u64,
+    /// Those whose ClientHello is not whole, by the connection ID that it goes to.
+    pub unfinished: HashMap<Vec<u8>, u64>,
+    pub deadlines: BTreeSet<(Instant, u64)>,
+    /// How many have not proved their address.
+    pub unproved: usize,
+    /// Questions that the host has not been told.
+    untold: VecDeque<Event>,
+    /// The datagram that is being handled.
+    pub datagram: Option<Vec<u8>>,
+    /// Bytes of the ClientHellos that are not whole.
+    pub bytes: usize,
+}
+
+/// A connection that waits.
+pub(in crate::quic) struct Guest {
+    pub incoming: Incoming,
+    pub packets: FirstPackets,
+    /// Whose share of the server it takes up.
+    pub neighbour: Option<Neighbour>,
+    /// The host was asked, with this number. Else the ClientHello is not whole.
+    pub is_asked: bool,
+    pub is_unproved: bool,
+    /// The socket that it arrived at.
+    pub arrival: u32,
+    /// The token that the state machine has accepted.
+    pub token: Option<u128>,
+    /// Of its first packet: a token of ours is for that version.
+    pub version: u32,
+    pub deadline: Instant,
+}
+
+impl Lobby {
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    pub fn poll_question(&mut self) -> Option<Event> {
+        self.untold.pop_front()
+    }
+
+    pub fn has_room(&self) -> bool {
+        self.waiting.len() < GUESTS_MAX && self.bytes + HELLO_BYTES_MAX <= HELLO_BYTES_OF_ALL_MAX
+    }
+
+    pub fn next_number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number - 1
+    }
+
+    pub fn insert(&mut self, number: u64, guest: Guest) {
+        self.deadlines.insert((guest.deadline, number));
+        self.bytes += guest.packets.kept_bytes();
+        self.unproved += usize::from(guest.is_unproved);
+        if !guest.is_asked {
+            let destination = guest.packets.destination().to_vec();
+            self.unfinished.insert(destination, number);
+        }
+        self.waiting.insert(number, guest);
+    }
+
+    pub fn remove(&mut self, number: u64) -> Option<Guest> {
+        let guest = self.waiting.remove(&number)?;
+        self.deadlines.remove(&(guest.deadline, number));
+        self.bytes -= guest.packets.kept_bytes();
+        self.unproved -= usize::from(guest.is_unproved);
+        if !guest.is_asked {
+            self.unfinished.remove(guest.packets.destination());
+        }
+        Some(guest)
+    }
+
+    /// None is left. What the host still answers is about none that come after them.
+    pub fn take_all(&mut self) -> impl Iterator<Item = Guest> + use<> {
+        let empty = Self {
+            next_number: self.next_number,
+            ..Self::default()
+        };
+        std::mem::replace(self, empty).waiting.into_values()
+    }
+
+    pub fn is_asked(&self, question: u64) -> bool {
+        let guest = self.waiting.get(&question);
+        guest.is_some_and(|guest| guest.is_asked)
+    }
+
+    /// Asks about a connection whose hello is whole.
+    pub fn ask(&mut self, now: Instant, number: u64, mut guest: Guest, tickets: Vec<Vec<u8>>) {
+        guest.is_asked = true;
+        guest.deadline = now + ANSWER_PATIENCE;
+        guest.packets.forget();
+        let token = guest.token;
+        self.insert(number, guest);
+        self.untold.push_back(Event::SessionsAsked {
+            question: number,
+            tickets,
+            token,
+        });
+    }
+}
+
+/// How long the rest of a ClientHello is waited for. Nothing is acknowledged meanwhile, so if some of
+/// it was lost, going on without the session is quicker than waiting for it to be sent again.
+pub(in crate::quic) const HELLO_PATIENCE: Duration = Duration::from_millis(100);
+/// How long the host's answer is waited for. As long as a client waits before it sends its first packets
+/// again (RFC 9002 section 6.2.2), and more than a store takes that is not in trouble, on a machine
+/// that is: an answer that came while the host could not run must not be late.
+pub const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
+/// More than that begin their handshakes without their sessions.
+const GUESTS_MAX: usize = 1_024;
+/// Of these so many whose address is not proved. More get a Retry, or begin without their sessions.
+pub(in crate::quic) const UNPROVED_MAX: usize = 256;
+/// The same as `GUESTS_MAX` when the pieces of ClientHellos could come to more than this.
+pub(in crate::quic) const HELLO_BYTES_OF_ALL_MAX: usize = 2 << 20;
+/// What the state machine keeps of the packets that follow a first one, for one connection: the rest
+/// of the hello and a first flight of 0-RTT data. More is dropped, and repeated by the client.
+pub(in crate::quic) const FOLLOWERS_MAX: u64 = 64 << 10;
+/// The same for all of them.
+pub(in crate::quic) const FOLLOWERS_OF_ALL_MAX: u64 = 4 << 20;

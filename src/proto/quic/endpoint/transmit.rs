@@ -1,0 +1,107 @@
+//! What an endpoint sends: batches of its connections in turn, and answers that no connection gives.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Instant,
+};
+
+use quinn_proto as quinn;
+
+use super::Endpoint;
+use crate::quic::paths::path::Local;
+
+/// What to do with the bytes that [`Endpoint::poll_transmit`] wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transmit {
+    pub remote: SocketAddr,
+    /// The two ECN bits to set (RFC 3168).
+    pub ecn: Option<u8>,
+    /// How many bytes were written.
+    pub size: usize,
+    /// Cut the bytes into datagrams of this size, the last one may be shorter. `None`: one
+    /// datagram.
+    pub segment_size: Option<usize>,
+    /// The address to send from, where that matters.
+    pub src_ip: Option<IpAddr>,
+    /// The host's number for the socket to send from. The first one is 0.
+    pub socket: u32,
+}
+
+impl Endpoint {
+    /// How many datagrams of a connection may go into one batch; 1 switches batches off.
+    pub fn set_gso(&mut self, max_segments: usize) {
+        self.max_segments = max_segments.max(1);
+    }
+
+    /// Writes the next batch of datagrams into `buf`, which is cleared first: some datagrams of one
+    /// connection, at most 65,507 bytes, or one stateless answer. Connections take turns.
+    pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        buf.clear();
+        if let Some((transmit, data, socket)) = self.responses.pop_front() {
+            buf.extend_from_slice(&data);
+            let ip = transmit.src_ip;
+            let remote = transmit.destination;
+            return Some(self.sent(&transmit, remote, Local { socket, ip }));
+        }
+        while let Some(index) = self.sending.pop_front() {
+            let entry = &mut self.connections[index];
+            if entry.drained {
+                entry.is_sending = false;
+                self.remove_if_over(index);
+                continue;
+            }
+            let mtu = usize::from(entry.connection.quinn().current_mtu());
+            let segments = self.max_segments.min(UDP_PAYLOAD_MAX / mtu).max(1);
+            entry.connection.prepare_transmit(segments * mtu);
+            self.tokens.set(entry.connection.version());
+            match entry.connection.poll_transmit(now, segments, buf) {
+                Some(transmit) => {
+                    let (remote, local) = entry.connection.route(transmit.destination);
+                    self.sending.push_back(index);
+                    self.settle(index);
+                    return Some(self.sent(&transmit, remote, local));
+                }
+                None => {
+                    entry.is_sending = false;
+                    self.settle(index);
+                }
+            }
+        }
+        None
+    }
+
+    pub(in crate::quic) fn respond(&mut self, transmit: quinn::Transmit) {
+        let data = std::mem::take(&mut self.scratch);
+        match self.responses.len() < RESPONSES_MAX {
+            true => self.responses.push_back((transmit, data, self.arrival)),
+            false => self.stats.responses_dropped += 1,
+        }
+    }
+
+    pub(super) fn sent(
+        &mut self,
+        transmit: &quinn::Transmit,
+        remote: SocketAddr,
+        local: Local,
+    ) -> Transmit {
+        let segments = transmit
+            .segment_size
+            .map_or(1, |size| transmit.size.div_ceil(size));
+        self.stats.datagrams_sent += segments as u64;
+        self.stats.bytes_sent += transmit.size as u64;
+        self.stats.transmits += 1;
+        Transmit {
+            remote,
+            ecn: transmit.ecn.map(|codepoint| codepoint as u8),
+            size: transmit.size,
+            segment_size: transmit.segment_size,
+            src_ip: local.ip,
+            socket: local.socket,
+        }
+    }
+}
+
+/// The largest UDP payload over IPv4.
+const UDP_PAYLOAD_MAX: usize = 65_507;
+/// Stateless answers that wait for the socket. They are repeated when the peer repeats its packet.
+const RESPONSES_MAX: usize = 256;
