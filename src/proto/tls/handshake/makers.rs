@@ -230,7 +230,12 @@ impl crypto::ServerConfig for ServerCrypto {
         known_version(version)?;
         let versions = Versions::only(Side::Server, version);
         let tap = self.first_tap(dst_cid);
-        Ok(keys::initial(&versions, dst_cid, Side::Server, &tap))
+        Ok(keys::initial::initial(
+            &versions,
+            dst_cid,
+            Side::Server,
+            &tap,
+        ))
     }
 
     fn retry_tag(&self, version: u32, orig_dst_cid: &ConnectionId, packet: &[u8]) -> [u8; 16] {
@@ -276,7 +281,7 @@ pub(crate) fn server_initial_keys(version: u32, dst_cid: &[u8]) -> Option<Keys> 
     }
     let versions = Versions::only(Side::Server, version);
     let dst_cid = ConnectionId::new(dst_cid);
-    Some(keys::initial(
+    Some(keys::initial::initial(
         &versions,
         &dst_cid,
         Side::Server,

@@ -250,7 +250,7 @@ impl crypto::Session for Session {
                 ..ids.clone()
             });
         }
-        keys::initial(&self.versions, dst_cid, side, &self.tap)
+        keys::initial::initial(&self.versions, dst_cid, side, &self.tap)
     }
 
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
