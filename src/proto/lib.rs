@@ -2,16 +2,17 @@
 //!
 //! | module | noun |
 //! | --- | --- |
+//! | `wire` | what is on the wire, as plain codecs |
+//! | `seams` | what makes up for gaps of quinn-proto and rustls, one a file |
+//! | [`qlog`] | what packets say, in words, for whoever wants a trace |
 //! | [`tls`] | certificates, verification, the crypto session under QUIC |
 //! | [`quic`] | endpoints and connections: datagrams and a clock in, datagrams and events out |
 //! | [`h3`] | one HTTP/3 connection over QUIC streams, with QPACK |
-//! | [`qlog`] | what packets say, in words, for whoever wants a trace |
-//! | `seams` | what makes up for gaps of quinn-proto and rustls, one a file |
-//! | `wire` | what is on the wire, as plain codecs |
 //!
-//! `h3` knows nothing of `quic`, and neither knows a socket, a clock or Python: time is an argument,
-//! bytes come and go through methods. Bad input from a peer ends in an event or in a connection that
-//! is closed with the RFC's code, never in a panic.
+//! Each knows only what stands above it in the table, and `h3` of those only `wire`: it knows nothing
+//! of `quic`. None knows a socket, a clock or Python: time is an argument, bytes come and go through
+//! methods. Bad input from a peer ends in an event or in a connection that is closed with the RFC's
+//! code, never in a panic.
 
 #![forbid(unsafe_code)]
 

@@ -11,7 +11,7 @@
 //! - `trail`: the events that wait to be taken.
 //! - `json`: writing JSON.
 //!
-//! A [`Recorder`] belongs to one connection and is fed by its packet keys (`tls::tap`), which see
+//! A [`Recorder`] belongs to one connection and is fed by its packet keys (`tls::keys::tap`), which see
 //! every packet in the clear, and by the connection. The data of an event is JSON; what it is called
 //! and when it happened is beside it. Not here: files, the wall clock, what a host adds of its own.
 

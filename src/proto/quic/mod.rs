@@ -9,8 +9,8 @@
 //! - `paths`: which addresses and sockets a connection uses (RFC 9000 section 9).
 //! - `event`, `error`, `stats`: what the host gets to see.
 //!
-//! The protocol itself is quinn-proto's, unforked. What it lacks is added around it: here, and in
-//! the crypto session of [`tls`](crate::tls).
+//! The protocol itself is quinn-proto's, unforked. What it lacks is added around it: here, in the
+//! crypto session of [`tls`](crate::tls), and where that takes a trick, in `seams`.
 
 mod admission;
 mod connection;

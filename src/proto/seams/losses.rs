@@ -1,9 +1,13 @@
 //! The packets of ours that are under way (RFC 9002), and which of them were lost.
 //!
-//! The state machine counts its losses and names none. It gives up the oldest packets first though:
-//! in each packet number space those below some number, and only below the largest one acknowledged.
-//! So what was sent and acknowledged, which the packet keys see, and the count name them. This table
-//! keeps what the state machine's own keeps, and is no larger.
+//! The state machine counts its losses and names none. What was sent and acknowledged, which the packet
+//! keys see, and the count name them. This table keeps what the state machine's own keeps, and is no
+//! larger.
+//!
+//! Assumed of quinn-proto: it gives up the oldest packets first, in each packet number space those
+//! below some number, and only below the largest one acknowledged; its reordering threshold is three;
+//! it remembers no more than a thousand packets that ask for no acknowledgement after the last one
+//! that does.
 
 use std::{collections::BTreeMap, time::Instant};
 

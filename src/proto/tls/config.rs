@@ -1,6 +1,6 @@
 //! From settings to rustls configurations: providers, trusted roots, identities.
 //!
-//! Not here: how a certificate is judged (`verify`) and what a handshake does (`session`).
+//! Not here: how a certificate is judged (`verify`) and what a handshake does (`handshake`).
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Plain TLS settings as the host gives them, and the error that names a wrong one.
 //!
-//! Not here: what rustls makes of them (`config`), and how a handshake uses that (`session`).
+//! Not here: what rustls makes of them (`config`), and how a handshake uses that (`handshake`).
 
 use std::{fmt, sync::Arc};
 

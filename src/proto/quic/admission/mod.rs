@@ -4,7 +4,11 @@
 //! kept except one handshake, and those are bounded: a flood from invented addresses costs no more
 //! memory than [`EndpointSettings::retry_incoming`] handshakes, and does not keep anybody else out.
 //!
-//! Not here: the packets (`endpoint/accept`).
+//! - `first_packets`: the ClientHello in a client's first packets.
+//! - `lobby`: who waits until the host has looked for sessions and tokens.
+//! - `tokens`: address validation tokens, kept and used once.
+//!
+//! Not here: what becomes of the packets (`endpoint::accept`, `endpoint::lobby`).
 
 use std::{
     collections::HashMap,

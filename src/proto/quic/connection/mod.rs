@@ -1,10 +1,20 @@
 //! One QUIC connection: commands in, [`Event`]s out.
 //!
 //! Methods are of three kinds: getters; commands, which are plain verbs; and what the endpoint
-//! drives, which the host does not see. Here: the first, and the life of the connection. Not here:
-//! what the host asks for (`commands`), what becomes its events (`news`), what goes out
-//! (`transmit`), changes of address (`migration`, `preferred`), routing, timers and the table of connections (`endpoint`), and what becomes of
-//! single streams (`streams`).
+//! drives, which the host does not see. Here: the first, and the life of the connection.
+//!
+//! - `commands`: what the host asks for; `known`: what it can ask about.
+//! - `news`: what becomes its events; `ending`: how a connection's end is put into words.
+//! - `transmit`: what goes out; `first_flight`: when a client's first packets do.
+//! - `datagrams`: DATAGRAM frames that wait.
+//! - `migration`, `preferred`: changes of address.
+//! - `watch`, `id_watch`: a look at packets in the clear, for what the state machine does not tell.
+//! - `versions`, `key_use`: another version, other keys.
+//! - `congestion`: controllers by name.
+//! - `trace`: what goes into a log besides packets.
+//!
+//! Not here: routing, timers and the table of connections (`endpoint`), and what becomes of single
+//! streams (`streams`).
 
 use std::{
     collections::VecDeque,

@@ -2,11 +2,11 @@
 //! PATH_CHALLENGEs, each alone in its packet, while everything else goes on where it was. Only when
 //! it has answered does the connection go there.
 //!
-//! A challenge goes out in the place of a PING (`tls::probe`), so it waits until the state machine
+//! A challenge goes out in the place of a PING (`seams::path_challenge`), so it waits until the state machine
 //! has nothing else to send. What streams bring is held back for that, for a while, if it does not
 //! happen by itself.
 //!
-//! Not here: whether the address may be used at all (`parameters`, `endpoint::migration`).
+//! Not here: whether the address may be used at all (`paths::peer_parameters`, `endpoint::migration`).
 
 use std::time::{Duration, Instant};
 

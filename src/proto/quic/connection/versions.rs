@@ -1,6 +1,6 @@
 //! The QUIC version of a connection, and its second beginning with another one.
 //!
-//! Not here: when that happens (`negotiation`), and how a version is agreed on in the first flight
+//! Not here: when that happens (`endpoint::negotiation`), and how a version is agreed on in the first flight
 //! (`tls::versions`).
 
 use std::sync::Arc;

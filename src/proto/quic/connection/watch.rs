@@ -4,7 +4,7 @@
 //!
 //! quinn-proto offers none of that: its `ping` has no answer, its `close` is the application's, and
 //! whether the peer heard it stays inside. While no ping is outstanding, no close is under way, no
-//! path is asked and nobody asks for connection IDs (`ids`), the tap is shut.
+//! path is asked and nobody asks for connection IDs (`id_watch`), the tap is shut.
 
 use std::{
     collections::VecDeque,

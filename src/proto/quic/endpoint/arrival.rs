@@ -1,6 +1,6 @@
 //! Datagrams on their way into an endpoint: what they are, and who takes them.
 //!
-//! Not here: how they are cut (`wire`), what Version Negotiation does (`negotiation`), and new
+//! Not here: how they are cut (`seams::layout`), what Version Negotiation does (`negotiation`), and new
 //! connections (`endpoint`).
 
 use std::time::Instant;

@@ -1,7 +1,14 @@
 //! One UDP socket's worth of QUIC connections: routing, timers, and fairness in sending.
 //!
-//! Accepting is in `accept`, the table of connections in `table`, what became of a connection in
-//! `settling`, migration in `migration`. Not here: sockets, and what a connection does (`connection`).
+//! - `arrival`: what becomes of a datagram; `handshakes`: whose it may be besides.
+//! - `accept`, `lobby`: new connections, and those that wait for the host first.
+//! - `negotiation`: versions, and a client that begins again with another one.
+//! - `table`, `settling`, `timers`: the connections there are, and what is to be done about each.
+//! - `transmit`: what goes out.
+//! - `connection_ids`: the connection IDs that are issued.
+//! - `migration`: changes of address.
+//!
+//! Not here: sockets, and what a connection does (`connection`).
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -2,7 +2,7 @@
 //! begins again after a Version Negotiation packet (RFC 9000 section 6, RFC 9368).
 //!
 //! Not here: compatible negotiation, which needs no second flight (`tls::versions`), and packets
-//! (`wire`).
+//! (`wire::negotiation`).
 
 use std::{net::SocketAddr, time::Instant};
 

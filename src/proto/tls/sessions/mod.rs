@@ -4,6 +4,9 @@
 //! ticket good once, which is the replay guard of 0-RTT data (section 8.1). A second guard is the
 //! TLS library's: early data of a ticket whose age is off by more than a minute is not read (section
 //! 8.3).
+//!
+//! - `tickets`: the sessions of clients, as plain data.
+//! - `resumption`: which of them a client resumes.
 
 use std::{
     collections::{HashMap, VecDeque},
