@@ -1,22 +1,28 @@
 //! One bidirectional stream: a request and its response, or a WebTransport stream that begins with
 //! 0x41. Also a push stream, which is one half of that.
 //!
-//! The receiving half lives here whole: frames in their order (RFC 9114 section 4.1), field
-//! sections that wait for QPACK, the count of content. Of the sending half only its state is kept;
-//! `send.rs` uses it. What a fault means for the stream or the connection is decided by the caller.
+//! The receiving half lives here whole: how bytes become frames, and field sections that wait for
+//! QPACK; which frame may come where is in `frames`, what they make up in `message`. Of the sending
+//! half only its state is kept; `send.rs` uses it. What a fault means for the stream or the connection
+//! is decided by the caller.
 
 use std::collections::VecDeque;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 
-use super::error::{Code, ConnectionError, RemoteError};
-use super::event::{Event, HeadersKind, Role};
-use super::field::{self, Method};
-use super::frame::{self, HeaderBuffer, frame_type, stream_type};
-use super::log::Log;
-use super::push::check_push_id;
-use super::qpack::{Decoded, Decoder, Field};
-use crate::wire::varint;
+use super::{
+    error::{Code, ConnectionError, RemoteError},
+    event::{Event, Role},
+    field::Method,
+    frame::{self, HeaderBuffer},
+    log::Log,
+    qpack::{Decoded, Decoder},
+};
+
+mod frames;
+mod message;
+
+use frames::take_push_id;
 
 /// What receiving needs of the connection.
 pub(super) struct Receiver<'a> {
@@ -330,119 +336,6 @@ impl RequestStream {
         Ok(())
     }
 
-    /// Checks a frame's type as soon as it is known, so that nothing is buffered of what is not
-    /// allowed.
-    fn begin_frame(
-        &mut self,
-        cx: &mut Receiver<'_>,
-        frame_type: u64,
-        length: u64,
-    ) -> Result<Frame, RemoteError> {
-        if cx.webtransport && frame_type == frame_type::WEBTRANSPORT_STREAM && !self.is_push {
-            cx.log.stream_type(self.id, stream_type::WEBTRANSPORT, None);
-            return self.begin_webtransport(length);
-        }
-        if self.webtransport_only {
-            // RFC 9114 section 6.1: only an extension may let servers open bidirectional streams.
-            return Err(connection_error(
-                Code::H3_STREAM_CREATION_ERROR,
-                "a server opened a bidirectional stream that is not WebTransport's",
-            ));
-        }
-        match frame_type {
-            frame_type::DATA => {
-                cx.log.data(false, self.id, length);
-                self.begin_data(length)
-            }
-            frame_type::HEADERS => self.begin_headers(cx, length),
-            frame_type::PUSH_PROMISE => self.begin_promise(cx, length),
-            // RFC 9114 sections 7.2.3, 7.2.4, 7.2.6, 7.2.7 and 7.2.8.
-            frame_type::CANCEL_PUSH
-            | frame_type::SETTINGS
-            | frame_type::GOAWAY
-            | frame_type::MAX_PUSH_ID => Err(unexpected("control frame on a request stream")),
-            reserved if frame_type::is_reserved(reserved) => Err(unexpected("reserved frame type")),
-            _ if length == 0 => Ok(Frame::Header),
-            _ => Ok(Frame::Skip { remaining: length }),
-        }
-    }
-
-    fn begin_data(&self, length: u64) -> Result<Frame, RemoteError> {
-        if self.recv != Half::Body {
-            // RFC 9114 section 4.1.
-            return Err(unexpected("DATA frame outside of content"));
-        }
-        if self
-            .content_expected
-            .is_some_and(|expected| self.content_received.saturating_add(length) > expected)
-        {
-            // RFC 9114 section 4.1.2; known before the content is here.
-            return Err(RemoteError::malformed(
-                "more content than content-length says",
-            ));
-        }
-        Ok(if length == 0 {
-            Frame::Header
-        } else {
-            Frame::Data { remaining: length }
-        })
-    }
-
-    fn begin_headers(&self, cx: &Receiver<'_>, length: u64) -> Result<Frame, RemoteError> {
-        // RFC 9114 section 4.1; section 4.4: on a CONNECT stream only DATA frames follow.
-        if !matches!(self.recv, Half::Head | Half::Body)
-            || (self.recv == Half::Body && self.is_tunnel())
-        {
-            return Err(unexpected("HEADERS frame after the end of the message"));
-        }
-        if length > cx.headers_frame_max {
-            return Err(RemoteError::Stream(ConnectionError::new(
-                Code::H3_EXCESSIVE_LOAD,
-                "HEADERS frame larger than SETTINGS_MAX_FIELD_SECTION_SIZE",
-            )));
-        }
-        Ok(Frame::Headers {
-            length: length as usize,
-        })
-    }
-
-    /// RFC 9114 section 7.2.5: on the streams of requests, to clients, at any place in the response.
-    fn begin_promise(&self, cx: &Receiver<'_>, length: u64) -> Result<Frame, RemoteError> {
-        if cx.role == Role::Server {
-            return Err(unexpected("a client sent PUSH_PROMISE"));
-        }
-        if self.is_push {
-            return Err(unexpected("PUSH_PROMISE on a push stream"));
-        }
-        if cx.max_push_id.is_none() {
-            check_push_id(0, None)?;
-        }
-        if length > cx.headers_frame_max.saturating_add(varint::SIZE_MAX as u64) {
-            return Err(RemoteError::Stream(ConnectionError::new(
-                Code::H3_EXCESSIVE_LOAD,
-                "PUSH_PROMISE frame larger than SETTINGS_MAX_FIELD_SECTION_SIZE",
-            )));
-        }
-        Ok(Frame::Promise {
-            length: length as usize,
-        })
-    }
-
-    fn begin_webtransport(&mut self, session_id: u64) -> Result<Frame, RemoteError> {
-        // draft-ietf-webtrans-http3 section 4.3: only as the very first bytes of a stream.
-        if !self.first {
-            return Err(connection_error(
-                Code::H3_FRAME_ERROR,
-                "WEBTRANSPORT_STREAM is not the first frame",
-            ));
-        }
-        check_session_id(session_id)?;
-        self.recv = Half::Body;
-        // The host writes to the stream past us, so our side of it is not ours to follow.
-        self.send = Half::Done;
-        Ok(Frame::WebTransport { session_id })
-    }
-
     /// Cuts the content out of `data`, without copying.
     fn read_content(&mut self, data: &mut Bytes, remaining: u64) -> Event {
         let length = remaining.min(data.len() as u64);
@@ -493,152 +386,6 @@ impl RequestStream {
         blocked_within_bound(*cx.blocked_bytes)
     }
 
-    /// A field section of the message, or that of a promise.
-    fn handle_section(
-        &mut self,
-        cx: &mut Receiver<'_>,
-        fields: Vec<Field>,
-        promise: Option<u64>,
-        length: usize,
-    ) -> Result<Event, RemoteError> {
-        cx.log.received(self.id, length, promise, &fields);
-        let Some(push_id) = promise else {
-            return self.handle_fields(cx.role, fields);
-        };
-        field::validate_request(&fields).map_err(RemoteError::malformed)?;
-        Ok(Event::PushPromise {
-            stream_id: self.id,
-            push_id,
-            fields,
-        })
-    }
-
-    fn handle_fields(&mut self, role: Role, fields: Vec<Field>) -> Result<Event, RemoteError> {
-        let kind = match (self.recv, role) {
-            (Half::Head, Role::Server) => self.handle_request(&fields),
-            (Half::Head, Role::Client) => self.handle_response(&fields),
-            _ => field::validate_trailers(&fields).map(|()| {
-                self.recv = Half::Trailers;
-                HeadersKind::Trailers
-            }),
-        }
-        .map_err(RemoteError::malformed)?;
-        Ok(Event::Headers {
-            stream_id: self.id,
-            fields,
-            kind,
-            fin: false,
-        })
-    }
-
-    fn handle_request(&mut self, fields: &[Field]) -> Result<HeadersKind, field::Reason> {
-        let head = field::validate_request(fields)?;
-        self.method = head.method;
-        // RFC 9110 section 9.3.6: a CONNECT request has no content, its DATA frames are the
-        // tunnel's.
-        self.content_expected = if self.is_tunnel() {
-            None
-        } else {
-            head.content_length
-        };
-        self.recv = Half::Body;
-        Ok(HeadersKind::Request)
-    }
-
-    fn handle_response(&mut self, fields: &[Field]) -> Result<HeadersKind, field::Reason> {
-        let head = field::validate_response(fields)?;
-        if head.is_interim() {
-            // RFC 9114 section 4.1: any number of them, without content.
-            return Ok(HeadersKind::Informational);
-        }
-        self.content_expected = match (self.method, head.status) {
-            // RFC 9110 section 6.4.1: never any content, whatever content-length says it would have
-            // been.
-            (Method::Head, _) | (_, 204 | 304) => Some(0),
-            (Method::Connect, 200..=299) => None,
-            _ => head.content_length,
-        };
-        if self.method == Method::Connect && !matches!(head.status, 200..=299) {
-            // The tunnel was refused: this is an ordinary response.
-            self.method = Method::Other;
-        }
-        self.recv = Half::Body;
-        Ok(HeadersKind::Response)
-    }
-
-    fn is_tunnel(&self) -> bool {
-        self.method == Method::Connect
-    }
-
-    /// FIN: the message must be whole (RFC 9114 section 4.1.2), and the last event says that it is
-    /// the last.
-    fn end(&mut self, role: Role, last: Option<Event>) -> Result<Event, RemoteError> {
-        if let Frame::WebTransport { session_id } = self.frame {
-            self.recv = Half::Done;
-            let data = match last {
-                Some(Event::WebTransportData { data, .. }) => data,
-                _ => Bytes::new(),
-            };
-            return Ok(Event::WebTransportData {
-                session_id,
-                stream_id: self.id,
-                data,
-                fin: true,
-            });
-        }
-        if self.frame != Frame::Header || !self.header.is_empty() {
-            // RFC 9114 section 7.1.
-            return Err(connection_error(
-                Code::H3_FRAME_ERROR,
-                "the stream ends inside a frame",
-            ));
-        }
-        if self.recv == Half::Head {
-            return Err(match role {
-                // RFC 9114 section 4.1: not a fault, only no request.
-                Role::Server => RemoteError::Stream(ConnectionError::new(
-                    Code::H3_REQUEST_INCOMPLETE,
-                    "the stream ends before the request's header section",
-                )),
-                Role::Client => RemoteError::malformed("the stream ends before a final response"),
-            });
-        }
-        if self
-            .content_expected
-            .is_some_and(|expected| expected != self.content_received)
-        {
-            return Err(RemoteError::malformed(
-                "less content than content-length says",
-            ));
-        }
-        self.recv = Half::Done;
-        Ok(match last {
-            Some(Event::Headers {
-                stream_id,
-                fields,
-                kind,
-                ..
-            }) => Event::Headers {
-                stream_id,
-                fields,
-                kind,
-                fin: true,
-            },
-            Some(Event::Data {
-                stream_id, data, ..
-            }) => Event::Data {
-                stream_id,
-                data,
-                fin: true,
-            },
-            _ => Event::Data {
-                stream_id: self.id,
-                data: Bytes::new(),
-                fin: true,
-            },
-        })
-    }
-
     fn emit(&mut self, cx: &mut Receiver<'_>, event: Option<Event>) {
         if let Some(event) = event {
             self.announced = true;
@@ -659,19 +406,6 @@ pub(super) fn check_session_id(session_id: u64) -> Result<(), ConnectionError> {
     }
 }
 
-/// The push ID in front of a promise's field section.
-fn take_push_id(cx: &Receiver<'_>, payload: &mut Bytes) -> Result<u64, RemoteError> {
-    let Some((push_id, used)) = varint::get(payload) else {
-        return Err(connection_error(
-            Code::H3_FRAME_ERROR,
-            "the PUSH_PROMISE frame ends inside its push ID",
-        ));
-    };
-    check_push_id(push_id, cx.max_push_id)?;
-    payload.advance(used);
-    Ok(push_id)
-}
-
 fn blocked_within_bound(blocked_bytes: usize) -> Result<(), RemoteError> {
     if blocked_bytes <= BLOCKED_BYTES_MAX {
         return Ok(());
@@ -680,10 +414,6 @@ fn blocked_within_bound(blocked_bytes: usize) -> Result<(), RemoteError> {
         Code::H3_EXCESSIVE_LOAD,
         "too much data on streams that wait for QPACK",
     )))
-}
-
-fn unexpected(reason: &'static str) -> RemoteError {
-    connection_error(Code::H3_FRAME_UNEXPECTED, reason)
 }
 
 fn connection_error(code: Code, reason: &'static str) -> RemoteError {
