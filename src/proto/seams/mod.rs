@@ -10,6 +10,8 @@
 //! - `heard`: whether a datagram was authentic.
 //! - `losses`: the packets that the state machine counts as lost, by their numbers.
 //! - `gauge`: what a congestion controller sees and the state machine does not tell.
+//! - `fresh_id`: another of the peer's connection IDs, and whether there was one.
+//! - `datagram_buffer`: how many DATAGRAM frames the state machine has in hand.
 //! - `token_context`: what the address validation tokens of an endpoint are about.
 //!
 //! Of rustls:
@@ -23,6 +25,8 @@
 //!
 //! Above the wire and below everything that is written around the two libraries.
 
+pub(crate) mod datagram_buffer;
+pub(crate) mod fresh_id;
 pub(crate) mod gauge;
 pub(crate) mod heard;
 pub(crate) mod hidden_acks;

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use quinn_proto::{self as quinn, SendDatagramError};
 
-use crate::quic::DatagramError;
+use crate::{quic::DatagramError, seams::datagram_buffer::in_hand};
 
 pub(in crate::quic) struct DatagramQueue {
     /// False when this side has DATAGRAM frames switched off.
@@ -276,18 +276,8 @@ impl DatagramQueue {
     }
 }
 
-/// How many bytes of datagrams the state machine holds, or a little less.
-fn in_hand(conn: &mut quinn::Connection) -> usize {
-    SEND_BUFFER.saturating_sub(conn.datagrams().send_buffer_space() + IN_HAND_BY_NONE)
-}
-
-/// What `send_buffer_space` leaves out even when the buffer is empty: the state machine's
-/// bookkeeping for one datagram.
-const IN_HAND_BY_NONE: usize = OVERHEAD;
 /// What may go before any stream has earned it: real-time data should not wait at the very start.
 const CREDIT_FIRST: i64 = 16 << 10;
-/// The state machine's own buffer: more than a batch ever takes.
-pub(in crate::quic) const SEND_BUFFER: usize = 256 << 10;
 /// What a queued datagram costs besides its bytes, so that empty ones are not free.
 const OVERHEAD: usize = size_of::<Bytes>();
 /// What fits whatever the path turns out to be: 1,200 bytes less packet and frame headers.

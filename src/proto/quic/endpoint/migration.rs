@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{ConnectionKey, Endpoint};
-use crate::quic::error::MigrationError;
+use crate::{quic::error::MigrationError, seams::fresh_id};
 
 /// Addresses of servers that stand for others, while connections use them or ask them.
 pub(super) type Aliases = HashMap<SocketAddr, Alias>;
@@ -57,16 +57,7 @@ impl Endpoint {
         if entry.drained {
             return false;
         }
-        entry.connection.quinn().local_address_changed();
-        // The new ID's reset token is told, and nothing else waited to be.
-        let mut is_fresh = false;
-        while let Some(event) = entry.connection.quinn().poll_endpoint_events() {
-            is_fresh = true;
-            if let Some(event) = self.quinn.handle_event(entry.handle, event) {
-                entry.connection.quinn().handle_event(event);
-            }
-        }
-        is_fresh
+        fresh_id::take(&mut self.quinn, entry.handle, entry.connection.quinn())
     }
 
     /// Asks the address that a connection's server prefers, once the handshake is confirmed, and moves

@@ -9,10 +9,8 @@ use std::{
 use quinn_proto as quinn;
 
 use crate::{
-    quic::connection::{
-        congestion::{self, Congestion},
-        datagrams,
-    },
+    quic::connection::congestion::{self, Congestion},
+    seams::datagram_buffer,
     tls::ConfigError,
 };
 
@@ -124,7 +122,7 @@ impl TransportSettings {
             .initial_mtu(self.udp_payload_size()?)
             .keep_alive_interval(self.keep_alive)
             .datagram_receive_buffer_size(self.datagram_recv_bytes)
-            .datagram_send_buffer_size(datagrams::SEND_BUFFER);
+            .datagram_send_buffer_size(datagram_buffer::SEND_BUFFER);
         if self.send_window == 0 {
             return Err(ConfigError::new("send_window", "must not be zero"));
         }

@@ -24,6 +24,8 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer},
 };
 
+use super::fresh_id;
+
 /// A packet in the clear.
 #[derive(Debug, Clone)]
 pub struct Packet {
@@ -341,6 +343,11 @@ pub struct End {
 impl End {
     pub fn connection(&mut self) -> &mut quinn::Connection {
         &mut self.connection.as_mut().unwrap().1
+    }
+
+    pub fn take_fresh_id(&mut self) -> bool {
+        let (handle, connection) = self.connection.as_mut().unwrap();
+        fresh_id::take(&mut self.endpoint, *handle, connection)
     }
 
     /// The datagrams that it has to send now.
