@@ -1,7 +1,8 @@
 //! The ClientHello in a client's first packets (RFC 9001 section 5.2), read before the state machine
 //! is let at them: their keys are everybody's.
 //!
-//! Not here: what is in a ClientHello (`wire::tls::client_hello`) and what is done about it (`endpoint::lobby`).
+//! Not here: what is in a ClientHello (`wire::tls::client_hello`) and what is done about it
+//! (`endpoint::lobby`).
 
 use std::collections::BTreeMap;
 

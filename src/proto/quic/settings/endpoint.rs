@@ -8,6 +8,8 @@ use crate::{
 };
 
 /// Limits of an endpoint, whatever its connections are configured to.
+///
+/// [`Retry::Auto`]: super::Retry::Auto
 #[derive(Debug, Clone)]
 pub struct EndpointSettings {
     /// Length of the connection IDs that we issue, 0 to 20 bytes. With 0, packets are told apart by
@@ -18,15 +20,15 @@ pub struct EndpointSettings {
     /// [`ConnectError::TooManyConnections`](crate::quic::ConnectError::TooManyConnections).
     pub max_connections: usize,
     /// Connections at a time that a server has from one IPv4 address or one IPv6 /64. More are
-    /// refused; with [`Retry::Auto`](super::Retry::Auto), the upper half must prove the address.
+    /// refused; with [`Retry::Auto`], the upper half must prove the address.
     pub max_connections_per_address: Option<usize>,
     /// Connections that a server accepts in a second. First packets beyond that are dropped, and an
-    /// honest client repeats them; with [`Retry::Auto`](super::Retry::Auto), the second half of a burst must prove the
+    /// honest client repeats them; with [`Retry::Auto`], the second half of a burst must prove the
     /// address.
     pub accept_rate: Option<AcceptRate>,
     /// Incoming handshakes under way at a time. More are refused.
     pub max_incoming: usize,
-    /// Incoming handshakes under way from which on [`Retry::Auto`](super::Retry::Auto) has clients prove their address.
+    /// Incoming handshakes under way from which on [`Retry::Auto`] has clients prove their address.
     pub retry_incoming: usize,
     /// How long an incoming handshake may take before its state is dropped.
     pub handshake_timeout: Duration,

@@ -1,8 +1,14 @@
 //! The streams of a connection as the host sees them (RFC 9000 sections 2 and 3).
 //!
 //! Added to the state machine's streams: IDs that exist before the stream may be opened, data that
-//! waits for the peer's limits, watermarks, and a pause of reading. Not here: which data is
-//! handed over when (`flush`), what the state machine does with bytes, and events, which `connection` makes of the outcomes.
+//! waits for the peer's limits, watermarks, and a pause of reading.
+//!
+//! - `stream`: one of them; `own`: those of ours by number; `send_queue`: data that waits.
+//! - `flush`: which data is handed over when; `priority`: RFC 9218's urgencies for that.
+//! - `early`: what 0-RTT data needs.
+//!
+//! Not here: what the state machine does with bytes, and events, which `connection` makes of the
+//! outcomes.
 
 use bytes::Bytes;
 use quinn_proto::{self as quinn, Dir, Side, StreamId, VarInt};

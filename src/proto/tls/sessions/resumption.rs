@@ -27,8 +27,8 @@ pub(in crate::tls) struct Sessions {
     verifier: Arc<dyn ServerCertVerifier>,
     credentials: Arc<dyn ResolvesClientCert>,
     clock: HostClock,
-    /// By version. A configuration with an imported ticket sends 0-RTT data, and what comes here later was not
-    /// asked for that: it is not kept.
+    /// By version. A configuration with an imported ticket sends 0-RTT data, and what comes here later
+    /// was not asked for that: it is not kept.
     earlier: Vec<(u32, ClientSessionMemoryCache)>,
 }
 
