@@ -197,7 +197,7 @@ mod tests {
     /// Fails when rustls changes the way in which it asks for keys: here are those that it makes,
     /// with the salt of version 1 and the labels of version 2, and those made by hand.
     #[test]
-    fn rustls_makes_keys_with_the_labels_of_the_scope() {
+    fn bare_rustls_makes_keys_with_the_labels_of_the_scope() {
         let (suite, cid) = (chacha(), [1; 8]);
         let algorithm = suite.quic.unwrap();
         let seal = |key: &dyn quic::PacketKey| {

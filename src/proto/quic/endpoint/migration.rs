@@ -1,23 +1,12 @@
 //! Clients that change their path (RFC 9000 section 9): what concerns the whole endpoint.
 
 use std::{
-    collections::HashMap,
     net::SocketAddr,
     time::{Duration, Instant},
 };
 
 use super::{ConnectionKey, Endpoint};
 use crate::{quic::error::MigrationError, seams::fresh_id};
-
-/// Addresses of servers that stand for others, while connections use them or ask them.
-pub(super) type Aliases = HashMap<SocketAddr, Alias>;
-
-/// What an address stands for.
-pub(super) struct Alias {
-    known: SocketAddr,
-    /// Entries that name it. It goes with the last of them.
-    users: usize,
-}
 
 impl Endpoint {
     /// Has a client's connection use another of the host's sockets. `MigrationFinished` follows:
@@ -94,10 +83,9 @@ impl Endpoint {
     /// Whether `address` can stand for `known`. Packets are told apart by connection ID only after
     /// their address was translated.
     fn is_free(&mut self, address: SocketAddr, known: SocketAddr) -> bool {
-        let alias = self.aliases.get(&address);
         // Clients of ours stay at the address that they are in the table with, others may move.
         let has_moving = self.server.is_some();
-        alias.is_none_or(|alias| alias.known == known)
+        self.aliases.may_stand_for(address, known)
             && !self.dialed.contains_key(&address)
             && !(has_moving && self.is_in_use(address))
     }
@@ -111,19 +99,13 @@ impl Endpoint {
 
     /// The address that the state machine knows for one that a datagram came from.
     pub(in crate::quic) fn known_address(&self, remote: SocketAddr) -> SocketAddr {
-        match self.aliases.is_empty() {
-            true => remote,
-            false => self
-                .aliases
-                .get(&remote)
-                .map_or(remote, |alias| alias.known),
-        }
+        self.aliases.known(remote)
     }
 
     /// Somebody connects to `remote` itself: connections that know it by another address go back to
     /// that one, for datagrams are told apart by address first.
     pub(super) fn release_alias(&mut self, now: Instant, remote: SocketAddr) {
-        if self.aliases.remove(&remote).is_none() {
+        if !self.aliases.release(remote) {
             return;
         }
         let connections = self.connections.iter_mut();
@@ -140,21 +122,14 @@ impl Endpoint {
     }
 
     fn add_alias(&mut self, index: usize, address: SocketAddr, known: SocketAddr) {
-        let alias = self.aliases.entry(address);
-        alias.or_insert(Alias { known, users: 0 }).users += 1;
+        self.aliases.enter(address, known);
         self.connections[index].alias = Some(address);
     }
 
     /// Gives up the alias of a connection that uses it no more.
     pub(super) fn drop_alias(&mut self, index: usize) {
-        let Some(address) = self.connections[index].alias.take() else {
-            return;
-        };
-        if let Some(alias) = self.aliases.get_mut(&address) {
-            alias.users -= 1;
-            if alias.users == 0 {
-                self.aliases.remove(&address);
-            }
+        if let Some(address) = self.connections[index].alias.take() {
+            self.aliases.leave(address);
         }
     }
 

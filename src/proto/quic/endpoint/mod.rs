@@ -25,6 +25,7 @@ use super::{
     ClientSetup, CloseKind, ConnectError, Connection, EndpointSettings, EndpointStats, Event,
     ServerSetup,
     admission::{AcceptRate, Admission, Bucket, Neighbour, lobby::Lobby},
+    paths::aliases::Aliases,
 };
 use crate::{seams::token_context::TokenContext, tls, wire::header::KNOWN_VERSIONS};
 
@@ -42,7 +43,6 @@ mod transmit;
 
 use connection_ids::{ConnectionIds, NextId};
 use handshakes::{Handshakes, Place};
-use migration::Aliases;
 use negotiation::Restart;
 use timers::Timers;
 pub use transmit::Transmit;
@@ -174,7 +174,7 @@ impl Endpoint {
             admission: Admission::new(&settings),
             settings,
             server,
-            aliases: Aliases::new(),
+            aliases: Aliases::default(),
             dialed: HashMap::new(),
             keeps_to_peer: false,
             arrival: 0,
