@@ -253,9 +253,10 @@ impl DatagramSocket {
         driver: &mut Driver,
         events: &mut Queue,
     ) {
+        let more = completion.more();
         match (sub, completion.outcome) {
             (SUB_RECV, outcome) => {
-                if !completion.more {
+                if !more {
                     self.recv_op = None;
                 }
                 self.handle_received(outcome, events);

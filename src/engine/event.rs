@@ -86,6 +86,8 @@ impl Received {
     }
 }
 
+const _: () = assert!(size_of::<Event>() <= 48);
+
 pub enum Event {
     /// A listener accepted a connection.
     Accepted {

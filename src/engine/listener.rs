@@ -55,7 +55,7 @@ impl Listener {
         driver: &mut Driver,
         events: &mut Queue,
     ) {
-        if !completion.more {
+        if !completion.more() {
             self.op = None;
         }
         match completion.outcome {

@@ -278,9 +278,10 @@ impl QuicEndpoint {
     ) {
         let sub = (completion.token >> 48) as u8;
         let socket = u32::from(sub >> 2);
+        let (op, more) = (completion.op(), completion.more());
         match (sub & 3, completion.outcome) {
             (SUB_RECV, outcome) => {
-                match (completion.more, socket) {
+                match (more, socket) {
                     (true, _) => {}
                     (false, 0) => self.receiving = None,
                     (false, number) => self.more.receive_ended(number),
@@ -291,7 +292,7 @@ impl QuicEndpoint {
                     _ => debug_assert!(false, "a receive completes with a datagram"),
                 }
             }
-            (SUB_SEND, Outcome::Done(result)) => self.sent(completion.op, result, now),
+            (SUB_SEND, Outcome::Done(result)) => self.sent(op, result, now),
             (SUB_CLOSE, _) if socket == 0 => self.fd = None,
             (SUB_CLOSE, _) => self.more.closed(socket),
             _ => debug_assert!(false, "a completion of a kind that no QUIC endpoint starts"),

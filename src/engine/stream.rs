@@ -351,12 +351,13 @@ impl Stream {
         driver: &mut Driver,
         events: &mut Queue,
     ) {
+        let more = completion.more();
         match (sub, completion.outcome) {
             (SUB_RECV, Outcome::Received(result)) => {
-                if !completion.more {
+                if !more {
                     self.recv_op = None;
                 }
-                self.handle_received(result, completion.more, driver, events);
+                self.handle_received(result, more, driver, events);
             }
             (SUB_RECV, _) => self.recv_op = None, // cancelled before it was ever issued
             (SUB_SEND, Outcome::Done(result)) => {

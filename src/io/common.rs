@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use crate::completion::{Completion, Errno, Outcome};
 use crate::config::{DriverConfig, DriverStats};
+use crate::incoming::PeerName;
 use crate::message::{MessagePayload, SendMsg};
 use crate::op::{Kind, OpId, OpTable, Payload, Token};
 use crate::pool::{Pool, RecvBuf};
@@ -66,12 +67,7 @@ impl Common {
         // A discarded operation's outcome is dropped here, which closes or returns what it carries.
         if !slot.discarded {
             self.stats.completions += 1;
-            out.push_back(Completion {
-                op,
-                token: slot.token,
-                outcome,
-                more: true,
-            });
+            out.push_back(Completion::new(op, slot.token, outcome, true));
         }
     }
 
@@ -123,12 +119,7 @@ impl Common {
         let outcome = outcome(&mut payload);
         if !discarded {
             self.stats.completions += 1;
-            out.push_back(Completion {
-                op,
-                token,
-                outcome,
-                more: false,
-            });
+            out.push_back(Completion::new(op, token, outcome, false));
         }
         (payload, close)
     }
@@ -152,12 +143,8 @@ impl Common {
         let outcome = outcome(kind, -errno.0, &mut payload);
         self.recycle(payload);
         self.stats.completions += 1;
-        self.ready.push_back(Completion {
-            op: OpId::NONE,
-            token,
-            outcome,
-            more: false,
-        });
+        let refused = Completion::new(OpId::NONE, token, outcome, false);
+        self.ready.push_back(refused);
         OpId::NONE
     }
 
@@ -187,25 +174,28 @@ fn outcome(kind: Kind, result: i32, payload: &mut Payload) -> Outcome {
         Kind::AcceptOnce => Outcome::AcceptedFrom(result.map(|fd| {
             // SAFETY: the kernel has just created this descriptor for us.
             let fd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
-            let Payload::Name(name) = payload else {
+            let Payload::Name(name) = std::mem::replace(payload, Payload::None) else {
                 unreachable!("an accept with another kind's payload");
             };
-            (fd, name.address())
+            (fd, PeerName(name))
         })),
         Kind::RecvFrom => Outcome::ReceivedFrom(result.map(|length| {
-            let Payload::Incoming(incoming) = payload else {
+            let Payload::Incoming(incoming) = std::mem::replace(payload, Payload::None) else {
                 unreachable!("a receive with another kind's payload");
             };
-            incoming.take(length as usize)
+            incoming.received(length as usize)
         })),
         Kind::Recv | Kind::RecvOnce => Outcome::Received(result.map(|_| RecvBuf::empty())),
         Kind::RecvMsg => Outcome::Datagram(Err(result.err().unwrap_or(Errno(libc::EIO)))),
-        Kind::Read => match std::mem::replace(payload, Payload::None) {
-            Payload::Buffer(buffer, _) => Outcome::Read(result, buffer),
-            _ => Outcome::Read(result, Vec::new()),
-        },
+        Kind::Read => Outcome::Read(result.map(|count| {
+            let Payload::Buffer(mut buffer, _) = std::mem::replace(payload, Payload::None) else {
+                unreachable!("a read with another kind's payload");
+            };
+            buffer.truncate(count as usize);
+            buffer
+        })),
         Kind::File => match std::mem::replace(payload, Payload::None) {
-            Payload::File(request) => Outcome::File(request.outcome(result)),
+            Payload::File(request) => Outcome::File(Box::new(request.outcome(result))),
             _ => Outcome::Done(result),
         },
         Kind::Close => {

@@ -6,25 +6,44 @@ use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use socket2::SockAddr;
-
 use crate::datagram::Datagram;
 use crate::file::FileOutcome;
-use crate::incoming::Incoming;
+use crate::incoming::{Incoming, PeerName};
 use crate::op::{OpId, Token};
 use crate::pool::RecvBuf;
 
-/// One result of one operation. A multishot operation produces many, the last with `more` unset.
+/// One result of one operation. A multishot operation produces many, the last without `more`.
 #[derive(Debug)]
 pub struct Completion {
-    /// The operation that this belongs to.
-    pub op: OpId,
+    /// The operation, and in the bit that no identifier has, whether there is more to come: each
+    /// completion is moved several times on its way, so its size counts.
+    op_and_more: u64,
     /// The token given when the operation was queued.
     pub token: Token,
     /// What happened.
     pub outcome: Outcome,
+}
+
+const _: () = assert!(size_of::<Completion>() <= 48);
+
+impl Completion {
+    pub(crate) fn new(op: OpId, token: Token, outcome: Outcome, more: bool) -> Completion {
+        Completion {
+            op_and_more: op.as_u64() | u64::from(more) << OpId::FREE_BIT,
+            token,
+            outcome,
+        }
+    }
+
+    /// The operation that this belongs to.
+    pub fn op(&self) -> OpId {
+        OpId(self.op_and_more & !(1 << OpId::FREE_BIT))
+    }
+
     /// True while the operation stays armed and will complete again.
-    pub more: bool,
+    pub fn more(&self) -> bool {
+        self.op_and_more >> OpId::FREE_BIT != 0
+    }
 }
 
 /// The result of an operation. The variant follows from the operation's kind alone, also when it
@@ -41,13 +60,13 @@ pub enum Outcome {
     /// A datagram, or several of one peer that GRO joined.
     Datagram(Result<Datagram, Errno>),
     /// `accept_once`: as `Accepted`, with the peer's address.
-    AcceptedFrom(Result<(OwnedFd, SockAddr), Errno>),
+    AcceptedFrom(Result<(OwnedFd, PeerName), Errno>),
     /// `recv_from`.
     ReceivedFrom(Result<Incoming, Errno>),
-    /// Byte count and the buffer given to `read`, its length unchanged.
-    Read(Result<u32, Errno>, Vec<u8>),
+    /// The buffer given to `read`, as long as what was read.
+    Read(Result<Vec<u8>, Errno>),
     /// `file`: what the request came to.
-    File(FileOutcome),
+    File(Box<FileOutcome>),
 }
 
 impl Outcome {

@@ -279,7 +279,7 @@ impl Driver {
         self.leave_if_forked();
         self.common
             .ready
-            .retain(|completion| completion.op != op || op == OpId::NONE);
+            .retain(|completion| completion.op() != op || op == OpId::NONE);
         if let Some(slot) = self.common.table.get(op) {
             slot.discarded = true;
             self.cancel(op);
@@ -464,7 +464,7 @@ impl Driver {
         let common = &mut self.common;
         common.ready.retain_mut(|completion| {
             completion.outcome.leave_connection_to_parent();
-            !(completion.more && matches!(completion.outcome, Outcome::Accepted(Ok(_))))
+            !(completion.more() && matches!(completion.outcome, Outcome::Accepted(Ok(_))))
         });
         let inner = std::mem::replace(&mut self.inner, Inner::Dead);
         // A child that is out of descriptors has a dead driver.

@@ -3,6 +3,7 @@
 //!
 //! Multishot datagram receives use the buffer pool instead, see `datagram`.
 
+use std::fmt;
 use std::mem;
 use std::ptr;
 
@@ -10,13 +11,43 @@ use socket2::SockAddr;
 
 use crate::message::empty_header;
 
-/// A message received into memory of its own.
-#[derive(Debug)]
-pub struct Incoming {
+/// A message received into memory of its own, which is the operation's.
+pub struct Incoming(Box<IncomingPayload>);
+
+impl Incoming {
     /// The bytes, at most as many as were asked for.
-    pub data: Vec<u8>,
+    pub fn data(&self) -> &[u8] {
+        &self.0.data
+    }
+
     /// The sender; `None` from a stream socket and from a Unix socket without a name.
-    pub from: Option<SockAddr>,
+    pub fn from(&self) -> Option<SockAddr> {
+        let length = self.0.header.msg_namelen;
+        (length > 0).then(|| address(&self.0.name, length))
+    }
+}
+
+impl fmt::Debug for Incoming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Incoming")
+            .field("length", &self.data().len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The address of an accepted connection's peer, in the memory that the kernel wrote it to.
+pub struct PeerName(pub(crate) Box<NamePayload>);
+
+impl PeerName {
+    pub fn address(&self) -> SockAddr {
+        address(&self.0.storage, self.0.length)
+    }
+}
+
+impl fmt::Debug for PeerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address().fmt(f)
+    }
 }
 
 /// Room for a peer's address, which an accept fills.
@@ -37,10 +68,6 @@ impl NamePayload {
     pub(crate) fn pointers(&mut self) -> (*mut libc::sockaddr, *mut libc::socklen_t) {
         self.length = NAME_SIZE;
         ((&raw mut self.storage).cast(), &raw mut self.length)
-    }
-
-    pub(crate) fn address(&self) -> SockAddr {
-        address(&self.storage, self.length)
     }
 }
 
@@ -76,15 +103,12 @@ impl IncomingPayload {
     }
 
     /// What a receive of `length` bytes brought.
-    pub(crate) fn take(&mut self, length: usize) -> Incoming {
-        let mut data = mem::take(&mut self.data);
-        let length = length.min(data.capacity()).min(self.iovec.iov_len);
+    pub(crate) fn received(mut self: Box<Self>, length: usize) -> Incoming {
+        let length = length.min(self.data.capacity()).min(self.iovec.iov_len);
         // SAFETY: the kernel reported that many bytes written to the start of this vector's memory,
         // whose capacity is at least `iov_len`.
-        unsafe { data.set_len(length) };
-        let from =
-            (self.header.msg_namelen > 0).then(|| address(&self.name, self.header.msg_namelen));
-        Incoming { data, from }
+        unsafe { self.data.set_len(length) };
+        Incoming(self)
     }
 }
 

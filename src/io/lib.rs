@@ -45,7 +45,7 @@ pub use config::{Backend, DriverConfig, DriverStats};
 pub use datagram::Datagram;
 pub use driver::Driver;
 pub use file::{At, Description, FileOutcome, FileRequest, ReadTarget, describe, read_now};
-pub use incoming::Incoming;
+pub use incoming::{Incoming, PeerName};
 pub use message::SendMsg;
 pub use op::{OpId, Token};
 pub use pool::RecvBuf;

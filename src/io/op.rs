@@ -32,7 +32,10 @@ pub struct OpId(pub(crate) u64);
 
 impl OpId {
     /// An identifier that no operation ever has.
-    pub const NONE: OpId = OpId(u64::MAX);
+    pub const NONE: OpId = OpId(u64::MAX >> 1);
+
+    /// No identifier has the highest bit: there are fewer kinds than that.
+    pub(crate) const FREE_BIT: u32 = 63;
 
     /// The raw value, for logs and for storing.
     pub fn as_u64(self) -> u64 {

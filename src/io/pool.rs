@@ -12,6 +12,7 @@ use std::fmt;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
+use std::ptr::NonNull;
 use std::rc::Rc;
 
 use crate::memory::Mapping;
@@ -22,7 +23,7 @@ use crate::uring::BufferRing;
 pub struct RecvBuf {
     /// `None` only for the empty buffer that marks the end of a stream.
     pool: Option<Rc<Pool>>,
-    start: *const u8,
+    start: NonNull<u8>,
     length: u32,
     id: u16,
 }
@@ -32,7 +33,7 @@ impl RecvBuf {
     pub(crate) fn empty() -> RecvBuf {
         RecvBuf {
             pool: None,
-            start: std::ptr::NonNull::dangling().as_ptr(),
+            start: NonNull::dangling(),
             length: 0,
             id: 0,
         }
@@ -47,7 +48,7 @@ impl Deref for RecvBuf {
         // SAFETY: `start..start + length` was written by the kernel inside the pool's mapping,
         // which `pool` keeps alive; while our reference is counted the range goes neither back to
         // the kernel nor to anybody else (`Pool::release`).
-        unsafe { std::slice::from_raw_parts(self.start, self.length as usize) }
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length as usize) }
     }
 }
 
@@ -158,8 +159,9 @@ impl Pool {
             self.available.set(self.available.get() - 1);
         }
         cell.set(lent);
-        // SAFETY: `id` and `offset` are inside the mapping, checked by the index and the assertion.
-        let start = unsafe { self.address(id).add(offset as usize) };
+        // SAFETY: `id` and `offset` are inside the mapping, checked by the index and the assertion; no
+        // mapping is at address zero.
+        let start = unsafe { NonNull::new_unchecked(self.address(id).add(offset as usize)) };
         RecvBuf {
             pool: Some(Rc::clone(self)),
             start,

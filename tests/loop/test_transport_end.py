@@ -343,3 +343,37 @@ def test_an_unclosed_transport_is_warned_about(run: Runner) -> None:
     other.settimeout(10)
     assert other.recv(10) == b"", "what was lost track of is closed all the same"
     other.close()
+
+
+@pytest.mark.parametrize("asked", ["in connection_lost", "after it"])
+@pytest.mark.parametrize("reset", [True, False])
+def test_the_addresses_outlive_the_connection(run: Runner, asked: str, reset: bool) -> None:
+    """Nobody has asked for them while the peer was there."""
+    told: list[Any] = []
+
+    class Server(Recorder):
+        def connection_lost(self, exc: BaseException | None) -> None:
+            if asked == "in connection_lost":
+                told.append(self.transport.get_extra_info("peername"))
+                told.append(self.transport.get_extra_info("sockname"))
+            super().connection_lost(exc)
+
+    async def main() -> list[Any]:
+        protocol = Server()
+        server, address = await listen(lambda: protocol)
+        peer = socket.create_connection(address)
+        expected = [peer.getsockname(), peer.getpeername()]
+        await protocol.until_call("made")
+        if reset:
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+        await protocol.until_call("lost")
+        if asked == "after it":
+            await asyncio.sleep(0.01)
+            told.append(protocol.transport.get_extra_info("peername"))
+            told.append(protocol.transport.get_extra_info("sockname"))
+        server.close()
+        await server.wait_closed()
+        return expected
+
+    assert run(main()) == told

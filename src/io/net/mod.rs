@@ -22,16 +22,36 @@ pub use quic::{QuicSocketInfo, QuicSocketOptions, prepare_quic_socket, udp_quic_
 pub use reuseport::steer_by_connection_id;
 
 use crate::completion::Errno;
-use crate::incoming::{Incoming, IncomingPayload, NamePayload};
+use crate::incoming::{Incoming, IncomingPayload, NamePayload, PeerName};
 
 /// The socket's own address.
 pub fn local_addr(fd: RawFd) -> io::Result<SockAddr> {
     with_socket(fd, |socket| socket.local_addr())
 }
 
-/// The connected peer's address; `ENOTCONN` without one.
+/// The connected peer's address, also when the peer has reset the connection; `ENOTCONN` without one.
 pub fn peer_addr(fd: RawFd) -> io::Result<SockAddr> {
-    with_socket(fd, |socket| socket.peer_addr())
+    with_socket(fd, |socket| match socket.peer_addr() {
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => past_peer(fd, &socket),
+        known => known,
+    })
+}
+
+/// What `SO_PEERNAME` says, which does not ask whether there still is a connection.
+fn past_peer(fd: RawFd, socket: &SockRef<'_>) -> io::Result<SockAddr> {
+    let size = socket.local_addr()?.len();
+    // SAFETY: the storage has room for an address of any family, whose size is what is asked for.
+    let ((), address) = unsafe {
+        SockAddr::try_init(|storage, length| {
+            *length = size;
+            let (level, name) = (libc::SOL_SOCKET, libc::SO_PEERNAME);
+            match libc::getsockopt(fd, level, name, storage.cast(), length) {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        })
+    }?;
+    Ok(address)
 }
 
 /// `TCP_NODELAY`.
@@ -84,12 +104,12 @@ pub fn recv_message(fd: RawFd, size: usize) -> io::Result<Incoming> {
     if received < 0 {
         Err(io::Error::last_os_error())
     } else {
-        Ok(payload.take(received as usize))
+        Ok(payload.received(received as usize))
     }
 }
 
 /// Accepts one connection at once, if the listener is non-blocking: non-blocking and close-on-exec.
-pub fn accept(fd: RawFd) -> io::Result<(OwnedFd, SockAddr)> {
+pub fn accept(fd: RawFd) -> io::Result<(OwnedFd, PeerName)> {
     let mut name = NamePayload::new();
     let (address, length) = name.pointers();
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
@@ -100,7 +120,7 @@ pub fn accept(fd: RawFd) -> io::Result<(OwnedFd, SockAddr)> {
     }
     // SAFETY: the kernel has just created this descriptor for us.
     let accepted = unsafe { OwnedFd::from_raw_fd(accepted) };
-    Ok((accepted, name.address()))
+    Ok((accepted, PeerName(name)))
 }
 
 /// Sends one datagram at once, without the ring; for callers outside a turn.

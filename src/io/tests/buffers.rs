@@ -173,7 +173,7 @@ fn many_starved_sockets_all_finish(backend: Backend) {
     let mut ended = 0;
     rig.until("the end of every stream", |rig| {
         while let Some(completion) = rig.done.pop_front() {
-            let index = ops.iter().position(|&op| op == completion.op).unwrap();
+            let index = ops.iter().position(|&op| op == completion.op()).unwrap();
             match completion.outcome {
                 Outcome::Received(Ok(piece)) if piece.is_empty() => ended += 1,
                 Outcome::Received(Ok(piece)) => got[index].extend_from_slice(&piece),

@@ -195,7 +195,7 @@ impl Life {
                 !self.silenced.contains(&token),
                 "seed {seed}: discarded, yet {completion:?}"
             );
-            if completion.more {
+            if completion.more() {
                 assert!(
                     self.owed.contains_key(&token),
                     "seed {seed}: after the end: {completion:?}"

@@ -70,7 +70,7 @@ fn datagrams_arrive_with_their_sender(backend: Backend) {
         let sent = pattern(length);
         peer.send_to(&sent, address).unwrap();
         let completion = rig.next_of(recv);
-        assert_eq!((completion.token, completion.more), (5, true));
+        assert_eq!((completion.token, completion.more()), (5, true));
         let Outcome::Datagram(Ok(datagram)) = completion.outcome else {
             panic!()
         };
@@ -257,7 +257,7 @@ fn empty_datagrams_are_datagrams(backend: Backend) {
     for _ in 0..3 {
         peer.send_to(&[], address).unwrap();
         let completion = rig.next_of(recv);
-        assert!(completion.more);
+        assert!(completion.more());
         let Outcome::Datagram(Ok(datagram)) = completion.outcome else {
             panic!()
         };
@@ -321,7 +321,7 @@ fn a_dead_port_is_told_by_the_error_queue(backend: Backend) {
         let send = rig.driver.send_msg(fd, message("anybody there?", dead), 2);
         assert_eq!(rig.result_of(send), Ok(14));
         let completion = rig.next_of(recv);
-        assert!(!completion.more);
+        assert!(!completion.more());
         assert!(
             matches!(
                 completion.outcome,

@@ -70,10 +70,10 @@ fn start(rig: &mut Rig, request: FileRequest) -> OpId {
 
 fn outcome(rig: &mut Rig, op: OpId) -> FileOutcome {
     let completion = rig.next_of(op);
-    assert!(!completion.more);
+    assert!(!completion.more());
     assert_eq!(completion.token, 7);
     match completion.outcome {
-        Outcome::File(outcome) => outcome,
+        Outcome::File(outcome) => *outcome,
         other => panic!("{other:?}"),
     }
 }

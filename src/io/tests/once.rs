@@ -28,7 +28,7 @@ both_backends!(
 
 fn received(rig: &mut Rig, op: uringcore_io::OpId) -> Result<Vec<u8>, Errno> {
     let completion = rig.next_of(op);
-    assert!(!completion.more);
+    assert!(!completion.more());
     match completion.outcome {
         Outcome::Received(result) => result.map(|data| data.to_vec()),
         other => panic!("{other:?}"),
@@ -130,8 +130,8 @@ fn a_message_comes_with_its_sender(backend: Backend) {
         theirs.send_to(&data, address).unwrap();
         match rig.next_of(op).outcome {
             Outcome::ReceivedFrom(Ok(incoming)) => {
-                assert_eq!(incoming.data, data[..size.min(5)]);
-                assert_eq!(incoming.from.unwrap().as_socket(), Some(sender));
+                assert_eq!(incoming.data(), &data[..size.min(5)]);
+                assert_eq!(incoming.from().unwrap().as_socket(), Some(sender));
             }
             other => panic!("{other:?}"),
         }
@@ -153,13 +153,16 @@ fn an_accept_comes_with_the_peers_address(backend: Backend) {
     rig.turn(Duration::ZERO);
     let client = TcpStream::connect(address).unwrap();
     let completion = rig.next_of(op);
-    assert!(!completion.more);
+    assert!(!completion.more());
     match completion.outcome {
         Outcome::AcceptedFrom(Ok((fd, from))) => {
-            assert_eq!(from.as_socket(), Some(client.local_addr().unwrap()));
+            assert_eq!(
+                from.address().as_socket(),
+                Some(client.local_addr().unwrap())
+            );
             assert_eq!(
                 net::peer_addr(fd.as_raw_fd()).unwrap().as_socket(),
-                from.as_socket()
+                from.address().as_socket()
             );
         }
         other => panic!("{other:?}"),

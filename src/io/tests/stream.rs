@@ -247,7 +247,7 @@ fn cancel_ends_with_one_completion_and_frees_the_slot(backend: Backend) {
         rig.driver.cancel(recv);
         rig.driver.cancel(accept);
         let completion = rig.next_of(recv);
-        assert!(!completion.more);
+        assert!(!completion.more());
         assert!(matches!(
             completion.outcome,
             Outcome::Received(Err(Errno::CANCELED))
@@ -341,8 +341,8 @@ fn close_comes_last(backend: Backend) {
         let mut order = Vec::new();
         rig.until("the close", |rig| {
             for completion in rig.done.drain(..) {
-                if !completion.more {
-                    order.push(completion.op);
+                if !completion.more() {
+                    order.push(completion.op());
                 }
             }
             order.contains(&close)
@@ -395,7 +395,7 @@ fn a_full_slab_answers_enobufs(backend: Backend) {
     let third = rig.driver.send(fd, Bytes::from_static(b"x"), 3);
     assert_eq!(third, OpId::NONE);
     let refused = rig.next_of(OpId::NONE);
-    assert_eq!((refused.token, refused.more), (3, false));
+    assert_eq!((refused.token, refused.more()), (3, false));
     assert!(matches!(
         refused.outcome,
         Outcome::Done(Err(Errno::NO_BUFFERS))

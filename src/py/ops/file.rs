@@ -191,7 +191,7 @@ fn to_python(
         errno => error::named_os_error(py, errno, names),
     };
     let outcome = match outcome {
-        Outcome::File(outcome) => outcome,
+        Outcome::File(outcome) => *outcome,
         Outcome::Done(result) => FileOutcome::Done(result),
         other => return Err(waiting::failed(&other)),
     };

@@ -233,9 +233,7 @@ pub fn read_bytes(
     outcome: Outcome,
 ) -> PyResult<Py<PyAny>> {
     match outcome {
-        Outcome::Read(Ok(count), data) => {
-            Ok(PyBytes::new(slf.py(), &data[..count as usize]).into())
-        }
+        Outcome::Read(Ok(data)) => Ok(PyBytes::new(slf.py(), &data).into()),
         other => Err(failed(&other)),
     }
 }
@@ -250,7 +248,7 @@ pub fn failed(outcome: &Outcome) -> PyErr {
         | Outcome::Datagram(Err(errno))
         | Outcome::AcceptedFrom(Err(errno))
         | Outcome::ReceivedFrom(Err(errno))
-        | Outcome::Read(Err(errno), _) => *errno,
+        | Outcome::Read(Err(errno)) => *errno,
         _ => {
             debug_assert!(false, "an outcome of another kind");
             Errno(libc::EIO)

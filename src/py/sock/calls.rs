@@ -17,7 +17,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyTuple};
-use uringcore_io::{Errno, Incoming, Outcome, SockAddr, net};
+use uringcore_io::{Errno, Incoming, Outcome, PeerName, net};
 
 use crate::capi::address;
 use crate::capi::buffer;
@@ -461,11 +461,11 @@ fn keep(slf: &Bound<'_, LoopCore>, subject: Subject<'_, '_>, outcome: Outcome) -
 }
 
 fn pair(py: Python<'_>, incoming: &Incoming) -> PyResult<Py<PyAny>> {
-    let from = match &incoming.from {
-        Some(from) => address::to_python(py, from)?,
+    let from = match incoming.from() {
+        Some(from) => address::to_python(py, &from)?,
         None => py.None(),
     };
-    let data = PyBytes::new(py, &incoming.data);
+    let data = PyBytes::new(py, incoming.data());
     Ok((data, from).into_pyobject(py)?.into_any().unbind())
 }
 
@@ -474,7 +474,7 @@ fn connection(
     py: Python<'_>,
     listener: &Bound<'_, PyAny>,
     fd: OwnedFd,
-    from: &SockAddr,
+    from: &PeerName,
 ) -> PyResult<Py<PyAny>> {
     let arguments = PyDict::new(py);
     arguments.set_item(intern!(py, "family"), member(listener, "family")?)?;
@@ -483,7 +483,7 @@ fn connection(
     arguments.set_item(intern!(py, "type"), kind)?;
     arguments.set_item(intern!(py, "proto"), member(listener, "proto")?)?;
     let made = object_with(arguments, fd)?;
-    let from = address::to_python(py, from)?;
+    let from = address::to_python(py, &from.address())?;
     Ok((made, from).into_pyobject(py)?.into_any().unbind())
 }
 

@@ -21,7 +21,6 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyo3::{PyTraverseError, PyVisit, intern};
 use uringcore_engine::{CloseOutcome, Engine, Gauge, Key, SendOutcome, WriteOutcome};
-use uringcore_io::SockAddr;
 
 use crate::capi::cell::GilCell;
 use crate::capi::context::{CallbackContext, Entered};
@@ -69,8 +68,6 @@ pub struct State {
     pub gauge: Gauge,
     pub server: Option<Py<PyAny>>,
     pub extra: Option<Py<PyDict>>,
-    pub peer: Option<SockAddr>,
-    pub local: Option<SockAddr>,
     /// `connection_made` was called: reading may begin.
     pub started: bool,
     pub paused: bool,

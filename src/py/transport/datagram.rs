@@ -12,7 +12,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyType};
 use pyo3::{PyTraverseError, PyVisit, intern};
 use uringcore_engine::{DatagramSize, Received, SendOutcome};
-use uringcore_io::{Errno, SendMsg, SockAddr};
+use uringcore_io::{Errno, SendMsg, SockAddr, net};
 
 use crate::capi::address;
 use crate::capi::buffer;
@@ -41,6 +41,7 @@ struct Known {
 #[pyclass(frozen, subclass, extends = BaseTransport, module = "uringcore._uringcore")]
 pub struct DatagramTransport {
     family: i32,
+    is_connected: bool,
     /// `remote_addr` of create_datagram_endpoint: the only address to send to.
     remote: Option<Py<PyAny>>,
     known: GilCell<Known>,
@@ -226,6 +227,7 @@ impl DatagramTransport {
         )?;
         let this = Self {
             family,
+            is_connected: net::peer_addr(fd).is_ok(),
             remote: match address {
                 Some(address) if address.is_truthy()? => Some(address.unbind()),
                 _ => None,
@@ -286,10 +288,10 @@ impl DatagramTransport {
                 remote.bind(py)
             )));
         }
-        let (key, connected, lost) = base.state.with(py, |state| {
+        let (key, lost) = base.state.with(py, |state| {
             let key = state.key.filter(|_| !state.closing);
             state.writes_lost += u32::from(key.is_none());
-            (key, state.peer.is_some(), state.writes_lost)
+            (key, state.writes_lost)
         });
         let Some(key) = key else {
             if lost >= WRITES_LOST_BEFORE_WARNING {
@@ -300,7 +302,7 @@ impl DatagramTransport {
             }
             return Ok(());
         };
-        let to = if connected {
+        let to = if this.is_connected {
             None
         } else {
             let none = py.None().into_bound(py);

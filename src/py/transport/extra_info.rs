@@ -4,10 +4,11 @@
 
 use std::os::fd::{AsRawFd, IntoRawFd};
 
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
+use pyo3::{ffi, intern};
+use uringcore_io::net;
 
 use crate::capi::address;
 use crate::sock::plain_socket;
@@ -116,6 +117,18 @@ pub fn socket<'py>(slf: &Bound<'py, BaseTransport>) -> PyResult<Option<Bound<'py
     }
 }
 
+/// The addresses go with the descriptor: they are asked for in time where anybody is left who can want
+/// them.
+pub fn keep_addresses(slf: &Bound<'_, BaseTransport>) -> PyResult<()> {
+    // SAFETY: a live object. Without an interpreter lock a count tells nothing.
+    let references = unsafe { ffi::Py_REFCNT(slf.as_ptr()) };
+    if references > OUR_REFERENCES || cfg!(Py_GIL_DISABLED) {
+        entry(slf, "sockname")?;
+        entry(slf, "peername")?;
+    }
+    Ok(())
+}
+
 fn entry<'py>(slf: &Bound<'py, BaseTransport>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     let py = slf.py();
     let this = slf.get();
@@ -126,13 +139,14 @@ fn entry<'py>(slf: &Bound<'py, BaseTransport>, name: &str) -> PyResult<Bound<'py
     let value = match name {
         "socket" => transport_socket(slf)?,
         _ => {
-            let addr = this.state.with(py, |state| {
-                if name == "peername" {
-                    state.peer.clone()
-                } else {
-                    state.local.clone()
-                }
-            });
+            // The descriptor is not closed while it is asked.
+            let addr = this
+                .state
+                .with(py, |state| match (&state.descriptor, name) {
+                    (Descriptor::Gone, _) => None,
+                    (_, "peername") => net::peer_addr(this.fd).ok(),
+                    _ => net::local_addr(this.fd).ok(),
+                });
             match addr {
                 Some(addr) => address::to_python(py, &addr)?.into_bound(py),
                 None => py.None().into_bound(py),
@@ -175,3 +189,6 @@ fn transport_socket<'py>(slf: &Bound<'py, BaseTransport>) -> PyResult<Bound<'py,
     py.import(intern!(py, "asyncio.trsock"))?
         .call_method1(intern!(py, "TransportSocket"), (socket,))
 }
+
+/// At a transport's end: the loop's, and that of whoever runs its last callback.
+const OUR_REFERENCES: isize = 2;

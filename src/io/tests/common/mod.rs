@@ -86,14 +86,14 @@ impl Rig {
         let position = self
             .done
             .iter()
-            .position(|completion| completion.op == op)?;
+            .position(|completion| completion.op() == op)?;
         self.done.remove(position)
     }
 
     /// The final result of a count-like operation.
     pub fn result_of(&mut self, op: OpId) -> Result<u32, i32> {
         let completion = self.next_of(op);
-        assert!(!completion.more);
+        assert!(!completion.more());
         match completion.outcome {
             Outcome::Done(result) => result.map_err(|errno| errno.0),
             other => panic!("not a count: {other:?}"),
@@ -105,9 +105,10 @@ impl Rig {
         let mut data = Vec::new();
         loop {
             let completion = self.next_of(op);
+            let more = completion.more();
             match completion.outcome {
                 Outcome::Received(Ok(piece)) if piece.is_empty() => {
-                    assert!(!completion.more);
+                    assert!(!more);
                     return data;
                 }
                 Outcome::Received(Ok(piece)) => data.extend_from_slice(&piece),

@@ -8,7 +8,7 @@ use pyo3::exceptions::{PyConnectionError, PyOSError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use uringcore_engine::DatagramSize;
-use uringcore_io::{Errno, net};
+use uringcore_io::Errno;
 
 use super::{BaseTransport, Descriptor, HIGH_WATER_BYTES, Kind, Marks, Parts, Receiver, State};
 use crate::capi::cell::GilCell;
@@ -17,6 +17,7 @@ use crate::capi::error;
 use crate::event_loop::dispatch::report;
 use crate::event_loop::hosts::host_take;
 use crate::event_loop::loop_core::{LoopCore, Ready};
+use crate::transport::extra_info;
 
 impl BaseTransport {
     /// A transport that is not yet on the engine.
@@ -27,11 +28,6 @@ impl BaseTransport {
         if receiver != Receiver::Tls {
             check_protocol(protocol)?;
         }
-        // Asked now because a connection that is reset has no peer address any more.
-        let (peer, local) = (
-            net::peer_addr(parts.fd).ok(),
-            net::local_addr(parts.fd).ok(),
-        );
         Ok(Self {
             owner: owner.clone().unbind(),
             kind: parts.kind,
@@ -45,8 +41,6 @@ impl BaseTransport {
                 gauge: Default::default(),
                 server: parts.server,
                 extra: parts.extra,
-                peer,
-                local,
                 started: false,
                 paused: false,
                 closing: false,
@@ -302,16 +296,19 @@ impl BaseTransport {
     fn let_go(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
-        let (key, descriptor, server, waiter, dropped) = this.state.with(py, |state| {
+        let dropped = this
+            .state
+            .with(py, |state| (state.protocol.take(), state.context.take()));
+        drop(dropped);
+        extra_info::keep_addresses(slf)?;
+        let (key, descriptor, server, waiter) = this.state.with(py, |state| {
             (
                 state.key.take(),
                 std::mem::replace(&mut state.descriptor, Descriptor::Gone),
                 state.server.take(),
                 state.empty_waiter.take(),
-                (state.protocol.take(), state.context.take()),
             )
         });
-        drop(dropped);
         if let Some(key) = key {
             this.release(py, key, descriptor)?;
         }
