@@ -1,35 +1,23 @@
-//! One datagram socket: its send queue with watermarks, its reading state, its way to the end.
+//! What a datagram socket does with its datagrams: the send queue, what is received and what waits for the
+//! reader.
 //!
-//! Not here: QUIC's socket (`quic_endpoint`), which wants GRO, GSO and its own batching.
+//! Not here: its life (`lifecycle`); QUIC's socket (`quic_endpoint`), which wants GRO, GSO and its own
+//! batching.
 //!
 //! **Invariants.** Datagrams leave in the order in which they were sent: one SENDMSG is in flight at
 //! most, because the kernel lets a later one overtake a send that waits for room, and a burst goes
 //! out in one `sendmmsg`, which stops at the first that does not go. Unix sockets send so always. A
 //! producer is asked to pause only where the socket has no room. Datagrams that arrive while the
-//! reader is paused are kept and delivered first on resume. The way to the end is that of `stream`:
-//! first quiet, then released.
+//! reader is paused are kept and delivered first on resume.
 
 use std::collections::VecDeque;
-use std::os::fd::{OwnedFd, RawFd};
 
-use uringcore_io::{Completion, Driver, Errno, Interest, OpId, Outcome, SendMsg, net};
+use uringcore_io::{Driver, Errno, Interest, Outcome, SendMsg, net};
 
 use crate::backlog::Backlog;
 use crate::event::{CopiedDatagram, Event, Received};
-use crate::gauge::Gauge;
+use crate::lifecycle::{Lifecycle, SUB_RECV, SUB_SEND, WriteOutcome};
 use crate::queue::Queue;
-use crate::stream::CloseOutcome;
-use crate::table::Key;
-use crate::token::{Kind, Route};
-
-/// What the caller of [`DatagramSocket::send`] has to do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SendOutcome {
-    Queued,
-    /// The queue rose above the high-water mark: tell the producer to pause.
-    PauseWriting,
-    Lost,
-}
 
 /// How large the datagrams of a socket may be, which decides how they are received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,296 +28,166 @@ pub enum DatagramSize {
     Large,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
-    Open,
-    /// `close` was called: the queue is still to be sent.
-    Flushing,
-    /// Nothing is sent or received any more; the descriptor is still open.
-    Quiet,
-    /// The descriptor was given up; the last completions are to come.
-    Releasing,
-    Ended,
-}
-
-pub struct DatagramSocket {
-    raw_fd: RawFd,
-    key: Key,
+pub(crate) struct DatagramSocket {
+    pub(crate) life: Lifecycle,
     size: DatagramSize,
-    phase: Phase,
-    /// Everything that was sent before `close` is with the kernel.
-    flushed: bool,
-    /// A send failed, after `close` or untold before it: who waits for the end hears of that first, from
-    /// the events.
-    failed: bool,
-    /// Errors whose events wait in the queue.
+    /// Errors whose events wait in the queue: the end is told after them.
     errors_untold: u32,
-    recv_op: Option<OpId>,
-    reading: bool,
-    held: Backlog<Box<CopiedDatagram>>,
+    backlog: Backlog<Box<CopiedDatagram>>,
     /// Where a large datagram is received before its size is known.
     large: Vec<u8>,
     queue: VecDeque<SendMsg>,
-    /// The send in flight and what it counts, or the wait for room.
-    sending: Option<(OpId, usize)>,
-    queued: Gauge,
-    high_water: usize,
-    low_water: usize,
-    above_high: bool,
-    closing_op: bool,
-    in_dirty_list: bool,
+    /// What the send in flight counts; nothing where it is a wait for room.
+    sending_bytes: usize,
 }
 
-const SUB_RECV: u8 = 0;
-const SUB_SEND: u8 = 1;
-const SUB_CLOSE: u8 = 2;
-
 impl DatagramSocket {
-    pub(crate) fn new(raw_fd: RawFd, size: DatagramSize, key: Key) -> Self {
+    pub(crate) fn new(life: Lifecycle, size: DatagramSize) -> Self {
         Self {
-            raw_fd,
-            key,
+            life,
             size,
-            phase: Phase::Open,
-            flushed: false,
-            failed: false,
             errors_untold: 0,
-            recv_op: None,
-            reading: false,
-            held: Backlog::default(),
+            backlog: Backlog::default(),
             large: Vec::new(),
             queue: VecDeque::new(),
-            sending: None,
-            queued: Gauge::default(),
-            high_water: HIGH_WATER_BYTES,
-            low_water: HIGH_WATER_BYTES / 4,
-            above_high: false,
-            closing_op: false,
-            in_dirty_list: false,
+            sending_bytes: 0,
         }
     }
 
-    pub fn raw_fd(&self) -> RawFd {
-        self.raw_fd
-    }
+    // Writing ------------------------------------------------------------------------------------
 
-    pub fn is_closing(&self) -> bool {
-        self.phase != Phase::Open
-    }
-
-    /// It was closed, and everything sent before is with the kernel, which took all of it.
-    pub fn is_flushed(&self) -> bool {
-        self.flushed
-    }
-
-    pub fn write_queue_bytes(&self) -> usize {
-        self.queued.get()
-    }
-
-    /// The same number, for reading while the engine is in use elsewhere.
-    pub fn write_queue_gauge(&self) -> Gauge {
-        self.queued.clone()
-    }
-
-    /// `(low, high)` in bytes.
-    pub fn watermarks(&self) -> (usize, usize) {
-        (self.low_water, self.high_water)
-    }
-
-    // Commands -----------------------------------------------------------------------------------
-
-    pub(crate) fn set_watermarks(
-        &mut self,
-        low: usize,
-        high: usize,
-        events: &mut Queue,
-    ) -> SendOutcome {
-        (self.low_water, self.high_water) = (low, high);
-        self.rise(events)
-    }
-
-    /// Arms the receive and releases what was held.
-    pub fn resume_reading(&mut self) {
-        self.reading = true;
-    }
-
-    /// Stops delivery at once; datagrams that the kernel hands over meanwhile are kept.
-    pub fn pause_reading(&mut self, driver: &mut Driver) {
-        self.reading = false;
-        if let Some(op) = self.recv_op {
-            driver.cancel(op);
+    /// Accepts a datagram. What only waited for the end of the turn is tried before the producer is told
+    /// to pause: that says that the socket has no room, and a datagram that can never leave (RFC 768 has
+    /// 16 bits for its length) or a burst that the kernel takes whole says no such thing.
+    pub(crate) fn send(&mut self, message: SendMsg, events: &mut Queue) -> WriteOutcome {
+        if !self.life.is_open() {
+            return WriteOutcome::Lost;
         }
-    }
-
-    pub(crate) fn send(&mut self, message: SendMsg, events: &mut Queue) -> SendOutcome {
-        if self.phase != Phase::Open {
-            return SendOutcome::Lost;
-        }
-        self.queued.add(cost(&message));
+        self.life.view.add_queued(cost(&message));
         self.queue.push_back(message);
-        self.rise(events)
+        if self.life.is_too_full() {
+            self.send_now(events);
+        }
+        self.life.rise()
     }
 
-    /// Closes after the queue is sent; reading ends now.
-    pub fn close(&mut self, driver: &mut Driver) -> CloseOutcome {
-        if self.phase == Phase::Open {
-            self.failed = self.errors_untold > 0;
-            self.flushed = self.is_drained() && !self.failed;
-            self.phase = if self.flushed {
-                Phase::Quiet
-            } else {
-                Phase::Flushing
-            };
-            self.stop_reading(driver);
-        }
-        match self.phase {
-            Phase::Flushing => CloseOutcome::Flushing,
-            _ => CloseOutcome::Quiet,
-        }
+    pub(crate) fn is_drained(&self) -> bool {
+        self.queue.is_empty() && self.life.send_op.is_none()
     }
 
-    /// Drops the queue: the socket is quiet.
-    pub fn abort(&mut self, driver: &mut Driver) {
-        if matches!(self.phase, Phase::Open | Phase::Flushing) {
-            self.phase = Phase::Quiet;
-            self.stop_reading(driver);
-            // As for a stream: what was never tried is tried now.
-            while self.sending.is_none()
-                && !self.queue.is_empty()
-                && let Ok(count) = net::send_many(self.raw_fd, self.queue.iter())
-            {
-                self.queue.drain(..count);
-            }
-            self.queue.clear();
-            self.queued.clear();
-            if let Some((op, _)) = self.sending {
-                driver.cancel(op);
+    /// Sends what the socket has room for, in order: nothing while an earlier one waits in the kernel.
+    pub(crate) fn send_now(&mut self, events: &mut Queue) {
+        while self.life.is_sending()
+            && self.life.send_op.is_none()
+            && !self.queue.is_empty()
+            && !self.send_burst(events)
+        {}
+    }
+
+    pub(crate) fn flush_queue(&mut self, driver: &mut Driver, events: &mut Queue) {
+        if !self.life.is_sending() {
+            return;
+        }
+        while self.life.send_op.is_none() && !self.queue.is_empty() {
+            // A lone datagram rides on the turn's own system call; so does one that must wait.
+            let alone = self.queue.len() == 1 && self.size == DatagramSize::Buffer;
+            if alone || self.send_burst(events) {
+                self.start_send(driver);
             }
         }
+        if self.is_drained() {
+            self.life.drained(events);
+        }
     }
 
-    /// Gives the descriptor up, as a stream does: true when nothing is in flight and no event follows.
-    pub fn release(&mut self, driver: &mut Driver, fd: Option<OwnedFd>) -> bool {
-        self.abort(driver);
-        if self.phase == Phase::Quiet {
-            self.phase = Phase::Releasing;
-            if let Some(fd) = fd {
-                self.closing_op = true;
-                driver.close(fd, Route::new(Kind::Datagram, SUB_CLOSE, self.key).token());
+    pub(crate) fn sent(
+        &mut self,
+        result: Result<u32, Errno>,
+        driver: &mut Driver,
+        events: &mut Queue,
+    ) {
+        let mut bytes = std::mem::take(&mut self.sending_bytes);
+        if result.is_err() && self.size == DatagramSize::Large {
+            // No waiting for room on this socket: the first is lost, not the loop.
+            bytes = self.queue.pop_front().map_or(0, |first| cost(&first));
+        }
+        self.left(bytes, result.err(), events);
+        self.flush_queue(driver, events);
+    }
+
+    fn start_send(&mut self, driver: &mut Driver) {
+        let (fd, token) = (self.life.fd, self.life.token(SUB_SEND));
+        self.life.send_op = match self.size {
+            // A Unix socket that found its receiver full has used its message up, and the kernel's
+            // retry sends an empty one (Linux 6.18): wait for room, then send again.
+            DatagramSize::Large => Some(driver.poll(fd, Interest::Write, token)),
+            DatagramSize::Buffer => self.queue.pop_front().map(|message| {
+                self.sending_bytes = cost(&message);
+                driver.send_msg(fd, message, token)
+            }),
+        };
+    }
+
+    /// True: the socket has no room for the first of the queue.
+    fn send_burst(&mut self, events: &mut Queue) -> bool {
+        match net::send_many(self.life.fd, self.queue.iter()) {
+            Ok(count) => {
+                let gone = self.queue.drain(..count);
+                let bytes = gone.map(|message| cost(&message)).sum();
+                self.left(bytes, None, events);
+                false
             }
-            if self.is_idle() {
-                self.phase = Phase::Ended;
+            Err(Errno(libc::EAGAIN)) => true,
+            Err(error) => {
+                let bytes = self.queue.pop_front().map_or(0, |message| cost(&message));
+                self.left(bytes, Some(error), events);
+                false
             }
         }
-        self.phase == Phase::Ended
     }
 
-    pub(crate) fn mark_dirty(&mut self) -> bool {
-        !std::mem::replace(&mut self.in_dirty_list, true)
-    }
-
-    // The turn -----------------------------------------------------------------------------------
-
-    pub(crate) fn flush(&mut self, driver: &mut Driver, events: &mut Queue) {
-        self.in_dirty_list = false;
-        self.read(driver, events);
-        if matches!(self.phase, Phase::Open | Phase::Flushing) {
-            self.send_queue(driver, events);
+    fn left(&mut self, bytes: usize, error: Option<Errno>, events: &mut Queue) {
+        self.life.view.sub_queued(bytes);
+        if let Some(error) = error {
+            self.fail(error, events);
         }
+        self.life.fall(events);
     }
 
     /// In a forked child, of a socket that is not flushed: the parent sends what is queued.
     pub(crate) fn leave_queue_to_parent(&mut self, events: &mut Queue) {
-        if matches!(self.phase, Phase::Open | Phase::Flushing) && !self.queue.is_empty() {
+        if self.life.is_sending() && !self.queue.is_empty() {
             let bytes = self.queue.drain(..).map(|message| cost(&message)).sum();
-            self.handle_sent(bytes, Some(Errno::CANCELED), events);
+            self.left(bytes, Some(Errno::CANCELED), events);
         }
     }
 
-    pub(crate) fn handle_completion(
-        &mut self,
-        sub: u8,
-        completion: Completion,
-        driver: &mut Driver,
-        events: &mut Queue,
-    ) {
-        let more = completion.more();
-        match (sub, completion.outcome) {
-            (SUB_RECV, outcome) => {
-                if !more {
-                    self.recv_op = None;
-                }
-                self.handle_received(outcome, events);
-                self.read(driver, events);
-            }
-            (SUB_SEND, Outcome::Done(result)) => {
-                let (_, mut bytes) = self.sending.take().unwrap_or((OpId::NONE, 0));
-                if result.is_err() && self.size == DatagramSize::Large {
-                    // No waiting for room on this socket: the first is lost, not the loop.
-                    bytes = self.queue.pop_front().map_or(0, |first| cost(&first));
-                }
-                if !matches!(self.phase, Phase::Open | Phase::Flushing) {
-                    // Aborted: the queue and its size are gone.
-                } else {
-                    self.handle_sent(bytes, result.err(), events);
-                    self.send_queue(driver, events);
-                }
-            }
-            (SUB_CLOSE, _) => self.closing_op = false,
-            _ => debug_assert!(
-                false,
-                "a completion of a kind that no datagram socket starts"
-            ),
-        }
-        if self.phase == Phase::Releasing && self.is_idle() {
-            self.phase = Phase::Ended;
-            events.push(Event::DatagramClosed { socket: self.key });
-        }
+    pub(crate) fn drop_queue(&mut self, driver: &mut Driver) {
+        self.queue.clear();
+        self.life.drop_queue(driver);
     }
 
-    /// Called by the engine when the host hears of an error.
-    pub(crate) fn error_told(&mut self) {
-        self.errors_untold -= 1;
-    }
+    // Reading ------------------------------------------------------------------------------------
 
-    /// Called by the engine for a datagram whose event is due: gives back what is to be delivered now, and
-    /// keeps it when the reader paused since the event was queued.
-    pub(crate) fn deliver(&mut self, datagram: Received) -> Option<Received> {
-        match self.phase {
-            Phase::Open if self.reading && self.held.is_empty() => Some(datagram),
-            Phase::Open => {
-                self.held.push(datagram.into_copied());
-                None
-            }
-            // After close() nothing is delivered.
-            _ => None,
-        }
-    }
-
-    /// Called by the engine when one of the datagrams that are held is due.
-    pub(crate) fn deliver_held(&mut self) -> Option<Received> {
-        self.held.next(self.reading).map(Received::Copied)
-    }
-
-    /// While something is held nothing more is asked for: it can wait in the socket.
-    fn read(&mut self, driver: &mut Driver, events: &mut Queue) {
-        if self.phase != Phase::Open || !self.reading {
+    /// While there is a backlog nothing more is asked for: it can wait in the socket.
+    pub(crate) fn flush_input(&mut self, driver: &mut Driver, events: &mut Queue) {
+        if !self.life.is_reading() {
             return;
         }
-        if self.held.note() {
-            events.push_held_datagram(self.key);
+        if self.backlog.note() {
+            events.push_backlog(self.life.key);
         }
-        if self.recv_op.is_none() && self.held.is_empty() {
-            let token = Route::new(Kind::Datagram, SUB_RECV, self.key).token();
-            self.recv_op = Some(match self.size {
-                DatagramSize::Buffer => driver.recv_msg(self.raw_fd, token),
-                DatagramSize::Large => driver.poll(self.raw_fd, Interest::Read, token),
+        if self.life.recv_op.is_none() && self.backlog.is_empty() {
+            let (fd, token) = (self.life.fd, self.life.token(SUB_RECV));
+            self.life.recv_op = Some(match self.size {
+                DatagramSize::Buffer => driver.recv_msg(fd, token),
+                DatagramSize::Large => driver.poll(fd, Interest::Read, token),
             });
         }
     }
 
-    fn handle_received(&mut self, outcome: Outcome, events: &mut Queue) {
-        if self.phase != Phase::Open {
+    pub(crate) fn received(&mut self, outcome: Outcome, driver: &mut Driver, events: &mut Queue) {
+        if !self.life.is_open() {
             return;
         }
         match outcome {
@@ -340,19 +198,51 @@ impl DatagramSocket {
             // The host's socket was closed: what epoll does, nothing more is told. Asking again would
             // fail for ever.
             Outcome::Datagram(Err(Errno(libc::EBADF))) | Outcome::Done(Err(Errno(libc::EBADF))) => {
-                self.reading = false;
+                self.life.stop();
             }
             Outcome::Datagram(Err(error)) | Outcome::Done(Err(error)) => self.fail(error, events),
-            Outcome::Done(Ok(_)) if self.reading => self.receive_large(events),
+            Outcome::Done(Ok(_)) if self.life.wants_input() => self.receive_large(events),
             _ => {}
         }
+        self.flush_input(driver, events);
+    }
+
+    /// A datagram whose event is due: gives back what is to be delivered now, and keeps it when the reader
+    /// paused since the event was queued.
+    pub(crate) fn deliver(&mut self, datagram: Received) -> Option<Received> {
+        if !self.life.is_delivering() {
+            return None;
+        }
+        if self.life.wants_input() && self.backlog.is_empty() {
+            return Some(datagram);
+        }
+        self.backlog.push(datagram.into_copied());
+        None
+    }
+
+    /// One of the backlog is due.
+    pub(crate) fn deliver_backlog(&mut self) -> Option<Received> {
+        let datagram = self.backlog.next(self.life.wants_input());
+        datagram.map(Received::Copied)
+    }
+
+    pub(crate) fn error_told(&mut self) {
+        self.errors_untold -= 1;
+    }
+
+    pub(crate) fn tell_lost(&mut self) -> bool {
+        self.errors_untold == 0 && self.life.tell_lost()
+    }
+
+    pub(crate) fn drop_input(&mut self) {
+        self.backlog.clear();
     }
 
     /// The socket is readable, and its datagrams may be larger than the ring's buffers.
     fn receive_large(&mut self, events: &mut Queue) {
         self.large.reserve_exact(LARGE_BYTES_MAX);
         for _ in 0..LARGE_PER_TURN {
-            match net::recv_from(self.raw_fd, &mut self.large) {
+            match net::recv_from(self.life.fd, &mut self.large) {
                 Ok(from) => {
                     let payload = self.large.as_slice().to_vec();
                     let copy = Box::new(CopiedDatagram {
@@ -377,7 +267,7 @@ impl DatagramSocket {
     /// Whether the reader still wants it is seen when its turn comes.
     fn queue_received(&self, datagram: Received, events: &mut Queue) {
         events.push(Event::DatagramReceived {
-            socket: self.key,
+            socket: self.life.key,
             datagram,
         });
     }
@@ -385,103 +275,9 @@ impl DatagramSocket {
     fn fail(&mut self, error: Errno, events: &mut Queue) {
         self.errors_untold += 1;
         events.push(Event::DatagramError {
-            socket: self.key,
+            socket: self.life.key,
             error,
         });
-    }
-
-    fn send_queue(&mut self, driver: &mut Driver, events: &mut Queue) {
-        while self.sending.is_none() && !self.queue.is_empty() {
-            let token = Route::new(Kind::Datagram, SUB_SEND, self.key).token();
-            // A lone datagram rides on the turn's own system call; so does one that must wait.
-            let alone = self.queue.len() == 1 && self.size == DatagramSize::Buffer;
-            if !alone && !self.send_burst(events) {
-                continue;
-            }
-            self.sending = match self.size {
-                // A Unix socket that found its receiver full has used its message up, and the kernel's
-                // retry sends an empty one (Linux 6.18): wait for room, then send again.
-                DatagramSize::Large => Some((driver.poll(self.raw_fd, Interest::Write, token), 0)),
-                DatagramSize::Buffer => self.queue.pop_front().map(|message| {
-                    let bytes = cost(&message);
-                    (driver.send_msg(self.raw_fd, message, token), bytes)
-                }),
-            };
-        }
-        if self.phase == Phase::Flushing && self.is_drained() {
-            self.phase = Phase::Quiet;
-            self.flushed = !self.failed;
-            events.push(Event::DatagramFlushed { socket: self.key });
-        }
-    }
-
-    /// True: the socket has no room for the first of the queue.
-    fn send_burst(&mut self, events: &mut Queue) -> bool {
-        match net::send_many(self.raw_fd, self.queue.iter()) {
-            Ok(count) => {
-                let bytes = self
-                    .queue
-                    .drain(..count)
-                    .map(|message| cost(&message))
-                    .sum();
-                self.handle_sent(bytes, None, events);
-                false
-            }
-            Err(Errno(libc::EAGAIN)) => true,
-            Err(error) => {
-                let bytes = self.queue.pop_front().map_or(0, |message| cost(&message));
-                self.handle_sent(bytes, Some(error), events);
-                false
-            }
-        }
-    }
-
-    fn handle_sent(&mut self, bytes: usize, error: Option<Errno>, events: &mut Queue) {
-        self.queued.sub(bytes);
-        if let Some(error) = error {
-            self.failed |= self.phase == Phase::Flushing;
-            self.fail(error, events);
-        }
-        if self.above_high && self.queued.get() <= self.low_water {
-            self.above_high = false;
-            events.push(Event::DatagramResumeWriting { socket: self.key });
-        }
-    }
-
-    /// Asks for a pause where the queue rose above its mark. What only waited for the end of the turn
-    /// is tried first: a pause says that the socket has no room, and a datagram that can never leave
-    /// (RFC 768 has 16 bits for its length) or a burst that the kernel takes whole says no such thing.
-    fn rise(&mut self, events: &mut Queue) -> SendOutcome {
-        if self.above_high || self.queued.get() <= self.high_water {
-            return SendOutcome::Queued;
-        }
-        self.send_at_once(events);
-        if self.queued.get() <= self.high_water {
-            return SendOutcome::Queued;
-        }
-        self.above_high = true;
-        SendOutcome::PauseWriting
-    }
-
-    /// Sends what the socket has room for, in order: nothing while an earlier one waits in the kernel.
-    fn send_at_once(&mut self, events: &mut Queue) {
-        while self.sending.is_none() && !self.queue.is_empty() && !self.send_burst(events) {}
-    }
-
-    fn stop_reading(&mut self, driver: &mut Driver) {
-        self.reading = false;
-        self.held.clear();
-        if let Some(op) = self.recv_op {
-            driver.cancel(op);
-        }
-    }
-
-    fn is_drained(&self) -> bool {
-        self.queue.is_empty() && self.sending.is_none()
-    }
-
-    fn is_idle(&self) -> bool {
-        self.recv_op.is_none() && self.sending.is_none() && !self.closing_op
     }
 }
 
@@ -489,8 +285,6 @@ fn cost(message: &SendMsg) -> usize {
     message.data.len() + HEADER_BYTES
 }
 
-/// asyncio's default high-water mark; the low one is a quarter of it.
-const HIGH_WATER_BYTES: usize = 64 * 1024;
 /// What a queued datagram counts beside its payload, so that empty ones are bounded too (as asyncio does).
 const HEADER_BYTES: usize = 8;
 /// asyncio's `max_size`: what one receive takes at most.

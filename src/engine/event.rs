@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use bytes::Bytes;
 use uringcore_io::{Datagram, Errno, Outcome, RecvBuf, SockAddr};
 
-use crate::poll::Readiness;
+use crate::poll::{Direction, Readiness};
 use crate::table::Key;
 
 /// Received stream bytes: still in the kernel's buffer, or copied out of it, once, because the reader was
@@ -107,32 +107,6 @@ pub enum Event {
     StreamEof {
         stream: Key,
     },
-    /// The write queue fell to the low-water mark after having been above the high one.
-    StreamResumeWriting {
-        stream: Key,
-    },
-    /// The write queue is empty (told only while asked for with `notify_when_drained`).
-    StreamDrained {
-        stream: Key,
-    },
-    /// Receiving failed. The host answers with `abort_stream`.
-    StreamReadFailed {
-        stream: Key,
-        error: Errno,
-    },
-    /// Sending failed and the queue is dropped. The host answers with `abort_stream`.
-    StreamWriteFailed {
-        stream: Key,
-        error: Errno,
-    },
-    /// Everything that was written before `close_stream` is with the kernel.
-    StreamFlushed {
-        stream: Key,
-    },
-    /// The last event of a released stream: no operation of it is in flight any more.
-    StreamClosed {
-        stream: Key,
-    },
     DatagramReceived {
         socket: Key,
         datagram: Received,
@@ -141,16 +115,28 @@ pub enum Event {
         socket: Key,
         error: Errno,
     },
-    DatagramResumeWriting {
-        socket: Key,
+    /// The write queue fell to the low mark after having been above the high one.
+    Writable {
+        transport: Key,
     },
-    /// Everything that was sent before `close_datagram` is with the kernel.
-    DatagramFlushed {
-        socket: Key,
+    /// The write queue is empty (told once when asked for with `notify_when_flushed`).
+    Flushed {
+        transport: Key,
     },
-    /// The last event of a released socket: no operation of it is in flight any more.
-    DatagramClosed {
-        socket: Key,
+    /// Receiving or sending a stream failed, and it has ended. [`Event::Lost`] follows.
+    Failed {
+        transport: Key,
+        side: Direction,
+        error: Errno,
+    },
+    /// Nothing is read or sent any more: what was written before `close` is with the kernel, or dropped.
+    /// The host has the descriptor until it answers with `release`.
+    Lost {
+        transport: Key,
+    },
+    /// The last event of a released transport: no operation of it is in flight any more.
+    Closed {
+        transport: Key,
     },
     /// A watched descriptor was ready. The watcher re-arms itself at the next flush. The host compares
     /// the serial with its own: a callback before this event may have registered somebody else.

@@ -7,19 +7,24 @@
 //!
 //! | file | noun |
 //! | --- | --- |
-//! | `turn` | [`Engine`]: the tables, the routing of completions, the turn |
+//! | `turn` | [`Engine`]: the routing of completions, the turn |
 //! | `event` | [`Event`]: what a host is told |
 //! | `queue` | what the host is to hear, in order |
 //! | `token` | how a completion finds its owner |
 //! | `table` | generation-tagged slots |
-//! | `stream` | one connected stream socket: write queue, watermarks, reading state |
-//! | `datagram` | one datagram socket |
+//! | `transports` | the streams and datagram sockets by key, and the commands on them |
+//! | `transport` | what a stream and a datagram socket have in common |
+//! | `lifecycle` | how a transport begins, reads, is held back and ends |
+//! | `view` | [`View`]: what any thread may ask about a transport |
+//! | `stream` | the bytes of a stream: write queue, receive |
+//! | `datagram` | the datagrams of a socket |
 //! | `backlog` | what arrived for a reader that had paused |
 //! | `listener` | one listening socket |
 //! | `poll` | readiness watchers (`add_reader` and `add_writer`) |
 //! | `ops` | operations that a host waits for one by one |
 //! | `socket` | who closes a descriptor |
 //! | `timers` | what is due when, for a host's own timers |
+//! | `stats` | what the engine counts |
 //! | `system` | this machine's clock and certificate store, for the protocols |
 //! | `endpoints` | the QUIC endpoints: which have work, whose timer is next |
 //! | `quic_endpoint` | one UDP socket joined with the QUIC state machines |
@@ -33,30 +38,34 @@ mod backlog;
 mod datagram;
 mod endpoints;
 mod event;
-mod gauge;
+mod lifecycle;
 mod listener;
 mod ops;
 mod poll;
 mod queue;
 mod quic_endpoint;
 mod socket;
+mod stats;
 mod stream;
 mod system;
 mod table;
 mod timers;
 mod token;
+mod transport;
+mod transports;
 mod turn;
+mod view;
 
-pub use datagram::{DatagramSize, DatagramSocket, SendOutcome};
+pub use datagram::DatagramSize;
 pub use event::{CopiedDatagram, Event, Received, StreamBytes};
-pub use gauge::Gauge;
-pub use listener::Listener;
+pub use lifecycle::WriteOutcome;
 pub use poll::{Direction, Readiness};
 pub use quic_endpoint::QuicEndpoint;
 pub use socket::SocketFd;
-pub use stream::{CloseOutcome, Stream, WriteOutcome};
+pub use stats::EngineStats;
 pub use system::{SystemClock, system_roots};
 pub use table::{Key, Table};
 pub use timers::{TimerKey, Timers};
-pub use token::{Kind, Route};
-pub use turn::{Engine, EngineStats};
+pub use token::{Owner, Route};
+pub use turn::Engine;
+pub use view::View;

@@ -1,15 +1,18 @@
 //! One listening socket, lent by the host: a multishot accept and its end.
 
+use std::io;
 use std::os::fd::RawFd;
+use std::time::Duration;
 
 use uringcore_io::{Completion, Driver, Errno, OpId, Outcome};
 
 use crate::event::Event;
 use crate::queue::Queue;
 use crate::table::Key;
-use crate::token::{Kind, Route};
+use crate::token::{Owner, Route};
+use crate::turn::Engine;
 
-pub struct Listener {
+pub(crate) struct Listener {
     fd: RawFd,
     key: Key,
     op: Option<OpId>,
@@ -26,13 +29,9 @@ impl Listener {
         }
     }
 
-    pub fn raw_fd(&self) -> RawFd {
-        self.fd
-    }
-
     pub(crate) fn arm(&mut self, driver: &mut Driver) {
         if self.op.is_none() && !self.stopping {
-            let token = Route::new(Kind::Listener, 0, self.key).token();
+            let token = Route::new(Owner::Listener, 0, self.key).token();
             self.op = Some(driver.accept(self.fd, token));
         }
     }
@@ -83,5 +82,37 @@ impl Listener {
             }
             _ => {}
         }
+    }
+}
+
+impl Engine {
+    /// Accepts on a listening socket that stays the host's.
+    pub fn listen(&mut self, fd: RawFd) -> Key {
+        let key = self.listeners.insert_with(|key| Listener::new(fd, key));
+        self.resume_listener(key);
+        key
+    }
+
+    /// Arms a listener again after [`Event::AcceptFailed`].
+    pub fn resume_listener(&mut self, key: Key) {
+        if let Some(listener) = self.listeners.get_mut(key) {
+            listener.arm(&mut self.driver);
+        }
+    }
+
+    /// Stops accepting and lets go of the socket before returning, so that the host can close it and
+    /// the address is free. One system call.
+    pub fn stop_listener(&mut self, key: Key) -> io::Result<()> {
+        if let Some(listener) = self.listeners.get_mut(key) {
+            listener.stop(&mut self.driver);
+            if listener.has_ended() {
+                self.listeners.remove(key);
+                return Ok(());
+            }
+            if !self.driver.is_parked() {
+                self.driver.enter(Some(Duration::ZERO))?;
+            }
+        }
+        Ok(())
     }
 }

@@ -12,7 +12,7 @@ use uringcore_io::{Driver, OpId, Outcome, Token};
 
 use crate::event::Event;
 use crate::table::{Key, Table};
-use crate::token::{Kind, Route};
+use crate::token::{Owner, Route};
 use crate::turn::Engine;
 
 /// Where an operation stands.
@@ -43,7 +43,7 @@ impl Ops {
     ) -> bool {
         match self.table.get_mut(key) {
             Some(state @ State::Reserved) => {
-                let token = Route::new(Kind::Op, 0, key).token();
+                let token = Route::new(Owner::Op, 0, key).token();
                 *state = State::Started(start(driver, token));
                 true
             }

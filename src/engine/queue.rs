@@ -7,10 +7,10 @@ use crate::table::Key;
 
 pub(crate) enum Queued {
     Event(Event),
-    /// A stream that reads has a piece of its backlog due.
-    HeldStream(Key),
-    /// The same of a datagram socket.
-    HeldDatagram(Key),
+    /// A transport that reads has a piece of its backlog due.
+    Backlog(Key),
+    /// What was here is told already, or nobody's: hosts give each entry its place, and count.
+    Nothing,
 }
 
 #[derive(Default)]
@@ -21,12 +21,8 @@ impl Queue {
         self.0.push_back(Queued::Event(event));
     }
 
-    pub(crate) fn push_held_stream(&mut self, key: Key) {
-        self.0.push_back(Queued::HeldStream(key));
-    }
-
-    pub(crate) fn push_held_datagram(&mut self, key: Key) {
-        self.0.push_back(Queued::HeldDatagram(key));
+    pub(crate) fn push_backlog(&mut self, key: Key) {
+        self.0.push_back(Queued::Backlog(key));
     }
 
     pub(crate) fn pop(&mut self) -> Option<Queued> {
@@ -36,8 +32,8 @@ impl Queue {
     /// The first event of which `is_it` holds, taken out of its turn.
     pub(crate) fn take_first(&mut self, is_it: impl Fn(&Event) -> bool) -> Option<Event> {
         let is_it = |queued: &Queued| matches!(queued, Queued::Event(event) if is_it(event));
-        let at = self.0.iter().position(is_it)?;
-        match self.0.remove(at)? {
+        let queued = self.0.iter_mut().find(|queued| is_it(queued))?;
+        match std::mem::replace(queued, Queued::Nothing) {
             Queued::Event(event) => Some(event),
             _ => None,
         }
@@ -45,10 +41,13 @@ impl Queue {
 
     /// Drops the events of which `keep`, which may change them, does not hold.
     pub(crate) fn retain_mut(&mut self, keep: impl Fn(&mut Event) -> bool) {
-        self.0.retain_mut(|queued| match queued {
-            Queued::Event(event) => keep(event),
-            Queued::HeldStream(_) | Queued::HeldDatagram(_) => true,
-        });
+        for queued in &mut self.0 {
+            if let Queued::Event(event) = queued
+                && !keep(event)
+            {
+                *queued = Queued::Nothing;
+            }
+        }
     }
 
     pub(crate) fn front(&self) -> Option<&Queued> {

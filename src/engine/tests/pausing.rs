@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use common::{BACKENDS, engine, open, tcp_pair, turn};
-use uringcore_engine::{DatagramSize, Engine, Event};
+use uringcore_engine::{DatagramSize, Engine, Event, View};
 use uringcore_io::{Backend, DriverConfig};
 
 /// A pattern in which a piece that is missing, doubled or out of place shows.
@@ -135,8 +135,8 @@ fn a_datagram_is_held_once_at_most_by_a_reader_that_pauses_after_each() {
             ours.set_nonblocking(true).expect("nonblocking");
             let peer = UdpSocket::bind("127.0.0.1:0").expect("bind");
             let target = ours.local_addr().expect("address");
-            let key = engine.open_datagram(ours.as_raw_fd(), size);
-            engine.resume_datagrams(key);
+            let key = engine.open_datagram(ours.as_raw_fd(), size, View::default());
+            engine.start(key);
             turn(&mut engine, Duration::ZERO, |_, _| {});
             for number in 0..COUNT {
                 peer.send_to(&number.to_be_bytes(), target).expect("send");
@@ -151,10 +151,10 @@ fn a_datagram_is_held_once_at_most_by_a_reader_that_pauses_after_each() {
                         heard.push(u32::from_be_bytes(
                             datagram.payload().try_into().expect("four bytes"),
                         ));
-                        engine.pause_datagrams(key);
+                        engine.pause_reading(key);
                     }
                 });
-                engine.resume_datagrams(key);
+                engine.resume_reading(key);
             }
             assert!(heard.iter().copied().eq(0..COUNT), "{size:?}: {heard:?}");
             let held = engine.stats().datagrams_held;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::{BACKENDS, engine, turn, turn_until};
-use uringcore_engine::{DatagramSize, Direction, Event, SendOutcome};
+use uringcore_engine::{DatagramSize, Direction, Event, View, WriteOutcome};
 use uringcore_io::{Errno, Outcome, SendMsg, SockAddr};
 
 fn message(data: &'static [u8], to: std::net::SocketAddr) -> SendMsg {
@@ -79,8 +79,8 @@ fn datagrams_go_both_ways_and_the_socket_ends() {
         let peer = UdpSocket::bind("127.0.0.1:0").expect("bind");
         peer.set_read_timeout(Some(Duration::from_secs(5)))
             .expect("timeout");
-        let key = engine.open_datagram(ours.as_raw_fd(), DatagramSize::Buffer);
-        engine.resume_datagrams(key);
+        let key = engine.open_datagram(ours.as_raw_fd(), DatagramSize::Buffer, View::default());
+        engine.start(key);
         peer.send_to(b"ping", addr).expect("send");
         let mut senders = Vec::new();
         let end = std::time::Instant::now() + Duration::from_secs(10);
@@ -93,27 +93,27 @@ fn datagrams_go_both_ways_and_the_socket_ends() {
                     senders.push(sender);
                     assert_eq!(
                         engine.send_datagram(key, message(b"pong", sender)),
-                        SendOutcome::Queued
+                        WriteOutcome::Queued
                     );
                 }
             });
         }
-        engine.close_datagram(key);
+        engine.close(key);
         let mut fd = Some(OwnedFd::from(ours));
         let mut told = Vec::new();
         turn_until(
             &mut engine,
             |engine, event| match event {
-                Event::DatagramFlushed { .. } => {
-                    told.push("flushed");
-                    assert!(!engine.release_datagram(key, fd.take()));
+                Event::Lost { .. } => {
+                    told.push("lost");
+                    assert!(!engine.release(key, fd.take()));
                 }
-                Event::DatagramClosed { .. } => told.push("closed"),
+                Event::Closed { .. } => told.push("closed"),
                 _ => {}
             },
             |engine| engine.stats().datagrams == 0,
         );
-        assert_eq!(told, ["flushed", "closed"]);
+        assert_eq!(told, ["lost", "closed"]);
         let mut buf = [0; 16];
         let (count, from) = peer.recv_from(&mut buf).expect("the answer");
         assert_eq!((&buf[..count], from), (&b"pong"[..], addr));
@@ -128,10 +128,10 @@ fn a_datagram_queue_is_bounded_by_its_watermark() {
         let (ours, peer) = UnixDatagram::pair().expect("pair");
         ours.set_nonblocking(true).expect("nonblocking");
         peer.set_nonblocking(true).expect("nonblocking");
-        let key = engine.open_datagram(ours.as_raw_fd(), DatagramSize::Large);
+        let key = engine.open_datagram(ours.as_raw_fd(), DatagramSize::Large, View::default());
         let mut sent = 0;
         // What the socket takes is no part of the queue.
-        while engine.send_datagram(key, connected(&[7; 1000])) == SendOutcome::Queued {
+        while engine.send_datagram(key, connected(&[7; 1000])) == WriteOutcome::Queued {
             sent += 1;
             assert!(sent < 10_000, "the queue has no bound");
         }
@@ -141,12 +141,10 @@ fn a_datagram_queue_is_bounded_by_its_watermark() {
         let mut buf = [0; 1000];
         turn_until(
             &mut engine,
-            |_, event| resumed |= matches!(event, Event::DatagramResumeWriting { .. }),
+            |_, event| resumed |= matches!(event, Event::Writable { .. }),
             |engine| {
                 while peer.recv(&mut buf).is_ok() {}
-                engine
-                    .datagram(key)
-                    .is_some_and(|d| d.write_queue_bytes() == 0)
+                engine.stats().write_queue_bytes == 0
             },
         );
         assert!(resumed, "{}", backend.as_str());
@@ -170,7 +168,7 @@ fn datagrams_keep_their_order_however_full_the_socket() {
         ours.set_nonblocking(true).expect("nonblocking");
         peer.set_read_timeout(Some(Duration::from_secs(5)))
             .expect("timeout");
-        let key = engine.open_datagram(ours.as_raw_fd(), DatagramSize::Large);
+        let key = engine.open_datagram(ours.as_raw_fd(), DatagramSize::Large, View::default());
         // A Unix socket's queue holds a few datagrams only: most of these have to wait for room.
         let count = 3000u32;
         let reader = std::thread::spawn(move || {
@@ -198,11 +196,7 @@ fn datagrams_keep_their_order_however_full_the_socket() {
         turn_until(
             &mut engine,
             |_, _| {},
-            |engine| {
-                engine
-                    .datagram(key)
-                    .is_some_and(|d| d.write_queue_bytes() == 0)
-            },
+            |engine| engine.stats().write_queue_bytes == 0,
         );
         let got = reader.join().expect("reader");
         assert!(got.iter().copied().eq(0..count), "{}", backend.as_str());
@@ -215,8 +209,8 @@ fn a_large_datagram_arrives_whole_and_waits_for_a_paused_reader() {
         let mut engine = engine(backend);
         let (ours, peer) = UnixDatagram::pair().expect("pair");
         ours.set_nonblocking(true).expect("nonblocking");
-        let key = engine.open_datagram(ours.as_raw_fd(), DatagramSize::Large);
-        engine.resume_datagrams(key);
+        let key = engine.open_datagram(ours.as_raw_fd(), DatagramSize::Large, View::default());
+        engine.start(key);
         let sent: Vec<u8> = (0..150_000u32).map(|i| (i % 253) as u8).collect();
         peer.send(&sent).expect("send");
         peer.send(b"").expect("send");
@@ -227,7 +221,7 @@ fn a_large_datagram_arrives_whole_and_waits_for_a_paused_reader() {
             turn(&mut engine, Duration::from_millis(20), |engine, event| {
                 if let Event::DatagramReceived { datagram, .. } = event {
                     got.push(datagram.payload().to_vec());
-                    engine.pause_datagrams(key);
+                    engine.pause_reading(key);
                 }
             });
         }
@@ -236,7 +230,7 @@ fn a_large_datagram_arrives_whole_and_waits_for_a_paused_reader() {
                 assert!(!matches!(event, Event::DatagramReceived { .. }));
             });
         }
-        engine.resume_datagrams(key);
+        engine.resume_reading(key);
         while got.len() < 2 {
             assert!(std::time::Instant::now() < end, "{}", backend.as_str());
             turn(&mut engine, Duration::from_millis(20), |_, event| {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::{BACKENDS, bytes, engine, open, tcp_pair, turn, turn_until};
-use uringcore_engine::{CloseOutcome, Engine, Event, WriteOutcome};
+use uringcore_engine::{Engine, Event, WriteOutcome};
 use uringcore_io::net;
 
 #[test]
@@ -21,7 +21,7 @@ fn what_is_written_arrives_whole_and_in_order() {
         for piece in expected.chunks(30_001) {
             engine.write(key, Bytes::copy_from_slice(piece));
         }
-        assert_eq!(engine.close_stream(key), CloseOutcome::Flushing);
+        engine.close(key);
         let reader = std::thread::spawn(move || {
             let mut got = Vec::new();
             peer.read_to_end(&mut got).map(|_| got)
@@ -31,17 +31,16 @@ fn what_is_written_arrives_whole_and_in_order() {
         turn_until(
             &mut engine,
             |engine, event| match event {
-                Event::StreamFlushed { .. } => {
-                    told.push("flushed");
-                    assert!(engine.stream(key).is_some_and(|s| s.is_flushed()));
-                    assert!(!engine.release_stream(key, fd.take()));
+                Event::Lost { .. } => {
+                    told.push("lost");
+                    assert!(!engine.release(key, fd.take()));
                 }
-                Event::StreamClosed { .. } => told.push("closed"),
+                Event::Closed { .. } => told.push("closed"),
                 _ => {}
             },
             |engine| engine.stats().streams == 0,
         );
-        assert_eq!(told, ["flushed", "closed"]);
+        assert_eq!(told, ["lost", "closed"]);
         assert!(
             reader.join().expect("reader").expect("read") == expected,
             "{}",
@@ -57,7 +56,7 @@ fn the_queue_rises_above_high_water_once_and_falls_once() {
         let mut engine = engine(backend);
         let (fd, mut peer) = tcp_pair();
         let key = open(&mut engine, &fd);
-        engine.set_stream_watermarks(key, 1000, 4000);
+        engine.set_marks(key, 1000, 4000);
         // A full socket, or the engine would give it what is above the mark at once.
         let filler = [0; 65536];
         let mut filled = 0;
@@ -81,15 +80,11 @@ fn the_queue_rises_above_high_water_once_and_falls_once() {
         let mut resumed = 0;
         turn_until(
             &mut engine,
-            |_, event| resumed += usize::from(matches!(event, Event::StreamResumeWriting { .. })),
-            |engine| {
-                engine
-                    .stream(key)
-                    .is_some_and(|s| s.write_queue_bytes() == 0)
-            },
+            |_, event| resumed += usize::from(matches!(event, Event::Writable { .. })),
+            |engine| engine.stats().write_queue_bytes == 0,
         );
         turn(&mut engine, Duration::ZERO, |_, event| {
-            resumed += usize::from(matches!(event, Event::StreamResumeWriting { .. }));
+            resumed += usize::from(matches!(event, Event::Writable { .. }));
         });
         assert_eq!(resumed, 1);
         reader.join().expect("reader").expect("all of it arrived");
@@ -186,13 +181,13 @@ fn a_reset_by_the_peer_ends_the_stream_with_the_error() {
         turn_until(
             &mut engine,
             |engine, event| {
-                if let Event::StreamReadFailed { error, .. } = event {
+                if let Event::Failed { error, .. } = event {
                     ended = Some(error);
                     // Nothing is in flight: the end is at once, and no event follows.
-                    assert!(engine.release_stream(key, None));
+                    assert!(engine.release(key, None));
                 }
             },
-            |engine| engine.stream(key).is_none(),
+            |engine| engine.stats().streams == 0,
         );
         assert_eq!(
             ended.map(|errno| errno.0),
@@ -212,14 +207,10 @@ fn abort_drops_the_queue() {
         let key = open(&mut engine, &fd);
         engine.write(key, Bytes::from(vec![0; 64 << 20]));
         turn(&mut engine, Duration::ZERO, |_, _| {});
-        engine.abort_stream(key);
-        assert_eq!(engine.stream(key).map(|s| s.write_queue_bytes()), Some(0));
-        engine.release_stream(key, Some(fd));
-        turn_until(
-            &mut engine,
-            |_, _| {},
-            |engine| engine.stream(key).is_none(),
-        );
+        engine.abort(key);
+        assert_eq!(engine.stats().write_queue_bytes, 0);
+        engine.release(key, Some(fd));
+        turn_until(&mut engine, |_, _| {}, |engine| engine.stats().streams == 0);
         let mut got = Vec::new();
         // A reset (unsent data was dropped) or an early end: either way not everything.
         let _ = peer.read_to_end(&mut got);
@@ -238,13 +229,9 @@ fn what_was_written_in_the_turn_of_an_abort_is_tried_first() {
         turn(&mut engine, Duration::ZERO, |_, _| {});
         engine.write(key, Bytes::from_static(b"last "));
         engine.write(key, Bytes::from_static(b"words"));
-        engine.abort_stream(key);
-        engine.release_stream(key, Some(fd));
-        turn_until(
-            &mut engine,
-            |_, _| {},
-            |engine| engine.stream(key).is_none(),
-        );
+        engine.abort(key);
+        engine.release(key, Some(fd));
+        turn_until(&mut engine, |_, _| {}, |engine| engine.stats().streams == 0);
         let mut got = Vec::new();
         peer.read_to_end(&mut got).expect("read");
         assert_eq!(got, b"last words", "{}", backend.as_str());
@@ -258,12 +245,12 @@ fn a_close_after_a_write_that_the_socket_takes_is_quiet_at_once() {
         let (fd, mut peer) = tcp_pair();
         let key = open(&mut engine, &fd);
         engine.write(key, Bytes::from_static(b"bye"));
-        assert_eq!(engine.close_stream(key), CloseOutcome::Quiet);
-        engine.release_stream(key, Some(fd));
+        engine.close(key);
+        engine.release(key, Some(fd));
         turn_until(
             &mut engine,
-            |_, event| assert!(!matches!(event, Event::StreamFlushed { .. })),
-            |engine| engine.stream(key).is_none(),
+            |_, event| assert!(!matches!(event, Event::Lost { .. })),
+            |engine| engine.stats().streams == 0,
         );
         let mut got = Vec::new();
         peer.read_to_end(&mut got).expect("read");
@@ -277,7 +264,7 @@ fn a_large_write_that_the_socket_takes_pauses_nobody() {
         let mut engine = engine(backend);
         let (fd, mut peer) = tcp_pair();
         let key = open(&mut engine, &fd);
-        engine.set_stream_watermarks(key, 10, 1000);
+        engine.set_marks(key, 10, 1000);
         engine.write(key, Bytes::from_static(b"first "));
         let outcome = engine.write(key, Bytes::from(vec![b'x'; 2000]));
         assert_eq!(outcome, WriteOutcome::Queued, "{}", backend.as_str());
@@ -303,7 +290,7 @@ fn an_error_while_paused_waits_behind_what_came_before_it() {
                 if let Event::StreamData { data, .. } = event {
                     told.push(String::from_utf8(bytes(&data)).expect("text"));
                     engine.pause_reading(key);
-                    engine.hold_back(key, data.into_rest(4));
+                    engine.put_back(key, data.into_rest(4));
                 }
             });
         }
@@ -312,7 +299,7 @@ fn an_error_while_paused_waits_behind_what_came_before_it() {
         drop(peer);
         for _ in 0..5 {
             turn(&mut engine, Duration::from_millis(5), |_, event| {
-                assert!(!matches!(event, Event::StreamReadFailed { .. }));
+                assert!(!matches!(event, Event::Failed { .. }));
             });
         }
         engine.resume_reading(key);
@@ -325,7 +312,7 @@ fn an_error_while_paused_waits_behind_what_came_before_it() {
                     Event::StreamData { data, .. } => {
                         told.push(String::from_utf8(bytes(&data)).expect("text"));
                     }
-                    Event::StreamReadFailed { error, .. } => told.push(format!("{}", error.0)),
+                    Event::Failed { error, .. } => told.push(format!("{}", error.0)),
                     _ => {}
                 },
             );

@@ -5,7 +5,7 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use uringcore_engine::{Direction, Engine, Event, Key};
+use uringcore_engine::{Direction, Event, Key};
 use uringcore_io::Errno;
 
 use crate::capi::context::Entered;
@@ -22,64 +22,46 @@ use crate::transport::stream::StreamTransport;
 pub fn event(slf: &Bound<'_, LoopCore>, event: Event, entered: &mut Entered) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
-    let stream = |key: Key| this.hosts.with(py, |hosts| hosts.stream(py, key));
-    let datagram = |key: Key| this.hosts.with(py, |hosts| hosts.datagram(py, key));
+    let transport = |key: Key| this.hosts.with(py, |hosts| hosts.transport(py, key));
     match event {
-        Event::StreamData { stream: key, data } => match stream(key) {
-            Some(transport) => StreamTransport::data_received(transport.bind(py), data, entered),
+        Event::StreamData { stream, data } => match transport(stream) {
+            Some(one) => StreamTransport::data_received(&one, data, entered),
             None => Ok(()),
         },
-        Event::StreamEof { stream: key } => match stream(key) {
-            Some(transport) => StreamTransport::eof_received(transport.bind(py), entered),
+        Event::StreamEof { stream } => match transport(stream) {
+            Some(one) => StreamTransport::eof_received(&one, entered),
             None => Ok(()),
         },
-        Event::StreamResumeWriting { stream: key } => match stream(key) {
-            Some(one) => BaseTransport::resume_writing(one.bind(py).as_super(), entered),
+        Event::DatagramReceived { socket, datagram } => match transport(socket) {
+            Some(one) => DatagramTransport::received(one.cast()?, datagram, entered),
             None => Ok(()),
         },
-        Event::StreamDrained { stream: key } => match stream(key) {
-            Some(transport) => StreamTransport::drained(transport.bind(py)),
+        Event::DatagramError { socket, error } => match transport(socket) {
+            Some(one) => DatagramTransport::error_received(&one, error, entered),
             None => Ok(()),
         },
-        Event::StreamReadFailed { stream: key, error } => match stream(key) {
-            Some(transport) => StreamTransport::read_failed(transport.bind(py), error, entered),
+        Event::Writable { transport: key } => match transport(key) {
+            Some(one) => BaseTransport::resume_writing(&one, entered),
             None => Ok(()),
         },
-        Event::StreamWriteFailed { stream: key, error } => match stream(key) {
-            Some(transport) => StreamTransport::write_failed(transport.bind(py), error, entered),
+        Event::Flushed { transport: key } => match transport(key) {
+            Some(one) => StreamTransport::flushed(&one),
             None => Ok(()),
         },
-        Event::StreamFlushed { stream: key } => match stream(key) {
-            Some(transport) => BaseTransport::flushed(transport.bind(py).as_super(), entered),
+        Event::Failed {
+            transport: key,
+            side,
+            error,
+        } => match transport(key) {
+            Some(one) => StreamTransport::failed(&one, side, error),
             None => Ok(()),
         },
-        Event::StreamClosed { stream: key } => match stream(key) {
-            Some(transport) => transport.bind(py).as_super().get().closed(py, key),
+        Event::Lost { transport: key } => match transport(key) {
+            Some(one) => BaseTransport::lose(&one, entered),
             None => Ok(()),
         },
-        Event::DatagramReceived {
-            socket: key,
-            datagram: received,
-        } => match datagram(key) {
-            Some(transport) => DatagramTransport::received(transport.bind(py), received, entered),
-            None => Ok(()),
-        },
-        Event::DatagramError { socket: key, error } => match datagram(key) {
-            Some(transport) => {
-                DatagramTransport::error_received(transport.bind(py), error, entered)
-            }
-            None => Ok(()),
-        },
-        Event::DatagramResumeWriting { socket: key } => match datagram(key) {
-            Some(one) => BaseTransport::resume_writing(one.bind(py).as_super(), entered),
-            None => Ok(()),
-        },
-        Event::DatagramFlushed { socket: key } => match datagram(key) {
-            Some(transport) => BaseTransport::flushed(transport.bind(py).as_super(), entered),
-            None => Ok(()),
-        },
-        Event::DatagramClosed { socket: key } => match datagram(key) {
-            Some(transport) => transport.bind(py).as_super().get().closed(py, key),
+        Event::Closed { transport: key } => match transport(key) {
+            Some(one) => one.get().closed(py, key),
             None => Ok(()),
         },
         Event::PollReady(ready) => {
@@ -216,13 +198,4 @@ pub fn report(
         (message, error.into_value(py), transport, protocol),
     )?;
     Ok(())
-}
-
-/// The engine event loop of a transport's own commands, with the error of a loop that is elsewhere.
-pub fn command<R>(
-    py: Python<'_>,
-    owner: &Py<LoopCore>,
-    run: impl FnOnce(&mut Engine) -> R,
-) -> PyResult<R> {
-    owner.get().with_engine(py, run)
 }

@@ -13,8 +13,6 @@ use crate::capi::context::CallbackContext;
 use crate::event_loop::errands::Errand;
 use crate::event_loop::handle::AnyHandle;
 use crate::transport::base::BaseTransport;
-use crate::transport::datagram::DatagramTransport;
-use crate::transport::stream::StreamTransport;
 
 /// A reader or a writer.
 pub struct Watcher {
@@ -40,8 +38,7 @@ pub struct ListenerHost {
 /// Everything that the engine's keys stand for in Python.
 #[derive(Default)]
 pub struct Hosts {
-    pub streams: Vec<Option<(Key, Py<StreamTransport>)>>,
-    pub datagrams: Vec<Option<(Key, Py<DatagramTransport>)>>,
+    pub transports: Vec<Option<(Key, Py<BaseTransport>)>>,
     pub listeners: HashMap<RawFd, ListenerHost>,
     pub watchers: HashMap<(RawFd, bool), Watcher>,
     pub watchable_fds: HashSet<RawFd>,
@@ -51,32 +48,13 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    pub fn stream(&self, py: Python<'_>, key: Key) -> Option<Py<StreamTransport>> {
-        let (at, transport) = self.streams.get(key.index as usize)?.as_ref()?;
-        (*at == key).then(|| transport.clone_ref(py))
-    }
-
-    pub fn datagram(&self, py: Python<'_>, key: Key) -> Option<Py<DatagramTransport>> {
-        let (at, transport) = self.datagrams.get(key.index as usize)?.as_ref()?;
-        (*at == key).then(|| transport.clone_ref(py))
-    }
-
-    /// All transports of both kinds.
-    pub fn transports(&self, py: Python<'_>) -> Vec<Py<BaseTransport>> {
-        let streams = self.streams.iter().flatten();
-        let datagrams = self.datagrams.iter().flatten();
-        streams
-            .map(|(_, one)| one.bind(py).as_super().clone().unbind())
-            .chain(datagrams.map(|(_, one)| one.bind(py).as_super().clone().unbind()))
-            .collect()
+    pub fn transport<'py>(&self, py: Python<'py>, key: Key) -> Option<Bound<'py, BaseTransport>> {
+        let (at, transport) = self.transports.get(key.index as usize)?.as_ref()?;
+        (*at == key).then(|| transport.bind(py).clone())
     }
 
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.streams
-            .iter()
-            .flatten()
-            .try_for_each(|(_, transport)| visit.call(transport))?;
-        self.datagrams
+        self.transports
             .iter()
             .flatten()
             .try_for_each(|(_, transport)| visit.call(transport))?;

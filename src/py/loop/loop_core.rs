@@ -34,13 +34,11 @@ use crate::transport::base::BaseTransport;
 /// One thing to run in this turn.
 pub enum Ready {
     Handle(AnyHandle),
-    /// The next event of the engine: popped when its turn comes, because a callback before it may
-    /// have paused the stream that it belongs to.
-    Io,
+    /// The next entry of the engine's queue of events: taken when its turn comes, because a callback
+    /// before it may have paused the transport that it belongs to.
+    Event,
     /// `connection_made`, then the first read, then the waiter of whoever asked for the transport.
     Start(Py<BaseTransport>, Option<Py<PyAny>>),
-    /// `connection_lost`, where `close` or a failure has its place in the order.
-    Lost(Py<BaseTransport>),
 }
 
 impl Ready {
@@ -51,8 +49,7 @@ impl Ready {
                 visit.call(transport)?;
                 visit.call(waiter)
             }
-            Self::Lost(transport) => visit.call(transport),
-            Self::Io => Ok(()),
+            Self::Event => Ok(()),
         }
     }
 }
@@ -501,8 +498,8 @@ impl LoopCore {
             turn::shut_down(py, engine);
         }
         // Nothing is in flight any more: sockets that waited for that are closed.
-        for transport in hosts.transports(py) {
-            transport.bind(py).get().loop_closed(py)?;
+        for (_, transport) in hosts.transports.iter().flatten() {
+            transport.get().loop_closed(py)?;
         }
         drop((ready, timers, hosts, ops, waker));
         Ok(())

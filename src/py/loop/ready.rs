@@ -21,9 +21,9 @@ use crate::event_loop::turn::{self, KeepsOthersOut};
 
 /// What is to be run, in order.
 ///
-/// **Invariant.** `events` is how many [`Ready::Io`] are in `items`. Whoever takes one takes the engine's
-/// next event by it, if there still is one: fewer may come than there are items, never a second item for
-/// one event, however often a program waits without running what is ready.
+/// **Invariant.** `events` is how many [`Ready::Event`] are in `items`. Whoever takes one takes the engine's
+/// next entry by it, so that an event has the place among the callbacks that its item has. Never is there a
+/// second item for one entry, however often a program waits without running what is ready.
 #[derive(Default)]
 pub struct ReadyQueue {
     items: VecDeque<Ready>,
@@ -61,14 +61,14 @@ impl ReadyQueue {
     /// The engine has so many events: those that have no item yet get one.
     pub fn note_events(&mut self, count: usize) {
         while self.events < count {
-            self.items.push_back(Ready::Io);
+            self.items.push_back(Ready::Event);
             self.events += 1;
         }
     }
 
     pub fn pop_front(&mut self) -> Option<Ready> {
         let item = self.items.pop_front()?;
-        if matches!(item, Ready::Io) {
+        if matches!(item, Ready::Event) {
             self.events -= 1;
         }
         Some(item)

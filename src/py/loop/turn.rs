@@ -315,14 +315,13 @@ fn run_item(slf: &Bound<'_, LoopCore>, item: Ready, entered: &mut Entered) -> Py
     let py = slf.py();
     match item {
         Ready::Handle(handle) => run_handle(slf, handle, entered),
-        Ready::Io => match slf.get().with_engine(py, Engine::next_event)? {
+        Ready::Event => match slf.get().with_engine(py, Engine::take_event)? {
             Some(event) => dispatch::event(slf, event, entered),
             None => Ok(()),
         },
         Ready::Start(transport, waiter) => {
             BaseTransport::start(transport.bind(py), waiter.as_ref(), entered)
         }
-        Ready::Lost(transport) => BaseTransport::run_lost(transport.bind(py), entered),
     }
 }
 

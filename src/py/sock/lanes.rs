@@ -524,7 +524,7 @@ pub fn hand_over(
         return Ok(());
     }
     slf.get()
-        .with_engine(py, |engine| engine.hold_back(stream, data.into()))
+        .with_engine(py, |engine| engine.put_back(stream, data.into()))
 }
 
 /// A task that is answered without waiting this often in a turn waits once, so that the others run.

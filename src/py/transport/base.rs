@@ -3,10 +3,10 @@
 //!
 //! Bytes and datagrams are the subclasses' business (`stream`, `datagram`).
 //!
-//! **Rule: engine first, flags after.** While the loop's thread is inside the kernel, another thread
-//! that calls a command gets a `RuntimeError`. The flags here change only after the engine took the
-//! command, or the legal call that follows on the loop's thread would find nothing left to do.
-//! Questions (sizes, limits, `repr`) do not need the engine.
+//! **Rule: the engine knows, and the `View` says it.** While the loop's thread is inside the kernel,
+//! another thread that calls a command gets a `RuntimeError`. Whether a transport is closing or paused has
+//! its one place in the engine, so a command that was refused has changed nothing; questions (sizes,
+//! limits, `repr`) are answered by the view, which does not need the engine.
 
 mod life;
 mod limits;
@@ -20,21 +20,14 @@ use pyo3::exceptions::PyResourceWarning;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyo3::{PyTraverseError, PyVisit, intern};
-use uringcore_engine::{CloseOutcome, Engine, Gauge, Key, SendOutcome, WriteOutcome};
+use uringcore_engine::{Engine, Key, View, WriteOutcome};
 
 use crate::capi::cell::GilCell;
 use crate::capi::context::{CallbackContext, Entered};
-use crate::event_loop::dispatch::{command, report};
+use crate::event_loop::dispatch::report;
 use crate::event_loop::loop_core::LoopCore;
 use crate::tls::TlsProtocol;
 use crate::transport::extra_info;
-
-/// Which of the engine's tables a transport's key is for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    Stream,
-    Datagram,
-}
 
 /// How a stream's protocol takes what arrives.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -64,24 +57,16 @@ pub struct State {
     pub protocol: Option<Py<PyAny>>,
     pub context: Option<CallbackContext>,
     pub receiver: Receiver,
-    /// What the engine counts as queued.
-    pub gauge: Gauge,
     pub server: Option<Py<PyAny>>,
     pub extra: Option<Py<PyDict>>,
-    /// `connection_made` was called: reading may begin.
-    pub started: bool,
-    pub paused: bool,
-    pub closing: bool,
-    /// `connection_lost` is scheduled or was called.
-    pub lost: bool,
     pub lost_error: Option<Py<PyAny>>,
     /// Where `connection_lost` runs, if not where all callbacks do.
     pub lost_context: Option<Py<PyAny>>,
-    /// Writes after that, as asyncio counts them.
+    /// Writes after the end, as asyncio counts them.
     pub writes_lost: u32,
+    /// The protocol was told to pause.
     pub protocol_paused: bool,
     pub marks: Marks,
-    pub eof_written: bool,
     /// sendfile's wait for an empty queue.
     pub empty_waiter: Option<Py<PyAny>>,
 }
@@ -90,8 +75,11 @@ pub struct State {
 #[pyclass(frozen, subclass, weakref, module = "uringcore._uringcore")]
 pub struct BaseTransport {
     pub owner: Py<LoopCore>,
-    pub kind: Kind,
+    /// Of the class that Python sees.
+    pub name: &'static str,
     pub fd: RawFd,
+    /// What the engine says of it.
+    pub view: View,
     pub state: GilCell<State>,
 }
 
@@ -103,6 +91,13 @@ impl BaseTransport {
     pub fn protocol(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.state
             .with(py, |state| state.protocol.as_ref().map(|p| p.clone_ref(py)))
+    }
+
+    /// sendfile's wait for an empty queue.
+    pub fn empty_waiter<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        self.state.with(py, |state| {
+            state.empty_waiter.as_ref().map(|w| w.bind(py).clone())
+        })
     }
 
     /// The protocol, to be called in the transport's context, which is entered. `None` after the end.
@@ -122,7 +117,7 @@ impl BaseTransport {
     }
 
     pub fn command<R>(&self, py: Python<'_>, run: impl FnOnce(&mut Engine) -> R) -> PyResult<R> {
-        command(py, &self.owner, run)
+        self.owner.get().with_engine(py, run)
     }
 
     /// Tells the protocol to pause after a write that said so.
@@ -196,12 +191,8 @@ impl BaseTransport {
     /// from a Python class with slots: like a mock, the object names the class that it stands for.
     #[getter(__class__)]
     fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let name = match self.kind {
-            Kind::Stream => intern!(py, "StreamTransport"),
-            Kind::Datagram => intern!(py, "DatagramTransport"),
-        };
         let module = py.import(intern!(py, "uringcore.transports"))?;
-        Ok(module.getattr(name)?.unbind())
+        Ok(module.getattr(self.name)?.unbind())
     }
 
     // What programs read of asyncio's own transports ---------------------------------------------
@@ -253,19 +244,18 @@ impl BaseTransport {
     }
 
     #[getter]
-    fn _paused(&self, py: Python<'_>) -> bool {
-        self.state.with(py, |state| state.paused)
+    fn _paused(&self) -> bool {
+        self.view.is_paused()
     }
 
     #[getter]
-    fn _closing(&self, py: Python<'_>) -> bool {
-        self.state.with(py, |state| state.closing)
+    fn _closing(&self) -> bool {
+        self.view.is_closing()
     }
 
     #[getter]
     fn _conn_lost(&self, py: Python<'_>) -> u32 {
-        self.state
-            .with(py, |state| u32::from(state.lost) + state.writes_lost)
+        u32::from(self.view.is_quiet()) + self.state.with(py, |state| state.writes_lost)
     }
 
     #[getter]
@@ -318,31 +308,23 @@ impl BaseTransport {
         Ok(extra_info::find(slf, name)?.or(default))
     }
 
-    fn is_closing(&self, py: Python<'_>) -> bool {
-        self.state.with(py, |state| state.closing)
+    fn is_closing(&self) -> bool {
+        self.view.is_closing()
     }
 
     /// Closes after everything written is sent; connection_lost(None) follows.
     pub fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
-        let (closing, key) = this.state.with(py, |state| (state.closing, state.key));
-        let (false, Some(key)) = (closing, key) else {
+        let (false, Some(key)) = (this.view.is_closing(), this.key(py)) else {
             return Ok(());
         };
         let context = this.context_at_the_end(py)?;
-        let outcome = this.command(py, |engine| match this.kind {
-            Kind::Stream => engine.close_stream(key),
-            Kind::Datagram => engine.close_datagram(key),
-        })?;
-        this.state.with(py, |state| {
-            state.closing = true;
-            state.lost = outcome == CloseOutcome::Quiet;
-            state.lost_context = context;
+        this.end(py, |engine| engine.close(key))?;
+        let old = this.state.with(py, |state| {
+            std::mem::replace(&mut state.lost_context, context)
         });
-        // With a queue it is too early to say: asyncio's write() may have sent it all already, so the
-        // call has the place in the order that it has there, and looks again.
-        this.schedule_lost(slf);
+        drop(old);
         Ok(())
     }
 
@@ -363,43 +345,28 @@ impl BaseTransport {
 
     // Reading ------------------------------------------------------------------------------------
 
-    fn is_reading(&self, py: Python<'_>) -> bool {
-        self.state.with(py, |state| !state.closing && !state.paused)
+    fn is_reading(&self) -> bool {
+        !self.view.is_closing() && !self.view.is_paused()
     }
 
     fn pause_reading(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
-        let (ignore, key) = this
-            .state
-            .with(py, |state| (state.closing || state.paused, state.key));
-        if ignore {
+        let (true, Some(key)) = (this.is_reading(), this.key(py)) else {
             return Ok(());
-        }
-        if let Some(key) = key {
-            this.command(py, |engine| match this.kind {
-                Kind::Stream => engine.pause_reading(key),
-                Kind::Datagram => engine.pause_datagrams(key),
-            })?;
-        }
-        this.state.with(py, |state| state.paused = true);
+        };
+        this.command(py, |engine| engine.pause_reading(key))?;
         Self::log_debug(slf, "%r pauses reading")
     }
 
     fn resume_reading(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
-        let (ignore, key) = this.state.with(py, |state| {
-            let ignore = state.closing || !state.paused;
-            (ignore, state.key.filter(|_| state.started))
-        });
-        if ignore {
+        let resumes = this.view.is_paused() && !this.view.is_closing();
+        let (true, Some(key)) = (resumes, this.key(py)) else {
             return Ok(());
-        }
-        if let Some(key) = key {
-            this.command(py, |engine| this.kind.resume_reading(engine, key))?;
-        }
-        this.state.with(py, |state| state.paused = false);
+        };
+        this.command(py, |engine| engine.resume_reading(key))?;
         Self::log_debug(slf, "%r resumes reading")
     }
 
@@ -415,25 +382,17 @@ impl BaseTransport {
         let (low, high) = (marks.low, marks.high);
         let py = slf.py();
         let this = slf.get();
-        let pause = match this.key(py) {
-            Some(key) => this.command(py, |engine| match this.kind {
-                Kind::Stream => {
-                    engine.set_stream_watermarks(key, low, high) == WriteOutcome::PauseWriting
-                }
-                Kind::Datagram => {
-                    engine.set_datagram_watermarks(key, low, high) == SendOutcome::PauseWriting
-                }
-            })?,
-            None => false,
+        let outcome = match this.key(py) {
+            Some(key) => this.command(py, |engine| engine.set_marks(key, low, high))?,
+            None => WriteOutcome::Lost,
         };
         let old = this
             .state
             .with(py, |state| std::mem::replace(&mut state.marks, marks));
         drop(old);
-        if pause {
-            Self::pause_writing(slf)
-        } else {
-            Ok(())
+        match outcome {
+            WriteOutcome::PauseWriting => Self::pause_writing(slf),
+            WriteOutcome::Queued | WriteOutcome::Lost => Ok(()),
         }
     }
 
@@ -445,17 +404,15 @@ impl BaseTransport {
         self.state.with(py, |state| state.marks.to_python(py))
     }
 
-    fn get_write_buffer_size(&self, py: Python<'_>) -> usize {
-        self.state.with(py, |state| state.gauge.get())
+    fn get_write_buffer_size(&self) -> usize {
+        self.view.queued()
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
         let py = slf.py();
         let this = slf.get();
-        let (open, closing, paused, queued) = this.state.with(py, |state| {
-            let open = state.protocol.is_some();
-            (open, state.closing, state.paused, state.gauge.get())
-        });
+        let open = this.state.with(py, |state| state.protocol.is_some());
+        let (closing, queued) = (this.view.is_closing(), this.view.queued());
         let name = slf.get_type().name()?;
         let life = match (open, closing) {
             (false, _) => " closed",
@@ -466,7 +423,7 @@ impl BaseTransport {
         if !open || this.owner.get().check_closed().is_err() {
             return Ok(format!("<{name}{life} fd={fd}>"));
         }
-        let read = if paused || closing { "idle" } else { "polling" };
+        let read = if this.is_reading() { "polling" } else { "idle" };
         let write = if queued == 0 { "idle" } else { "polling" };
         Ok(format!(
             "<{name}{life} fd={fd} read={read} write=<{write}, bufsize={queued}>>"
@@ -512,17 +469,13 @@ impl BaseTransport {
 /// asyncio's `__del__`: a transport that nobody closed is a resource that was lost track of.
 impl Drop for BaseTransport {
     fn drop(&mut self) {
-        let name = match self.kind {
-            Kind::Stream => "StreamTransport",
-            Kind::Datagram => "DatagramTransport",
-        };
         // Not in an interpreter that is coming to its end.
         Python::try_attach(|py| {
             if self.state.with(py, |state| state.key.is_none()) {
                 return;
             }
             let pending = PyErr::take(py);
-            let text = format!("unclosed transport <{name} fd={}>", self.fd);
+            let text = format!("unclosed transport <{} fd={}>", self.name, self.fd);
             // Without a NUL byte in it.
             let text = std::ffi::CString::new(text).unwrap_or_default();
             let category = py.get_type::<PyResourceWarning>();
@@ -533,15 +486,6 @@ impl Drop for BaseTransport {
                 pending.restore(py);
             }
         });
-    }
-}
-
-impl Kind {
-    fn resume_reading(self, engine: &mut Engine, key: Key) {
-        match self {
-            Self::Stream => engine.resume_reading(key),
-            Self::Datagram => engine.resume_datagrams(key),
-        }
     }
 }
 
@@ -574,7 +518,7 @@ pub const HIGH_WATER_BYTES: usize = 64 * 1024;
 
 /// What a transport is made from.
 pub struct Parts {
-    pub kind: Kind,
+    pub name: &'static str,
     pub fd: RawFd,
     pub descriptor: Descriptor,
     pub protocol: Py<PyAny>,

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyType};
 use pyo3::{PyTraverseError, PyVisit, intern};
-use uringcore_engine::{DatagramSize, Received, SendOutcome};
+use uringcore_engine::{DatagramSize, Received, WriteOutcome};
 use uringcore_io::{Errno, SendMsg, SockAddr, net};
 
 use crate::capi::address;
@@ -21,9 +21,8 @@ use crate::capi::context::{CallbackContext, Entered};
 use crate::capi::error;
 use crate::capi::open_class::{self, OpenClass};
 use crate::event_loop::dispatch::report;
-use crate::event_loop::hosts::host_at;
 use crate::event_loop::loop_core::{LoopCore, Ready};
-use crate::transport::base::{BaseTransport, Descriptor, Kind, Parts, WRITES_LOST_BEFORE_WARNING};
+use crate::transport::base::{BaseTransport, Descriptor, Parts, WRITES_LOST_BEFORE_WARNING};
 
 /// An address in both forms, so that answering a peer makes neither anew.
 type Entry = (SocketAddr, Py<PyAny>);
@@ -91,12 +90,12 @@ impl DatagramTransport {
     }
 
     pub fn error_received(
-        slf: &Bound<'_, Self>,
+        slf: &Bound<'_, BaseTransport>,
         errno: Errno,
         entered: &mut Entered,
     ) -> PyResult<()> {
         let py = slf.py();
-        let base = slf.as_super().get();
+        let base = slf.get();
         let Some(protocol) = base.enter(py, entered)? else {
             return Ok(());
         };
@@ -216,7 +215,7 @@ impl DatagramTransport {
         let base = BaseTransport::build(
             owner,
             Parts {
-                kind: Kind::Datagram,
+                name: "DatagramTransport",
                 fd,
                 descriptor: Descriptor::Socket(socket.clone().unbind()),
                 protocol,
@@ -241,14 +240,7 @@ impl DatagramTransport {
             libc::AF_UNIX => DatagramSize::Large,
             _ => DatagramSize::Buffer,
         };
-        BaseTransport::attach(base, size)?;
-        if let Some(key) = base.get().key(py) {
-            let hosted = transport.clone_ref(py);
-            owner
-                .get()
-                .hosts
-                .with(py, |hosts| host_at(&mut hosts.datagrams, key, hosted));
-        }
+        BaseTransport::attach(base, |engine, view| engine.open_datagram(fd, size, view))?;
         let start = Ready::Start(base.clone().unbind(), waiter);
         owner.get().push_ready(py, start);
         Ok(transport)
@@ -289,7 +281,7 @@ impl DatagramTransport {
             )));
         }
         let (key, lost) = base.state.with(py, |state| {
-            let key = state.key.filter(|_| !state.closing);
+            let key = state.key.filter(|_| !base.view.is_closing());
             state.writes_lost += u32::from(key.is_none());
             (key, state.writes_lost)
         });
@@ -320,8 +312,8 @@ impl DatagramTransport {
             src_ip: None,
         };
         match base.command(py, |engine| engine.send_datagram(key, message))? {
-            SendOutcome::PauseWriting => BaseTransport::pause_writing(slf.as_super()),
-            SendOutcome::Queued | SendOutcome::Lost => Ok(()),
+            WriteOutcome::PauseWriting => BaseTransport::pause_writing(slf.as_super()),
+            WriteOutcome::Queued | WriteOutcome::Lost => Ok(()),
         }
     }
 

@@ -15,19 +15,16 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyType};
-use uringcore_engine::{DatagramSize, Key, WriteOutcome};
+use uringcore_engine::{Key, WriteOutcome};
 use uringcore_io::net;
 
 use crate::capi::buffer;
 use crate::capi::context::CallbackContext;
 use crate::capi::error;
 use crate::capi::open_class::{self, OpenClass};
-use crate::event_loop::hosts::host_at;
 use crate::event_loop::loop_core::{LoopCore, Ready};
 use crate::sock::lanes;
-use crate::transport::base::{
-    BaseTransport, Descriptor, Kind, Parts, WRITES_LOST_BEFORE_WARNING, fail_waiter,
-};
+use crate::transport::base::{BaseTransport, Descriptor, Parts, WRITES_LOST_BEFORE_WARNING};
 
 /// A connected stream socket with the interface of asyncio.Transport.
 #[pyclass(frozen, subclass, extends = BaseTransport, module = "uringcore._uringcore")]
@@ -55,7 +52,7 @@ impl StreamTransport {
         let base = BaseTransport::build(
             owner,
             Parts {
-                kind: Kind::Stream,
+                name: "StreamTransport",
                 fd,
                 descriptor,
                 protocol,
@@ -69,21 +66,16 @@ impl StreamTransport {
         let transport =
             open_class::instance(py, PyClassInitializer::from(base).add_subclass(Self {}))?;
         let bound = transport.bind(py);
-        BaseTransport::attach(bound.as_super(), DatagramSize::Buffer)?;
-        if let Some(key) = bound.as_super().get().key(py) {
-            let hosted = transport.clone_ref(py);
-            owner
-                .get()
-                .hosts
-                .with(py, |hosts| host_at(&mut hosts.streams, key, hosted));
-        }
+        BaseTransport::attach(bound.as_super(), |engine, view| {
+            engine.open_stream(fd, view)
+        })?;
         Ok(transport)
     }
 
     /// What asyncio checks before any write. `None`: the connection is gone, drop the bytes.
     fn writable(base: &BaseTransport, py: Python<'_>) -> PyResult<Option<Key>> {
         let (key, lost) = base.state.with(py, |state| {
-            let key = state.key.filter(|_| !state.closing);
+            let key = state.key.filter(|_| !base.view.is_closing());
             state.writes_lost += u32::from(key.is_none());
             (key, state.writes_lost)
         });
@@ -98,10 +90,8 @@ impl StreamTransport {
 
     /// Writing is refused after `write_eof`, and while sendfile has the socket.
     fn refuse(base: &BaseTransport, py: Python<'_>, call: &str) -> PyResult<()> {
-        let (eof, sendfile) = base.state.with(py, |state| {
-            (state.eof_written, state.empty_waiter.is_some())
-        });
-        let text = match (eof, sendfile) {
+        let sendfile = base.state.with(py, |state| state.empty_waiter.is_some());
+        let text = match (base.view.is_finished(), sendfile) {
             (true, _) => format!("Cannot call {call}() after write_eof()"),
             (_, true) => format!("unable to {call}; sendfile is in progress"),
             _ => return Ok(()),
@@ -175,16 +165,13 @@ impl StreamTransport {
 
     #[getter]
     fn _eof(slf: &Bound<'_, Self>) -> bool {
-        let base = slf.as_super().get();
-        base.state.with(slf.py(), |state| state.eof_written)
+        slf.as_super().get().view.is_finished()
     }
 
     #[getter]
     fn _empty_waiter(slf: &Bound<'_, Self>) -> Option<Py<PyAny>> {
-        let (py, base) = (slf.py(), slf.as_super().get());
-        base.state.with(py, |state| {
-            state.empty_waiter.as_ref().map(|w| w.clone_ref(py))
-        })
+        let waiter = slf.as_super().get().empty_waiter(slf.py());
+        waiter.map(Bound::unbind)
     }
 
     fn write(slf: &Bound<'_, Self>, data: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -234,15 +221,11 @@ impl StreamTransport {
     fn write_eof(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let base = slf.as_super().get();
-        let key = base.state.with(py, |state| {
-            let over = state.closing || state.eof_written;
-            state.key.filter(|_| !over)
-        });
-        let Some(key) = key else {
+        let over = base.view.is_closing() || base.view.is_finished();
+        let (false, Some(key)) = (over, base.key(py)) else {
             return Ok(());
         };
         let outcome = base.command(py, |engine| engine.finish_writing(key))?;
-        base.state.with(py, |state| state.eof_written = true);
         outcome.map_err(|error| error::io_error(&error))
     }
 
@@ -258,7 +241,7 @@ impl StreamTransport {
             .bind(py)
             .call_method0(intern!(py, "create_future"))?;
         let empty = match base.key(py) {
-            Some(key) => base.command(py, |engine| engine.notify_when_drained(key))?,
+            Some(key) => base.command(py, |engine| engine.notify_when_flushed(key))?,
             None => true,
         };
         let kept = waiter.clone().unbind();
@@ -273,19 +256,5 @@ impl StreamTransport {
         let base = slf.as_super().get();
         let old = base.state.with(slf.py(), |state| state.empty_waiter.take());
         drop(old);
-    }
-}
-
-impl StreamTransport {
-    fn fail_empty_waiter(base: &BaseTransport, py: Python<'_>, error: &PyErr) -> PyResult<()> {
-        let waiter = base.state.with(py, |state| {
-            state.empty_waiter.as_ref().map(|w| w.clone_ref(py))
-        });
-        match waiter {
-            Some(waiter) => {
-                fail_waiter(waiter.bind(py), error.value(py).clone().into_any().unbind())
-            }
-            None => Ok(()),
-        }
     }
 }

@@ -6,7 +6,7 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use uringcore_engine::{Engine, Event, Key, StreamBytes};
+use uringcore_engine::{Engine, Event, Key, StreamBytes, View};
 use uringcore_io::{Backend, DriverConfig};
 
 pub const BACKENDS: [Backend; 2] = [Backend::Uring, Backend::Epoll];
@@ -59,8 +59,8 @@ pub fn tcp_pair() -> (OwnedFd, std::net::TcpStream) {
 
 /// Puts `fd` on the engine, reading. The test keeps the descriptor until it releases the stream.
 pub fn open(engine: &mut Engine, fd: &OwnedFd) -> Key {
-    let key = engine.open_stream(fd.as_raw_fd());
-    engine.resume_reading(key);
+    let key = engine.open_stream(fd.as_raw_fd(), View::default());
+    engine.start(key);
     key
 }
 

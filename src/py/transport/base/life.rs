@@ -1,22 +1,22 @@
 //! How a transport begins and ends.
 //!
 //! asyncio's order is exact here: `connection_made` comes before the first byte and before the waiter
-//! of `create_connection`; `connection_lost` is scheduled when a transport is closed with an empty
-//! queue, aborted or failed, and its socket is open until that call is over.
+//! of `create_connection`; `connection_lost` comes when the engine says so, in the place among the other
+//! callbacks that the command or the failure has, and the socket is open until that call is over.
 
-use pyo3::exceptions::{PyConnectionError, PyOSError};
+use pyo3::exceptions::{PyBaseException, PyConnectionError, PyOSError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use uringcore_engine::DatagramSize;
+use uringcore_engine::{Engine, Key, View};
 use uringcore_io::Errno;
 
-use super::{BaseTransport, Descriptor, HIGH_WATER_BYTES, Kind, Marks, Parts, Receiver, State};
+use super::{BaseTransport, Descriptor, HIGH_WATER_BYTES, Marks, Parts, Receiver, State};
 use crate::capi::cell::GilCell;
 use crate::capi::context::Entered;
 use crate::capi::error;
 use crate::event_loop::dispatch::report;
-use crate::event_loop::hosts::host_take;
-use crate::event_loop::loop_core::{LoopCore, Ready};
+use crate::event_loop::hosts::{host_at, host_take};
+use crate::event_loop::loop_core::LoopCore;
 use crate::transport::extra_info;
 
 impl BaseTransport {
@@ -30,35 +30,33 @@ impl BaseTransport {
         }
         Ok(Self {
             owner: owner.clone().unbind(),
-            kind: parts.kind,
+            name: parts.name,
             fd: parts.fd,
+            view: View::default(),
             state: GilCell::new(State {
                 key: None,
                 descriptor: parts.descriptor,
                 protocol: Some(parts.protocol),
                 context: Some(parts.context),
                 receiver,
-                gauge: Default::default(),
                 server: parts.server,
                 extra: parts.extra,
-                started: false,
-                paused: false,
-                closing: false,
-                lost: false,
                 lost_error: None,
                 lost_context: None,
                 writes_lost: 0,
                 protocol_paused: false,
                 marks: Marks::below(HIGH_WATER_BYTES),
-                eof_written: false,
                 empty_waiter: None,
             }),
         })
     }
 
-    /// Puts the transport on the engine. When this fails nothing of it is left there, and a Python
-    /// socket is still the caller's.
-    pub fn attach(slf: &Bound<'_, Self>, size: DatagramSize) -> PyResult<()> {
+    /// Puts the transport on the engine by `open`. When this fails nothing of it is left there, and a
+    /// Python socket is still the caller's.
+    pub fn attach(
+        slf: &Bound<'_, Self>,
+        open: impl FnOnce(&mut Engine, View) -> Key,
+    ) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
         let owner = this.owner.bind(py);
@@ -68,22 +66,14 @@ impl BaseTransport {
         if let Some(server) = &server {
             owner.call_method1(intern!(py, "_server_attach"), (server, slf))?;
         }
-        let opened = this.command(py, |engine| match this.kind {
-            Kind::Stream => {
-                let key = engine.open_stream(this.fd);
-                (key, engine.stream(key).map(|s| s.write_queue_gauge()))
-            }
-            Kind::Datagram => {
-                let key = engine.open_datagram(this.fd, size);
-                (key, engine.datagram(key).map(|d| d.write_queue_gauge()))
-            }
-        });
-        match opened {
-            Ok((key, gauge)) => {
-                this.state.with(py, |state| {
-                    state.key = Some(key);
-                    state.gauge = gauge.unwrap_or_default();
-                });
+        match this.command(py, |engine| open(engine, this.view.clone())) {
+            Ok(key) => {
+                this.state.with(py, |state| state.key = Some(key));
+                let hosted = slf.clone().unbind();
+                this.owner
+                    .get()
+                    .hosts
+                    .with(py, |hosts| host_at(&mut hosts.transports, key, hosted));
                 Ok(())
             }
             Err(error) => {
@@ -121,12 +111,8 @@ impl BaseTransport {
             );
         }
         // What leaves the loop here leaves it after the rest, which asyncio would run next time.
-        let key = this.state.with(py, |state| {
-            state.started = true;
-            state.key.filter(|_| !state.paused && !state.closing)
-        });
-        if let Some(key) = key {
-            this.command(py, |engine| this.kind.resume_reading(engine, key))?;
+        if let Some(key) = this.key(py) {
+            this.command(py, |engine| engine.start(key))?;
         }
         if let Some(waiter) = waiter {
             let waiter = waiter.bind(py);
@@ -144,34 +130,45 @@ impl BaseTransport {
         context.map_or(Ok(None), |context| context.at_the_end(py))
     }
 
-    pub(super) fn schedule_lost(&self, slf: &Bound<'_, Self>) {
-        let item = Ready::Lost(slf.clone().unbind());
-        self.owner.get().push_ready(slf.py(), item);
+    /// A command that ends the transport. What the engine has to tell of that has its place behind what
+    /// is ready by now.
+    pub(super) fn end(&self, py: Python<'_>, run: impl FnOnce(&mut Engine)) -> PyResult<()> {
+        let events = self.command(py, |engine| {
+            run(engine);
+            engine.events_ready()
+        })?;
+        let ready = &self.owner.get().ready;
+        ready.with(py, |ready| ready.note_events(events));
+        Ok(())
     }
 
     /// Ends the transport with `error` (None: it was aborted) unless that is under way.
     pub fn force_close(slf: &Bound<'_, Self>, error: Option<Py<PyAny>>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
-        let (lost, key) = this.state.with(py, |state| (state.lost, state.key));
-        let (false, Some(key)) = (lost, key) else {
-            return Ok(());
-        };
-        let context = this.context_at_the_end(py)?;
-        this.command(py, |engine| match this.kind {
-            Kind::Stream => engine.abort_stream(key),
-            Kind::Datagram => engine.abort_datagram(key),
-        })?;
-        let old = this.state.with(py, |state| {
-            state.closing = true;
-            state.lost = true;
+        match this.key(py) {
+            Some(key) if !this.view.is_quiet() => {
+                this.end_with(py, error, |engine| engine.abort(key))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn end_with(
+        &self,
+        py: Python<'_>,
+        error: Option<Py<PyAny>>,
+        run: impl FnOnce(&mut Engine),
+    ) -> PyResult<()> {
+        let context = self.context_at_the_end(py)?;
+        self.end(py, run)?;
+        let old = self.state.with(py, |state| {
             (
                 std::mem::replace(&mut state.lost_error, error),
                 std::mem::replace(&mut state.lost_context, context),
             )
         });
         drop(old);
-        this.schedule_lost(slf);
         Ok(())
     }
 
@@ -191,66 +188,41 @@ impl BaseTransport {
             entered.leave(py);
         }
         let value = error.into_value(py);
-        let owner = this.owner.bind(py);
         if value.bind(py).is_instance_of::<PyOSError>() {
-            if this.owner.get().is_debug() {
-                owner.call_method1(intern!(py, "_log_transport_error"), (slf, message, &value))?;
-            }
+            Self::log_error(slf, message, &value)?;
         } else {
             let protocol = this.protocol(py);
+            let owner = this.owner.bind(py);
             owner.call_method1(intern!(py, "_report"), (message, &value, slf, protocol))?;
         }
         Self::force_close(slf, Some(value.into_any()))
     }
 
-    /// The engine's word that receiving or sending failed.
-    pub fn socket_failed(
+    /// The engine's word that receiving or sending failed, and that this is the end.
+    pub fn socket_failed(slf: &Bound<'_, Self>, errno: Errno, message: &str) -> PyResult<()> {
+        let py = slf.py();
+        let value = error::os_error(errno).into_value(py);
+        let kept = value.clone_ref(py).into_any();
+        slf.get().end_with(py, Some(kept), |_| ())?;
+        Self::log_error(slf, message, &value)
+    }
+
+    fn log_error(
         slf: &Bound<'_, Self>,
-        errno: Errno,
         message: &str,
-        entered: &mut Entered,
+        value: &Py<PyBaseException>,
     ) -> PyResult<()> {
-        Self::fatal(slf, error::os_error(errno), message, Some(entered))
-    }
-
-    /// The queue of a closed transport is with the kernel.
-    pub fn flushed(slf: &Bound<'_, Self>, entered: &mut Entered) -> PyResult<()> {
-        let py = slf.py();
-        let waits = slf.get().state.with(py, |state| {
-            state.closing && !std::mem::replace(&mut state.lost, true)
-        });
-        if waits {
-            Self::lose(slf, entered)
-        } else {
-            Ok(())
+        let owner = &slf.get().owner;
+        if owner.get().is_debug() {
+            let name = intern!(slf.py(), "_log_transport_error");
+            let owner = owner.bind(slf.py());
+            owner.call_method1(name, (slf, message, value))?;
         }
-    }
-
-    /// The turn has come for what `close`, `abort` or a failure scheduled.
-    pub fn run_lost(slf: &Bound<'_, Self>, entered: &mut Entered) -> PyResult<()> {
-        let py = slf.py();
-        let this = slf.get();
-        let (key, lost) = this.state.with(py, |state| (state.key, state.lost));
-        let Some(key) = key else {
-            return Ok(());
-        };
-        if lost {
-            return Self::lose(slf, entered);
-        }
-        let flushed = this.command(py, |engine| match this.kind {
-            Kind::Stream => engine.stream(key).is_some_and(|s| s.is_flushed()),
-            Kind::Datagram => engine.datagram(key).is_some_and(|d| d.is_flushed()),
-        })?;
-        // Else the engine tells when it is.
-        if flushed {
-            Self::flushed(slf, entered)
-        } else {
-            Ok(())
-        }
+        Ok(())
     }
 
     /// `connection_lost`, then everything is let go.
-    fn lose(slf: &Bound<'_, Self>, entered: &mut Entered) -> PyResult<()> {
+    pub fn lose(slf: &Bound<'_, Self>, entered: &mut Entered) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
         let (protocol, error, context) = this.state.with(py, |state| {
@@ -325,21 +297,13 @@ impl BaseTransport {
 
     /// Closes the descriptor: the engine on the ring, or the Python socket, as soon as no operation
     /// is in flight on it.
-    fn release(
-        &self,
-        py: Python<'_>,
-        key: uringcore_engine::Key,
-        descriptor: Descriptor,
-    ) -> PyResult<()> {
+    fn release(&self, py: Python<'_>, key: Key, descriptor: Descriptor) -> PyResult<()> {
         let (fd, socket) = match descriptor {
             Descriptor::Owned(fd) => (Some(fd), None),
             Descriptor::Socket(socket) => (None, Some(socket)),
             Descriptor::Gone => (None, None),
         };
-        let ended = self.command(py, |engine| match self.kind {
-            Kind::Stream => engine.release_stream(key, fd),
-            Kind::Datagram => engine.release_datagram(key, fd),
-        });
+        let ended = self.command(py, |engine| engine.release(key, fd));
         // A loop that is closed has no operation in flight.
         let ended = ended.unwrap_or(true);
         match socket {
@@ -358,7 +322,7 @@ impl BaseTransport {
     }
 
     /// The engine's last word: no operation is in flight on the descriptor.
-    pub fn closed(&self, py: Python<'_>, key: uringcore_engine::Key) -> PyResult<()> {
+    pub fn closed(&self, py: Python<'_>, key: Key) -> PyResult<()> {
         self.forget(py, key);
         self.close_socket(py)
     }
@@ -382,12 +346,9 @@ impl BaseTransport {
         Ok(())
     }
 
-    fn forget(&self, py: Python<'_>, key: uringcore_engine::Key) {
+    fn forget(&self, py: Python<'_>, key: Key) {
         let hosts = &self.owner.get().hosts;
-        match self.kind {
-            Kind::Stream => drop(hosts.with(py, |hosts| host_take(&mut hosts.streams, key))),
-            Kind::Datagram => drop(hosts.with(py, |hosts| host_take(&mut hosts.datagrams, key))),
-        }
+        drop(hosts.with(py, |hosts| host_take(&mut hosts.transports, key)));
     }
 }
 

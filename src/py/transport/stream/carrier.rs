@@ -28,8 +28,7 @@ impl StreamTransport {
     }
 
     pub fn write_queue_bytes(slf: &Bound<'_, Self>) -> usize {
-        let base = slf.as_super().get();
-        base.state.with(slf.py(), |state| state.gauge.get())
+        slf.as_super().get().view.queued()
     }
 
     /// Sends what is queued, then ends the connection with `error`.

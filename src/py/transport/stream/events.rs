@@ -6,7 +6,7 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use uringcore_engine::StreamBytes;
+use uringcore_engine::{Direction, StreamBytes};
 use uringcore_io::Errno;
 
 use super::StreamTransport;
@@ -14,16 +14,15 @@ use crate::capi::buffer;
 use crate::capi::context::Entered;
 use crate::capi::error;
 use crate::tls::TlsProtocol;
-use crate::transport::base::{BaseTransport, Receiver};
+use crate::transport::base::{BaseTransport, Receiver, fail_waiter};
 
 impl StreamTransport {
     pub fn data_received(
-        slf: &Bound<'_, Self>,
+        base: &Bound<'_, BaseTransport>,
         data: StreamBytes,
         entered: &mut Entered,
     ) -> PyResult<()> {
-        let py = slf.py();
-        let base = slf.as_super();
+        let py = base.py();
         if base.get().state.with(py, |state| state.receiver) == Receiver::Bytes {
             return Self::deliver(base, data, entered);
         }
@@ -31,7 +30,7 @@ impl StreamTransport {
             return Ok(());
         };
         let Ok(tls) = protocol.bind(py).cast_exact::<TlsProtocol>() else {
-            return Self::buffer_updated(slf, data, entered);
+            return Self::buffer_updated(base, data, entered);
         };
         let taken = TlsProtocol::take(tls, &data);
         drop(data);
@@ -69,18 +68,15 @@ impl StreamTransport {
     /// The kernel's buffer is out while get_buffer() says where its bytes shall go, and goes back before
     /// anybody is told of them: what a small buffer left over waits in the engine meanwhile.
     fn buffer_updated(
-        slf: &Bound<'_, Self>,
+        base: &Bound<'_, BaseTransport>,
         mut data: StreamBytes,
         entered: &mut Entered,
     ) -> PyResult<()> {
-        let py = slf.py();
-        let base = slf.as_super();
+        let py = base.py();
         let this = base.get();
         while !data.is_empty() {
-            let (receiver, closing, key) = this
-                .state
-                .with(py, |state| (state.receiver, state.closing, state.key));
-            let (false, Some(key)) = (closing, key) else {
+            let (receiver, key) = this.state.with(py, |state| (state.receiver, state.key));
+            let (false, Some(key)) = (this.view.is_closing(), key) else {
                 return Ok(());
             };
             if receiver != Receiver::Buffer {
@@ -104,7 +100,7 @@ impl StreamTransport {
             let rest = data.into_rest(count);
             let waits = !rest.is_empty();
             if waits {
-                this.command(py, |engine| engine.hold_back(key, rest))?;
+                this.command(py, |engine| engine.put_back(key, rest))?;
             }
             if let Err(error) = protocol.call_method1(intern!(py, "buffer_updated"), (count,)) {
                 let message = "Fatal error: protocol.buffer_updated() call failed.";
@@ -138,9 +134,8 @@ impl StreamTransport {
         }
     }
 
-    pub fn eof_received(slf: &Bound<'_, Self>, entered: &mut Entered) -> PyResult<()> {
-        let py = slf.py();
-        let base = slf.as_super();
+    pub fn eof_received(base: &Bound<'_, BaseTransport>, entered: &mut Entered) -> PyResult<()> {
+        let py = base.py();
         BaseTransport::log_debug(base, "%r received EOF")?;
         let Some(protocol) = base.get().enter(py, entered)? else {
             return Ok(());
@@ -159,36 +154,27 @@ impl StreamTransport {
         }
     }
 
-    pub fn read_failed(slf: &Bound<'_, Self>, errno: Errno, entered: &mut Entered) -> PyResult<()> {
-        let message = "Fatal read error on socket transport";
-        BaseTransport::socket_failed(slf.as_super(), errno, message, entered)
+    pub fn failed(base: &Bound<'_, BaseTransport>, side: Direction, errno: Errno) -> PyResult<()> {
+        let message = match side {
+            Direction::Read => "Fatal read error on socket transport",
+            Direction::Write => "Fatal write error on socket transport",
+        };
+        BaseTransport::socket_failed(base, errno, message)?;
+        match base.get().empty_waiter(base.py()) {
+            Some(waiter) if side == Direction::Write => fail_waiter(
+                &waiter,
+                error::os_error(errno).into_value(base.py()).into_any(),
+            ),
+            _ => Ok(()),
+        }
     }
 
-    pub fn write_failed(
-        slf: &Bound<'_, Self>,
-        errno: Errno,
-        entered: &mut Entered,
-    ) -> PyResult<()> {
-        let py = slf.py();
-        let base = slf.as_super();
-        let message = "Fatal write error on socket transport";
-        BaseTransport::socket_failed(base, errno, message, entered)?;
-        Self::fail_empty_waiter(base.get(), py, &error::os_error(errno))
-    }
-
-    pub fn drained(slf: &Bound<'_, Self>) -> PyResult<()> {
-        let py = slf.py();
-        let waiter = slf.as_super().get().state.with(py, |state| {
-            state
-                .empty_waiter
-                .as_ref()
-                .map(|waiter| waiter.clone_ref(py))
-        });
-        if let Some(waiter) = waiter {
-            let waiter = waiter.bind(py);
-            if !waiter.call_method0(intern!(py, "done"))?.is_truthy()? {
-                waiter.call_method1(intern!(py, "set_result"), (py.None(),))?;
-            }
+    pub fn flushed(base: &Bound<'_, BaseTransport>) -> PyResult<()> {
+        let py = base.py();
+        if let Some(waiter) = base.get().empty_waiter(py)
+            && !waiter.call_method0(intern!(py, "done"))?.is_truthy()?
+        {
+            waiter.call_method1(intern!(py, "set_result"), (py.None(),))?;
         }
         Ok(())
     }

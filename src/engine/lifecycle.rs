@@ -1,0 +1,282 @@
+//! The life of a transport, whether it carries a stream or datagrams: where it stands between its opening
+//! and its end, when its reader reads, and when its producer has to wait.
+//!
+//! | phase | sent | delivered | leaves by |
+//! | --- | --- | --- | --- |
+//! | `Open` | what is accepted | what arrives, from `start` on and unless paused | `close` and an empty queue, `abort`, a failure |
+//! | `Failed` | nothing | what arrived before | the host being told of the failure |
+//! | `Quiet` | nothing | nothing | `release` |
+//! | `Releasing` | | | the last completion |
+//! | `Ended` | | | |
+//!
+//! `close` ends reading at once and sending after the queue: an open transport that is closing takes
+//! nothing more. The end has two steps, because asyncio's protocols find their socket open in
+//! `connection_lost`: a quiet transport has its descriptor until the host releases it.
+//!
+//! What the host is told, by key, for both kinds alike:
+//!
+//! - `Writable`: the queue fell to its low mark, after a command had said `PauseWriting`.
+//! - `Flushed`: the queue is empty, if that was asked for.
+//! - `Failed`: receiving or sending a stream failed. Being told makes the transport quiet.
+//! - `Lost`: the transport is quiet; it is time for `connection_lost`. Due in the place in which asyncio
+//!   would call it: that of `close` if the queue was empty then or is when this place comes, else as
+//!   soon as the queue is with the kernel; that of `abort`; behind a failure's own event. So each of
+//!   those queues a `Lost`, and the first that finds the transport quiet is told, once.
+//! - `Closed`: the last one. No operation is in flight on the descriptor.
+//!
+//! What the transport shows to other threads is its [`View`], where the flags have their one place. Not
+//! here: bytes and datagrams (`stream`, `datagram`), and what is common to the commands (`transport`).
+
+use std::os::fd::{OwnedFd, RawFd};
+
+use uringcore_io::{Driver, OpId, Token};
+
+use crate::event::Event;
+use crate::queue::Queue;
+use crate::table::Key;
+use crate::token::{Owner, Route};
+use crate::view::{self, View};
+
+/// What a producer has to do after a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WriteOutcome {
+    Queued,
+    /// The queue rose above the high mark: tell the producer to pause.
+    PauseWriting,
+    /// The transport is closed or failed; what was to be sent went nowhere.
+    Lost,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Phase {
+    Open,
+    Failed,
+    Quiet,
+    Releasing,
+    Ended,
+}
+
+pub(crate) struct Lifecycle {
+    pub(crate) fd: RawFd,
+    pub(crate) key: Key,
+    pub(crate) view: View,
+    phase: Phase,
+    /// The host may hear of what arrives.
+    is_started: bool,
+    is_lost_told: bool,
+    /// The producer was told to pause.
+    is_above: bool,
+    wants_flushed: bool,
+    is_dirty: bool,
+    is_being_closed: bool,
+    low_mark: usize,
+    high_mark: usize,
+    pub(crate) recv_op: Option<OpId>,
+    pub(crate) send_op: Option<OpId>,
+}
+
+pub(crate) const SUB_RECV: u8 = 0;
+pub(crate) const SUB_SEND: u8 = 1;
+pub(crate) const SUB_CLOSE: u8 = 2;
+
+impl Lifecycle {
+    pub(crate) fn new(fd: RawFd, key: Key, view: View) -> Self {
+        Self {
+            fd,
+            key,
+            view,
+            phase: Phase::Open,
+            is_started: false,
+            is_lost_told: false,
+            is_above: false,
+            wants_flushed: false,
+            is_dirty: false,
+            is_being_closed: false,
+            low_mark: HIGH_MARK_BYTES / 4,
+            high_mark: HIGH_MARK_BYTES,
+            recv_op: None,
+            send_op: None,
+        }
+    }
+
+    pub(crate) fn token(&self, sub: u8) -> Token {
+        Route::new(Owner::Transport, sub, self.key).token()
+    }
+
+    /// True the first time since the last flush: the transport is then listed for it.
+    pub(crate) fn mark_dirty(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_dirty, true)
+    }
+
+    pub(crate) fn unmark_dirty(&mut self) {
+        self.is_dirty = false;
+    }
+
+    // Reading ------------------------------------------------------------------------------------
+
+    pub(crate) fn start(&mut self) {
+        self.is_started = true;
+    }
+
+    /// Nothing will ever arrive.
+    pub(crate) fn stop(&mut self) {
+        self.is_started = false;
+    }
+
+    pub(crate) fn set_paused(&mut self, paused: bool) {
+        self.view.set(view::PAUSED, paused);
+    }
+
+    /// The reader takes what there is.
+    pub(crate) fn wants_input(&self) -> bool {
+        self.is_started && !self.view.is_paused()
+    }
+
+    /// What arrives now is asked for.
+    pub(crate) fn is_reading(&self) -> bool {
+        self.is_open() && self.wants_input()
+    }
+
+    /// What arrived still goes to the reader, now or when it resumes.
+    pub(crate) fn is_delivering(&self) -> bool {
+        self.phase <= Phase::Failed && !self.view.is_closing()
+    }
+
+    pub(crate) fn cancel_receive(&self, driver: &mut Driver) {
+        if let Some(op) = self.recv_op {
+            driver.cancel(op);
+        }
+    }
+
+    // Writing ------------------------------------------------------------------------------------
+
+    /// What was accepted is sent.
+    pub(crate) fn is_sending(&self) -> bool {
+        self.phase == Phase::Open
+    }
+
+    pub(crate) fn set_marks(&mut self, low: usize, high: usize) {
+        (self.low_mark, self.high_mark) = (low, high);
+    }
+
+    /// The queue is above its mark and the producer does not know.
+    pub(crate) fn is_too_full(&self) -> bool {
+        !self.is_above && self.view.queued() > self.high_mark
+    }
+
+    /// Tells the producer to pause if that is so.
+    pub(crate) fn rise(&mut self) -> WriteOutcome {
+        if self.is_too_full() {
+            self.is_above = true;
+            return WriteOutcome::PauseWriting;
+        }
+        WriteOutcome::Queued
+    }
+
+    /// The counterpart, told in an event because the producer is not the caller.
+    pub(crate) fn fall(&mut self, events: &mut Queue) {
+        if self.is_above && self.view.queued() <= self.low_mark {
+            self.is_above = false;
+            events.push(Event::Writable {
+                transport: self.key,
+            });
+        }
+    }
+
+    /// The queue is gone, whatever the kernel still takes of it.
+    pub(crate) fn drop_queue(&self, driver: &mut Driver) {
+        self.view.sub_queued(self.view.queued());
+        if let Some(op) = self.send_op {
+            driver.cancel(op);
+        }
+    }
+
+    /// Asks for one [`Event::Flushed`].
+    pub(crate) fn want_flushed(&mut self, wants: bool) {
+        self.wants_flushed = wants;
+    }
+
+    /// The queue is empty and nothing is in flight: whoever waits for it hears of it.
+    pub(crate) fn drained(&mut self, events: &mut Queue) {
+        if std::mem::take(&mut self.wants_flushed) {
+            events.push(Event::Flushed {
+                transport: self.key,
+            });
+        }
+        if self.phase == Phase::Open && self.view.is_closing() {
+            self.become_quiet(events);
+        }
+    }
+
+    // The end ------------------------------------------------------------------------------------
+
+    /// Open, and not closing.
+    pub(crate) fn is_open(&self) -> bool {
+        self.phase == Phase::Open && !self.view.is_closing()
+    }
+
+    pub(crate) fn is_failed(&self) -> bool {
+        self.phase == Phase::Failed
+    }
+
+    /// Nothing more is accepted; `is_drained`: there is nothing to send either.
+    pub(crate) fn close(&mut self, is_drained: bool, events: &mut Queue) {
+        self.view.set(view::CLOSING, true);
+        if is_drained && self.phase == Phase::Open {
+            self.become_quiet(events);
+        } else {
+            self.queue_lost(events);
+        }
+    }
+
+    pub(crate) fn fail(&mut self) {
+        self.phase = Phase::Failed;
+    }
+
+    pub(crate) fn become_quiet(&mut self, events: &mut Queue) {
+        self.phase = Phase::Quiet;
+        self.view.set(view::CLOSING | view::QUIET, true);
+        self.queue_lost(events);
+    }
+
+    fn queue_lost(&self, events: &mut Queue) {
+        events.push(Event::Lost {
+            transport: self.key,
+        });
+    }
+
+    /// Whether the event whose turn has come is the one to be told.
+    pub(crate) fn tell_lost(&mut self) -> bool {
+        self.phase == Phase::Quiet && !std::mem::replace(&mut self.is_lost_told, true)
+    }
+
+    /// Gives the descriptor of a quiet transport up. True: nothing is in flight, and no event follows.
+    pub(crate) fn release(&mut self, driver: &mut Driver, fd: Option<OwnedFd>) -> bool {
+        if self.phase == Phase::Quiet {
+            self.phase = Phase::Releasing;
+            if let Some(fd) = fd {
+                self.is_being_closed = true;
+                driver.close(fd, self.token(SUB_CLOSE));
+            }
+            self.end_if_idle();
+        }
+        self.phase == Phase::Ended
+    }
+
+    pub(crate) fn closed(&mut self) {
+        self.is_being_closed = false;
+    }
+
+    /// True when this is the end of a released transport.
+    pub(crate) fn end_if_idle(&mut self) -> bool {
+        let is_idle = self.recv_op.is_none() && self.send_op.is_none() && !self.is_being_closed;
+        let ends = is_idle && self.phase == Phase::Releasing;
+        if ends {
+            self.phase = Phase::Ended;
+        }
+        ends
+    }
+}
+
+/// asyncio's default; the low mark is a quarter of it.
+const HIGH_MARK_BYTES: usize = 64 * 1024;

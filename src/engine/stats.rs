@@ -1,0 +1,67 @@
+//! What the engine counts: [`EngineStats`], for `loop.stats()`.
+
+use uringcore_io::DriverStats;
+
+use crate::poll::Direction;
+use crate::transport::Transport;
+use crate::turn::Engine;
+
+/// Counters and gauges for `loop.stats()`.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineStats {
+    pub driver: DriverStats,
+    pub turns: u64,
+    /// System calls besides the driver's.
+    pub direct_sends: u64,
+    pub streams: usize,
+    pub listeners: usize,
+    pub datagrams: usize,
+    pub readers: usize,
+    pub writers: usize,
+    pub ops: usize,
+    pub quic_endpoints: usize,
+    pub quic_connections: usize,
+    /// Since the engine was made, of endpoints that are gone too.
+    pub quic: uringcore_proto::quic::EndpointStats,
+    pub events_queued: usize,
+    /// Bytes that arrived for streams whose readers had paused, since the engine was made.
+    pub bytes_held: u64,
+    /// Datagrams that arrived for sockets whose readers had paused.
+    pub datagrams_held: u64,
+    /// Of the bytes held, those that still wait.
+    pub backlog_bytes: usize,
+    /// Accepted for sending and not with the kernel yet, streams and datagrams together.
+    pub write_queue_bytes: usize,
+}
+
+impl Engine {
+    pub fn stats(&self) -> EngineStats {
+        let transports = &self.transports;
+        let streams = transports.iter().filter_map(|one| match one {
+            Transport::Stream(stream) => Some(stream.backlog_bytes()),
+            Transport::Datagram(_) => None,
+        });
+        let (streams, backlog_bytes) =
+            streams.fold((0, 0), |(count, sum), bytes| (count + 1, sum + bytes));
+        let queued = transports.iter().map(|one| one.life().view.queued());
+        EngineStats {
+            driver: self.driver.stats(),
+            turns: self.turns,
+            direct_sends: transports.counts.direct_sends,
+            streams,
+            listeners: self.listeners.len(),
+            datagrams: transports.iter().count() - streams,
+            readers: self.watchers.count(Direction::Read),
+            writers: self.watchers.count(Direction::Write),
+            ops: self.ops.len(),
+            quic_endpoints: self.quic.len(),
+            quic_connections: self.quic.connections(),
+            quic: self.quic.totals(),
+            events_queued: self.events.len(),
+            bytes_held: transports.counts.bytes_held,
+            datagrams_held: transports.counts.datagrams_held,
+            backlog_bytes,
+            write_queue_bytes: queued.sum(),
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! How transports of both kinds end, and when the host hears of it.
+
+mod common;
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use common::{BACKENDS, engine, turn, turn_until};
+use uringcore_engine::{DatagramSize, Engine, Event, Key, View, WriteOutcome};
+use uringcore_io::SendMsg;
+
+/// One end of a pair, driven by the engine. Nobody reads the other end.
+struct Case {
+    engine: Engine,
+    is_stream: bool,
+    name: String,
+    key: Key,
+    view: View,
+    fd: OwnedFd,
+    peer: OwnedFd,
+}
+
+impl Case {
+    /// Each kind of transport on each backend.
+    fn all() -> impl Iterator<Item = Case> {
+        let kinds = BACKENDS.map(|backend| [true, false].map(|is_stream| (backend, is_stream)));
+        kinds.into_iter().flatten().map(|(backend, is_stream)| {
+            let mut engine = engine(backend);
+            let (fd, peer): (OwnedFd, OwnedFd) = if is_stream {
+                let (one, other) = UnixStream::pair().expect("pair");
+                one.set_nonblocking(true).expect("nonblocking");
+                (one.into(), other.into())
+            } else {
+                let (one, other) = UnixDatagram::pair().expect("pair");
+                one.set_nonblocking(true).expect("nonblocking");
+                (one.into(), other.into())
+            };
+            let view = View::default();
+            let key = if is_stream {
+                engine.open_stream(fd.as_raw_fd(), view.clone())
+            } else {
+                engine.open_datagram(fd.as_raw_fd(), DatagramSize::Large, view.clone())
+            };
+            engine.start(key);
+            turn(&mut engine, Duration::ZERO, |_, _| {});
+            let name = format!("{} stream: {is_stream}", backend.as_str());
+            Case {
+                engine,
+                is_stream,
+                name,
+                key,
+                view,
+                fd,
+                peer,
+            }
+        })
+    }
+
+    fn write(&mut self, size: usize) -> WriteOutcome {
+        let data = Bytes::from(vec![7; size]);
+        if self.is_stream {
+            return self.engine.write(self.key, data);
+        }
+        let message = SendMsg {
+            data,
+            to: None,
+            segment_size: None,
+            ecn: None,
+            src_ip: None,
+        };
+        self.engine.send_datagram(self.key, message)
+    }
+
+    /// Writes until the socket takes no more and something is queued.
+    fn fill(&mut self) {
+        while self.write(1000) == WriteOutcome::Queued {}
+        assert!(self.view.queued() > 0, "{}", self.name);
+    }
+
+    /// What is told of the transport in a turn.
+    fn told(&mut self) -> Vec<&'static str> {
+        let mut told = Vec::new();
+        turn(&mut self.engine, Duration::from_millis(5), |_, event| {
+            told.push(name(&event));
+        });
+        told
+    }
+
+    fn ends(mut self) {
+        if !self.engine.release(self.key, Some(self.fd)) {
+            let mut told = Vec::new();
+            turn_until(
+                &mut self.engine,
+                |_, event| told.push(name(&event)),
+                |engine| engine.stats().streams + engine.stats().datagrams == 0,
+            );
+            assert_eq!(told, ["closed"], "{}", self.name);
+        }
+        assert_eq!(self.engine.stats().driver.in_flight, 0, "{}", self.name);
+    }
+}
+
+fn name(event: &Event) -> &'static str {
+    match event {
+        Event::Writable { .. } => "writable",
+        Event::Flushed { .. } => "flushed",
+        Event::Failed { .. } | Event::DatagramError { .. } => "failed",
+        Event::Lost { .. } => "lost",
+        Event::Closed { .. } => "closed",
+        _ => "data",
+    }
+}
+
+#[test]
+fn a_close_with_nothing_to_send_is_told_in_its_place() {
+    for mut case in Case::all() {
+        case.write(10);
+        case.engine.close(case.key);
+        assert!(
+            case.view.is_closing() && case.view.is_quiet(),
+            "{}",
+            case.name
+        );
+        // No turn was needed.
+        assert_eq!(case.engine.events_ready(), 1, "{}", case.name);
+        assert_eq!(case.told(), ["lost"], "{}", case.name);
+        assert_eq!(case.told(), Vec::<&str>::new(), "{}", case.name);
+        case.ends();
+    }
+}
+
+#[test]
+fn a_close_with_a_queue_is_told_when_the_queue_is_sent() {
+    for mut case in Case::all() {
+        case.fill();
+        case.engine.close(case.key);
+        assert!(
+            case.view.is_closing() && !case.view.is_quiet(),
+            "{}",
+            case.name
+        );
+        assert_eq!(case.write(1), WriteOutcome::Lost, "{}", case.name);
+        assert_eq!(case.told(), Vec::<&str>::new(), "{}", case.name);
+        drain(&case.peer);
+        let mut told = Vec::new();
+        let end = Instant::now() + Duration::from_secs(10);
+        while !told.contains(&"lost") {
+            assert!(Instant::now() < end, "{}: {told:?}", case.name);
+            drain(&case.peer);
+            told.extend(case.told());
+        }
+        assert_eq!(told, ["writable", "lost"], "{}", case.name);
+        assert_eq!(case.view.queued(), 0, "{}", case.name);
+        case.ends();
+    }
+}
+
+#[test]
+fn an_abort_drops_the_queue_of_a_closing_transport_and_is_told_once() {
+    for mut case in Case::all() {
+        case.fill();
+        case.engine.close(case.key);
+        case.engine.abort(case.key);
+        case.engine.abort(case.key);
+        assert!(
+            case.view.is_quiet() && case.view.queued() == 0,
+            "{}",
+            case.name
+        );
+        assert_eq!(case.told(), ["lost"], "{}", case.name);
+        assert_eq!(case.told(), Vec::<&str>::new(), "{}", case.name);
+        case.ends();
+    }
+}
+
+/// The queue was with the kernel before the place came that `close` has among the host's callbacks.
+#[test]
+fn a_queue_that_was_sent_meanwhile_is_told_in_the_place_of_the_close() {
+    for mut case in Case::all() {
+        case.fill();
+        case.engine.close(case.key);
+        let end = Instant::now() + Duration::from_secs(10);
+        while !case.view.is_quiet() {
+            assert!(Instant::now() < end, "{}", case.name);
+            drain(&case.peer);
+            case.engine.flush(Instant::now());
+            case.engine
+                .enter(Some(Duration::from_millis(5)))
+                .expect("enter");
+            case.engine.process(Instant::now());
+        }
+        // `close`'s own, then `Writable`, then that of the queue.
+        let entries = case.engine.events_ready();
+        let told: Vec<_> = (0..entries)
+            .map(|_| case.engine.take_event().map(|event| name(&event)))
+            .collect();
+        assert_eq!(
+            told,
+            [Some("lost"), Some("writable"), None],
+            "{}",
+            case.name
+        );
+        case.ends();
+    }
+}
+
+#[test]
+fn a_failure_is_told_before_the_end() {
+    for mut case in Case::all() {
+        let gone = std::mem::replace(
+            &mut case.peer,
+            OwnedFd::from(UnixDatagram::unbound().expect("any")),
+        );
+        case.engine.pause_reading(case.key);
+        drop(gone);
+        case.write(10);
+        case.engine.close(case.key);
+        let mut told = Vec::new();
+        let end = Instant::now() + Duration::from_secs(10);
+        while !told.contains(&"lost") {
+            assert!(Instant::now() < end, "{}: {told:?}", case.name);
+            told.extend(case.told());
+        }
+        assert_eq!(told, ["failed", "lost"], "{}", case.name);
+        case.ends();
+    }
+}
+
+#[test]
+fn what_is_asked_for_is_told_when_the_queue_is_empty() {
+    for mut case in Case::all() {
+        assert!(case.engine.notify_when_flushed(case.key), "{}", case.name);
+        case.fill();
+        assert!(!case.engine.notify_when_flushed(case.key), "{}", case.name);
+        let mut told = Vec::new();
+        let end = Instant::now() + Duration::from_secs(10);
+        while !told.contains(&"flushed") {
+            assert!(Instant::now() < end, "{}: {told:?}", case.name);
+            drain(&case.peer);
+            told.extend(case.told());
+        }
+        assert_eq!(told, ["writable", "flushed"], "{}", case.name);
+    }
+}
+
+/// Reads what is there.
+fn drain(fd: &OwnedFd) {
+    let socket = socket2::SockRef::from(fd);
+    socket.set_nonblocking(true).expect("nonblocking");
+    let mut room = [std::mem::MaybeUninit::uninit(); 65536];
+    while socket.recv(&mut room).is_ok_and(|count| count > 0) {}
+}

@@ -1,0 +1,327 @@
+//! The engine's transports by key: its commands on them, which of them have work at the next flush, and
+//! whether what was queued of them is still to be told.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{OwnedFd, RawFd};
+
+use bytes::Bytes;
+use uringcore_io::{Completion, Driver, SendMsg};
+
+use crate::datagram::{DatagramSize, DatagramSocket};
+use crate::event::{Event, StreamBytes};
+use crate::lifecycle::{Lifecycle, WriteOutcome};
+use crate::poll::Direction;
+use crate::queue::Queue;
+use crate::stream::{ReadEnd, Stream};
+use crate::table::{Key, Table};
+use crate::transport::Transport;
+use crate::turn::Engine;
+use crate::view::View;
+
+#[derive(Default)]
+pub(crate) struct Transports {
+    table: Table<Transport>,
+    /// Descriptors that a transport drives.
+    by_fd: HashMap<RawFd, Key>,
+    dirty: Vec<Key>,
+    pub(crate) counts: Counts,
+}
+
+/// What is counted since the engine was made.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    /// System calls of streams that did not go through the driver.
+    pub(crate) direct_sends: u64,
+    /// Bytes that arrived for readers that had paused.
+    pub(crate) bytes_held: u64,
+    /// The same in datagrams.
+    pub(crate) datagrams_held: u64,
+}
+
+impl Transports {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Transport> {
+        self.table.iter().map(|(_, one)| one)
+    }
+
+    pub(crate) fn needs_flush(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    pub(crate) fn flush(&mut self, driver: &mut Driver, events: &mut Queue) {
+        // The list keeps its memory: it is needed again in the next turn.
+        let alone = self.dirty.len() == 1;
+        for key in self.dirty.drain(..) {
+            let Some(transport) = self.table.get_mut(key) else {
+                continue;
+            };
+            transport.flush(alone, driver, events);
+            if let Transport::Stream(stream) = transport {
+                self.counts.direct_sends += stream.take_direct_sends();
+            }
+        }
+    }
+
+    pub(crate) fn handle_completion(
+        &mut self,
+        key: Key,
+        sub: u8,
+        completion: Completion,
+        driver: &mut Driver,
+        events: &mut Queue,
+    ) {
+        if let Some(transport) = self.table.get_mut(key) {
+            transport.handle_completion(sub, completion, driver, events);
+        }
+    }
+
+    /// `event`, unless its transport was paused or closed since it was queued.
+    pub(crate) fn still_due(
+        &mut self,
+        event: Event,
+        driver: &mut Driver,
+        events: &mut Queue,
+    ) -> Option<Event> {
+        match event {
+            Event::StreamData { stream: key, data } => {
+                let stream = self.stream(key)?;
+                let size = data.len() as u64;
+                let Some(data) = stream.deliver(data) else {
+                    self.counts.bytes_held += size;
+                    return None;
+                };
+                if stream.awaits_flush() && stream.life.mark_dirty() {
+                    self.dirty.push(key);
+                }
+                Some(Event::StreamData { stream: key, data })
+            }
+            Event::StreamEof { stream } => {
+                let is_due = self.stream(stream)?.deliver_end(ReadEnd::Eof);
+                is_due.then_some(event)
+            }
+            Event::Failed {
+                transport,
+                side,
+                error,
+            } => {
+                let stream = self.stream(transport)?;
+                let is_due = match side {
+                    Direction::Read => stream.deliver_end(ReadEnd::Error(error)),
+                    Direction::Write => stream.life.is_failed(),
+                };
+                if is_due {
+                    self.table.get_mut(transport)?.abort(driver, events);
+                }
+                is_due.then_some(event)
+            }
+            Event::DatagramReceived { socket, datagram } => {
+                let Some(datagram) = self.socket(socket)?.deliver(datagram) else {
+                    self.counts.datagrams_held += 1;
+                    return None;
+                };
+                Some(Event::DatagramReceived { socket, datagram })
+            }
+            Event::DatagramError { socket, .. } => {
+                self.socket(socket)?.error_told();
+                Some(event)
+            }
+            Event::Lost { transport } => {
+                let is_due = self.table.get_mut(transport)?.tell_lost();
+                is_due.then_some(event)
+            }
+            // Its index is free for another one no sooner: a host that finds its own things by index may
+            // meet the successor in an event before this one.
+            Event::Closed { transport } => {
+                self.table.remove(transport);
+                Some(event)
+            }
+            _ => Some(event),
+        }
+    }
+
+    /// A piece of what waited for a reader that had paused. The next turn has the next one, or a receive.
+    pub(crate) fn next_of_backlog(&mut self, key: Key) -> Option<Event> {
+        self.mark_dirty(key);
+        Some(match self.table.get_mut(key)? {
+            Transport::Stream(stream) => Event::StreamData {
+                stream: key,
+                data: stream.deliver_backlog()?,
+            },
+            Transport::Datagram(socket) => Event::DatagramReceived {
+                socket: key,
+                datagram: socket.deliver_backlog()?,
+            },
+        })
+    }
+
+    /// In a forked child: the parent sends what was commanded since the last flush.
+    pub(crate) fn leave_queues_to_parent(&mut self, driver: &mut Driver, events: &mut Queue) {
+        for &key in &self.dirty {
+            if let Some(transport) = self.table.get_mut(key) {
+                transport.leave_queue_to_parent(driver, events);
+            }
+        }
+    }
+
+    fn open(&mut self, fd: RawFd, view: View, make: impl FnOnce(Lifecycle) -> Transport) -> Key {
+        let key = self
+            .table
+            .insert_with(|key| make(Lifecycle::new(fd, key, view)));
+        self.by_fd.insert(fd, key);
+        key
+    }
+
+    fn stream(&mut self, key: Key) -> Option<&mut Stream> {
+        match self.table.get_mut(key)? {
+            Transport::Stream(stream) => Some(stream),
+            Transport::Datagram(_) => None,
+        }
+    }
+
+    fn socket(&mut self, key: Key) -> Option<&mut DatagramSocket> {
+        match self.table.get_mut(key)? {
+            Transport::Datagram(socket) => Some(socket),
+            Transport::Stream(_) => None,
+        }
+    }
+
+    fn mark_dirty(&mut self, key: Key) {
+        if let Some(transport) = self.table.get_mut(key)
+            && transport.life_mut().mark_dirty()
+        {
+            self.dirty.push(key);
+        }
+    }
+}
+
+impl Engine {
+    /// Puts a connected, non-blocking socket on the engine; nothing is read before `start`. The host
+    /// keeps the descriptor open until it has released the transport and heard of its end. `view` is new,
+    /// and shows the transport from now on.
+    pub fn open_stream(&mut self, fd: RawFd, view: View) -> Key {
+        self.transports
+            .open(fd, view, |life| Transport::Stream(Stream::new(life)))
+    }
+
+    /// The same for a datagram socket.
+    pub fn open_datagram(&mut self, fd: RawFd, size: DatagramSize, view: View) -> Key {
+        self.transports.open(fd, view, |life| {
+            Transport::Datagram(DatagramSocket::new(life, size))
+        })
+    }
+
+    /// True when a transport of this engine drives `fd` and is not closing, so that a watcher on it
+    /// would steal its bytes.
+    pub fn has_transport(&self, fd: RawFd) -> bool {
+        let key = self.transports.by_fd.get(&fd);
+        let life = key.and_then(|&key| Some(self.transports.table.get(key)?.life()));
+        life.is_some_and(|life| !life.view.is_closing())
+    }
+
+    /// Reading begins, unless the reader has paused.
+    pub fn start(&mut self, key: Key) {
+        self.on(key, |one, _, _| one.life_mut().start());
+    }
+
+    pub fn pause_reading(&mut self, key: Key) {
+        self.on(key, |one, driver, _| one.pause_reading(driver));
+    }
+
+    pub fn resume_reading(&mut self, key: Key) {
+        self.on(key, |one, _, _| one.life_mut().set_paused(false));
+    }
+
+    /// Accepts bytes for sending at the next flush.
+    pub fn write(&mut self, key: Key, data: Bytes) -> WriteOutcome {
+        self.on_stream(key, |stream| stream.write(data))
+            .unwrap_or(WriteOutcome::Lost)
+    }
+
+    /// Accepts a datagram for sending at the next flush.
+    pub fn send_datagram(&mut self, key: Key, message: SendMsg) -> WriteOutcome {
+        self.on(key, |one, _, events| match one {
+            Transport::Datagram(socket) => socket.send(message, events),
+            Transport::Stream(_) => WriteOutcome::Lost,
+        })
+        .unwrap_or(WriteOutcome::Lost)
+    }
+
+    /// Half-closes after the queue; fails if the queue is empty and `shutdown` fails.
+    pub fn finish_writing(&mut self, key: Key) -> io::Result<()> {
+        self.on_stream(key, Stream::finish_writing)
+            .unwrap_or(Ok(()))
+    }
+
+    /// At which sizes of the queue its producer has to pause, and may go on.
+    pub fn set_marks(&mut self, key: Key, low: usize, high: usize) -> WriteOutcome {
+        self.on(key, |one, _, events| one.set_marks(low, high, events))
+            .unwrap_or(WriteOutcome::Lost)
+    }
+
+    /// Asks for [`Event::Flushed`]. True: everything is with the kernel, and none follows.
+    pub fn notify_when_flushed(&mut self, key: Key) -> bool {
+        self.on(key, |one, _, _| one.notify_when_flushed())
+            .unwrap_or(true)
+    }
+
+    /// Keeps the rest of received bytes for a reader that paused in the middle of them.
+    pub fn put_back(&mut self, key: Key, rest: Bytes) {
+        self.on_stream(key, |stream| stream.put_back(rest));
+    }
+
+    /// Takes what was put back again, or what a nested turn of the host left of it. None: the reader has
+    /// paused, or the stream is closed.
+    pub fn take_back(&mut self, key: Key) -> Option<StreamBytes> {
+        self.transports.stream(key)?.take_back()
+    }
+
+    /// Ends reading now and the transport after its queue; [`Event::Lost`] follows.
+    pub fn close(&mut self, key: Key) {
+        self.on(key, Transport::close);
+    }
+
+    /// Drops what is queued; [`Event::Lost`] follows.
+    pub fn abort(&mut self, key: Key) {
+        self.on(key, Transport::abort);
+    }
+
+    /// The last command. With `fd` the engine closes the descriptor, without it the host does: after
+    /// [`Event::Closed`], or now when this answers true, for then no event follows.
+    pub fn release(&mut self, key: Key, fd: Option<OwnedFd>) -> bool {
+        let transports = &mut self.transports;
+        let Some(transport) = transports.table.get_mut(key) else {
+            return true;
+        };
+        let raw_fd = transport.life().fd;
+        let ended = transport.release(&mut self.driver, &mut self.events, fd);
+        // The kernel may have given the number to a new connection before the last completion.
+        if transports.by_fd.get(&raw_fd) == Some(&key) {
+            transports.by_fd.remove(&raw_fd);
+        }
+        if ended {
+            transports.table.remove(key);
+        }
+        ended
+    }
+
+    /// The way of every command: what it asks for is done by the next flush.
+    fn on<T>(
+        &mut self,
+        key: Key,
+        run: impl FnOnce(&mut Transport, &mut Driver, &mut Queue) -> T,
+    ) -> Option<T> {
+        let transport = self.transports.table.get_mut(key)?;
+        let value = run(transport, &mut self.driver, &mut self.events);
+        if transport.life_mut().mark_dirty() {
+            self.transports.dirty.push(key);
+        }
+        Some(value)
+    }
+
+    fn on_stream<T>(&mut self, key: Key, run: impl FnOnce(&mut Stream) -> T) -> Option<T> {
+        self.on(key, |one, _, _| match one {
+            Transport::Stream(stream) => Some(run(stream)),
+            Transport::Datagram(_) => None,
+        })?
+    }
+}
