@@ -79,83 +79,44 @@ impl CallbackContext {
     }
 }
 
-/// Runs `run` in `context`; an error if that is entered already, as in asyncio.
-#[inline]
-pub fn run_in(
-    py: Python<'_>,
-    context: &Py<PyAny>,
-    run: impl FnOnce() -> PyResult<()>,
-) -> PyResult<()> {
-    enter(py, context)?;
-    let result = run();
-    exit(py, context);
-    result
-}
+/// A context that is entered, until this is dropped: before an error of what ran in it is reported.
+pub struct Inside<'py>(Bound<'py, PyAny>);
 
-#[inline]
-fn enter(py: Python<'_>, context: &Py<PyAny>) -> PyResult<()> {
-    // SAFETY: this thread is attached (`py`) and `context` is a live object; a wrong type, and a context
-    // that any thread has entered, are answered with an exception.
-    match unsafe { ffi::PyContext_Enter(context.as_ptr()) } {
-        0 => Ok(()),
-        _ => Err(PyErr::fetch(py)),
-    }
-}
-
-#[inline]
-fn exit(py: Python<'_>, context: &Py<PyAny>) {
-    // SAFETY: as there; the context was entered there, and an exit on another thread, or of another
-    // context than the last one, is answered with an exception.
-    if unsafe { ffi::PyContext_Exit(context.as_ptr()) } != 0 {
-        // Somebody else entered a context and never left it: nothing of ours is broken.
-        PyErr::fetch(py).write_unraisable(py, None);
-    }
-}
-
-/// The context that the loop has entered for the callbacks it is running.
-///
-/// Consecutive callbacks that share one context pay for one enter and one exit.
-#[derive(Default)]
-pub struct Entered(Option<Py<PyAny>>);
-
-impl Entered {
-    /// Makes `context` the current one for something that must not get lost. A callback that runs the
-    /// loop by itself leaves its context entered, and no context is entered twice: then a copy is.
-    pub fn switch(&mut self, py: Python<'_>, context: &Py<PyAny>) -> PyResult<()> {
-        match self.switch_exactly(py, context) {
-            Err(error) if error.is_instance_of::<PyRuntimeError>(py) => {
+impl<'py> Inside<'py> {
+    /// For something that must not get lost. A callback that runs the loop by itself leaves its context
+    /// entered, and no context is entered twice: then a copy is.
+    pub fn of(context: &Bound<'py, PyAny>) -> PyResult<Self> {
+        match Self::exactly(context) {
+            Err(error) if error.is_instance_of::<PyRuntimeError>(context.py()) => {
                 // SAFETY: as in `copy_current`, of a live context object.
                 let copy = unsafe {
-                    Bound::from_owned_ptr_or_err(py, ffi::PyContext_Copy(context.as_ptr()))?
+                    let copy = ffi::PyContext_Copy(context.as_ptr());
+                    Bound::from_owned_ptr_or_err(context.py(), copy)?
                 };
-                self.switch_exactly(py, &copy.unbind())
+                Self::exactly(&copy)
             }
             outcome => outcome,
         }
     }
 
-    /// Makes `context` the current one; an error if it is entered already, as in asyncio.
-    pub fn switch_exactly(&mut self, py: Python<'_>, context: &Py<PyAny>) -> PyResult<()> {
-        if self.0.as_ref().is_some_and(|current| current.is(context)) {
-            return Ok(());
+    /// An error if the context is entered already, as in asyncio.
+    pub fn exactly(context: &Bound<'py, PyAny>) -> PyResult<Self> {
+        // SAFETY: this thread is attached and `context` is a live object; a wrong type, and a context that
+        // any thread has entered, are answered with an exception.
+        if unsafe { ffi::PyContext_Enter(context.as_ptr()) } != 0 {
+            return Err(PyErr::fetch(context.py()));
         }
-        self.leave(py);
-        enter(py, context)?;
-        self.0 = Some(context.clone_ref(py));
-        Ok(())
+        Ok(Self(context.clone()))
     }
+}
 
-    /// True when `context` is the current one by `switch`.
-    pub fn is_in(&self, context: &Py<PyAny>) -> bool {
-        self.0.as_ref().is_some_and(|current| current.is(context))
-    }
-
-    /// Back to the thread's own context.
-    #[inline]
-    pub fn leave(&mut self, py: Python<'_>) {
-        if let Some(context) = self.0.take() {
-            exit(py, &context);
-            context.drop_ref(py);
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        // SAFETY: as in `exactly`, which has entered the context; an exit on another thread, or of another
+        // context than the last one, is answered with an exception.
+        if unsafe { ffi::PyContext_Exit(self.0.as_ptr()) } != 0 {
+            // Somebody else entered a context and never left it: nothing of ours is broken.
+            PyErr::fetch(self.0.py()).write_unraisable(self.0.py(), None);
         }
     }
 }

@@ -12,7 +12,7 @@ use pyo3::{PyTraverseError, PyVisit, ffi, intern};
 
 use crate::capi::call::Call;
 use crate::capi::cell::GilCell;
-use crate::capi::context::{self, Entered};
+use crate::capi::context::Inside;
 use crate::capi::error;
 use crate::capi::thread_end::Stays;
 use crate::event_loop::loop_core::LoopCore;
@@ -96,7 +96,7 @@ impl Handle {
 
     /// Calls the callback in its context, unless it was cancelled, and leaves the context. `alone`: nobody
     /// else can see what the handle has. An error is one for the loop's exception handler.
-    pub fn run(&self, py: Python<'_>, alone: bool, entered: &mut Entered) -> PyResult<()> {
+    pub fn run(&self, py: Python<'_>, alone: bool) -> PyResult<()> {
         let begun = self.state.with(py, |state| {
             // Together with the look at the callback: who cancels sees one or the other.
             let turn = state.shared.clone().map(Turn::begin);
@@ -114,8 +114,8 @@ impl Handle {
         let Some(begun) = begun else {
             return Ok(());
         };
-        entered.leave(py);
-        let result = context::run_in(py, &begun.context, || begun.call.run(py));
+        let entering = Inside::exactly(begun.context.bind(py));
+        let result = entering.and_then(|_inside| begun.call.run(py));
         match result {
             Err(_) if alone => self.state.with(py, |state| {
                 // The exception handler is told what has failed.
@@ -206,7 +206,7 @@ impl Handle {
     fn _run(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let _stays = Stays::here();
-        match slf.get().run(py, false, &mut Entered::default()) {
+        match slf.get().run(py, false) {
             Err(error) if !error::is_exit(py, &error) => {
                 let running = py
                     .import(intern!(py, "asyncio.events"))?

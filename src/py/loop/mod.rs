@@ -5,6 +5,7 @@
 //! | `loop_core` | the event loop class: what asyncio's base class calls |
 //! | `turn` | the loop's turn: when to wait, what to run |
 //! | `dispatch` | from an engine event to the Python callback that waits for it |
+//! | `accepting` | connections that a listener brings |
 //! | `handle` | `Handle` and `TimerHandle` |
 //! | `scheduling` | making handles: `call_soon`, `call_later` and the like |
 //! | `tasks` | `create_task` and `create_future` |
@@ -17,6 +18,7 @@
 //! | `mode` | what is unusual about a loop, in one word |
 //! | `clock` | asyncio's clock |
 
+mod accepting;
 pub mod clock;
 pub mod dispatch;
 pub mod errands;

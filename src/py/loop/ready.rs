@@ -12,7 +12,6 @@ use pyo3::types::PyTuple;
 use pyo3::{PyTraverseError, PyVisit};
 
 use crate::capi::cell::GilCell;
-use crate::capi::context::Entered;
 use crate::capi::error;
 use crate::capi::thread_end::Stays;
 use crate::event_loop::handle::{AnyHandle, Handle, TimerHandle};
@@ -155,7 +154,7 @@ impl LoopErrand {
         };
         let owner = owner.bind(py);
         let _alone = KeepsOthersOut::new(owner.get(), py);
-        turn::run_reported(owner, item, &mut Entered::default())
+        turn::run_reported(owner, item)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

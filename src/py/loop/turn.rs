@@ -10,9 +10,8 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::{ffi, intern};
 use uringcore_engine::Engine;
-use uringcore_io::Entered as KernelEntered;
+use uringcore_io::Entered;
 
-use crate::capi::context::Entered;
 use crate::capi::error;
 use crate::capi::thread_end::Stays;
 use crate::event_loop::clock;
@@ -26,12 +25,11 @@ use crate::transport::base::BaseTransport;
 /// Turns until the loop is stopped.
 pub fn run_until_stopped(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     let _stays = Stays::here();
-    let mut entered = Entered::default();
     let mut run = Run::new();
     loop {
         match busy_turn(slf)? {
-            Some(ready_now) => run_ready(slf, ready_now, &mut entered)?,
-            None => run_turn(slf, &mut run, &mut entered)?,
+            Some(ready_now) => run_ready(slf, ready_now)?,
+            None => run_turn(slf, &mut run)?,
         }
         if slf.get().mode.has(Mode::STOPPING) {
             return Ok(());
@@ -43,7 +41,7 @@ pub fn run_until_stopped(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
 pub fn run_once(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     let _stays = Stays::here();
     let _alone = KeepsOthersOut::new(slf.get(), slf.py());
-    run_turn(slf, &mut Run::of_one_turn(None), &mut Entered::default())
+    run_turn(slf, &mut Run::of_one_turn(None))
 }
 
 /// The first half of one: the program runs what is ready then.
@@ -162,10 +160,10 @@ fn nothing_is_due(slf: &Bound<'_, LoopCore>) -> PyResult<bool> {
     Ok(next.is_none_or(|due| due > clock::monotonic() + clock::RESOLUTION))
 }
 
-fn run_turn(slf: &Bound<'_, LoopCore>, run: &mut Run, entered: &mut Entered) -> PyResult<()> {
+fn run_turn(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
     wait(slf, run)?;
     let ready_now = slf.get().ready.with(slf.py(), |ready| ready.len());
-    run_ready(slf, ready_now, entered)
+    run_ready(slf, ready_now)
 }
 
 /// Everything up to the point where the turn's callbacks are known.
@@ -203,7 +201,7 @@ fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
         if engine.needs_enter() {
             engine.enter(timeout)
         } else {
-            Ok(KernelEntered::Ready)
+            Ok(Entered::Ready)
         }
     } else {
         let mut lent = WithoutLock(&mut engine);
@@ -291,36 +289,33 @@ fn take_due_timers(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
 
 /// The callbacks of this turn. One of them may run turns of its own (nest_asyncio); what those have run
 /// is not here any more.
-fn run_ready(slf: &Bound<'_, LoopCore>, count: usize, entered: &mut Entered) -> PyResult<()> {
+fn run_ready(slf: &Bound<'_, LoopCore>, count: usize) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
     for _ in 0..count {
         let Some(item) = this.ready.with(py, |ready| ready.pop_front()) else {
             break;
         };
-        run_reported(slf, item, entered)?;
+        run_reported(slf, item)?;
     }
     Ok(())
 }
 
-/// Runs one item. Its context is left before what it owned is dropped and before the next one starts;
-/// and here is the one place where an error that nobody took ends.
-pub fn run_reported(slf: &Bound<'_, LoopCore>, item: Ready, entered: &mut Entered) -> PyResult<()> {
-    let result = run_item(slf, item, entered);
-    entered.leave(slf.py());
-    result.or_else(|error| complain(slf, error))
+/// Runs one item. Here is the one place where an error that nobody took ends.
+pub fn run_reported(slf: &Bound<'_, LoopCore>, item: Ready) -> PyResult<()> {
+    run_item(slf, item).or_else(|error| complain(slf, error))
 }
 
-fn run_item(slf: &Bound<'_, LoopCore>, item: Ready, entered: &mut Entered) -> PyResult<()> {
+fn run_item(slf: &Bound<'_, LoopCore>, item: Ready) -> PyResult<()> {
     let py = slf.py();
     match item {
-        Ready::Handle(handle) => run_handle(slf, handle, entered),
+        Ready::Handle(handle) => run_handle(slf, handle),
         Ready::Event => match slf.get().with_engine(py, Engine::take_event)? {
-            Some(event) => dispatch::event(slf, event, entered),
+            Some(event) => dispatch::event(slf, event),
             None => Ok(()),
         },
         Ready::Start(transport, waiter) => {
-            BaseTransport::start(transport.bind(py), waiter.as_ref(), entered)
+            BaseTransport::start(transport.bind(py), waiter.as_ref())
         }
     }
 }
@@ -347,20 +342,12 @@ fn complain(slf: &Bound<'_, LoopCore>, error: PyErr) -> PyResult<()> {
 }
 
 /// Runs one handle. Only what asyncio lets out of the loop comes back as an error.
-pub fn run_handle(
-    slf: &Bound<'_, LoopCore>,
-    handle: AnyHandle,
-    entered: &mut Entered,
-) -> PyResult<()> {
+pub fn run_handle(slf: &Bound<'_, LoopCore>, handle: AnyHandle) -> PyResult<()> {
     let py = slf.py();
     let result = match &handle {
-        AnyHandle::Ours(ours) => ours.get().run(py, is_alone(ours), entered),
-        AnyHandle::Timer(timer) => {
-            let handle = timer.bind(py).as_super().get();
-            handle.run(py, is_alone(timer), entered)
-        }
+        AnyHandle::Ours(ours) => ours.get().run(py, is_alone(ours)),
+        AnyHandle::Timer(timer) => timer.bind(py).as_super().get().run(py, is_alone(timer)),
         AnyHandle::Foreign(foreign) => {
-            entered.leave(py);
             if !handle.is_cancelled(py) {
                 slf.call_method1(intern!(py, "_run_debug_handle"), (foreign,))?;
             }
@@ -418,7 +405,7 @@ struct WithoutLock<'a>(&'a mut Engine);
 unsafe impl Send for WithoutLock<'_> {}
 
 impl WithoutLock<'_> {
-    fn enter(&mut self, timeout: Option<Duration>) -> std::io::Result<KernelEntered> {
+    fn enter(&mut self, timeout: Option<Duration>) -> std::io::Result<Entered> {
         self.0.enter(timeout)
     }
 

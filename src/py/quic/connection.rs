@@ -526,7 +526,7 @@ impl QuicConnectionCore {
         if let Some(endpoint) = self.own_endpoint(py)
             && endpoint.get().is_own()
         {
-            QuicEndpoint::deliver(endpoint.bind(py), None)?;
+            QuicEndpoint::deliver(endpoint.bind(py))?;
         }
         Ok(self.state.with(py, |state| state.queue.pop_front()))
     }

@@ -462,7 +462,7 @@ impl QuicEndpoint {
                 own.endpoint.handle_datagram_at(own.now, socket, meta, data);
             });
         }
-        Self::deliver(slf, None)
+        Self::deliver(slf)
     }
 
     /// What has to go out now, as `(data, address)`. Empty on a loop, which sends by itself.
@@ -509,7 +509,7 @@ impl QuicEndpoint {
             this.set_time(py, Some(now));
             cell.with(py, |own| own.endpoint.handle_timeout(own.now));
         }
-        Self::deliver(slf, None)
+        Self::deliver(slf)
     }
 
     /// The network said that nobody is at `addr`: handshakes with it end.
@@ -524,17 +524,17 @@ impl QuicEndpoint {
         slf.get().with_protocol(slf.py(), |endpoint, now| {
             endpoint.handle_unreachable(now, remote, errno);
         })?;
-        Self::deliver(slf, None)
+        Self::deliver(slf)
     }
 
     /// Delivers what commands have caused, e.g. the end of a connection that was closed. On a loop,
     /// whose turn does that, it only lets the handshakes go on that a session store has answered about.
     pub fn deliver_events(slf: &Bound<'_, Self>) -> PyResult<()> {
         match slf.get().home {
-            Home::Own(_) => Self::deliver(slf, None),
+            Home::Own(_) => Self::deliver(slf),
             Home::Loop { .. } => {
                 let mut first_error = FirstError::default();
-                Self::take_answers(slf, None, &mut first_error)?;
+                Self::take_answers(slf, &mut first_error)?;
                 first_error.raise()
             }
         }

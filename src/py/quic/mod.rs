@@ -32,23 +32,22 @@ mod wire_buffer;
 use pyo3::prelude::*;
 use uringcore_engine::Key;
 
-use crate::capi::context::Entered;
 use crate::event_loop::loop_core::LoopCore;
 
 pub use endpoint::QuicEndpoint;
 
 /// An endpoint of this loop has events.
-pub fn ready(slf: &Bound<'_, LoopCore>, key: Key, entered: &mut Entered) -> PyResult<()> {
+pub fn ready(slf: &Bound<'_, LoopCore>, key: Key) -> PyResult<()> {
     match hosted(slf, key, false) {
-        Some(endpoint) => QuicEndpoint::deliver(endpoint.bind(slf.py()), Some(entered)),
+        Some(endpoint) => QuicEndpoint::deliver(endpoint.bind(slf.py())),
         None => Ok(()),
     }
 }
 
 /// An endpoint of this loop is gone; its socket may be closed.
-pub fn closed(slf: &Bound<'_, LoopCore>, key: Key, entered: &mut Entered) -> PyResult<()> {
+pub fn closed(slf: &Bound<'_, LoopCore>, key: Key) -> PyResult<()> {
     match hosted(slf, key, true) {
-        Some(endpoint) => QuicEndpoint::ended(endpoint.bind(slf.py()), entered),
+        Some(endpoint) => QuicEndpoint::ended(endpoint.bind(slf.py())),
         None => Ok(()),
     }
 }

@@ -1,5 +1,6 @@
 //! What stream and datagram transports have in common: their state, asyncio's flow control, and the
-//! methods that are the same for both. How one begins and ends is in `life`.
+//! methods that are the same for both. How one begins and ends is in `life`, how its protocol is called in
+//! `calls`.
 //!
 //! Bytes and datagrams are the subclasses' business (`stream`, `datagram`).
 //!
@@ -8,9 +9,11 @@
 //! its one place in the engine, so a command that was refused has changed nothing; questions (sizes,
 //! limits, `repr`) are answered by the view, which does not need the engine.
 
+mod calls;
 mod life;
 mod limits;
 
+pub use calls::Method;
 pub use life::{check_protocol, fail_waiter};
 pub use limits::{Marks, Pause};
 
@@ -23,8 +26,7 @@ use pyo3::{PyTraverseError, PyVisit, intern};
 use uringcore_engine::{Engine, Key, View, WriteOutcome};
 
 use crate::capi::cell::GilCell;
-use crate::capi::context::{CallbackContext, Entered};
-use crate::event_loop::dispatch::report;
+use crate::capi::context::CallbackContext;
 use crate::event_loop::loop_core::LoopCore;
 use crate::tls::TlsProtocol;
 use crate::transport::extra_info;
@@ -100,77 +102,8 @@ impl BaseTransport {
         })
     }
 
-    /// The protocol, to be called in the transport's context, which is entered. `None` after the end.
-    pub fn enter(&self, py: Python<'_>, entered: &mut Entered) -> PyResult<Option<Py<PyAny>>> {
-        let (protocol, context) = self.state.with(py, |state| {
-            let context = state.context.as_ref().map(CallbackContext::get);
-            let context = context.filter(|context| !entered.is_in(context));
-            (
-                state.protocol.as_ref().map(|p| p.clone_ref(py)),
-                context.map(|c| c.clone_ref(py)),
-            )
-        });
-        if let Some(context) = context {
-            entered.switch(py, &context)?;
-        }
-        Ok(protocol)
-    }
-
     pub fn command<R>(&self, py: Python<'_>, run: impl FnOnce(&mut Engine) -> R) -> PyResult<R> {
         self.owner.get().with_engine(py, run)
-    }
-
-    /// Tells the protocol to pause after a write that said so.
-    pub fn pause_writing(slf: &Bound<'_, Self>) -> PyResult<()> {
-        let py = slf.py();
-        let this = slf.get();
-        let protocol = this.state.with(py, |state| {
-            state.protocol_paused = true;
-            state.protocol.as_ref().map(|p| p.clone_ref(py))
-        });
-        let Some(protocol) = protocol else {
-            return Ok(());
-        };
-        match protocol.bind(py).call_method0(intern!(py, "pause_writing")) {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                let message = "protocol.pause_writing() failed";
-                report(py, &this.owner, message, error, slf, &protocol, None)
-            }
-        }
-    }
-
-    pub fn resume_writing(slf: &Bound<'_, Self>, entered: &mut Entered) -> PyResult<()> {
-        let py = slf.py();
-        let this = slf.get();
-        let paused = this
-            .state
-            .with(py, |state| std::mem::take(&mut state.protocol_paused));
-        let Some(protocol) = (if paused {
-            this.enter(py, entered)?
-        } else {
-            None
-        }) else {
-            return Ok(());
-        };
-        match protocol
-            .bind(py)
-            .call_method0(intern!(py, "resume_writing"))
-        {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                let message = "protocol.resume_writing() failed";
-                report(
-                    py,
-                    &this.owner,
-                    message,
-                    error,
-                    slf,
-                    &protocol,
-                    Some(entered),
-                )
-            }
-        }
     }
 
     pub fn log_debug(slf: &Bound<'_, Self>, message: &str) -> PyResult<()> {
@@ -316,16 +249,10 @@ impl BaseTransport {
     pub fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
-        let (false, Some(key)) = (this.view.is_closing(), this.key(py)) else {
-            return Ok(());
-        };
-        let context = this.context_at_the_end(py)?;
-        this.end(py, |engine| engine.close(key))?;
-        let old = this.state.with(py, |state| {
-            std::mem::replace(&mut state.lost_context, context)
-        });
-        drop(old);
-        Ok(())
+        match this.key(py) {
+            Some(key) if !this.view.is_closing() => this.end(py, None, |engine| engine.close(key)),
+            _ => Ok(()),
+        }
     }
 
     /// Closes at once; bytes that were not sent are lost.
@@ -340,7 +267,7 @@ impl BaseTransport {
 
     #[pyo3(signature = (exc, message = "Fatal error on transport"))]
     fn _fatal_error(slf: &Bound<'_, Self>, exc: Bound<'_, PyAny>, message: &str) -> PyResult<()> {
-        Self::fatal(slf, PyErr::from_value(exc), message, None)
+        Self::fatal(slf, PyErr::from_value(exc), message)
     }
 
     // Reading ------------------------------------------------------------------------------------

@@ -17,12 +17,13 @@ use uringcore_io::{Errno, SendMsg, SockAddr, net};
 use crate::capi::address;
 use crate::capi::buffer;
 use crate::capi::cell::GilCell;
-use crate::capi::context::{CallbackContext, Entered};
+use crate::capi::context::CallbackContext;
 use crate::capi::error;
 use crate::capi::open_class::{self, OpenClass};
-use crate::event_loop::dispatch::report;
 use crate::event_loop::loop_core::{LoopCore, Ready};
-use crate::transport::base::{BaseTransport, Descriptor, Parts, WRITES_LOST_BEFORE_WARNING};
+use crate::transport::base::{
+    BaseTransport, Descriptor, Method, Parts, WRITES_LOST_BEFORE_WARNING,
+};
 
 /// An address in both forms, so that answering a peer makes neither anew.
 type Entry = (SocketAddr, Py<PyAny>);
@@ -56,68 +57,22 @@ impl OpenClass for DatagramTransport {
 impl DatagramTransport {
     // Events, called by dispatch -----------------------------------------------------------------
 
-    pub fn received(
-        slf: &Bound<'_, Self>,
-        datagram: Received,
-        entered: &mut Entered,
-    ) -> PyResult<()> {
+    pub fn received(slf: &Bound<'_, Self>, datagram: Received) -> PyResult<()> {
         let py = slf.py();
-        let base = slf.as_super().get();
         let bytes = PyBytes::new(py, datagram.payload());
         let sender = slf.get().sender(py, &datagram)?;
         drop(datagram);
-        let Some(protocol) = base.enter(py, entered)? else {
-            return Ok(());
-        };
-        let called = protocol
-            .bind(py)
-            .call_method1(intern!(py, "datagram_received"), (bytes, sender));
-        match called {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                let message = "Exception in protocol.datagram_received()";
-                report(
-                    py,
-                    &base.owner,
-                    message,
-                    error,
-                    slf,
-                    &protocol,
-                    Some(entered),
-                )
-            }
-        }
+        let name = intern!(py, "datagram_received");
+        let method = Method(name, "Exception in protocol.datagram_received()");
+        BaseTransport::tell(slf.as_super(), method, (bytes, sender))
     }
 
-    pub fn error_received(
-        slf: &Bound<'_, BaseTransport>,
-        errno: Errno,
-        entered: &mut Entered,
-    ) -> PyResult<()> {
+    pub fn error_received(slf: &Bound<'_, BaseTransport>, errno: Errno) -> PyResult<()> {
         let py = slf.py();
-        let base = slf.get();
-        let Some(protocol) = base.enter(py, entered)? else {
-            return Ok(());
-        };
         let error = error::os_error(errno).into_value(py);
-        let called = protocol
-            .bind(py)
-            .call_method1(intern!(py, "error_received"), (error,));
-        match called {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                let message = "Exception in protocol.error_received()";
-                report(
-                    py,
-                    &base.owner,
-                    message,
-                    error,
-                    slf,
-                    &protocol,
-                    Some(entered),
-                )
-            }
-        }
+        let name = intern!(py, "error_received");
+        let method = Method(name, "Exception in protocol.error_received()");
+        BaseTransport::tell(slf, method, (error,))
     }
 
     fn sender<'py>(&self, py: Python<'py>, datagram: &Received) -> PyResult<Bound<'py, PyAny>> {
@@ -182,7 +137,7 @@ impl DatagramTransport {
         let base = slf.as_super();
         if !error.is_instance_of::<PyOSError>(py) {
             let message = "Fatal write error on datagram transport";
-            return BaseTransport::fatal(base, error, message, None);
+            return BaseTransport::fatal(base, error, message);
         }
         if let Some(protocol) = base.get().protocol(py) {
             protocol

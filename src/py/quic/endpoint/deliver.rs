@@ -10,7 +10,7 @@ use pyo3::types::{PyBytes, PyList};
 use uringcore_proto::quic::{ConnectionKey, Event};
 
 use super::{Home, QuicEndpoint};
-use crate::capi::context::Entered;
+use crate::capi::context::Inside;
 use crate::capi::error;
 use crate::quic::events;
 
@@ -50,11 +50,11 @@ impl FirstError {
 impl QuicEndpoint {
     /// Hands every waiting event to its connection's receiver or queue. Where there is somebody to report
     /// to, only what has to leave the loop is returned; else the first error that a receiver raised.
-    pub fn deliver(slf: &Bound<'_, Self>, mut entered: Option<&mut Entered>) -> PyResult<()> {
+    pub fn deliver(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let mut first_error = FirstError::default();
         loop {
-            let mut has_begun = Self::take_answers(slf, entered.as_deref_mut(), &mut first_error)?;
+            let mut has_begun = Self::take_answers(slf, &mut first_error)?;
             let mut waiting = slf.get().take_events(py)?.into_iter().peekable();
             while let Some((key, first)) = waiting.next() {
                 if let Event::SessionsAsked {
@@ -63,19 +63,15 @@ impl QuicEndpoint {
                     token,
                 } = first
                 {
-                    let entered = entered.as_deref_mut();
-                    has_begun |=
-                        Self::ask_store(slf, question, tickets, token, entered, &mut first_error)?;
+                    has_begun |= Self::ask_store(slf, question, tickets, token, &mut first_error)?;
                     continue;
                 }
                 let mut group = vec![first];
                 while let Some((_, event)) = waiting.next_if(|(next, _)| *next == key) {
                     group.push(event);
                 }
-                let delivered =
-                    Self::deliver_to(slf, key, group, entered.as_deref_mut()).or_else(|error| {
-                        Self::report(slf, RECEIVER_RAISED, error, entered.as_deref_mut())
-                    });
+                let delivered = Self::deliver_to(slf, key, group)
+                    .or_else(|error| Self::report(slf, RECEIVER_RAISED, error));
                 // One connection's program cannot keep the others from their events.
                 first_error.note(py, delivered);
             }
@@ -84,24 +80,21 @@ impl QuicEndpoint {
                 break;
             }
         }
-        first_error.note(py, Self::keep_sessions(slf, entered));
+        first_error.note(py, Self::keep_sessions(slf));
         first_error.note(py, slf.get().flush_key_logs(py));
         first_error.raise()
     }
 
     /// The engine has let go of the socket.
-    pub fn ended(slf: &Bound<'_, Self>, entered: &mut Entered) -> PyResult<()> {
+    pub fn ended(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let state = slf.get().state.take(py);
         if let (Home::Loop { context, .. }, Some(on_closed)) = (&slf.get().home, &state.on_closed) {
-            entered.switch(py, context)?;
-            if let Err(error) = on_closed.bind(py).call0() {
-                return Self::report(
-                    slf,
-                    "Exception in a QUIC endpoint's end",
-                    error,
-                    Some(entered),
-                );
+            let inside = Inside::of(context.bind(py))?;
+            let called = on_closed.bind(py).call0();
+            drop(inside);
+            if let Err(error) = called {
+                return Self::report(slf, "Exception in a QUIC endpoint's end", error);
             }
         }
         Ok(())
@@ -122,15 +115,10 @@ impl QuicEndpoint {
         Ok(events)
     }
 
-    fn deliver_to(
-        slf: &Bound<'_, Self>,
-        key: ConnectionKey,
-        group: Vec<Event>,
-        mut entered: Option<&mut Entered>,
-    ) -> PyResult<()> {
+    fn deliver_to(slf: &Bound<'_, Self>, key: ConnectionKey, group: Vec<Event>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
-        this.enter(py, entered.as_deref_mut())?;
+        let mut inside = this.enter(py)?;
         if let Some(alpn) = this.accepted_in(py, &group) {
             Self::accept(slf, key, alpn)?;
         }
@@ -164,9 +152,9 @@ impl QuicEndpoint {
                 Ok(false) => {}
                 // A handler that raises cannot keep the program from its events.
                 Err(error) => {
-                    let reported = Self::report(slf, HANDLER_RAISED, error, entered.as_deref_mut());
-                    first_error.note(py, reported);
-                    this.enter(py, entered.as_deref_mut())?;
+                    drop(inside.take());
+                    first_error.note(py, Self::report(slf, HANDLER_RAISED, error));
+                    inside = this.enter(py)?;
                     continue;
                 }
             }
@@ -186,11 +174,11 @@ impl QuicEndpoint {
         first_error.raise()
     }
 
-    /// What is called next runs in the context in which the endpoint was made.
-    pub(super) fn enter(&self, py: Python<'_>, entered: Option<&mut Entered>) -> PyResult<()> {
-        match (&self.home, entered) {
-            (Home::Loop { context, .. }, Some(entered)) => entered.switch(py, context),
-            _ => Ok(()),
+    /// On a loop, what is called next runs in the context in which the endpoint was made.
+    pub(super) fn enter<'py>(&self, py: Python<'py>) -> PyResult<Option<Inside<'py>>> {
+        match &self.home {
+            Home::Loop { context, .. } => Inside::of(context.bind(py)).map(Some),
+            Home::Own(_) => Ok(None),
         }
     }
 
@@ -242,12 +230,7 @@ impl QuicEndpoint {
             })
     }
 
-    pub(super) fn report(
-        slf: &Bound<'_, Self>,
-        message: &str,
-        error: PyErr,
-        entered: Option<&mut Entered>,
-    ) -> PyResult<()> {
+    pub(super) fn report(slf: &Bound<'_, Self>, message: &str, error: PyErr) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         if error::is_exit(py, &error) {
             return Err(error);
@@ -264,9 +247,6 @@ impl QuicEndpoint {
                 }
             }
         };
-        if let Some(entered) = entered {
-            entered.leave(py);
-        }
         report.bind(py).call1((message, error.into_value(py)))?;
         Ok(())
     }

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 
 use super::{FirstError, Home, Own, QuicEndpoint};
-use crate::capi::context::Entered;
 use crate::quic::credentials::ForeignStore;
 
 /// What a store's thread has found.
@@ -69,7 +68,6 @@ impl QuicEndpoint {
         question: u64,
         tickets: Vec<Vec<u8>>,
         token: Option<u128>,
-        entered: Option<&mut Entered>,
         first_error: &mut FirstError,
     ) -> PyResult<bool> {
         let (py, this) = (slf.py(), slf.get());
@@ -94,19 +92,16 @@ impl QuicEndpoint {
                     }
                 }
             } else {
-                let mut entered = entered;
-                this.enter(py, entered.as_deref_mut())?;
+                let _inside = this.enter(py)?;
                 ask_now(py, &store, tickets, token, &mut answer);
-                return Self::answered(slf, answer, entered, first_error);
             }
         }
-        Self::answered(slf, answer, entered, first_error)
+        Self::answered(slf, answer, first_error)
     }
 
     /// Lets the handshakes go on that a store's thread has answered about. Returns whether one has.
     pub(super) fn take_answers(
         slf: &Bound<'_, Self>,
-        mut entered: Option<&mut Entered>,
         first_error: &mut FirstError,
     ) -> PyResult<bool> {
         let (py, this) = (slf.py(), slf.get());
@@ -121,7 +116,7 @@ impl QuicEndpoint {
         });
         let mut has_begun = false;
         for answer in answers {
-            has_begun |= Self::answered(slf, answer, entered.as_deref_mut(), first_error)?;
+            has_begun |= Self::answered(slf, answer, first_error)?;
         }
         Ok(has_begun)
     }
@@ -129,12 +124,11 @@ impl QuicEndpoint {
     fn answered(
         slf: &Bound<'_, Self>,
         answer: Answer,
-        mut entered: Option<&mut Entered>,
         first_error: &mut FirstError,
     ) -> PyResult<bool> {
         let (py, this) = (slf.py(), slf.get());
         for error in answer.errors {
-            let reported = Self::report(slf, STORE_RAISED, error, entered.as_deref_mut());
+            let reported = Self::report(slf, STORE_RAISED, error);
             first_error.note(py, reported);
         }
         let Some(question) = answer.question else {
@@ -159,10 +153,7 @@ impl QuicEndpoint {
     }
 
     /// Hands new sessions to the program's own store.
-    pub(super) fn keep_sessions(
-        slf: &Bound<'_, Self>,
-        mut entered: Option<&mut Entered>,
-    ) -> PyResult<()> {
+    pub(super) fn keep_sessions(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let Some(store) = this.foreign_store(py) else {
             return Ok(());
@@ -172,11 +163,11 @@ impl QuicEndpoint {
             let kept = match store.may_block() {
                 true => store.keep_on_thread(py, &ticket, &session, this.answer_to(slf, None)?),
                 false => this
-                    .enter(py, entered.as_deref_mut())
-                    .and_then(|()| store.keep(py, &ticket, &session)),
+                    .enter(py)
+                    .and_then(|_inside| store.keep(py, &ticket, &session)),
             };
             if let Err(error) = kept {
-                let reported = Self::report(slf, STORE_RAISED, error, entered.as_deref_mut());
+                let reported = Self::report(slf, STORE_RAISED, error);
                 first_error.note(py, reported);
             }
         }

@@ -4,17 +4,16 @@
 //! of `create_connection`; `connection_lost` comes when the engine says so, in the place among the other
 //! callbacks that the command or the failure has, and the socket is open until that call is over.
 
-use pyo3::exceptions::{PyBaseException, PyConnectionError, PyOSError};
+use pyo3::exceptions::PyConnectionError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use uringcore_engine::{Engine, Key, View};
 use uringcore_io::Errno;
 
-use super::{BaseTransport, Descriptor, HIGH_WATER_BYTES, Marks, Parts, Receiver, State};
+use super::{BaseTransport, Descriptor, HIGH_WATER_BYTES, Marks, Method, Parts, Receiver, State};
 use crate::capi::cell::GilCell;
-use crate::capi::context::Entered;
+use crate::capi::context::Inside;
 use crate::capi::error;
-use crate::event_loop::dispatch::report;
 use crate::event_loop::hosts::{host_at, host_take};
 use crate::event_loop::loop_core::LoopCore;
 use crate::transport::extra_info;
@@ -86,30 +85,12 @@ impl BaseTransport {
     }
 
     /// `connection_made`, then reading, then the waiter: what asyncio schedules as three callbacks.
-    pub fn start(
-        slf: &Bound<'_, Self>,
-        waiter: Option<&Py<PyAny>>,
-        entered: &mut Entered,
-    ) -> PyResult<()> {
+    pub fn start(slf: &Bound<'_, Self>, waiter: Option<&Py<PyAny>>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
-        let mut made = Ok(());
-        if let Some(protocol) = this.enter(py, entered)?
-            && let Err(error) = protocol
-                .bind(py)
-                .call_method1(intern!(py, "connection_made"), (slf,))
-        {
-            let message = "Exception in protocol.connection_made()";
-            made = report(
-                py,
-                &this.owner,
-                message,
-                error,
-                slf,
-                &protocol,
-                Some(entered),
-            );
-        }
+        let name = intern!(py, "connection_made");
+        let method = Method(name, "Exception in protocol.connection_made()");
+        let made = Self::tell(slf, method, (slf,));
         // What leaves the loop here leaves it after the rest, which asyncio would run next time.
         if let Some(key) = this.key(py) {
             this.command(py, |engine| engine.start(key))?;
@@ -123,45 +104,35 @@ impl BaseTransport {
         made
     }
 
-    pub(super) fn context_at_the_end(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        let context = self.state.with(py, |state| {
-            state.context.as_ref().map(|context| context.clone_ref(py))
-        });
-        context.map_or(Ok(None), |context| context.at_the_end(py))
-    }
-
-    /// A command that ends the transport. What the engine has to tell of that has its place behind what
-    /// is ready by now.
-    pub(super) fn end(&self, py: Python<'_>, run: impl FnOnce(&mut Engine)) -> PyResult<()> {
-        let events = self.command(py, |engine| {
-            run(engine);
-            engine.events_ready()
-        })?;
-        let ready = &self.owner.get().ready;
-        ready.with(py, |ready| ready.note_events(events));
-        Ok(())
-    }
-
     /// Ends the transport with `error` (None: it was aborted) unless that is under way.
     pub fn force_close(slf: &Bound<'_, Self>, error: Option<Py<PyAny>>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
         match this.key(py) {
-            Some(key) if !this.view.is_quiet() => {
-                this.end_with(py, error, |engine| engine.abort(key))
-            }
+            Some(key) if !this.view.is_quiet() => this.end(py, error, |engine| engine.abort(key)),
             _ => Ok(()),
         }
     }
 
-    fn end_with(
+    /// A command that ends the transport. What the engine has to tell of that has its place behind what
+    /// is ready by now. `connection_lost` is told of `error`, in a copy of this context where the
+    /// transport's own is not said to be for that.
+    pub(super) fn end(
         &self,
         py: Python<'_>,
         error: Option<Py<PyAny>>,
-        run: impl FnOnce(&mut Engine),
+        command: impl FnOnce(&mut Engine),
     ) -> PyResult<()> {
-        let context = self.context_at_the_end(py)?;
-        self.end(py, run)?;
+        let context = self.state.with(py, |state| {
+            state.context.as_ref().map(|context| context.clone_ref(py))
+        });
+        let context = context.map_or(Ok(None), |context| context.at_the_end(py))?;
+        let events = self.command(py, |engine| {
+            command(engine);
+            engine.events_ready()
+        })?;
+        let ready = &self.owner.get().ready;
+        ready.with(py, |ready| ready.note_events(events));
         let old = self.state.with(py, |state| {
             (
                 std::mem::replace(&mut state.lost_error, error),
@@ -172,65 +143,24 @@ impl BaseTransport {
         Ok(())
     }
 
-    /// asyncio's `_fatal_error`: report unless it is the network's fault, then end the connection.
-    pub fn fatal(
-        slf: &Bound<'_, Self>,
-        error: PyErr,
-        message: &str,
-        entered: Option<&mut Entered>,
-    ) -> PyResult<()> {
-        let py = slf.py();
-        let this = slf.get();
-        if error::is_exit(py, &error) {
-            return Err(error);
-        }
-        if let Some(entered) = entered {
-            entered.leave(py);
-        }
-        let value = error.into_value(py);
-        if value.bind(py).is_instance_of::<PyOSError>() {
-            Self::log_error(slf, message, &value)?;
-        } else {
-            let protocol = this.protocol(py);
-            let owner = this.owner.bind(py);
-            owner.call_method1(intern!(py, "_report"), (message, &value, slf, protocol))?;
-        }
-        Self::force_close(slf, Some(value.into_any()))
-    }
-
     /// The engine's word that receiving or sending failed, and that this is the end.
     pub fn socket_failed(slf: &Bound<'_, Self>, errno: Errno, message: &str) -> PyResult<()> {
         let py = slf.py();
-        let value = error::os_error(errno).into_value(py);
-        let kept = value.clone_ref(py).into_any();
-        slf.get().end_with(py, Some(kept), |_| ())?;
-        Self::log_error(slf, message, &value)
-    }
-
-    fn log_error(
-        slf: &Bound<'_, Self>,
-        message: &str,
-        value: &Py<PyBaseException>,
-    ) -> PyResult<()> {
-        let owner = &slf.get().owner;
-        if owner.get().is_debug() {
-            let name = intern!(slf.py(), "_log_transport_error");
-            let owner = owner.bind(slf.py());
-            owner.call_method1(name, (slf, message, value))?;
-        }
-        Ok(())
+        let error = error::os_error(errno).into_value(py);
+        let kept = error.clone_ref(py).into_any();
+        slf.get().end(py, Some(kept), |_| ())?;
+        Self::log_error(slf, message, error.bind(py))
     }
 
     /// `connection_lost`, then everything is let go.
-    pub fn lose(slf: &Bound<'_, Self>, entered: &mut Entered) -> PyResult<()> {
+    pub fn lose(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
-        let this = slf.get();
-        let (protocol, error, context) = this.state.with(py, |state| {
+        let (protocol, error, context) = slf.get().state.with(py, |state| {
             let usual = state.context.as_ref().map(|c| c.get().clone_ref(py));
             (
                 state
                     .key
-                    .and(state.protocol.as_ref().map(|p| p.clone_ref(py))),
+                    .and(state.protocol.as_ref().map(|p| p.bind(py).clone())),
                 state.lost_error.take(),
                 state.lost_context.take().or(usual),
             )
@@ -238,29 +168,17 @@ impl BaseTransport {
         let Some(protocol) = protocol else {
             return Ok(());
         };
-        if let Some(context) = context {
-            entered.switch(py, &context)?;
-        }
-        let error = error.unwrap_or_else(|| py.None());
-        let called = protocol
-            .bind(py)
-            .call_method1(intern!(py, "connection_lost"), (error,));
+        let inside = context.map(|context| Inside::of(context.bind(py)));
+        let inside = inside.transpose()?;
+        let called = protocol.call_method1(intern!(py, "connection_lost"), (error,));
+        drop(inside);
         let outcome = match called {
             Ok(_) => Ok(()),
             Err(error) => {
                 let message = "Exception in protocol.connection_lost()";
-                report(
-                    py,
-                    &this.owner,
-                    message,
-                    error,
-                    slf,
-                    &protocol,
-                    Some(entered),
-                )
+                Self::report(slf, message, error, &protocol)
             }
         };
-        entered.leave(py);
         drop(protocol);
         outcome.and(Self::let_go(slf))
     }

@@ -11,52 +11,42 @@ use uringcore_io::Errno;
 
 use super::StreamTransport;
 use crate::capi::buffer;
-use crate::capi::context::Entered;
 use crate::capi::error;
 use crate::tls::TlsProtocol;
 use crate::transport::base::{BaseTransport, Receiver, fail_waiter};
 
 impl StreamTransport {
-    pub fn data_received(
-        base: &Bound<'_, BaseTransport>,
-        data: StreamBytes,
-        entered: &mut Entered,
-    ) -> PyResult<()> {
+    pub fn data_received(base: &Bound<'_, BaseTransport>, data: StreamBytes) -> PyResult<()> {
         let py = base.py();
-        if base.get().state.with(py, |state| state.receiver) == Receiver::Bytes {
-            return Self::deliver(base, data, entered);
+        match base.get().state.with(py, |state| state.receiver) {
+            Receiver::Bytes => return Self::deliver(base, data),
+            Receiver::Buffer => return Self::buffer_updated(base, data),
+            Receiver::Tls => {}
         }
-        let Some(protocol) = base.get().enter(py, entered)? else {
+        let Some((protocol, _inside)) = base.get().enter(py)? else {
             return Ok(());
         };
-        let Ok(tls) = protocol.bind(py).cast_exact::<TlsProtocol>() else {
-            return Self::buffer_updated(base, data, entered);
-        };
+        let tls = protocol.cast_exact::<TlsProtocol>()?;
         let taken = TlsProtocol::take(tls, &data);
         drop(data);
         TlsProtocol::taken(tls, taken, Self::data_follows(base.get(), py)?)
     }
 
-    fn deliver(
-        base: &Bound<'_, BaseTransport>,
-        data: StreamBytes,
-        entered: &mut Entered,
-    ) -> PyResult<()> {
+    fn deliver(base: &Bound<'_, BaseTransport>, data: StreamBytes) -> PyResult<()> {
         let py = base.py();
         let bytes = PyBytes::new(py, &data);
         // The kernel's buffer goes back before Python code runs.
         drop(data);
-        let Some(protocol) = base.get().enter(py, entered)? else {
+        let Some((protocol, inside)) = base.get().enter(py)? else {
             return Ok(());
         };
-        match protocol
-            .bind(py)
-            .call_method1(intern!(py, "data_received"), (bytes,))
-        {
+        let called = protocol.call_method1(intern!(py, "data_received"), (bytes,));
+        drop(inside);
+        match called {
             Ok(_) => Ok(()),
             Err(error) => {
                 let message = "Fatal error: protocol.data_received() call failed.";
-                BaseTransport::fatal(base, error, message, Some(entered))
+                BaseTransport::fatal(base, error, message)
             }
         }
     }
@@ -67,11 +57,7 @@ impl StreamTransport {
     ///
     /// The kernel's buffer is out while get_buffer() says where its bytes shall go, and goes back before
     /// anybody is told of them: what a small buffer left over waits in the engine meanwhile.
-    fn buffer_updated(
-        base: &Bound<'_, BaseTransport>,
-        mut data: StreamBytes,
-        entered: &mut Entered,
-    ) -> PyResult<()> {
+    fn buffer_updated(base: &Bound<'_, BaseTransport>, mut data: StreamBytes) -> PyResult<()> {
         let py = base.py();
         let this = base.get();
         while !data.is_empty() {
@@ -80,21 +66,20 @@ impl StreamTransport {
                 return Ok(());
             };
             if receiver != Receiver::Buffer {
-                return Self::deliver(base, data, entered);
+                return Self::deliver(base, data);
             }
-            let Some(protocol) = this.enter(py, entered)? else {
+            let Some((protocol, inside)) = this.enter(py)? else {
                 return Ok(());
             };
-            let protocol = protocol.bind(py);
             let copied = protocol
                 .call_method1(intern!(py, "get_buffer"), (-1,))
                 .and_then(|target| buffer::copy_into(&target, &data));
             let count = match copied {
                 Ok(count) => count,
                 Err(error) => {
-                    drop(data);
+                    drop((data, inside));
                     let message = "Fatal error: protocol.get_buffer() call failed.";
-                    return BaseTransport::fatal(base, error, message, Some(entered));
+                    return BaseTransport::fatal(base, error, message);
                 }
             };
             let rest = data.into_rest(count);
@@ -102,9 +87,11 @@ impl StreamTransport {
             if waits {
                 this.command(py, |engine| engine.put_back(key, rest))?;
             }
-            if let Err(error) = protocol.call_method1(intern!(py, "buffer_updated"), (count,)) {
+            let called = protocol.call_method1(intern!(py, "buffer_updated"), (count,));
+            drop(inside);
+            if let Err(error) = called {
                 let message = "Fatal error: protocol.buffer_updated() call failed.";
-                return BaseTransport::fatal(base, error, message, Some(entered));
+                return BaseTransport::fatal(base, error, message);
             }
             let Some(rest) = Self::take_back(this, py, waits)? else {
                 return Ok(());
@@ -134,22 +121,22 @@ impl StreamTransport {
         }
     }
 
-    pub fn eof_received(base: &Bound<'_, BaseTransport>, entered: &mut Entered) -> PyResult<()> {
+    pub fn eof_received(base: &Bound<'_, BaseTransport>) -> PyResult<()> {
         let py = base.py();
         BaseTransport::log_debug(base, "%r received EOF")?;
-        let Some(protocol) = base.get().enter(py, entered)? else {
+        let Some((protocol, inside)) = base.get().enter(py)? else {
             return Ok(());
         };
         let keep_open = protocol
-            .bind(py)
             .call_method0(intern!(py, "eof_received"))
             .and_then(|keep_open| keep_open.is_truthy());
         match keep_open {
             Ok(true) => Ok(()),
             Ok(false) => BaseTransport::close(base),
             Err(error) => {
+                drop(inside);
                 let message = "Fatal error: protocol.eof_received() call failed.";
-                BaseTransport::fatal(base, error, message, Some(entered))
+                BaseTransport::fatal(base, error, message)
             }
         }
     }

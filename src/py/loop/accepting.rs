@@ -1,0 +1,99 @@
+//! Connections that a listener brings: from an accepted descriptor to a protocol and its transport.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use uringcore_engine::Key;
+use uringcore_io::Errno;
+
+use crate::capi::context::Inside;
+use crate::capi::error;
+use crate::event_loop::loop_core::{LoopCore, Ready};
+use crate::sock::lanes;
+use crate::sock::plain_socket::{self, STREAMING, replaced_methods};
+use crate::transport::base::Descriptor;
+use crate::transport::stream::StreamTransport;
+
+/// Makes a protocol and a transport for a new connection.
+pub fn accepted(slf: &Bound<'_, LoopCore>, key: Key, fd: OwnedFd) -> PyResult<()> {
+    let py = slf.py();
+    let this = slf.get();
+    let host = this.hosts.with(py, |hosts| {
+        hosts
+            .listeners
+            .values()
+            .find(|host| host.key == key)
+            .map(|host| {
+                (
+                    host.protocol_factory.clone_ref(py),
+                    host.tls.as_ref().map(|tls| tls.clone_ref(py)),
+                    host.server.clone_ref(py),
+                    host.context.clone_ref(py),
+                )
+            })
+    });
+    // The listener was closed between the accept and now: dropping the descriptor resets the peer.
+    let Some((factory, tls, server, context)) = host else {
+        return Ok(());
+    };
+    lanes::forget_descriptor(this, py, fd.as_raw_fd())?;
+    let context = context.fork(py)?;
+    let inside = Inside::of(context.get().bind(py))?;
+    let made = match tls {
+        tls if replaced_methods(py)? & STREAMING != 0 => {
+            plain_socket::object(py, fd).and_then(|socket| {
+                let arguments = (socket, factory, tls, server, context.get());
+                slf.call_method1(intern!(py, "_serve_in_python"), arguments)
+                    .map(drop)
+            })
+        }
+        None => factory.bind(py).call0().and_then(|protocol| {
+            let transport = StreamTransport::open(
+                slf,
+                fd.as_raw_fd(),
+                Descriptor::Owned(fd),
+                protocol.unbind(),
+                None,
+                Some(server),
+                context,
+            )?;
+            let base = transport.bind(py).as_super().clone().unbind();
+            this.push_ready(py, Ready::Start(base, None));
+            Ok(())
+        }),
+        Some(tls) => crate::tls::accepted(slf, fd, factory.bind(py), tls.bind(py), server, context),
+    };
+    drop(inside);
+    match made {
+        Ok(()) => Ok(()),
+        Err(error) if error::is_exit(py, &error) => Err(error),
+        Err(error) => {
+            slf.call_method1(
+                intern!(py, "_report"),
+                (
+                    "Error on transport creation for incoming connection",
+                    error.into_value(py),
+                ),
+            )?;
+            Ok(())
+        }
+    }
+}
+
+/// Accepting has stopped; the loop begins again after a while.
+pub fn failed(slf: &Bound<'_, LoopCore>, key: Key, errno: Errno) -> PyResult<()> {
+    let py = slf.py();
+    let fd = slf.get().hosts.with(py, |hosts| {
+        hosts
+            .listeners
+            .iter()
+            .find(|(_, host)| host.key == key)
+            .map(|(fd, _)| *fd)
+    });
+    if let Some(fd) = fd {
+        let error = error::os_error(errno).into_value(py);
+        slf.call_method1(intern!(py, "_accept_failed"), (fd, error))?;
+    }
+    Ok(())
+}

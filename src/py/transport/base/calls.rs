@@ -1,0 +1,133 @@
+//! Calls of a transport's protocol: the context that they run in, and what becomes of what they raise.
+//!
+//! A protocol may raise anything: `SystemExit` and `KeyboardInterrupt` leave the loop (the only errors that
+//! functions here return), the rest goes to the loop's exception handler, which runs in no transport's
+//! context.
+
+use pyo3::call::PyCallArgs;
+use pyo3::exceptions::{PyBaseException, PyOSError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use super::BaseTransport;
+use crate::capi::context::{CallbackContext, Inside};
+use crate::capi::error;
+
+/// A protocol's method by its name, and what is said when it raises.
+#[derive(Clone, Copy)]
+pub struct Method<'a, 'py>(pub &'a Bound<'py, PyString>, pub &'static str);
+
+impl BaseTransport {
+    /// The protocol, and the transport's context, entered for calling it. `None` after the end.
+    pub fn enter<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<Option<(Bound<'py, PyAny>, Inside<'py>)>> {
+        let (protocol, context) = self.state.with(py, |state| {
+            let context = state.context.as_ref().map(CallbackContext::get);
+            (
+                state.protocol.as_ref().map(|p| p.bind(py).clone()),
+                context.map(|c| c.bind(py).clone()),
+            )
+        });
+        match (protocol, context) {
+            (Some(protocol), Some(context)) => Ok(Some((protocol, Inside::of(&context)?))),
+            _ => Ok(None),
+        }
+    }
+
+    /// Calls a method of the protocol. What it raises is reported.
+    pub fn tell<'py>(
+        slf: &Bound<'py, Self>,
+        method: Method<'_, 'py>,
+        args: impl PyCallArgs<'py>,
+    ) -> PyResult<()> {
+        let Some((protocol, inside)) = slf.get().enter(slf.py())? else {
+            return Ok(());
+        };
+        let called = protocol.call_method1(method.0, args);
+        drop(inside);
+        match called {
+            Ok(_) => Ok(()),
+            Err(error) => Self::report(slf, method.1, error, &protocol),
+        }
+    }
+
+    /// Hands `error` of the protocol to the exception handler, unless it has to leave the loop.
+    pub fn report(
+        slf: &Bound<'_, Self>,
+        message: &str,
+        error: PyErr,
+        protocol: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let py = slf.py();
+        if error::is_exit(py, &error) {
+            return Err(error);
+        }
+        let owner = slf.get().owner.bind(py);
+        owner.call_method1(
+            intern!(py, "_report"),
+            (message, error.into_value(py), slf, protocol),
+        )?;
+        Ok(())
+    }
+
+    /// asyncio's `_fatal_error`: report unless it is the network's fault, then end the connection.
+    pub fn fatal(slf: &Bound<'_, Self>, error: PyErr, message: &str) -> PyResult<()> {
+        let py = slf.py();
+        if error.is_instance_of::<PyOSError>(py) {
+            Self::log_error(slf, message, error.value(py))?;
+        } else {
+            let protocol = slf.get().protocol(py).into_pyobject(py)?;
+            Self::report(slf, message, error.clone_ref(py), &protocol)?;
+        }
+        Self::force_close(slf, Some(error.into_value(py).into_any()))
+    }
+
+    /// In debug mode.
+    pub fn log_error(
+        slf: &Bound<'_, Self>,
+        message: &str,
+        error: &Bound<'_, PyBaseException>,
+    ) -> PyResult<()> {
+        let owner = &slf.get().owner;
+        if owner.get().is_debug() {
+            let name = intern!(slf.py(), "_log_transport_error");
+            let owner = owner.bind(slf.py());
+            owner.call_method1(name, (slf, message, error))?;
+        }
+        Ok(())
+    }
+
+    // Flow control -------------------------------------------------------------------------------
+
+    /// Tells the protocol to pause after a write that said so, in the writer's own context.
+    pub fn pause_writing(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let protocol = slf.get().state.with(py, |state| {
+            state.protocol_paused = true;
+            state.protocol.as_ref().map(|p| p.bind(py).clone())
+        });
+        let Some(protocol) = protocol else {
+            return Ok(());
+        };
+        match protocol.call_method0(intern!(py, "pause_writing")) {
+            Ok(_) => Ok(()),
+            Err(error) => Self::report(slf, "protocol.pause_writing() failed", error, &protocol),
+        }
+    }
+
+    pub fn resume_writing(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let paused = slf
+            .get()
+            .state
+            .with(py, |state| std::mem::take(&mut state.protocol_paused));
+        if !paused {
+            return Ok(());
+        }
+        let name = intern!(py, "resume_writing");
+        Self::tell(slf, Method(name, "protocol.resume_writing() failed"), ())
+    }
+}
