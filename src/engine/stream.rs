@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::io;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use uringcore_io::{Driver, Errno, Outcome, net};
 
 use crate::backlog::Backlog;
@@ -38,9 +38,10 @@ pub(crate) struct Stream {
     backlog: Backlog<Bytes>,
     /// What came behind the backlog.
     end_behind: Option<ReadEnd>,
-    /// What the operation in flight was given, front first, to requeue the tail of a short send.
-    sending: VecDeque<Bytes>,
+    /// What is not with the kernel, in order.
     queue: VecDeque<Bytes>,
+    /// So many pieces of its front are in flight. They stay, for the tail of a short send is sent again.
+    in_flight: usize,
     /// What a send without the ring met; the next flush tells it.
     send_error: Option<Errno>,
     eof_sent: bool,
@@ -56,8 +57,8 @@ impl Stream {
             read_ended: false,
             backlog: Backlog::default(),
             end_behind: None,
-            sending: VecDeque::new(),
             queue: VecDeque::new(),
+            in_flight: 0,
             send_error: None,
             eof_sent: false,
             direct_sends: 0,
@@ -106,7 +107,7 @@ impl Stream {
 
     /// Everything that was written is with the kernel.
     pub(crate) fn is_drained(&self) -> bool {
-        self.queue.is_empty() && self.life.send_op.is_none()
+        self.queue.is_empty()
     }
 
     /// Puts in flight what is queued, tells what there is to tell of it.
@@ -134,8 +135,7 @@ impl Stream {
                     return;
                 }
             };
-            self.life.view.sub_queued(count);
-            if drop_sent(&mut self.queue, count) {
+            if self.drop_sent(count) {
                 return;
             }
         }
@@ -147,19 +147,32 @@ impl Stream {
         driver: &mut Driver,
         events: &mut Queue,
     ) {
-        let mut sending = std::mem::take(&mut self.sending);
+        self.in_flight = 0;
         match result {
             Ok(count) => {
-                self.life.view.sub_queued(count as usize);
-                drop_sent(&mut sending, count as usize);
+                self.drop_sent(count as usize);
             }
             Err(Errno(libc::EINTR | libc::EAGAIN)) => {}
             Err(error) => return self.fail_sending(error, driver, events),
         }
-        while let Some(piece) = sending.pop_back() {
-            self.queue.push_front(piece);
-        }
         self.go_on_sending(driver, events);
+    }
+
+    /// Takes `count` bytes off the front; true if the last piece was not sent whole.
+    fn drop_sent(&mut self, mut count: usize) -> bool {
+        self.life.view.sub_queued(count);
+        while let Some(piece) = self.queue.front_mut() {
+            if count < piece.len() {
+                piece.advance(count);
+                return true;
+            }
+            count -= piece.len();
+            self.queue.pop_front();
+            if count == 0 {
+                break;
+            }
+        }
+        false
     }
 
     fn go_on_sending(&mut self, driver: &mut Driver, events: &mut Queue) {
@@ -173,12 +186,12 @@ impl Stream {
 
     fn start_send(&mut self, driver: &mut Driver) {
         let (fd, token) = (self.life.fd, self.life.token(SUB_SEND));
-        let pieces = self.queue.len().min(PIECES_PER_SEND_MAX);
-        self.sending.extend(self.queue.drain(..pieces));
-        self.life.send_op = Some(if pieces == 1 {
-            driver.send(fd, self.sending[0].clone(), token)
+        self.in_flight = self.queue.len().min(PIECES_PER_SEND_MAX);
+        self.life.send_op = Some(if self.in_flight == 1 {
+            driver.send(fd, self.queue[0].clone(), token)
         } else {
-            driver.send_vectored(fd, self.sending.iter().cloned().collect(), token)
+            let pieces = self.queue.iter().take(self.in_flight);
+            driver.send_vectored(fd, pieces.cloned().collect(), token)
         });
     }
 
@@ -204,14 +217,13 @@ impl Stream {
     /// In a forked child, of a stream that is not flushed: the parent sends what is queued. Here the
     /// stream fails, for what this process wrote behind it would come out of its order.
     pub(crate) fn leave_queue_to_parent(&mut self, driver: &mut Driver, events: &mut Queue) {
-        if self.life.is_sending() && !self.queue.is_empty() {
+        if self.life.is_sending() && self.queue.len() > self.in_flight {
             self.fail_sending(Errno::CANCELED, driver, events);
         }
     }
 
     pub(crate) fn drop_queue(&mut self, driver: &mut Driver) {
         self.queue.clear();
-        self.sending.clear();
         self.life.drop_queue(driver);
     }
 
@@ -358,22 +370,6 @@ impl Stream {
         self.backlog.clear();
         self.end_behind = None;
     }
-}
-
-/// Takes `count` bytes off the front; true if that was not all.
-fn drop_sent(pieces: &mut VecDeque<Bytes>, mut count: usize) -> bool {
-    while let Some(piece) = pieces.front_mut() {
-        if count < piece.len() {
-            let _ = piece.split_to(count);
-            return true;
-        }
-        count -= piece.len();
-        pieces.pop_front();
-        if count == 0 {
-            break;
-        }
-    }
-    false
 }
 
 /// Receives without a pause among them until a reader is trusted with a multishot again.

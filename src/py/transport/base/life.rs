@@ -190,7 +190,7 @@ impl BaseTransport {
             .state
             .with(py, |state| (state.protocol.take(), state.context.take()));
         drop(dropped);
-        extra_info::keep_addresses(slf)?;
+        let kept = extra_info::keep_addresses(slf);
         let (key, descriptor, server, waiter) = this.state.with(py, |state| {
             (
                 state.key.take(),
@@ -207,10 +207,10 @@ impl BaseTransport {
                 .bind(py)
                 .call_method1(intern!(py, "_server_detach"), (server, slf))?;
         }
-        match waiter {
-            Some(waiter) => fail_waiter(waiter.bind(py), connection_error(py)),
-            None => Ok(()),
+        if let Some(waiter) = waiter {
+            fail_waiter(waiter.bind(py), connection_error(py))?;
         }
+        kept
     }
 
     /// Closes the descriptor: the engine on the ring, or the Python socket, as soon as no operation
