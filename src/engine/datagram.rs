@@ -31,8 +31,6 @@ pub enum DatagramSize {
 pub(crate) struct DatagramSocket {
     pub(crate) life: Lifecycle,
     size: DatagramSize,
-    /// Errors whose events wait in the queue: the end is told after them.
-    errors_untold: u32,
     backlog: Backlog<Box<CopiedDatagram>>,
     /// Where a large datagram is received before its size is known.
     large: Vec<u8>,
@@ -46,7 +44,6 @@ impl DatagramSocket {
         Self {
             life,
             size,
-            errors_untold: 0,
             backlog: Backlog::default(),
             large: Vec::new(),
             queue: VecDeque::new(),
@@ -226,14 +223,6 @@ impl DatagramSocket {
         datagram.map(Received::Copied)
     }
 
-    pub(crate) fn error_told(&mut self) {
-        self.errors_untold -= 1;
-    }
-
-    pub(crate) fn tell_lost(&mut self) -> bool {
-        self.errors_untold == 0 && self.life.tell_lost()
-    }
-
     pub(crate) fn drop_input(&mut self) {
         self.backlog.clear();
     }
@@ -273,7 +262,7 @@ impl DatagramSocket {
     }
 
     fn fail(&mut self, error: Errno, events: &mut Queue) {
-        self.errors_untold += 1;
+        self.life.errors_untold += 1;
         events.push(Event::DatagramError {
             socket: self.life.key,
             error,

@@ -64,6 +64,8 @@ pub(crate) struct Lifecycle {
     /// The host may hear of what arrives.
     is_started: bool,
     is_lost_told: bool,
+    /// Errors that are no end (those of datagrams) whose events wait in the queue: the end comes after.
+    pub(crate) errors_untold: u32,
     /// The producer was told to pause.
     is_above: bool,
     wants_flushed: bool,
@@ -88,6 +90,7 @@ impl Lifecycle {
             phase: Phase::Open,
             is_started: false,
             is_lost_told: false,
+            errors_untold: 0,
             is_above: false,
             wants_flushed: false,
             is_dirty: false,
@@ -247,7 +250,8 @@ impl Lifecycle {
 
     /// Whether the event whose turn has come is the one to be told.
     pub(crate) fn tell_lost(&mut self) -> bool {
-        self.phase == Phase::Quiet && !std::mem::replace(&mut self.is_lost_told, true)
+        let is_due = self.phase == Phase::Quiet && self.errors_untold == 0;
+        is_due && !std::mem::replace(&mut self.is_lost_told, true)
     }
 
     /// Gives the descriptor of a quiet transport up. True: nothing is in flight, and no event follows.

@@ -170,14 +170,6 @@ impl Transport {
         }
     }
 
-    /// Whether `event`, the end of a quiet transport, is told now.
-    pub(crate) fn tell_lost(&mut self) -> bool {
-        match self {
-            Self::Stream(stream) => stream.life.tell_lost(),
-            Self::Datagram(socket) => socket.tell_lost(),
-        }
-    }
-
     /// In a forked child, of a transport that is not flushed.
     pub(crate) fn leave_queue_to_parent(&mut self, driver: &mut Driver, events: &mut Queue) {
         match self {

@@ -122,11 +122,11 @@ impl Transports {
                 Some(Event::DatagramReceived { socket, datagram })
             }
             Event::DatagramError { socket, .. } => {
-                self.socket(socket)?.error_told();
+                self.socket(socket)?.life.errors_untold -= 1;
                 Some(event)
             }
             Event::Lost { transport } => {
-                let is_due = self.table.get_mut(transport)?.tell_lost();
+                let is_due = self.table.get_mut(transport)?.life_mut().tell_lost();
                 is_due.then_some(event)
             }
             // Its index is free for another one no sooner: a host that finds its own things by index may
