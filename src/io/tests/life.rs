@@ -364,8 +364,10 @@ fn a_forked_childs_child_goes_on(backend: Backend) {
             let told = theirs.write_all(b"grandchild").is_ok();
             told && rig.read_exactly(recv, 10) == b"grandchild"
         });
+        // Only then: a receive that is armed here would take the other's bytes.
+        let went_on = ended_well(grandchild);
         let outcome = rig.next_of(cancelled).outcome;
-        matches!(outcome, Outcome::Received(Err(Errno::CANCELED))) && ended_well(grandchild)
+        went_on && matches!(outcome, Outcome::Received(Err(Errno::CANCELED)))
     });
     assert_ends_well(child);
     theirs.write_all(b"parent").unwrap();
