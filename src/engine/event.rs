@@ -1,7 +1,7 @@
 //! What a host is told, one [`Event`] at a time, in the order in which it happened.
 
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 
 use bytes::Bytes;
 use uringcore_io::{Datagram, Errno, Outcome, RecvBuf, SockAddr};
@@ -102,6 +102,13 @@ pub enum Event {
     StreamData {
         stream: Key,
         data: StreamBytes,
+    },
+    /// Much has arrived lately, and there is more: the host receives up to `size` bytes from the socket
+    /// into memory of its own and says what came of it with `received`.
+    StreamReadable {
+        stream: Key,
+        fd: RawFd,
+        size: u32,
     },
     /// The peer finished sending. Reading is over.
     StreamEof {

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use bytes::{Buf, Bytes};
-use uringcore_io::{Driver, Errno, Outcome, net};
+use uringcore_io::{Driver, Errno, Interest, Outcome, net};
 
 use crate::backlog::Backlog;
 use crate::event::{Event, StreamBytes};
@@ -33,6 +33,9 @@ pub(crate) struct Stream {
     /// So many receives are made one by one, each when the reader has taken what the one before brought:
     /// this reader pauses, and a multishot would go on past each pause, for the backlog.
     one_by_one: u8,
+    /// So many receives are left to the host, which is told when there is something. Each large one fills
+    /// this up again.
+    left_to_host: u8,
     /// The receive came to its end: it is not armed again.
     read_ended: bool,
     backlog: Backlog<Bytes>,
@@ -54,6 +57,7 @@ impl Stream {
         Self {
             life,
             one_by_one: 0,
+            left_to_host: 0,
             read_ended: false,
             backlog: Backlog::default(),
             end_behind: None,
@@ -268,9 +272,22 @@ impl Stream {
         driver: &mut Driver,
         events: &mut Queue,
     ) {
-        // Another outcome is one of a receive that was cancelled before it was ever issued.
-        let Outcome::Received(result) = outcome else {
-            return;
+        let result = match outcome {
+            Outcome::Received(result) => result,
+            // What was waited for, by poll.
+            Outcome::Done(Ok(_)) => {
+                if self.life.is_open() {
+                    events.push(Event::StreamReadable {
+                        stream: self.life.key,
+                        fd: self.life.fd,
+                        size: 0,
+                    });
+                }
+                return;
+            }
+            Outcome::Done(Err(error)) => Err(error),
+            // Of a receive that was cancelled before it was ever issued.
+            _ => return,
         };
         if !self.life.is_open() {
             return;
@@ -278,6 +295,10 @@ impl Stream {
         match result {
             Ok(buf) if buf.is_empty() => self.end_reading(ReadEnd::Eof, events),
             Ok(buf) => {
+                self.note_size(buf.len());
+                if more && self.left_to_host > 0 {
+                    self.life.cancel_receive(driver);
+                }
                 // Whether the reader still wants it is seen when its turn comes, which is what keeps
                 // the order.
                 events.push(Event::StreamData {
@@ -295,6 +316,36 @@ impl Stream {
                 }
             }
             Err(errno) => self.end_reading(ReadEnd::Error(errno), events),
+        }
+    }
+
+    /// A large receive is better made by the host, and so are those after it: what the kernel puts into a
+    /// buffer of ours has to be copied out of it.
+    fn note_size(&mut self, size: usize) {
+        self.left_to_host = match size >= LARGE_BYTES {
+            true => LEFT_TO_HOST_AFTER_LARGE,
+            false => self.left_to_host.saturating_sub(1),
+        };
+    }
+
+    /// The socket is readable: how much the host shall receive, or `None` when it is not to be told (the
+    /// next resume looks again).
+    pub(crate) fn deliver_readable(&mut self) -> Option<u32> {
+        if !self.life.is_delivering() || self.must_wait() || self.read_ended {
+            return None;
+        }
+        let waiting = net::waiting_bytes(self.life.fd);
+        // Where nothing waits, a receive tells of the end or of an error.
+        Some(waiting.clamp(1, HOST_RECEIVE_MAX) as u32)
+    }
+
+    /// What came of a receive that was left to the host. The next one waits for a flush.
+    pub(crate) fn received_by_host(&mut self, result: Result<usize, Errno>, events: &mut Queue) {
+        match result {
+            Ok(0) => self.end_reading(ReadEnd::Eof, events),
+            Ok(size) => self.note_size(size),
+            Err(Errno(libc::EAGAIN | libc::EINTR)) => {}
+            Err(error) => self.end_reading(ReadEnd::Error(error), events),
         }
     }
 
@@ -357,7 +408,9 @@ impl Stream {
     fn arm(&mut self, driver: &mut Driver) {
         if self.life.recv_op.is_none() && !self.read_ended && self.backlog.is_empty() {
             let (fd, token) = (self.life.fd, self.life.token(SUB_RECV));
-            self.life.recv_op = Some(if self.one_by_one > 0 {
+            self.life.recv_op = Some(if self.left_to_host > 0 {
+                driver.poll(fd, Interest::READ, token)
+            } else if self.one_by_one > 0 {
                 self.one_by_one -= 1;
                 driver.recv_once(fd, u32::MAX >> 1, token)
             } else {
@@ -372,6 +425,13 @@ impl Stream {
     }
 }
 
+/// From here on a copy costs more than a system call of its own.
+const LARGE_BYTES: usize = 32 * 1024;
+/// Small receives until the host is spared them again.
+const LEFT_TO_HOST_AFTER_LARGE: u8 = 16;
+/// A block of less than 128 KiB comes from the heap, where one that was used a moment ago is used again; a
+/// larger one is mapped anew each time.
+const HOST_RECEIVE_MAX: usize = 120 * 1024;
 /// Receives without a pause among them until a reader is trusted with a multishot again.
 const ONE_BY_ONE_AFTER_PAUSE: u8 = u8::MAX;
 /// Pieces gathered into one SENDMSG. More than this gain nothing and cost a larger iovec array.

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 
 use bytes::Bytes;
-use uringcore_io::{Completion, Driver, SendMsg};
+use uringcore_io::{Completion, Driver, Errno, SendMsg};
 
 use crate::datagram::{DatagramSize, DatagramSocket};
 use crate::event::{Event, StreamBytes};
@@ -94,6 +94,10 @@ impl Transports {
                     self.dirty.push(key);
                 }
                 Some(Event::StreamData { stream: key, data })
+            }
+            Event::StreamReadable { stream, fd, .. } => {
+                let size = self.stream(stream)?.deliver_readable()?;
+                Some(Event::StreamReadable { stream, fd, size })
             }
             Event::StreamEof { stream } => {
                 let is_due = self.stream(stream)?.deliver_end(ReadEnd::Eof);
@@ -262,6 +266,15 @@ impl Engine {
     pub fn notify_when_flushed(&mut self, key: Key) -> bool {
         self.on(key, |one, _, _| one.notify_when_flushed())
             .unwrap_or(true)
+    }
+
+    /// What came of the receive that [`Event::StreamReadable`] asked for.
+    pub fn received(&mut self, key: Key, result: Result<usize, Errno>) {
+        self.on(key, |one, _, events| {
+            if let Transport::Stream(stream) = one {
+                stream.received_by_host(result, events);
+            }
+        });
     }
 
     /// Keeps the rest of received bytes for a reader that paused in the middle of them.

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use common::{BACKENDS, engine, open, tcp_pair, turn};
-use uringcore_engine::{DatagramSize, Engine, Event, View};
+use uringcore_engine::{DatagramSize, Engine, Event, StreamBytes, View};
 use uringcore_io::{Backend, DriverConfig};
 
 /// A pattern in which a piece that is missing, doubled or out of place shows.
@@ -165,3 +165,77 @@ fn a_datagram_is_held_once_at_most_by_a_reader_that_pauses_after_each() {
 
 /// Few enough for a socket's receive queue, many more than a turn takes.
 const COUNT: u32 = 200;
+
+/// What is large comes by a receive of the host's, until what comes is small again; the end of the stream is
+/// told behind it, and a reader that has paused is left alone.
+#[test]
+fn large_receives_are_left_to_the_host_and_small_ones_are_not() {
+    for backend in BACKENDS {
+        let mut engine = engine(backend);
+        let (fd, mut peer) = tcp_pair();
+        let key = open(&mut engine, &fd);
+        // Each message has been read whole when the next one is sent: how many receives of the host's it took,
+        // and whether the last one was.
+        let mut exchange = |engine: &mut Engine, size: usize, pauses: bool| {
+            let sent = pattern(size);
+            let copy = sent.clone();
+            let mut writing = peer.try_clone().expect("clone");
+            let writer = std::thread::spawn(move || writing.write_all(&copy));
+            let (mut heard, mut by_host) = (Vec::new(), Vec::new());
+            let end = Instant::now() + Duration::from_secs(20);
+            while heard.len() < sent.len() {
+                assert!(
+                    Instant::now() < end,
+                    "{}: {}",
+                    backend.as_str(),
+                    heard.len()
+                );
+                turn(engine, Duration::from_millis(20), |engine, event| {
+                    if let Event::StreamData { data, .. } = event {
+                        heard.extend_from_slice(&data);
+                        by_host.push(matches!(data, StreamBytes::Copied(_)));
+                        if pauses {
+                            engine.pause_reading(key);
+                        }
+                    }
+                });
+                engine.resume_reading(key);
+            }
+            assert!(heard == sent, "{}", backend.as_str());
+            writer.join().expect("writer").expect("written");
+            by_host
+        };
+        exchange(&mut engine, 8 << 20, false);
+        assert_eq!(engine.stats().bytes_held, 0);
+        let by_host = exchange(&mut engine, 8 << 20, true);
+        assert!(
+            by_host.iter().all(|by_host| *by_host),
+            "{}",
+            backend.as_str()
+        );
+        assert_eq!(
+            engine.stats().bytes_held,
+            0,
+            "nothing was received for a pause"
+        );
+        let mut by_host = Vec::new();
+        for _ in 0..40 {
+            by_host.extend(exchange(&mut engine, 100, false));
+        }
+        assert!(
+            by_host[0] && !by_host[39],
+            "{}: {by_host:?}",
+            backend.as_str()
+        );
+        exchange(&mut engine, 1 << 20, false);
+        drop(peer);
+        let mut ended = false;
+        let end = Instant::now() + Duration::from_secs(10);
+        while !ended {
+            assert!(Instant::now() < end, "{}", backend.as_str());
+            turn(&mut engine, Duration::from_millis(20), |_, event| {
+                ended |= matches!(event, Event::StreamEof { .. });
+            });
+        }
+    }
+}

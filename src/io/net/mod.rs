@@ -96,6 +96,14 @@ pub fn recv(fd: RawFd, memory: &mut [mem::MaybeUninit<u8>]) -> io::Result<usize>
     })
 }
 
+/// How many bytes wait in a stream socket; 0 also when there is none, or the end of the stream.
+pub fn waiting_bytes(fd: RawFd) -> usize {
+    let mut count: libc::c_int = 0;
+    // SAFETY: the call writes one integer; a closed descriptor is an error.
+    let asked = unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut count) };
+    if asked < 0 { 0 } else { count.max(0) as usize }
+}
+
 /// Receives one message at once, without the ring.
 pub fn recv_message(fd: RawFd, size: usize) -> io::Result<Incoming> {
     let mut payload = IncomingPayload::new(size);

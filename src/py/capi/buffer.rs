@@ -16,6 +16,7 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyMemoryView};
+use uringcore_io::net;
 
 use crate::capi::lend::FreshBytes;
 
@@ -89,15 +90,32 @@ pub fn any_buffer(data: &Bound<'_, PyAny>) -> PyResult<Bytes> {
 pub fn copy_into(target: &Bound<'_, PyAny>, data: &[u8]) -> PyResult<usize> {
     let view = View::get(target, ffi::PyBUF_WRITABLE)?;
     if view.len() == 0 {
-        return Err(PyRuntimeError::new_err(
-            "get_buffer() returned an empty buffer",
-        ));
+        return Err(empty_buffer());
     }
     let count = view.len().min(data.len());
     // SAFETY: the view is held, writable and contiguous, and `count` is within its length. `data` is
     // memory of Rust's or of a `bytes` object, which a writable buffer cannot overlap.
     unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), view.data(), count) };
     Ok(count)
+}
+
+/// Receives without waiting into a writable Python buffer of any item format. The outer error is one of
+/// the buffer's.
+pub fn receive_into(target: &Bound<'_, PyAny>, fd: RawFd) -> PyResult<io::Result<usize>> {
+    let view = View::get(target, ffi::PyBUF_WRITABLE)?;
+    if view.len() == 0 {
+        return Err(empty_buffer());
+    }
+    // SAFETY: the view is held until the end of this function, writable and contiguous, and says where and
+    // how long; who may change the bytes meanwhile is said at the top.
+    let memory = unsafe {
+        std::slice::from_raw_parts_mut(view.data().cast::<MaybeUninit<u8>>(), view.len())
+    };
+    Ok(net::recv(fd, memory))
+}
+
+fn empty_buffer() -> PyErr {
+    PyRuntimeError::new_err("get_buffer() returned an empty buffer")
 }
 
 /// A new `bytes` object of up to `size` bytes that are received from a socket without waiting.

@@ -19,6 +19,9 @@ pub fn event(slf: &Bound<'_, LoopCore>, event: Event) -> PyResult<()> {
         Event::StreamData { stream, data } => {
             on(slf, stream, |one| StreamTransport::data_received(one, data))
         }
+        Event::StreamReadable { stream, fd, size } => {
+            on(slf, stream, |one| StreamTransport::readable(one, fd, size))
+        }
         Event::StreamEof { stream } => on(slf, stream, StreamTransport::eof_received),
         Event::DatagramReceived { socket, datagram } => on(slf, socket, |one| {
             DatagramTransport::received(one.cast()?, datagram)

@@ -3,11 +3,12 @@
 // Each test crate uses its own part of this.
 #![allow(dead_code)]
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use uringcore_engine::{Engine, Event, Key, StreamBytes, View};
-use uringcore_io::{Backend, DriverConfig};
+use uringcore_io::{Backend, DriverConfig, Errno, net};
 
 pub const BACKENDS: [Backend; 2] = [Backend::Uring, Backend::Epoll];
 
@@ -30,8 +31,31 @@ pub fn turn(engine: &mut Engine, limit: Duration, mut handle: impl FnMut(&mut En
     engine.enter(Some(wait)).expect("enter");
     engine.process(Instant::now());
     while let Some(event) = engine.next_event() {
+        let event = match event {
+            Event::StreamReadable { stream, fd, size } => {
+                match receive(engine, stream, fd, size as usize) {
+                    Some(data) => Event::StreamData { stream, data },
+                    None => continue,
+                }
+            }
+            event => event,
+        };
         handle(engine, event);
     }
+}
+
+/// What a host does that is left to receive by itself.
+fn receive(engine: &mut Engine, stream: Key, fd: RawFd, size: usize) -> Option<StreamBytes> {
+    let mut memory = vec![MaybeUninit::new(0); size];
+    let errno = |error: std::io::Error| Errno(error.raw_os_error().expect("a number"));
+    let result = net::recv(fd, &mut memory).map_err(errno);
+    engine.received(stream, result);
+    let count = result.ok().filter(|count| *count > 0)?;
+    // SAFETY: all of it was initialised above.
+    let bytes = memory[..count]
+        .iter()
+        .map(|byte| unsafe { byte.assume_init() });
+    Some(StreamBytes::Copied(bytes.collect()))
 }
 
 /// Turns until `done` answers true, or panics after ten seconds.

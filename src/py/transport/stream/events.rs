@@ -3,6 +3,9 @@
 //! `dispatch` calls these. What a protocol method raises is reported, and for received data it also
 //! ends the connection, as in asyncio.
 
+use std::io;
+use std::os::fd::RawFd;
+
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -32,11 +35,85 @@ impl StreamTransport {
         TlsProtocol::taken(tls, taken, Self::data_follows(base.get(), py)?)
     }
 
-    fn deliver(base: &Bound<'_, BaseTransport>, data: StreamBytes) -> PyResult<()> {
+    /// The socket has `size` bytes or more (1 also where it has come to its end): they go straight to where
+    /// the protocol finds them.
+    pub fn readable(base: &Bound<'_, BaseTransport>, fd: RawFd, size: u32) -> PyResult<()> {
         let py = base.py();
-        let bytes = PyBytes::new(py, &data);
+        let receiver = base.get().state.with(py, |state| state.receiver);
+        if receiver == Receiver::Buffer {
+            return Self::receive_into_buffer(base, fd);
+        }
+        let received = buffer::received(py, fd, size as usize);
+        let received = received.map(|bytes| bytes.into_bound(py));
+        let count = received.as_ref().map(|bytes| bytes.as_bytes().len());
+        Self::note_received(base.get(), py, count)?;
+        match received {
+            Ok(bytes) if bytes.as_bytes().is_empty() => Ok(()),
+            Ok(bytes) if receiver == Receiver::Bytes => Self::give(base, bytes),
+            Ok(bytes) => Self::data_received(base, StreamBytes::Copied(buffer::hold_bytes(&bytes))),
+            // The engine tells of it in its place.
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// The same for a protocol with a buffer of its own.
+    fn receive_into_buffer(base: &Bound<'_, BaseTransport>, fd: RawFd) -> PyResult<()> {
+        let (py, this) = (base.py(), base.get());
+        let Some((protocol, inside)) = this.enter(py)? else {
+            return Ok(());
+        };
+        let target = protocol.call_method1(intern!(py, "get_buffer"), (-1,));
+        let received = match &target {
+            // It may have ended the connection.
+            _ if this.view.is_closing() => return Ok(()),
+            Ok(target) => buffer::receive_into(target, fd),
+            Err(error) => Err(error.clone_ref(py)),
+        };
+        let result = match received {
+            Ok(result) => result,
+            Err(error) => {
+                drop(inside);
+                let message = "Fatal error: protocol.get_buffer() call failed.";
+                return BaseTransport::fatal(base, error, message);
+            }
+        };
+        Self::note_received(this, py, result.as_ref().copied())?;
+        let Ok(count @ 1..) = result else {
+            return Ok(());
+        };
+        let called = protocol.call_method1(intern!(py, "buffer_updated"), (count,));
+        drop(inside);
+        match called {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let message = "Fatal error: protocol.buffer_updated() call failed.";
+                BaseTransport::fatal(base, error, message)
+            }
+        }
+    }
+
+    /// Tells the engine what came of a receive; it says in an event what the protocol is to hear besides.
+    fn note_received(
+        base: &BaseTransport,
+        py: Python<'_>,
+        result: Result<usize, &io::Error>,
+    ) -> PyResult<()> {
+        let errno = |error: &io::Error| Errno(error.raw_os_error().unwrap_or(libc::EIO));
+        match base.key(py) {
+            Some(key) => base.command(py, |engine| engine.received(key, result.map_err(errno))),
+            None => Ok(()),
+        }
+    }
+
+    fn deliver(base: &Bound<'_, BaseTransport>, data: StreamBytes) -> PyResult<()> {
+        let bytes = PyBytes::new(base.py(), &data);
         // The kernel's buffer goes back before Python code runs.
         drop(data);
+        Self::give(base, bytes)
+    }
+
+    fn give(base: &Bound<'_, BaseTransport>, bytes: Bound<'_, PyBytes>) -> PyResult<()> {
+        let py = base.py();
         let Some((protocol, inside)) = base.get().enter(py)? else {
             return Ok(());
         };

@@ -1,0 +1,211 @@
+"""Messages of a hundred kibibytes, which a loop of ours receives straight into what the protocol gets."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import pytest
+
+from tests.loop.support import Runner
+
+MESSAGE = bytes(range(256)) * 400
+"""Larger than what a receive may bring by way of a kernel's buffer without the next one being direct."""
+
+
+class Plain(asyncio.Protocol):
+    """Collects what it gets."""
+
+    def __init__(self) -> None:
+        self.got = bytearray()
+        self.news = asyncio.Event()
+        self.ended: asyncio.Future[BaseException | None] = (
+            asyncio.get_running_loop().create_future()
+        )
+        self.has_eof = False
+        self.transport: Any = None
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        assert type(data) is bytes and data
+        self.got += data
+        self.news.set()
+
+    def eof_received(self) -> None:
+        self.has_eof = True
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self.ended.set_result(exc)
+        self.news.set()
+
+    async def hear(self, size: int) -> bytes:
+        """The next `size` bytes, or what came before the end."""
+        while len(self.got) < size and not self.ended.done():
+            self.news.clear()
+            await self.news.wait()
+        heard = bytes(self.got[:size])
+        del self.got[:size]
+        return heard
+
+
+class Buffered(Plain, asyncio.BufferedProtocol):
+    """The same by a buffer of its own."""
+
+    def __init__(self, size: int = 50_000) -> None:
+        super().__init__()
+        self.buffer = bytearray(size)
+
+    def get_buffer(self, sizehint: int) -> Any:
+        return self.buffer
+
+    def buffer_updated(self, count: int) -> None:
+        assert count > 0
+        self.data_received(bytes(self.buffer[:count]))
+
+
+class Odd(Buffered):
+    """One whose `get_buffer` does something else, once it is told to."""
+
+    act: Any = None
+
+    def get_buffer(self, sizehint: int) -> Any:
+        return self.act() if self.act is not None else self.buffer
+
+
+async def connected(protocol: Plain) -> socket.socket:
+    """A socket, whose peer the protocol gets on a transport."""
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.create_connection(lambda: protocol, sock=ours)
+    return theirs
+
+
+async def say(peer: socket.socket, protocol: Plain, count: int = 8) -> None:
+    """Sends messages, each when the one before has been heard."""
+    loop = asyncio.get_running_loop()
+    for _ in range(count):
+        sending = loop.create_task(loop.sock_sendall(peer, MESSAGE))
+        assert await protocol.hear(len(MESSAGE)) == MESSAGE
+        await sending
+
+
+@pytest.mark.parametrize("make", [Plain, Buffered, lambda: Buffered(300_000)], ids=str)
+def test_every_byte_comes_and_the_end_behind_them(run: Runner, make: Any) -> None:
+    async def main() -> None:
+        protocol = make()
+        peer = await connected(protocol)
+        await say(peer, protocol)
+        loop = asyncio.get_running_loop()
+        for number in range(60):
+            await loop.sock_sendall(peer, b"%02d" % number)
+            assert await protocol.hear(2) == b"%02d" % number
+        await say(peer, protocol)
+        await loop.sock_sendall(peer, b"the last")
+        peer.close()
+        assert await protocol.hear(8) == b"the last"
+        assert await protocol.ended is None
+        assert protocol.has_eof
+
+    run(main())
+
+
+def test_a_reader_that_pauses_hears_nothing_meanwhile(run: Runner) -> None:
+    async def main() -> None:
+        protocol = Plain()
+        peer = await connected(protocol)
+        await say(peer, protocol)
+        loop = asyncio.get_running_loop()
+        for _ in range(5):
+            protocol.transport.pause_reading()
+            sending = loop.create_task(loop.sock_sendall(peer, MESSAGE))
+            await asyncio.sleep(0.02)
+            assert not protocol.got
+            protocol.transport.resume_reading()
+            assert await protocol.hear(len(MESSAGE)) == MESSAGE
+            await sending
+        peer.close()
+        assert await protocol.ended is None
+
+    run(main())
+
+
+def test_a_protocol_may_be_another_in_the_middle(run: Runner) -> None:
+    async def main() -> None:
+        first, second, third = Plain(), Buffered(), Plain()
+        peer = await connected(first)
+        for protocol in (first, second, third):
+            first.transport.set_protocol(protocol)
+            await say(peer, protocol)
+        peer.close()
+        assert await third.ended is None
+
+    run(main())
+
+
+@pytest.mark.parametrize("failing", ["get_buffer", "empty", "not writable"])
+def test_a_get_buffer_that_fails_ends_the_connection(run: Runner, failing: str) -> None:
+    async def main() -> None:
+        protocol = Odd()
+        peer = await connected(protocol)
+        await say(peer, protocol)
+
+        def fail() -> Any:
+            if failing == "get_buffer":
+                raise ZeroDivisionError
+            return bytearray() if failing == "empty" else b"constant"
+
+        protocol.act = fail
+        peer.send(MESSAGE[:1000])
+        exc = await protocol.ended
+        kinds = {"get_buffer": ZeroDivisionError, "empty": RuntimeError}
+        assert isinstance(exc, kinds.get(failing, (BufferError, TypeError)))
+        peer.close()
+
+    run(main())
+    assert len(run.complaints.errors) == 1
+    run.complaints.contexts.clear()
+
+
+def test_a_get_buffer_may_end_the_connection(run: Runner) -> None:
+    async def main() -> None:
+        protocol = Odd()
+        peer = await connected(protocol)
+        await say(peer, protocol)
+
+        def end() -> Any:
+            protocol.transport.abort()
+            return protocol.buffer
+
+        protocol.act = end
+        peer.send(MESSAGE[:1000])
+        assert await protocol.ended is None
+        peer.close()
+
+    run(main())
+
+
+def test_a_reset_is_told(run: Runner) -> None:
+    async def main() -> None:
+        accepted: asyncio.Future[Plain] = asyncio.get_running_loop().create_future()
+
+        class Served(Plain):
+            def connection_made(self, transport: Any) -> None:
+                super().connection_made(transport)
+                accepted.set_result(self)
+
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(Served, "127.0.0.1", 0)
+        peer = socket.create_connection(server.sockets[0].getsockname())
+        peer.setblocking(False)
+        protocol = await accepted
+        await say(peer, protocol)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        peer.close()
+        assert isinstance(await protocol.ended, ConnectionResetError)
+        server.close()
+
+    run(main())
