@@ -409,7 +409,8 @@ impl Stream {
         if self.life.recv_op.is_none() && !self.read_ended && self.backlog.is_empty() {
             let (fd, token) = (self.life.fd, self.life.token(SUB_RECV));
             self.life.recv_op = Some(if self.left_to_host > 0 {
-                driver.poll(fd, Interest::READ, token)
+                // Something was received before.
+                driver.poll_again(fd, Interest::READ, token)
             } else if self.one_by_one > 0 {
                 self.one_by_one -= 1;
                 driver.recv_once(fd, u32::MAX >> 1, token)

@@ -218,6 +218,13 @@ impl Driver {
         self.start(Kind::Poll, fd, token, Payload::Events(interest.poll_bits()))
     }
 
+    /// The same where the latest operation of this driver on `fd` was on the same open file, by the caller's
+    /// word: epoll's registration is not renewed.
+    pub fn poll_again(&mut self, fd: RawFd, interest: Interest, token: Token) -> OpId {
+        let events = Payload::EventsAgain(interest.poll_bits());
+        self.start(Kind::Poll, fd, token, events)
+    }
+
     /// Reads once, up to `buffer.len()` bytes, at `offset` or at the file's position.
     pub fn read(&mut self, fd: RawFd, buffer: Vec<u8>, offset: Option<u64>, token: Token) -> OpId {
         self.start(Kind::Read, fd, token, Payload::Buffer(buffer, offset))

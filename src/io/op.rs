@@ -96,6 +96,8 @@ pub(crate) enum Payload {
     Incoming(Box<IncomingPayload>),
     /// `poll`.
     Events(u32),
+    /// `poll_again`.
+    EventsAgain(u32),
     /// `read` and its offset.
     Buffer(Vec<u8>, Option<u64>),
     /// `close`, until the kernel has taken the descriptor over.

@@ -172,11 +172,11 @@ const COUNT: u32 = 200;
 fn large_receives_are_left_to_the_host_and_small_ones_are_not() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
-        let (fd, mut peer) = tcp_pair();
+        let (fd, peer) = tcp_pair();
         let key = open(&mut engine, &fd);
         // Each message has been read whole when the next one is sent: how many receives of the host's it took,
         // and whether the last one was.
-        let mut exchange = |engine: &mut Engine, size: usize, pauses: bool| {
+        let exchange = |engine: &mut Engine, size: usize, pauses: bool| {
             let sent = pattern(size);
             let copy = sent.clone();
             let mut writing = peer.try_clone().expect("clone");

@@ -185,7 +185,7 @@ fn whole(result: isize) -> Step {
 
 pub(super) fn poll_events(slot: &Slot) -> u32 {
     match slot.payload {
-        Payload::Events(events) => events,
+        Payload::Events(events) | Payload::EventsAgain(events) => events,
         _ => 0,
     }
 }

@@ -12,8 +12,8 @@
 //! - ERR and HUP are reported whether wanted or not, so a descriptor that nobody waits for must
 //!   leave the set, or it spins.
 //! - A descriptor closed behind our back leaves the set silently and its number comes back as
-//!   something else. Every new waiting operation therefore renews the registration; ENOENT and
-//!   EEXIST tell that our memory of it is stale.
+//!   something else. Every new waiting operation therefore renews the registration, but for a poll
+//!   whose caller knows better; ENOENT and EEXIST tell that our memory of it is stale.
 //! - A registration belongs to the open file, not to the number: closing the number leaves it in the set
 //!   while a duplicate lives, in a forked child for instance, where nobody can take it out any more. So
 //!   each registration carries a generation; an event of another than the number's own is nobody's, and
@@ -34,7 +34,7 @@ use crate::common::Common;
 use crate::completion::{Entered, Errno};
 use crate::config::DriverConfig;
 use crate::datagram::HEADER_ROOM;
-use crate::op::{Kind, OpId, Phase, Slot};
+use crate::op::{Kind, OpId, Payload, Phase, Slot};
 use crate::pool::Pool;
 use crate::setup_error::SetupError;
 use crate::waker::Waker;
@@ -262,8 +262,9 @@ impl Epoll {
     /// The operation waits for readiness from now on.
     fn wait_for(&mut self, common: &mut Common, index: u32) {
         common.table.set_phase(index, Phase::Polling);
-        let fd = common.table.at(index).fd;
-        self.change(fd, true);
+        let slot = common.table.at(index);
+        let is_known = matches!(slot.payload, Payload::EventsAgain(_));
+        self.change(slot.fd, !is_known);
     }
 
     /// The operation is over.

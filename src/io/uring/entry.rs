@@ -54,7 +54,9 @@ pub(super) fn of(op: OpId, slot: &mut Slot, receive_header: &libc::msghdr) -> En
         (Kind::Connect, Payload::Address(address)) => {
             opcode::Connect::new(fd, address.as_ptr().cast(), address.len()).build()
         }
-        (Kind::Poll, Payload::Events(events)) => opcode::PollAdd::new(fd, *events).build(),
+        (Kind::Poll, Payload::Events(events) | Payload::EventsAgain(events)) => {
+            opcode::PollAdd::new(fd, *events).build()
+        }
         (Kind::Read, Payload::Buffer(buffer, offset)) => {
             opcode::Read::new(fd, buffer.as_mut_ptr(), length(buffer.len()))
                 .offset(offset.unwrap_or(CURRENT_POSITION))

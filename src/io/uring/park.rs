@@ -357,7 +357,7 @@ fn awaited(slot: &Slot) -> Option<u32> {
         (Kind::Recv | Kind::RecvOnce | Kind::RecvMsg, _)
         | (Kind::RecvFrom | Kind::Accept | Kind::AcceptOnce, _) => Some(libc::POLLIN as u32),
         // Taken back along with the others.
-        (Kind::Poll, Payload::Events(bits)) => Some(*bits),
+        (Kind::Poll, Payload::Events(bits) | Payload::EventsAgain(bits)) => Some(*bits),
         _ => None,
     }
 }
