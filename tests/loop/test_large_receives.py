@@ -93,7 +93,11 @@ async def say(peer: socket.socket, protocol: Plain, count: int = 8) -> None:
         await sending
 
 
-@pytest.mark.parametrize("make", [Plain, Buffered, lambda: Buffered(300_000)], ids=str)
+@pytest.mark.parametrize(
+    "make",
+    [Plain, Buffered, lambda: Buffered(300_000)],
+    ids=["plain", "small buffer", "large buffer"],
+)
 def test_every_byte_comes_and_the_end_behind_them(run: Runner, make: Any) -> None:
     async def main() -> None:
         protocol = make()
