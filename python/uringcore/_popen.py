@@ -15,7 +15,7 @@ from typing import Any
 
 from . import _uringcore
 
-__all__ = ["PendingPopen", "can_spawn_aside", "close_pipes"]
+__all__ = ["PendingPopen", "can_spawn", "close_pipes"]
 
 _Popen = subprocess.Popen
 # What subprocess.Popen hands to _execute_child by position, whatever the version's order.
@@ -87,7 +87,7 @@ class PendingPopen(_Popen):  # type: ignore[type-arg]
         del self.spawn, self._failure_names
 
 
-def can_spawn_aside(options: dict[str, Any]) -> bool:
+def can_spawn(options: dict[str, Any]) -> bool:
     """Whether the child can be made by `Spawn`, with everything that the options ask for."""
     return (
         _KNOWS_POPEN

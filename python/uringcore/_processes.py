@@ -28,7 +28,7 @@ from asyncio import unix_events
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ._popen import PendingPopen, can_spawn_aside, close_pipes
+from ._popen import PendingPopen, can_spawn, close_pipes
 
 __all__ = ["ProcessMixin"]
 
@@ -186,7 +186,7 @@ class ProcessMixin:
                 protocol, args, shell, *streams, bufsize, extra, **kwargs
             )
         pidfd = -1
-        if can_spawn_aside(kwargs):
+        if can_spawn(kwargs):
             process = PendingPopen(
                 args,
                 shell=shell,

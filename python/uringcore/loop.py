@@ -175,8 +175,8 @@ class UringEventLoop(  # type: ignore[misc]
 
         Gauges: ``ops_in_flight`` (of the kernel, whoever started them) in ``slots`` that grow on
         demand; ``ops`` (those that a coroutine waits for); receive buffers ``buffers_total``, of
-        which ``buffers_out`` hold bytes that nobody has taken yet; ``buffers_bytes`` of memory set
-        aside for them and ``memory_bytes`` for all that the loop shares with the kernel;
+        which ``buffers_out`` hold bytes that nobody has taken yet; ``buffers_bytes`` of memory kept
+        for them and ``memory_bytes`` for all that the loop shares with the kernel;
         ``write_queue_bytes`` accepted by transports and not with the kernel yet; ``backlog_bytes``
         that wait for readers that paused; ``streams``, ``listeners``, ``datagrams``, ``readers`` (one
         is the loop's own), ``writers``, ``quic_endpoints``, ``quic_connections``, ``timers`` and

@@ -92,15 +92,14 @@ pub enum FileRequest {
         fd: RawFd,
         target: ReadTarget,
         offset: Option<u64>,
-        /// Leave copying to a kernel thread: a large read would keep the submitting thread busy.
-        aside: bool,
+        /// Whether a kernel thread copies: a large read would keep the submitting thread busy.
+        kernel_thread: bool,
     },
     /// Writes once, at `offset` or at the file's position.
     Write {
         fd: RawFd,
         data: Bytes,
         offset: Option<u64>,
-        aside: bool,
     },
     /// `fsync(2)` or `fdatasync(2)`.
     Sync { fd: RawFd, data_only: bool },
@@ -199,7 +198,7 @@ impl FileRequest {
                 flags,
                 mode,
                 wait,
-            } => aside(
+            } => on_kernel_thread(
                 *wait,
                 opcode::OpenAt::new(Fd(at.directory), at.path.as_ptr())
                     .flags(*flags | libc::O_CLOEXEC)
@@ -210,24 +209,18 @@ impl FileRequest {
                 fd,
                 target,
                 offset,
-                aside: leave,
-            } => aside(
-                *leave,
+                kernel_thread,
+            } => on_kernel_thread(
+                *kernel_thread,
                 opcode::Read::new(Fd(*fd), target.start.as_ptr(), length(target.length))
                     .offset(offset.unwrap_or(CURRENT_POSITION))
                     .build(),
             ),
-            FileRequest::Write {
-                fd,
-                data,
-                offset,
-                aside: leave,
-            } => aside(
-                *leave,
+            FileRequest::Write { fd, data, offset } => {
                 opcode::Write::new(Fd(*fd), data.as_ptr(), length(data.len()))
                     .offset(offset.unwrap_or(CURRENT_POSITION))
-                    .build(),
-            ),
+                    .build()
+            }
             FileRequest::Sync { fd, data_only } => opcode::Fsync::new(Fd(*fd))
                 .flags(if *data_only {
                     FsyncFlags::DATASYNC
@@ -311,9 +304,7 @@ impl FileRequest {
                         None => libc::read(*fd, start, length),
                     }) as i64
                 }
-                FileRequest::Write {
-                    fd, data, offset, ..
-                } => {
+                FileRequest::Write { fd, data, offset } => {
                     let (start, length) = (data.as_ptr().cast(), length(data.len()) as _);
                     (match offset {
                         Some(offset) => libc::pwrite64(*fd, start, length, *offset as i64),
@@ -441,7 +432,7 @@ pub fn describe(fd: RawFd) -> io::Result<Description> {
     })
 }
 
-fn aside(yes: bool, entry: Entry) -> Entry {
+fn on_kernel_thread(yes: bool, entry: Entry) -> Entry {
     if yes {
         entry.flags(Flags::ASYNC)
     } else {

@@ -223,7 +223,7 @@ class RingFiles(Files):
 
     def write(self, fd: int, data: Any, offset: int) -> Operation[int]:
         """As :meth:`Files.write`."""
-        return _uringcore.file_write(self.loop, fd, data, offset, False)
+        return _uringcore.file_write(self.loop, fd, data, offset)
 
     def sync(self, fd: int, data_only: bool) -> Operation[Any]:
         """As :meth:`Files.sync`."""

@@ -102,14 +102,20 @@ fn open(rig: &mut Rig, path: &Path, flags: i32) -> Result<OwnedFd, Errno> {
     }
 }
 
-fn read(rig: &mut Rig, fd: &OwnedFd, length: usize, offset: Option<u64>, aside: bool) -> Vec<u8> {
+fn read(
+    rig: &mut Rig,
+    fd: &OwnedFd,
+    length: usize,
+    offset: Option<u64>,
+    kernel_thread: bool,
+) -> Vec<u8> {
     let op = start(
         rig,
         FileRequest::Read {
             fd: fd.as_raw_fd(),
             target: ReadTarget::allocate(length),
             offset,
-            aside,
+            kernel_thread,
         },
     );
     match outcome(rig, op) {
@@ -144,7 +150,6 @@ fn a_file_is_made_written_synced_read_and_resized(backend: Backend) {
         fd: raw,
         data,
         offset,
-        aside: false,
     };
     let all = Bytes::from(data.clone());
     assert_eq!(done(&mut rig, write(all, None)), Ok(1_000_000));
@@ -330,7 +335,7 @@ fn memory_of_a_read_lives_until_its_completion(backend: Backend) {
             fd: file.as_raw_fd(),
             target: target(2_000_000, &dropped),
             offset: Some(round * 1000),
-            aside: true,
+            kernel_thread: true,
         };
         let op = start(&mut rig, request);
         rig.turn(Duration::ZERO);
@@ -352,7 +357,7 @@ fn a_read_of_an_empty_pipe_waits_and_can_be_cancelled(backend: Backend) {
         fd: reader.as_raw_fd(),
         target: target(16, dropped),
         offset: None,
-        aside: false,
+        kernel_thread: false,
     };
     let cancelled = start(&mut rig, request(&dropped));
     rig.turn(Duration::from_millis(20));

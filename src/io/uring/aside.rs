@@ -2,7 +2,7 @@
 //! epoll set, and costs nothing when the loop stops and starts again.
 //!
 //! A parked operation is armed at the first sleep of the next run and taken back at its end, which is
-//! two microseconds for each idle connection of a program that runs its loop again and again. The set
+//! three to seven microseconds for each idle connection of a program that runs its loop again and again. The set
 //! belongs to no thread, so it stays as it is; the ring waits for the set as for one more descriptor.
 //! What the set names is armed in the ring and lives there until it has been silent for a run again. A
 //! connection that is used never comes here.

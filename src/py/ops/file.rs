@@ -299,7 +299,7 @@ fn file_read(
     fd: RawFd,
     size: usize,
     offset: i64,
-    aside: bool,
+    kernel_thread: bool,
 ) -> PyResult<Py<FileOperation>> {
     let py = slf.py();
     let bytes = direct::uninitialised(py, size)?;
@@ -313,7 +313,7 @@ fn file_read(
         fd,
         target,
         offset: position(offset),
-        aside,
+        kernel_thread,
     };
     start(slf, None, request)
 }
@@ -325,13 +325,11 @@ fn file_write(
     fd: RawFd,
     data: &Bound<'_, PyAny>,
     offset: i64,
-    aside: bool,
 ) -> PyResult<Py<FileOperation>> {
     let request = FileRequest::Write {
         fd,
         data: crate::capi::buffer::bytes_like(data)?,
         offset: position(offset),
-        aside,
     };
     start(slf, None, request)
 }
