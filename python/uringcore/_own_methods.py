@@ -30,6 +30,7 @@ __all__ = [
     "TRANSPORTS_TAKE_A_CONTEXT",
     "AsyncioTransports",
     "are_replaced",
+    "stock_get_extra_info",
 ]
 
 # What asyncio's transports call to move bytes.
@@ -42,6 +43,7 @@ TRANSPORTS_TAKE_A_CONTEXT = sys.version_info >= (3, 15)
 
 # Bound at import: programs replace the classes.
 _Socket = socket.socket
+stock_get_extra_info = asyncio.BaseTransport.get_extra_info
 _stock_check = asyncio.SelectorEventLoop._ensure_fd_no_transport  # type: ignore[attr-defined]
 
 

@@ -372,12 +372,6 @@ class UringEventLoop(  # type: ignore[misc]
         else:
             server._detach()
 
-    def _closed_socket(self) -> socket.socket:
-        """What get_extra_info("socket") shows of a transport that has come to its end."""
-        sock = socket.socket()
-        sock.close()
-        return sock
-
     def _handle_raised(self, handle: Any, exc: BaseException) -> None:
         source = format_helpers._format_callback_source(handle._callback, handle._args or ())
         self.call_exception_handler(

@@ -1,4 +1,4 @@
-"""A daemon thread runs a loop when the interpreter ends: the process ends as it would without it."""
+"""The interpreter ends while a daemon thread runs a loop, or while a transport is open."""
 
 from __future__ import annotations
 
@@ -96,3 +96,37 @@ def test_the_interpreter_ends_while_a_daemon_thread_runs_a_loop_of_ours(
     name: str, kind: str
 ) -> None:
     _ends_well(name, OURS[kind])
+
+
+SHOWN_LATE = """
+import asyncio, socket, sys
+
+class Late(asyncio.Protocol):
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def __del__(self):
+        # Nothing can be imported any more.
+        assert sys.meta_path is None
+        print(repr(self.transport).startswith("<"), self.transport.get_extra_info("peername", 3) == "")
+
+async def main():
+    global protocol, theirs
+    ours, theirs = socket.socketpair()
+    _, protocol = await asyncio.get_running_loop().create_connection(Late, sock=ours)
+
+if sys.argv[1] == "stock":
+    loop = asyncio.SelectorEventLoop()
+else:
+    import uringcore
+    loop = uringcore.new_event_loop(backend=sys.argv[1])
+loop.run_until_complete(main())
+"""
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_transport_tells_of_itself_when_the_interpreter_ends(name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SHOWN_LATE, name], capture_output=True, text=True, timeout=100
+    )
+    assert done.stdout == "True True\n", done.stderr

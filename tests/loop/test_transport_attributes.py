@@ -6,6 +6,8 @@ import asyncio
 import gc
 import socket
 import ssl
+import subprocess
+import sys
 import weakref
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -125,6 +127,32 @@ def test_get_extra_info_replaced_for_all_transports(
             assert transport.get_extra_info("sockname")[0] == "127.0.0.1"
 
     run(main())
+
+
+REPLACED_BEFORE_ANY_WAS_ASKED = """
+import asyncio, socket, sys
+import uringcore
+assert "uringcore._extra_info" not in sys.modules, "the package imports what it needs"
+
+def shout(self, name, default=None):
+    return name.upper()
+
+async def main():
+    ours, theirs = socket.socketpair()
+    transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=ours)
+    stock, asyncio.BaseTransport.get_extra_info = asyncio.BaseTransport.get_extra_info, shout
+    assert transport.get_extra_info("peername") == "PEERNAME"
+    asyncio.BaseTransport.get_extra_info = stock
+    assert transport.get_extra_info("nothing", 7) == 7
+    transport.abort()
+    theirs.close()
+
+uringcore.run(main(), backend="epoll")
+"""
+
+
+def test_get_extra_info_replaced_before_any_transport_was_asked() -> None:
+    subprocess.run([sys.executable, "-c", REPLACED_BEFORE_ANY_WAS_ASKED], check=True, timeout=60)
 
 
 def test_a_stream_writer_calls_the_replaced_write(run: Runner) -> None:

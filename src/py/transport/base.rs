@@ -151,8 +151,9 @@ impl BaseTransport {
     }
 
     #[getter]
-    fn _extra<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
-        extra_info::dictionary(slf)
+    fn _extra<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let answers = extra_info::answers(slf.py())?;
+        answers.call_method1(intern!(slf.py(), "everything"), (slf,))
     }
 
     #[getter]
@@ -207,6 +208,27 @@ impl BaseTransport {
         256 * 1024
     }
 
+    // What `_extra_info.py` asks -------------------------------------------------------------------
+
+    #[getter(_kept)]
+    fn kept(&self, py: Python<'_>) -> Option<Py<PyDict>> {
+        self.state
+            .with(py, |state| state.extra.as_ref().map(|e| e.clone_ref(py)))
+    }
+
+    #[setter(_kept)]
+    fn keep(&self, py: Python<'_>, kept: Py<PyDict>) {
+        drop(self.state.with(py, |state| state.extra.replace(kept)));
+    }
+
+    fn _socket<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        extra_info::socket(slf)
+    }
+
+    fn _ask_address(&self, py: Python<'_>, name: &str) -> PyResult<Option<Py<PyAny>>> {
+        extra_info::address(self, py, name)
+    }
+
     // asyncio.BaseTransport ----------------------------------------------------------------------
 
     fn get_protocol(&self, py: Python<'_>) -> Option<Py<PyAny>> {
@@ -230,15 +252,9 @@ impl BaseTransport {
         slf: &Bound<'py, Self>,
         name: &Bound<'py, PyAny>,
         default: Option<Bound<'py, PyAny>>,
-    ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        if let Some(replacement) = extra_info::replacement(slf)? {
-            return match default {
-                None => replacement.call1((name,)),
-                Some(default) => replacement.call1((name, default)),
-            }
-            .map(Some);
-        }
-        Ok(extra_info::find(slf, name)?.or(default))
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let answers = extra_info::answers(slf.py())?;
+        answers.call_method1(intern!(slf.py(), "find"), (slf, name, default))
     }
 
     fn is_closing(&self) -> bool {

@@ -27,6 +27,8 @@ impl BaseTransport {
         if receiver != Receiver::Tls {
             check_protocol(protocol)?;
         }
+        // Whoever asks later may be at the interpreter's end, where nothing can be imported.
+        extra_info::answers(py)?;
         Ok(Self {
             owner: owner.clone().unbind(),
             name: parts.name,

@@ -1,0 +1,72 @@
+"""What a transport answers to ``get_extra_info``.
+
+Imported when the first transport is made. Each entry is made when somebody asks for it: most connections
+of a server are never asked.
+
+Not here: the socket over a transport's descriptor, and the addresses (``src/py/transport/extra_info.rs``).
+"""
+
+from __future__ import annotations
+
+import socket
+from asyncio import trsock
+from asyncio.transports import BaseTransport
+from typing import Any
+
+from ._own_methods import stock_get_extra_info
+
+__all__ = ["everything", "find", "keep_addresses"]
+
+
+def find(transport: Any, name: str, default: Any) -> Any:
+    """As ``asyncio.BaseTransport.get_extra_info``, or as what a program has put in its place.
+
+    It is the one method that asyncio's transports inherit as it is, so whoever replaces it there (test
+    suites do) means every transport.
+    """
+    method: Any = BaseTransport.get_extra_info
+    if method is not stock_get_extra_info:
+        # A function becomes a method, what is no descriptor (a mock) stays what it is.
+        if hasattr(type(method), "__get__"):
+            method = method.__get__(transport, type(transport))
+        return method(name) if default is None else method(name, default)
+    return _entry(transport, name, default)
+
+
+def everything(transport: Any) -> Any:
+    """The transport's own dictionary, with the entries that every socket transport has."""
+    for name in ("socket", "sockname", "peername"):
+        _entry(transport, name)
+    return transport._kept
+
+
+def keep_addresses(transport: Any) -> None:
+    """The addresses go with the descriptor."""
+    _entry(transport, "sockname")
+    _entry(transport, "peername")
+
+
+def _entry(transport: Any, name: str, default: Any = None) -> Any:
+    kept = transport._kept
+    if kept is not None and name in kept:
+        return kept[name]
+    if name == "socket":
+        value: Any = _shown_socket(transport)
+    elif name in ("sockname", "peername"):
+        value = transport._ask_address(name)
+    else:
+        return default
+    if kept is None:
+        kept = transport._kept = {}
+    kept[name] = value
+    return value
+
+
+def _shown_socket(transport: Any) -> trsock.TransportSocket:
+    """The socket as asyncio shows it: without the methods that would move bytes past the transport."""
+    sock = transport._socket()
+    if sock is None:
+        # asyncio shows a closed socket after the end, and so does this.
+        sock = socket.socket()
+        sock.close()
+    return trsock.TransportSocket(sock)
