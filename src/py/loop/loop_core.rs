@@ -27,8 +27,8 @@ use crate::event_loop::ready::ReadyQueue;
 use crate::event_loop::turn;
 use crate::event_loop::watchers::descriptor_number;
 use crate::ops::waiting::Ops;
-use crate::sock::held;
 use crate::sock::lanes::Sockets;
+use crate::sock::orphans;
 use crate::transport::base::BaseTransport;
 
 /// One thing to run in this turn.
@@ -491,7 +491,7 @@ impl LoopCore {
         let timers = self.timers.take(py);
         let hosts = self.hosts.take(py);
         let ops = self.ops.take(py);
-        held::close(self, py)?;
+        orphans::close(self, py)?;
         let engine = self.engine.with(py, Option::take);
         let waker = self.waker.with(py, Option::take);
         if let Some(engine) = engine {

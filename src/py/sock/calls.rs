@@ -4,7 +4,7 @@
 //! made at once; a future, when the operation was queued; or `None`, when the socket or an argument is
 //! not of the plain kind, and asyncio's own code has to deal with it (a subclass, an unusual address
 //! family, an argument that is an error). The coroutines around them are in `_sockets.py`; lanes and
-//! held results in `lanes` and `held`.
+//! held results in `lanes` and `orphans`.
 //!
 //! Where a result travels through a future it is in one shape, so that it can be held for the next
 //! call whatever that is: `bytes` from a stream, `(bytes, address)` from other sockets, and
@@ -24,8 +24,8 @@ use crate::capi::buffer;
 use crate::capi::error;
 use crate::event_loop::loop_core::LoopCore;
 use crate::ops::waiting::{self, Plan, Subject};
-use crate::sock::held;
 use crate::sock::lanes::{Request, Way, launch};
+use crate::sock::orphans;
 use crate::sock::plain_socket::{
     ACCEPTING, CONNECTING, NO_METHODS, RECEIVING, SENDING, fileno, member, object_with, plain,
 };
@@ -72,7 +72,7 @@ fn receive(
         && !this
             .sockets
             .with(py, |sockets| sockets.is_busy(fd, Way::In))
-        && let Some(item) = held::take_held(r#loop, sock)
+        && let Some(item) = orphans::take_held(r#loop, sock)
     {
         return cut(r#loop, sock, item, size).map(Some);
     }
@@ -184,7 +184,7 @@ fn fill(
     let count = copied.unwrap_or(0);
     if count < bytes.len() {
         let rest = PyBytes::new(r#loop.py(), &bytes[count..]);
-        held::hold(r#loop, sock, rest.into_any().unbind(), true)?;
+        orphans::hold(r#loop, sock, rest.into_any().unbind(), true)?;
     }
     if copied.is_none() {
         return Err(PyValueError::new_err(
@@ -206,7 +206,7 @@ fn accept(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>) -> PyResult<Opt
     if !this
         .sockets
         .with(py, |sockets| sockets.is_busy(fd, Way::In))
-        && let Some(item) = held::take_held(r#loop, sock)
+        && let Some(item) = orphans::take_held(r#loop, sock)
     {
         return Ok(Some(item));
     }
@@ -324,7 +324,7 @@ fn connect(
         return Ok(None);
     };
     let this = r#loop.get();
-    let resumed = held::take_connected(this, py, sock);
+    let resumed = orphans::take_connected(this, py, sock);
     match net::connect(fd, &to) {
         Ok(()) => return Ok(Some(0i32.into_pyobject(py)?.into_any().unbind())),
         // A cancelled call's operation had seen the connection through.
@@ -368,28 +368,28 @@ fn abandon(
     }
     let result = future.call_method0(intern!(py, "result"))?;
     if result.is_instance_of::<PyBool>() {
-        return held::note_connected(r#loop, sock);
+        return orphans::note_connected(r#loop, sock);
     }
     if r#loop.get().check_closed().is_err()
         || !(result.is_instance_of::<PyBytes>() || result.is_instance_of::<PyTuple>())
     {
         return Ok(());
     }
-    held::hold(r#loop, sock, result.unbind(), true)
+    orphans::hold(r#loop, sock, result.unbind(), true)
 }
 
 /// Gives a result back that could not be delivered.
 #[pyfunction]
 #[pyo3(name = "_sock_hold")]
 fn hold(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>, result: Py<PyAny>) -> PyResult<()> {
-    held::hold(r#loop, sock, result, true)
+    orphans::hold(r#loop, sock, result, true)
 }
 
 /// All bytes that are held for a stream socket, for the transport that is made of it.
 #[pyfunction]
 #[pyo3(name = "_sock_take_held")]
 fn take_held(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>) -> Option<Py<PyAny>> {
-    held::take_held(r#loop, sock)
+    orphans::take_held(r#loop, sock)
 }
 
 // Outcomes -------------------------------------------------------------------------------------------
@@ -438,7 +438,7 @@ fn keep_connected(
     outcome: Outcome,
 ) -> PyResult<()> {
     match (outcome, subject) {
-        (Outcome::Done(Ok(_)), Some(socket)) => held::note_connected(slf, socket),
+        (Outcome::Done(Ok(_)), Some(socket)) => orphans::note_connected(slf, socket),
         _ => Ok(()),
     }
 }
@@ -454,7 +454,7 @@ fn keep(slf: &Bound<'_, LoopCore>, subject: Subject<'_, '_>, outcome: Outcome) -
     match subject {
         Some(socket) if worth && fileno(socket)? >= 0 => {
             let item = received(slf, subject, outcome)?;
-            held::hold(slf, socket, item, false)
+            orphans::hold(slf, socket, item, false)
         }
         _ => Ok(()),
     }
@@ -507,7 +507,7 @@ fn cut(
     }
     let (first, rest) = bytes.as_bytes().split_at(size);
     let (first, rest) = (PyBytes::new(py, first), PyBytes::new(py, rest));
-    held::hold(slf, socket, rest.into_any().unbind(), true)?;
+    orphans::hold(slf, socket, rest.into_any().unbind(), true)?;
     Ok(first.into_any().unbind())
 }
 

@@ -11,7 +11,7 @@
 //!   the next call. It is at most what one operation brings, for nothing is asked of the kernel while
 //!   something is held.
 //!
-//! The calls themselves are in `calls`, held results in `held`, futures and cancelling in `ops::waiting`.
+//! The calls themselves are in `calls`, held results in `orphans`, futures and cancelling in `ops::waiting`.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::RawFd;
@@ -28,7 +28,7 @@ use crate::capi::error;
 use crate::event_loop::hosts::{host_at, host_take};
 use crate::event_loop::loop_core::LoopCore;
 use crate::ops::waiting;
-use crate::sock::held::{Held, take_held};
+use crate::sock::orphans::{Held, take_held};
 use crate::sock::plain_socket::fileno;
 
 /// A direction of a socket.

@@ -4,12 +4,12 @@
 //! | --- | --- |
 //! | `calls` | the calls as operations |
 //! | `lanes` | whose turn it is on a socket |
-//! | `held` | results that came for a cancelled waiter |
+//! | `orphans` | results that came for a cancelled waiter |
 //! | `plain_socket` | what Python's socket objects are, read cheaply |
 
 pub mod calls;
-pub mod held;
 pub mod lanes;
+pub mod orphans;
 pub mod plain_socket;
 
 use pyo3::prelude::*;
