@@ -16,7 +16,7 @@ use crate::capi::context::Inside;
 use crate::capi::error;
 use crate::capi::thread_end::Stays;
 use crate::event_loop::loop_core::LoopCore;
-use crate::event_loop::running::{Running, Turn};
+use crate::event_loop::running::{Busy, Running};
 
 mod any;
 mod timer;
@@ -43,7 +43,7 @@ pub struct Handle {
 struct Begun {
     call: Call,
     context: Py<PyAny>,
-    _turn: Option<Turn>,
+    _busy: Option<Busy>,
 }
 
 impl Handle {
@@ -99,7 +99,7 @@ impl Handle {
     pub fn run(&self, py: Python<'_>, alone: bool) -> PyResult<()> {
         let begun = self.state.with(py, |state| {
             // Together with the look at the callback: who cancels sees one or the other.
-            let turn = state.shared.clone().map(Turn::begin);
+            let busy = state.shared.clone().map(Busy::begin);
             let (call, context) = match (alone, &state.call, &state.context) {
                 (true, Some(_), Some(_)) => (state.call.take()?, state.context.take()?),
                 (false, Some(call), Some(context)) => (call.clone_ref(py), context.clone_ref(py)),
@@ -108,7 +108,7 @@ impl Handle {
             Some(Begun {
                 call,
                 context,
-                _turn: turn,
+                _busy: busy,
             })
         });
         let Some(begun) = begun else {

@@ -30,10 +30,10 @@ impl Running {
         while self.lock().is_some_and(|thread| thread != me) {
             py.detach(|| {
                 let running = self.lock();
-                let busy = |thread: &mut Option<u64>| thread.is_some();
+                let still = |thread: &mut Option<u64>| thread.is_some();
                 drop(
                     self.over
-                        .wait_timeout_while(running, SIGNALS_LOOKED_AT, busy),
+                        .wait_timeout_while(running, SIGNALS_LOOKED_AT, still),
                 );
             });
             py.check_signals()?;
@@ -43,16 +43,16 @@ impl Running {
 }
 
 /// One run of the callback, from `begin` to the drop.
-pub struct Turn(Arc<Running>);
+pub struct Busy(Arc<Running>);
 
-impl Turn {
+impl Busy {
     pub fn begin(running: Arc<Running>) -> Self {
         *running.lock() = Some(current_thread_id());
         Self(running)
     }
 }
 
-impl Drop for Turn {
+impl Drop for Busy {
     fn drop(&mut self) {
         *self.0.lock() = None;
         self.0.over.notify_all();
