@@ -22,6 +22,8 @@
 //! | `listener` | one listening socket |
 //! | `poll` | readiness watchers (`add_reader` and `add_writer`) |
 //! | `ops` | operations that a host waits for one by one |
+//! | `lanes` | whose operation is next on a host's own sockets |
+//! | `socket_op` | what is asked of such a socket |
 //! | `socket` | who closes a descriptor |
 //! | `timers` | what is due when, for a host's own timers |
 //! | `stats` | what the engine counts |
@@ -38,6 +40,7 @@ mod backlog;
 mod datagram;
 mod endpoints;
 mod event;
+mod lanes;
 mod lifecycle;
 mod listener;
 mod ops;
@@ -45,6 +48,7 @@ mod poll;
 mod queue;
 mod quic_endpoint;
 mod socket;
+mod socket_op;
 mod stats;
 mod stream;
 mod system;
@@ -58,10 +62,12 @@ mod view;
 
 pub use datagram::DatagramSize;
 pub use event::{CopiedDatagram, Event, Received, StreamBytes};
+pub use lanes::{Lane, Lanes, Start};
 pub use lifecycle::WriteOutcome;
 pub use poll::{Direction, Readiness};
 pub use quic_endpoint::QuicEndpoint;
 pub use socket::SocketFd;
+pub use socket_op::SocketOp;
 pub use stats::EngineStats;
 pub use system::{SystemClock, system_roots};
 pub use table::{Key, Table};

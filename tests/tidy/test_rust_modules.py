@@ -34,6 +34,10 @@ NEVER = {
         "stream": {"quic_endpoint", "turn"},
         "datagram": {"quic_endpoint", "turn"},
         "quic_endpoint": {"stream", "datagram", "turn"},
+        # What a host may use of its own, beside an engine or without.
+        "timers": {"turn"},
+        "lanes": {"ops", "turn"},
+        "socket_op": {"lanes", "ops", "turn"},
     },
 }
 

@@ -6,13 +6,13 @@
 //! CPython's own code. The turn itself is in `turn`, events go out in `dispatch`.
 
 use std::os::fd::RawFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyTraverseError, PyVisit, intern};
-use uringcore_engine::{Engine, Timers};
+use uringcore_engine::{Engine, Lanes, Timers};
 use uringcore_io::{Backend, DriverConfig, Waker};
 
 use crate::capi::cell::GilCell;
@@ -26,9 +26,8 @@ use crate::event_loop::mode::Mode;
 use crate::event_loop::ready::ReadyQueue;
 use crate::event_loop::turn;
 use crate::event_loop::watchers::descriptor_number;
-use crate::ops::waiting::Ops;
-use crate::sock::lanes::Sockets;
-use crate::sock::orphans;
+use crate::ops::waiting::Waiters;
+use crate::sock::orphans::{self, Orphans};
 use crate::transport::base::BaseTransport;
 
 /// One thing to run in this turn.
@@ -72,8 +71,9 @@ pub struct LoopCore {
     pub ready: GilCell<ReadyQueue>,
     pub timers: GilCell<Timers<AnyHandle>>,
     pub hosts: GilCell<Hosts>,
-    pub ops: GilCell<Ops>,
-    pub sockets: GilCell<Sockets>,
+    pub waiters: GilCell<Waiters>,
+    pub lanes: GilCell<Lanes>,
+    pub orphans: GilCell<Orphans>,
     pub flags: GilCell<Flags>,
     pub mode: Mode,
     pub task_factory: GilCell<Option<Py<PyAny>>>,
@@ -178,8 +178,9 @@ impl LoopCore {
             ready: GilCell::new(ReadyQueue::default()),
             timers: GilCell::new(Timers::default()),
             hosts: GilCell::new(Hosts::default()),
-            ops: GilCell::new(Ops::default()),
-            sockets: GilCell::new(Sockets::default()),
+            waiters: GilCell::new(Waiters::default()),
+            lanes: GilCell::new(Lanes::default()),
+            orphans: GilCell::new(Orphans::default()),
             flags: GilCell::new(Flags::default()),
             mode: Mode::default(),
             task_factory: GilCell::new(None),
@@ -279,7 +280,7 @@ impl LoopCore {
     fn set_thread_id_attribute(&self, py: Python<'_>, value: Option<u64>) {
         let running = self.flags.with(py, |flags| flags.thread_id.is_some());
         match (running, value) {
-            (false, Some(_)) => self.sockets.with(py, Sockets::look_now),
+            (false, Some(_)) => self.lanes.with(py, |lanes| lanes.look_now(Instant::now())),
             (true, None) => turn::rest(self, py),
             _ => {}
         }
@@ -490,7 +491,8 @@ impl LoopCore {
         let ready = self.ready.take(py);
         let timers = self.timers.take(py);
         let hosts = self.hosts.take(py);
-        let ops = self.ops.take(py);
+        let waiters = self.waiters.take(py);
+        drop(self.lanes.take(py));
         orphans::close(self, py)?;
         let engine = self.engine.with(py, Option::take);
         let waker = self.waker.with(py, Option::take);
@@ -501,7 +503,7 @@ impl LoopCore {
         for (_, transport) in hosts.transports.iter().flatten() {
             transport.get().loop_closed(py)?;
         }
-        drop((ready, timers, hosts, ops, waker));
+        drop((ready, timers, hosts, waiters, waker));
         Ok(())
     }
 
@@ -545,14 +547,14 @@ impl LoopCore {
         self.hosts
             .traverse(|hosts| hosts.traverse(&visit))
             .unwrap_or(Ok(()))?;
-        self.ops
-            .traverse(|ops| ops.traverse(&visit))
+        self.waiters
+            .traverse(|waiters| waiters.traverse(&visit))
             .unwrap_or(Ok(()))?;
         self.task_factory
             .traverse(|factory| visit.call(factory))
             .unwrap_or(Ok(()))?;
-        self.sockets
-            .traverse(|sockets| sockets.traverse(&visit))
+        self.orphans
+            .traverse(|orphans| orphans.traverse(&visit))
             .unwrap_or(Ok(()))
     }
 
@@ -561,8 +563,9 @@ impl LoopCore {
             self.ready.take(py),
             self.timers.take(py),
             self.hosts.take(py),
-            self.ops.take(py),
-            self.sockets.take(py),
+            self.waiters.take(py),
+            self.lanes.take(py),
+            self.orphans.take(py),
             self.task_factory.take(py),
         ));
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::{ffi, intern};
-use uringcore_engine::Engine;
+use uringcore_engine::{Engine, Lanes};
 use uringcore_io::Entered;
 
 use crate::capi::error;
@@ -139,7 +139,7 @@ fn busy_turn(slf: &Bound<'_, LoopCore>) -> PyResult<Option<usize>> {
     let ready_now = this.ready.with(py, |ready| ready.len());
     let is_plain = ready_now > 0
         && this.mode.is_plain()
-        && this.sockets.with(py, |sockets| sockets.skip_turn())
+        && this.lanes.with(py, Lanes::skip_turn)
         && nothing_is_due(slf)?
         && this.engine.with(py, |engine| {
             engine.as_mut().is_some_and(|engine| engine.skip_turn())
@@ -173,7 +173,7 @@ fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
     if this.runs_elsewhere(py) {
         return Err(error::engine_away());
     }
-    lanes::start_requests(slf)?;
+    lanes::start_operations(slf)?;
     let idle_from = idle_from(slf)?;
     let Some(mut engine) = this.engine.with(py, Option::take) else {
         if this.flags.with(py, |flags| flags.forked) {
@@ -261,11 +261,10 @@ fn idle_time(
         .timers
         .with(py, |timers| timers.next_due())
         .map(|due| duration(due - from.unwrap_or_else(clock::monotonic)));
-    let endpoint = engine
-        .next_deadline()
-        .map(|deadline| deadline.saturating_duration_since(Instant::now()));
-    let look = this.sockets.with(py, |sockets| sockets.idle_limit());
-    [timer, endpoint, look].into_iter().flatten().min()
+    let look = this.lanes.with(py, |lanes| lanes.next_look());
+    let deadline = engine.next_deadline().into_iter().chain(look).min();
+    let deadline = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+    timer.into_iter().chain(deadline).min()
 }
 
 /// No time at all where a replaced clock says what is no number.

@@ -25,7 +25,7 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use pyo3::{PyTraverseError, PyVisit, intern};
-use uringcore_engine::{Engine, Key};
+use uringcore_engine::{Engine, Key, Lane};
 use uringcore_io::{Driver, Errno, OpId, Outcome, Token};
 
 use crate::capi::buffer;
@@ -48,36 +48,34 @@ pub struct Plan {
 }
 
 /// One operation in flight, as Python sees it.
-pub struct Waiting {
+pub struct Waiter {
     future: Py<PyAny>,
     subject: Option<Py<PyAny>>,
     plan: &'static Plan,
+    /// Of an operation of a `sock_*` call.
+    lane: Option<Lane>,
 }
 
-impl Waiting {
+impl Waiter {
     /// Whether somebody still waits for the result.
-    pub fn is_wanted(&self, py: Python<'_>) -> PyResult<bool> {
+    fn is_wanted(&self, py: Python<'_>) -> PyResult<bool> {
         let done = self.future.bind(py).call_method0(intern!(py, "done"))?;
         Ok(!done.is_truthy()?)
-    }
-
-    pub fn subject(&self) -> Option<&Py<PyAny>> {
-        self.subject.as_ref()
     }
 }
 
 /// The operations of a loop that futures wait for. As many as the driver has slots.
 #[derive(Default)]
-pub struct Ops {
-    waiting: Vec<Option<(Key, Waiting)>>,
-    /// By the address of a future that `waiting` keeps alive.
+pub struct Waiters {
+    list: Vec<Option<(Key, Waiter)>>,
+    /// By the address of a future that `list` keeps alive.
     by_future: HashMap<usize, Key, BuildHasherDefault<AddressHasher>>,
 }
 
-impl Ops {
-    pub fn insert(&mut self, key: Key, waiting: Waiting) {
-        self.by_future.insert(waiting.future.as_ptr() as usize, key);
-        host_at(&mut self.waiting, key, waiting);
+impl Waiters {
+    pub fn insert(&mut self, key: Key, waiter: Waiter) {
+        self.by_future.insert(waiter.future.as_ptr() as usize, key);
+        host_at(&mut self.list, key, waiter);
     }
 
     pub fn contains(&self, key: Key) -> bool {
@@ -90,21 +88,21 @@ impl Ops {
         Some(subject.clone_ref(py))
     }
 
-    fn get(&self, key: Key) -> Option<&Waiting> {
-        let (at, waiting) = self.waiting.get(key.index as usize)?.as_ref()?;
-        (*at == key).then_some(waiting)
+    fn get(&self, key: Key) -> Option<&Waiter> {
+        let (at, waiter) = self.list.get(key.index as usize)?.as_ref()?;
+        (*at == key).then_some(waiter)
     }
 
-    pub fn take(&mut self, key: Key) -> Option<Waiting> {
-        let waiting = host_take(&mut self.waiting, key)?;
-        self.by_future.remove(&(waiting.future.as_ptr() as usize));
-        Some(waiting)
+    pub fn take(&mut self, key: Key) -> Option<Waiter> {
+        let waiter = host_take(&mut self.list, key)?;
+        self.by_future.remove(&(waiter.future.as_ptr() as usize));
+        Some(waiter)
     }
 
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.waiting.iter().flatten().try_for_each(|(_, waiting)| {
-            visit.call(&waiting.future)?;
-            visit.call(&waiting.subject)
+        self.list.iter().flatten().try_for_each(|(_, waiter)| {
+            visit.call(&waiter.future)?;
+            visit.call(&waiter.subject)
         })
     }
 }
@@ -128,39 +126,42 @@ pub fn start(
         engine.start_op(key, queue);
         key
     })?;
-    let waiting = Waiting {
+    let waiter = Waiter {
         future: future.clone_ref(py),
         subject,
         plan,
+        lane: None,
     };
-    this.ops.with(py, |ops| ops.insert(key, waiting));
+    this.waiters.with(py, |waiters| waiters.insert(key, waiter));
     Ok(future)
 }
 
-/// A future and the key of an operation that the caller starts later.
+/// A future and the key of an operation that gets in line for a lane: it is started later.
 pub fn reserve(
     slf: &Bound<'_, LoopCore>,
     plan: &'static Plan,
     subject: &Bound<'_, PyAny>,
+    lane: Lane,
 ) -> PyResult<(Py<PyAny>, Key)> {
     let py = slf.py();
     let this = slf.get();
     let future = slf.call_method0(intern!(py, "create_future"))?.unbind();
     let key = this.with_engine(py, Engine::reserve_op)?;
-    let waiting = Waiting {
+    let waiter = Waiter {
         future: future.clone_ref(py),
         subject: Some(subject.clone().unbind()),
         plan,
+        lane: Some(lane),
     };
-    this.ops.with(py, |ops| ops.insert(key, waiting));
+    this.waiters.with(py, |waiters| waiters.insert(key, waiter));
     Ok((future, key))
 }
 
 /// Whether somebody still waits for this operation.
 pub fn is_wanted(slf: &Bound<'_, LoopCore>, key: Key) -> PyResult<bool> {
     let py = slf.py();
-    let future = slf.get().ops.with(py, |ops| {
-        ops.get(key).map(|waiting| waiting.future.clone_ref(py))
+    let future = slf.get().waiters.with(py, |waiters| {
+        waiters.get(key).map(|waiter| waiter.future.clone_ref(py))
     });
     match future {
         Some(future) => Ok(!future
@@ -173,8 +174,8 @@ pub fn is_wanted(slf: &Bound<'_, LoopCore>, key: Key) -> PyResult<bool> {
 /// Gives a result from elsewhere to an operation that was never started.
 pub fn answer(slf: &Bound<'_, LoopCore>, key: Key, value: Py<PyAny>) -> PyResult<()> {
     let py = slf.py();
-    if let Some(waiting) = slf.get().ops.with(py, |ops| ops.take(key)) {
-        waiting
+    if let Some(waiter) = slf.get().waiters.with(py, |waiters| waiters.take(key)) {
+        waiter
             .future
             .call_method1(py, intern!(py, "set_result"), (value,))?;
     }
@@ -184,27 +185,38 @@ pub fn answer(slf: &Bound<'_, LoopCore>, key: Key, value: Py<PyAny>) -> PyResult
 /// The completion of an operation: its result goes to the future, or to whoever keeps orphans.
 pub fn done(slf: &Bound<'_, LoopCore>, key: Key, outcome: Outcome) -> PyResult<()> {
     let py = slf.py();
-    let waiting = slf.get().ops.with(py, |ops| ops.take(key));
-    let flight = lanes::land(slf.get(), py, key);
-    let Some(mut waiting) = waiting else {
+    let waiter = slf.get().waiters.with(py, |waiters| waiters.take(key));
+    let Some(waiter) = waiter else {
         return Ok(());
     };
-    if let Some(flight) = &flight {
-        lanes::note(slf, flight, &outcome);
-        match lanes::go_on(slf, flight, &outcome, waiting)? {
-            Some(back) => waiting = back,
-            None => return Ok(()),
+    let is_wanted = waiter.is_wanted(py);
+    if let Some(lane) = waiter.lane {
+        if let Ok(true) = is_wanted
+            && let Some(rest) = lanes::rest_of(slf.get(), py, lane, key, &outcome)
+        {
+            return go_on(slf, waiter, lane, rest);
         }
+        lanes::land(slf.get(), py, lane, key, &outcome);
     }
-    let future = waiting.future.bind(py);
-    let subject = waiting.subject.as_ref().map(|subject| subject.bind(py));
-    if !waiting.is_wanted(py)? {
-        return (waiting.plan.orphan)(slf, subject, outcome);
+    let future = waiter.future.bind(py);
+    let subject = waiter.subject.as_ref().map(|subject| subject.bind(py));
+    if !is_wanted? {
+        return (waiter.plan.orphan)(slf, subject, outcome);
     }
-    match (waiting.plan.convert)(slf, subject, outcome) {
+    match (waiter.plan.convert)(slf, subject, outcome) {
         Ok(value) => future.call_method1(intern!(py, "set_result"), (value,))?,
         Err(error) => future.call_method1(intern!(py, "set_exception"), (error.into_value(py),))?,
     };
+    Ok(())
+}
+
+/// A send came back short: its rest goes on under the same future, before others.
+fn go_on(slf: &Bound<'_, LoopCore>, waiter: Waiter, lane: Lane, rest: Bytes) -> PyResult<()> {
+    let py = slf.py();
+    let this = slf.get();
+    let key = this.with_engine(py, Engine::reserve_op)?;
+    this.waiters.with(py, |waiters| waiters.insert(key, waiter));
+    this.lanes.with(py, |lanes| lanes.go_on(lane, key, rest));
     Ok(())
 }
 
@@ -266,14 +278,14 @@ pub fn abandon(r#loop: &Bound<'_, LoopCore>, future: &Bound<'_, PyAny>) -> PyRes
     let this = r#loop.get();
     let address = future.as_ptr() as usize;
     let Some(key) = this
-        .ops
-        .with(py, |ops| ops.by_future.get(&address).copied())
+        .waiters
+        .with(py, |waiters| waiters.by_future.get(&address).copied())
     else {
         return Ok(());
     };
     if this.with_engine(py, |engine| engine.cancel_op(key))? {
-        let waiting = this.ops.with(py, |ops| ops.take(key));
-        drop(waiting);
+        let waiter = this.waiters.with(py, |waiters| waiters.take(key));
+        drop(waiter);
     }
     // A future that nobody cancelled would wait for ever.
     if !future.call_method0(intern!(py, "done"))?.is_truthy()? {

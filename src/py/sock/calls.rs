@@ -3,10 +3,10 @@
 //! Each function here answers in one of three ways: the result itself, when a system call could be
 //! made at once; a future, when the operation was queued; or `None`, when the socket or an argument is
 //! not of the plain kind, and asyncio's own code has to deal with it (a subclass, an unusual address
-//! family, an argument that is an error). The coroutines around them are in `_sockets.py`; lanes and
-//! held results in `lanes` and `orphans`.
+//! family, an argument that is an error). The coroutines around them are in `_sockets.py`; what comes
+//! for a waiter that is gone is in `orphans`.
 //!
-//! Where a result travels through a future it is in one shape, so that it can be held for the next
+//! Where a result travels through a future it is in one shape, so that it can be kept for the next
 //! call whatever that is: `bytes` from a stream, `(bytes, address)` from other sockets, and
 //! `(socket, address)` from a listener.
 
@@ -17,6 +17,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyTuple};
+use uringcore_engine::{Lane, SocketOp};
 use uringcore_io::{Errno, Incoming, Outcome, PeerName, net};
 
 use crate::capi::address;
@@ -24,7 +25,7 @@ use crate::capi::buffer;
 use crate::capi::error;
 use crate::event_loop::loop_core::LoopCore;
 use crate::ops::waiting::{self, Plan, Subject};
-use crate::sock::lanes::{Request, Way, launch};
+use crate::sock::lanes::{self, launch};
 use crate::sock::orphans;
 use crate::sock::plain_socket::{
     ACCEPTING, CONNECTING, NO_METHODS, RECEIVING, SENDING, fileno, member, object_with, plain,
@@ -68,18 +69,13 @@ fn receive(
     let Some((fd, stream)) = plain(r#loop, sock, RECEIVING)? else {
         return Ok(None);
     };
-    if this.sockets.with(py, |sockets| sockets.has_held(sock))
-        && !this
-            .sockets
-            .with(py, |sockets| sockets.is_busy(fd, Way::In))
-        && let Some(item) = orphans::take_held(r#loop, sock)
+    if orphans::has(this, sock)
+        && lanes::current(this, py, Lane::read(fd)).is_none()
+        && let Some(item) = orphans::take(this, sock)
     {
         return cut(r#loop, sock, item, size).map(Some);
     }
-    if this
-        .sockets
-        .with(py, |sockets| sockets.may_try(fd, Way::In))
-    {
+    if this.lanes.with(py, |lanes| lanes.may_try(Lane::read(fd))) {
         let tried = if stream {
             buffer::received(py, fd, size.min(AT_ONCE_MAX))
                 .map(|bytes| PyResult::Ok((bytes.as_bytes(py).len() == size, bytes.into_any())))
@@ -90,11 +86,11 @@ fn receive(
         match tried {
             Ok(value) => {
                 let (full, value) = value?;
-                this.sockets.with(py, |sockets| sockets.tried(fd, full));
+                this.lanes.with(py, |lanes| lanes.tried(fd, full));
                 return Ok(Some(value));
             }
             Err(error) if is_transient(&error) => {
-                this.sockets.with(py, |sockets| sockets.tried(fd, false));
+                this.lanes.with(py, |lanes| lanes.tried(fd, false));
             }
             Err(error) => return Err(error::io_error(&error)),
         }
@@ -110,13 +106,13 @@ fn queue_receive(
     stream: bool,
     size: usize,
 ) -> PyResult<Py<PyAny>> {
-    let request = if stream {
-        Request::Recv(size.min(AT_ONCE_MAX) as u32)
+    let op = if stream {
+        SocketOp::Recv(size.min(AT_ONCE_MAX) as u32)
     } else {
-        Request::RecvFrom(size.min(SIZE_MAX))
+        SocketOp::RecvFrom(size.min(SIZE_MAX))
     };
     check_no_transport(r#loop.get(), r#loop.py(), fd)?;
-    launch(r#loop, &RECEIVE, sock, fd, request)
+    launch(r#loop, &RECEIVE, sock, fd, op)
 }
 
 /// Receives into a buffer: the count, or a future of what `_sock_fill` then copies.
@@ -132,12 +128,10 @@ fn receive_into(
     let Some((fd, stream)) = plain(r#loop, sock, RECEIVING)? else {
         return Ok(None);
     };
-    let held = this.sockets.with(py, |sockets| sockets.has_held(sock));
-    let may_try = this
-        .sockets
-        .with(py, |sockets| sockets.may_try(fd, Way::In));
+    let has_orphan = orphans::has(this, sock);
+    let may_try = this.lanes.with(py, |lanes| lanes.may_try(Lane::read(fd)));
     let tried = buffer::with_writable(buf, |memory| {
-        let result = if may_try && !held && !memory.is_empty() {
+        let result = if may_try && !has_orphan && !memory.is_empty() {
             net::recv(fd, memory)
         } else {
             Err(io::ErrorKind::WouldBlock.into())
@@ -150,12 +144,12 @@ fn receive_into(
     match result {
         Ok(count) => {
             let full = count == size || !stream;
-            this.sockets.with(py, |sockets| sockets.tried(fd, full));
+            this.lanes.with(py, |lanes| lanes.tried(fd, full));
             return Ok(Some(count.into_pyobject(py)?.into_any().unbind()));
         }
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            if may_try && !held {
-                this.sockets.with(py, |sockets| sockets.tried(fd, false));
+            if may_try && !has_orphan {
+                this.lanes.with(py, |lanes| lanes.tried(fd, false));
             }
         }
         Err(error) => return Err(error::io_error(&error)),
@@ -164,7 +158,7 @@ fn receive_into(
 }
 
 /// Copies received bytes into a buffer and returns the count. What does not fit, because the buffer
-/// shrank while the operation was in flight, is held for the next call.
+/// shrank while the operation was in flight, is kept for the next call.
 #[pyfunction]
 #[pyo3(name = "_sock_fill")]
 fn fill(
@@ -184,7 +178,7 @@ fn fill(
     let count = copied.unwrap_or(0);
     if count < bytes.len() {
         let rest = PyBytes::new(r#loop.py(), &bytes[count..]);
-        orphans::hold(r#loop, sock, rest.into_any().unbind(), true)?;
+        orphans::give_back(r#loop, sock, rest.into_any().unbind())?;
     }
     if copied.is_none() {
         return Err(PyValueError::new_err(
@@ -203,30 +197,25 @@ fn accept(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>) -> PyResult<Opt
     let Some((fd, true)) = plain(r#loop, sock, ACCEPTING)? else {
         return Ok(None);
     };
-    if !this
-        .sockets
-        .with(py, |sockets| sockets.is_busy(fd, Way::In))
-        && let Some(item) = orphans::take_held(r#loop, sock)
+    if lanes::current(this, py, Lane::read(fd)).is_none()
+        && let Some(item) = orphans::take(this, sock)
     {
         return Ok(Some(item));
     }
-    if this
-        .sockets
-        .with(py, |sockets| sockets.may_try(fd, Way::In))
-    {
+    if this.lanes.with(py, |lanes| lanes.may_try(Lane::read(fd))) {
         match net::accept(fd) {
             Ok((accepted, from)) => {
-                this.sockets.with(py, |sockets| sockets.tried(fd, true));
+                this.lanes.with(py, |lanes| lanes.tried(fd, true));
                 return connection(py, sock, accepted, &from).map(Some);
             }
             Err(error) if is_transient(&error) => {
-                this.sockets.with(py, |sockets| sockets.tried(fd, false));
+                this.lanes.with(py, |lanes| lanes.tried(fd, false));
             }
             Err(error) => return Err(error::io_error(&error)),
         }
     }
     check_no_transport(this, py, fd)?;
-    launch(r#loop, &ACCEPT, sock, fd, Request::Accept).map(Some)
+    launch(r#loop, &ACCEPT, sock, fd, SocketOp::Accept).map(Some)
 }
 
 /// Sends all of `data`: the count when that was done at once, else a future.
@@ -242,9 +231,7 @@ fn send_all(
     let Some((fd, _)) = plain(r#loop, sock, SENDING)? else {
         return Ok(None);
     };
-    let may_try = this
-        .sockets
-        .with(py, |sockets| sockets.may_try(fd, Way::Out));
+    let may_try = this.lanes.with(py, |lanes| lanes.may_try(Lane::write(fd)));
     let tried = buffer::with_readable(data, |bytes| {
         let result = if may_try {
             net::send_to(fd, bytes, None)
@@ -266,7 +253,7 @@ fn send_all(
     };
     check_no_transport(this, py, fd)?;
     let rest = buffer::rest_of(data, sent)?;
-    launch(r#loop, &SEND, sock, fd, Request::Send(rest)).map(Some)
+    launch(r#loop, &SEND, sock, fd, SocketOp::Send(rest)).map(Some)
 }
 
 /// Sends one message: the count.
@@ -286,9 +273,7 @@ fn send_to(
     let Some(to) = address::plain(member(sock, "family")?, address) else {
         return Ok(None);
     };
-    let may_try = this
-        .sockets
-        .with(py, |sockets| sockets.may_try(fd, Way::Out));
+    let may_try = this.lanes.with(py, |lanes| lanes.may_try(Lane::write(fd)));
     let tried = buffer::with_readable(data, |bytes| {
         if may_try {
             net::send_to(fd, bytes, Some(&to))
@@ -304,7 +289,7 @@ fn send_to(
     }
     check_no_transport(this, py, fd)?;
     let data = buffer::rest_of(data, 0)?;
-    launch(r#loop, &SEND_TO, sock, fd, Request::SendTo(data, Some(to))).map(Some)
+    launch(r#loop, &SEND_TO, sock, fd, SocketOp::SendTo(data, Some(to))).map(Some)
 }
 
 /// Connects to a resolved address. The attempt begins at once, as in asyncio; the operation sees it
@@ -324,7 +309,7 @@ fn connect(
         return Ok(None);
     };
     let this = r#loop.get();
-    let resumed = orphans::take_connected(this, py, sock);
+    let resumed = orphans::take_connected(this, sock);
     match net::connect(fd, &to) {
         Ok(()) => return Ok(Some(0i32.into_pyobject(py)?.into_any().unbind())),
         // A cancelled call's operation had seen the connection through.
@@ -335,7 +320,7 @@ fn connect(
         Err(error) => return Err(error::io_error(&error)),
     }
     check_no_transport(this, py, fd)?;
-    launch(r#loop, &CONNECT, sock, fd, Request::Connect(to)).map(Some)
+    launch(r#loop, &CONNECT, sock, fd, SocketOp::Connect(to)).map(Some)
 }
 
 /// A future of room for more in the socket, also under a transport that is sending a file.
@@ -347,11 +332,11 @@ fn writable(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>) -> PyResult<O
         return Ok(None);
     };
     check_no_transport(r#loop.get(), py, fd)?;
-    launch(r#loop, &SEND, sock, fd, Request::Writable).map(Some)
+    launch(r#loop, &SEND, sock, fd, SocketOp::Writable).map(Some)
 }
 
 /// The waiter of `future` is gone: its operation is asked to end. A result that it has already is
-/// held for the next call on `sock`.
+/// kept for the next call on `sock`.
 #[pyfunction]
 #[pyo3(name = "_sock_abandon")]
 fn abandon(
@@ -368,28 +353,28 @@ fn abandon(
     }
     let result = future.call_method0(intern!(py, "result"))?;
     if result.is_instance_of::<PyBool>() {
-        return orphans::note_connected(r#loop, sock);
+        return orphans::keep_connected(r#loop, sock);
     }
     if r#loop.get().check_closed().is_err()
         || !(result.is_instance_of::<PyBytes>() || result.is_instance_of::<PyTuple>())
     {
         return Ok(());
     }
-    orphans::hold(r#loop, sock, result.unbind(), true)
+    orphans::give_back(r#loop, sock, result.unbind())
 }
 
 /// Gives a result back that could not be delivered.
 #[pyfunction]
 #[pyo3(name = "_sock_hold")]
 fn hold(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>, result: Py<PyAny>) -> PyResult<()> {
-    orphans::hold(r#loop, sock, result, true)
+    orphans::give_back(r#loop, sock, result)
 }
 
-/// All bytes that are held for a stream socket, for the transport that is made of it.
+/// The oldest orphan of a socket: of a stream's, bytes for the transport that is made of it.
 #[pyfunction]
 #[pyo3(name = "_sock_take_held")]
 fn take_held(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>) -> Option<Py<PyAny>> {
-    orphans::take_held(r#loop, sock)
+    orphans::take(r#loop.get(), sock)
 }
 
 // Outcomes -------------------------------------------------------------------------------------------
@@ -438,7 +423,7 @@ fn keep_connected(
     outcome: Outcome,
 ) -> PyResult<()> {
     match (outcome, subject) {
-        (Outcome::Done(Ok(_)), Some(socket)) => orphans::note_connected(slf, socket),
+        (Outcome::Done(Ok(_)), Some(socket)) => orphans::keep_connected(slf, socket),
         _ => Ok(()),
     }
 }
@@ -454,7 +439,7 @@ fn keep(slf: &Bound<'_, LoopCore>, subject: Subject<'_, '_>, outcome: Outcome) -
     match subject {
         Some(socket) if worth && fileno(socket)? >= 0 => {
             let item = received(slf, subject, outcome)?;
-            orphans::hold(slf, socket, item, false)
+            orphans::keep(slf, socket, item)
         }
         _ => Ok(()),
     }
@@ -487,7 +472,7 @@ fn connection(
     Ok((made, from).into_pyobject(py)?.into_any().unbind())
 }
 
-/// As much of a held result as was asked for; the rest of a stream's stays.
+/// As much of an orphan as was asked for; the rest of a stream's stays.
 fn cut(
     slf: &Bound<'_, LoopCore>,
     socket: &Bound<'_, PyAny>,
@@ -507,7 +492,7 @@ fn cut(
     }
     let (first, rest) = bytes.as_bytes().split_at(size);
     let (first, rest) = (PyBytes::new(py, first), PyBytes::new(py, rest));
-    orphans::hold(slf, socket, rest.into_any().unbind(), true)?;
+    orphans::give_back(slf, socket, rest.into_any().unbind())?;
     Ok(first.into_any().unbind())
 }
 

@@ -3,7 +3,7 @@
 //! | file | noun |
 //! | --- | --- |
 //! | `calls` | the calls as operations |
-//! | `lanes` | whose turn it is on a socket |
+//! | `lanes` | the futures and socket objects of those who stand in a socket's lanes |
 //! | `orphans` | results that came for a cancelled waiter |
 //! | `plain_socket` | what Python's socket objects are, read cheaply |
 

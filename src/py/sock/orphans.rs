@@ -1,115 +1,139 @@
-//! Results that came for a waiter that was cancelled, kept for the next call on the same socket object.
+//! Orphans: results that came for a waiter that was cancelled, kept for the next call on the same socket
+//! object.
 //!
-//! Weakly: the entry goes with the object, and a connection in it is closed then. By the object, since
-//! a descriptor's number says nothing. What asks for them, and when, is in `lanes` and `calls`.
+//! Weakly: they go with the object, and a connection among them is closed then. By the object, since a
+//! descriptor's number says nothing. What asks for them, and when, is in `lanes` and `calls`.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict, PyTuple, PyWeakrefReference};
+use pyo3::{PyTraverseError, PyVisit, intern};
 
 use crate::event_loop::loop_core::LoopCore;
 
-/// Results without a waiter.
-pub struct Held {
+/// By the address of the socket object.
+#[derive(Default)]
+pub struct Orphans(HashMap<usize, OfSocket>);
+
+struct OfSocket {
     /// Removes the entry when the socket object dies.
     _socket: Py<PyWeakrefReference>,
-    pub items: VecDeque<Py<PyAny>>,
+    items: VecDeque<Py<PyAny>>,
     /// A connect succeeded.
     connected: bool,
 }
 
-/// Keeps a result for the next call on `socket`.
-pub fn hold(
-    slf: &Bound<'_, LoopCore>,
-    socket: &Bound<'_, PyAny>,
-    item: Py<PyAny>,
-    first: bool,
-) -> PyResult<()> {
-    with_held(slf, socket, |held| {
-        if first {
-            held.items.push_front(item);
-        } else {
-            held.items.push_back(item);
-        }
+impl Orphans {
+    fn take(&mut self, address: usize) -> (Option<Py<PyAny>>, Option<OfSocket>) {
+        let Some(of_socket) = self.0.get_mut(&address) else {
+            return (None, None);
+        };
+        let item = of_socket.items.pop_front();
+        (item, self.take_if_empty(address))
+    }
+
+    fn take_connected(&mut self, address: usize) -> (bool, Option<OfSocket>) {
+        let Some(of_socket) = self.0.get_mut(&address) else {
+            return (false, None);
+        };
+        let connected = std::mem::take(&mut of_socket.connected);
+        (connected, self.take_if_empty(address))
+    }
+
+    /// The entry, to be dropped where Python code may run.
+    fn take_if_empty(&mut self, address: usize) -> Option<OfSocket> {
+        let of_socket = self.0.get(&address)?;
+        let is_empty = of_socket.items.is_empty() && !of_socket.connected;
+        is_empty.then(|| self.0.remove(&address)).flatten()
+    }
+
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let mut items = self.0.values().flat_map(|of_socket| &of_socket.items);
+        items.try_for_each(|item| visit.call(item))
+    }
+}
+
+/// Whether the next call on `socket` gets an orphan.
+pub fn has(this: &LoopCore, socket: &Bound<'_, PyAny>) -> bool {
+    this.orphans.with(socket.py(), |orphans| {
+        !orphans.0.is_empty()
+            && orphans
+                .0
+                .get(&(socket.as_ptr() as usize))
+                .is_some_and(|of_socket| !of_socket.items.is_empty())
     })
 }
 
-/// A connect succeeded whose waiter was cancelled.
-pub fn note_connected(slf: &Bound<'_, LoopCore>, socket: &Bound<'_, PyAny>) -> PyResult<()> {
-    with_held(slf, socket, |held| held.connected = true)
-}
-
-/// Whether that was noted; it is forgotten now.
-pub fn take_connected(this: &LoopCore, py: Python<'_>, socket: &Bound<'_, PyAny>) -> bool {
-    let (connected, emptied) = this.sockets.with(py, |sockets| {
-        let address = socket.as_ptr() as usize;
-        let Some(held) = sockets.held.get_mut(&address) else {
-            return (false, None);
-        };
-        let connected = std::mem::take(&mut held.connected);
-        let emptied = held.items.is_empty();
-        let emptied = emptied.then(|| sockets.held.remove(&address)).flatten();
-        (connected, emptied)
-    });
-    drop(emptied);
-    connected
-}
-
-fn with_held(
-    slf: &Bound<'_, LoopCore>,
-    socket: &Bound<'_, PyAny>,
-    work: impl FnOnce(&mut Held),
-) -> PyResult<()> {
-    let py = slf.py();
-    let this = slf.get();
+/// The oldest orphan of `socket`.
+pub fn take(this: &LoopCore, socket: &Bound<'_, PyAny>) -> Option<Py<PyAny>> {
     let address = socket.as_ptr() as usize;
-    let known = this
-        .sockets
-        .with(py, |sockets| sockets.held.contains_key(&address));
-    let fresh = if known {
-        None
-    } else {
-        Some(weak_key(slf, socket, address)?)
-    };
-    this.sockets.with(py, |sockets| {
-        if let Some(weak) = fresh {
-            let held = Held {
-                _socket: weak,
-                items: VecDeque::new(),
-                connected: false,
-            };
-            sockets.held.insert(address, held);
-        }
-        if let Some(held) = sockets.held.get_mut(&address) {
-            work(held);
-        }
-    });
-    Ok(())
-}
-
-/// The oldest result held for `socket`.
-pub fn take_held(slf: &Bound<'_, LoopCore>, socket: &Bound<'_, PyAny>) -> Option<Py<PyAny>> {
-    let py = slf.py();
-    let address = socket.as_ptr() as usize;
-    let (item, emptied) = slf.get().sockets.with(py, |sockets| {
-        if sockets.held.is_empty() {
+    let (item, emptied) = this.orphans.with(socket.py(), |orphans| {
+        if orphans.0.is_empty() {
             return (None, None);
         }
-        let Some(held) = sockets.held.get_mut(&address) else {
-            return (None, None);
-        };
-        let item = held.items.pop_front();
-        let emptied = held.items.is_empty() && !held.connected;
-        let emptied = emptied.then(|| sockets.held.remove(&address)).flatten();
-        (item, emptied)
+        orphans.take(address)
     });
     drop(emptied);
     item
 }
 
-/// A weak reference that lets go of what is held when the socket object dies.
+/// Whether a connect succeeded whose waiter was cancelled; that is forgotten now.
+pub fn take_connected(this: &LoopCore, socket: &Bound<'_, PyAny>) -> bool {
+    let address = socket.as_ptr() as usize;
+    let take = |orphans: &mut Orphans| orphans.take_connected(address);
+    let (connected, emptied) = this.orphans.with(socket.py(), take);
+    drop(emptied);
+    connected
+}
+
+/// Keeps a result for the next call on `socket`, after the others.
+pub fn keep(slf: &Bound<'_, LoopCore>, socket: &Bound<'_, PyAny>, item: Py<PyAny>) -> PyResult<()> {
+    with_entry(slf, socket, |of_socket| of_socket.items.push_back(item))
+}
+
+/// Gives a result back, or the rest of one: it comes before the others.
+pub fn give_back(
+    slf: &Bound<'_, LoopCore>,
+    socket: &Bound<'_, PyAny>,
+    item: Py<PyAny>,
+) -> PyResult<()> {
+    with_entry(slf, socket, |of_socket| of_socket.items.push_front(item))
+}
+
+/// A connect succeeded whose waiter was cancelled.
+pub fn keep_connected(slf: &Bound<'_, LoopCore>, socket: &Bound<'_, PyAny>) -> PyResult<()> {
+    with_entry(slf, socket, |of_socket| of_socket.connected = true)
+}
+
+fn with_entry(
+    slf: &Bound<'_, LoopCore>,
+    socket: &Bound<'_, PyAny>,
+    work: impl FnOnce(&mut OfSocket),
+) -> PyResult<()> {
+    let py = slf.py();
+    let cell = &slf.get().orphans;
+    let address = socket.as_ptr() as usize;
+    let known = cell.with(py, |orphans| orphans.0.contains_key(&address));
+    let fresh = if known {
+        None
+    } else {
+        Some(OfSocket {
+            _socket: weak_key(slf, socket, address)?,
+            items: VecDeque::new(),
+            connected: false,
+        })
+    };
+    cell.with(py, |orphans| {
+        if let Some(fresh) = fresh {
+            orphans.0.insert(address, fresh);
+        }
+        orphans.0.get_mut(&address).map(work);
+    });
+    Ok(())
+}
+
+/// A weak reference that lets go of a socket object's orphans when it dies.
 fn weak_key(
     slf: &Bound<'_, LoopCore>,
     socket: &Bound<'_, PyAny>,
@@ -122,19 +146,19 @@ fn weak_key(
         let Some(owner) = owner.bind(py).upgrade_as::<LoopCore>()? else {
             return Ok(());
         };
-        let held = owner
+        let gone = owner
             .get()
-            .sockets
-            .with(py, |sockets| sockets.held.remove(&address));
-        held.map_or(Ok(()), |held| release(py, held))
+            .orphans
+            .with(py, |orphans| orphans.0.remove(&address));
+        gone.map_or(Ok(()), |of_socket| release(py, of_socket))
     };
     let callback = PyCFunction::new_closure(py, None, None, forget)?;
     Ok(PyWeakrefReference::new_with(socket, callback)?.unbind())
 }
 
-/// Lets go of held results: accepted connections are closed.
-fn release(py: Python<'_>, held: Held) -> PyResult<()> {
-    for item in held.items {
+/// Accepted connections among the orphans are closed.
+fn release(py: Python<'_>, of_socket: OfSocket) -> PyResult<()> {
+    for item in of_socket.items {
         if let Ok(pair) = item.bind(py).cast::<PyTuple>()
             && let Ok(first) = pair.get_item(0)
             && first.hasattr(intern!(py, "close"))?
@@ -147,9 +171,7 @@ fn release(py: Python<'_>, held: Held) -> PyResult<()> {
 
 /// At the end of the loop.
 pub fn close(this: &LoopCore, py: Python<'_>) -> PyResult<()> {
-    let sockets = this.sockets.take(py);
-    sockets
-        .held
-        .into_values()
-        .try_for_each(|held| release(py, held))
+    let orphans = this.orphans.take(py);
+    let mut all = orphans.0.into_values();
+    all.try_for_each(|of_socket| release(py, of_socket))
 }

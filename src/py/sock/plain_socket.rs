@@ -12,6 +12,7 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 use pyo3::{ffi, intern};
 
 use crate::event_loop::loop_core::LoopCore;
+use crate::sock::orphans;
 
 /// The descriptor of a `socket.socket` of an ordinary family, and whether it is a stream. `None` for
 /// anything else, and where one of `methods` is not the class's own.
@@ -28,12 +29,7 @@ pub fn plain(
         return Ok(None);
     }
     // What a cancelled call left for the next one comes first.
-    let has_held = || {
-        slf.get()
-            .sockets
-            .with(py, |sockets| sockets.has_held(socket))
-    };
-    if replaced_methods(py)? & methods != 0 && !has_held() {
+    if replaced_methods(py)? & methods != 0 && !orphans::has(slf.get(), socket) {
         return Ok(None);
     }
     if slf.get().is_debug() {

@@ -1,0 +1,357 @@
+//! Who is next on the sockets that are the host's own (asyncio's `sock_*` calls).
+//!
+//! - **Lanes.** In each direction a socket has at most one operation in flight; the others stand in line.
+//!   Two sends in the kernel could overtake each other, and a receive that is being cancelled may
+//!   still bring bytes, which the next one must get first. A send that came back short keeps its lane.
+//! - **Late starts.** An operation is started at the end of the turn, after the host had a look whether its
+//!   socket still has its descriptor: a number that was closed and given away within the turn must not
+//!   cost its new owner a byte.
+//! - **Looks.** A socket that is closed while an operation of it is in the kernel stays open there, and its
+//!   peer sees no end. Nothing tells of a `close()`, so the host looks from time to time, and once more
+//!   before it sleeps for long.
+//! - **Tries.** Most receives and sends need no operation: the host tries a system call first. It is told
+//!   when that is worth its while.
+//!
+//! Not here: what a socket is to the host, who waits for an operation, and what is done with a result. The
+//! host names a socket by its descriptor and, because numbers change their owners, by a number of its own.
+
+use std::collections::VecDeque;
+use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use uringcore_io::Outcome;
+
+use crate::poll::Direction;
+use crate::socket_op::SocketOp;
+use crate::table::Key;
+
+/// One direction of one descriptor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lane {
+    pub fd: RawFd,
+    pub direction: Direction,
+}
+
+impl Lane {
+    pub fn new(fd: RawFd, direction: Direction) -> Self {
+        Self { fd, direction }
+    }
+
+    pub fn read(fd: RawFd) -> Self {
+        Self::new(fd, Direction::Read)
+    }
+
+    pub fn write(fd: RawFd) -> Self {
+        Self::new(fd, Direction::Write)
+    }
+
+    fn descriptor(self) -> usize {
+        self.fd.max(0) as usize
+    }
+}
+
+/// An operation that is up.
+pub struct Start {
+    pub key: Key,
+    pub lane: Lane,
+    pub op: SocketOp,
+}
+
+/// An operation that stands in line.
+struct Waiting {
+    key: Key,
+    socket: usize,
+    op: SocketOp,
+}
+
+/// The operation that has a lane: it is up or in flight.
+struct Current {
+    key: Key,
+    socket: usize,
+    asked: Asked,
+}
+
+enum Asked {
+    AtMost(usize),
+    AllOf(Bytes),
+    Something,
+}
+
+impl Current {
+    fn new(key: Key, socket: usize, op: &SocketOp) -> Self {
+        let asked = match op {
+            SocketOp::Recv(most) => Asked::AtMost(*most as usize),
+            SocketOp::Send(data) => Asked::AllOf(data.clone()),
+            _ => Asked::Something,
+        };
+        Self { key, socket, asked }
+    }
+
+    /// It brought as much as was asked for.
+    fn is_full(&self, outcome: &Outcome) -> bool {
+        match (&self.asked, outcome) {
+            (Asked::AtMost(most), Outcome::Received(Ok(data))) => data.len() >= *most,
+            _ => false,
+        }
+    }
+
+    /// What a send has left that came back short.
+    fn rest(&self, outcome: &Outcome) -> Option<Bytes> {
+        match (&self.asked, outcome) {
+            (Asked::AllOf(data), Outcome::Done(Ok(sent))) => {
+                let sent = *sent as usize;
+                (sent < data.len()).then(|| data.slice(sent..))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// How often a system call tried at once found nothing: then the next ones are left to the ring.
+#[derive(Default, Clone, Copy)]
+struct Hint {
+    /// Operations to go before the next try.
+    skip: u8,
+    /// What `skip` becomes after a vain try.
+    backoff: u8,
+}
+
+impl Hint {
+    fn tried(&mut self, something: bool) {
+        if something {
+            *self = Self::default();
+        } else {
+            self.backoff = (self.backoff * 2 + 1).min(BACKOFF_MAX);
+            self.skip = self.backoff;
+        }
+    }
+
+    /// An operation came back. Where it brought all that was asked for, there may be more.
+    fn came(&mut self, is_full: bool) {
+        self.skip = if is_full {
+            0
+        } else {
+            self.skip.saturating_sub(1)
+        };
+    }
+}
+
+#[derive(Default)]
+struct Line {
+    current: Option<Current>,
+    waiting: VecDeque<Waiting>,
+}
+
+impl Line {
+    fn keys(&self) -> impl Iterator<Item = Key> {
+        let current = self.current.iter().map(|current| current.key);
+        current.chain(self.waiting.iter().map(|waiting| waiting.key))
+    }
+}
+
+#[derive(Default)]
+struct Descriptor {
+    /// By direction.
+    lines: [Line; 2],
+    hint: Hint,
+    /// Calls answered without waiting in turn `turn`.
+    turn: u64,
+    answered: u32,
+}
+
+#[derive(Default)]
+pub struct Lanes {
+    descriptors: Vec<Descriptor>,
+    starting: VecDeque<Start>,
+    /// Operations that have a lane or stand in line.
+    len: usize,
+    turn: u64,
+    next_look: Option<Instant>,
+    /// The host's callbacks ran since the last look.
+    look_is_due: bool,
+}
+
+impl Lanes {
+    fn descriptor(&mut self, index: usize) -> &mut Descriptor {
+        if index >= self.descriptors.len() {
+            self.descriptors.resize_with(index + 1, Descriptor::default);
+        }
+        &mut self.descriptors[index]
+    }
+
+    fn line(&mut self, lane: Lane) -> &mut Line {
+        &mut self.descriptor(lane.descriptor()).lines[lane.direction as usize]
+    }
+
+    // Tries --------------------------------------------------------------------------------------
+
+    /// Whether a system call may be tried at once, and counts it: nothing of that direction may be in
+    /// flight, a try must be likely to succeed, and a task whose calls never wait must let others run.
+    pub fn may_try(&mut self, lane: Lane) -> bool {
+        let turn = self.turn;
+        let descriptor = self.descriptor(lane.descriptor());
+        if descriptor.lines[lane.direction as usize].current.is_some() {
+            return false;
+        }
+        if descriptor.turn != turn {
+            (descriptor.turn, descriptor.answered) = (turn, 0);
+        }
+        let is_vain = lane.direction == Direction::Read && descriptor.hint.skip > 0;
+        if is_vain || descriptor.answered >= ANSWERS_PER_TURN {
+            return false;
+        }
+        descriptor.answered += 1;
+        true
+    }
+
+    /// What a try to read from `fd` found.
+    pub fn tried(&mut self, fd: RawFd, something: bool) {
+        let descriptor = self.descriptor(Lane::read(fd).descriptor());
+        descriptor.hint.tried(something);
+    }
+
+    // Operations ---------------------------------------------------------------------------------
+
+    /// The operation that has this lane, and its socket.
+    pub fn current(&self, lane: Lane) -> Option<(Key, usize)> {
+        let current = self.holder(lane)?;
+        Some((current.key, current.socket))
+    }
+
+    fn holder(&self, lane: Lane) -> Option<&Current> {
+        let descriptor = self.descriptors.get(lane.descriptor())?;
+        descriptor.lines[lane.direction as usize].current.as_ref()
+    }
+
+    /// A new operation gets in line, and is up if nobody else is. `socket` tells sockets apart that have
+    /// the same number one after the other.
+    pub fn join(&mut self, key: Key, fd: RawFd, socket: usize, op: SocketOp) {
+        self.len += 1;
+        let lane = Lane::new(fd, op.direction());
+        let line = self.line(lane);
+        if line.current.is_some() {
+            return line.waiting.push_back(Waiting { key, socket, op });
+        }
+        line.current = Some(Current::new(key, socket, &op));
+        self.starting.push_back(Start { key, lane, op });
+    }
+
+    /// What is to be started in this turn, one after the other. The host answers each with an operation
+    /// in flight or [`leave`](Self::leave).
+    pub fn take_start(&mut self) -> Option<Start> {
+        self.starting.pop_front()
+    }
+
+    /// What a send has left that came back short. The host may let it [`go_on`](Self::go_on).
+    pub fn rest_of(&self, lane: Lane, key: Key, outcome: &Outcome) -> Option<Bytes> {
+        let current = self.holder(lane)?;
+        (current.key == key).then(|| current.rest(outcome))?
+    }
+
+    /// The rest of a short send is an operation of its own, `key`, that keeps the lane.
+    pub fn go_on(&mut self, lane: Lane, key: Key, rest: Bytes) {
+        if let Some(current) = &mut self.line(lane).current {
+            let op = SocketOp::Send(rest);
+            *current = Current::new(key, current.socket, &op);
+            self.starting.push_back(Start { key, lane, op });
+        }
+    }
+
+    /// An operation has ended. The next one that `is_wanted` is up.
+    pub fn land(
+        &mut self,
+        lane: Lane,
+        key: Key,
+        outcome: &Outcome,
+        is_wanted: impl Fn(Key) -> bool,
+    ) {
+        if lane.direction == Direction::Read {
+            let descriptor = self.descriptor(lane.descriptor());
+            let current = &descriptor.lines[Direction::Read as usize].current;
+            let is_full = current.as_ref().is_some_and(|at| at.is_full(outcome));
+            descriptor.hint.came(is_full);
+        }
+        self.leave(lane, key, is_wanted);
+    }
+
+    /// An operation gives up its lane, if it had it: the next one that `is_wanted` is up. One that stands in
+    /// line needs not come here: it is passed over when it would be up and is not wanted any more.
+    pub fn leave(&mut self, lane: Lane, key: Key, is_wanted: impl Fn(Key) -> bool) {
+        let Some(descriptor) = self.descriptors.get_mut(lane.descriptor()) else {
+            return;
+        };
+        let line = &mut descriptor.lines[lane.direction as usize];
+        if line.current.as_ref().is_none_or(|at| at.key != key) {
+            return;
+        }
+        line.current = None;
+        self.len -= 1;
+        while let Some(Waiting { key, socket, op }) = line.waiting.pop_front() {
+            if is_wanted(key) {
+                line.current = Some(Current::new(key, socket, &op));
+                return self.starting.push_back(Start { key, lane, op });
+            }
+            self.len -= 1;
+        }
+    }
+
+    // Turns and looks ----------------------------------------------------------------------------
+
+    /// True if a turn has nothing to start or to look at; it is counted as one.
+    pub fn skip_turn(&mut self) -> bool {
+        let is_idle = self.len == 0 && self.starting.is_empty();
+        self.turn += u64::from(is_idle);
+        is_idle
+    }
+
+    /// The host's callbacks have run. The operations whose sockets it is to look at now: it lets one whose
+    /// socket is closed [`leave`](Self::leave), and cancels it.
+    pub fn begin_turn(&mut self, now: impl FnOnce() -> Instant) -> Vec<(Key, Lane)> {
+        self.turn += 1;
+        if self.len == 0 {
+            self.look_is_due = false;
+            return Vec::new();
+        }
+        let now = now();
+        let next = *self.next_look.get_or_insert(now + LOOK_INTERVAL);
+        self.look_is_due = now < next;
+        if self.look_is_due {
+            return Vec::new();
+        }
+        self.next_look = Some(now + LOOK_INTERVAL);
+        self.all()
+    }
+
+    fn all(&self) -> Vec<(Key, Lane)> {
+        let mut found = Vec::with_capacity(self.len);
+        for (fd, descriptor) in self.descriptors.iter().enumerate() {
+            for direction in [Direction::Read, Direction::Write] {
+                let lane = Lane::new(fd as RawFd, direction);
+                let keys = descriptor.lines[direction as usize].keys();
+                found.extend(keys.map(|key| (key, lane)));
+            }
+        }
+        found
+    }
+
+    /// When a host that sleeps has to be awake for a look.
+    pub fn next_look(&self) -> Option<Instant> {
+        self.next_look.filter(|_| self.look_is_due)
+    }
+
+    /// The host runs again after a rest: what it took back from the kernel will be armed by number, and a
+    /// number may have changed its owner since.
+    pub fn look_now(&mut self, now: Instant) {
+        if self.len > 0 {
+            self.next_look = Some(now);
+        }
+    }
+}
+
+/// A task that is answered without waiting this often in a turn waits once, so that the others run.
+const ANSWERS_PER_TURN: u32 = 16;
+/// The longest pause between vain tries, in operations.
+const BACKOFF_MAX: u8 = 31;
+/// How long a closed socket may stay open in the kernel.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);

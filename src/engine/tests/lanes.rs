@@ -1,0 +1,397 @@
+//! Who is next on a host's own sockets, when a system call is worth a try, and when the host looks.
+
+mod common;
+
+use std::collections::HashSet;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use common::{BACKENDS, engine, tcp_pair, turn};
+use uringcore_engine::{Engine, Event, Key, Lane, Lanes, SocketOp, Start};
+use uringcore_io::{Backend, Errno, Outcome};
+
+const FD: RawFd = 7;
+const SOCKET: usize = 1;
+
+fn key(index: u32) -> Key {
+    Key {
+        index,
+        generation: 0,
+    }
+}
+
+fn send(data: &'static [u8]) -> SocketOp {
+    SocketOp::Send(Bytes::from_static(data))
+}
+
+/// A receive that brought nothing. Only the driver makes one that did.
+fn nothing() -> Outcome {
+    Outcome::Received(Err(Errno::CANCELED))
+}
+
+/// The keys of what is up.
+fn starts(lanes: &mut Lanes) -> Vec<u32> {
+    std::iter::from_fn(|| lanes.take_start())
+        .map(|start| start.key.index)
+        .collect()
+}
+
+fn everyone(_: Key) -> bool {
+    true
+}
+
+// Lanes ----------------------------------------------------------------------------------------------
+
+#[test]
+fn the_directions_of_a_socket_and_other_sockets_wait_for_nobody() {
+    let mut lanes = Lanes::default();
+    lanes.join(key(1), FD, SOCKET, SocketOp::Recv(10));
+    lanes.join(key(2), FD, SOCKET, send(b"x"));
+    lanes.join(key(3), FD + 1, SOCKET + 1, SocketOp::Recv(10));
+    assert_eq!(starts(&mut lanes), [1, 2, 3]);
+}
+
+#[test]
+fn operations_of_one_direction_start_one_after_the_other() {
+    let mut lanes = Lanes::default();
+    let ops = [
+        SocketOp::Recv(1),
+        SocketOp::RecvFrom(1),
+        SocketOp::Accept,
+        SocketOp::Recv(1),
+    ];
+    for (index, op) in (0..).zip(ops) {
+        lanes.join(key(index), FD, SOCKET, op);
+    }
+    for index in 0..4 {
+        assert_eq!(starts(&mut lanes), [index]);
+        assert_eq!(lanes.current(Lane::read(FD)), Some((key(index), SOCKET)));
+        lanes.land(Lane::read(FD), key(index), &nothing(), everyone);
+    }
+    assert_eq!(starts(&mut lanes), []);
+    assert_eq!(lanes.current(Lane::read(FD)), None);
+    assert!(lanes.skip_turn());
+}
+
+#[test]
+fn who_stopped_waiting_in_line_is_passed_over() {
+    let mut lanes = Lanes::default();
+    for index in 0..5 {
+        lanes.join(key(index), FD, SOCKET, SocketOp::Recv(1));
+    }
+    assert_eq!(starts(&mut lanes), [0]);
+    let gone = HashSet::from([key(1), key(2), key(4)]);
+    let is_wanted = |key| !gone.contains(&key);
+    lanes.land(Lane::read(FD), key(0), &nothing(), is_wanted);
+    assert_eq!(starts(&mut lanes), [3]);
+    lanes.land(Lane::read(FD), key(3), &nothing(), is_wanted);
+    assert_eq!(lanes.current(Lane::read(FD)), None);
+    assert!(lanes.skip_turn(), "those who went are counted out");
+}
+
+#[test]
+fn an_operation_that_had_left_frees_no_lane_when_it_ends() {
+    let mut lanes = Lanes::default();
+    lanes.join(key(0), FD, SOCKET, SocketOp::Recv(1));
+    lanes.leave(Lane::read(FD), key(0), everyone);
+    lanes.join(key(1), FD, SOCKET + 1, SocketOp::Recv(1));
+    lanes.land(Lane::read(FD), key(0), &nothing(), everyone);
+    lanes.leave(Lane::read(FD), key(0), everyone);
+    assert_eq!(
+        lanes.current(Lane::read(FD)),
+        Some((key(1), SOCKET + 1)),
+        "the number's new owner keeps it"
+    );
+    // The host finds nobody who waits for the first one, and says so again.
+    assert_eq!(starts(&mut lanes), [0, 1]);
+}
+
+#[test]
+fn the_next_in_line_belongs_to_its_own_socket() {
+    let mut lanes = Lanes::default();
+    lanes.join(key(0), FD, SOCKET, SocketOp::Recv(1));
+    lanes.join(key(1), FD, SOCKET + 1, SocketOp::Recv(1));
+    lanes.leave(Lane::read(FD), key(0), everyone);
+    assert_eq!(lanes.current(Lane::read(FD)), Some((key(1), SOCKET + 1)));
+}
+
+// Short sends ----------------------------------------------------------------------------------------
+
+#[test]
+fn a_short_send_goes_on_before_others() {
+    let mut lanes = Lanes::default();
+    let lane = Lane::write(FD);
+    lanes.join(key(0), FD, SOCKET, send(b"abcdef"));
+    lanes.join(key(1), FD, SOCKET, send(b"later"));
+    assert_eq!(starts(&mut lanes), [0]);
+    let rest = lanes.rest_of(lane, key(0), &Outcome::Done(Ok(4)));
+    lanes.go_on(lane, key(2), rest.expect("two bytes"));
+    match lanes.take_start() {
+        Some(Start {
+            key: again,
+            op: SocketOp::Send(data),
+            ..
+        }) => assert_eq!((again, &data[..]), (key(2), &b"ef"[..])),
+        _ => panic!("no send"),
+    }
+    assert_eq!(starts(&mut lanes), [], "the next one waits still");
+    assert_eq!(lanes.current(lane), Some((key(2), SOCKET)));
+    assert_eq!(lanes.rest_of(lane, key(2), &Outcome::Done(Ok(2))), None);
+    lanes.land(lane, key(2), &Outcome::Done(Ok(2)), everyone);
+    assert_eq!(starts(&mut lanes), [1]);
+}
+
+#[test]
+fn nothing_is_left_of_what_was_sent_whole_failed_or_was_no_stream_of_bytes() {
+    let mut lanes = Lanes::default();
+    let lane = Lane::write(FD);
+    lanes.join(key(0), FD, SOCKET, send(b"abc"));
+    for outcome in [Outcome::Done(Ok(3)), Outcome::Done(Err(Errno(libc::EPIPE)))] {
+        assert_eq!(lanes.rest_of(lane, key(0), &outcome), None);
+    }
+    let short = Outcome::Done(Ok(1));
+    assert_eq!(lanes.rest_of(lane, key(9), &short), None, "another one's");
+    lanes.leave(lane, key(0), everyone);
+    assert_eq!(lanes.rest_of(lane, key(0), &short), None, "it has left");
+    // A message is sent whole or not at all.
+    let message = SocketOp::SendTo(Bytes::from_static(b"abc"), None);
+    lanes.join(key(1), FD, SOCKET, message);
+    assert_eq!(lanes.rest_of(lane, key(1), &short), None);
+}
+
+// Tries ----------------------------------------------------------------------------------------------
+
+#[test]
+fn a_system_call_is_tried_unless_an_operation_of_that_direction_is_under_way() {
+    let mut lanes = Lanes::default();
+    lanes.join(key(0), FD, SOCKET, SocketOp::Recv(1));
+    assert!(!lanes.may_try(Lane::read(FD)));
+    assert!(lanes.may_try(Lane::write(FD)));
+    lanes.leave(Lane::read(FD), key(0), everyone);
+    assert!(lanes.may_try(Lane::read(FD)));
+}
+
+#[test]
+fn who_is_answered_at_once_again_and_again_waits_for_the_next_turn() {
+    let mut lanes = Lanes::default();
+    let answers = |lanes: &mut Lanes| {
+        let tries = (0..100).filter(|_| lanes.may_try(Lane::read(FD)));
+        tries.count()
+    };
+    assert_eq!(answers(&mut lanes), 16);
+    assert!(!lanes.may_try(Lane::write(FD)), "of one descriptor");
+    assert!(lanes.may_try(Lane::read(FD + 1)));
+    assert!(lanes.skip_turn());
+    assert_eq!(answers(&mut lanes), 16);
+    lanes.begin_turn(Instant::now);
+    assert_eq!(answers(&mut lanes), 16);
+}
+
+/// Receives by operation until a try is worth it again.
+fn operations_before_a_try(lanes: &mut Lanes) -> u32 {
+    let lane = Lane::read(FD);
+    let mut count = 0;
+    loop {
+        lanes.begin_turn(Instant::now);
+        if lanes.may_try(lane) {
+            return count;
+        }
+        lanes.join(key(count), FD, SOCKET, SocketOp::Recv(10));
+        lanes.land(lane, key(count), &nothing(), everyone);
+        count += 1;
+        assert!(count < 1000, "never tried again");
+    }
+}
+
+#[test]
+fn vain_tries_become_rarer_and_one_that_finds_something_ends_that() {
+    let mut lanes = Lanes::default();
+    let mut pauses = Vec::new();
+    for _ in 0..7 {
+        lanes.tried(FD, false);
+        pauses.push(operations_before_a_try(&mut lanes));
+    }
+    assert_eq!(pauses, [1, 3, 7, 15, 31, 31, 31]);
+    assert!(lanes.may_try(Lane::write(FD)), "sends are tried all along");
+    lanes.tried(FD, true);
+    lanes.tried(FD, false);
+    assert_eq!(operations_before_a_try(&mut lanes), 1);
+}
+
+// Looks ----------------------------------------------------------------------------------------------
+
+#[test]
+fn sockets_are_looked_at_from_time_to_time_and_once_before_a_long_sleep() {
+    let mut lanes = Lanes::default();
+    let start = Instant::now();
+    let at = |ms: u64| start + Duration::from_millis(ms);
+    lanes.join(key(0), FD, SOCKET, SocketOp::Recv(1));
+    lanes.join(key(1), FD, SOCKET, SocketOp::Recv(1));
+    lanes.join(key(2), FD, SOCKET, send(b"x"));
+    assert_eq!(lanes.begin_turn(|| at(0)), []);
+    assert_eq!(lanes.next_look(), Some(at(100)));
+    assert_eq!(lanes.begin_turn(|| at(99)), []);
+    let (read, write) = (Lane::read(FD), Lane::write(FD));
+    let all = [(key(0), read), (key(1), read), (key(2), write)];
+    assert_eq!(lanes.begin_turn(|| at(100)), all);
+    // No callback ran since: nothing can have been closed.
+    assert_eq!(lanes.next_look(), None);
+    assert_eq!(lanes.begin_turn(|| at(150)), []);
+    assert_eq!(lanes.next_look(), Some(at(200)));
+    assert_eq!(lanes.begin_turn(|| at(5000)), all);
+}
+
+#[test]
+fn without_operations_nobody_asks_the_clock() {
+    let mut lanes = Lanes::default();
+    let nobody = || -> Instant { panic!("asked") };
+    assert_eq!(lanes.begin_turn(nobody), []);
+    lanes.join(key(0), FD, SOCKET, SocketOp::Recv(1));
+    lanes.begin_turn(Instant::now);
+    lanes.leave(Lane::read(FD), key(0), everyone);
+    assert_eq!(lanes.begin_turn(nobody), []);
+    assert_eq!(lanes.next_look(), None);
+}
+
+#[test]
+fn a_host_that_comes_back_from_a_rest_looks_at_once() {
+    let mut lanes = Lanes::default();
+    let start = Instant::now();
+    lanes.join(key(0), FD, SOCKET, SocketOp::Recv(1));
+    assert_eq!(lanes.begin_turn(|| start), []);
+    lanes.look_now(start);
+    assert_eq!(
+        lanes.begin_turn(|| start),
+        [(key(0), Lane::read(FD))],
+        "a number may have changed its owner"
+    );
+}
+
+// With sockets ---------------------------------------------------------------------------------------
+
+/// A host that waits for what its operations bring, and lets short sends go on.
+struct Host {
+    engine: Engine,
+    lanes: Lanes,
+    done: Vec<(Key, Outcome)>,
+}
+
+impl Host {
+    fn new(backend: Backend) -> Self {
+        Self {
+            engine: engine(backend),
+            lanes: Lanes::default(),
+            done: Vec::new(),
+        }
+    }
+
+    fn ask(&mut self, fd: RawFd, op: SocketOp) -> Key {
+        let key = self.engine.reserve_op();
+        self.lanes.join(key, fd, SOCKET, op);
+        key
+    }
+
+    /// Turns until `count` operations have ended.
+    fn turn_until(&mut self, lane: Lane, count: usize) {
+        let end = Instant::now() + Duration::from_secs(10);
+        while self.done.len() < count {
+            assert!(Instant::now() < end, "nothing happened for ten seconds");
+            self.turn(lane);
+        }
+    }
+
+    fn turn(&mut self, lane: Lane) {
+        self.lanes.begin_turn(Instant::now);
+        while let Some(Start { key, lane, op }) = self.lanes.take_start() {
+            let queue = |driver: &mut _, token| op.queue(driver, lane.fd, token);
+            assert!(self.engine.start_op(key, queue));
+        }
+        let (lanes, done) = (&mut self.lanes, &mut self.done);
+        turn(
+            &mut self.engine,
+            Duration::from_millis(20),
+            |engine, event| {
+                let Event::OpDone { op: key, outcome } = event else {
+                    panic!("an event that nobody asked for");
+                };
+                match lanes.rest_of(lane, key, &outcome) {
+                    Some(rest) => lanes.go_on(lane, engine.reserve_op(), rest),
+                    None => {
+                        lanes.land(lane, key, &outcome, everyone);
+                        done.push((key, outcome));
+                    }
+                }
+            },
+        );
+    }
+}
+
+#[test]
+fn sends_arrive_whole_and_in_order_however_full_the_socket() {
+    for backend in BACKENDS {
+        let mut host = Host::new(backend);
+        let (ours, mut peer) = tcp_pair();
+        let lane = Lane::write(ours.as_raw_fd());
+        let first: Bytes = (0..8_000_000u32).map(|i| (i % 251) as u8).collect();
+        let mut expected = first.to_vec();
+        expected.extend_from_slice(b"and then this");
+        let length = expected.len();
+        let reader = std::thread::spawn(move || {
+            let mut got = vec![0; length];
+            peer.read_exact(&mut got).map(|()| got)
+        });
+        host.ask(lane.fd, SocketOp::Send(first));
+        host.ask(lane.fd, send(b"and then this"));
+        host.turn_until(lane, 2);
+        let got = reader.join().expect("reader").expect("all of it");
+        assert!(got == expected, "{}", backend.as_str());
+    }
+}
+
+#[test]
+fn receives_get_the_bytes_in_the_order_in_which_they_asked() {
+    for backend in BACKENDS {
+        let mut host = Host::new(backend);
+        let (ours, mut peer) = tcp_pair();
+        let lane = Lane::read(ours.as_raw_fd());
+        let keys: Vec<_> = (0..5)
+            .map(|_| host.ask(lane.fd, SocketOp::Recv(2)))
+            .collect();
+        peer.write_all(b"aabbccddee").expect("write");
+        host.turn_until(lane, keys.len());
+        for ((key, pair), (done, outcome)) in keys.iter().zip(b"abcde").zip(&host.done) {
+            assert_eq!(done, key);
+            assert!(
+                matches!(outcome, Outcome::Received(Ok(data)) if data[..] == [*pair; 2]),
+                "{}: {outcome:?}",
+                backend.as_str()
+            );
+        }
+    }
+}
+
+#[test]
+fn after_a_receive_that_brought_all_it_could_a_try_is_worth_it() {
+    for (most, is_worth_it) in [(4, true), (5, false)] {
+        for backend in BACKENDS {
+            let mut host = Host::new(backend);
+            let (ours, mut peer) = tcp_pair();
+            let lane = Lane::read(ours.as_raw_fd());
+            for _ in 0..3 {
+                host.lanes.tried(lane.fd, false);
+            }
+            assert!(!host.lanes.may_try(lane));
+            host.ask(lane.fd, SocketOp::Recv(most));
+            peer.write_all(b"four").expect("write");
+            host.turn_until(lane, 1);
+            assert_eq!(
+                host.lanes.may_try(lane),
+                is_worth_it,
+                "{}",
+                backend.as_str()
+            );
+        }
+    }
+}
