@@ -25,7 +25,11 @@ mod streams;
 pub use crate::wire::header::{VERSION_1, VERSION_2};
 pub use admission::{AcceptRate, lobby::ANSWER_PATIENCE};
 
-pub use connection::{Connection, congestion::Congestion};
+pub use connection::{
+    Connection,
+    congestion::Congestion,
+    prologue::{Command, Pending},
+};
 pub use endpoint::{ConnectionKey, DatagramMeta, Endpoint, Transmit, connection_ids::Worker};
 pub use error::{ConnectError, DatagramError, MigrationError, StreamError};
 pub use event::{Chunks, CloseKind, Event};

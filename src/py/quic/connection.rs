@@ -10,11 +10,10 @@ use pyo3::exceptions::{PyConnectionResetError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_proto::quic::{Connection, ConnectionKey, Priority};
+use uringcore_proto::quic::{Command, Connection, ConnectionKey, Pending, Priority};
 
 use super::endpoint::QuicEndpoint;
 use super::packet_log::PacketLog;
-use super::pending::{Command, Pending};
 use super::setup::{QuicClientSetup, QuicServerSetup};
 use crate::capi::address;
 use crate::capi::buffer;

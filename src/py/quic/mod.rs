@@ -8,7 +8,6 @@
 //! | `connection` | `QuicConnectionCore`: the commands of one connection |
 //! | `connection/life` | where they go before, during and after its life |
 //! | `credentials` | session tickets, and where a server keeps sessions |
-//! | `pending` | what a connection is told before it is connected |
 //! | `events` | the event classes |
 //! | `packet_log` | recorded packets, for qlog |
 //! | `setup` | checked configurations, the key log |
@@ -25,7 +24,6 @@ mod endpoint;
 mod endpoint_settings;
 mod events;
 mod packet_log;
-mod pending;
 mod setup;
 mod wire_buffer;
 

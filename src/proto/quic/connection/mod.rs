@@ -3,6 +3,7 @@
 //! Methods are of three kinds: getters; commands, which are plain verbs; and what the endpoint
 //! drives, which the host does not see. Here: the first, and the life of the connection.
 //!
+//! - `prologue`: what a connection is told before it begins.
 //! - `commands`: what the host asks for; `known`: what it can ask about.
 //! - `news`: what becomes its events; `ending`: how a connection's end is put into words.
 //! - `transmit`: what goes out; `first_flight`: when a client's first packets do.
@@ -50,6 +51,7 @@ mod known;
 mod migration;
 mod news;
 mod preferred;
+pub(super) mod prologue;
 mod trace;
 mod transmit;
 mod versions;

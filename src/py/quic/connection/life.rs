@@ -8,14 +8,13 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use uringcore_proto::quic::{
-    Connection, ConnectionKey, ConnectionStats, DatagramError, Event, StreamError,
+    Command, Connection, ConnectionKey, ConnectionStats, DatagramError, Event, Pending, StreamError,
 };
 
 use super::QuicConnectionCore;
 use super::state::{Phase, State, Summary};
 use crate::quic::credentials::{ticket_to_python, token_to_python};
 use crate::quic::endpoint::QuicEndpoint;
-use crate::quic::pending::{Command, Pending};
 
 /// What a command found.
 pub(super) enum Found {

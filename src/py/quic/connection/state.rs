@@ -5,10 +5,9 @@ use std::collections::VecDeque;
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_proto::quic::{ConnectionKey, ConnectionStats};
+use uringcore_proto::quic::{ConnectionKey, ConnectionStats, Pending};
 
 use crate::quic::endpoint::QuicEndpoint;
-use crate::quic::pending::Pending;
 
 /// Where the connection is in its life.
 pub(super) enum Phase {

@@ -1,8 +1,9 @@
 //! What a connection is told before it is connected: an HTTP/3 layer, for one, opens its control
 //! streams when it is made. Kept in order and carried out when the connection begins.
 
+use super::Connection;
+use crate::quic::{DatagramError, Priority, StreamError};
 use bytes::Bytes;
-use uringcore_proto::quic::{Connection, DatagramError, Priority, StreamError};
 
 /// Commands in waiting, and the stream ids that they use up. Bounded by what the program says before
 /// it connects; nothing of a peer ends here.
