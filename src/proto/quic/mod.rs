@@ -28,7 +28,7 @@ pub use admission::{AcceptRate, lobby::ANSWER_PATIENCE};
 pub use connection::{
     Connection,
     congestion::Congestion,
-    prologue::{Command, Pending},
+    prologue::{Command, Prologue},
 };
 pub use endpoint::{ConnectionKey, DatagramMeta, Endpoint, Transmit, connection_ids::Worker};
 pub use error::{ConnectError, DatagramError, MigrationError, StreamError};

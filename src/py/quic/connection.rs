@@ -10,7 +10,7 @@ use pyo3::exceptions::{PyConnectionResetError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_proto::quic::{Command, Connection, ConnectionKey, Pending, Priority};
+use uringcore_proto::quic::{Command, Connection, ConnectionKey, Priority, Prologue};
 
 use super::endpoint::QuicEndpoint;
 use super::packet_log::PacketLog;
@@ -53,7 +53,7 @@ impl QuicConnectionCore {
         let old = self.state.with(py, |state| match state.phase {
             Phase::Idle(_) => Some(std::mem::replace(
                 &mut state.phase,
-                Phase::Idle(Pending::new(is_client)),
+                Phase::Idle(Prologue::new(is_client)),
             )),
             _ => None,
         });
@@ -165,8 +165,8 @@ impl QuicConnectionCore {
         is_unidirectional: bool,
     ) -> PyResult<u64> {
         let waiting = self.state.with(py, |state| match &state.phase {
-            Phase::Idle(pending) | Phase::Listening(pending, _) => {
-                Some(pending.next_stream_id(is_unidirectional))
+            Phase::Idle(prologue) | Phase::Listening(prologue, _) => {
+                Some(prologue.next_stream_id(is_unidirectional))
             }
             _ => None,
         });
@@ -286,8 +286,8 @@ impl QuicConnectionCore {
     /// Bytes that wait to be sent on a stream.
     fn get_send_buffer_size(&self, py: Python<'_>, stream_id: u64) -> PyResult<usize> {
         let waiting = self.state.with(py, |state| match &state.phase {
-            Phase::Idle(pending) | Phase::Listening(pending, _) => {
-                Some(pending.queued_bytes(stream_id))
+            Phase::Idle(prologue) | Phase::Listening(prologue, _) => {
+                Some(prologue.queued_bytes(stream_id))
             }
             _ => None,
         });

@@ -1,13 +1,18 @@
-//! What a connection is told before it is connected: an HTTP/3 layer, for one, opens its control
-//! streams when it is made. Kept in order and carried out when the connection begins.
+//! What a connection is told before it begins: an HTTP/3 layer, for one, opens its control streams
+//! when it is made. Kept in order and carried out then.
+//!
+//! Not here: the connection itself, which does not exist yet, and so nothing that depends on a peer.
 
 use super::Connection;
-use crate::quic::{DatagramError, Priority, StreamError};
+use crate::{
+    quic::{DatagramError, Priority, StreamError},
+    wire::varint,
+};
 use bytes::Bytes;
 
 /// Commands in waiting, and the stream ids that they use up. Bounded by what the program says before
 /// it connects; nothing of a peer ends here.
-pub struct Pending {
+pub struct Prologue {
     is_client: bool,
     commands: Vec<Command>,
     next_bidi: u64,
@@ -40,7 +45,7 @@ pub enum Command {
     },
 }
 
-impl Pending {
+impl Prologue {
     /// Stream ids: RFC 9000 section 2.1.
     pub fn new(is_client: bool) -> Self {
         let side = u64::from(!is_client);
@@ -67,6 +72,9 @@ impl Pending {
     /// Only streams of our own can exist now.
     pub fn push(&mut self, command: Command) -> Result<(), StreamError> {
         if let Command::SendStream { stream_id, .. } = &command {
+            if *stream_id > varint::MAX {
+                return Err(StreamError::OutOfRange);
+            }
             if *stream_id & 1 != u64::from(!self.is_client) {
                 return Err(StreamError::Unknown);
             }
@@ -93,13 +101,12 @@ impl Pending {
         self.commands.iter().map(bytes).sum()
     }
 
-    /// Carries everything out. Errors are told to the log: the calls that caused them have returned.
-    pub fn replay(self, connection: &mut Connection) {
+    /// Carries everything out. The calls that asked for it have returned: what the connection refuses goes to
+    /// `refused`.
+    pub fn replay(self, connection: &mut Connection, mut refused: impl FnMut(String)) {
         for command in self.commands {
-            if let Err(message) = run(command, connection) {
-                log::warn!(
-                    "a command given before the connection began was not possible: {message}"
-                );
+            if let Err(reason) = run(command, connection) {
+                refused(reason);
             }
         }
     }

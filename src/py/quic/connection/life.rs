@@ -8,7 +8,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use uringcore_proto::quic::{
-    Command, Connection, ConnectionKey, ConnectionStats, DatagramError, Event, Pending, StreamError,
+    Command, Connection, ConnectionKey, ConnectionStats, DatagramError, Event, Prologue,
+    StreamError,
 };
 
 use super::QuicConnectionCore;
@@ -99,8 +100,8 @@ impl QuicConnectionCore {
     /// The running connection, or what became of a command that waits instead.
     pub(super) fn find(&self, py: Python<'_>, waiting: impl FnOnce() -> Command) -> Found {
         self.state.with(py, |state| match &mut state.phase {
-            Phase::Idle(pending) | Phase::Listening(pending, _) => {
-                Found::Queued(pending.push(waiting()))
+            Phase::Idle(prologue) | Phase::Listening(prologue, _) => {
+                Found::Queued(prologue.push(waiting()))
             }
             Phase::Running(endpoint, key) => Found::Running(endpoint.clone_ref(py), *key),
             Phase::Over(..) => Found::Over,
@@ -193,11 +194,11 @@ impl QuicConnectionCore {
     }
 
     /// Takes the waiting commands out; an error when the connection has begun already.
-    pub(super) fn take_pending(&self, py: Python<'_>) -> PyResult<Pending> {
+    pub(super) fn take_prologue(&self, py: Python<'_>) -> PyResult<Prologue> {
         self.state.with(py, |state| match &mut state.phase {
-            Phase::Idle(pending) | Phase::Listening(pending, _) => {
-                let empty = Pending::new(pending.is_client());
-                Ok(std::mem::replace(pending, empty))
+            Phase::Idle(prologue) | Phase::Listening(prologue, _) => {
+                let empty = Prologue::new(prologue.is_client());
+                Ok(std::mem::replace(prologue, empty))
             }
             _ => Err(PyRuntimeError::new_err("this connection has already begun")),
         })
@@ -209,7 +210,7 @@ impl QuicConnectionCore {
         py: Python<'_>,
         endpoint: Py<QuicEndpoint>,
         key: ConnectionKey,
-        pending: Pending,
+        prologue: Prologue,
     ) -> PyResult<()> {
         let old = self.state.with(py, |state| {
             std::mem::replace(
@@ -223,7 +224,11 @@ impl QuicConnectionCore {
             if is_alone {
                 connection.watch_connection_ids();
             }
-            pending.replay(connection);
+            prologue.replay(connection, |reason| {
+                log::warn!(
+                    "a command given before the connection began was not possible: {reason}"
+                );
+            });
         })?;
         Ok(())
     }

@@ -5,16 +5,16 @@ use std::collections::VecDeque;
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_proto::quic::{ConnectionKey, ConnectionStats, Pending};
+use uringcore_proto::quic::{ConnectionKey, ConnectionStats, Prologue};
 
 use crate::quic::endpoint::QuicEndpoint;
 
 /// Where the connection is in its life.
 pub(super) enum Phase {
     /// Not begun: commands wait.
-    Idle(Pending),
+    Idle(Prologue),
     /// A server without a loop, before its client's first packet.
-    Listening(Pending, Py<QuicEndpoint>),
+    Listening(Prologue, Py<QuicEndpoint>),
     Running(Py<QuicEndpoint>, ConnectionKey),
     /// Over. The endpoint is kept while it is the connection's own: the last packets are in it.
     Over(Option<Py<QuicEndpoint>>, Box<Summary>),
@@ -46,7 +46,7 @@ pub(super) struct State {
 impl State {
     pub fn new(is_client: bool) -> Self {
         Self {
-            phase: Phase::Idle(Pending::new(is_client)),
+            phase: Phase::Idle(Prologue::new(is_client)),
             receiver: None,
             queue: VecDeque::new(),
             notify_finished: false,
