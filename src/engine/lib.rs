@@ -25,6 +25,7 @@
 //! | `lanes` | whose operation is next on a host's own sockets |
 //! | `socket_op` | what is asked of such a socket |
 //! | `socket` | who closes a descriptor |
+//! | `sleep` | how long a turn may sleep |
 //! | `timers` | what is due when, for a host's own timers |
 //! | `stats` | what the engine counts |
 //! | `system` | this machine's clock and certificate store, for the protocols |
@@ -47,6 +48,7 @@ mod ops;
 mod poll;
 mod queue;
 mod quic_endpoint;
+mod sleep;
 mod socket;
 mod socket_op;
 mod stats;
@@ -66,6 +68,7 @@ pub use lanes::{Lane, Lanes, Start};
 pub use lifecycle::WriteOutcome;
 pub use poll::{Direction, Readiness};
 pub use quic_endpoint::QuicEndpoint;
+pub use sleep::Sleep;
 pub use socket::SocketFd;
 pub use socket_op::SocketOp;
 pub use stats::EngineStats;

@@ -35,6 +35,7 @@ NEVER = {
         "datagram": {"quic_endpoint", "turn"},
         "quic_endpoint": {"stream", "datagram", "turn"},
         # What a host may use of its own, beside an engine or without.
+        "sleep": {"turn"},
         "timers": {"turn"},
         "lanes": {"ops", "turn"},
         "socket_op": {"lanes", "ops", "turn"},

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::{ffi, intern};
-use uringcore_engine::{Engine, Lanes};
+use uringcore_engine::{Engine, Lanes, Sleep};
 use uringcore_io::Entered;
 
 use crate::capi::error;
@@ -47,7 +47,7 @@ pub fn run_once(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
 /// The first half of one: the program runs what is ready then.
 pub fn wait_until_ready(slf: &Bound<'_, LoopCore>, seconds: Option<f64>) -> PyResult<()> {
     let _stays = Stays::here();
-    let limit = seconds.map(duration);
+    let limit = seconds.map(Sleep::seconds);
     wait(slf, &mut Run::of_one_turn(limit))
 }
 
@@ -194,7 +194,7 @@ fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
         Some(Duration::ZERO)
     } else {
         let idle = idle_time(this, py, &engine, idle_from);
-        idle.into_iter().chain(run.limit).min()
+        idle.at_most(run.limit).timeout()
     };
 
     let outcome = if timeout == Some(Duration::ZERO) {
@@ -250,27 +250,14 @@ fn idle_from(slf: &Bound<'_, LoopCore>) -> PyResult<Option<f64>> {
     Ok(None)
 }
 
-/// How long nothing is due. `None`: until an operation completes or somebody wakes the loop.
-fn idle_time(
-    this: &LoopCore,
-    py: Python<'_>,
-    engine: &Engine,
-    from: Option<f64>,
-) -> Option<Duration> {
-    let timer = this
-        .timers
-        .with(py, |timers| timers.next_due())
-        .map(|due| duration(due - from.unwrap_or_else(clock::monotonic)));
+/// How long nothing is due.
+fn idle_time(this: &LoopCore, py: Python<'_>, engine: &Engine, from: Option<f64>) -> Sleep {
+    let timer = this.timers.with(py, |timers| timers.next_due());
     let look = this.lanes.with(py, |lanes| lanes.next_look());
-    let deadline = engine.next_deadline().into_iter().chain(look).min();
-    let deadline = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-    timer.into_iter().chain(deadline).min()
-}
-
-/// No time at all where a replaced clock says what is no number.
-fn duration(seconds: f64) -> Duration {
-    let positive = if seconds > 0.0 { seconds } else { 0.0 };
-    Duration::from_secs_f64(positive.min(WAIT_SECONDS_MAX))
+    Sleep::default()
+        .until_due(timer, || from.unwrap_or_else(clock::monotonic))
+        .until(engine.next_deadline(), Instant::now)
+        .until(look, Instant::now)
 }
 
 fn take_due_timers(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
@@ -430,5 +417,3 @@ fn check_signals(py: Python<'_>) -> PyResult<()> {
 const REST_LIMIT: Duration = Duration::from_millis(50);
 /// How long closing a loop waits for the kernel to let go of cancelled operations.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(1);
-/// asyncio's MAXIMUM_SELECT_TIMEOUT: a day.
-const WAIT_SECONDS_MAX: f64 = 24.0 * 3600.0;

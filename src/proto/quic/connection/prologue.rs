@@ -3,12 +3,13 @@
 //!
 //! Not here: the connection itself, which does not exist yet, and so nothing that depends on a peer.
 
+use bytes::Bytes;
+
 use super::Connection;
 use crate::{
     quic::{DatagramError, Priority, StreamError},
     wire::varint,
 };
-use bytes::Bytes;
 
 /// Commands in waiting, and the stream ids that they use up. Bounded by what the program says before
 /// it connects; nothing of a peer ends here.
