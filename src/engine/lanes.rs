@@ -34,14 +34,17 @@ pub struct Lane {
 }
 
 impl Lane {
+    #[inline]
     pub fn new(fd: RawFd, direction: Direction) -> Self {
         Self { fd, direction }
     }
 
+    #[inline]
     pub fn read(fd: RawFd) -> Self {
         Self::new(fd, Direction::Read)
     }
 
+    #[inline]
     pub fn write(fd: RawFd) -> Self {
         Self::new(fd, Direction::Write)
     }
@@ -173,11 +176,17 @@ pub struct Lanes {
 }
 
 impl Lanes {
+    #[inline]
     fn descriptor(&mut self, index: usize) -> &mut Descriptor {
         if index >= self.descriptors.len() {
-            self.descriptors.resize_with(index + 1, Descriptor::default);
+            self.grow(index + 1);
         }
         &mut self.descriptors[index]
+    }
+
+    #[cold]
+    fn grow(&mut self, len: usize) {
+        self.descriptors.resize_with(len, Descriptor::default);
     }
 
     fn line(&mut self, lane: Lane) -> &mut Line {
@@ -188,6 +197,7 @@ impl Lanes {
 
     /// Whether a system call may be tried at once, and counts it: nothing of that direction may be in
     /// flight, a try must be likely to succeed, and a task whose calls never wait must let others run.
+    #[inline]
     pub fn may_try(&mut self, lane: Lane) -> bool {
         let turn = self.turn;
         let descriptor = self.descriptor(lane.descriptor());
@@ -206,6 +216,7 @@ impl Lanes {
     }
 
     /// What a try to read from `fd` found.
+    #[inline]
     pub fn tried(&mut self, fd: RawFd, something: bool) {
         let descriptor = self.descriptor(Lane::read(fd).descriptor());
         descriptor.hint.tried(something);
@@ -214,6 +225,7 @@ impl Lanes {
     // Operations ---------------------------------------------------------------------------------
 
     /// The operation that has this lane, and its socket.
+    #[inline]
     pub fn current(&self, lane: Lane) -> Option<(Key, usize)> {
         let current = self.holder(lane)?;
         Some((current.key, current.socket))
@@ -226,6 +238,7 @@ impl Lanes {
 
     /// A new operation gets in line, and is up if nobody else is. `socket` tells sockets apart that have
     /// the same number one after the other.
+    #[inline]
     pub fn join(&mut self, key: Key, fd: RawFd, socket: usize, op: SocketOp) {
         self.len += 1;
         let lane = Lane::new(fd, op.direction());
@@ -239,6 +252,7 @@ impl Lanes {
 
     /// What is to be started in this turn, one after the other. The host answers each with an operation
     /// in flight or [`leave`](Self::leave).
+    #[inline]
     pub fn take_start(&mut self) -> Option<Start> {
         self.starting.pop_front()
     }
@@ -266,8 +280,9 @@ impl Lanes {
         outcome: &Outcome,
         is_wanted: impl Fn(Key) -> bool,
     ) {
-        if lane.direction == Direction::Read {
-            let descriptor = self.descriptor(lane.descriptor());
+        if lane.direction == Direction::Read
+            && let Some(descriptor) = self.descriptors.get_mut(lane.descriptor())
+        {
             let current = &descriptor.lines[Direction::Read as usize].current;
             let is_full = current.as_ref().is_some_and(|at| at.is_full(outcome));
             descriptor.hint.came(is_full);
@@ -299,6 +314,7 @@ impl Lanes {
     // Turns and looks ----------------------------------------------------------------------------
 
     /// True if a turn has nothing to start or to look at; it is counted as one.
+    #[inline]
     pub fn skip_turn(&mut self) -> bool {
         let is_idle = self.len == 0 && self.starting.is_empty();
         self.turn += u64::from(is_idle);
@@ -307,6 +323,7 @@ impl Lanes {
 
     /// The host's callbacks have run. The operations whose sockets it is to look at now: it lets one whose
     /// socket is closed [`leave`](Self::leave), and cancels it.
+    #[inline]
     pub fn begin_turn(&mut self, now: impl FnOnce() -> Instant) -> Vec<(Key, Lane)> {
         self.turn += 1;
         if self.len == 0 {
@@ -336,6 +353,7 @@ impl Lanes {
     }
 
     /// When a host that sleeps has to be awake for a look.
+    #[inline]
     pub fn next_look(&self) -> Option<Instant> {
         self.next_look.filter(|_| self.look_is_due)
     }

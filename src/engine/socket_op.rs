@@ -21,6 +21,7 @@ pub enum SocketOp {
 }
 
 impl SocketOp {
+    #[inline]
     pub fn direction(&self) -> Direction {
         match self {
             Self::Recv(_) | Self::RecvFrom(_) | Self::Accept => Direction::Read,
@@ -30,6 +31,7 @@ impl SocketOp {
         }
     }
 
+    #[inline]
     pub fn queue(self, driver: &mut Driver, fd: RawFd, token: Token) -> OpId {
         match self {
             Self::Recv(most) => driver.recv_once(fd, most, token),
