@@ -120,6 +120,7 @@ class UringEventLoop(  # type: ignore[misc]
         "_transports",
         "_unix_server_sockets",
         "_wakeup_is_ours",
+        "_watcher",
         "slow_callback_duration",
     )
 
