@@ -12,7 +12,8 @@ use std::collections::VecDeque;
 use std::io;
 
 use bytes::{Buf, Bytes};
-use uringcore_io::{Driver, Errno, Interest, Outcome, net};
+use uringcore_io::net::{self, FileId};
+use uringcore_io::{Driver, Errno, Interest, Outcome};
 
 use crate::backlog::Backlog;
 use crate::event::{Event, StreamBytes};
@@ -36,6 +37,12 @@ pub(crate) struct Stream {
     /// So many receives are left to the host, which is told when there is something. Each large one fills
     /// this up again.
     left_to_host: u8,
+    /// The socket that the host receives from. The poll is the old file's where a program closed it under
+    /// its transport, and its number may be anybody's by now.
+    file: Option<FileId>,
+    /// That the socket is readable stands in the queue of events. Until it is told nothing is received: it
+    /// would be told behind what the host receives then.
+    is_readable_untold: bool,
     /// The receive came to its end: it is not armed again.
     read_ended: bool,
     backlog: Backlog<Bytes>,
@@ -58,6 +65,8 @@ impl Stream {
             life,
             one_by_one: 0,
             left_to_host: 0,
+            file: None,
+            is_readable_untold: false,
             read_ended: false,
             backlog: Backlog::default(),
             end_behind: None,
@@ -277,6 +286,7 @@ impl Stream {
             // What was waited for, by poll.
             Outcome::Done(Ok(_)) => {
                 if self.life.is_open() {
+                    self.is_readable_untold = true;
                     events.push(Event::StreamReadable {
                         stream: self.life.key,
                         fd: self.life.fd,
@@ -295,7 +305,11 @@ impl Stream {
         match result {
             Ok(buf) if buf.is_empty() => self.end_reading(ReadEnd::Eof, events),
             Ok(buf) => {
+                let was_left = self.left_to_host > 0;
                 self.note_size(buf.len());
+                if self.left_to_host > 0 && !was_left {
+                    self.file = net::file_of(self.life.fd);
+                }
                 if more && self.left_to_host > 0 {
                     self.life.cancel_receive(driver);
                 }
@@ -331,7 +345,12 @@ impl Stream {
     /// The socket is readable: how much the host shall receive, or `None` when it is not to be told (the
     /// next resume looks again).
     pub(crate) fn deliver_readable(&mut self) -> Option<u32> {
+        self.is_readable_untold = false;
         if !self.life.is_delivering() || self.must_wait() || self.read_ended {
+            return None;
+        }
+        if self.file.is_none() || net::file_of(self.life.fd) != self.file {
+            self.read_ended = true;
             return None;
         }
         let waiting = net::waiting_bytes(self.life.fd);
@@ -406,7 +425,8 @@ impl Stream {
 
     /// While there is a backlog nothing more is asked for: it can wait in the socket.
     fn arm(&mut self, driver: &mut Driver) {
-        if self.life.recv_op.is_none() && !self.read_ended && self.backlog.is_empty() {
+        let is_free = self.life.recv_op.is_none() && !self.is_readable_untold;
+        if is_free && !self.read_ended && self.backlog.is_empty() {
             let (fd, token) = (self.life.fd, self.life.token(SUB_RECV));
             self.life.recv_op = Some(if self.left_to_host > 0 {
                 // Something was received before.

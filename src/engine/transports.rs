@@ -96,7 +96,10 @@ impl Transports {
                 Some(Event::StreamData { stream: key, data })
             }
             Event::StreamReadable { stream, fd, .. } => {
-                let size = self.stream(stream)?.deliver_readable()?;
+                let size = self.stream(stream)?.deliver_readable();
+                // Also where nothing comes of it, or the host fails to receive.
+                self.mark_dirty(stream);
+                let size = size?;
                 Some(Event::StreamReadable { stream, fd, size })
             }
             Event::StreamEof { stream } => {

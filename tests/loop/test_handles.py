@@ -281,3 +281,17 @@ def test_a_class_of_the_programs_own_has_its_methods_called() -> None:
     assert calls[0] == loop.stop and len(calls) > 2
     assert uringcore.UringEventLoop.call_soon(loop, int) is not None
     loop.close()
+
+
+def test_a_handle_that_the_collector_showed_is_not_given_to_others() -> None:
+    loop = uringcore.new_event_loop()
+    loop.call_later(0, int)
+    loop.call_soon(int)
+    loop.run_until_complete(asyncio.sleep(0.01))
+    kinds = (type(loop.call_soon(int)), type(loop.call_later(9, int)))
+    shown = [one for one in gc.get_objects() if type(one) in kinds]
+    assert shown, "the collector knows those that wait to be used again"
+    for _ in range(len(shown) + 1):
+        assert not any(one is loop.call_later(9, int) for one in shown)
+        assert not any(one is loop.call_soon(int) for one in shown)
+    loop.close()

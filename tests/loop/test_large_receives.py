@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import socket
 from typing import Any
 
@@ -213,3 +215,56 @@ def test_a_reset_is_told(run: Runner) -> None:
         server.close()
 
     run(main())
+
+
+def test_an_exit_out_of_get_buffer_leaves_the_bytes_where_they_are(run_ours: Runner) -> None:
+    loop = run_ours.factory()
+
+    async def begin() -> tuple[Odd, socket.socket]:
+        protocol = Odd()
+        peer = await connected(protocol)
+        await say(peer, protocol)
+        return protocol, peer
+
+    protocol, peer = loop.run_until_complete(begin())
+
+    def leave() -> Any:
+        protocol.act = None
+        raise SystemExit
+
+    protocol.act = leave
+    peer.send(MESSAGE[:1000])
+    with pytest.raises(SystemExit):
+        loop.run_until_complete(asyncio.sleep(60))
+    peer.send(MESSAGE[:1000])
+    heard = loop.run_until_complete(asyncio.wait_for(protocol.hear(2000), 20))
+    assert heard == MESSAGE[:1000] * 2
+    peer.close()
+    assert loop.run_until_complete(asyncio.wait_for(protocol.ended, 20)) is None
+    loop.close()
+
+
+def test_a_number_that_was_given_away_is_not_received_from(run_ours: Runner) -> None:
+    async def main() -> None:
+        protocol = Plain()
+        ours, peer = socket.socketpair()
+        peer.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.create_connection(lambda: protocol, sock=ours)
+        await say(peer, protocol)
+        number = ours.fileno()
+        ours.close()
+        mine, theirs = socket.socketpair()
+        with mine, theirs:
+            if mine.fileno() != number:
+                os.dup2(mine.fileno(), number)
+            theirs.send(b"for another")
+            with contextlib.suppress(OSError):
+                peer.send(b"wakes what still waits")
+            await asyncio.sleep(0.05)
+            assert not protocol.got.startswith(b"for")
+            assert mine.recv(100) == b"for another"
+        peer.close()
+
+    run_ours(main())
+    run_ours.complaints.contexts.clear()

@@ -104,6 +104,20 @@ pub fn waiting_bytes(fd: RawFd) -> usize {
     if asked < 0 { 0 } else { count.max(0) as usize }
 }
 
+/// Which file a descriptor is, by device and inode: a number that was given away is another one.
+pub type FileId = (libc::dev_t, libc::ino_t);
+
+pub fn file_of(fd: RawFd) -> Option<FileId> {
+    let mut stat = mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: room for one structure, which is read only if the call has filled it.
+    unsafe {
+        (libc::fstat(fd, stat.as_mut_ptr()) == 0).then(|| {
+            let stat = stat.assume_init();
+            (stat.st_dev, stat.st_ino)
+        })
+    }
+}
+
 /// Receives one message at once, without the ring.
 pub fn recv_message(fd: RawFd, size: usize) -> io::Result<Incoming> {
     let mut payload = IncomingPayload::new(size);

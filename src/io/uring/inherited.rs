@@ -12,10 +12,11 @@ use std::collections::HashMap;
 use std::io;
 use std::mem::ManuallyDrop;
 
-use super::park::{Parked, close_now, file_of};
+use super::park::{Parked, close_now};
 use super::{Uring, setup};
 use crate::common::Common;
 use crate::config::DriverConfig;
+use crate::net::file_of;
 use crate::op::{Kind, OpId, Phase, Slot};
 
 pub(crate) struct Inherited {

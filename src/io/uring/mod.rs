@@ -39,10 +39,11 @@ use io_uring::IoUring;
 use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{SubmitArgs, Timespec};
 
+use crate::net::{FileId, file_of};
 use aside::Aside;
 pub(crate) use buffer_ring::BufferRing;
 pub(crate) use inherited::Inherited;
-use park::{FileId, Parked, Peek};
+use park::{Parked, Peek};
 
 use crate::common::Common;
 use crate::completion::Entered;
@@ -119,7 +120,7 @@ impl Uring {
             parked: Vec::new(),
             peek: Peek::default(),
             aside: Aside::default(),
-            anonymous: park::file_of(waker.fd()),
+            anonymous: file_of(waker.fd()),
             park_is_answered: false,
             resting: false,
             watch_lost: false,

@@ -37,6 +37,7 @@ use io_uring::squeue::Entry;
 use super::{Uring, entry};
 use crate::common::Common;
 use crate::completion::Errno;
+use crate::net::{FileId, file_of};
 use crate::op::{Kind, OpId, Payload, Phase, Slot};
 
 /// An operation that was taken back.
@@ -47,9 +48,6 @@ pub(super) struct Parked {
     /// It told nothing in the run before this rest, or none that has been since.
     pub(super) is_silent: bool,
 }
-
-/// Device and inode.
-pub(super) type FileId = (libc::dev_t, libc::ino_t);
 
 /// What poll(2) is asked while the driver rests.
 #[derive(Default)]
@@ -359,17 +357,6 @@ fn awaited(slot: &Slot) -> Option<u32> {
         // Taken back along with the others.
         (Kind::Poll, Payload::Events(bits) | Payload::EventsAgain(bits)) => Some(*bits),
         _ => None,
-    }
-}
-
-pub(super) fn file_of(fd: libc::c_int) -> Option<FileId> {
-    let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: room for one structure, which is read only if the call has filled it.
-    unsafe {
-        (libc::fstat(fd, stat.as_mut_ptr()) == 0).then(|| {
-            let stat = stat.assume_init();
-            (stat.st_dev, stat.st_ino)
-        })
     }
 }
 

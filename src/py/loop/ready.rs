@@ -92,6 +92,7 @@ impl<T> Default for Spare<T> {
 }
 
 impl<T> Spare<T> {
+    /// Whoever takes one asks whether it is alone: the collector shows it to anybody who asks for all objects.
     pub fn take(&mut self) -> Option<Py<T>> {
         self.0.pop()
     }

@@ -12,7 +12,7 @@ use crate::capi::call::Call;
 use crate::capi::context;
 use crate::capi::fastcall::{Arguments, Method, fast_method};
 use crate::event_loop::clock;
-use crate::event_loop::handle::{AnyHandle, Handle, TimerHandle};
+use crate::event_loop::handle::{AnyHandle, Handle, TimerHandle, is_alone};
 use crate::event_loop::loop_core::{LoopCore, Ready, current_thread_id};
 use crate::event_loop::mode::Mode;
 
@@ -138,7 +138,8 @@ impl LoopCore {
     /// used again.
     fn call_soon_plainly(&self, py: Python<'_>, given: &Given<'_, '_>) -> PyResult<Py<Handle>> {
         let (call, context) = (given.call()?, given.context()?);
-        let handle = match self.ready.with(py, |ready| ready.handles.take()) {
+        let spare = self.ready.with(py, |ready| ready.handles.take());
+        let handle = match spare.filter(is_alone) {
             Some(handle) => {
                 handle.get().refill(py, call, context);
                 handle

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::{IntoPyObjectExt, PyTraverseError, PyVisit};
 use uringcore_engine::TimerKey;
 
-use super::{AnyHandle, Handle, asyncio_class};
+use super::{AnyHandle, Handle, asyncio_class, is_alone};
 use crate::capi::call::Call;
 use crate::capi::cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
@@ -35,7 +35,7 @@ impl TimerHandle {
     ) -> PyResult<Py<TimerHandle>> {
         let py = owner.py();
         let spare = owner.get().ready.with(py, |ready| ready.timers.take());
-        let timer = match spare {
+        let timer = match spare.filter(is_alone) {
             Some(timer) => {
                 let timer = timer.into_bound(py);
                 timer.as_super().get().refill(py, call, context);
