@@ -160,6 +160,14 @@ fn collect(connection: &mut Connection, outcome: &mut Outcome) {
                 stream.content.extend_from_slice(&data);
                 stream.ended = fin;
             }
+            // The promises of one stream come in its order too.
+            Event::PushPromise {
+                stream_id, fields, ..
+            } => {
+                let stream = outcome.streams.entry(stream_id).or_default();
+                assert!(!stream.ended);
+                stream.sections.push((fields, stream.content.len()));
+            }
             Event::WebTransportData {
                 session_id,
                 stream_id,
