@@ -38,16 +38,7 @@ impl SocketOp {
             Self::RecvFrom(size) => driver.recv_from(fd, size, token),
             Self::Accept => driver.accept_once(fd, token),
             Self::Send(data) => driver.send(fd, data, token),
-            Self::SendTo(data, to) => {
-                let message = SendMsg {
-                    data,
-                    to,
-                    segment_size: None,
-                    ecn: None,
-                    src_ip: None,
-                };
-                driver.send_msg(fd, message, token)
-            }
+            Self::SendTo(data, to) => driver.send_msg(fd, SendMsg::plain(data, to), token),
             Self::Connect(address) => driver.connect(fd, address, token),
             Self::Writable => driver.poll(fd, Interest::Write, token),
         }

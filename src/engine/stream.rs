@@ -305,11 +305,7 @@ impl Stream {
         match result {
             Ok(buf) if buf.is_empty() => self.end_reading(ReadEnd::Eof, events),
             Ok(buf) => {
-                let was_left = self.left_to_host > 0;
                 self.note_size(buf.len());
-                if self.left_to_host > 0 && !was_left {
-                    self.file = net::file_of(self.life.fd);
-                }
                 if more && self.left_to_host > 0 {
                     self.life.cancel_receive(driver);
                 }
@@ -336,10 +332,14 @@ impl Stream {
     /// A large receive is better made by the host, and so are those after it: what the kernel puts into a
     /// buffer of ours has to be copied out of it.
     fn note_size(&mut self, size: usize) {
-        self.left_to_host = match size >= LARGE_BYTES {
-            true => LEFT_TO_HOST_AFTER_LARGE,
-            false => self.left_to_host.saturating_sub(1),
-        };
+        if size < LARGE_BYTES {
+            self.left_to_host = self.left_to_host.saturating_sub(1);
+            return;
+        }
+        if self.left_to_host == 0 {
+            self.file = net::file_of(self.life.fd);
+        }
+        self.left_to_host = LEFT_TO_HOST_AFTER_LARGE;
     }
 
     /// The socket is readable: how much the host shall receive, or `None` when it is not to be told (the

@@ -26,6 +26,19 @@ pub struct SendMsg {
     pub src_ip: Option<IpAddr>,
 }
 
+impl SendMsg {
+    /// One datagram that asks for nothing else.
+    pub fn plain(data: Bytes, to: Option<SockAddr>) -> Self {
+        Self {
+            data,
+            to,
+            segment_size: None,
+            ecn: None,
+            src_ip: None,
+        }
+    }
+}
+
 /// A [`SendMsg`] in the kernel's words.
 pub(crate) struct MessagePayload {
     header: libc::msghdr,

@@ -85,13 +85,10 @@ pub fn any_buffer(data: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     }
 }
 
-/// Copies as much of `data` as fits into a writable Python buffer of any item format. Returns the
-/// count.
+/// Copies as much of `data` as fits into what `get_buffer()` gave, a writable Python buffer of any item
+/// format. Returns the count.
 pub fn copy_into(target: &Bound<'_, PyAny>, data: &[u8]) -> PyResult<usize> {
-    let view = View::get(target, ffi::PyBUF_WRITABLE)?;
-    if view.len() == 0 {
-        return Err(empty_buffer());
-    }
+    let view = buffer_of_protocol(target)?;
     let count = view.len().min(data.len());
     // SAFETY: the view is held, writable and contiguous, and `count` is within its length. `data` is
     // memory of Rust's or of a `bytes` object, which a writable buffer cannot overlap.
@@ -99,23 +96,20 @@ pub fn copy_into(target: &Bound<'_, PyAny>, data: &[u8]) -> PyResult<usize> {
     Ok(count)
 }
 
-/// Receives without waiting into a writable Python buffer of any item format. The outer error is one of
-/// the buffer's.
+/// Receives into it without waiting. The outer error is one of the buffer's.
 pub fn receive_into(target: &Bound<'_, PyAny>, fd: RawFd) -> PyResult<io::Result<usize>> {
-    let view = View::get(target, ffi::PyBUF_WRITABLE)?;
-    if view.len() == 0 {
-        return Err(empty_buffer());
-    }
-    // SAFETY: the view is held until the end of this function, writable and contiguous, and says where and
-    // how long; who may change the bytes meanwhile is said at the top.
-    let memory = unsafe {
-        std::slice::from_raw_parts_mut(view.data().cast::<MaybeUninit<u8>>(), view.len())
-    };
-    Ok(net::recv(fd, memory))
+    let view = buffer_of_protocol(target)?;
+    Ok(in_memory(&view, |memory| net::recv(fd, memory)))
 }
 
-fn empty_buffer() -> PyErr {
-    PyRuntimeError::new_err("get_buffer() returned an empty buffer")
+fn buffer_of_protocol<'py>(target: &Bound<'py, PyAny>) -> PyResult<View<'py>> {
+    let view = View::get(target, ffi::PyBUF_WRITABLE)?;
+    match view.len() {
+        0 => Err(PyRuntimeError::new_err(
+            "get_buffer() returned an empty buffer",
+        )),
+        _ => Ok(view),
+    }
 }
 
 /// A new `bytes` object of up to `size` bytes that are received from a socket without waiting.
@@ -146,11 +140,16 @@ pub fn with_writable<R>(
     work: impl FnOnce(&mut [MaybeUninit<u8>]) -> R,
 ) -> Option<R> {
     let view = View::get(data, ffi::PyBUF_WRITABLE).ok()?;
-    // SAFETY: as above, and the view is writable.
-    let memory = unsafe {
+    Some(in_memory(&view, work))
+}
+
+/// Runs `work` on the memory of a view that was asked for as a writable one.
+fn in_memory<R>(view: &View<'_>, work: impl FnOnce(&mut [MaybeUninit<u8>]) -> R) -> R {
+    // SAFETY: the view is held until the end of this function, writable and contiguous, and says where and
+    // how long; who may change the bytes meanwhile is said at the top.
+    work(unsafe {
         std::slice::from_raw_parts_mut(view.data().cast::<MaybeUninit<u8>>(), view.len())
-    };
-    Some(work(memory))
+    })
 }
 
 /// The bytes of a bytes-like object from `start` on: referenced if they can't change, else copied.

@@ -6,6 +6,7 @@
 
 use std::ffi::{CStr, CString};
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 use pyo3::{Borrowed, PyClass, ffi};
@@ -18,8 +19,14 @@ pub struct Arguments<'a, 'py> {
 }
 
 impl<'a, 'py> Arguments<'a, 'py> {
-    pub fn is_empty(&self) -> bool {
-        self.positional.is_empty() && self.named().next().is_none()
+    /// For a method that takes no arguments.
+    pub fn check_empty(&self, method: &str) -> PyResult<()> {
+        match self.positional.is_empty() && self.has_no_names() {
+            true => Ok(()),
+            false => Err(PyTypeError::new_err(format!(
+                "{method}() takes no arguments"
+            ))),
+        }
     }
 
     /// # Safety
@@ -55,7 +62,7 @@ impl<'a, 'py> Arguments<'a, 'py> {
     }
 
     pub fn has_no_names(&self) -> bool {
-        self.names.is_none()
+        self.named.is_empty()
     }
 
     /// The one value, if it is by this name that it was given, and the rest by position.

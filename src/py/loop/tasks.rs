@@ -7,7 +7,6 @@
 use std::ffi::CString;
 use std::ptr::null_mut;
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyTuple};
@@ -86,17 +85,13 @@ fn asyncios_own(slf: &Bound<'_, LoopCore>, arguments: &Arguments<'_, '_>) -> PyR
 
 /// `create_future`, which takes no arguments.
 fn create_future(slf: &Bound<'_, LoopCore>, arguments: &Arguments<'_, '_>) -> PyResult<Py<PyAny>> {
-    if !arguments.is_empty() {
-        return Err(PyTypeError::new_err("create_future() takes no arguments"));
-    }
+    arguments.check_empty("create_future")?;
     Ok(new_future(slf)?.unbind())
 }
 
 /// `get_debug`, which every future and task asks when it is made.
 fn get_debug(slf: &Bound<'_, LoopCore>, arguments: &Arguments<'_, '_>) -> PyResult<Py<PyAny>> {
-    if !arguments.is_empty() {
-        return Err(PyTypeError::new_err("get_debug() takes no arguments"));
-    }
+    arguments.check_empty("get_debug")?;
     let is_debug = slf.get().is_debug();
     Ok(PyBool::new(slf.py(), is_debug)
         .to_owned()

@@ -359,22 +359,20 @@ fn handle_raised(slf: &Bound<'_, LoopCore>, handle: &AnyHandle, error: PyErr) ->
 
 /// A handle has had its turn: if nobody holds it, it is used again.
 fn retire(this: &LoopCore, py: Python<'_>, handle: AnyHandle) {
-    let too_many = match handle {
+    let left = match handle {
         AnyHandle::Ours(handle) if is_alone(&handle) => {
             handle.get().empty(py);
-            let left = this.ready.with(py, |ready| ready.handles.keep(handle));
-            left.map(Py::into_any)
+            let too_many = this.ready.with(py, |ready| ready.handles.keep(handle));
+            too_many.map(AnyHandle::Ours)
         }
         AnyHandle::Timer(timer) if is_alone(&timer) => {
             timer.bind(py).as_super().get().empty(py);
-            let left = this.ready.with(py, |ready| ready.timers.keep(timer));
-            left.map(Py::into_any)
+            let too_many = this.ready.with(py, |ready| ready.timers.keep(timer));
+            too_many.map(AnyHandle::Timer)
         }
-        AnyHandle::Ours(handle) => Some(handle.into_any()),
-        AnyHandle::Timer(timer) => Some(timer.into_any()),
-        AnyHandle::Foreign(foreign) => Some(foreign),
+        held => Some(held),
     };
-    if let Some(handle) = too_many {
+    if let Some(handle) = left {
         handle.drop_ref(py);
     }
 }

@@ -370,13 +370,6 @@ fn hold(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>, result: Py<PyAny>
     orphans::give_back(r#loop, sock, result)
 }
 
-/// The oldest orphan of a socket: of a stream's, bytes for the transport that is made of it.
-#[pyfunction]
-#[pyo3(name = "_sock_take_held")]
-fn take_held(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>) -> Option<Py<PyAny>> {
-    orphans::take(r#loop.get(), sock)
-}
-
 // Outcomes -------------------------------------------------------------------------------------------
 
 fn received(
@@ -535,8 +528,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(connect, m)?)?;
     m.add_function(wrap_pyfunction!(abandon, m)?)?;
     m.add_function(wrap_pyfunction!(hold, m)?)?;
-    m.add_function(wrap_pyfunction!(writable, m)?)?;
-    m.add_function(wrap_pyfunction!(take_held, m)?)
+    m.add_function(wrap_pyfunction!(writable, m)?)
 }
 
 /// The most that one receive brings: asyncio's own choice, and what a buffer of the ring can hold

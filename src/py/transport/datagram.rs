@@ -259,13 +259,7 @@ impl DatagramTransport {
                 Err(error) => return Self::send_failed(slf, error),
             }
         };
-        let message = SendMsg {
-            data,
-            to,
-            segment_size: None,
-            ecn: None,
-            src_ip: None,
-        };
+        let message = SendMsg::plain(data, to);
         match base.command(py, |engine| engine.send_datagram(key, message))? {
             WriteOutcome::PauseWriting => BaseTransport::pause_writing(slf.as_super()),
             WriteOutcome::Queued | WriteOutcome::Lost => Ok(()),

@@ -49,6 +49,15 @@ impl AnyHandle {
         }
     }
 
+    /// Drops it without asking whether this thread is attached.
+    pub fn drop_ref(self, py: Python<'_>) {
+        match self {
+            Self::Ours(handle) => handle.drop_ref(py),
+            Self::Timer(handle) => handle.drop_ref(py),
+            Self::Foreign(handle) => handle.drop_ref(py),
+        }
+    }
+
     pub fn cancel(&self, py: Python<'_>) -> PyResult<()> {
         match self {
             Self::Ours(handle) => handle.get().cancel_now(py),

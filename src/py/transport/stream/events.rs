@@ -14,6 +14,7 @@ use uringcore_io::Errno;
 
 use super::StreamTransport;
 use crate::capi::buffer;
+use crate::capi::context::Inside;
 use crate::capi::error;
 use crate::tls::TlsProtocol;
 use crate::transport::base::{BaseTransport, Receiver, fail_waiter};
@@ -73,22 +74,39 @@ impl StreamTransport {
             Ok(result) => result,
             Err(error) => {
                 drop(inside);
-                let message = "Fatal error: protocol.get_buffer() call failed.";
-                return BaseTransport::fatal(base, error, message);
+                return BaseTransport::fatal(base, error, GET_BUFFER_FAILED);
             }
         };
         Self::note_received(this, py, result.as_ref().copied())?;
-        let Ok(count @ 1..) = result else {
-            return Ok(());
-        };
-        let called = protocol.call_method1(intern!(py, "buffer_updated"), (count,));
+        match result {
+            Ok(count @ 1..) => Self::filled(base, &protocol, inside, count).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    /// So much stands in the buffer that the protocol gave. True if it took that without an error.
+    fn filled(
+        base: &Bound<'_, BaseTransport>,
+        protocol: &Bound<'_, PyAny>,
+        inside: Inside<'_>,
+        count: usize,
+    ) -> PyResult<bool> {
+        let called = protocol.call_method1(intern!(base.py(), "buffer_updated"), (count,));
         drop(inside);
+        let took = called.is_ok();
+        let message = "Fatal error: protocol.buffer_updated() call failed.";
+        Self::end_if_failed(base, called, message).map(|()| took)
+    }
+
+    /// What a method of the protocol raised when it was given bytes ends the connection.
+    fn end_if_failed(
+        base: &Bound<'_, BaseTransport>,
+        called: PyResult<Bound<'_, PyAny>>,
+        message: &str,
+    ) -> PyResult<()> {
         match called {
             Ok(_) => Ok(()),
-            Err(error) => {
-                let message = "Fatal error: protocol.buffer_updated() call failed.";
-                BaseTransport::fatal(base, error, message)
-            }
+            Err(error) => BaseTransport::fatal(base, error, message),
         }
     }
 
@@ -119,13 +137,8 @@ impl StreamTransport {
         };
         let called = protocol.call_method1(intern!(py, "data_received"), (bytes,));
         drop(inside);
-        match called {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                let message = "Fatal error: protocol.data_received() call failed.";
-                BaseTransport::fatal(base, error, message)
-            }
-        }
+        let message = "Fatal error: protocol.data_received() call failed.";
+        Self::end_if_failed(base, called, message)
     }
 
     /// One call of get_buffer() and buffer_updated() after the other, until the chunk is used up.
@@ -155,8 +168,7 @@ impl StreamTransport {
                 Ok(count) => count,
                 Err(error) => {
                     drop((data, inside));
-                    let message = "Fatal error: protocol.get_buffer() call failed.";
-                    return BaseTransport::fatal(base, error, message);
+                    return BaseTransport::fatal(base, error, GET_BUFFER_FAILED);
                 }
             };
             let rest = data.into_rest(count);
@@ -164,11 +176,8 @@ impl StreamTransport {
             if waits {
                 this.command(py, |engine| engine.put_back(key, rest))?;
             }
-            let called = protocol.call_method1(intern!(py, "buffer_updated"), (count,));
-            drop(inside);
-            if let Err(error) = called {
-                let message = "Fatal error: protocol.buffer_updated() call failed.";
-                return BaseTransport::fatal(base, error, message);
+            if !Self::filled(base, &protocol, inside, count)? {
+                return Ok(());
             }
             let Some(rest) = Self::take_back(this, py, waits)? else {
                 return Ok(());
@@ -243,3 +252,5 @@ impl StreamTransport {
         Ok(())
     }
 }
+
+const GET_BUFFER_FAILED: &str = "Fatal error: protocol.get_buffer() call failed.";
