@@ -1,7 +1,7 @@
 //! What a datagram socket does with its datagrams: the send queue, what is received and what waits for the
 //! reader.
 //!
-//! Not here: its life (`lifecycle`); QUIC's socket (`quic_endpoint`), which wants GRO, GSO and its own
+//! Not here: its life (`lifecycle`); QUIC's socket (`hosted_endpoint`), which wants GRO, GSO and its own
 //! batching.
 //!
 //! **Invariants.** Datagrams leave in the order in which they were sent: one SENDMSG is in flight at

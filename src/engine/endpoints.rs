@@ -2,7 +2,7 @@
 //!
 //! A client program may have thousands, each with one connection, so nothing that happens every turn
 //! goes through all of them: a turn costs what its own endpoints cost. Not here: what an endpoint
-//! does (`quic_endpoint`).
+//! does (`hosted_endpoint`).
 
 use std::collections::BTreeSet;
 use std::io;
@@ -12,8 +12,8 @@ use uringcore_io::{Completion, Driver, Token};
 use uringcore_proto::quic::EndpointStats;
 
 use crate::event::Event;
+use crate::hosted_endpoint::HostedEndpoint;
 use crate::queue::Queue;
-use crate::quic_endpoint::QuicEndpoint;
 use crate::table::{Key, Table};
 use crate::token::{Owner, Route};
 use crate::turn::Engine;
@@ -31,13 +31,16 @@ pub(crate) struct Endpoints {
 }
 
 struct Entry {
-    endpoint: QuicEndpoint,
+    endpoint: HostedEndpoint,
     is_dirty: bool,
     deadline: Option<Instant>,
 }
 
 impl Endpoints {
-    pub fn open(&mut self, make: impl FnOnce(Key) -> io::Result<QuicEndpoint>) -> io::Result<Key> {
+    pub fn open(
+        &mut self,
+        make: impl FnOnce(Key) -> io::Result<HostedEndpoint>,
+    ) -> io::Result<Key> {
         let key = self.table.try_insert_with(|key| {
             make(key).map(|endpoint| {
                 Box::new(Entry {
@@ -52,7 +55,7 @@ impl Endpoints {
     }
 
     /// The endpoint for commands; it will be flushed.
-    pub fn get(&mut self, key: Key) -> Option<&mut QuicEndpoint> {
+    pub fn get(&mut self, key: Key) -> Option<&mut HostedEndpoint> {
         self.mark_dirty(key);
         Some(&mut self.table.get_mut(key)?.endpoint)
     }
@@ -191,7 +194,7 @@ impl Engine {
     /// (its `sub` byte is the endpoint's own).
     pub fn open_quic(
         &mut self,
-        make: impl FnOnce(&mut Driver, Token) -> io::Result<QuicEndpoint>,
+        make: impl FnOnce(&mut Driver, Token) -> io::Result<HostedEndpoint>,
     ) -> io::Result<Key> {
         let driver = &mut self.driver;
         self.quic
@@ -199,12 +202,12 @@ impl Engine {
     }
 
     /// The endpoint for commands; it is flushed at the end of the turn.
-    pub fn quic(&mut self, key: Key) -> Option<&mut QuicEndpoint> {
+    pub fn quic(&mut self, key: Key) -> Option<&mut HostedEndpoint> {
         self.quic.get(key)
     }
 
     /// The endpoint for its driver as well (closing, rebinding).
-    pub fn quic_with_driver(&mut self, key: Key) -> Option<(&mut QuicEndpoint, &mut Driver)> {
+    pub fn quic_with_driver(&mut self, key: Key) -> Option<(&mut HostedEndpoint, &mut Driver)> {
         Some((self.quic.get(key)?, &mut self.driver))
     }
 }

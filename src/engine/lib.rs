@@ -30,7 +30,7 @@
 //! | `stats` | what the engine counts |
 //! | `system` | this machine's clock and certificate store, for the protocols |
 //! | `endpoints` | the QUIC endpoints: which have work, whose timer is next |
-//! | `quic_endpoint` | one UDP socket joined with the QUIC state machines |
+//! | `hosted_endpoint` | one UDP socket joined with the QUIC state machines |
 //!
 //! This room never knows Python, and asks the kernel for things only through `uringcore_io`, but for
 //! the certificate store, which is read when a host makes a setup and never in a turn.
@@ -41,13 +41,13 @@ mod backlog;
 mod datagram;
 mod endpoints;
 mod event;
+mod hosted_endpoint;
 mod lanes;
 mod lifecycle;
 mod listener;
 mod ops;
 mod poll;
 mod queue;
-mod quic_endpoint;
 mod sleep;
 mod socket;
 mod socket_op;
@@ -64,10 +64,10 @@ mod view;
 
 pub use datagram::DatagramSize;
 pub use event::{CopiedDatagram, Event, Received, StreamBytes};
+pub use hosted_endpoint::HostedEndpoint;
 pub use lanes::{Lane, Lanes, Start};
 pub use lifecycle::WriteOutcome;
 pub use poll::{Direction, Readiness};
-pub use quic_endpoint::QuicEndpoint;
 pub use sleep::Sleep;
 pub use socket::SocketFd;
 pub use socket_op::SocketOp;

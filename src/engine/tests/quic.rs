@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use common::{BACKENDS, engine, turn};
 use rcgen::{CertificateParams, KeyPair};
-use uringcore_engine::{Engine, Event, Key, QuicEndpoint, SocketFd, SystemClock};
+use uringcore_engine::{Engine, Event, HostedEndpoint, Key, SocketFd, SystemClock};
 use uringcore_io::Backend;
 use uringcore_proto::quic::{
     self, ClientSettings, ClientSetup, CloseKind, ConnectionKey, Endpoint, EndpointSettings,
@@ -71,7 +71,7 @@ impl Host {
         let endpoint = Endpoint::new(EndpointSettings::default(), server);
         self.engine
             .open_quic(|_, token| {
-                QuicEndpoint::new(SocketFd::Owned(socket.into()), endpoint, token)
+                HostedEndpoint::new(SocketFd::Owned(socket.into()), endpoint, token)
             })
             .expect("endpoint")
     }

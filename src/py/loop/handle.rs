@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyTuple};
+use pyo3::types::{PyFloat, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit, ffi, intern};
 
 use crate::capi::call::Call;
@@ -251,10 +251,13 @@ impl Handle {
             text.push_str(" cancelled");
         }
         if let Ok(timer) = slf.cast::<TimerHandle>() {
-            text.push_str(&format!(" when={}", timer.get().when()));
+            let when = PyFloat::new(py, timer.get().when());
+            text.push_str(&format!(" when={}", when.repr()?));
         }
-        if let (Some(callback), Some(args)) = (this.callback(py), this.args(py)?) {
-            let helpers = py.import(intern!(py, "asyncio.format_helpers"))?;
+        // At the interpreter's end nothing can be imported any more, and a repr has to do without.
+        if let (Some(callback), Some(args)) = (this.callback(py), this.args(py)?)
+            && let Ok(helpers) = py.import(intern!(py, "asyncio.format_helpers"))
+        {
             let source =
                 helpers.call_method1(intern!(py, "_format_callback_source"), (callback, args))?;
             text.push(' ');

@@ -3,6 +3,8 @@
 //!
 //! Not here: the connection itself, which does not exist yet, and so nothing that depends on a peer.
 
+use std::fmt;
+
 use bytes::Bytes;
 
 use super::Connection;
@@ -71,13 +73,17 @@ impl Prologue {
     }
 
     /// Only streams of our own can exist now.
-    pub fn push(&mut self, command: Command) -> Result<(), StreamError> {
+    pub fn push(&mut self, command: Command) -> Result<(), CommandError> {
         if let Command::SendStream { stream_id, .. } = &command {
+            let refused = |error| CommandError::Stream {
+                stream_id: *stream_id,
+                error,
+            };
             if *stream_id > varint::MAX {
-                return Err(StreamError::OutOfRange);
+                return Err(refused(StreamError::OutOfRange));
             }
             if *stream_id & 1 != u64::from(!self.is_client) {
-                return Err(StreamError::Unknown);
+                return Err(refused(StreamError::Unknown));
             }
             let next = if stream_id & 2 != 0 {
                 &mut self.next_uni
@@ -106,39 +112,59 @@ impl Prologue {
     /// `refused`.
     pub fn replay(self, connection: &mut Connection, mut refused: impl FnMut(String)) {
         for command in self.commands {
-            if let Err(reason) = run(command, connection) {
-                refused(reason);
+            if let Err(reason) = command.run(connection) {
+                refused(reason.to_string());
             }
         }
     }
 }
 
-fn run(command: Command, connection: &mut Connection) -> Result<(), String> {
-    let stream = |result: Result<(), StreamError>| result.map_err(|error| error.to_string());
-    match command {
-        Command::SendStream {
-            stream_id,
-            data,
-            fin,
-        } => stream(connection.send_stream(stream_id, data, fin)),
-        Command::ResetStream {
-            stream_id,
-            error_code,
-        } => stream(connection.reset_stream(stream_id, error_code)),
-        Command::StopStream {
-            stream_id,
-            error_code,
-        } => stream(connection.stop_stream(stream_id, error_code)),
-        Command::SendDatagram { data } => connection
-            .send_datagram(data)
-            .map_err(|error: DatagramError| error.to_string()),
-        Command::Ping { uid } => {
-            connection.ping(uid);
-            Ok(())
+impl Command {
+    pub fn run(self, connection: &mut Connection) -> Result<(), CommandError> {
+        let (stream_id, result) = match self {
+            Self::SendStream {
+                stream_id,
+                data,
+                fin,
+            } => (stream_id, connection.send_stream(stream_id, data, fin)),
+            Self::ResetStream {
+                stream_id,
+                error_code,
+            } => (stream_id, connection.reset_stream(stream_id, error_code)),
+            Self::StopStream {
+                stream_id,
+                error_code,
+            } => (stream_id, connection.stop_stream(stream_id, error_code)),
+            Self::Priority {
+                stream_id,
+                priority,
+            } => (stream_id, connection.set_priority(stream_id, priority)),
+            Self::SendDatagram { data } => {
+                return connection
+                    .send_datagram(data)
+                    .map_err(CommandError::Datagram);
+            }
+            Self::Ping { uid } => {
+                connection.ping(uid);
+                return Ok(());
+            }
+        };
+        result.map_err(|error| CommandError::Stream { stream_id, error })
+    }
+}
+
+/// Why a command was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommandError {
+    Stream { stream_id: u64, error: StreamError },
+    Datagram(DatagramError),
+}
+
+impl fmt::Display for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stream { stream_id, error } => write!(f, "stream {stream_id}: {error}"),
+            Self::Datagram(error) => error.fmt(f),
         }
-        Command::Priority {
-            stream_id,
-            priority,
-        } => stream(connection.set_priority(stream_id, priority)),
     }
 }
