@@ -11,6 +11,9 @@ from typing_extensions import Buffer as ReadableBuffer
 from typing_extensions import Self, disjoint_base
 
 __all__ = [
+    "Answer",
+    "ApplicationCoroutine",
+    "AsgiService",
     "BaseTransport",
     "Buffer",
     "BufferReadError",
@@ -31,6 +34,8 @@ __all__ = [
     "Handle",
     "HandshakeCompleted",
     "HeadersReceived",
+    "Http3Connection",
+    "Http3Limits",
     "LoopCore",
     "LoopErrand",
     "MemorySessionStore",
@@ -47,6 +52,7 @@ __all__ = [
     "QuicEndpoint",
     "QuicEvent",
     "QuicServerSetup",
+    "Request",
     "SSLTransport",
     "Spawn",
     "StopSendingReceived",
@@ -687,6 +693,101 @@ class QuicServerSetup:
     ) -> tuple[list[str], str]: ...
 
 def steer_by_connection_id(fd: int, sockets: bytes) -> None: ...
+
+@final
+class Http3Limits:
+    def __new__(
+        cls,
+        *,
+        open_requests: int,
+        requests: int | None,
+        header_bytes: int,
+        header_fields: int,
+        early_resets: int,
+        early_resets_per_second: float,
+        header_timeout: float,
+        body_timeout: float,
+        body_rate: int,
+        send_timeout: float,
+        keep_alive: float,
+    ) -> Self: ...
+
+@final
+class Http3Connection:
+    def __new__(
+        cls,
+        connection: QuicConnectionCore,
+        service: AsgiService,
+        limits: Http3Limits,
+        *,
+        server: tuple[str, int | None] | None,
+        on_event: Callable[[str], object],
+        transmit: Callable[[], object] | None = None,
+    ) -> Self: ...
+    @property
+    def open_requests(self) -> int: ...
+    @property
+    def is_drained(self) -> bool: ...
+    def go_away(self) -> None: ...
+    def tick(self) -> None: ...
+    def closed(self) -> None: ...
+
+@final
+class AsgiService:
+    def __new__(
+        cls,
+        application: Callable[..., Any],
+        *,
+        event_loop: asyncio.AbstractEventLoop,
+        scope: dict[str, Any],
+        root_path: str,
+        raw_root_path: bytes,
+        state: dict[str, Any],
+        extensions: dict[str, Any],
+        tasks: set[asyncio.Task[None]],
+        report: Callable[[str, str, Any], object],
+        log_access: Callable[[dict[str, Any], int], object] | None = None,
+        overloaded: Callable[[], bool] | None = None,
+        fresh_context: bool = False,
+    ) -> Self: ...
+    def set_default_headers(self, headers: list[tuple[bytes, bytes]]) -> None: ...
+    def take_answered(self) -> int: ...
+    def flush(self) -> None: ...
+
+@final
+class Request:
+    def receive(self) -> Answer: ...
+    def send(self, message: dict[str, Any]) -> Answer: ...
+
+@final
+class Answer:
+    def __await__(self) -> Self: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Any: ...
+    def send(self, _value: Any) -> Any: ...
+    def throw(self, *args: Any) -> Any: ...
+    def close(self) -> None: ...
+
+@final
+class ApplicationCoroutine:
+    def __await__(self) -> Self: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Any: ...
+    def send(self, value: Any) -> Any: ...
+    def throw(self, *args: Any) -> Any: ...
+    def close(self) -> None: ...
+    @property
+    def cr_frame(self) -> Any: ...
+    @property
+    def cr_code(self) -> Any: ...
+    @property
+    def cr_await(self) -> Any: ...
+    @property
+    def cr_running(self) -> Any: ...
+    @property
+    def __name__(self) -> Any: ...
+    @property
+    def __qualname__(self) -> Any: ...
 
 @final
 class QuicEndpoint:

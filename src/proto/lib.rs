@@ -8,6 +8,7 @@
 //! | [`tls`] | certificates, verification, the crypto session under QUIC |
 //! | [`quic`] | endpoints and connections: datagrams and a clock in, datagrams and events out |
 //! | [`h3`] | one HTTP/3 connection over QUIC streams, with QPACK |
+//! | [`http`] | HTTP/3 attached to QUIC: requests and responses |
 //!
 //! Each knows only what stands above it in the table, and `h3` of those only `wire`: it knows nothing
 //! of `quic`. None knows a socket, a clock or Python: time is an argument, bytes come and go through
@@ -17,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod h3;
+pub mod http;
 pub mod qlog;
 pub mod quic;
 mod seams;

@@ -8,15 +8,18 @@
 //! | `ops` | operations that a future waits for: files, child processes |
 //! | `tls` | TLS over any transport, through `ssl.SSLObject` |
 //! | `quic`, `h3` | QUIC and HTTP/3 objects |
+//! | `asgi`, `http` | applications, and the connections that their requests come on |
 //! | `capi` | Python's C API, and what crosses the boundary everywhere |
 //!
 //! This room knows no protocol rule: what bytes mean is decided in `proto`, when they move in `engine`.
 
+mod asgi;
 mod capi;
 // `loop` is a word of the language's.
 #[path = "loop/mod.rs"]
 mod event_loop;
 mod h3;
+mod http;
 mod ops;
 mod quic;
 mod sock;
@@ -36,5 +39,7 @@ fn _uringcore(m: &Bound<'_, PyModule>) -> PyResult<()> {
     sock::register(m)?;
     tls::register(m)?;
     quic::register(m)?;
-    h3::register(m)
+    h3::register(m)?;
+    asgi::register(m)?;
+    http::register(m)
 }

@@ -20,6 +20,7 @@ MAY = {
         "tls": {"wire", "seams", "qlog"},
         "quic": {"wire", "seams", "qlog", "tls"},
         "h3": {"wire"},
+        "http": {"wire", "seams", "qlog", "tls", "quic", "h3"},
     },
 }
 
@@ -31,9 +32,9 @@ NEVER = {
         "net": {"driver", "epoll", "op", "pool", "uring"},
     },
     "engine": {
-        "stream": {"quic_endpoint", "turn"},
-        "datagram": {"quic_endpoint", "turn"},
-        "quic_endpoint": {"stream", "datagram", "turn"},
+        "stream": {"hosted_endpoint", "turn"},
+        "datagram": {"hosted_endpoint", "turn"},
+        "hosted_endpoint": {"stream", "datagram", "turn"},
         # What a host may use of its own, beside an engine or without.
         "sleep": {"turn"},
         "timers": {"turn"},
@@ -42,14 +43,17 @@ NEVER = {
     },
     # The loop knows all whose events it tells; each of those knows the loop and what is named below it.
     "py": {
-        "capi": {"event_loop", "transport", "sock", "ops", "tls", "quic", "h3"},
-        "h3": {"event_loop", "transport", "sock", "ops", "tls", "quic"},
-        "quic": {"transport", "sock", "ops", "tls", "h3"},
-        "tls": {"sock", "ops", "quic", "h3"},
-        "ops": {"transport", "tls", "quic", "h3"},
-        "sock": {"transport", "tls", "quic", "h3"},
-        "transport": {"ops", "quic", "h3"},
-        "event_loop": {"h3"},
+        "capi": {"event_loop", "transport", "sock", "ops", "tls", "quic", "h3", "asgi", "http"},
+        "h3": {"event_loop", "transport", "sock", "ops", "tls", "quic", "asgi", "http"},
+        # Applications know no connection, and no version of HTTP.
+        "asgi": {"transport", "sock", "ops", "tls", "quic", "h3", "http"},
+        "http": {"transport", "sock", "ops", "tls", "h3"},
+        "quic": {"transport", "sock", "ops", "tls", "h3", "asgi", "http"},
+        "tls": {"sock", "ops", "quic", "h3", "asgi", "http"},
+        "ops": {"transport", "tls", "quic", "h3", "asgi", "http"},
+        "sock": {"transport", "tls", "quic", "h3", "asgi", "http"},
+        "transport": {"ops", "quic", "h3", "asgi", "http"},
+        "event_loop": {"h3", "asgi", "http"},
     },
 }
 

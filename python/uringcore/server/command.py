@@ -14,7 +14,8 @@ import click
 from uvicorn.main import main as uvicorn_command
 
 from uringcore import _uringcore
-from uringcore.server.config import HTTP3_MAX_HEADER_BYTES, LOOP, ServerConfig
+from uringcore.server.config import LOOP, ServerConfig
+from uringcore.server.limits import HEADER_BYTES_MAX
 from uringcore.server.server import serve
 from uringcore.server.startup import StartupError
 
@@ -59,8 +60,8 @@ def our_options() -> list[click.Parameter]:
         ),
         click.Option(
             ["--http3-max-header-bytes"],
-            type=click.IntRange(1024, HTTP3_MAX_HEADER_BYTES),
-            default=HTTP3_MAX_HEADER_BYTES,
+            type=click.IntRange(1024, HEADER_BYTES_MAX),
+            default=HEADER_BYTES_MAX,
             show_default=True,
             help="Size of an HTTP/3 request's headers above which 431 is answered.",
         ),

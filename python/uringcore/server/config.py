@@ -22,14 +22,12 @@ from uvicorn.config import LOGGING_CONFIG, Config
 
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic.configuration import QuicConfiguration
+from uringcore.server.limits import HEADER_BYTES_MAX, HTTP3Limits
 from uringcore.server.startup import StartupError
 
 __all__ = ["LOOP", "ServerConfig"]
 
 LOOP = "uringcore:new_event_loop"
-
-HTTP3_MAX_HEADER_BYTES = 64 * 1024
-"""What the HTTP/3 layer takes of one header section, and the default of the option."""
 
 MAX_STREAM_BYTES = 1024 * 1024
 MAX_CONNECTION_BYTES = 8 * 1024 * 1024
@@ -41,6 +39,14 @@ SEND_BUFFER_LOW = 32 * 1024
 logger = logging.getLogger("uvicorn.error")
 
 
+def limits(open_requests: int, header_bytes: int) -> HTTP3Limits:
+    """Those of the options. Raises :class:`StartupError` that names the one that is wrong."""
+    try:
+        return HTTP3Limits(open_requests=open_requests, header_bytes=header_bytes)
+    except ValueError as exc:
+        raise StartupError(f"http3_max_{str(exc).removeprefix('open_')}") from None
+
+
 class ServerConfig(Config):
     """uvicorn's ``Config`` with the HTTP/3 side.
 
@@ -50,6 +56,7 @@ class ServerConfig(Config):
     - ``http3_idle_timeout``: seconds of silence after which a connection without requests is dropped.
     - ``http3_max_requests``: requests that one connection may have open at once.
     - ``http3_max_header_bytes``: size of a request's header section, above which 431 is answered.
+    - ``http3_limits``: all limits of a connection at once, these two among them.
     """
 
     def __init__(
@@ -61,7 +68,8 @@ class ServerConfig(Config):
         backend: str | None = None,
         http3_idle_timeout: float = 30.0,
         http3_max_requests: int = 128,
-        http3_max_header_bytes: int = HTTP3_MAX_HEADER_BYTES,
+        http3_max_header_bytes: int = HEADER_BYTES_MAX,
+        http3_limits: HTTP3Limits | None = None,
         **options: Any,
     ) -> None:
         options.setdefault("loop", LOOP)
@@ -77,14 +85,10 @@ class ServerConfig(Config):
                 raise StartupError(f"backend must be 'uring' or 'epoll', not {backend!r}")
             # In the environment, since uvicorn's worker processes make their own loops.
             os.environ["URINGCORE_BACKEND"] = backend
-        if not 1024 <= http3_max_header_bytes <= HTTP3_MAX_HEADER_BYTES:
-            raise StartupError(
-                f"http3_max_header_bytes must be 1024 to {HTTP3_MAX_HEADER_BYTES}, "
-                f"not {http3_max_header_bytes}"
-            )
+        if http3_limits is None:
+            http3_limits = limits(http3_max_requests, http3_max_header_bytes)
+        self.http3_limits = http3_limits
         self.http3_idle_timeout = http3_idle_timeout
-        self.http3_max_requests = http3_max_requests
-        self.http3_max_header_bytes = http3_max_header_bytes
         self.dev_certificate: DevelopmentCertificate | None = None
         self._options = options
         self._cleanup = contextlib.ExitStack()
@@ -213,7 +217,7 @@ class ServerConfig(Config):
             idle_timeout=self.http3_idle_timeout,
             max_data=MAX_CONNECTION_BYTES,
             max_stream_data=MAX_STREAM_BYTES,
-            max_streams_bidi=self.http3_max_requests,
+            max_streams_bidi=self.http3_limits.open_requests,
             send_buffer_high=SEND_BUFFER_HIGH,
             send_buffer_low=SEND_BUFFER_LOW,
             verify_mode=ssl.CERT_REQUIRED if self.ssl_cert_reqs == ssl.CERT_REQUIRED else None,

@@ -25,6 +25,9 @@ __all__ = ["HTTP3Listener", "sockets_on"]
 # Ports tried when the system may choose: each must be free for UDP on every address and for TCP.
 PORT_ATTEMPTS = 16
 
+# How often connections are looked at for what has taken too long.
+TICK_SECONDS = 1.0
+
 
 def sockets_on(host: str | None, port: int) -> list[socket.socket]:
     """UDP sockets on every address of ``host``, all on one port.
@@ -89,12 +92,14 @@ class HTTP3Listener:
         self.service = service
         self._transports: list[QuicTransport] = []
         self._keep_alive: asyncio.TimerHandle | None = None
+        self._tick: asyncio.TimerHandle | None = None
         self._keep_alive_seconds = 0.0
 
     async def start(self, sockets: list[socket.socket], configuration: QuicConfiguration) -> None:
         """Starts an endpoint on each socket; the endpoints own them from here on."""
         loop = asyncio.get_running_loop()
-        create_protocol = functools.partial(HTTP3ServerProtocol, service=self.service)
+        # Made when the application protocol is agreed: a handshake that gets nowhere makes nothing.
+        create_protocol = {"h3": functools.partial(HTTP3ServerProtocol, service=self.service)}
         for sock in sockets:
             transport, _ = await create_quic_endpoint(
                 loop, create_protocol, sock=sock, configuration=configuration
@@ -103,6 +108,7 @@ class HTTP3Listener:
         # Often enough that two may be lost.
         self._keep_alive_seconds = configuration.idle_timeout / 3
         self._keep_alive = loop.call_later(self._keep_alive_seconds, self._ping)
+        self._tick = loop.call_later(TICK_SECONDS, self._look_at_clock)
 
     def _ping(self) -> None:
         """Until the very end: a graceful stop may take longer than the idle timeout."""
@@ -110,6 +116,12 @@ class HTTP3Listener:
             connection.ping_if_busy()
         loop = asyncio.get_running_loop()
         self._keep_alive = loop.call_later(self._keep_alive_seconds, self._ping)
+
+    def _look_at_clock(self) -> None:
+        for connection in list(self.service.connections):
+            connection.tick()
+        loop = asyncio.get_running_loop()
+        self._tick = loop.call_later(TICK_SECONDS, self._look_at_clock)
 
     def close(self) -> None:
         """No new connections; the open ones go on until they are told."""
@@ -119,9 +131,10 @@ class HTTP3Listener:
 
     async def wait_closed(self) -> None:
         """Ends the endpoints; whatever connections are left are closed at once."""
-        if self._keep_alive is not None:
-            self._keep_alive.cancel()
-            self._keep_alive = None
+        for timer in (self._keep_alive, self._tick):
+            if timer is not None:
+                timer.cancel()
+        self._keep_alive = self._tick = None
         for protocol in list(self.service.connections):
             protocol.close(ErrorCode.H3_NO_ERROR, "the server has stopped")
         transports, self._transports = self._transports, []

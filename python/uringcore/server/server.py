@@ -13,15 +13,17 @@ import signal
 import socket
 import sys
 from types import FrameType
-from typing import Any, cast
+from typing import Any
 
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.server import Server as UvicornServer
 
-from uringcore.server.config import HTTP3_MAX_HEADER_BYTES, ServerConfig
+from uringcore._uringcore import AsgiService
+from uringcore.server.config import ServerConfig
 from uringcore.server.listener import HTTP3Listener, sockets_on
-from uringcore.server.scope import EXTENSIONS, tls_extension
+from uringcore.server.log import RequestLog
+from uringcore.server.scope import EXTENSIONS, common_scope, encode_path, tls_extension
 from uringcore.server.service import Service
 
 __all__ = ["Server", "serve"]
@@ -106,29 +108,30 @@ class Server(UvicornServer):
         assert config.quic is not None
         extensions: dict[str, Any] = dict(EXTENSIONS)
         extensions["tls"] = tls_extension(config.server_certificate_pem)
-        header_limit: int | None = config.http3_max_header_bytes
-        if header_limit == HTTP3_MAX_HEADER_BYTES:
-            header_limit = None
-        service = Service(
-            application=cast(Any, config.loaded_app),
-            state=self.server_state,
-            app_state=self.lifespan.state,
-            asgi_version=config.asgi_version,
+        loop = asyncio.get_running_loop()
+        log = RequestLog()
+        logs_access = config.access_log and logging.getLogger("uvicorn.access").hasHandlers()
+        asgi = AsgiService(
+            config.loaded_app,
+            event_loop=loop,
+            scope=common_scope(asgi_version=config.asgi_version, root_path=config.root_path),
             root_path=config.root_path,
+            raw_root_path=encode_path(config.root_path),
+            state=self.lifespan.state,
             extensions=extensions,
-            access_log=config.access_log and logging.getLogger("uvicorn.access").hasHandlers(),
-            limit_concurrency=config.limit_concurrency,
-            max_header_bytes=header_limit,
-            max_requests=config.http3_max_requests,
-            reset_contextvars=getattr(config, "reset_contextvars", False),
+            tasks=self.server_state.tasks,
+            report=log.report,
+            log_access=log.access if logs_access else None,
+            overloaded=None if config.limit_concurrency is None else self._is_overloaded,
+            fresh_context=getattr(config, "reset_contextvars", False),
         )
+        service = Service(asgi, self.server_state, config.http3_limits.checked())
         listener = HTTP3Listener(service)
         await listener.start(udp, config.quic)
         self._listener = listener
         servers: list[Any] = self.servers
         servers.append(listener)
         self._update_default_headers()
-        loop: Any = asyncio.get_running_loop()
         logger.info(
             "HTTP/3 running on UDP port %d (%s)", config.port, getattr(loop, "backend", "asyncio")
         )
@@ -136,16 +139,23 @@ class Server(UvicornServer):
     async def on_tick(self, counter: int) -> bool:
         """Called by uvicorn ten times a second."""
         should_exit = await super().on_tick(counter)
-        if self._listener is not None and counter % 10 == 0:
-            self._update_default_headers()
+        if self._listener is not None:
+            self.server_state.total_requests += self._listener.service.asgi.take_answered()
+            if counter % 10 == 0:
+                self._update_default_headers()
         return should_exit
+
+    def _is_overloaded(self) -> bool:
+        """As uvicorn counts, over HTTP/1.1."""
+        state, limit = self.server_state, self.config.limit_concurrency
+        return limit is not None and max(len(state.connections), len(state.tasks)) >= limit
 
     def _update_default_headers(self) -> None:
         """What uvicorn sends with every response, less what HTTP/3 clients needn't be told."""
         assert self._listener is not None
-        self._listener.service.default_headers = [
-            header for header in self.server_state.default_headers if header[0] != b"alt-svc"
-        ]
+        self._listener.service.asgi.set_default_headers(
+            [header for header in self.server_state.default_headers if header[0] != b"alt-svc"]
+        )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """uvicorn's graceful stop; then nothing of HTTP/3 is left either."""

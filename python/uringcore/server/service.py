@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from uvicorn.server import ServerState
 
-from uringcore.server.request import Application
+from uringcore._uringcore import AsgiService, Http3Limits
 
 __all__ = ["Service"]
 
@@ -16,6 +16,7 @@ class _Connection(Protocol):
     """What a server asks of its connections."""
 
     def ping_if_busy(self) -> None: ...
+    def tick(self) -> None: ...
     def close(self, error_code: int, reason_phrase: str = "") -> None: ...
 
 
@@ -23,22 +24,8 @@ class _Connection(Protocol):
 class Service:
     """What every HTTP/3 connection of one server shares."""
 
-    application: Application
+    asgi: AsgiService
     state: ServerState
-    app_state: dict[str, Any]
-    asgi_version: str
-    root_path: str
-    extensions: dict[str, Any]
-    access_log: bool
-    limit_concurrency: int | None
-    max_header_bytes: int | None
-    """Names and values of one field section, together; more is answered with 431. ``None``: the
-    HTTP/3 layer's own limit is enough."""
-
-    max_requests: int
-    """Requests whose application runs at once on one connection; more are refused unprocessed."""
-
-    reset_contextvars: bool = False
+    http3_limits: Http3Limits
     stopping: bool = False
-    default_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     connections: set[_Connection] = field(default_factory=set)

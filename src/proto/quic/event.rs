@@ -90,6 +90,24 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// Whether it is about what a protocol above QUIC sends and receives, and not about the connection as
+    /// such.
+    pub fn is_about_streams(&self) -> bool {
+        matches!(
+            self,
+            Self::StreamData { .. }
+                | Self::StreamReset { .. }
+                | Self::StopSending { .. }
+                | Self::StreamWritable { .. }
+                | Self::StreamAbandoned { .. }
+                | Self::StreamFinished { .. }
+                | Self::ConnectionWritable { .. }
+                | Self::Datagram { .. }
+        )
+    }
+}
+
 /// Who or what ended a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseKind {

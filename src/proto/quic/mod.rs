@@ -23,12 +23,13 @@ mod stats;
 mod streams;
 
 pub use crate::wire::header::{VERSION_1, VERSION_2};
+pub(crate) use admission::Bucket;
 pub use admission::{AcceptRate, lobby::ANSWER_PATIENCE};
 
 pub use connection::{
     Connection,
     congestion::Congestion,
-    prologue::{Command, Prologue},
+    prologue::{Command, CommandError, Prologue},
 };
 pub use endpoint::{ConnectionKey, DatagramMeta, Endpoint, Transmit, connection_ids::Worker};
 pub use error::{ConnectError, DatagramError, MigrationError, StreamError};

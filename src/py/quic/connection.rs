@@ -23,7 +23,8 @@ mod beginning;
 mod life;
 mod state;
 
-use life::{Found, datagram_error, stats_to_dict, stream_error};
+use life::stats_to_dict;
+pub use state::Attached;
 use state::{Phase, State};
 
 /// The connection without its configuration.
@@ -194,50 +195,35 @@ impl QuicConnectionCore {
         end_stream: bool,
     ) -> PyResult<()> {
         let data = buffer::bytes_like(data)?;
-        // The common case first: no copy of `data` for a command that need not wait.
-        let result = match self.place(py) {
-            Some((endpoint, key)) => endpoint
-                .get()
-                .with_connection(py, key, |c| c.send_stream(stream_id, data, end_stream))?
-                .unwrap_or(Ok(())),
-            None => {
-                let command = || Command::SendStream {
-                    stream_id,
-                    data,
-                    fin: end_stream,
-                };
-                match self.find(py, command) {
-                    Found::Queued(result) => result,
-                    _ => Ok(()),
-                }
-            }
-        };
-        result.or_else(|error| stream_error(stream_id, error))
+        self.command(
+            py,
+            Command::SendStream {
+                stream_id,
+                data,
+                fin: end_stream,
+            },
+        )
     }
 
     /// Abandons our side of a stream (RFC 9000 section 19.4).
     fn reset_stream(&self, py: Python<'_>, stream_id: u64, error_code: u64) -> PyResult<()> {
-        self.stream_command(
+        self.command(
             py,
-            stream_id,
-            || Command::ResetStream {
+            Command::ResetStream {
                 stream_id,
                 error_code,
             },
-            |connection| connection.reset_stream(stream_id, error_code),
         )
     }
 
     /// Asks the peer to stop sending on a stream (RFC 9000 section 19.5).
     fn stop_stream(&self, py: Python<'_>, stream_id: u64, error_code: u64) -> PyResult<()> {
-        self.stream_command(
+        self.command(
             py,
-            stream_id,
-            || Command::StopStream {
+            Command::StopStream {
                 stream_id,
                 error_code,
             },
-            |connection| connection.stop_stream(stream_id, error_code),
         )
     }
 
@@ -260,14 +246,12 @@ impl QuicConnectionCore {
             .ok_or_else(|| {
                 PyValueError::new_err(format!("urgency must be from 0 to 7, not {urgency}"))
             })?;
-        self.stream_command(
+        self.command(
             py,
-            stream_id,
-            || Command::Priority {
+            Command::Priority {
                 stream_id,
                 priority,
             },
-            |connection| connection.set_priority(stream_id, priority),
         )
     }
 
@@ -321,17 +305,7 @@ impl QuicConnectionCore {
     /// Raises `ValueError` when it does not fit in a packet or the peer takes none.
     fn send_datagram_frame(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let data = buffer::bytes_like(data)?;
-        match self.place(py) {
-            Some((endpoint, key)) => endpoint
-                .get()
-                .with_connection(py, key, |c| c.send_datagram(data))?
-                .unwrap_or(Ok(()))
-                .or_else(datagram_error),
-            None => {
-                self.find(py, || Command::SendDatagram { data });
-                Ok(())
-            }
-        }
+        self.command(py, Command::SendDatagram { data })
     }
 
     /// The most bytes that `send_datagram_frame` takes now; None when the peer takes none.
@@ -352,13 +326,7 @@ impl QuicConnectionCore {
 
     /// Sends a PING; `PingAcknowledged(uid)` follows.
     fn send_ping(&self, py: Python<'_>, uid: u64) -> PyResult<()> {
-        match self.find(py, || Command::Ping { uid }) {
-            Found::Running(endpoint, key) => endpoint
-                .get()
-                .with_connection(py, key, |c| c.ping(uid))
-                .map(drop),
-            Found::Queued(_) | Found::Over => Ok(()),
-        }
+        self.command(py, Command::Ping { uid })
     }
 
     /// Changes the packet protection keys (RFC 9001 section 6). Nothing happens within three probe

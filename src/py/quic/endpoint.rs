@@ -2,7 +2,7 @@
 //!
 //! Here: connecting, closing, and moving datagrams by hand. Not here: where the state machines live
 //! and how they are reached (`home`), the way of events to Python (`deliver`), the socket's own work (the
-//! engine's `quic_endpoint`) and what a connection can be told (`connection`).
+//! engine's `hosted_endpoint`) and what a connection can be told (`connection`).
 //!
 //! No Python code runs while the engine or a cell is borrowed.
 
@@ -193,7 +193,7 @@ impl QuicEndpoint {
         let context = context::copy_current(py)?;
         let opened = owner.get().with_engine(py, |engine| {
             engine.open_quic(|_, token| {
-                uringcore_engine::QuicEndpoint::new(SocketFd::Lent(fd), endpoint, token)
+                uringcore_engine::HostedEndpoint::new(SocketFd::Lent(fd), endpoint, token)
             })
         })?;
         let key = opened.map_err(|error| error::io_error(&error))?;
@@ -330,7 +330,7 @@ impl QuicEndpoint {
                 cell.with(py, |own| own.endpoint.refuse_incoming());
                 Ok(false)
             }
-            Home::Loop { .. } => self.end_on_loop(py, fd, uringcore_engine::QuicEndpoint::drain),
+            Home::Loop { .. } => self.end_on_loop(py, fd, uringcore_engine::HostedEndpoint::drain),
         }
     }
 

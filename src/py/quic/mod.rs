@@ -32,6 +32,7 @@ use uringcore_engine::Key;
 
 use crate::event_loop::loop_core::LoopCore;
 
+pub use connection::{Attached, QuicConnectionCore};
 pub use endpoint::QuicEndpoint;
 
 /// An endpoint of this loop has events.

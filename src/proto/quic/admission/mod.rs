@@ -216,7 +216,7 @@ pub struct AcceptRate {
 }
 
 /// A token bucket.
-pub(super) struct Bucket {
+pub struct Bucket {
     per_second: f64,
     burst: f64,
     tokens: f64,

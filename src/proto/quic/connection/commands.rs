@@ -65,6 +65,11 @@ impl Connection {
         self.streams.set_watermarks(high, low);
     }
 
+    /// Other marks for all streams together than for each of them.
+    pub fn set_connection_watermarks(&mut self, high: usize, low: usize) {
+        self.streams.set_total_watermarks(high, low);
+    }
+
     /// Serves a stream before those that are less urgent (RFC 9218). What is handed to the state
     /// machine already, about two congestion windows at most, keeps its place.
     pub fn set_priority(&mut self, stream_id: u64, priority: Priority) -> Result<(), StreamError> {

@@ -125,6 +125,11 @@ impl Connection {
         self.streams.queued_bytes_of(stream_id)
     }
 
+    /// Whether the stream's queue grew above the high watermark: `StreamWritable` or `StreamAbandoned` follows.
+    pub fn is_stream_full(&self, stream_id: u64) -> bool {
+        self.streams.is_full(stream_id)
+    }
+
     /// Whether more than the high watermark waits on all streams together, or more than half of
     /// what may wait as datagrams. `ConnectionWritable` follows.
     pub fn is_full(&self) -> bool {

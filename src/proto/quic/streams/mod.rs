@@ -43,6 +43,9 @@ pub(super) struct Streams {
     clock: u64,
     high_water: usize,
     low_water: usize,
+    /// The marks of all streams together.
+    total_high_water: usize,
+    total_low_water: usize,
     send_window: u64,
     queued_bytes: usize,
     /// The urgencies, as bits, of which the state machine may hold data.
@@ -75,6 +78,8 @@ impl Streams {
             clock: 0,
             high_water: HIGH_WATER,
             low_water: LOW_WATER,
+            total_high_water: HIGH_WATER,
+            total_low_water: LOW_WATER,
             send_window,
             queued_bytes: 0,
             handed_over: 0,
@@ -85,6 +90,12 @@ impl Streams {
     pub fn set_watermarks(&mut self, high: usize, low: usize) {
         self.high_water = high;
         self.low_water = low.min(high);
+        self.set_total_watermarks(high, low);
+    }
+
+    pub fn set_total_watermarks(&mut self, high: usize, low: usize) {
+        self.total_high_water = high;
+        self.total_low_water = low.min(high);
     }
 
     pub fn len(&self) -> usize {
@@ -101,11 +112,18 @@ impl Streams {
     }
 
     pub fn is_above_high_water(&self) -> bool {
-        self.queued_bytes > self.high_water
+        self.queued_bytes > self.total_high_water
     }
 
     pub fn is_below_low_water(&self) -> bool {
-        self.queued_bytes <= self.low_water
+        self.queued_bytes <= self.total_low_water
+    }
+
+    /// Whether the stream's queue grew above the high mark and has not come down to the low one.
+    pub fn is_full(&self, id: u64) -> bool {
+        self.table
+            .get(&id)
+            .is_some_and(|stream| stream.send.above_high_water)
     }
 
     pub fn queued_bytes_of(&self, id: u64) -> usize {

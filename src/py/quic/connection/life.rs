@@ -8,21 +8,14 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use uringcore_proto::quic::{
-    Command, Connection, ConnectionKey, ConnectionStats, DatagramError, Event, Prologue,
-    StreamError,
+    Command, CommandError, Connection, ConnectionKey, ConnectionStats, DatagramError, Event,
+    Prologue, StreamError,
 };
 
 use super::QuicConnectionCore;
-use super::state::{Phase, State, Summary};
+use super::state::{Attached, Phase, State, Summary};
 use crate::quic::credentials::{ticket_to_python, token_to_python};
 use crate::quic::endpoint::QuicEndpoint;
-
-/// What a command found.
-pub(super) enum Found {
-    Queued(Result<(), StreamError>),
-    Running(Py<QuicEndpoint>, ConnectionKey),
-    Over,
-}
 
 impl QuicConnectionCore {
     /// Hands over one turn's events.
@@ -97,39 +90,56 @@ impl QuicConnectionCore {
         drop(old);
     }
 
-    /// The running connection, or what became of a command that waits instead.
-    pub(super) fn find(&self, py: Python<'_>, waiting: impl FnOnce() -> Command) -> Found {
-        self.state.with(py, |state| match &mut state.phase {
+    /// Carries a command out, now or when the connection begins. After the connection's end it does nothing,
+    /// as in aioquic: the program has been told by `ConnectionTerminated`.
+    pub(super) fn command(&self, py: Python<'_>, command: Command) -> PyResult<()> {
+        let mut command = Some(command);
+        let place = self.state.with(py, |state| match &mut state.phase {
             Phase::Idle(prologue) | Phase::Listening(prologue, _) => {
-                Found::Queued(prologue.push(waiting()))
+                command
+                    .take()
+                    .map_or(Ok(()), |command| prologue.push(command))?;
+                Ok(None)
             }
-            Phase::Running(endpoint, key) => Found::Running(endpoint.clone_ref(py), *key),
-            Phase::Over(..) => Found::Over,
-        })
+            Phase::Running(endpoint, key) => Ok(Some((endpoint.clone_ref(py), *key))),
+            Phase::Over(..) => Ok(None),
+        });
+        let result = match (place, command) {
+            (Err(error), _) => Err(error),
+            (Ok(Some((endpoint, key))), Some(command)) => endpoint
+                .get()
+                .with_connection(py, key, |connection| command.run(connection))?
+                .unwrap_or(Ok(())),
+            (Ok(_), _) => Ok(()),
+        };
+        result.or_else(refused)
     }
 
-    /// A command on a stream. After the connection's end it does nothing, as in aioquic: the program
-    /// has been told by `ConnectionTerminated`.
-    pub(super) fn stream_command(
-        &self,
-        py: Python<'_>,
-        stream_id: u64,
-        waiting: impl FnOnce() -> Command,
-        run: impl FnOnce(&mut Connection) -> Result<(), StreamError>,
-    ) -> PyResult<()> {
-        let result = match self.find(py, waiting) {
-            Found::Queued(result) => result,
-            Found::Running(endpoint, key) => endpoint
-                .get()
-                .with_connection(py, key, run)?
-                .unwrap_or(Ok(())),
-            Found::Over => Ok(()),
-        };
-        result.or_else(|error| stream_error(stream_id, error))
+    /// From now on the events about streams are not the program's.
+    pub fn attach(&self, py: Python<'_>, attached: Attached) {
+        let old = self
+            .state
+            .with(py, |state| state.attached.replace(attached));
+        drop(old);
+    }
+
+    pub fn is_attached(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| state.attached.is_some())
+    }
+
+    pub fn receive_attached(&self, py: Python<'_>, events: Vec<Event>) -> PyResult<()> {
+        let attached = self.state.with(py, |state| {
+            let attached = state.attached.as_ref()?;
+            Some((attached.object.clone_ref(py), attached.receive))
+        });
+        match attached {
+            Some((object, receive)) => receive(object.bind(py), events),
+            None => Ok(()),
+        }
     }
 
     /// Where the running connection is; `None` before and after.
-    pub(super) fn place(&self, py: Python<'_>) -> Option<(Py<QuicEndpoint>, ConnectionKey)> {
+    pub fn place(&self, py: Python<'_>) -> Option<(Py<QuicEndpoint>, ConnectionKey)> {
         self.state.with(py, |state| match &state.phase {
             Phase::Running(endpoint, key) => Some((endpoint.clone_ref(py), *key)),
             _ => None,
@@ -282,16 +292,20 @@ pub(super) fn stats_to_dict<'py>(
 
 /// A wrong id is the caller's mistake, a finished stream too; that one was reset or is over may be
 /// the peer's doing, and is a `ConnectionResetError` besides what aioquic raises.
-pub(super) fn stream_error(stream_id: u64, error: StreamError) -> PyResult<()> {
-    let message = format!("stream {stream_id}: {error}");
+fn refused(error: CommandError) -> PyResult<()> {
+    let message = error.to_string();
     match error {
-        StreamError::Closed => Ok(()),
-        StreamError::Reset => Err(python_error("QuicStreamResetError", message)),
-        StreamError::Over => Err(python_error("QuicStreamOverError", message)),
-        StreamError::Finished => Err(PyRuntimeError::new_err(message)),
-        StreamError::Unknown | StreamError::WrongDirection | StreamError::OutOfRange => {
-            Err(PyValueError::new_err(message))
-        }
+        CommandError::Stream { error, .. } => match error {
+            StreamError::Closed => Ok(()),
+            StreamError::Reset => Err(python_error("QuicStreamResetError", message)),
+            StreamError::Over => Err(python_error("QuicStreamOverError", message)),
+            StreamError::Finished => Err(PyRuntimeError::new_err(message)),
+            StreamError::Unknown | StreamError::WrongDirection | StreamError::OutOfRange => {
+                Err(PyValueError::new_err(message))
+            }
+        },
+        CommandError::Datagram(DatagramError::Closed) => Ok(()),
+        CommandError::Datagram(_) => Err(PyValueError::new_err(message)),
     }
 }
 
@@ -303,13 +317,4 @@ fn python_error(class: &str, message: String) -> PyErr {
             .and_then(|module| module.getattr(class)?.call1((message,)));
         made.map_or_else(|error| error, PyErr::from_value)
     })
-}
-
-pub(super) fn datagram_error(error: DatagramError) -> PyResult<()> {
-    match error {
-        DatagramError::Closed => Ok(()),
-        DatagramError::TooLarge { .. } | DatagramError::Unsupported => {
-            Err(PyValueError::new_err(error.to_string()))
-        }
-    }
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_proto::quic::{ConnectionKey, ConnectionStats, Prologue};
+use uringcore_proto::quic::{ConnectionKey, ConnectionStats, Event, Prologue};
 
 use crate::quic::endpoint::QuicEndpoint;
 
@@ -31,8 +31,15 @@ pub(super) struct Summary {
     pub version: Option<u32>,
 }
 
+/// Who takes the events about streams, if it is not the program: HTTP, which knows what they mean.
+pub struct Attached {
+    pub object: Py<PyAny>,
+    pub receive: fn(&Bound<'_, PyAny>, Vec<Event>) -> PyResult<()>,
+}
+
 pub(super) struct State {
     pub phase: Phase,
+    pub attached: Option<Attached>,
     /// Called with each list of events; without one they wait in `queue`.
     pub receiver: Option<Py<PyAny>>,
     pub queue: VecDeque<Py<PyAny>>,
@@ -47,6 +54,7 @@ impl State {
     pub fn new(is_client: bool) -> Self {
         Self {
             phase: Phase::Idle(Prologue::new(is_client)),
+            attached: None,
             receiver: None,
             queue: VecDeque::new(),
             notify_finished: false,
@@ -57,6 +65,7 @@ impl State {
 
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.receiver)?;
+        visit.call(self.attached.as_ref().map(|attached| &attached.object))?;
         visit.call(&self.on_ticket)?;
         visit.call(&self.on_token)?;
         self.queue.iter().try_for_each(|event| visit.call(event))?;
@@ -72,7 +81,7 @@ impl State {
         let phase = std::mem::replace(&mut self.phase, Phase::Over(None, Box::default()));
         (
             phase,
-            self.receiver.take(),
+            (self.receiver.take(), self.attached.take()),
             (self.on_ticket.take(), self.on_token.take()),
             std::mem::take(&mut self.queue),
         )

@@ -115,7 +115,11 @@ impl QuicEndpoint {
         Ok(events)
     }
 
-    fn deliver_to(slf: &Bound<'_, Self>, key: ConnectionKey, group: Vec<Event>) -> PyResult<()> {
+    fn deliver_to(
+        slf: &Bound<'_, Self>,
+        key: ConnectionKey,
+        mut group: Vec<Event>,
+    ) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
         let mut inside = this.enter(py)?;
@@ -146,6 +150,13 @@ impl QuicEndpoint {
         let connection = connection.bind(py).get();
         let wants_finished = connection.wants_finished(py);
         let mut first_error = FirstError::default();
+        if connection.is_attached(py) {
+            let (streams, others) = group.into_iter().partition(Event::is_about_streams);
+            group = others;
+            if !Vec::is_empty(&streams) {
+                first_error.note(py, connection.receive_attached(py, streams));
+            }
+        }
         for event in group {
             match connection.keep_credential(py, &event) {
                 Ok(true) => continue,

@@ -157,7 +157,7 @@ impl QuicEndpoint {
         &self,
         py: Python<'_>,
         fd: Option<RawFd>,
-        run: impl FnOnce(&mut uringcore_engine::QuicEndpoint),
+        run: impl FnOnce(&mut uringcore_engine::HostedEndpoint),
     ) -> PyResult<bool> {
         let Home::Loop { owner, key, .. } = &self.home else {
             return Ok(false);

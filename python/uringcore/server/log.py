@@ -1,0 +1,74 @@
+"""What a server says of its HTTP/3 requests: the access log, and what goes wrong.
+
+One client cannot fill the log: what it causes is said :data:`LINES_AT_ONCE` times, then once a minute.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from typing import Any
+from urllib.parse import quote
+
+__all__ = ["RequestLog"]
+
+# What the access log shows as it is: printable, and neither a quote nor a space, which delimit it.
+LOGGABLE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"\\')
+
+LINES_AT_ONCE = 10
+"""Lines about one client's doings that are said at once."""
+
+SECONDS_A_LINE = 60.0
+"""After which one more is said."""
+
+CLIENTS_KEPT = 1024
+"""Clients whose lines are counted, those of the latest lines."""
+
+logger = logging.getLogger("uvicorn.error")
+access_logger = logging.getLogger("uvicorn.access")
+
+
+class RequestLog:
+    """The log of one server."""
+
+    def __init__(self) -> None:
+        # Client address: lines that it may still cause, and when that was counted.
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def report(self, kind: str, message: str, what: Any) -> None:
+        """Something went wrong, as ``AsgiService`` tells it: whose doing it is, and of what."""
+        if kind == "application":
+            logger.error(message, exc_info=what)
+        elif kind == "load" or what is None:
+            logger.warning(message)
+        else:
+            left = self._take(what[0])
+            if left >= 1:
+                last = "" if left >= 2 else " (more about this client is left out for a minute)"
+                logger.warning("%s%s", message, last)
+
+    def _take(self, address: str) -> float:
+        now = time.monotonic()
+        left, since = self._left.pop(address, (float(LINES_AT_ONCE), now))
+        left = min(left + (now - since) / SECONDS_A_LINE, float(LINES_AT_ONCE))
+        self._left[address] = (max(left - 1, 0.0) if left >= 1 else left, now)
+        if len(self._left) > CLIENTS_KEPT:
+            self._left.popitem(last=False)
+        return left
+
+    @staticmethod
+    def access(scope: dict[str, Any], status: int) -> None:
+        """A response begins."""
+        client = scope["client"]
+        path = quote(scope["path"])
+        if scope["query_string"]:
+            path += "?" + quote(scope["query_string"], safe=LOGGABLE)
+        access_logger.info(
+            '%s - "%s %s HTTP/%s" %d',
+            f"{client[0]}:{client[1]}" if client else "",
+            quote(scope["method"], safe=LOGGABLE),
+            path,
+            scope["http_version"],
+            status,
+        )

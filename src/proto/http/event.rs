@@ -1,0 +1,37 @@
+//! What a connection tells its host.
+
+use bytes::Bytes;
+
+use super::head::{Head, Refusal};
+
+/// Something that happened to a request. Those of one request come in order, `Request` first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A request's header section. `ended`: no content follows. One with a refusal is to be answered with that.
+    Request {
+        stream_id: u64,
+        head: Head,
+        refusal: Option<Refusal>,
+        ended: bool,
+    },
+    /// A piece of a request's content. Empty only to say `ended`; trailers say no more than that.
+    Body {
+        stream_id: u64,
+        data: Bytes,
+        ended: bool,
+    },
+    /// The content that the host waits for is too slow in coming. Nobody has been told yet.
+    BodyTimedOut { stream_id: u64 },
+    /// Nobody waits for the response: the client gave the request up, what it sent was malformed, or it takes
+    /// nothing of the response. Both directions of the stream have ended.
+    Aborted { stream_id: u64 },
+    /// There is room for more of this response, after [`Connection::is_held_up`](super::Connection::is_held_up)
+    /// has said that there was none.
+    Writable { stream_id: u64 },
+    /// No request is open, and all that was sent of responses has been acknowledged.
+    Drained,
+    /// The client has made as many requests as one connection may: it is to be told to go away.
+    UsedUp,
+    /// Nothing has been asked for so long that the connection is to be closed.
+    Idle,
+}

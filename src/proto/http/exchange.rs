@@ -1,0 +1,95 @@
+//! One request and its response, as far as the connection has to know both.
+//!
+//! Not here: what the application has been told and what it has said (the host's).
+
+use std::time::{Duration, Instant};
+
+/// An open exchange: from its request's header section to the moment when the host is done with it.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    /// The whole request has arrived.
+    pub ended: bool,
+    /// The response has been handed to QUIC whole, or given up.
+    pub answered: bool,
+    /// The host waits for content.
+    pub reading: Option<Reading>,
+    /// The host waits for room.
+    pub writing: Option<Writing>,
+}
+
+/// The host waits for content of the request.
+#[derive(Debug)]
+pub(super) struct Reading {
+    pub since: Instant,
+    /// What it has waited before, and how much has come in all: what trickles in is timed as a whole.
+    pub waited: Duration,
+    pub received: u64,
+    pub is_waiting: bool,
+}
+
+/// The host waits for the client to take something of the response.
+#[derive(Debug)]
+pub(super) struct Writing {
+    /// Since when nothing was taken.
+    pub since: Instant,
+    /// What waited then.
+    pub queued: usize,
+}
+
+impl Exchange {
+    pub fn new(ended: bool) -> Self {
+        Self {
+            ended,
+            answered: false,
+            reading: None,
+            writing: None,
+        }
+    }
+
+    /// So much content has come, and `ended` says whether it was the last.
+    pub fn received(&mut self, size: usize, ended: bool, now: Instant) {
+        self.ended |= ended;
+        if ended {
+            self.reading = None;
+        } else if let Some(reading) = &mut self.reading {
+            reading.received += size as u64;
+            reading.rest(now);
+        }
+    }
+
+    /// The host begins to wait for content.
+    pub fn wait(&mut self, now: Instant) {
+        if self.ended {
+            return;
+        }
+        let reading = self.reading.get_or_insert(Reading {
+            since: now,
+            waited: Duration::ZERO,
+            received: 0,
+            is_waiting: false,
+        });
+        if !reading.is_waiting {
+            reading.is_waiting = true;
+            reading.since = now;
+        }
+    }
+}
+
+impl Reading {
+    fn rest(&mut self, now: Instant) {
+        if std::mem::take(&mut self.is_waiting) {
+            self.waited += now.saturating_duration_since(self.since);
+        }
+    }
+
+    /// Whether the client has had its time: `patience` for the next piece, or for all of them together what
+    /// `rate` bytes a second take.
+    pub fn is_over(&self, patience: Duration, rate: u64, now: Instant) -> bool {
+        if !self.is_waiting {
+            return false;
+        }
+        let waiting = now.saturating_duration_since(self.since);
+        let earned = Duration::from_secs(self.received / rate.max(1));
+        waiting > patience || self.waited + waiting > patience + earned
+    }
+}

@@ -1,0 +1,127 @@
+//! A request's header section in the terms of any HTTP version: method, target and fields.
+//!
+//! Malformed sections never get here: HTTP/3 has validated them (RFC 9114 section 4.3.1).
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::h3::Field;
+
+/// What an application is asked. The fields are those that HTTP/1.1 would have: `host` for the authority, one
+/// `cookie`, no pseudo-header fields.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Head {
+    pub method: Bytes,
+    /// Path and query, or `*`. Of a CONNECT, the authority.
+    pub target: Bytes,
+    pub fields: Vec<Field>,
+}
+
+/// A request that is answered without asking the application, although it is well-formed HTTP/3.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refusal {
+    pub status: u16,
+    pub detail: &'static str,
+}
+
+impl Head {
+    pub(super) fn read(section: Vec<Field>) -> (Self, Option<Refusal>) {
+        let mut head = Self {
+            fields: Vec::with_capacity(section.len()),
+            ..Self::default()
+        };
+        let mut authority = None;
+        let mut has_host = false;
+        let mut cookie: Option<Cookie> = None;
+        let mut refusal = None;
+        for (name, value) in section {
+            match &*name {
+                b":method" => head.method = value,
+                b":path" => head.target = value,
+                b":authority" => authority = Some(value),
+                // The client's word only. An application trusts it, for secure cookies and the like, so it is
+                // told what the connection is. Some clients say "http" for what they were given.
+                b":scheme" if is_web(&value) => {}
+                b":scheme" => refusal = Some(Refusal::new(400, "the scheme is not https")),
+                b":protocol" => {
+                    refusal = Some(Refusal::new(501, "extended CONNECT is not supported"));
+                }
+                // RFC 9114 section 4.2.1: one field again before anything but HTTP/2 or 3 sees it.
+                b"cookie" => match &mut cookie {
+                    None => cookie = Some(Cookie::One(value)),
+                    Some(cookie) => cookie.add(&value),
+                },
+                _ => {
+                    has_host |= &*name == b"host";
+                    head.fields.push((name, value));
+                }
+            }
+        }
+        if &*head.method == b"CONNECT" {
+            head.target = authority.unwrap_or_default();
+            let plain = Refusal::new(501, "CONNECT is not supported");
+            return (head, Some(refusal.unwrap_or(plain)));
+        }
+        if let (Some(authority), false) = (authority, has_host) {
+            // RFC 9114 section 4.3.1: in HTTP/1.1's terms, the authority is the Host.
+            head.fields
+                .insert(0, (Bytes::from_static(b"host"), authority));
+        }
+        if let Some(cookie) = cookie {
+            head.fields
+                .push((Bytes::from_static(b"cookie"), cookie.finish()));
+        }
+        let is_absolute = head.target.first() == Some(&b'/') || &*head.target == b"*";
+        if !is_absolute {
+            refusal = refusal.or(Some(Refusal::new(400, "the path is not absolute")));
+        } else if !head.target.is_ascii() {
+            refusal = refusal.or(Some(Refusal::new(400, "the path is not ASCII")));
+        }
+        (head, refusal)
+    }
+
+    /// Names and values together.
+    pub(super) fn size(section: &[Field]) -> usize {
+        let size = |(name, value): &Field| name.len() + value.len();
+        section.iter().map(size).sum()
+    }
+
+    /// The first field of that name.
+    pub fn field(&self, name: &[u8]) -> Option<&Bytes> {
+        let found = self.fields.iter().find(|(known, _)| &**known == name);
+        found.map(|(_, value)| value)
+    }
+}
+
+impl Refusal {
+    pub const fn new(status: u16, detail: &'static str) -> Self {
+        Self { status, detail }
+    }
+}
+
+enum Cookie {
+    One(Bytes),
+    Several(BytesMut),
+}
+
+impl Cookie {
+    fn add(&mut self, value: &[u8]) {
+        if let Self::One(first) = self {
+            *self = Self::Several(BytesMut::from(&**first));
+        }
+        if let Self::Several(all) = self {
+            all.put_slice(b"; ");
+            all.put_slice(value);
+        }
+    }
+
+    fn finish(self) -> Bytes {
+        match self {
+            Self::One(value) => value,
+            Self::Several(all) => all.freeze(),
+        }
+    }
+}
+
+fn is_web(scheme: &[u8]) -> bool {
+    scheme.eq_ignore_ascii_case(b"https") || scheme.eq_ignore_ascii_case(b"http")
+}

@@ -1,0 +1,46 @@
+//! What one client may ask of a server, and how long it may take for it.
+
+use std::time::Duration;
+
+/// The bounds of one connection. The host checks that they make sense.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Requests whose application runs at once. Streams that the client has reset are no longer in QUIC's
+    /// count, but still in this one while their applications run.
+    pub open_requests: usize,
+    /// Requests that one connection may make in all, if there is a bound.
+    pub requests: Option<u64>,
+    /// Names and values of one header section together; more is answered with 431.
+    pub header_bytes: usize,
+    /// How many requests the client may give up before they are answered, at once and in the long run. What
+    /// is above is an attack (CVE-2023-44487): every one has cost an application's start.
+    pub early_resets: u32,
+    pub early_resets_per_second: f64,
+    /// Within which a header section has to be complete.
+    pub header_timeout: Duration,
+    /// Within which the next of a request's content has to come while the application waits for it.
+    pub body_timeout: Duration,
+    /// Bytes a second that content has to make in the long run, above which waiting does not count.
+    pub body_rate: u64,
+    /// Within which a client has to take something of a response that waits for it.
+    pub send_timeout: Duration,
+    /// After which a connection without requests is closed, however often its client pings.
+    pub keep_alive: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            open_requests: 128,
+            requests: None,
+            header_bytes: 64 << 10,
+            early_resets: 200,
+            early_resets_per_second: 20.0,
+            header_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(60),
+            body_rate: 240,
+            send_timeout: Duration::from_secs(60),
+            keep_alive: Duration::from_secs(120),
+        }
+    }
+}

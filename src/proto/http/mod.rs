@@ -1,0 +1,23 @@
+//! HTTP/3 attached to QUIC, a server's side: QUIC's events in, requests out, and responses the other way.
+//!
+//! - `connection`: [`Connection`], which joins an `h3::Connection` to a `quic::Connection`. Start here.
+//! - `head`: a request's header section, as any HTTP version has it.
+//! - `exchange`: one request and its response, as far as both are told to the other side.
+//! - `patience`: how long a client may take, for the clock that the host winds.
+//! - `limits`: [`Limits`], what one client may ask of a server.
+//! - `event`: what comes out.
+//!
+//! What HTTP/3 wants of QUIC is done here and at once: the host sees requests, pieces of their content and
+//! their ends, never a frame or a stream of QPACK's. It knows neither a socket nor an application.
+
+mod connection;
+mod event;
+mod exchange;
+mod head;
+mod limits;
+mod patience;
+
+pub use connection::{Connection, SendError};
+pub use event::Event;
+pub use head::{Head, Refusal};
+pub use limits::Limits;

@@ -1,0 +1,208 @@
+//! What `receive()` and `send()` give back: awaitables that are coroutines too, as frameworks make tasks of
+//! them. Nothing happens before the first step, as with a coroutine.
+
+use bytes::Bytes;
+use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyIterator, PyTuple};
+use pyo3::{PyTraverseError, PyVisit};
+
+use super::request::{Asked, Request};
+use super::response::Sent;
+use crate::capi::cell::GilCell;
+
+/// An awaitable of `receive()` or `send()`.
+#[pyclass(frozen, module = "uringcore._uringcore")]
+pub struct Answer {
+    request: Py<Request>,
+    step: GilCell<Step>,
+}
+
+/// What is next.
+enum Step {
+    Receive,
+    Send(Py<PyAny>),
+    /// The rest of a body is on its way; `true` if nothing follows.
+    SendRest(Bytes, bool),
+    /// Somebody's future is waited for; then what stands beside it.
+    Wait(Py<PyIterator>, Box<Step>),
+    /// Done, but the loop gets its turn first: a program that goes on sending to nobody would keep it.
+    GiveWay,
+    Finish,
+    Over,
+}
+
+/// What came of a step.
+enum Came {
+    Value(Py<PyAny>),
+    Nothing,
+    /// What a task waits for: a future, or None for the next turn.
+    Yield(Py<PyAny>),
+}
+
+#[pymethods]
+impl Answer {
+    fn __await__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(slf: &Bound<'_, Self>) -> PyResult<Option<Py<PyAny>>> {
+        match Self::advance(slf)? {
+            Came::Yield(what) => Ok(Some(what)),
+            Came::Nothing => Ok(None),
+            // A tuple of its own, for the value may be one.
+            Came::Value(value) => Err(PyStopIteration::new_err((value,))),
+        }
+    }
+
+    /// As a coroutine's: nothing here takes a value.
+    fn send(slf: &Bound<'_, Self>, _value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        match Self::__next__(slf)? {
+            Some(what) => Ok(what),
+            None => Err(PyStopIteration::new_err((slf.py().None(),))),
+        }
+    }
+
+    /// Raises inside, which is what a cancelled task does.
+    #[pyo3(signature = (*args))]
+    fn throw(slf: &Bound<'_, Self>, args: &Bound<'_, PyTuple>) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
+        let this = slf.get();
+        match this.take(py) {
+            Step::Wait(waiting, then) => {
+                let thrown = waiting.bind(py).call_method1(intern!(py, "throw"), args);
+                match thrown {
+                    // It did not mind.
+                    Ok(what) => {
+                        this.put(py, Step::Wait(waiting, then));
+                        Ok(what.unbind())
+                    }
+                    Err(error) if error.is_instance_of::<PyStopIteration>(py) => {
+                        this.put(py, *then);
+                        Self::send(slf, &py.None().into_bound(py))
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+            _ => Err(raised(args)?),
+        }
+    }
+
+    fn close(&self, py: Python<'_>) {
+        drop(self.take(py));
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.request)?;
+        self.step
+            .traverse(|step| match step {
+                Step::Send(message) => visit.call(message),
+                Step::Wait(waiting, _) => visit.call(waiting),
+                _ => Ok(()),
+            })
+            .unwrap_or(Ok(()))
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        drop(self.take(py));
+    }
+}
+
+impl Answer {
+    pub fn to_receive(request: &Bound<'_, Request>) -> PyResult<Py<Self>> {
+        Self::new(request, Step::Receive)
+    }
+
+    pub fn to_send(request: &Bound<'_, Request>, message: Py<PyAny>) -> PyResult<Py<Self>> {
+        Self::new(request, Step::Send(message))
+    }
+
+    fn new(request: &Bound<'_, Request>, step: Step) -> PyResult<Py<Self>> {
+        let answer = Self {
+            request: request.clone().unbind(),
+            step: GilCell::new(step),
+        };
+        Py::new(request.py(), answer)
+    }
+
+    fn take(&self, py: Python<'_>) -> Step {
+        self.step
+            .with(py, |step| std::mem::replace(step, Step::Over))
+    }
+
+    fn put(&self, py: Python<'_>, next: Step) {
+        let old = self.step.with(py, |step| std::mem::replace(step, next));
+        drop(old);
+    }
+
+    /// Goes on until there is a value, or something to wait for.
+    fn advance(slf: &Bound<'_, Self>) -> PyResult<Came> {
+        let (py, this) = (slf.py(), slf.get());
+        let request = this.request.bind(py);
+        loop {
+            match this.take(py) {
+                Step::Receive => match Request::next_message(request)? {
+                    Asked::Answer(message) => return Ok(Came::Value(message)),
+                    Asked::Wait => this.wait(py, false, Step::Receive)?,
+                },
+                Step::Send(message) => {
+                    let sent = Request::take_message(request, message.bind(py))?;
+                    this.after(py, sent)?;
+                }
+                Step::SendRest(rest, last) => {
+                    let sent = Request::send_rest(request, rest, last)?;
+                    this.after(py, sent)?;
+                }
+                Step::Wait(waiting, then) => match waiting.bind(py).clone().next() {
+                    Some(what) => {
+                        let what = what?.unbind();
+                        this.put(py, Step::Wait(waiting, then));
+                        return Ok(Came::Yield(what));
+                    }
+                    None => this.put(py, *then),
+                },
+                Step::GiveWay => {
+                    this.put(py, Step::Finish);
+                    return Ok(Came::Yield(py.None()));
+                }
+                Step::Finish => return Ok(Came::Nothing),
+                Step::Over => {
+                    return Err(PyRuntimeError::new_err(
+                        "cannot reuse already awaited coroutine",
+                    ));
+                }
+            }
+        }
+    }
+
+    fn after(&self, py: Python<'_>, sent: Sent) -> PyResult<()> {
+        match sent {
+            Sent::Taken => self.put(py, Step::Finish),
+            Sent::ToNobody => self.put(py, Step::GiveWay),
+            Sent::Full => self.wait(py, true, Step::Finish)?,
+            Sent::FullBefore(rest, last) => self.wait(py, true, Step::SendRest(rest, last))?,
+        }
+        Ok(())
+    }
+
+    fn wait(&self, py: Python<'_>, writes: bool, then: Step) -> PyResult<()> {
+        let future = self.request.get().waiter(py, writes)?;
+        let waiting = future.try_iter()?.unbind();
+        self.put(py, Step::Wait(waiting, Box::new(then)));
+        Ok(())
+    }
+}
+
+/// What `throw(type[, value[, traceback]])` raises.
+pub(super) fn raised(args: &Bound<'_, PyTuple>) -> PyResult<PyErr> {
+    let first = args.get_item(0)?;
+    match args.get_item(1) {
+        Ok(value) if !value.is_none() => Ok(PyErr::from_value(value)),
+        _ => Ok(PyErr::from_value(first)),
+    }
+}

@@ -1,0 +1,313 @@
+//! One request: its content on the way to the application, and who waits for what.
+//!
+//! Here: `receive()`, and what the connection tells. What the application sends is in `response`.
+//!
+//! Towards the application at most [`BODY_HIGH_WATER`] bytes wait, and one event's worth; above that the
+//! client is stopped.
+
+use bytes::Bytes;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use pyo3::{PyTraverseError, PyVisit};
+
+use super::answer::Answer;
+use super::response::Response;
+use super::service::AsgiService;
+use super::wire::{Ending, Refused, Wire};
+use crate::capi::cell::GilCell;
+
+/// One request and its response: `receive` and `send` are what the application is called with.
+#[pyclass(frozen, module = "uringcore._uringcore")]
+pub struct Request {
+    pub(super) service: Py<AsgiService>,
+    pub(super) scope: Py<PyDict>,
+    pub(super) is_head: bool,
+    pub(super) state: GilCell<State>,
+}
+
+pub(super) struct State {
+    /// `None` when the application has returned.
+    pub wire: Option<Box<dyn Wire>>,
+    /// The task that runs the application, unless it ran through at once.
+    pub task: Option<Py<PyAny>>,
+    /// Content that has arrived and was not asked for.
+    body: Vec<u8>,
+    pub more_body: bool,
+    /// The application knows that the content is over.
+    end_told: bool,
+    is_paused: bool,
+    /// RFC 9110 section 10.1.1: answered when the application first asks for the content.
+    pub continue_wanted: bool,
+    /// Nobody waits for the response.
+    pub disconnected: bool,
+    pub response: Response,
+    /// Futures of those that wait in `receive` and in `send`.
+    readers: Vec<Py<PyAny>>,
+    writers: Vec<Py<PyAny>>,
+}
+
+impl State {
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        if let Some(wire) = &self.wire {
+            wire.traverse(visit)?;
+        }
+        visit.call(&self.task)?;
+        let waiters = self.readers.iter().chain(&self.writers);
+        waiters
+            .into_iter()
+            .try_for_each(|future| visit.call(future))
+    }
+}
+
+/// What to do for somebody who asked.
+pub(super) enum Asked<T> {
+    Answer(T),
+    Wait,
+}
+
+#[pymethods]
+impl Request {
+    /// The next part of the content; ``http.disconnect`` once there is nobody to answer.
+    fn receive(slf: &Bound<'_, Self>) -> PyResult<Py<Answer>> {
+        Answer::to_receive(slf)
+    }
+
+    /// Takes one ASGI message; done when there is room for another.
+    fn send(slf: &Bound<'_, Self>, message: Py<PyAny>) -> PyResult<Py<Answer>> {
+        Answer::to_send(slf, message)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.service)?;
+        visit.call(&self.scope)?;
+        self.state
+            .traverse(|state| state.traverse(&visit))
+            .unwrap_or(Ok(()))
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        let old = self.state.with(py, |state| {
+            (
+                state.wire.take(),
+                state.task.take(),
+                std::mem::take(&mut state.readers),
+                std::mem::take(&mut state.writers),
+            )
+        });
+        drop(old);
+    }
+}
+
+/// Made by the connection, and told by it.
+impl Request {
+    pub fn new(
+        service: Py<AsgiService>,
+        scope: Py<PyDict>,
+        wire: Box<dyn Wire>,
+        is_head: bool,
+        expects_continue: bool,
+        ended: bool,
+    ) -> Self {
+        let state = State {
+            wire: Some(wire),
+            task: None,
+            body: Vec::new(),
+            more_body: !ended,
+            end_told: false,
+            is_paused: false,
+            continue_wanted: expects_continue,
+            disconnected: false,
+            response: Response::new(is_head),
+            readers: Vec::new(),
+            writers: Vec::new(),
+        };
+        Self {
+            service,
+            scope,
+            is_head,
+            state: GilCell::new(state),
+        }
+    }
+
+    /// More of the request's content; `ended` with its last piece.
+    pub fn content(&self, py: Python<'_>, data: &Bytes, ended: bool) -> PyResult<()> {
+        let has_to_pause = self.state.with(py, |state| {
+            if !state.response.is_complete() {
+                state.body.extend_from_slice(data);
+            }
+            state.more_body &= !ended;
+            let pauses = state.body.len() > BODY_HIGH_WATER && !state.is_paused && state.more_body;
+            state.is_paused |= pauses;
+            pauses
+        });
+        if has_to_pause {
+            self.with_wire(py, |wire| wire.pause(py));
+        }
+        self.wake_readers(py)
+    }
+
+    /// The client gave up on this request, or the connection is gone.
+    pub fn disconnect(&self, py: Python<'_>) -> PyResult<()> {
+        self.state.with(py, |state| {
+            state.disconnected = true;
+            state.body = Vec::new();
+        });
+        self.wake_readers(py)?;
+        self.wake_writers(py)
+    }
+
+    /// There is room for more of the response.
+    pub fn writable(&self, py: Python<'_>) -> PyResult<()> {
+        self.wake_writers(py)
+    }
+
+    /// Answers without asking the application.
+    pub fn refuse(slf: &Bound<'_, Self>, status: u16, detail: &str) -> PyResult<()> {
+        Self::respond(slf, status, detail.as_bytes())?;
+        slf.get().let_go(slf.py())
+    }
+
+    /// The content that the application waits for is too slow in coming.
+    pub fn body_timed_out(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let this = slf.get();
+        if this.state.with(slf.py(), |state| state.response.is_begun()) {
+            this.end(slf.py(), Ending::Cancelled);
+        } else {
+            Self::respond(slf, 408, b"Request Timeout")?;
+        }
+        this.disconnect(slf.py())
+    }
+}
+
+/// For `receive`.
+impl Request {
+    /// The next message, or whether to wait for it.
+    pub(super) fn next_message(slf: &Bound<'_, Self>) -> PyResult<Asked<Py<PyAny>>> {
+        let (py, this) = (slf.py(), slf.get());
+        this.say_continue(py)?;
+        let part = this.state.with(py, |state| {
+            if state.disconnected || state.response.is_complete() {
+                return Asked::Answer(None);
+            }
+            // After the content's end, this waits for the end of the exchange.
+            if state.body.is_empty() && (state.more_body || state.end_told) {
+                return Asked::Wait;
+            }
+            state.end_told = !state.more_body;
+            let resumes = std::mem::take(&mut state.is_paused);
+            Asked::Answer(Some((
+                std::mem::take(&mut state.body),
+                state.more_body,
+                resumes,
+            )))
+        });
+        match part {
+            Asked::Wait => {
+                this.with_wire(py, |wire| wire.wait_for_body(py));
+                Ok(Asked::Wait)
+            }
+            Asked::Answer(None) => {
+                let message = PyDict::new(py);
+                message.set_item(intern!(py, "type"), intern!(py, "http.disconnect"))?;
+                Ok(Asked::Answer(message.into_any().unbind()))
+            }
+            Asked::Answer(Some((body, more_body, resumes))) => {
+                if resumes {
+                    this.with_wire(py, |wire| wire.resume(py));
+                }
+                let message = PyDict::new(py);
+                message.set_item(intern!(py, "type"), intern!(py, "http.request"))?;
+                message.set_item(intern!(py, "body"), PyBytes::new(py, &body))?;
+                message.set_item(intern!(py, "more_body"), more_body)?;
+                Ok(Asked::Answer(message.into_any().unbind()))
+            }
+        }
+    }
+
+    fn say_continue(&self, py: Python<'_>) -> PyResult<()> {
+        let is_wanted = self.state.with(py, |state| {
+            if !state.continue_wanted || !state.body.is_empty() || !state.more_body {
+                return false;
+            }
+            state.continue_wanted = false;
+            !state.disconnected && !state.response.is_begun()
+        });
+        if is_wanted {
+            let fields = [(&b":status"[..], &b"100"[..])];
+            if let Some(Err(Refused::Gone)) =
+                self.with_wire(py, |wire| wire.headers(py, &fields, false))
+            {
+                self.disconnect(py)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A future that is set when `receive`, or with `writes` `send`, is to look again.
+    pub(super) fn waiter<'py>(&self, py: Python<'py>, writes: bool) -> PyResult<Bound<'py, PyAny>> {
+        let future = self.service.get().new_future(py)?;
+        let kept = future.clone().unbind();
+        self.state.with(py, |state| match writes {
+            true => state.writers.push(kept),
+            false => state.readers.push(kept),
+        });
+        Ok(future)
+    }
+
+    pub(super) fn wake_readers(&self, py: Python<'_>) -> PyResult<()> {
+        let waiting = self
+            .state
+            .with(py, |state| std::mem::take(&mut state.readers));
+        wake(py, waiting)
+    }
+
+    fn wake_writers(&self, py: Python<'_>) -> PyResult<()> {
+        let waiting = self
+            .state
+            .with(py, |state| std::mem::take(&mut state.writers));
+        wake(py, waiting)
+    }
+
+    /// Drops what has come of the content and will not be asked for.
+    pub(super) fn forget_body(&self, py: Python<'_>) {
+        self.state.with(py, |state| state.body = Vec::new());
+    }
+
+    /// Runs `run` on the wire, which is out of its place meanwhile: what it calls may come back here.
+    pub(super) fn with_wire<R>(
+        &self,
+        py: Python<'_>,
+        run: impl FnOnce(&dyn Wire) -> R,
+    ) -> Option<R> {
+        let wire = self.state.with(py, |state| state.wire.take())?;
+        let result = run(&*wire);
+        self.state.with(py, |state| state.wire = Some(wire));
+        Some(result)
+    }
+
+    /// Ends the exchange before its time, unless it is over.
+    pub(super) fn end(&self, py: Python<'_>, ending: Ending) {
+        let is_open = self.state.with(py, |state| {
+            let is_open = !state.disconnected && !state.response.is_complete();
+            state.response.complete();
+            is_open
+        });
+        if is_open {
+            self.with_wire(py, |wire| wire.end(py, ending));
+        }
+    }
+}
+
+fn wake(py: Python<'_>, waiting: Vec<Py<PyAny>>) -> PyResult<()> {
+    for future in waiting {
+        let future = future.bind(py);
+        if !future.call_method0(intern!(py, "done"))?.is_truthy()? {
+            future.call_method1(intern!(py, "set_result"), (py.None(),))?;
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of a request's content that may wait for the application before the client is stopped.
+const BODY_HIGH_WATER: usize = 256 * 1024;

@@ -1,0 +1,518 @@
+//! One response: what becomes of the messages that the application sends.
+//!
+//! The head is held until the first content or the end of the turn: head, content and end are one write then,
+//! and an application that fails in between is answered for with a real 500.
+//!
+//! Towards the client a message is taken at once until the stream, or the connection as a whole, has no room. A
+//! body is handed on in parts, so that a large one waits in the application.
+
+use bytes::Bytes;
+use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use super::request::Request;
+use super::service::{AsgiService, Blame, Line};
+use super::wire::{Ending, Refused};
+use crate::capi::buffer;
+
+pub struct Response {
+    phase: Phase,
+    /// No content: the request was a HEAD, or the status has none.
+    is_bodyless: bool,
+    /// Content that is still to come, by its Content-Length.
+    content_left: Option<u64>,
+    has_trailers: bool,
+    trailers: Vec<Line>,
+}
+
+enum Phase {
+    Nothing,
+    /// Said by the application, sent by nobody.
+    Held(Head),
+    Body,
+    Complete,
+}
+
+struct Head {
+    status: u16,
+    fields: Vec<Line>,
+}
+
+/// What became of a message.
+pub(super) enum Sent {
+    Taken,
+    /// Nobody is there to take it.
+    ToNobody,
+    /// Taken, and no room for another.
+    Full,
+    /// This much of it is left; `true` if nothing follows.
+    FullBefore(Bytes, bool),
+}
+
+impl Response {
+    pub fn new(is_head: bool) -> Self {
+        Self {
+            phase: Phase::Nothing,
+            is_bodyless: is_head,
+            content_left: None,
+            has_trailers: false,
+            trailers: Vec::new(),
+        }
+    }
+
+    pub fn is_complete(&self) -> bool {
+        matches!(self.phase, Phase::Complete)
+    }
+
+    /// Whether something of it has been sent.
+    pub fn is_begun(&self) -> bool {
+        matches!(self.phase, Phase::Body | Phase::Complete)
+    }
+
+    /// Whether the application has said anything of it.
+    pub fn is_started(&self) -> bool {
+        !matches!(self.phase, Phase::Nothing)
+    }
+
+    pub fn complete(&mut self) {
+        self.phase = Phase::Complete;
+    }
+}
+
+/// The messages.
+impl Request {
+    pub(super) fn take_message(
+        slf: &Bound<'_, Self>,
+        message: &Bound<'_, PyAny>,
+    ) -> PyResult<Sent> {
+        let (py, this) = (slf.py(), slf.get());
+        if this.state.with(py, |state| state.disconnected) {
+            // As in ASGI before version 2.4: what nobody reads goes nowhere, without an error.
+            return Ok(Sent::ToNobody);
+        }
+        let kind = required(message, intern!(py, "type"))?;
+        let kind: std::borrow::Cow<'_, str> = kind.extract()?;
+        let (is_first, is_complete, has_trailers) = this.state.with(py, |state| {
+            let response = &state.response;
+            let is_first = matches!(response.phase, Phase::Nothing);
+            (is_first, response.is_complete(), response.has_trailers)
+        });
+        match &*kind {
+            "http.response.start" if is_first => Self::start(slf, message),
+            "http.response.early_hint" if is_first => Self::hint(slf, message),
+            "http.response.body" if !is_first && !is_complete => Self::body(slf, message),
+            "http.response.trailers" if !is_first && !is_complete && has_trailers => {
+                Self::trailers(slf, message)
+            }
+            _ => Err(PyRuntimeError::new_err(match (is_first, is_complete) {
+                (true, _) => {
+                    format!("Expected ASGI message 'http.response.start', but got '{kind}'.")
+                }
+                (_, true) => format!(
+                    "Unexpected ASGI message '{kind}' sent, after response already completed."
+                ),
+                _ => format!("Expected ASGI message 'http.response.body', but got '{kind}'."),
+            })),
+        }
+    }
+
+    /// `http.response.start`.
+    fn start(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
+        let (py, this) = (slf.py(), slf.get());
+        let has_trailers = is_true(message, intern!(py, "trailers"))?;
+        let status = required(message, intern!(py, "status"))?;
+        let headers = optional(message, intern!(py, "headers"))?;
+        Self::hold_head(slf, &status, headers.as_ref(), has_trailers)?;
+        let service = this.service.bind(py);
+        AsgiService::hold(service, slf.clone().unbind())?;
+        Ok(Sent::Taken)
+    }
+
+    fn hold_head(
+        slf: &Bound<'_, Self>,
+        status: &Bound<'_, PyAny>,
+        headers: Option<&Bound<'_, PyAny>>,
+        has_trailers: bool,
+    ) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let status = match status.extract::<u16>() {
+            Ok(status @ 200..=999) => status,
+            _ => {
+                let text = format!("Invalid HTTP status code {status} for a final response.");
+                return Err(PyRuntimeError::new_err(text));
+            }
+        };
+        let mut fields = this.service.get().default_headers(py);
+        let mut content_left = None;
+        if let Some(headers) = headers {
+            for item in headers.try_iter()? {
+                let (name, value) = AsgiService::pair(&item?)?;
+                let (name, value) = (lower_name(&name)?, plain_bytes(&value)?);
+                if name.as_bytes() == b"content-length" {
+                    content_left = Some(content_length(value.as_bytes())?);
+                }
+                fields.push((name.unbind(), value.unbind()));
+            }
+        }
+        let old = this.state.with(py, |state| {
+            let response = &mut state.response;
+            response.has_trailers = has_trailers;
+            response.content_left = content_left;
+            // Content is forbidden there (RFC 9110 section 6.4.1), whatever Content-Length says.
+            response.is_bodyless |= matches!(status, 204 | 304);
+            std::mem::replace(&mut response.phase, Phase::Held(Head { status, fields }))
+        });
+        drop(old);
+        Ok(())
+    }
+
+    /// `http.response.early_hint`.
+    fn hint(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
+        let py = slf.py();
+        let mut links = Vec::new();
+        for link in required(message, intern!(py, "links"))?.try_iter()? {
+            links.push(plain_bytes(&link?)?);
+        }
+        let mut fields = vec![(&b":status"[..], &b"103"[..])];
+        fields.extend(links.iter().map(|link| (&b"link"[..], link.as_bytes())));
+        let sent = slf
+            .get()
+            .with_wire(py, |wire| wire.headers(py, &fields, false));
+        Self::outcome(slf, sent).map(|()| Sent::Taken)
+    }
+
+    /// `http.response.body`.
+    fn body(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
+        let (py, this) = (slf.py(), slf.get());
+        let more_body = is_true(message, intern!(py, "more_body"))?;
+        let content = match optional(message, intern!(py, "body"))? {
+            Some(body) => buffer::bytes_like(&body)?,
+            None => Bytes::new(),
+        };
+        let (content, last) = this
+            .state
+            .with(py, |state| {
+                let response = &mut state.response;
+                let last = !more_body && !response.has_trailers;
+                if response.is_bodyless {
+                    response.content_left = None;
+                    return Ok((Bytes::new(), last));
+                }
+                if let Some(left) = &mut response.content_left {
+                    match left.checked_sub(content.len() as u64) {
+                        None => return Err("Response content longer than Content-Length"),
+                        Some(0) => *left = 0,
+                        Some(_) if !more_body => {
+                            return Err("Response content shorter than Content-Length");
+                        }
+                        Some(rest) => *left = rest,
+                    }
+                }
+                Ok((content, last))
+            })
+            .map_err(PyRuntimeError::new_err)?;
+        Self::send_rest(slf, content, last)
+    }
+
+    /// Hands content on as the client takes it.
+    pub(super) fn send_rest(slf: &Bound<'_, Self>, mut rest: Bytes, last: bool) -> PyResult<Sent> {
+        let (py, this) = (slf.py(), slf.get());
+        loop {
+            if this.state.with(py, |state| state.disconnected) {
+                return Ok(Sent::ToNobody);
+            }
+            let part = rest.split_to(rest.len().min(PART_BYTES));
+            let ends = last && rest.is_empty();
+            let is_empty = part.is_empty();
+            Self::send_part(slf, part, ends)?;
+            if ends {
+                return Ok(Sent::Taken);
+            }
+            let is_full = !is_empty && this.with_wire(py, |wire| wire.is_held_up(py)) == Some(true);
+            match (is_full, rest.is_empty()) {
+                (true, true) => return Ok(Sent::Full),
+                (true, false) => return Ok(Sent::FullBefore(rest, last)),
+                (false, true) => return Ok(Sent::Taken),
+                (false, false) => {}
+            }
+        }
+    }
+
+    fn send_part(slf: &Bound<'_, Self>, part: Bytes, ends: bool) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let held = this.state.with(py, |state| {
+            let response = &mut state.response;
+            match response.phase {
+                Phase::Held(_) => std::mem::replace(&mut response.phase, Phase::Nothing),
+                _ => Phase::Body,
+            }
+        });
+        let sent = match held {
+            // Nothing is held any more, and nothing sent: if it is refused, a 500 still can be.
+            Phase::Held(head) => {
+                let is_whole = ends && part.is_empty();
+                let sent = head.with_fields(py, |fields| {
+                    this.with_wire(py, |wire| match is_whole {
+                        true => wire.headers(py, fields, true),
+                        false if part.is_empty() => wire.headers(py, fields, false),
+                        false => wire.respond(py, fields, part, ends),
+                    })
+                });
+                if matches!(sent, Some(Ok(()))) {
+                    this.begun(py, head.status)?;
+                }
+                sent
+            }
+            _ if part.is_empty() && !ends => Some(Ok(())),
+            _ => this.with_wire(py, |wire| wire.content(py, part, ends)),
+        };
+        let is_sent = matches!(sent, Some(Ok(())));
+        Self::outcome(slf, sent)?;
+        if ends && is_sent {
+            this.finished(py)?;
+        }
+        Ok(())
+    }
+
+    /// `http.response.trailers`. Gathers: ASGI may give them in several messages, one section is sent.
+    fn trailers(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
+        let (py, this) = (slf.py(), slf.get());
+        let mut lines = Vec::new();
+        for item in required(message, intern!(py, "headers"))?.try_iter()? {
+            let (name, value) = AsgiService::pair(&item?)?;
+            lines.push((lower_name(&name)?.unbind(), plain_bytes(&value)?.unbind()));
+        }
+        let more = is_true(message, intern!(py, "more_trailers"))?;
+        let lines = this.state.with(py, |state| {
+            let response = &mut state.response;
+            response.trailers.extend(lines);
+            match more {
+                true => None,
+                false => Some((std::mem::take(&mut response.trailers), response.is_bodyless)),
+            }
+        });
+        let Some((lines, is_bodyless)) = lines else {
+            return Ok(Sent::Taken);
+        };
+        Self::release_head(slf)?;
+        let fields: Vec<_> = lines.iter().map(|line| slices(py, line)).collect();
+        let sent = this.with_wire(py, |wire| match fields.is_empty() || is_bodyless {
+            true => wire.content(py, Bytes::new(), true),
+            false => wire.headers(py, &fields, true),
+        });
+        let is_sent = matches!(sent, Some(Ok(())));
+        Self::outcome(slf, sent)?;
+        if is_sent {
+            this.finished(py)?;
+        }
+        Ok(Sent::Taken)
+    }
+
+    /// Sends a head that has been held long enough.
+    pub(super) fn release_head(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let is_held = this.state.with(py, |state| {
+            matches!(state.response.phase, Phase::Held(_)) && !state.disconnected
+        });
+        if !is_held {
+            return Ok(());
+        }
+        match Self::send_part(slf, Bytes::new(), false) {
+            Ok(()) => Ok(()),
+            // The application is told by what it sends next; what it has said so far is not to be sent.
+            Err(error) => {
+                let message = "A response could not be sent
+";
+                let service = this.service.get();
+                service.tell(py, Blame::Application(Some(error)), message);
+                Self::fail(slf)
+            }
+        }
+    }
+
+    /// What became of something that was sent.
+    fn outcome(slf: &Bound<'_, Self>, sent: Option<Result<(), Refused>>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        match sent {
+            Some(Ok(())) => Ok(()),
+            // The client went away in this very turn.
+            Some(Err(Refused::Gone)) | None => this.disconnect(py),
+            Some(Err(Refused::Invalid(reason))) => Err(PyValueError::new_err(reason)),
+            Some(Err(Refused::TooLarge(reason))) => {
+                let client = this.client(py);
+                this.service.get().tell(py, Blame::Client(&client), &reason);
+                this.end(py, Ending::Failed);
+                this.disconnect(py)
+            }
+        }
+    }
+
+    /// The head has been sent.
+    fn begun(&self, py: Python<'_>, status: u16) -> PyResult<()> {
+        let old = self.state.with(py, |state| {
+            state.continue_wanted = false;
+            std::mem::replace(&mut state.response.phase, Phase::Body)
+        });
+        drop(old);
+        let service = self.service.get();
+        if let Some(log_access) = &service.log_access {
+            log_access.bind(py).call1((self.scope.bind(py), status))?;
+        }
+        Ok(())
+    }
+
+    fn finished(&self, py: Python<'_>) -> PyResult<()> {
+        let is_early = self.state.with(py, |state| {
+            state.response.complete();
+            state.more_body
+        });
+        if is_early {
+            // An early response asks the client to stop, without error (RFC 9114 section 4.1).
+            self.forget_body(py);
+            self.with_wire(py, |wire| wire.end(py, Ending::NoMoreWanted));
+        }
+        self.wake_readers(py)
+    }
+
+    /// A whole response of ours, instead of the application's.
+    pub fn respond(slf: &Bound<'_, Self>, status: u16, text: &[u8]) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let mut fields = this.service.get().default_headers(py);
+        let length = text.len().to_string();
+        for (name, value) in [
+            (&b"content-type"[..], &b"text/plain; charset=utf-8"[..]),
+            (b"content-length", length.as_bytes()),
+        ] {
+            fields.push((
+                PyBytes::new(py, name).unbind(),
+                PyBytes::new(py, value).unbind(),
+            ));
+        }
+        let content = this.state.with(py, |state| {
+            let response = &mut state.response;
+            response.has_trailers = false;
+            match response.is_bodyless {
+                true => Bytes::new(),
+                false => Bytes::copy_from_slice(text),
+            }
+        });
+        let head = Head { status, fields };
+        let old = this.state.with(py, |state| {
+            std::mem::replace(&mut state.response.phase, Phase::Held(head))
+        });
+        drop(old);
+        Self::send_part(slf, content, true)
+    }
+
+    /// The application's fault: 500 while that can still be said, else a reset.
+    pub(super) fn fail(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let (is_over, is_begun) = this.state.with(py, |state| {
+            let response = &mut state.response;
+            let is_begun = response.is_begun();
+            if !is_begun {
+                // What a failed 204 says of content is not said of a 500.
+                response.is_bodyless = this.is_head;
+            }
+            (response.is_complete() || state.disconnected, is_begun)
+        });
+        match (is_over, is_begun) {
+            (true, _) => Ok(()),
+            (false, true) => {
+                this.end(py, Ending::Failed);
+                Ok(())
+            }
+            (false, false) => Self::respond(slf, 500, b"Internal Server Error"),
+        }
+    }
+
+    /// Who asks, for the log.
+    fn client<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+        let client = self.scope.bind(py).get_item(intern!(py, "client"));
+        client
+            .ok()
+            .flatten()
+            .unwrap_or_else(|| py.None().into_bound(py))
+    }
+}
+
+impl Head {
+    /// Runs `run` on the fields as they are sent.
+    fn with_fields<R>(&self, py: Python<'_>, run: impl FnOnce(&[(&[u8], &[u8])]) -> R) -> R {
+        let digits = [
+            b'0' + (self.status / 100) as u8,
+            b'0' + (self.status / 10 % 10) as u8,
+            b'0' + (self.status % 10) as u8,
+        ];
+        let mut fields = Vec::with_capacity(self.fields.len() + 1);
+        fields.push((&b":status"[..], &digits[..]));
+        fields.extend(self.fields.iter().map(|line| slices(py, line)));
+        run(&fields)
+    }
+}
+
+fn slices<'a>(py: Python<'a>, (name, value): &'a Line) -> (&'a [u8], &'a [u8]) {
+    (name.as_bytes(py), value.as_bytes(py))
+}
+
+/// A field's name as HTTP/2 and 3 want it: lower case.
+fn lower_name<'py>(name: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    let name = plain_bytes(name)?;
+    match name.as_bytes().iter().any(u8::is_ascii_uppercase) {
+        true => Ok(PyBytes::new(
+            name.py(),
+            &name.as_bytes().to_ascii_lowercase(),
+        )),
+        false => Ok(name),
+    }
+}
+
+/// `bytes(value)`.
+fn plain_bytes<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    match value.cast::<PyBytes>() {
+        Ok(bytes) => Ok(bytes.clone()),
+        Err(_) => Ok(PyBytes::new(value.py(), &buffer::any_buffer(value)?)),
+    }
+}
+
+fn content_length(value: &[u8]) -> PyResult<u64> {
+    let text = std::str::from_utf8(value).map(str::trim).ok();
+    text.and_then(|text| text.parse().ok()).ok_or_else(|| {
+        let value = String::from_utf8_lossy(value);
+        PyValueError::new_err(format!("content-length: not a number: {value:?}"))
+    })
+}
+
+/// What a message says, by name.
+fn optional<'py>(
+    message: &Bound<'py, PyAny>,
+    key: &Bound<'py, pyo3::types::PyString>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    match message.cast_exact::<PyDict>() {
+        Ok(dict) => dict.get_item(key),
+        Err(_) => match message.get_item(key) {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if error.is_instance_of::<PyKeyError>(message.py()) => Ok(None),
+            Err(error) => Err(error),
+        },
+    }
+}
+
+fn required<'py>(
+    message: &Bound<'py, PyAny>,
+    key: &Bound<'py, pyo3::types::PyString>,
+) -> PyResult<Bound<'py, PyAny>> {
+    optional(message, key)?.ok_or_else(|| PyKeyError::new_err(key.clone().unbind()))
+}
+
+fn is_true(message: &Bound<'_, PyAny>, key: &Bound<'_, pyo3::types::PyString>) -> PyResult<bool> {
+    match optional(message, key)? {
+        Some(value) => value.is_truthy(),
+        None => Ok(false),
+    }
+}
+
+/// Bytes of a response's body that are queued before `send` looks whether there is room for more.
+const PART_BYTES: usize = 128 * 1024;

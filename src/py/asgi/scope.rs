@@ -1,0 +1,118 @@
+//! From a request's head to an ASGI HTTP scope: what uvicorn makes of the same request, so that an application
+//! cannot tell the versions of HTTP apart except by `http_version`.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use uringcore_proto::http::Head;
+
+use super::service::AsgiService;
+
+/// Where a request came in: what all requests of a connection share.
+pub struct Ends<'py> {
+    pub client: Bound<'py, PyAny>,
+    pub server: Bound<'py, PyAny>,
+}
+
+pub fn build<'py>(
+    py: Python<'py>,
+    service: &AsgiService,
+    head: &Head,
+    ends: &Ends<'py>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let scope = service.template.bind(py).copy()?;
+    let (path, query) = split(&head.target);
+    scope.set_item(intern!(py, "method"), method(py, &head.method))?;
+    scope.set_item(intern!(py, "path"), service.rooted_path(py, path)?)?;
+    scope.set_item(intern!(py, "raw_path"), service.rooted_raw_path(py, path)?)?;
+    scope.set_item(intern!(py, "query_string"), PyBytes::new(py, query))?;
+    scope.set_item(intern!(py, "headers"), headers(py, service, head)?)?;
+    scope.set_item(intern!(py, "client"), &ends.client)?;
+    scope.set_item(intern!(py, "server"), &ends.server)?;
+    let state = service.app_state.bind(py).copy()?;
+    scope.set_item(intern!(py, "state"), state)?;
+    let extensions = service.extensions.bind(py).copy()?;
+    scope.set_item(intern!(py, "extensions"), extensions)?;
+    Ok(scope)
+}
+
+fn headers<'py>(
+    py: Python<'py>,
+    service: &AsgiService,
+    head: &Head,
+) -> PyResult<Bound<'py, PyList>> {
+    let list = PyList::empty(py);
+    for (name, value) in &head.fields {
+        // The pair that it takes the place of, if any, is of bytes: no code of a program's runs here.
+        let pair = service
+            .lines
+            .with(py, |lines| lines.pair(py, name, value))?;
+        list.append(pair)?;
+    }
+    Ok(list)
+}
+
+/// The common ones are interned.
+fn method<'py>(py: Python<'py>, method: &[u8]) -> Bound<'py, PyString> {
+    match method {
+        b"GET" => intern!(py, "GET").clone(),
+        b"POST" => intern!(py, "POST").clone(),
+        b"PUT" => intern!(py, "PUT").clone(),
+        b"HEAD" => intern!(py, "HEAD").clone(),
+        other => PyString::new(py, &String::from_utf8_lossy(other)),
+    }
+}
+
+fn split(target: &[u8]) -> (&[u8], &[u8]) {
+    match target.iter().position(|&byte| byte == b'?') {
+        Some(at) => (&target[..at], &target[at + 1..]),
+        None => (target, &[]),
+    }
+}
+
+/// The path without its percent-encoding. As `urllib.parse.unquote` does: what is no escape stays, and what is
+/// no UTF-8 is replaced.
+pub fn unquoted(path: &[u8]) -> String {
+    let digit = |byte: Option<&u8>| byte.and_then(|byte| (*byte as char).to_digit(16));
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        if *first == b'%'
+            && let (Some(high), Some(low)) = (digit(tail.first()), digit(tail.get(1)))
+        {
+            bytes.push((high << 4 | low) as u8);
+            rest = &tail[2..];
+        } else {
+            bytes.push(*first);
+        }
+    }
+    String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+impl AsgiService {
+    fn rooted_path<'py>(&self, py: Python<'py>, path: &[u8]) -> PyResult<Bound<'py, PyString>> {
+        let text = match path.contains(&b'%') {
+            true => PyString::new(py, &unquoted(path)),
+            // Checked to be ASCII when the head was read.
+            false => PyString::new(py, &String::from_utf8_lossy(path)),
+        };
+        match &self.root_path {
+            None => Ok(text),
+            Some(root) => Ok(root.text.bind(py).add(text)?.cast_into()?),
+        }
+    }
+
+    fn rooted_raw_path<'py>(&self, py: Python<'py>, path: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+        let Some(root) = &self.root_path else {
+            return Ok(PyBytes::new(py, path));
+        };
+        let root = root.raw.as_bytes(py);
+        PyBytes::new_with(py, root.len() + path.len(), |out| {
+            out[..root.len()].copy_from_slice(root);
+            out[root.len()..].copy_from_slice(path);
+            Ok(())
+        })
+    }
+}

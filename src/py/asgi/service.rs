@@ -1,0 +1,261 @@
+//! What all requests of a server share: the application, the scope's common part, and who is told of what.
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PySet, PyString, PyTuple};
+use pyo3::{PyTraverseError, PyVisit};
+
+use super::names::Lines;
+use super::request::Request;
+use crate::capi::cell::GilCell;
+use crate::event_loop::loop_core::LoopCore;
+
+/// One server's application, and what its requests have in common.
+///
+/// `scope` is what every scope begins with; `state` and `extensions` are copied into each. `tasks` is the set
+/// of tasks that run applications. `report(kind, message, what)` is called for what goes wrong: kind
+/// "application" with the exception or None, "client" with its address, "load" with None.
+/// `log_access(scope, status)` for every response that begins, if it is given, and `overloaded()` is asked before
+/// an application is started, if it is given.
+#[pyclass(frozen, module = "uringcore._uringcore")]
+pub struct AsgiService {
+    pub application: Py<PyAny>,
+    pub event_loop: Py<PyAny>,
+    pub template: Py<PyDict>,
+    pub root_path: Option<RootPath>,
+    pub app_state: Py<PyDict>,
+    pub extensions: Py<PyDict>,
+    pub tasks: Py<PySet>,
+    pub report: Py<PyAny>,
+    pub log_access: Option<Py<PyAny>>,
+    pub overloaded: Option<Py<PyAny>>,
+    /// Every application begins in an empty context instead of a copy of the server's.
+    pub fresh_context: bool,
+    pub lines: GilCell<Lines>,
+    changing: GilCell<Changing>,
+}
+
+/// Whose doing it is when something goes wrong.
+pub enum Blame<'a, 'py> {
+    /// With what it raised, if it did.
+    Application(Option<PyErr>),
+    /// By its address.
+    Client(&'a Bound<'py, PyAny>),
+    Load,
+}
+
+/// What is in front of every path.
+pub struct RootPath {
+    pub text: Py<PyString>,
+    pub raw: Py<PyBytes>,
+}
+
+#[derive(Default)]
+struct Changing {
+    /// Of every response.
+    default_headers: Vec<Line>,
+    /// Requests that have been answered since somebody asked.
+    answered: u64,
+    /// Responses whose head waits for content, until the end of the turn.
+    held: Vec<Py<Request>>,
+    /// The end of the turn is seen to.
+    will_flush: bool,
+}
+
+/// A field line of ours.
+pub type Line = (Py<PyBytes>, Py<PyBytes>);
+
+#[pymethods]
+impl AsgiService {
+    #[new]
+    #[pyo3(signature = (
+        application, *, event_loop, scope, root_path, raw_root_path, state, extensions, tasks, report,
+        log_access = None, overloaded = None, fresh_context = false,
+    ))]
+    #[expect(clippy::too_many_arguments)] // They are keywords in Python.
+    fn new(
+        application: Py<PyAny>,
+        event_loop: Py<PyAny>,
+        scope: Py<PyDict>,
+        root_path: &Bound<'_, PyString>,
+        raw_root_path: Py<PyBytes>,
+        state: Py<PyDict>,
+        extensions: Py<PyDict>,
+        tasks: Py<PySet>,
+        report: Py<PyAny>,
+        log_access: Option<Py<PyAny>>,
+        overloaded: Option<Py<PyAny>>,
+        fresh_context: bool,
+    ) -> PyResult<Self> {
+        Ok(Self {
+            application,
+            event_loop,
+            template: scope,
+            root_path: (!root_path.to_str()?.is_empty()).then(|| RootPath {
+                text: root_path.clone().unbind(),
+                raw: raw_root_path,
+            }),
+            app_state: state,
+            extensions,
+            tasks,
+            report,
+            log_access,
+            overloaded,
+            fresh_context,
+            lines: GilCell::new(Lines::new()),
+            changing: GilCell::new(Changing::default()),
+        })
+    }
+
+    /// The fields that every response begins with, as pairs of bytes.
+    fn set_default_headers(&self, py: Python<'_>, headers: Vec<Line>) {
+        let old = self.changing.with(py, |changing| {
+            std::mem::replace(&mut changing.default_headers, headers)
+        });
+        drop(old);
+    }
+
+    /// How many requests were answered since the last call.
+    fn take_answered(&self, py: Python<'_>) -> u64 {
+        self.changing
+            .with(py, |changing| std::mem::take(&mut changing.answered))
+    }
+
+    /// Sends the heads of responses whose content has not come with them.
+    fn flush(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let held = slf.get().changing.with(py, |changing| {
+            changing.will_flush = false;
+            std::mem::take(&mut changing.held)
+        });
+        for request in held {
+            Request::release_head(request.bind(py))?;
+        }
+        Ok(())
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.application)?;
+        visit.call(&self.event_loop)?;
+        visit.call(&self.template)?;
+        visit.call(&self.app_state)?;
+        visit.call(&self.extensions)?;
+        visit.call(&self.tasks)?;
+        visit.call(&self.report)?;
+        visit.call(&self.log_access)?;
+        visit.call(&self.overloaded)?;
+        self.changing
+            .traverse(|changing| {
+                changing
+                    .held
+                    .iter()
+                    .try_for_each(|request| visit.call(request))
+            })
+            .unwrap_or(Ok(()))
+    }
+}
+
+impl AsgiService {
+    /// Runs `run` on the fields of every response.
+    pub fn default_headers(&self, py: Python<'_>) -> Vec<Line> {
+        self.changing.with(py, |changing| {
+            let line = |(name, value): &Line| (name.clone_ref(py), value.clone_ref(py));
+            changing.default_headers.iter().map(line).collect()
+        })
+    }
+
+    pub fn count_answered(&self, py: Python<'_>) {
+        self.changing.with(py, |changing| changing.answered += 1);
+    }
+
+    /// A response's head waits for its content: at the end of the turn it goes alone.
+    pub fn hold(slf: &Bound<'_, Self>, request: Py<Request>) -> PyResult<()> {
+        let py = slf.py();
+        let this = slf.get();
+        let is_first = this.changing.with(py, |changing| {
+            changing.held.push(request);
+            !std::mem::replace(&mut changing.will_flush, true)
+        });
+        if is_first {
+            let flush = slf.getattr(intern!(py, "flush"))?;
+            this.event_loop
+                .bind(py)
+                .call_method1(intern!(py, "call_soon"), (flush,))?;
+        }
+        Ok(())
+    }
+
+    /// While events are delivered, heads wait for the end of that: [`Delivery`]'s drop.
+    pub fn begin_delivery<'a, 'py>(slf: &'a Bound<'py, Self>) -> Delivery<'a, 'py> {
+        let was_on = slf.get().changing.with(slf.py(), |changing| {
+            std::mem::replace(&mut changing.will_flush, true)
+        });
+        Delivery {
+            service: slf,
+            is_outermost: !was_on,
+        }
+    }
+
+    pub fn is_overloaded(&self, py: Python<'_>) -> PyResult<bool> {
+        match &self.overloaded {
+            Some(overloaded) => overloaded.bind(py).call0()?.is_truthy(),
+            None => Ok(false),
+        }
+    }
+
+    /// A future of the loop's.
+    pub fn new_future<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let event_loop = self.event_loop.bind(py);
+        match event_loop.cast::<LoopCore>() {
+            Ok(core) => crate::event_loop::tasks::new_future(core),
+            Err(_) => event_loop.call_method0(intern!(py, "create_future")),
+        }
+    }
+
+    /// Tells the server of something that went wrong. What its own code raises goes to `sys.unraisablehook`.
+    pub fn tell(&self, py: Python<'_>, blame: Blame<'_, '_>, message: &str) {
+        let (kind, what) = match blame {
+            Blame::Application(error) => {
+                let error = error.map(|error| error.into_value(py).into_any());
+                ("application", error.unwrap_or_else(|| py.None()))
+            }
+            Blame::Client(address) => ("client", address.clone().unbind()),
+            Blame::Load => ("load", py.None()),
+        };
+        if let Err(error) = self.report.bind(py).call1((kind, message, what)) {
+            error.write_unraisable(py, None);
+        }
+    }
+
+    /// `((name, value), ...)` of an application's message: any iterable of pairs.
+    pub fn pair<'py>(item: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+        if let Ok(pair) = item.cast_exact::<PyTuple>()
+            && pair.len() == 2
+        {
+            return Ok((pair.get_item(0)?, pair.get_item(1)?));
+        }
+        let mut parts = item.try_iter()?;
+        match (parts.next(), parts.next(), parts.next()) {
+            (Some(name), Some(value), None) => Ok((name?, value?)),
+            _ => Err(PyTypeError::new_err(
+                "headers: each must be a pair of name and value",
+            )),
+        }
+    }
+}
+
+/// Events are being delivered: see [`AsgiService::begin_delivery`].
+pub struct Delivery<'a, 'py> {
+    service: &'a Bound<'py, AsgiService>,
+    is_outermost: bool,
+}
+
+impl Delivery<'_, '_> {
+    pub fn end(self) -> PyResult<()> {
+        match self.is_outermost {
+            true => AsgiService::flush(self.service),
+            false => Ok(()),
+        }
+    }
+}

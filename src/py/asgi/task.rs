@@ -1,0 +1,356 @@
+//! The application's run for one request: the coroutine around it, and the task that runs that.
+//!
+//! There is always a task: anyio and `asyncio.timeout` ask for the current one. Where CPython can, it starts
+//! eagerly, and an application that waits for nothing is through when it is made.
+
+use std::ptr::null_mut;
+
+use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple};
+use pyo3::{PyTraverseError, PyVisit, ffi, intern};
+
+use super::answer::raised;
+use super::request::Request;
+use super::service::Blame;
+use super::wire::Ending;
+use crate::capi::cell::GilCell;
+
+/// What the task of a request runs: `await application(scope, receive, send)`, and the end of the exchange,
+/// whatever the application does.
+///
+/// Its `cr_frame` and the like are the application's, for whoever prints where a task stands.
+#[pyclass(frozen, module = "uringcore._uringcore")]
+pub struct ApplicationCoroutine {
+    request: Py<Request>,
+    state: GilCell<State>,
+}
+
+enum State {
+    NotBegun,
+    /// What the application's awaitable steps through: its coroutine, most of the time.
+    Running(Py<PyAny>),
+    Over,
+}
+
+/// What came of a step of the application's.
+enum Came {
+    Yield(Py<PyAny>),
+    Return(Py<PyAny>),
+}
+
+#[pymethods]
+impl ApplicationCoroutine {
+    fn __await__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(slf: &Bound<'_, Self>) -> PyResult<Option<Py<PyAny>>> {
+        let none = slf.py().None();
+        Self::step(slf, none.bind(slf.py()))
+    }
+
+    fn send(slf: &Bound<'_, Self>, value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        match Self::step(slf, value)? {
+            Some(what) => Ok(what),
+            None => Err(PyStopIteration::new_err((slf.py().None(),))),
+        }
+    }
+
+    #[pyo3(signature = (*args))]
+    fn throw(slf: &Bound<'_, Self>, args: &Bound<'_, PyTuple>) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
+        let came = match slf.get().running(py) {
+            Some(running) => {
+                let thrown = running.bind(py).call_method1(intern!(py, "throw"), args);
+                thrown.map(|what| Came::Yield(what.unbind()))
+            }
+            // Before the first step: the application is never called.
+            None => Err(raised(args)?),
+        };
+        let came = match came {
+            Err(error) if error.is_instance_of::<PyStopIteration>(py) => {
+                let value = error.value(py).getattr(intern!(py, "value"))?;
+                Ok(Came::Return(value.unbind()))
+            }
+            came => came,
+        };
+        match Self::settle(slf, came)? {
+            Some(what) => Ok(what),
+            None => Err(PyStopIteration::new_err((py.None(),))),
+        }
+    }
+
+    fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let old = slf
+            .get()
+            .state
+            .with(py, |state| std::mem::replace(state, State::Over));
+        match old {
+            State::Running(running) => running
+                .bind(py)
+                .call_method0(intern!(py, "close"))
+                .map(drop),
+            State::NotBegun | State::Over => Ok(()),
+        }
+    }
+
+    #[getter]
+    fn cr_frame(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.inner(py, intern!(py, "cr_frame"))
+    }
+
+    #[getter]
+    fn cr_code(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.inner(py, intern!(py, "cr_code"))
+    }
+
+    #[getter]
+    fn cr_await(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.inner(py, intern!(py, "cr_await"))
+    }
+
+    #[getter]
+    fn cr_running(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.inner(py, intern!(py, "cr_running"))
+    }
+
+    #[getter]
+    fn __name__(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.inner(py, intern!(py, "__name__"))
+    }
+
+    #[getter]
+    fn __qualname__(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.inner(py, intern!(py, "__qualname__"))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.request)?;
+        self.state
+            .traverse(|state| match state {
+                State::Running(running) => visit.call(running),
+                State::NotBegun | State::Over => Ok(()),
+            })
+            .unwrap_or(Ok(()))
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        let old = self
+            .state
+            .with(py, |state| std::mem::replace(state, State::Over));
+        drop(old);
+    }
+}
+
+impl ApplicationCoroutine {
+    fn running(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.state.with(py, |state| match state {
+            State::Running(running) => Some(running.clone_ref(py)),
+            State::NotBegun | State::Over => None,
+        })
+    }
+
+    fn inner(&self, py: Python<'_>, name: &Bound<'_, pyo3::types::PyString>) -> Option<Py<PyAny>> {
+        let running = self.running(py)?;
+        running.bind(py).getattr(name).ok().map(Bound::unbind)
+    }
+
+    fn step(slf: &Bound<'_, Self>, value: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
+        let py = slf.py();
+        let state = slf.get().state.with(py, |state| match state {
+            State::NotBegun => Ok(None),
+            State::Running(running) => Ok(Some(running.clone_ref(py))),
+            State::Over => Err(()),
+        });
+        let came = match state {
+            Ok(Some(running)) => send(running.bind(py), value),
+            Ok(None) => Self::begin(slf).and_then(|running| send(running.bind(py), value)),
+            Err(()) => {
+                return Err(PyRuntimeError::new_err(
+                    "cannot reuse already awaited coroutine",
+                ));
+            }
+        };
+        Self::settle(slf, came)
+    }
+
+    /// Calls the application.
+    fn begin(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
+        let this = slf.get();
+        let request = this.request.bind(py);
+        let receive = request.getattr(intern!(py, "receive"))?;
+        let sending = request.getattr(intern!(py, "send"))?;
+        let service = request.get().service.bind(py).get();
+        let application = service.application.bind(py);
+        let awaitable = application.call1((&request.get().scope, receive, sending))?;
+        // SAFETY: this thread is attached and the object is alive; the look at its type reads no more.
+        let is_coroutine = unsafe { ffi::Py_TYPE(awaitable.as_ptr()) == &raw mut ffi::PyCoro_Type };
+        let running = match is_coroutine {
+            true => awaitable.unbind(),
+            false => awaitable.call_method0(intern!(py, "__await__"))?.unbind(),
+        };
+        let kept = running.clone_ref(py);
+        let old = this
+            .state
+            .with(py, |state| std::mem::replace(state, State::Running(kept)));
+        drop(old);
+        Ok(running)
+    }
+
+    /// What to give to the task; `None` when the application is through. Then the exchange is over.
+    fn settle(slf: &Bound<'_, Self>, came: PyResult<Came>) -> PyResult<Option<Py<PyAny>>> {
+        let py = slf.py();
+        let this = slf.get();
+        if let Ok(Came::Yield(what)) = came {
+            return Ok(Some(what));
+        }
+        let old = this
+            .state
+            .with(py, |state| std::mem::replace(state, State::Over));
+        drop(old);
+        let request = this.request.bind(py);
+        let ended = match came {
+            Ok(Came::Return(value)) => Request::returned(request, value.bind(py)).map(|()| None),
+            Err(error) if is_cancellation(py, &error) => {
+                // The server's limit for a graceful stop: say so to the client, then let go.
+                request.get().end(py, Ending::Cancelled);
+                Err(error)
+            }
+            Err(error) => Request::raised(request, error).map(|()| None),
+            Ok(Came::Yield(_)) => Ok(None),
+        };
+        request.get().let_go(py)?;
+        ended
+    }
+}
+
+/// One step of a coroutine or iterator.
+fn send(running: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<Came> {
+    let py = running.py();
+    let mut result = null_mut();
+    // SAFETY: this thread is attached and both objects are alive for the call, which writes a new reference or,
+    // with an exception set, null.
+    let (outcome, result) = unsafe {
+        let outcome = ffi::PyIter_Send(running.as_ptr(), value.as_ptr(), &raw mut result);
+        (outcome, Bound::from_owned_ptr_or_opt(py, result))
+    };
+    match (outcome, result) {
+        (ffi::PySendResult::PYGEN_NEXT, Some(what)) => Ok(Came::Yield(what.unbind())),
+        (ffi::PySendResult::PYGEN_RETURN, Some(value)) => Ok(Came::Return(value.unbind())),
+        _ => Err(PyErr::fetch(py)),
+    }
+}
+
+fn is_cancellation(py: Python<'_>, error: &PyErr) -> bool {
+    static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let class = CLASS.get_or_try_init(py, || {
+        py.import("asyncio")?
+            .getattr("CancelledError")
+            .map(Bound::unbind)
+    });
+    class.is_ok_and(|class| error.matches(py, class.bind(py)).unwrap_or(false))
+}
+
+impl Request {
+    /// Runs the application in a task of its own.
+    pub fn spawn(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let service = slf.get().service.bind(py).get();
+        let coroutine = ApplicationCoroutine {
+            request: slf.clone().unbind(),
+            state: GilCell::new(State::NotBegun),
+        };
+        let coroutine = Bound::new(py, coroutine)?;
+        let event_loop = service.event_loop.bind(py);
+        let has_factory = !event_loop
+            .call_method0(intern!(py, "get_task_factory"))?
+            .is_none();
+        let kwargs = PyDict::new(py);
+        if service.fresh_context && cfg!(Py_3_11) {
+            let context = py
+                .import(intern!(py, "contextvars"))?
+                .call_method0(intern!(py, "Context"))?;
+            kwargs.set_item(intern!(py, "context"), context)?;
+        }
+        let task = match has_factory || cfg!(not(Py_3_12)) {
+            true => {
+                event_loop.call_method(intern!(py, "create_task"), (coroutine,), Some(&kwargs))?
+            }
+            false => {
+                kwargs.set_item(intern!(py, "loop"), event_loop)?;
+                kwargs.set_item(intern!(py, "eager_start"), true)?;
+                py.import(intern!(py, "asyncio.tasks"))?
+                    .getattr(intern!(py, "Task"))?
+                    .call((coroutine,), Some(&kwargs))?
+            }
+        };
+        let is_open = slf.get().state.with(py, |state| {
+            let is_open = state.wire.is_some();
+            if is_open {
+                state.task = Some(task.clone().unbind());
+            }
+            is_open
+        });
+        if is_open {
+            service.tasks.bind(py).add(task)?;
+        }
+        Ok(())
+    }
+
+    fn returned(slf: &Bound<'_, Self>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let (disconnected, is_complete, is_begun) = this.state.with(py, |state| {
+            let response = &state.response;
+            (
+                state.disconnected,
+                response.is_complete(),
+                response.is_started(),
+            )
+        });
+        let complaint = if !value.is_none() {
+            format!("ASGI callable should return None, but returned '{value}'.")
+        } else if disconnected || is_complete {
+            return Ok(());
+        } else {
+            let what = if is_begun { "completing" } else { "starting" };
+            format!("ASGI callable returned without {what} response.")
+        };
+        this.service
+            .get()
+            .tell(py, Blame::Application(None), &complaint);
+        Self::fail(slf)
+    }
+
+    fn raised(slf: &Bound<'_, Self>, error: PyErr) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let message = "Exception in ASGI application\n";
+        this.service
+            .get()
+            .tell(py, Blame::Application(Some(error)), message);
+        Self::fail(slf)
+    }
+
+    /// The application has returned, and the exchange has been ended one way or the other.
+    pub(super) fn let_go(&self, py: Python<'_>) -> PyResult<()> {
+        let (wire, task) = self
+            .state
+            .with(py, |state| (state.wire.take(), state.task.take()));
+        if let Some(wire) = wire {
+            wire.done(py);
+        }
+        let service = self.service.get();
+        service.count_answered(py);
+        match task {
+            Some(task) => service.tasks.bind(py).discard(task).map(drop),
+            None => Ok(()),
+        }
+    }
+}

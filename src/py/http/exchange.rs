@@ -1,0 +1,107 @@
+//! One request stream of an HTTP/3 connection, as the wire that a request writes through.
+
+use bytes::Bytes;
+use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit};
+use uringcore_proto::h3::Code;
+use uringcore_proto::http::SendError;
+
+use super::http3::Http3Connection;
+use crate::asgi::wire::{Ending, Fields, Refused, Wire};
+
+pub struct Exchange {
+    pub connection: Py<Http3Connection>,
+    pub stream_id: u64,
+}
+
+impl Wire for Exchange {
+    fn headers(&self, py: Python<'_>, fields: &Fields<'_>, end: bool) -> Result<(), Refused> {
+        let stream_id = self.stream_id;
+        let sent = self.connection.get().command(py, |http, quic, now| {
+            http.send_headers(quic, stream_id, fields, end, now)
+        });
+        outcome(sent)
+    }
+
+    fn respond(
+        &self,
+        py: Python<'_>,
+        fields: &Fields<'_>,
+        content: Bytes,
+        end: bool,
+    ) -> Result<(), Refused> {
+        let stream_id = self.stream_id;
+        let sent = self.connection.get().command(py, |http, quic, now| {
+            http.respond(quic, stream_id, fields, content, end, now)
+        });
+        outcome(sent)
+    }
+
+    fn content(&self, py: Python<'_>, content: Bytes, end: bool) -> Result<(), Refused> {
+        let stream_id = self.stream_id;
+        let sent = self.connection.get().command(py, |http, quic, now| {
+            http.send_data(quic, stream_id, content, end, now)
+        });
+        outcome(sent)
+    }
+
+    fn is_held_up(&self, py: Python<'_>) -> bool {
+        let stream_id = self.stream_id;
+        self.connection
+            .get()
+            .command(py, |http, quic, now| http.is_held_up(quic, stream_id, now))
+            .unwrap_or(false)
+    }
+
+    fn wait_for_body(&self, py: Python<'_>) {
+        let stream_id = self.stream_id;
+        self.connection
+            .get()
+            .with_http(py, |http, now| http.wait_for_body(stream_id, now));
+    }
+
+    fn pause(&self, py: Python<'_>) {
+        let stream_id = self.stream_id;
+        self.connection
+            .get()
+            .command(py, |_, quic, _| quic.pause_stream(stream_id));
+    }
+
+    fn resume(&self, py: Python<'_>) {
+        let stream_id = self.stream_id;
+        self.connection
+            .get()
+            .command(py, |_, quic, _| quic.resume_stream(stream_id));
+    }
+
+    fn end(&self, py: Python<'_>, ending: Ending) {
+        let stream_id = self.stream_id;
+        let code = match ending {
+            Ending::NoMoreWanted => Code::H3_NO_ERROR,
+            Ending::Cancelled => Code::H3_REQUEST_CANCELLED,
+            Ending::Failed => Code::H3_INTERNAL_ERROR,
+        };
+        self.connection.get().command(py, |http, quic, now| {
+            http.cancel(quic, stream_id, code, now)
+        });
+    }
+
+    fn done(&self, py: Python<'_>) {
+        Http3Connection::request_done(self.connection.bind(py), self.stream_id);
+    }
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.connection)
+    }
+}
+
+fn outcome(sent: Option<Result<(), SendError>>) -> Result<(), Refused> {
+    match sent {
+        Some(Ok(())) => Ok(()),
+        None | Some(Err(SendError::Gone)) => Err(Refused::Gone),
+        Some(Err(SendError::Invalid(reason))) => Err(Refused::Invalid(reason)),
+        Some(Err(error @ SendError::TooLarge { .. })) => Err(Refused::TooLarge(format!(
+            "A response was not sent: {error}."
+        ))),
+    }
+}

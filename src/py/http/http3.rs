@@ -1,0 +1,400 @@
+//! `Http3Connection`: the requests of one QUIC connection, between its events and their applications.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use pyo3::{PyTraverseError, PyVisit};
+use rustc_hash::FxHashMap;
+use uringcore_proto::http::{Connection, Event, Head, Refusal};
+use uringcore_proto::quic::{self, ConnectionKey};
+
+use super::exchange::Exchange;
+use super::limits::Http3Limits;
+use crate::asgi::request::Request;
+use crate::asgi::scope::{self, Ends};
+use crate::asgi::service::{AsgiService, Blame};
+use crate::capi::cell::GilCell;
+use crate::quic::{Attached, QuicConnectionCore, QuicEndpoint};
+
+/// HTTP/3 on a server's QUIC connection: its stream events go here, and requests are answered by a service.
+///
+/// `server` is the address that applications are told. `on_event(name)` is called with "drained" (no request is
+/// open, and all that was sent of responses has been acknowledged), "used_up" (as many requests as allowed)
+/// and "idle" (none for too long). `transmit` is called after commands on a loop that has to be told to send.
+#[pyclass(frozen, module = "uringcore._uringcore")]
+pub struct Http3Connection {
+    service: Py<AsgiService>,
+    limits: Py<Http3Limits>,
+    endpoint: Py<QuicEndpoint>,
+    key: ConnectionKey,
+    server: Py<PyAny>,
+    state: GilCell<State>,
+}
+
+struct State {
+    http: Option<Connection>,
+    requests: FxHashMap<u64, Py<Request>>,
+    /// The client's address as it was last, and as applications see it.
+    client: Option<(SocketAddr, Py<PyTuple>)>,
+    on_event: Option<Py<PyAny>>,
+    transmit: Option<Py<PyAny>>,
+    /// Who hears of "drained": most of the time nobody asks.
+    tells_drained: bool,
+    is_delivering: bool,
+}
+
+#[pymethods]
+impl Http3Connection {
+    #[new]
+    #[pyo3(signature = (connection, service, limits, *, server, on_event, transmit = None))]
+    fn new(
+        connection: &Bound<'_, QuicConnectionCore>,
+        service: Py<AsgiService>,
+        limits: Py<Http3Limits>,
+        server: Py<PyAny>,
+        on_event: Py<PyAny>,
+        transmit: Option<Py<PyAny>>,
+    ) -> PyResult<Py<Self>> {
+        let py = connection.py();
+        let (endpoint, key) = connection
+            .get()
+            .place(py)
+            .ok_or_else(|| PyRuntimeError::new_err("the connection is not open"))?;
+        let opened = endpoint.get().with_connection(py, key, |quic| {
+            let (settings, limits) = (limits.get().settings.clone(), limits.get().limits.clone());
+            Connection::new(quic, settings, limits, Instant::now())
+        })?;
+        let state = State {
+            http: opened,
+            requests: FxHashMap::default(),
+            client: None,
+            on_event: Some(on_event),
+            transmit,
+            tells_drained: false,
+            is_delivering: false,
+        };
+        let this = Py::new(
+            py,
+            Self {
+                service,
+                limits,
+                endpoint,
+                key,
+                server,
+                state: GilCell::new(state),
+            },
+        )?;
+        let object = this.clone_ref(py).into_any();
+        connection.get().attach(
+            py,
+            Attached {
+                object,
+                receive: Self::receive,
+            },
+        );
+        Ok(this)
+    }
+
+    /// How many requests have an application at work.
+    #[getter]
+    fn open_requests(&self, py: Python<'_>) -> usize {
+        self.state.with(py, |state| state.requests.len())
+    }
+
+    /// Whether no request is open, and all that was sent of responses has been acknowledged.
+    #[getter]
+    fn is_drained(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| {
+            state.http.as_ref().is_none_or(Connection::is_drained)
+        })
+    }
+
+    /// No new requests (GOAWAY, RFC 9114 section 5.2). From now on "drained" is told.
+    fn go_away(&self, py: Python<'_>) {
+        self.state.with(py, |state| state.tells_drained = true);
+        self.command(py, |http, quic, now| http.go_away(quic, now));
+    }
+
+    /// Gives up what has taken too long; to be called about once a second.
+    fn tick(slf: &Bound<'_, Self>) -> PyResult<()> {
+        slf.get()
+            .command(slf.py(), |http, quic, now| http.tick(quic, now));
+        Self::dispatch(slf)
+    }
+
+    /// The connection is over: every application hears of it.
+    fn closed(&self, py: Python<'_>) -> PyResult<()> {
+        let (requests, old) = self.state.with(py, |state| {
+            let old = (
+                state.http.take(),
+                state.on_event.take(),
+                state.transmit.take(),
+            );
+            (std::mem::take(&mut state.requests), old)
+        });
+        drop(old);
+        for request in requests.into_values() {
+            request.get().disconnect(py)?;
+        }
+        Ok(())
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.service)?;
+        visit.call(&self.limits)?;
+        visit.call(&self.endpoint)?;
+        visit.call(&self.server)?;
+        self.state
+            .traverse(|state| {
+                visit.call(&state.on_event)?;
+                visit.call(&state.transmit)?;
+                state
+                    .requests
+                    .values()
+                    .try_for_each(|request| visit.call(request))
+            })
+            .unwrap_or(Ok(()))
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        let old = self.state.with(py, |state| {
+            (
+                std::mem::take(&mut state.requests),
+                state.on_event.take(),
+                state.transmit.take(),
+            )
+        });
+        drop(old);
+    }
+}
+
+impl Http3Connection {
+    /// Runs `run` on both halves of the connection; `None` when it is over.
+    pub fn command<R>(
+        &self,
+        py: Python<'_>,
+        run: impl FnOnce(&mut Connection, &mut quic::Connection, Instant) -> R,
+    ) -> Option<R> {
+        let ran = self
+            .endpoint
+            .get()
+            .with_connection_now(py, self.key, |quic, now| {
+                self.state.with(py, |state| {
+                    state.http.as_mut().map(|http| run(http, quic, now))
+                })
+            });
+        // The loop is closed, and the connection with it.
+        let result = ran.ok().flatten().flatten();
+        self.transmit(py);
+        result
+    }
+
+    pub fn with_http(&self, py: Python<'_>, run: impl FnOnce(&mut Connection, Instant)) {
+        self.state.with(py, |state| {
+            if let Some(http) = &mut state.http {
+                run(http, Instant::now());
+            }
+        });
+    }
+
+    /// On another loop than ours, somebody has to move the packets.
+    fn transmit(&self, py: Python<'_>) {
+        let transmit = self.state.with(py, |state| match &state.transmit {
+            Some(transmit) if !state.is_delivering => Some(transmit.clone_ref(py)),
+            _ => None,
+        });
+        if let Some(transmit) = transmit
+            && let Err(error) = transmit.bind(py).call0()
+        {
+            error.write_unraisable(py, Some(transmit.bind(py)));
+        }
+    }
+
+    /// A turn's stream events.
+    fn receive(object: &Bound<'_, PyAny>, events: Vec<quic::Event>) -> PyResult<()> {
+        let slf = object.cast::<Self>()?;
+        let py = slf.py();
+        let this = slf.get();
+        let was_delivering = this.state.with(py, |state| {
+            std::mem::replace(&mut state.is_delivering, true)
+        });
+        this.command(py, |http, quic, now| {
+            for event in events {
+                http.handle(quic, event, now);
+            }
+        });
+        let service = this.service.bind(py);
+        let delivery = AsgiService::begin_delivery(service);
+        let dispatched = Self::dispatch(slf);
+        let ended = delivery.end();
+        this.state
+            .with(py, |state| state.is_delivering = was_delivering);
+        dispatched.and(ended)
+    }
+
+    /// Tells applications, and the program, what has happened.
+    fn dispatch(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let this = slf.get();
+        let next = || {
+            this.state.with(py, |state| {
+                state.http.as_mut().and_then(Connection::poll_event)
+            })
+        };
+        while let Some(event) = next() {
+            match event {
+                Event::Request {
+                    stream_id,
+                    head,
+                    refusal,
+                    ended,
+                } => Self::request(slf, stream_id, &head, refusal, ended)?,
+                Event::Body {
+                    stream_id,
+                    data,
+                    ended,
+                } => {
+                    if let Some(request) = this.find(py, stream_id) {
+                        request.get().content(py, &data, ended)?;
+                    }
+                }
+                Event::BodyTimedOut { stream_id } => {
+                    if let Some(request) = this.find(py, stream_id) {
+                        Request::body_timed_out(request.bind(py))?;
+                    }
+                }
+                Event::Aborted { stream_id } => {
+                    if let Some(request) = this.find(py, stream_id) {
+                        request.get().disconnect(py)?;
+                    }
+                }
+                Event::Writable { stream_id } => {
+                    if let Some(request) = this.find(py, stream_id) {
+                        request.get().writable(py)?;
+                    }
+                }
+                Event::Drained => this.tell(py, "drained", true)?,
+                Event::UsedUp => this.tell(py, "used_up", false)?,
+                Event::Idle => this.tell(py, "idle", false)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn request(
+        slf: &Bound<'_, Self>,
+        stream_id: u64,
+        head: &Head,
+        refusal: Option<Refusal>,
+        ended: bool,
+    ) -> PyResult<()> {
+        let py = slf.py();
+        let this = slf.get();
+        let service = this.service.get();
+        let ends = Ends {
+            client: this.client(py)?,
+            server: this.server.bind(py).clone(),
+        };
+        let scope = scope::build(py, service, head, &ends)?;
+        let wire = Exchange {
+            connection: slf.clone().unbind(),
+            stream_id,
+        };
+        let expects_continue = head
+            .field(b"expect")
+            .is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"));
+        let request = Request::new(
+            this.service.clone_ref(py),
+            scope.unbind(),
+            Box::new(wire),
+            &*head.method == b"HEAD",
+            expects_continue,
+            ended,
+        );
+        let request = Bound::new(py, request)?;
+        if let Some(refusal) = refusal {
+            let text = format!("Invalid HTTP/3 request received: {}.", refusal.detail);
+            service.tell(py, Blame::Client(&ends.client), &text);
+            return Request::refuse(&request, refusal.status, refusal.detail);
+        }
+        if service.is_overloaded(py)? {
+            service.tell(py, Blame::Load, "Exceeded concurrency limit.");
+            return Request::refuse(&request, 503, "Service Unavailable");
+        }
+        this.state.with(py, |state| {
+            state.requests.insert(stream_id, request.clone().unbind())
+        });
+        Request::spawn(&request)
+    }
+
+    /// The application has returned.
+    pub fn request_done(slf: &Bound<'_, Self>, stream_id: u64) {
+        let py = slf.py();
+        let this = slf.get();
+        let old = this.state.with(py, |state| {
+            if let Some(http) = &mut state.http {
+                http.done(stream_id, Instant::now());
+            }
+            state.requests.remove(&stream_id)
+        });
+        drop(old);
+        let is_alone = this
+            .state
+            .with(py, |state| state.tells_drained && !state.is_delivering);
+        if is_alone && let Err(error) = Self::dispatch(slf) {
+            error.write_unraisable(py, Some(slf));
+        }
+    }
+
+    fn find(&self, py: Python<'_>, stream_id: u64) -> Option<Py<Request>> {
+        self.state.with(py, |state| {
+            let request = state.requests.get(&stream_id)?;
+            Some(request.clone_ref(py))
+        })
+    }
+
+    fn tell(&self, py: Python<'_>, name: &str, only_if_wanted: bool) -> PyResult<()> {
+        let on_event = self.state.with(py, |state| match &state.on_event {
+            Some(on_event) if state.tells_drained || !only_if_wanted => {
+                Some(on_event.clone_ref(py))
+            }
+            _ => None,
+        });
+        match on_event {
+            Some(on_event) => on_event.bind(py).call1((name,)).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// The client's address as ASGI wants it: IPv4 in IPv6 unmapped, no flow label or scope.
+    fn client<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let remote =
+            self.endpoint
+                .get()
+                .peek_connection(py, self.key, quic::Connection::remote_addr)?;
+        let Some(remote) = remote else {
+            return Ok(py.None().into_bound(py));
+        };
+        let known = self.state.with(py, |state| match &state.client {
+            Some((address, tuple)) if *address == remote => Some(tuple.clone_ref(py)),
+            _ => None,
+        });
+        if let Some(tuple) = known {
+            return Ok(tuple.into_bound(py).into_any());
+        }
+        let ip = match remote.ip() {
+            IpAddr::V6(ip) => ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4),
+            ip => ip,
+        };
+        let tuple = (ip.to_string(), remote.port()).into_pyobject(py)?;
+        let kept = tuple.clone().unbind();
+        let old = self
+            .state
+            .with(py, |state| state.client.replace((remote, kept)));
+        drop(old);
+        Ok(tuple.into_any())
+    }
+}

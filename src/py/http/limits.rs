@@ -1,0 +1,61 @@
+//! The limits of a server's connections, as a program gives them.
+
+use std::time::Duration;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use uringcore_proto::h3::Settings;
+use uringcore_proto::http::Limits;
+
+/// Checked limits. Times are in seconds.
+#[pyclass(frozen, module = "uringcore._uringcore")]
+pub struct Http3Limits {
+    pub limits: Limits,
+    pub settings: Settings,
+}
+
+#[pymethods]
+impl Http3Limits {
+    #[new]
+    #[pyo3(signature = (
+        *, open_requests, requests, header_bytes, header_fields, early_resets, early_resets_per_second,
+        header_timeout, body_timeout, body_rate, send_timeout, keep_alive,
+    ))]
+    #[expect(clippy::too_many_arguments)] // They are keywords in Python.
+    fn new(
+        open_requests: usize,
+        requests: Option<u64>,
+        header_bytes: u64,
+        header_fields: usize,
+        early_resets: u32,
+        early_resets_per_second: f64,
+        header_timeout: f64,
+        body_timeout: f64,
+        body_rate: u64,
+        send_timeout: f64,
+        keep_alive: f64,
+    ) -> PyResult<Self> {
+        let seconds = |name: &str, value: f64| match Duration::try_from_secs_f64(value) {
+            Ok(duration) if !duration.is_zero() => Ok(duration),
+            _ => Err(PyValueError::new_err(format!(
+                "{name}: must be a number of seconds above 0, not {value}"
+            ))),
+        };
+        let _ = header_fields;
+        Ok(Self {
+            limits: Limits {
+                open_requests,
+                requests,
+                header_bytes: usize::try_from(header_bytes).unwrap_or(usize::MAX),
+                early_resets,
+                early_resets_per_second,
+                header_timeout: seconds("header_timeout", header_timeout)?,
+                body_timeout: seconds("body_timeout", body_timeout)?,
+                body_rate,
+                send_timeout: seconds("send_timeout", send_timeout)?,
+                keep_alive: seconds("keep_alive", keep_alive)?,
+            },
+            settings: Settings::default(),
+        })
+    }
+}

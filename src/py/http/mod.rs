@@ -1,0 +1,20 @@
+//! HTTP on its connections: what joins a transport's events to the requests of `asgi`.
+//!
+//! | file | noun |
+//! | --- | --- |
+//! | `http3` | `Http3Connection`: the requests of one QUIC connection |
+//! | `exchange` | one of its streams, as a request's wire |
+//! | `limits` | what Python says of [`Limits`](uringcore_proto::http::Limits) |
+//!
+//! The life of a connection (when it is told to go away, when it is closed) is Python's to decide.
+
+mod exchange;
+mod http3;
+mod limits;
+
+use pyo3::prelude::*;
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<http3::Http3Connection>()?;
+    m.add_class::<limits::Http3Limits>()
+}
