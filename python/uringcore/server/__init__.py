@@ -12,24 +12,39 @@ from a program; the command ``uringcore app:app`` does it from a shell.
 | ``server`` | uvicorn's server with the HTTP/3 side beside it |
 | ``listener`` | UDP sockets and the QUIC endpoints on them |
 | ``service`` | what all HTTP/3 connections of a server share |
-| ``connection`` | one HTTP/3 connection |
-| ``crowd`` | the bound of what a connection's streams have queued together |
+| ``connection`` | the life of one HTTP/3 connection |
+| ``limits`` | what a server takes on |
 | ``watch`` | whether a stopping connection's client is there |
-| ``request`` | one request: ASGI's receive and send, with flow control |
-| ``scope`` | a field section as an ASGI scope |
+| ``log`` | the access log, and what goes wrong |
+| ``scope`` | the part of ASGI's scope that all requests share |
 
-What one HTTP/3 client can make the server keep is bounded:
+Requests themselves are answered in the extension: a scope, a task that runs the application, and
+what its ``receive`` and ``send`` do.
+
+What one HTTP/3 client can make the server keep, and for how long, is bounded. Each limit is an option
+(``http3_max_requests`` is ``--http3-max-requests``), a field of
+:class:`~uringcore.server.limits.HTTP3Limits` or, for all connections together, of
+:class:`~uringcore.quic.limits.ServerLimits`. Without their ``http3_``:
 
 | what | bound | when full |
 | --- | --- | --- |
-| requests of a connection | ``http3_max_requests`` (128) | the client waits for a stream |
-| a request's header section | ``http3_max_header_bytes`` (64 KiB) | 431, or the connection is closed |
+| requests of a connection at once | ``max_requests`` (128) | the client waits for a stream |
+| requests of a connection in all | ``max_requests_per_connection`` (none) | GOAWAY |
+| a request's header section | ``max_header_bytes`` (64 KiB), ``max_header_fields`` (256) | 431, or a reset |
+| unfinished header sections of a connection | four times that | H3_EXCESSIVE_LOAD |
+| the time for a header section | ``header_timeout`` (10 s) | H3_REQUEST_REJECTED |
+| requests given up by the client | ``max_early_resets`` (200), then 20 a second | H3_EXCESSIVE_LOAD |
 | a request's body, not yet received | 256 KiB, and a window of 1 MiB | the client waits for credit |
 | bodies of a connection together | a window of 8 MiB | as above |
+| the time for a body that is waited for | ``body_timeout`` (60 s), ``body_rate`` | 408 |
 | a response's body, not yet sent | 128 KiB, queued in parts | ``send`` waits until 32 KiB are left |
 | responses of a connection together | 4 MiB, and a part a stream | as above |
-| a client's silence | ``http3_idle_timeout`` (30 s) | the connection is closed |
-| the same in a graceful stop | 1 s, with open requests 3 s | as above |
+| a client that takes nothing of a response | ``send_timeout`` (60 s) | H3_REQUEST_CANCELLED |
+| a client's silence | ``idle_timeout`` (30 s) | the connection is closed |
+| a connection without requests | ``keep_alive`` (120 s) | as above |
+| connections and handshakes | ``max_connections``, ``max_handshakes`` and others | refused, or a Retry |
+| log lines that a client causes | 10, then one a minute | left out |
+| the same silence in a graceful stop | 1 s, with open requests 3 s | the connection is closed |
 | a graceful stop | ``timeout_graceful_shutdown`` (30 s) | applications are cancelled |
 | its wait for the last acknowledgements | 10 s | the connection is closed |
 

@@ -14,8 +14,9 @@ import click
 from uvicorn.main import main as uvicorn_command
 
 from uringcore import _uringcore
+from uringcore.quic.limits import RetryPolicy
 from uringcore.server.config import LOOP, ServerConfig
-from uringcore.server.limits import HEADER_BYTES_MAX
+from uringcore.server.limits import option_names
 from uringcore.server.server import serve
 from uringcore.server.startup import StartupError
 
@@ -23,6 +24,42 @@ __all__ = ["command"]
 
 # uvicorn's own command turns these from what the command line gives into what Config takes.
 LISTS = ("reload_dirs", "reload_includes", "reload_excludes")
+
+
+RETRY_POLICIES: dict[str, RetryPolicy] = {"auto": "auto", "always": True, "never": False}
+
+TIMES_AND_RATES = frozenset(
+    {
+        "accept_rate",
+        "body_timeout",
+        "early_reset_rate",
+        "handshake_timeout",
+        "header_timeout",
+        "keep_alive",
+        "send_timeout",
+    }
+)
+
+LIMIT_HELP = {
+    "max_requests": "Requests that one HTTP/3 connection may have open at once.",
+    "max_requests_per_connection": "Requests of one HTTP/3 connection in all, then GOAWAY.",
+    "max_header_bytes": "Size of an HTTP/3 request's headers above which 431 is answered.",
+    "max_header_fields": "Fields of an HTTP/3 request's headers, likewise.",
+    "max_early_resets": "Requests that an HTTP/3 client may give up unanswered, at once.",
+    "early_reset_rate": "The same in a second, in the long run.",
+    "header_timeout": "Seconds for a request's headers to be complete.",
+    "body_timeout": "Seconds that an application waits for the next of a request's body; then 408.",
+    "body_rate": "Bytes of a body that earn it a second more.",
+    "send_timeout": "Seconds within which a client takes something of a waiting response.",
+    "keep_alive": "Seconds after which an HTTP/3 connection without requests is closed.",
+    "max_connections": "HTTP/3 connections at a time.",
+    "max_connections_per_address": "The same from one IPv4 address or IPv6 /64.",
+    "accept_rate": "HTTP/3 connections accepted in a second, in the long run.",
+    "accept_burst": "The same at once.",
+    "max_handshakes": "HTTP/3 handshakes under way at a time.",
+    "retry_handshakes": "Handshakes under way from which on --http3-retry auto sends Retries.",
+    "handshake_timeout": "Seconds that a handshake may take.",
+}
 
 
 def our_options() -> list[click.Parameter]:
@@ -52,19 +89,38 @@ def our_options() -> list[click.Parameter]:
             help="Drop an HTTP/3 connection without requests after this many silent seconds.",
         ),
         click.Option(
-            ["--http3-max-requests"],
-            type=click.IntRange(min=1),
-            default=128,
+            ["--http3-retry"],
+            type=click.Choice(["auto", "always", "never"]),
+            default="auto",
             show_default=True,
-            help="Requests that one HTTP/3 connection may have open at once.",
+            help="Whether new HTTP/3 clients prove their address first (a round trip more).",
         ),
         click.Option(
-            ["--http3-max-header-bytes"],
-            type=click.IntRange(1024, HEADER_BYTES_MAX),
-            default=HEADER_BYTES_MAX,
-            show_default=True,
-            help="Size of an HTTP/3 request's headers above which 431 is answered.",
+            ["--http3-token-key"],
+            type=click.File("rb"),
+            help="File with a secret of 32 bytes or more: address tokens outlive this process.",
         ),
+        click.Option(
+            ["--http3-reset-key"],
+            type=click.File("rb"),
+            help="The same for stateless resets.",
+        ),
+        *limit_options(),
+    ]
+
+
+def limit_options() -> list[click.Parameter]:
+    """One for each field of the limits; what it means is said where it is defined."""
+    return [
+        click.Option(
+            [f"--http3-{name.replace('_', '-')}"],
+            type=float if name in TIMES_AND_RATES else int,
+            default=default,
+            show_default=True if default is not None else "no limit",
+            help=LIMIT_HELP[name],
+        )
+        for name, (_, default) in option_names().items()
+        if name in LIMIT_HELP
     ]
 
 
@@ -111,6 +167,10 @@ def start(app: str, **options: Any) -> None:
     for name in LISTS:
         options[name] = list(options.get(name) or ()) or None
     try:
+        options["http3_retry"] = RETRY_POLICIES[options["http3_retry"]]
+        for name in ("http3_token_key", "http3_reset_key"):
+            if options[name] is not None:
+                options[name] = options[name].read().strip()
         options["headers"] = [header_pair(text) for text in options.get("headers") or ()]
         serve(ServerConfig(app, **options))
     except StartupError as exc:

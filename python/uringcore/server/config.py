@@ -22,7 +22,8 @@ from uvicorn.config import LOGGING_CONFIG, Config
 
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic.configuration import QuicConfiguration
-from uringcore.server.limits import HEADER_BYTES_MAX, HTTP3Limits
+from uringcore.quic.limits import RetryPolicy
+from uringcore.server.limits import limits_from
 from uringcore.server.startup import StartupError
 
 __all__ = ["LOOP", "ServerConfig"]
@@ -39,14 +40,6 @@ SEND_BUFFER_LOW = 32 * 1024
 logger = logging.getLogger("uvicorn.error")
 
 
-def limits(open_requests: int, header_bytes: int) -> HTTP3Limits:
-    """Those of the options. Raises :class:`StartupError` that names the one that is wrong."""
-    try:
-        return HTTP3Limits(open_requests=open_requests, header_bytes=header_bytes)
-    except ValueError as exc:
-        raise StartupError(f"http3_max_{str(exc).removeprefix('open_')}") from None
-
-
 class ServerConfig(Config):
     """uvicorn's ``Config`` with the HTTP/3 side.
 
@@ -54,9 +47,12 @@ class ServerConfig(Config):
     - ``dev_cert``: make a short-lived certificate for localhost instead of reading one.
     - ``backend``: ``"uring"`` or ``"epoll"`` to insist; ``None`` chooses.
     - ``http3_idle_timeout``: seconds of silence after which a connection without requests is dropped.
-    - ``http3_max_requests``: requests that one connection may have open at once.
-    - ``http3_max_header_bytes``: size of a request's header section, above which 431 is answered.
-    - ``http3_limits``: all limits of a connection at once, these two among them.
+    - ``http3_retry``: whether new clients prove their address first; see
+      :data:`~uringcore.quic.limits.RetryPolicy`.
+    - ``http3_token_key``, ``http3_reset_key``: secrets of at least 32 bytes with which address tokens
+      and stateless resets outlive this process; ``None`` makes new ones.
+    - ``http3_`` and the name of a field of :class:`~uringcore.server.limits.HTTP3Limits` or
+      :class:`~uringcore.quic.limits.ServerLimits`: that limit.
     """
 
     def __init__(
@@ -67,9 +63,9 @@ class ServerConfig(Config):
         dev_cert: bool = False,
         backend: str | None = None,
         http3_idle_timeout: float = 30.0,
-        http3_max_requests: int = 128,
-        http3_max_header_bytes: int = HEADER_BYTES_MAX,
-        http3_limits: HTTP3Limits | None = None,
+        http3_retry: RetryPolicy = "auto",
+        http3_token_key: bytes | None = None,
+        http3_reset_key: bytes | None = None,
         **options: Any,
     ) -> None:
         options.setdefault("loop", LOOP)
@@ -85,10 +81,14 @@ class ServerConfig(Config):
                 raise StartupError(f"backend must be 'uring' or 'epoll', not {backend!r}")
             # In the environment, since uvicorn's worker processes make their own loops.
             os.environ["URINGCORE_BACKEND"] = backend
-        if http3_limits is None:
-            http3_limits = limits(http3_max_requests, http3_max_header_bytes)
-        self.http3_limits = http3_limits
+        try:
+            self.http3_limits, self.quic_limits = limits_from(options)
+        except ValueError as exc:
+            raise StartupError(str(exc)) from None
         self.http3_idle_timeout = http3_idle_timeout
+        self.http3_retry = http3_retry
+        self.http3_token_key = http3_token_key
+        self.http3_reset_key = http3_reset_key
         self.dev_certificate: DevelopmentCertificate | None = None
         self._options = options
         self._cleanup = contextlib.ExitStack()
@@ -217,9 +217,11 @@ class ServerConfig(Config):
             idle_timeout=self.http3_idle_timeout,
             max_data=MAX_CONNECTION_BYTES,
             max_stream_data=MAX_STREAM_BYTES,
-            max_streams_bidi=self.http3_limits.open_requests,
+            max_streams_bidi=self.http3_limits.max_requests,
             send_buffer_high=SEND_BUFFER_HIGH,
             send_buffer_low=SEND_BUFFER_LOW,
+            token_key=self.http3_token_key,
+            stateless_reset_key=self.http3_reset_key,
             verify_mode=ssl.CERT_REQUIRED if self.ssl_cert_reqs == ssl.CERT_REQUIRED else None,
         )
         assert self.ssl_certfile is not None

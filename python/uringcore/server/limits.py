@@ -1,60 +1,111 @@
-"""What one client may ask of a server over HTTP/3, and how long it may take."""
+"""What a server takes on over HTTP/3: of each client, and of all together.
+
+Each limit is a field of a dataclass, and an option of the command: ``--http3-`` and its name.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 from uringcore._uringcore import Http3Limits
+from uringcore.quic.errors import QuicConfigurationError
+from uringcore.quic.limits import ServerLimits
 
-__all__ = ["HTTP3Limits"]
+__all__ = ["HEADER_BYTES_MAX", "HTTP3Limits", "limits_from", "option_names", "server_limits"]
 
 HEADER_BYTES_MAX = 64 * 1024
+
+RETRY_HANDSHAKES = 256
+"""Handshakes under way from which on a new client proves its address first (RFC 9000 section 8.1.2):
+a flood of invented addresses costs the memory of so many, and a flash crowd a round trip."""
 
 
 @dataclass(frozen=True)
 class HTTP3Limits:
-    """The bounds of one connection; times are in seconds.
+    """The bounds of one connection; times are in seconds. Raises ``ValueError`` naming the field."""
 
-    - ``open_requests``: requests that may be open at once; more are refused unprocessed
-      (H3_REQUEST_REJECTED).
-    - ``requests``: requests in all, after which the client is told to go away (GOAWAY). ``None``: no
-      bound.
-    - ``header_bytes``: size of a request's header section; above it 431 is answered. The client is
-      told in SETTINGS_MAX_FIELD_SECTION_SIZE.
-    - ``header_fields``: fields of a request's header section.
-    - ``early_resets``, ``early_resets_per_second``: requests that the client may give up before they
-      are answered, at once and in the long run; more close the connection (H3_EXCESSIVE_LOAD).
-    - ``header_timeout``: within which a request's header section has to be complete.
-    - ``body_timeout``: within which the next of a request's content has to come while the application
-      waits for it; then 408 is answered. ``body_rate`` bytes earn a second more.
-    - ``send_timeout``: within which the client has to take something of a response that waits for it.
-    - ``keep_alive``: after which a connection without requests is closed, however often its client pings.
-    """
+    max_requests: int = 128
+    """Requests that may be open at once; the client waits for a stream."""
 
-    open_requests: int = 128
-    requests: int | None = None
-    header_bytes: int = HEADER_BYTES_MAX
-    header_fields: int = 256
-    early_resets: int = 200
-    early_resets_per_second: float = 20.0
+    max_requests_per_connection: int | None = None
+    """Requests in all, after which the client is told to go away (GOAWAY) and comes again."""
+
+    max_header_bytes: int = HEADER_BYTES_MAX
+    """Size of a request's header section, which the client is told in SETTINGS; above it 431 is
+    answered, or the stream reset (H3_EXCESSIVE_LOAD)."""
+
+    max_header_fields: int = 256
+    """Fields of a request's header section; above it as above."""
+
+    max_early_resets: int = 200
+    """Requests that the client may give up before they are answered, at once; more close the
+    connection (H3_EXCESSIVE_LOAD) and cancel its applications."""
+
+    early_reset_rate: float = 20.0
+    """The same in the long run, in a second."""
+
     header_timeout: float = 10.0
+    """Within which a request's header section has to be complete; then the request is refused
+    (H3_REQUEST_REJECTED)."""
+
     body_timeout: float = 60.0
+    """Within which the next of a request's content has to come while the application waits for it;
+    then 408 is answered."""
+
     body_rate: int = 240
+    """Bytes of content that earn a client a second more for all of it."""
+
     send_timeout: float = 60.0
+    """Within which a client has to take something of a response that waits for it; then the response is
+    given up (H3_REQUEST_CANCELLED)."""
+
     keep_alive: float = 120.0
+    """After which a connection without requests is closed, however often its client pings."""
 
     def __post_init__(self) -> None:
-        for name in ("open_requests", "header_fields", "early_resets", "body_rate"):
+        for name in ("max_requests", "max_header_fields", "max_early_resets", "body_rate"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.requests is not None and self.requests < 1:
-            raise ValueError(f"requests must be at least 1, not {self.requests}")
-        if not 1024 <= self.header_bytes <= HEADER_BYTES_MAX:
+        requests = self.max_requests_per_connection
+        if requests is not None and requests < 1:
+            raise ValueError(f"max_requests_per_connection must be at least 1, not {requests}")
+        if not 1024 <= self.max_header_bytes <= HEADER_BYTES_MAX:
             raise ValueError(
-                f"header_bytes must be 1024 to {HEADER_BYTES_MAX}, not {self.header_bytes}"
+                f"max_header_bytes must be 1024 to {HEADER_BYTES_MAX}, not {self.max_header_bytes}"
             )
+        if not self.early_reset_rate > 0:
+            raise ValueError(f"early_reset_rate must be above 0, not {self.early_reset_rate}")
         self.checked()
 
     def checked(self) -> Http3Limits:
-        """For the extension. Raises ``ValueError`` for a time that is none."""
+        """For the extension."""
         return Http3Limits(**asdict(self))
+
+
+def server_limits(**given: Any) -> ServerLimits:
+    """The bounds of all connections together, with a server's own defaults."""
+    return ServerLimits(**{"retry_handshakes": RETRY_HANDSHAKES, **given})
+
+
+def option_names() -> dict[str, tuple[type[HTTP3Limits | ServerLimits], Any]]:
+    """The options that are limits, without ``http3_``: what they belong to, and their defaults."""
+    names: dict[str, tuple[type[HTTP3Limits | ServerLimits], Any]] = {}
+    for kind, defaults in ((HTTP3Limits, HTTP3Limits()), (ServerLimits, server_limits())):
+        for field in fields(kind):
+            names[field.name] = (kind, getattr(defaults, field.name))
+    return names
+
+
+def limits_from(options: dict[str, Any]) -> tuple[HTTP3Limits, ServerLimits]:
+    """Takes the limits out of a server's ``http3_`` options. Raises ``ValueError`` naming the option."""
+    given: dict[type, dict[str, Any]] = {HTTP3Limits: {}, ServerLimits: {}}
+    for name, (kind, _) in option_names().items():
+        if f"http3_{name}" in options:
+            given[kind][name] = options.pop(f"http3_{name}")
+    try:
+        return HTTP3Limits(**given[HTTP3Limits]), server_limits(**given[ServerLimits])
+    except QuicConfigurationError as exc:
+        raise ValueError(f"http3_{str(exc).replace(':', '', 1)}") from None
+    except ValueError as exc:
+        raise ValueError(f"http3_{exc}") from None

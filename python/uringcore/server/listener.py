@@ -15,6 +15,7 @@ from typing import Any
 from uringcore.h3.connection import ErrorCode
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.endpoint import create_quic_endpoint
+from uringcore.quic.limits import RetryPolicy, ServerLimits
 from uringcore.quic.sockets import bind_udp
 from uringcore.quic.transport import QuicTransport
 from uringcore.server.connection import HTTP3ServerProtocol
@@ -95,14 +96,26 @@ class HTTP3Listener:
         self._tick: asyncio.TimerHandle | None = None
         self._keep_alive_seconds = 0.0
 
-    async def start(self, sockets: list[socket.socket], configuration: QuicConfiguration) -> None:
+    async def start(
+        self,
+        sockets: list[socket.socket],
+        configuration: QuicConfiguration,
+        *,
+        limits: ServerLimits,
+        retry: RetryPolicy,
+    ) -> None:
         """Starts an endpoint on each socket; the endpoints own them from here on."""
         loop = asyncio.get_running_loop()
         # Made when the application protocol is agreed: a handshake that gets nowhere makes nothing.
         create_protocol = {"h3": functools.partial(HTTP3ServerProtocol, service=self.service)}
         for sock in sockets:
             transport, _ = await create_quic_endpoint(
-                loop, create_protocol, sock=sock, configuration=configuration
+                loop,
+                create_protocol,
+                sock=sock,
+                configuration=configuration,
+                limits=limits,
+                retry=retry,
             )
             self._transports.append(transport)
         # Often enough that two may be lost.

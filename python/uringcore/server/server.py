@@ -127,7 +127,7 @@ class Server(UvicornServer):
         )
         service = Service(asgi, self.server_state, config.http3_limits.checked())
         listener = HTTP3Listener(service)
-        await listener.start(udp, config.quic)
+        await listener.start(udp, config.quic, limits=config.quic_limits, retry=config.http3_retry)
         self._listener = listener
         servers: list[Any] = self.servers
         servers.append(listener)

@@ -18,17 +18,18 @@ pub struct Http3Limits {
 impl Http3Limits {
     #[new]
     #[pyo3(signature = (
-        *, open_requests, requests, header_bytes, header_fields, early_resets, early_resets_per_second,
-        header_timeout, body_timeout, body_rate, send_timeout, keep_alive,
+        *, max_requests, max_requests_per_connection, max_header_bytes, max_header_fields,
+        max_early_resets, early_reset_rate, header_timeout, body_timeout, body_rate, send_timeout,
+        keep_alive,
     ))]
     #[expect(clippy::too_many_arguments)] // They are keywords in Python.
     fn new(
-        open_requests: usize,
-        requests: Option<u64>,
-        header_bytes: u64,
-        header_fields: usize,
-        early_resets: u32,
-        early_resets_per_second: f64,
+        max_requests: usize,
+        max_requests_per_connection: Option<u64>,
+        max_header_bytes: u64,
+        max_header_fields: usize,
+        max_early_resets: u32,
+        early_reset_rate: f64,
         header_timeout: f64,
         body_timeout: f64,
         body_rate: u64,
@@ -41,14 +42,14 @@ impl Http3Limits {
                 "{name}: must be a number of seconds above 0, not {value}"
             ))),
         };
-        let _ = header_fields;
+        let _ = max_header_fields;
         Ok(Self {
             limits: Limits {
-                open_requests,
-                requests,
-                header_bytes: usize::try_from(header_bytes).unwrap_or(usize::MAX),
-                early_resets,
-                early_resets_per_second,
+                open_requests: max_requests,
+                requests: max_requests_per_connection,
+                header_bytes: usize::try_from(max_header_bytes).unwrap_or(usize::MAX),
+                early_resets: max_early_resets,
+                early_resets_per_second: early_reset_rate,
                 header_timeout: seconds("header_timeout", header_timeout)?,
                 body_timeout: seconds("body_timeout", body_timeout)?,
                 body_rate,
