@@ -45,6 +45,8 @@ pub struct Connection {
     /// Since when no request is open.
     quiet_since: Instant,
     knows_datagrams: bool,
+    /// The stream on which QUIC has refused to send last.
+    refused: Option<u64>,
     events: VecDeque<Event>,
 }
 
@@ -114,6 +116,7 @@ impl Connection {
             heard_below: 0,
             quiet_since: now,
             knows_datagrams: false,
+            refused: None,
             events: VecDeque::new(),
         };
         connection.perform(quic, now);
@@ -241,7 +244,11 @@ impl Connection {
             }
         }
         self.perform(quic, now);
-        Ok(())
+        // The event that says why may be long in coming, if the application does not wait for anything.
+        match self.refused.take() {
+            Some(refused) if refused == stream_id => Err(SendError::Gone),
+            _ => Ok(()),
+        }
     }
 
     /// Whether the host has to wait before it sends more: for this stream's queue to fall, or for all of the
@@ -531,7 +538,7 @@ impl Connection {
                     continue;
                 }
                 (Some(write), output) => {
-                    write.send(quic);
+                    self.write(quic, write.stream_id, write.data.freeze(), write.fin);
                     output
                 }
                 (None, output) => output,
@@ -553,9 +560,7 @@ impl Connection {
                     stream_id,
                     data,
                     fin,
-                } => {
-                    let _ = quic.send_stream(stream_id, data, fin);
-                }
+                } => self.write(quic, stream_id, data, fin),
                 Output::Datagram { data } => {
                     let _ = quic.send_datagram(data);
                 }
@@ -571,7 +576,13 @@ impl Connection {
             }
         }
         if let Some(write) = joined {
-            write.send(quic);
+            self.write(quic, write.stream_id, write.data.freeze(), write.fin);
+        }
+    }
+
+    fn write(&mut self, quic: &mut quic::Connection, stream_id: u64, data: Bytes, fin: bool) {
+        if quic.send_stream(stream_id, data, fin).is_err() {
+            self.refused = Some(stream_id);
         }
     }
 }
@@ -586,11 +597,6 @@ struct Joined {
 impl Joined {
     fn takes(&self, stream_id: u64, data: &[u8]) -> bool {
         stream_id == self.stream_id && !self.fin && self.data.len() + data.len() <= JOINED_MAX
-    }
-
-    fn send(self, quic: &mut quic::Connection) {
-        // As in `perform`.
-        let _ = quic.send_stream(self.stream_id, self.data.freeze(), self.fin);
     }
 }
 

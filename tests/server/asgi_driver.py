@@ -1,0 +1,205 @@
+"""An ASGI application that leans on what its server gives it: one path for each expectation."""
+
+import asyncio
+import contextvars
+import functools
+import inspect
+
+from tests.server.application import answer, lifespan
+
+VALUE = contextvars.ContextVar("value", default="nobody's")
+GATES = {}
+SENT = {"to nobody": 0, "disconnect": False}
+
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await lifespan(scope, receive, send)
+    else:
+        await ROUTES[scope["path"]](scope, receive, send)
+
+
+async def hello(scope, receive, send):
+    await answer(send, b"hello")
+
+
+async def tasks(scope, receive, send):
+    """`receive` and `send` in tasks of their own; one that is cancelled loses nothing."""
+    body = b""
+    more_body = True
+    while more_body:
+        impatient = asyncio.ensure_future(receive())
+        await asyncio.sleep(0)
+        if impatient.cancel():
+            await asyncio.gather(impatient, return_exceptions=True)
+            assert impatient.cancelled()
+            message = await asyncio.wait_for(asyncio.create_task(receive()), 20)
+        else:
+            message = impatient.result()
+        assert message["type"] == "http.request", message
+        body += message["body"]
+        more_body = message["more_body"]
+    # After the body there is only the end.
+    try:
+        await asyncio.wait_for(receive(), 0.01)
+    except (TimeoutError, asyncio.TimeoutError):
+        pass
+    else:
+        raise AssertionError("a message after the body")
+    assert asyncio.iscoroutine(receive())
+    assert inspect.isawaitable(receive())
+    start = {"type": "http.response.start", "status": 200, "headers": []}
+    await asyncio.create_task(send(start))
+    await asyncio.create_task(send({"type": "http.response.body", "body": body}))
+
+
+async def current(scope, receive, send):
+    """There is a task, and it shows where it stands, before and after it has waited."""
+    seen = []
+    for _ in range(2):
+        task = asyncio.current_task()
+        seen.append(task.get_name())
+        seen.append([frame.f_code.co_name for frame in task.get_stack()][-1:])
+        await asyncio.sleep(0)
+    async with asyncio.Lock():
+        await answer(send, seen)
+
+
+async def fails_between(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"x-a", b"b")]})
+    raise RuntimeError("between the head and the body")
+
+
+async def fails_later(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"x-a", b"b")]})
+    await asyncio.sleep(0.05)
+    raise RuntimeError("when the head has left")
+
+
+async def head_first(scope, receive, send):
+    """The body comes when somebody has seen the head."""
+    gate = GATES["head-first"] = asyncio.Event()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"x-a", b"b")]})
+    await gate.wait()
+    await send({"type": "http.response.body", "body": b"body"})
+
+
+async def open_gate(scope, receive, send):
+    GATES["head-first"].set()
+    await answer(send, b"open")
+
+
+async def sends_on(scope, receive, send):
+    """Goes on sending, whether or not anybody is there, and never looks."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    while not SENT["disconnect"]:
+        await send({"type": "http.response.body", "body": b"x" * 1024, "more_body": True})
+        SENT["to nobody"] += 1
+
+
+async def stop_sending(scope, receive, send):
+    SENT["disconnect"] = True
+    await answer(send, SENT)
+
+
+async def context(scope, receive, send):
+    before = VALUE.get()
+    VALUE.set("mine")
+    await asyncio.sleep(0)
+    await answer(send, [before, VALUE.get()])
+
+
+def a_future(scope, receive, send):
+    """No coroutine, but something to be awaited."""
+    return asyncio.ensure_future(answer(send, b"future"))
+
+
+class Awaitable:
+    def __init__(self, send):
+        self.send = send
+
+    def __await__(self):
+        return answer(self.send, b"awaitable").__await__()
+
+
+def an_awaitable(scope, receive, send):
+    return Awaitable(send)
+
+
+def not_awaitable(scope, receive, send):
+    return 7
+
+
+def raises_at_once(scope, receive, send):
+    raise RuntimeError("before there is anything to await")
+
+
+async def exits(scope, receive, send):
+    raise SystemExit(3)
+
+
+async def strange_messages(scope, receive, send):
+    """What is no message is the application's error, which it may catch."""
+    seen = []
+    for message in (
+        {"type": "http.response.body"},
+        {"type": "http.response.start"},
+        {"type": "http.response.start", "status": 42},
+        {"type": "http.response.start", "status": 200, "headers": [(b"one",)]},
+        {"type": "http.response.start", "status": 200, "headers": [(b"a", b"b", b"c")]},
+        {"type": "http.response.start", "status": 200, "headers": [("text", b"b")]},
+        {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"x")]},
+        {"type": "http.response.start", "status": 200, "headers": 5},
+        {},
+        7,
+    ):
+        try:
+            await send(message)
+        except (KeyError, RuntimeError, TypeError, ValueError) as exc:
+            seen.append(type(exc).__name__)
+    lazy = ((name, value) for name, value in [(bytearray(b"X-Lazy"), memoryview(b"yes"))])
+    await send({"type": "http.response.start", "status": 200, "headers": lazy})
+    try:
+        await send({"type": "http.response.body", "body": "text"})
+    except TypeError as exc:
+        seen.append(type(exc).__name__)
+    await send({"type": "http.response.body", "body": bytearray(b" ".join(map(str.encode, seen)))})
+    try:
+        await send({"type": "http.response.body", "body": b""})
+    except RuntimeError:
+        SENT["after the end"] = True
+
+
+ROUTES = {
+    "/": hello,
+    "/a-future": a_future,
+    "/an-awaitable": an_awaitable,
+    "/context": context,
+    "/current": current,
+    "/exits": exits,
+    "/fails-between": fails_between,
+    "/fails-later": fails_later,
+    "/head-first": head_first,
+    "/not-awaitable": not_awaitable,
+    "/open-gate": open_gate,
+    "/partial": functools.partial(hello),
+    "/raises-at-once": raises_at_once,
+    "/sends-on": sends_on,
+    "/stop-sending": stop_sending,
+    "/strange-messages": strange_messages,
+    "/tasks": tasks,
+}
+
+
+async def with_factory(scope, receive, send):
+    """As `app`, on a loop whose tasks the program makes."""
+    if scope["type"] == "lifespan":
+        asyncio.get_running_loop().set_task_factory(named_task)
+    await app(scope, receive, send)
+
+
+def named_task(loop, coroutine, **options):
+    options.pop("eager_start", None)
+    task = asyncio.Task(coroutine, loop=loop, **options)
+    task.set_name("the program's own")
+    return task

@@ -1,0 +1,123 @@
+"""What the application is run with: its task, its context, and awaitables that are coroutines."""
+
+import asyncio
+import json
+
+import pytest
+
+import uringcore
+from examples.aioquic_peer import connect_peer
+from tests.server.conftest import backends
+from tests.server.harness import Server
+from uringcore.http3.errors import RequestReset
+
+DRIVER = "tests.server.asgi_driver:app"
+
+
+@pytest.fixture(scope="module", params=[*backends(), "asyncio"])
+def driver(request, certificate, tmp_path_factory):
+    """On our loop's two backends, and on stock asyncio's."""
+    folder = tmp_path_factory.mktemp("driver")
+    if request.param == "asyncio":
+        running = Server(folder, certificate, "--loop", "asyncio", app=DRIVER)
+    else:
+        running = Server(folder, certificate, backend=request.param, app=DRIVER)
+    yield running
+    running.kill()
+    running.check_log()
+
+
+@pytest.mark.parametrize("size", [0, 10, 700_000])
+def test_receive_and_send_are_coroutines(driver, size):
+    body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
+    assert driver.get("/tasks", "POST", content=body).content == body
+
+
+def test_an_application_has_a_task_that_shows_where_it_stands(driver):
+    first, frame, second, later = json.loads(driver.get("/current").content)
+    assert first == second
+    # The frame of a task that is running is its coroutine's.
+    assert frame == later
+    assert len(frame) == 1
+
+
+def test_failure_between_head_and_body_is_500(driver):
+    response = driver.get("/fails-between")
+    assert (response.status, response.content) == (500, b"Internal Server Error")
+    assert b"x-a" not in dict(response.headers)
+    assert "between the head and the body" in driver.log()
+
+
+def test_failure_when_the_head_has_left_is_a_reset(driver):
+    with pytest.raises(RequestReset) as raised:
+        driver.get("/fails-later")
+    assert raised.value.error_code == 0x102  # H3_INTERNAL_ERROR
+
+
+def test_a_head_leaves_before_its_body_is_made(driver):
+    async def main():
+        async with connect_peer(driver.url, cafile=driver.certificate) as peer:
+            first = asyncio.ensure_future(peer.fetch("GET", "/head-first"))
+            while not any(answer.status for answer in peer.answers.values()):
+                await asyncio.sleep(0.01)
+            await peer.fetch("GET", "/open-gate")
+            return await first
+
+    answer = asyncio.run(asyncio.wait_for(main(), 20))
+    assert (answer.status, bytes(answer.body)) == (200, b"body")
+
+
+def test_who_sends_to_nobody_leaves_the_loop_to_others(driver):
+    async def main():
+        async with driver.connect() as client:
+            request = asyncio.ensure_future(client.get("/sends-on"))
+            await asyncio.sleep(0.2)
+            request.cancel()
+            await asyncio.gather(request, return_exceptions=True)
+            for _ in range(3):
+                assert (await client.get("/")).content == b"hello"
+            return json.loads((await client.get("/stop-sending")).content)
+
+    assert uringcore.run(asyncio.wait_for(main(), 20))["to nobody"] > 0
+
+
+def test_each_request_has_its_own_context(driver):
+    for _ in range(3):
+        assert json.loads(driver.get("/context").content) == ["nobody's", "mine"]
+
+
+@pytest.mark.parametrize("path", ["/a-future", "/an-awaitable"])
+def test_anything_that_can_be_awaited_will_do(driver, path):
+    assert driver.get(path).content == path.removeprefix("/a-").removeprefix("/an-").encode()
+
+
+@pytest.mark.parametrize("path", ["/not-awaitable", "/raises-at-once", "/exits"])
+def test_what_fails_at_once_is_500(driver, path):
+    response = driver.get(path)
+    assert (response.status, response.content) == (500, b"Internal Server Error")
+    assert "Exception in ASGI application" in driver.log()
+    assert driver.get("/").status == 200
+
+
+def test_messages_that_are_none_are_errors_of_the_application(driver):
+    response = driver.get("/strange-messages")
+    assert dict(response.headers)[b"x-lazy"] == b"yes"
+    assert response.content.decode().split() == [
+        "RuntimeError",
+        "KeyError",
+        "RuntimeError",
+        "TypeError",
+        "TypeError",
+        "TypeError",
+        "ValueError",
+        "TypeError",
+        "KeyError",
+        "TypeError",
+        "TypeError",
+    ]
+    assert json.loads(driver.get("/stop-sending").content)["after the end"] is True
+
+
+def test_a_loops_task_factory_makes_the_tasks(start):
+    server = start(app="tests.server.asgi_driver:with_factory")
+    assert json.loads(server.get("/current").content)[0] == "the program's own"
