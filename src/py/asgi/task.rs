@@ -8,7 +8,9 @@ use std::ptr::null_mut;
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyTuple};
+#[cfg(Py_3_11)]
+use pyo3::types::PyDict;
+use pyo3::types::PyTuple;
 use pyo3::{PyTraverseError, PyVisit, ffi, intern};
 
 use super::answer::raised;
@@ -16,6 +18,8 @@ use super::request::Request;
 use super::service::Blame;
 use super::wire::Ending;
 use crate::capi::cell::GilCell;
+#[cfg(Py_3_12)]
+use crate::event_loop::tasks;
 
 /// What the task of a request runs: `await application(scope, receive, send)`, and the end of the exchange,
 /// whatever the application does.
@@ -232,6 +236,32 @@ impl ApplicationCoroutine {
     }
 }
 
+/// A task that starts eagerly where CPython can, unless the program makes the tasks of its loop.
+fn new_task<'py>(
+    event_loop: &Bound<'py, PyAny>,
+    coroutine: &Bound<'py, PyAny>,
+    context: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    #[cfg(Py_3_12)]
+    if !tasks::has_task_factory(event_loop)? {
+        return tasks::new_eager_task(event_loop, coroutine, context);
+    }
+    let py = event_loop.py();
+    let create_task = event_loop.getattr(intern!(py, "create_task"))?;
+    match context {
+        None => create_task.call1((coroutine,)),
+        #[cfg(Py_3_11)]
+        Some(context) => {
+            let kwargs = PyDict::new(py);
+            kwargs.set_item(intern!(py, "context"), context)?;
+            create_task.call((coroutine,), Some(&kwargs))
+        }
+        // A task copies the context in which it is made.
+        #[cfg(not(Py_3_11))]
+        Some(context) => context.call_method1(intern!(py, "run"), (create_task, coroutine)),
+    }
+}
+
 /// One step of a coroutine or iterator.
 fn send(running: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<Came> {
     let py = running.py();
@@ -268,30 +298,15 @@ impl Request {
             request: slf.clone().unbind(),
             state: GilCell::new(State::NotBegun),
         };
-        let coroutine = Bound::new(py, coroutine)?;
-        let event_loop = service.event_loop.bind(py);
-        let has_factory = !event_loop
-            .call_method0(intern!(py, "get_task_factory"))?
-            .is_none();
-        let kwargs = PyDict::new(py);
-        if service.fresh_context && cfg!(Py_3_11) {
-            let context = py
-                .import(intern!(py, "contextvars"))?
-                .call_method0(intern!(py, "Context"))?;
-            kwargs.set_item(intern!(py, "context"), context)?;
-        }
-        let task = match has_factory || cfg!(not(Py_3_12)) {
-            true => {
-                event_loop.call_method(intern!(py, "create_task"), (coroutine,), Some(&kwargs))?
-            }
-            false => {
-                kwargs.set_item(intern!(py, "loop"), event_loop)?;
-                kwargs.set_item(intern!(py, "eager_start"), true)?;
-                py.import(intern!(py, "asyncio.tasks"))?
-                    .getattr(intern!(py, "Task"))?
-                    .call((coroutine,), Some(&kwargs))?
-            }
+        let coroutine = Bound::new(py, coroutine)?.into_any();
+        let context = match service.fresh_context {
+            true => Some(
+                py.import(intern!(py, "contextvars"))?
+                    .call_method0(intern!(py, "Context"))?,
+            ),
+            false => None,
         };
+        let task = new_task(service.event_loop.bind(py), &coroutine, context.as_ref())?;
         let is_open = slf.get().state.with(py, |state| {
             let is_open = state.wire.is_some();
             if is_open {

@@ -34,6 +34,58 @@ pub fn new_future<'py>(slf: &Bound<'py, LoopCore>) -> PyResult<Bound<'py, PyAny>
     }
 }
 
+/// Whether the program makes the tasks of this loop.
+#[cfg(Py_3_12)]
+pub fn has_task_factory(event_loop: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = event_loop.py();
+    match event_loop.cast::<LoopCore>() {
+        Ok(core) => Ok(core
+            .get()
+            .task_factory
+            .with(py, |factory| factory.is_some())),
+        Err(_) => {
+            let factory = event_loop.call_method0(intern!(py, "get_task_factory"))?;
+            Ok(!factory.is_none())
+        }
+    }
+}
+
+/// `asyncio.Task(coroutine, loop=event_loop, eager_start=True)`: what it does until it waits for the first time,
+/// it has done when this returns.
+#[cfg(Py_3_12)]
+pub fn new_eager_task<'py>(
+    event_loop: &Bound<'py, PyAny>,
+    coroutine: &Bound<'py, PyAny>,
+    context: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    static NAMES: PyOnceLock<Py<PyTuple>> = PyOnceLock::new();
+    static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+    let py = event_loop.py();
+    let class = module(py, &MODULE, "asyncio.tasks")?.getattr(intern!(py, "Task"))?;
+    let names = NAMES.get_or_try_init(py, || {
+        PyTuple::new(py, ["loop", "eager_start", "context"]).map(Bound::unbind)
+    })?;
+    let none = py.None();
+    let context = context.unwrap_or_else(|| none.bind(py));
+    let eager = PyBool::new(py, true);
+    let mut items = [
+        null_mut(),
+        coroutine.as_ptr(),
+        event_loop.as_ptr(),
+        eager.as_ptr(),
+        context.as_ptr(),
+    ];
+    // SAFETY: this thread is attached; the class, the coroutine, the three values of the names and the names are
+    // alive for the call, and there is a place before the first argument, as the flag says; a new reference or
+    // null with an exception comes back.
+    unsafe {
+        let items = items.as_mut_ptr().add(1);
+        let count = 1 | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
+        let task = ffi::PyObject_Vectorcall(class.as_ptr(), items, count, names.as_ptr());
+        Bound::from_owned_ptr_or_err(py, task)
+    }
+}
+
 /// A module, imported once. What is in it is looked up each time: programs put other classes there.
 fn module<'py>(
     py: Python<'py>,
