@@ -7,6 +7,7 @@ mod h3_mutations;
 mod h3_push;
 mod h3_qpack;
 mod h3_targets;
+mod http_server;
 mod quic_accept;
 mod quic_backpressure;
 mod quic_certificates;
