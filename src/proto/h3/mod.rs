@@ -1,7 +1,8 @@
 //! HTTP/3 as a sans-IO state machine: both roles, QPACK included (RFC 9114, 9204, 9220, 9297).
 //!
 //! - `connection`: [`Connection`], its queues and streams. Start here.
-//! - `send`: its commands. `control`: what the peer's unidirectional streams do to it.
+//! - `send`: its commands. `streams`: the lives of its requests. `control`: what the peer's
+//!   unidirectional streams do to it.
 //! - `request`, `uni`: what arrives on one stream. `push`: server push, both roles.
 //! - `field`, `target`: what makes a message malformed. `settings`, `frame`, `varint`: what is on
 //!   the wire.
@@ -23,6 +24,7 @@ mod request;
 mod send;
 pub mod settings;
 mod stream_map;
+mod streams;
 mod target;
 mod uni;
 

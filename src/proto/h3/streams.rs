@@ -1,0 +1,269 @@
+//! The lives of request streams: opened, refused, given up, reset, waiting for QPACK and resumed.
+//!
+//! What one of them receives is cut into frames in `request.rs`; unidirectional ones are in
+//! `control.rs`.
+
+use bytes::Bytes;
+
+use super::connection::Connection;
+use super::error::{Code, ConnectionError, RemoteError};
+use super::event::{Event, Output, Role};
+use super::frame;
+use super::request::{Half, Receiver, RequestStream};
+
+impl Connection {
+    pub(super) fn receive_request(
+        &mut self,
+        stream_id: u64,
+        data: Bytes,
+        fin: bool,
+    ) -> Result<(), ConnectionError> {
+        if !self.requests.contains_key(&stream_id) && !self.open_request(stream_id, fin)? {
+            return Ok(());
+        }
+        self.with_stream(stream_id, |stream, receiver| {
+            stream.receive(receiver, data, fin)
+        })
+    }
+
+    /// State for a stream of which this is the first data; false if the stream is not to be read.
+    fn open_request(&mut self, stream_id: u64, fin: bool) -> Result<bool, ConnectionError> {
+        if let Some(position) = self
+            .abandoned
+            .iter()
+            .position(|&abandoned| abandoned == stream_id)
+        {
+            if fin {
+                self.abandoned.remove(position);
+            }
+            return Ok(false);
+        }
+        if frame::is_server_initiated(stream_id) {
+            if self.role == Role::Server {
+                // A stream that the host opened past us; its content is not ours.
+                return Ok(false);
+            }
+            if !self.settings.webtransport {
+                // RFC 9114 section 6.1.
+                return Err(ConnectionError::new(
+                    Code::H3_STREAM_CREATION_ERROR,
+                    "a server opened a bidirectional stream",
+                ));
+            }
+            self.requests
+                .insert(stream_id, RequestStream::new_server_initiated(stream_id));
+            return Ok(true);
+        }
+        if self.role == Role::Server {
+            self.mark_used(stream_id);
+            if self.goaway_sent.is_some_and(|limit| stream_id >= limit) {
+                // RFC 9114 section 5.2: the client may retry it elsewhere.
+                self.abort(stream_id, Code::H3_REQUEST_REJECTED, true, !fin);
+                return Ok(false);
+            }
+        }
+        self.requests
+            .insert(stream_id, RequestStream::new(stream_id));
+        Ok(true)
+    }
+
+    /// Notes that something arrived on a request stream of the client's; true for the first time.
+    fn mark_used(&mut self, stream_id: u64) -> bool {
+        if stream_id < self.next_request_id {
+            return self.skipped.remove(&stream_id);
+        }
+        let reach = 4 * SKIPPED_MAX as u64;
+        let first = self.next_request_id.max(stream_id.saturating_sub(reach));
+        self.skipped.extend((first..stream_id).step_by(4));
+        while self.skipped.len() > SKIPPED_MAX {
+            self.skipped.pop_first();
+        }
+        self.next_request_id = stream_id + 4;
+        true
+    }
+
+    /// Runs one step of a stream's receiving half and deals with what comes of it.
+    fn with_stream(
+        &mut self,
+        stream_id: u64,
+        step: impl FnOnce(&mut RequestStream, &mut Receiver<'_>) -> Result<(), RemoteError>,
+    ) -> Result<(), ConnectionError> {
+        let Some(stream) = self.requests.get_mut(&stream_id) else {
+            return Ok(());
+        };
+        let was_blocked = stream.blocked_on().is_some();
+        let mut receiver = Receiver {
+            role: self.role,
+            webtransport: self.settings.webtransport,
+            max_push_id: self.settings.max_push_id,
+            headers_frame_max: self.settings.max_field_section_size,
+            decoder: &mut self.decoder,
+            events: &mut self.events,
+            blocked_bytes: &mut self.blocked_bytes,
+            log: &mut self.log,
+        };
+        match step(stream, &mut receiver) {
+            Ok(()) => {
+                if stream.blocked_on().is_some() && !was_blocked {
+                    self.blocked.push_back(stream_id);
+                }
+                self.remove_if_done(stream_id);
+                Ok(())
+            }
+            Err(RemoteError::Stream(error))
+                if !self.strict || error.code == Code::H3_REQUEST_INCOMPLETE =>
+            {
+                self.give_up(stream_id, &error);
+                Ok(())
+            }
+            Err(RemoteError::Stream(error) | RemoteError::Connection(error)) => Err(error),
+        }
+    }
+
+    /// The peer's part of a stream is malformed: both directions end, the host learns of it if it
+    /// knows the stream.
+    fn give_up(&mut self, stream_id: u64, error: &ConnectionError) {
+        let Some(stream) = self.requests.get(&stream_id) else {
+            return;
+        };
+        log::debug!("request on stream {stream_id} is given up: {error}");
+        if stream.announced || self.role == Role::Client {
+            self.events.push_back(Event::Reset {
+                stream_id,
+                code: error.code.0,
+                local: true,
+            });
+        }
+        self.drop_request(stream_id, error.code);
+    }
+
+    /// Ends both directions of a request as far as they are open, and forgets it.
+    pub(super) fn drop_request(&mut self, stream_id: u64, code: Code) {
+        let Some(mut stream) = self.requests.remove(&stream_id) else {
+            return;
+        };
+        let receiving = stream.recv != Half::Done;
+        if receiving {
+            self.stop_decoding(&mut stream, stream_id);
+        }
+        let stop = receiving && !stream.fin_received();
+        self.abort(stream_id, code, stream.send != Half::Done, stop);
+    }
+
+    /// Resets what we send and refuses what we receive, each where it is still open.
+    fn abort(&mut self, stream_id: u64, code: Code, reset: bool, stop: bool) {
+        if reset {
+            self.outputs
+                .push_back(Output::ResetStream { stream_id, code });
+        }
+        if stop {
+            self.outputs
+                .push_back(Output::StopSending { stream_id, code });
+            if self.abandoned.len() == ABANDONED_MAX {
+                self.abandoned.pop_front();
+            }
+            self.abandoned.push_back(stream_id);
+        }
+    }
+
+    fn stop_decoding(&mut self, stream: &mut RequestStream, stream_id: u64) {
+        self.blocked_bytes -= stream.stop_receiving();
+        self.blocked.retain(|&blocked| blocked != stream_id);
+        if !stream.is_webtransport() {
+            // RFC 9204 section 2.2.2.2.
+            self.decoder.cancel_stream(stream_id);
+        }
+    }
+
+    pub(super) fn receive_reset(&mut self, stream_id: u64, code: u64) {
+        let Some(mut stream) = self.requests.remove(&stream_id) else {
+            if self.role == Role::Server
+                && frame::is_client_bidi(stream_id)
+                && self.mark_used(stream_id)
+            {
+                // A request of which nothing arrived: nothing will be answered (RFC 9114 section
+                // 4.1), and the client gets its credit back only when our side has ended too. Of a
+                // stream that was used before, our side has ended.
+                self.abort(stream_id, Code::H3_REQUEST_INCOMPLETE, true, false);
+            }
+            return;
+        };
+        if stream.recv == Half::Done {
+            self.requests.insert(stream_id, stream);
+            return;
+        }
+        self.stop_decoding(&mut stream, stream_id);
+        if stream.announced || self.role == Role::Client {
+            self.events.push_back(Event::Reset {
+                stream_id,
+                code,
+                local: false,
+            });
+            if !stream.is_done() {
+                self.requests.insert(stream_id, stream);
+            }
+        } else {
+            // The application never saw the request, so nobody would end our side.
+            self.abort(
+                stream_id,
+                Code::H3_REQUEST_INCOMPLETE,
+                stream.send != Half::Done,
+                false,
+            );
+        }
+    }
+
+    pub(super) fn remove_if_done(&mut self, stream_id: u64) {
+        if self
+            .requests
+            .get(&stream_id)
+            .is_some_and(RequestStream::is_done)
+        {
+            self.requests.remove(&stream_id);
+        }
+    }
+
+    /// Goes on with the streams whose field sections can be decoded now, in the order in which they
+    /// stopped.
+    pub(super) fn resume_blocked(&mut self) -> Result<(), ConnectionError> {
+        let inserted = self.decoder.insert_count();
+        for _ in 0..self.blocked.len() {
+            let Some(stream_id) = self.blocked.pop_front() else {
+                break;
+            };
+            let ready = self
+                .requests
+                .get(&stream_id)
+                .and_then(RequestStream::blocked_on)
+                .is_some_and(|required| required <= inserted);
+            if ready {
+                // A stream that stops again, at its trailers, is queued anew.
+                self.resume(stream_id)?;
+            } else {
+                self.blocked.push_back(stream_id);
+            }
+        }
+        Ok(())
+    }
+
+    fn resume(&mut self, stream_id: u64) -> Result<(), ConnectionError> {
+        let mut blocked_again = false;
+        let result = self.with_stream(stream_id, |stream, receiver| {
+            let result = stream.resume(receiver);
+            blocked_again = stream.blocked_on().is_some();
+            result
+        });
+        if blocked_again && self.requests.contains_key(&stream_id) {
+            self.blocked.push_back(stream_id);
+        }
+        result
+    }
+}
+
+/// How many unused request streams are remembered: more than QUIC's usual limit on open ones. The
+/// reset of one that was forgotten is not answered, and its credit stays out.
+const SKIPPED_MAX: usize = 1024;
+
+/// How many given-up streams are remembered. It matters only for a QUIC layer that delivers data
+/// after STOP_SENDING.
+const ABANDONED_MAX: usize = 256;
