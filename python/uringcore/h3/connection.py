@@ -24,9 +24,13 @@ What differs from aioquic, in favour of the RFCs and of servers that have to las
   grammar says (RFC 9114 section 4.3.1). There is one ``host`` at most, equal to ``:authority``
   where both are present.
 - Extended CONNECT (RFC 9220) is announced only with ``enable_connect_protocol=True`` or
-  ``enable_webtransport=True``.
+  ``enable_webtransport=True``; without it a request with ``:protocol`` is malformed. A plain
+  CONNECT names a host and a port (RFC 9114 section 4.4).
 - A server's GOAWAY is an event, :class:`~uringcore.h3.events.GoAwayReceived`.
-- Our limit on field sections, 64 KiB, is announced and enforced.
+- Our limit on field sections, 64 KiB, is announced and enforced. Those that have not ended may take
+  four times as much together, and frames, streams and QPACK instructions that lead to nothing may
+  come 4,096 times, and 64 times more with each field section: a peer that goes beyond is closed
+  with H3_EXCESSIVE_LOAD.
 - ``max_push_id=None`` lets a client refuse pushes; by default it takes as many as aioquic's.
 - ``close_on_malformed=False`` gives up only the stream of a malformed message (RFC 9114 section
   4.1.2) and not, as aioquic does, the connection.

@@ -7,10 +7,13 @@ use std::collections::{BTreeSet, VecDeque};
 
 use bytes::{Buf, Bytes};
 
+use super::chaff::Chaff;
 use super::error::{Code, ConnectionError};
 use super::event::{Event, Output, Role};
 use super::frame::{self, stream_type};
+use super::held::Held;
 use super::log::{Log, Logged};
+use super::priority::Priority;
 use super::push::Pushes;
 use super::qpack::{Decoder, DecoderSettings, Encoder, EncoderSettings};
 use super::request::{Half, RequestStream};
@@ -31,9 +34,12 @@ use crate::wire::varint;
 /// ignores all further input, or it gives up the one request (see
 /// [`set_strict`](Self::set_strict)).
 ///
-/// Bounds: what a peer can make us keep is the QPACK table, [`Settings::max_field_section_size`]
-/// for each stream that QUIC lets it open, and 2 MiB for streams that wait for QPACK. The two
-/// queues are as long as one call made them, if the host polls after each.
+/// Bounds: what a peer can make us keep is the QPACK table, [`Settings::max_unfinished_size`],
+/// [`Settings::max_blocked_size`], and for each stream that QUIC lets it open some two hundred bytes.
+/// The two queues are as long as one call made them, if the host polls after each. What leads to
+/// nothing (unknown frames and streams, empty DATA frames, QPACK instructions, PRIORITY_UPDATE,
+/// GOAWAY, CANCEL_PUSH, MAX_PUSH_ID) may come 4,096 times, and 64 times more with each field
+/// section, then the connection is closed with H3_EXCESSIVE_LOAD.
 #[derive(Debug)]
 pub struct Connection {
     pub(super) role: Role,
@@ -42,6 +48,7 @@ pub struct Connection {
     /// Whether the peer's transport parameters allow DATAGRAM frames, if the host knows.
     pub(super) peer_quic_datagrams: Option<bool>,
     pub(super) strict: bool,
+    pub(super) answers_large_requests: bool,
 
     pub(super) control_id: u64,
     encoder_id: u64,
@@ -57,12 +64,15 @@ pub struct Connection {
     pub(super) abandoned: VecDeque<u64>,
     /// Streams that wait for the peer's QPACK encoder stream, in order; as many as we announced.
     pub(super) blocked: VecDeque<u64>,
-    pub(super) blocked_bytes: usize,
+    pub(super) held: Held,
+    pub(super) chaff: Chaff,
     /// The lowest request stream that the peer (or we, as client) has not used yet.
     pub(super) next_request_id: u64,
     /// Request streams below that one of which the client has sent nothing yet; at most
     /// `SKIPPED_MAX`, the oldest forgotten first.
     pub(super) skipped: BTreeSet<u64>,
+    /// What PRIORITY_UPDATE said about streams that are to come; bounded by who inserts.
+    pub(super) early_priorities: StreamMap<Priority>,
     pub(super) goaway_sent: Option<u64>,
     pub(super) goaway_received: Option<u64>,
     pub(super) peer_max_push_id: Option<u64>,
@@ -91,12 +101,14 @@ impl Connection {
             max_table_capacity: bounded(settings.qpack_max_table_capacity),
             blocked_streams: bounded(settings.qpack_blocked_streams),
             max_field_section_size: bounded(settings.max_field_section_size),
+            max_fields: bounded(settings.max_fields),
         });
         let mut connection = Self {
             role,
             peer_settings: None,
             peer_quic_datagrams: None,
             strict: false,
+            answers_large_requests: false,
             control_id,
             encoder_id,
             decoder_id,
@@ -107,9 +119,11 @@ impl Connection {
             uni: StreamMap::default(),
             abandoned: VecDeque::new(),
             blocked: VecDeque::new(),
-            blocked_bytes: 0,
+            held: Held::new(&settings),
+            chaff: Chaff::default(),
             next_request_id: 0,
             skipped: BTreeSet::new(),
+            early_priorities: StreamMap::default(),
             goaway_sent: None,
             goaway_received: None,
             peer_max_push_id: None,
@@ -135,6 +149,13 @@ impl Connection {
     /// request. Off by default.
     pub fn set_strict(&mut self, strict: bool) {
         self.strict = strict;
+    }
+
+    /// Has requests whose header section is too large told as [`Event::HeadersTooLarge`] and left to
+    /// the host to be answered, strict or not. For servers; off by default: such a request is given
+    /// up with H3_EXCESSIVE_LOAD, and nobody hears of it.
+    pub fn set_answers_large_requests(&mut self, answers: bool) {
+        self.answers_large_requests = answers;
     }
 
     /// From now on frames and stream types are logged, those of our own streams first. The host takes
@@ -255,22 +276,24 @@ impl Connection {
             }
             Some((quarter, used)) => {
                 data.advance(used);
-                self.events.push_back(Event::Datagram {
+                let event = Event::Datagram {
                     stream_id: quarter * 4,
                     data,
-                });
+                };
+                self.chaff.allow_for(&event);
+                self.events.push_back(event);
             }
         }
     }
 
     /// The next thing that happened.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        pop(&mut self.events)
     }
 
     /// The next thing to be done on the QUIC connection.
     pub fn poll_output(&mut self) -> Option<Output> {
-        self.outputs.pop_front()
+        pop(&mut self.outputs)
     }
 
     /// The peer's SETTINGS once they arrived.
@@ -359,9 +382,19 @@ impl Connection {
         self.requests = StreamMap::default();
         self.uni = StreamMap::default();
         self.skipped = BTreeSet::new();
+        self.early_priorities = StreamMap::default();
         self.blocked = VecDeque::new();
-        self.blocked_bytes = 0;
+        self.held.clear();
     }
+}
+
+/// The next of a queue. The room that one large call needed is not kept for ever.
+fn pop<T>(queue: &mut VecDeque<T>) -> Option<T> {
+    let next = queue.pop_front();
+    if queue.is_empty() && queue.capacity() > QUEUE_KEPT_MAX {
+        *queue = VecDeque::new();
+    }
+    next
 }
 
 pub(super) fn closed_critical_stream() -> ConnectionError {
@@ -371,6 +404,9 @@ pub(super) fn closed_critical_stream() -> ConnectionError {
         "a control or QPACK stream was closed",
     )
 }
+
+/// As long as what an ordinary call makes of a queue.
+const QUEUE_KEPT_MAX: usize = 64;
 
 /// Room for our QPACK encoder's table, if the peer allows as much.
 const ENCODER_TABLE_CAPACITY: usize = 4096;

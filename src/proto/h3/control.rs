@@ -1,5 +1,5 @@
 //! What the peer's unidirectional streams do to the connection: critical streams, SETTINGS, GOAWAY,
-//! the QPACK streams.
+//! PRIORITY_UPDATE, the QPACK streams.
 //!
 //! How such a stream is cut into frames is in `uni.rs`.
 
@@ -9,9 +9,10 @@ use super::connection::{Connection, closed_critical_stream};
 use super::error::{Code, ConnectionError};
 use super::event::{Event, Role};
 use super::frame;
+use super::priority::Priority;
 use super::request::check_session_id;
 use super::settings::{PeerSettings, id as setting};
-use super::uni::{ControlFrame, UniKind, UniStream};
+use super::uni::{ControlFrame, Prioritized, UniKind, UniStream};
 
 impl Connection {
     pub(super) fn receive_uni(
@@ -35,20 +36,27 @@ impl Connection {
             if !matches!(stream.kind, UniKind::Push) {
                 self.log.stream_type(stream_id, stream_type, None);
             }
+            if matches!(stream.kind, UniKind::Ignored) {
+                self.chaff.take(1)?;
+            }
         }
         match &mut stream.kind {
             UniKind::Unknown | UniKind::Ignored => {}
             UniKind::Push => return self.receive_push(stream_id, stream, data, fin),
             UniKind::Control(control) => {
-                while let Some(frame) = control.next_frame(self.role, &mut data)? {
+                while let Some(frame) = control.next_frame(self.role, &mut self.chaff, &mut data)? {
                     self.handle_control_frame(frame)?;
                 }
             }
             UniKind::QpackEncoder => {
-                self.decoder.handle_encoder_stream(&data)?;
+                let instructions = self.decoder.handle_encoder_stream(&data)?;
+                self.chaff.take(instructions)?;
                 self.resume_blocked()?;
             }
-            UniKind::QpackDecoder => self.encoder.handle_decoder_stream(&data)?,
+            UniKind::QpackDecoder => {
+                let cancellations = self.encoder.handle_decoder_stream(&data)?;
+                self.chaff.take(cancellations)?;
+            }
             UniKind::WebTransport { session_id } => {
                 if session_id.is_none()
                     && let Some(id) = stream.header.read_one(&mut data)
@@ -59,12 +67,14 @@ impl Connection {
                 if let Some(session_id) = *session_id
                     && (fin || !data.is_empty())
                 {
-                    self.events.push_back(Event::WebTransportData {
+                    let event = Event::WebTransportData {
                         session_id,
                         stream_id,
                         data,
                         fin,
-                    });
+                    };
+                    self.chaff.allow_for(&event);
+                    self.events.push_back(event);
                 }
             }
         }
@@ -121,7 +131,75 @@ impl Connection {
                 Ok(())
             }
             ControlFrame::CancelPush(id) => self.handle_cancel_push(id),
+            ControlFrame::PriorityUpdate { element, priority } => match element {
+                Prioritized::Request(id) => self.prioritize_request(id, priority),
+                Prioritized::Push(id) => self.prioritize_push(id, priority),
+            },
         }
+    }
+
+    /// RFC 9218 section 7.2, of a request: it may not have begun, or be over.
+    fn prioritize_request(
+        &mut self,
+        stream_id: u64,
+        priority: Priority,
+    ) -> Result<(), ConnectionError> {
+        // All streams that QUIC lets the client have begin where the used ones end, or before.
+        let end = self
+            .settings
+            .max_requests
+            .map_or(u64::MAX, |max| max.saturating_mul(4))
+            .saturating_add(self.next_request_id);
+        if !frame::is_client_bidi(stream_id) || stream_id >= end {
+            return Err(ConnectionError::new(
+                Code::H3_ID_ERROR,
+                "PRIORITY_UPDATE for what is no request stream, or not yet can be",
+            ));
+        }
+        if self.is_unused(stream_id) {
+            self.keep_priority(stream_id, priority);
+            return Ok(());
+        }
+        match self.requests.get_mut(&stream_id) {
+            Some(stream) if stream.announced => {
+                self.events.push_back(Event::PriorityUpdate {
+                    stream_id,
+                    priority,
+                });
+            }
+            Some(stream) => stream.priority = Some(priority),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// The last word about a stream that is to come. Of as many as a client may sensibly have open:
+    /// what is said about others is lost, as RFC 9218 section 7 allows.
+    fn keep_priority(&mut self, stream_id: u64, priority: Priority) {
+        if self.early_priorities.len() < EARLY_PRIORITIES_MAX
+            || self.early_priorities.contains_key(&stream_id)
+        {
+            self.early_priorities.insert(stream_id, priority);
+        }
+    }
+
+    /// RFC 9218 section 7.2, of a push: it has been promised.
+    fn prioritize_push(&mut self, push_id: u64, priority: Priority) -> Result<(), ConnectionError> {
+        if !self.pushes.is_promised(push_id) {
+            return Err(ConnectionError::new(
+                Code::H3_ID_ERROR,
+                "PRIORITY_UPDATE for a push that was not promised",
+            ));
+        }
+        if let Some(stream_id) = self.pushes.stream_of(push_id)
+            && self.requests.contains_key(&stream_id)
+        {
+            self.events.push_back(Event::PriorityUpdate {
+                stream_id,
+                priority,
+            });
+        }
+        Ok(())
     }
 
     fn handle_settings(&mut self, payload: &[u8]) -> Result<(), ConnectionError> {
@@ -162,3 +240,6 @@ impl Connection {
         Ok(())
     }
 }
+
+/// Priorities of streams that are to come: more than QUIC's usual limit on open ones.
+const EARLY_PRIORITIES_MAX: usize = 256;

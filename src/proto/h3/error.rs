@@ -7,6 +7,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use super::qpack::Field;
+
 /// An HTTP/3, QPACK or HTTP datagram error code (RFC 9114 section 8.1, RFC 9204 section 6, RFC 9297
 /// section 5.2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -98,12 +100,27 @@ pub enum RemoteError {
     Connection(ConnectionError),
     /// A stream error (RFC 9114 section 8): the others go on.
     Stream(ConnectionError),
+    /// A field section has more bytes or lines than we accept (RFC 9114 section 4.2.2). `fields` are
+    /// its pseudo-header fields, as many as came before the limit. A request can be answered all the
+    /// same; where nobody answers it is a stream error with H3_EXCESSIVE_LOAD.
+    TooLarge {
+        reason: &'static str,
+        fields: Vec<Field>,
+    },
 }
 
 impl RemoteError {
     /// A malformed message (RFC 9114 section 4.1.2).
     pub fn malformed(reason: impl Into<Cow<'static, str>>) -> Self {
         Self::Stream(ConnectionError::new(Code::H3_MESSAGE_ERROR, reason))
+    }
+
+    /// What to say of it where it ends a stream or the connection.
+    pub fn into_inner(self) -> ConnectionError {
+        match self {
+            Self::Connection(error) | Self::Stream(error) => error,
+            Self::TooLarge { reason, .. } => ConnectionError::new(Code::H3_EXCESSIVE_LOAD, reason),
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use super::error::Code;
+use super::priority::Priority;
 use super::qpack::Field;
 
 /// Which end of the connection we are.
@@ -38,6 +39,12 @@ pub enum Event {
         kind: HeadersKind,
         fin: bool,
     },
+    /// A request's header section has more bytes or lines than [`Settings`](super::Settings) allow
+    /// (RFC 9114 section 4.2.2). Nothing more of the request is read; the host sends a response, 431
+    /// for one, or cancels. `fields` are the pseudo-header fields that came before the limit, of a
+    /// request that may be malformed behind it. Only for hosts that asked for it:
+    /// `Connection::set_answers_large_requests`.
+    HeadersTooLarge { stream_id: u64, fields: Vec<Field> },
     /// A piece of content, cut as it arrived. Empty only to say `fin`.
     Data {
         stream_id: u64,
@@ -51,6 +58,10 @@ pub enum Event {
         push_id: u64,
         fields: Vec<Field>,
     },
+    /// How the client wants the response on this stream to be served from now on, whatever the
+    /// request's `priority` field said (RFC 9218 section 7). What came before the request is told
+    /// right after it. For a push it names the push stream.
+    PriorityUpdate { stream_id: u64, priority: Priority },
     /// An HTTP datagram (RFC 9297 section 2.1).
     Datagram { stream_id: u64, data: Bytes },
     /// A piece of a WebTransport stream. Empty only to say `fin`.

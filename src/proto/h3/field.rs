@@ -15,6 +15,8 @@ pub type Reason = Cow<'static, str>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestHead {
     pub method: Method,
+    /// An extended CONNECT (RFC 9220).
+    pub has_protocol: bool,
     pub content_length: Option<u64>,
 }
 
@@ -24,6 +26,22 @@ pub enum Method {
     Head,
     Connect,
     Other,
+}
+
+impl Method {
+    /// Of a request, whether or not all of it is valid.
+    pub fn of<N: AsRef<[u8]>, V: AsRef<[u8]>>(fields: &[(N, V)]) -> Self {
+        let method = fields.iter().find(|(name, _)| name.as_ref() == b":method");
+        method.map_or(Self::Other, |(_, value)| Self::named(value.as_ref()))
+    }
+
+    fn named(name: &[u8]) -> Self {
+        match name {
+            b"CONNECT" => Self::Connect,
+            b"HEAD" => Self::Head,
+            _ => Self::Other,
+        }
+    }
 }
 
 /// The same of a valid response header section.
@@ -58,11 +76,7 @@ where
     let section = Section::read(fields, Kind::Request)?;
     let name = section.method.ok_or("pseudo-header :method is missing")?;
     target::check_method(name)?;
-    let method = match name {
-        b"CONNECT" => Method::Connect,
-        b"HEAD" => Method::Head,
-        _ => Method::Other,
-    };
+    let method = Method::named(name);
     if method == Method::Connect && section.protocol.is_none() {
         // RFC 9114 section 4.4.
         if section.scheme.is_some() || section.path.is_some() {
@@ -73,6 +87,7 @@ where
         }
         if let Some(authority) = section.agreed_authority()? {
             target::check_authority(authority, false)?;
+            target::check_port(authority)?;
         }
     } else {
         if method != Method::Connect && section.protocol.is_some() {
@@ -82,6 +97,7 @@ where
     }
     Ok(RequestHead {
         method,
+        has_protocol: section.protocol.is_some(),
         content_length: section.content_length,
     })
 }

@@ -6,7 +6,8 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::wire::varint;
 
-/// Frame types (RFC 9114 section 7.2; 0x41 is WebTransport's, draft-ietf-webtrans-http3).
+/// Frame types (RFC 9114 section 7.2, RFC 9218 section 7.2; 0x41 is WebTransport's,
+/// draft-ietf-webtrans-http3).
 pub mod frame_type {
     pub const DATA: u64 = 0x0;
     pub const HEADERS: u64 = 0x1;
@@ -16,6 +17,8 @@ pub mod frame_type {
     pub const GOAWAY: u64 = 0x7;
     pub const MAX_PUSH_ID: u64 = 0xd;
     pub const WEBTRANSPORT_STREAM: u64 = 0x41;
+    pub const PRIORITY_UPDATE_REQUEST: u64 = 0xf0700;
+    pub const PRIORITY_UPDATE_PUSH: u64 = 0xf0701;
 
     /// Frame types of HTTP/2 without an equivalent: receiving one is an error (RFC 9114 section
     /// 7.2.8).

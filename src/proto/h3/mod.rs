@@ -4,20 +4,24 @@
 //! - `send`: its commands. `streams`: the lives of its requests. `control`: what the peer's
 //!   unidirectional streams do to it.
 //! - `request`, `uni`: what arrives on one stream. `push`: server push, both roles.
-//! - `field`, `target`: what makes a message malformed. `settings`, `frame`, `varint`: what is on
-//!   the wire.
+//! - `field`, `target`: what makes a message malformed. `settings`, `frame`, `priority`, `varint`:
+//!   what is on the wire.
+//! - `held`, `chaff`: how much a peer may make us keep, and do for nothing.
 //! - `qpack`: field compression.
 //! - `event`, `error`: what comes out, and what can go wrong.
 //!
 //! It knows stream identifiers and bytes; of QUIC only what RFC 9000 says about identifiers.
 
+mod chaff;
 pub mod connection;
 mod control;
 pub mod error;
 pub mod event;
 pub mod field;
 pub mod frame;
+mod held;
 mod log;
+pub mod priority;
 mod push;
 pub mod qpack;
 mod request;
@@ -33,5 +37,6 @@ pub use connection::Connection;
 pub use error::{Code, ConnectionError, LocalError};
 pub use event::{Event, HeadersKind, Output, Role};
 pub use log::{Logged, LoggedFrame};
+pub use priority::Priority;
 pub use qpack::Field;
 pub use settings::{PeerSettings, Settings};

@@ -32,6 +32,18 @@ impl Pushes {
             .find(|(_, stream)| *stream == stream_id)
             .map(|(push_id, _)| *push_id)
     }
+
+    pub fn stream_of(&self, push_id: u64) -> Option<u64> {
+        self.streams
+            .iter()
+            .find(|(known, _)| *known == push_id)
+            .map(|(_, stream_id)| *stream_id)
+    }
+
+    /// Server: whether the push ID was used.
+    pub fn is_promised(&self, push_id: u64) -> bool {
+        push_id < self.next
+    }
 }
 
 impl Connection {
@@ -139,12 +151,7 @@ impl Connection {
         check_push_id(push_id, self.settings.max_push_id)?;
         self.log
             .stream_type(stream_id, stream_type::PUSH, Some(push_id));
-        if self
-            .pushes
-            .streams
-            .iter()
-            .any(|(known, _)| *known == push_id)
-        {
+        if self.pushes.stream_of(push_id).is_some() {
             // RFC 9114 section 4.6.
             return Err(ConnectionError::new(
                 Code::H3_ID_ERROR,
@@ -160,7 +167,7 @@ impl Connection {
     /// RFC 9114 section 7.2.3.
     pub(super) fn handle_cancel_push(&mut self, push_id: u64) -> Result<(), ConnectionError> {
         let is_known = match self.role {
-            Role::Server => push_id < self.pushes.next,
+            Role::Server => self.pushes.is_promised(push_id),
             Role::Client => self.settings.max_push_id.is_some_and(|max| push_id <= max),
         };
         if !is_known {
@@ -170,12 +177,8 @@ impl Connection {
             ));
         }
         // To a client it says that no push stream will come, of which nothing is waiting.
-        let of_ours = self
-            .pushes
-            .streams
-            .iter()
-            .find(|(known, _)| *known == push_id && self.role == Role::Server);
-        if let Some(&(_, stream_id)) = of_ours
+        if self.role == Role::Server
+            && let Some(stream_id) = self.pushes.stream_of(push_id)
             && let Some(stream) = self.requests.remove(&stream_id)
             && stream.send != Half::Done
         {

@@ -242,6 +242,16 @@ impl Connection {
         }
     }
 
+    /// Refuses what is still to come of a message that is being answered, and goes on sending: a
+    /// server that needs no more of a request says H3_NO_ERROR (RFC 9114 section 4.1). Nothing if all
+    /// of it has come.
+    pub fn stop_receiving(&mut self, stream_id: u64, code: u64) {
+        if !self.closed {
+            self.refuse_rest(stream_id, Code(code));
+            self.flush_decoder();
+        }
+    }
+
     /// Begins a WebTransport stream of ours, on the QUIC stream `stream_id`, in the session of a
     /// CONNECT request. What is sent on it after its header goes to QUIC directly; what the peer
     /// sends comes as `Event::WebTransportData`.

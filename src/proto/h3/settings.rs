@@ -20,13 +20,27 @@ pub mod id {
 pub struct Settings {
     /// The largest field section that we accept, in bytes as RFC 9114 section 4.2.2 counts them,
     /// uncompressed. It also bounds a HEADERS frame. A larger one ends its request with
-    /// H3_EXCESSIVE_LOAD.
+    /// H3_EXCESSIVE_LOAD, or is answered by the host (`Event::HeadersTooLarge`).
     pub max_field_section_size: u64,
+    /// How many field lines a section may have, pseudo-header fields included; with more of them it
+    /// is too large like above. It is not announced, for no setting says it.
+    pub max_fields: u64,
+    /// What HEADERS and PUSH_PROMISE frames may take, on all streams together, while their ends
+    /// have not arrived; beyond it the connection is closed with H3_EXCESSIVE_LOAD. `None` is four
+    /// times `max_field_section_size`.
+    pub max_unfinished_size: Option<u64>,
+    /// What all streams together may hold while they wait for the peer's QPACK encoder stream: field
+    /// sections and what follows them. A stream that goes beyond is given up with H3_EXCESSIVE_LOAD.
+    pub max_blocked_size: u64,
+    /// How many requests QUIC lets the client have open at once, if the host knows: a
+    /// PRIORITY_UPDATE for a stream that cannot be is an error (RFC 9218 section 7.2). Servers only.
+    pub max_requests: Option<u64>,
     /// How much memory the peer may use in our QPACK decoder, in bytes.
     pub qpack_max_table_capacity: u64,
     /// How many streams may wait for the peer's QPACK encoder stream.
     pub qpack_blocked_streams: u64,
-    /// Extended CONNECT is understood (RFC 9220). Sent by servers; harmless from clients.
+    /// Extended CONNECT is understood (RFC 9220); without it a request with `:protocol` is malformed.
+    /// Sent by servers; harmless from clients.
     pub enable_connect_protocol: bool,
     /// HTTP datagrams are understood (RFC 9297). The QUIC connection must have DATAGRAM frames
     /// enabled then.
@@ -45,6 +59,10 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             max_field_section_size: 64 * 1024,
+            max_fields: 2048,
+            max_unfinished_size: None,
+            max_blocked_size: 2 * 1024 * 1024,
+            max_requests: None,
             qpack_max_table_capacity: 4096,
             qpack_blocked_streams: 16,
             enable_connect_protocol: false,
@@ -103,6 +121,7 @@ impl PeerSettings {
             payload = &payload[used..];
             pairs.push((identifier, value));
         }
+        pairs.shrink_to_fit();
         let settings = Self { pairs };
         settings.validate()?;
         Ok(settings)

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::connection::Connection;
 use super::error::{Code, ConnectionError, RemoteError};
 use super::event::{Event, Output, Role};
+use super::field::Method;
 use super::frame;
 use super::request::{Half, Receiver, RequestStream};
 
@@ -54,6 +55,7 @@ impl Connection {
                 .insert(stream_id, RequestStream::new_server_initiated(stream_id));
             return Ok(true);
         }
+        let priority = self.early_priorities.remove(&stream_id);
         if self.role == Role::Server {
             self.mark_used(stream_id);
             if self.goaway_sent.is_some_and(|limit| stream_id >= limit) {
@@ -62,9 +64,15 @@ impl Connection {
                 return Ok(false);
             }
         }
-        self.requests
-            .insert(stream_id, RequestStream::new(stream_id));
+        let mut stream = RequestStream::new(stream_id);
+        stream.priority = priority;
+        self.requests.insert(stream_id, stream);
         Ok(true)
+    }
+
+    /// Whether a request stream of the client's is still to begin, as far as is remembered.
+    pub(super) fn is_unused(&self, stream_id: u64) -> bool {
+        stream_id >= self.next_request_id || self.skipped.contains(&stream_id)
     }
 
     /// Notes that something arrived on a request stream of the client's; true for the first time.
@@ -95,11 +103,13 @@ impl Connection {
         let mut receiver = Receiver {
             role: self.role,
             webtransport: self.settings.webtransport,
+            connect_protocol: self.settings.enable_connect_protocol,
             max_push_id: self.settings.max_push_id,
             headers_frame_max: self.settings.max_field_section_size,
             decoder: &mut self.decoder,
             events: &mut self.events,
-            blocked_bytes: &mut self.blocked_bytes,
+            held: &mut self.held,
+            chaff: &mut self.chaff,
             log: &mut self.log,
         };
         match step(stream, &mut receiver) {
@@ -107,16 +117,51 @@ impl Connection {
                 if stream.blocked_on().is_some() && !was_blocked {
                     self.blocked.push_back(stream_id);
                 }
+                if stream.announced
+                    && let Some(priority) = stream.priority.take()
+                {
+                    self.events.push_back(Event::PriorityUpdate {
+                        stream_id,
+                        priority,
+                    });
+                }
                 self.remove_if_done(stream_id);
                 Ok(())
             }
-            Err(RemoteError::Stream(error))
-                if !self.strict || error.code == Code::H3_REQUEST_INCOMPLETE =>
+            Err(RemoteError::Connection(error)) => Err(error),
+            Err(RemoteError::TooLarge { fields, .. })
+                if self.answers_large_requests && stream.is_request(self.role) =>
             {
+                stream.method = Method::of(&fields);
+                stream.announced = true;
+                self.events
+                    .push_back(Event::HeadersTooLarge { stream_id, fields });
+                // RFC 9114 section 4.1: the answer needs no more of the request.
+                self.refuse_rest(stream_id, Code::H3_NO_ERROR);
+                Ok(())
+            }
+            Err(error) => {
+                let error = error.into_inner();
+                if self.strict && error.code != Code::H3_REQUEST_INCOMPLETE {
+                    return Err(error);
+                }
                 self.give_up(stream_id, &error);
                 Ok(())
             }
-            Err(RemoteError::Stream(error) | RemoteError::Connection(error)) => Err(error),
+        }
+    }
+
+    /// Reads no more of a stream; what we send on it goes on.
+    pub(super) fn refuse_rest(&mut self, stream_id: u64, code: Code) {
+        let Some(mut stream) = self.requests.remove(&stream_id) else {
+            return;
+        };
+        if stream.recv != Half::Done {
+            self.stop_decoding(&mut stream, stream_id);
+            self.abort(stream_id, code, false, !stream.fin_received());
+        }
+        if !stream.is_done() {
+            self.requests.insert(stream_id, stream);
         }
     }
 
@@ -167,7 +212,7 @@ impl Connection {
     }
 
     fn stop_decoding(&mut self, stream: &mut RequestStream, stream_id: u64) {
-        self.blocked_bytes -= stream.stop_receiving();
+        stream.stop_receiving(&mut self.held);
         self.blocked.retain(|&blocked| blocked != stream_id);
         if !stream.is_webtransport() {
             // RFC 9204 section 2.2.2.2.
@@ -181,6 +226,7 @@ impl Connection {
                 && frame::is_client_bidi(stream_id)
                 && self.mark_used(stream_id)
             {
+                self.early_priorities.remove(&stream_id);
                 // A request of which nothing arrived: nothing will be answered (RFC 9114 section
                 // 4.1), and the client gets its credit back only when our side has ended too. Of a
                 // stream that was used before, our side has ended.

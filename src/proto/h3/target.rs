@@ -70,6 +70,22 @@ pub(super) fn check_authority(authority: &[u8], userinfo: bool) -> Result<(), Re
     }
 }
 
+/// What a plain CONNECT names is a host and a port, whatever the port (RFC 9114 section 4.4, RFC 9110
+/// section 9.3.6).
+pub(super) fn check_port(authority: &[u8]) -> Result<(), Reason> {
+    let colon = authority.iter().rposition(|&byte| byte == b':');
+    let (host, port) = authority.split_at(colon.unwrap_or(authority.len()));
+    let port = port.get(1..).unwrap_or_default();
+    let number = port.iter().try_fold(0u16, |number, byte| {
+        let digit = byte.is_ascii_digit().then(|| u16::from(byte - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    });
+    match number {
+        Some(1..) if !host.is_empty() => Ok(()),
+        _ => Err("the authority of a CONNECT request is not a host and a port".into()),
+    }
+}
+
 /// Path and query of a target of a scheme whose URIs have an authority and therefore an absolute
 /// path, or the `*` of OPTIONS (RFC 9114 section 4.3.1).
 pub(super) fn check_absolute_path(path: &[u8], is_options: bool) -> Result<(), Reason> {

@@ -6,9 +6,11 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
+use super::chaff::Chaff;
 use super::error::{Code, ConnectionError};
 use super::event::Role;
 use super::frame::{HeaderBuffer, frame_type, stream_type};
+use super::priority::Priority;
 use crate::wire::varint;
 
 /// One such stream. Its state is small and lasts until the peer ends it; how many there are is
@@ -77,6 +79,17 @@ pub(super) enum ControlFrame {
     GoAway(u64),
     MaxPushId(u64),
     CancelPush(u64),
+    PriorityUpdate {
+        element: Prioritized,
+        priority: Priority,
+    },
+}
+
+/// What a PRIORITY_UPDATE frame is about (RFC 9218 section 7.2).
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Prioritized {
+    Request(u64),
+    Push(u64),
 }
 
 /// The peer's control stream (RFC 9114 section 6.2.1), cut into frames.
@@ -86,7 +99,7 @@ pub(super) struct ControlStream {
     header: HeaderBuffer,
     /// The frame at hand: its type and how much of its payload is missing.
     frame: Option<(u64, usize)>,
-    /// Payload of a frame that is read; at most [`SETTINGS_LENGTH_MAX`].
+    /// Payload of a frame that is read; at most [`LENGTH_MAX`].
     payload: BytesMut,
     /// Payload of an unknown frame still to be discarded.
     skip: u64,
@@ -97,6 +110,7 @@ impl ControlStream {
     pub fn next_frame(
         &mut self,
         role: Role,
+        chaff: &mut Chaff,
         data: &mut Bytes,
     ) -> Result<Option<ControlFrame>, ConnectionError> {
         loop {
@@ -120,6 +134,9 @@ impl ControlStream {
                 return Ok(None);
             };
             self.begin_frame(role, frame_type, length)?;
+            if frame_type != frame_type::SETTINGS {
+                chaff.take(1)?;
+            }
         }
     }
 
@@ -145,11 +162,18 @@ impl ControlStream {
             }
             frame_type::SETTINGS => {
                 self.settings_received = true;
-                SETTINGS_LENGTH_MAX
+                LENGTH_MAX
             }
             frame_type::MAX_PUSH_ID if role == Role::Client => {
                 // RFC 9114 section 7.2.7.
                 return Err(unexpected("a server sent MAX_PUSH_ID"));
+            }
+            frame_type::PRIORITY_UPDATE_REQUEST | frame_type::PRIORITY_UPDATE_PUSH => {
+                if role == Role::Client {
+                    // RFC 9218 section 7.2.
+                    return Err(unexpected("a server sent PRIORITY_UPDATE"));
+                }
+                LENGTH_MAX
             }
             frame_type::GOAWAY | frame_type::MAX_PUSH_ID | frame_type::CANCEL_PUSH => {
                 varint::SIZE_MAX as u64
@@ -170,10 +194,11 @@ impl ControlStream {
             }
         };
         if length > length_max {
-            return Err(match frame_type {
-                frame_type::SETTINGS => {
-                    ConnectionError::new(Code::H3_EXCESSIVE_LOAD, "SETTINGS frame too large")
-                }
+            return Err(match length_max {
+                LENGTH_MAX => ConnectionError::new(
+                    Code::H3_EXCESSIVE_LOAD,
+                    "SETTINGS or PRIORITY_UPDATE frame too large",
+                ),
                 _ => trailing(),
             });
         }
@@ -186,10 +211,19 @@ fn parse(frame_type: u64, payload: Bytes) -> Result<ControlFrame, ConnectionErro
     if frame_type == frame_type::SETTINGS {
         return Ok(ControlFrame::Settings(payload));
     }
-    // The others hold one integer and nothing else (RFC 9114 sections 7.1, 7.2.3, 7.2.6 and 7.2.7).
     let (id, used) = varint::get(&payload).ok_or_else(|| {
         ConnectionError::new(Code::H3_FRAME_ERROR, "the frame ends inside its identifier")
     })?;
+    let element = match frame_type {
+        frame_type::PRIORITY_UPDATE_REQUEST => Some(Prioritized::Request(id)),
+        frame_type::PRIORITY_UPDATE_PUSH => Some(Prioritized::Push(id)),
+        _ => None,
+    };
+    if let Some(element) = element {
+        let priority = Priority::parse(&payload[used..]);
+        return Ok(ControlFrame::PriorityUpdate { element, priority });
+    }
+    // The others hold one integer and nothing else (RFC 9114 sections 7.1, 7.2.3, 7.2.6 and 7.2.7).
     if used != payload.len() {
         return Err(trailing());
     }
@@ -211,5 +245,6 @@ fn unexpected(reason: &'static str) -> ConnectionError {
     ConnectionError::new(Code::H3_FRAME_UNEXPECTED, reason)
 }
 
-/// Dozens of settings fit, GREASE included; nobody has a reason to send more.
-const SETTINGS_LENGTH_MAX: u64 = 4096;
+/// Of SETTINGS and PRIORITY_UPDATE. Dozens of settings fit, GREASE included; nobody has a reason to
+/// send more.
+const LENGTH_MAX: u64 = 1024;

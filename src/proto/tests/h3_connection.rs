@@ -1,5 +1,6 @@
 //! Requests, responses and everything else that two well-behaved connections say to each other,
-//! each fed whole and byte by byte. What badly behaved ones say is in `h3_errors.rs`.
+//! each fed whole and byte by byte. What badly behaved ones say is in
+//! `h3_rfc9114.rs` and its like.
 
 use crate::h3_common::*;
 use bytes::Bytes;
@@ -165,46 +166,6 @@ fn content_is_handed_on_without_copying() {
 }
 
 #[test]
-fn unknown_frames_settings_and_streams_are_ignored() {
-    both_feeds(|feed| {
-        let settings = Settings {
-            extra: vec![(0x21, 7), (0x1f * 9 + 0x21, 1 << 40)],
-            ..Settings::default()
-        };
-        let mut pair = Pair::with_settings(feed, settings.clone(), settings);
-        assert_eq!(pair.server.received_settings().unwrap().get(0x21), Some(7));
-        let grease = frame(0x1f * 5 + 0x21, &[0xaa; 300]);
-        let request = [
-            &grease[..],
-            &headers_frame(&GET),
-            &frame(0x21, b""),
-            &frame(0x0, b"abc"),
-            &grease,
-        ]
-        .concat();
-        feed_stream(&mut pair.server, 0, &request, true, feed);
-        // A stream of an unknown type, and unknown frames on the control stream.
-        feed_stream(
-            &mut pair.server,
-            14,
-            &[&varints(&[0x1f * 3 + 0x21])[..], b"whatever"].concat(),
-            false,
-            feed,
-        );
-        feed_stream(&mut pair.server, 2, &grease, false, feed);
-        feed_stream(&mut pair.server, 2, &frame(0x40, b""), false, feed);
-        assert_eq!(
-            events(&mut pair.server),
-            [
-                headers(0, &GET, HeadersKind::Request, false),
-                data(0, b"abc", true)
-            ]
-        );
-        assert_eq!(outputs(&mut pair.server), []);
-    });
-}
-
-#[test]
 fn head_and_bodyless_responses_may_carry_a_content_length() {
     both_feeds(|feed| {
         let head = [
@@ -255,35 +216,6 @@ fn a_connect_tunnel_carries_data_and_nothing_else() {
         pair.server.send_headers(0, &[("x-trailer", "1")], true),
         Err(LocalError::FrameUnexpected(_))
     ));
-}
-
-#[test]
-fn extended_connect_is_announced_and_passed_on() {
-    let server = Settings {
-        enable_connect_protocol: true,
-        ..Settings::default()
-    };
-    let mut pair = Pair::with_settings(Feed::Whole, Settings::default(), server);
-    assert!(
-        pair.client
-            .received_settings()
-            .unwrap()
-            .is_enabled(id::ENABLE_CONNECT_PROTOCOL)
-    );
-    let request = [
-        (":method", "CONNECT"),
-        (":protocol", "websocket"),
-        (":scheme", "https"),
-        (":authority", "a"),
-        (":path", "/chat"),
-        ("sec-websocket-version", "13"),
-    ];
-    pair.client.send_headers(0, &request, false).unwrap();
-    pair.pump();
-    assert_eq!(
-        events(&mut pair.server),
-        [headers(0, &request, HeadersKind::Request, false)]
-    );
 }
 
 #[test]
@@ -820,22 +752,6 @@ fn local_misuse_is_refused_and_changes_nothing() {
         server.create_webtransport_stream(0, 1),
         Err(LocalError::InvalidStream(_))
     ));
-}
-
-#[test]
-fn the_peers_field_section_limit_is_kept() {
-    let small = Settings {
-        max_field_section_size: 300,
-        ..Settings::default()
-    };
-    let mut pair = Pair::with_settings(Feed::Whole, Settings::default(), small);
-    let long = "x".repeat(300);
-    let list = [&GET[..], &[("x-long", &long)]].concat();
-    assert!(matches!(
-        pair.client.send_headers(0, &list, true),
-        Err(LocalError::FieldSectionTooLarge { max: 300, .. })
-    ));
-    pair.client.send_headers(0, &GET, true).unwrap();
 }
 
 #[test]

@@ -211,66 +211,6 @@ fn a_push_is_given_up_from_either_side() {
 }
 
 #[test]
-fn what_a_server_may_not_do() {
-    let push = |push_id, rest: &[u8]| [&varints(&[1, push_id])[..], rest].concat();
-    let cases: Vec<(&str, u64, Vec<u8>, bool, Code)> = vec![
-        (
-            "promise above the limit",
-            0,
-            promise(9),
-            false,
-            Code::H3_ID_ERROR,
-        ),
-        (
-            "stream above the limit",
-            15,
-            push(9, b""),
-            false,
-            Code::H3_ID_ERROR,
-        ),
-        (
-            "stream without its ID",
-            15,
-            vec![1],
-            true,
-            Code::H3_FRAME_ERROR,
-        ),
-        (
-            "promise without an ID",
-            0,
-            frame(0x5, b""),
-            false,
-            Code::H3_FRAME_ERROR,
-        ),
-        (
-            "promise on a push stream",
-            15,
-            push(0, &promise(1)),
-            false,
-            Code::H3_FRAME_UNEXPECTED,
-        ),
-        (
-            "cancelling what cannot be",
-            3,
-            frame(0x3, &varints(&[9])),
-            false,
-            Code::H3_ID_ERROR,
-        ),
-    ];
-    for (what, stream_id, data, fin, code) in cases {
-        for feed in [Feed::Whole, Feed::ByteByByte] {
-            let mut client = client(accepting(8));
-            feed_stream(&mut client, stream_id, &data, fin, feed);
-            assert_eq!(close_code(&mut client), Some(code), "{what}");
-        }
-    }
-    let mut client = client(accepting(8));
-    client.handle_stream_data(15, push(2, b"").into(), false);
-    client.handle_stream_data(19, push(2, b"").into(), false);
-    assert_eq!(close_code(&mut client), Some(Code::H3_ID_ERROR), "twice");
-}
-
-#[test]
 fn a_clients_goaway_ends_pushes() {
     let mut pair = pair(Feed::Whole, 8);
     pair.client.send_goaway(1).unwrap();

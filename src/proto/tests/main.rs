@@ -2,10 +2,14 @@
 
 mod h3_common;
 mod h3_connection;
-mod h3_errors;
+mod h3_limits;
 mod h3_mutations;
 mod h3_push;
 mod h3_qpack;
+mod h3_rfc9114;
+mod h3_rfc9204;
+mod h3_rfc9218;
+mod h3_rfc9220;
 mod h3_targets;
 mod http_server;
 mod quic_accept;

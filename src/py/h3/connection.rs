@@ -463,6 +463,8 @@ impl H3Connection {
             Event::GoAway { id } if self._is_client(py) => {
                 GoAwayReceived { stream_id: id }.object(py)?
             }
+            // `set_answers_large_requests` is not asked for here, and aioquic knows no priorities.
+            Event::HeadersTooLarge { .. } | Event::PriorityUpdate { .. } => return Ok(None),
             Event::SettingsReceived
             | Event::Reset { .. }
             | Event::StopSending { .. }

@@ -6,7 +6,6 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
-use uringcore_proto::h3::error::RemoteError;
 use uringcore_proto::h3::qpack::{Decoded, Decoder, DecoderSettings, Encoder, EncoderSettings};
 
 use super::fields::{self, Lines};
@@ -76,6 +75,7 @@ impl QpackEncoder {
     fn feed_decoder(&self, py: Python<'_>, data: &[u8]) -> PyResult<()> {
         self.encoder
             .with(py, |encoder| encoder.handle_decoder_stream(data))
+            .map(drop)
             .map_err(|error| PyValueError::new_err(error.to_string()))
     }
 }
@@ -101,6 +101,7 @@ impl QpackDecoder {
             max_table_capacity,
             blocked_streams,
             max_field_section_size,
+            max_fields: usize::MAX,
         };
         Self {
             decoder: GilCell::new(Decoder::new(settings)),
@@ -114,7 +115,7 @@ impl QpackDecoder {
             .with(py, |decoder| {
                 decoder
                     .handle_encoder_stream(data)
-                    .map(|()| decoder.insert_count())
+                    .map(|_| decoder.insert_count())
             })
             .map_err(|error| PyValueError::new_err(error.to_string()))
     }
@@ -133,9 +134,7 @@ impl QpackDecoder {
         {
             Ok(Decoded::Fields(list)) => fields::to_list(py, &list).map(Some),
             Ok(Decoded::Blocked { .. }) => Ok(None),
-            Err(RemoteError::Connection(error) | RemoteError::Stream(error)) => {
-                Err(PyValueError::new_err(error.to_string()))
-            }
+            Err(error) => Err(PyValueError::new_err(error.into_inner().to_string())),
         }
     }
 

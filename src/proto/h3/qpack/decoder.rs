@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::table::{Table, joined};
-use super::{FIELD_OVERHEAD, Field, integer, static_table, string};
+use super::{FIELD_OVERHEAD, Field, integer, keep_rest, static_table, string};
 use crate::h3::error::{Code, ConnectionError, RemoteError};
 
 /// What we promised in SETTINGS, and a bound on what a section may unfold to.
@@ -23,6 +23,8 @@ pub struct DecoderSettings {
     /// SETTINGS_MAX_FIELD_SECTION_SIZE, in bytes as RFC 9114 section 4.2.2 counts them. A section
     /// that is larger is given up, whatever it is compressed to.
     pub max_field_section_size: usize,
+    /// How many lines a section may have.
+    pub max_fields: usize,
 }
 
 /// The outcome of a well-formed field section.
@@ -73,19 +75,19 @@ impl Decoder {
         self.table.insert_count()
     }
 
-    /// Takes a piece of the peer's encoder stream (RFC 9204 section 4.3).
-    pub fn handle_encoder_stream(&mut self, data: &[u8]) -> Result<(), ConnectionError> {
+    /// Takes a piece of the peer's encoder stream (RFC 9204 section 4.3) and returns how many
+    /// instructions it brought to an end.
+    pub fn handle_encoder_stream(&mut self, data: &[u8]) -> Result<usize, ConnectionError> {
         if self.partial.is_empty() {
-            let used = self.read_instructions(data)?;
+            let (used, count) = self.read_instructions(data)?;
             self.partial.extend_from_slice(&data[used..]);
-        } else {
-            let mut joined = std::mem::take(&mut self.partial);
-            joined.extend_from_slice(data);
-            let used = self.read_instructions(&joined)?;
-            joined.drain(..used);
-            self.partial = joined;
+            return Ok(count);
         }
-        Ok(())
+        let mut joined = std::mem::take(&mut self.partial);
+        joined.extend_from_slice(data);
+        let (used, count) = self.read_instructions(&joined)?;
+        self.partial = keep_rest(joined, used);
+        Ok(count)
     }
 
     /// Decodes a field section (RFC 9204 section 4.5), or says what it waits for; the owner then
@@ -93,8 +95,9 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// A connection error where RFC 9204 section 6 wants one; a stream error with H3_EXCESSIVE_LOAD
-    /// for a section that is larger than we accept; the owner then cancels the stream.
+    /// A connection error where RFC 9204 section 6 wants one; [`RemoteError::TooLarge`] for a section
+    /// that is larger than we accept, of which nothing is read beyond the limit; the owner then
+    /// cancels the stream.
     pub fn decode(&mut self, stream_id: u64, section: &[u8]) -> Result<Decoded, RemoteError> {
         let (required_insert_count, base, used) = self.read_prefix(stream_id, section)?;
         if required_insert_count > self.table.insert_count() {
@@ -113,7 +116,9 @@ impl Decoder {
         let mut arena = std::mem::take(&mut self.arena);
         arena.clear();
         let fields = self.read_section(&section[used..], required_insert_count, base, &mut arena);
-        self.arena = arena;
+        if arena.capacity() <= ARENA_KEPT_MAX {
+            self.arena = arena;
+        }
         let fields = fields?;
         if required_insert_count > 0 {
             // Section Acknowledgment (RFC 9204 section 4.4.1).
@@ -160,16 +165,17 @@ impl Decoder {
         Some(bytes)
     }
 
-    /// Reads whole instructions from `data` and returns how many bytes they took.
-    fn read_instructions(&mut self, data: &[u8]) -> Result<usize, ConnectionError> {
-        let mut position = 0;
+    /// Reads whole instructions from `data`: how many bytes they took, and how many they were.
+    fn read_instructions(&mut self, data: &[u8]) -> Result<(usize, usize), ConnectionError> {
+        let (mut position, mut count) = (0, 0);
         while position < data.len() {
-            match self.read_instruction(&data[position..])? {
-                Some(used) => position += used,
-                None => break,
-            }
+            let Some(used) = self.read_instruction(&data[position..])? else {
+                break;
+            };
+            position += used;
+            count += 1;
         }
-        Ok(position)
+        Ok((position, count))
     }
 
     fn read_instruction(&mut self, data: &[u8]) -> Result<Option<usize>, ConnectionError> {
@@ -229,10 +235,15 @@ impl Decoder {
         &mut self,
         data: &[u8],
     ) -> Result<Option<usize>, ConnectionError> {
-        let mut text = Vec::new();
-        let Some(name_length) = self.read_string(data, 5, &mut text)? else {
+        // Not decoded before all of it is here, or the name would be with each byte of the value.
+        let Some(name_length) = self.string_size(data, 5)? else {
             return Ok(None);
         };
+        if self.string_size(&data[name_length..], 7)?.is_none() {
+            return Ok(None);
+        }
+        let mut text = Vec::new();
+        self.read_string(data, 5, &mut text)?;
         let split = text.len();
         let Some(value_length) = self.read_string(&data[name_length..], 7, &mut text)? else {
             return Ok(None);
@@ -240,6 +251,12 @@ impl Decoder {
         let (name, value) = joined(&text[..split], &text[split..]);
         self.insert(name, value)?;
         Ok(Some(name_length + value_length))
+    }
+
+    fn string_size(&self, data: &[u8], prefix_bits: u32) -> Result<Option<usize>, ConnectionError> {
+        string::find(data, prefix_bits, self.string_length_max())
+            .map(|text| text.map(|text| text.end))
+            .map_err(|_| encoder_stream_error("invalid string literal"))
     }
 
     fn read_string(
@@ -350,21 +367,18 @@ impl Decoder {
             let (name, value, used) = section.read_line(data, arena)?;
             data = &data[used..];
             size += name.len() + value.len() + FIELD_OVERHEAD;
+            // RFC 9114 section 4.2.2 leaves the answer to us.
             if size > self.settings.max_field_section_size {
-                // RFC 9114 section 4.2.2 leaves the answer to us; one request is given up, the
-                // others go on.
-                return Err(RemoteError::Stream(ConnectionError::new(
-                    Code::H3_EXCESSIVE_LOAD,
-                    "field section larger than SETTINGS_MAX_FIELD_SECTION_SIZE",
-                )));
+                let reason = "field section larger than SETTINGS_MAX_FIELD_SECTION_SIZE";
+                return Err(too_large(reason, lines, arena));
+            }
+            if lines.len() == self.settings.max_fields {
+                let reason = "more field lines than are accepted";
+                return Err(too_large(reason, lines, arena));
             }
             lines.push((name, value));
         }
-        let literals = Bytes::copy_from_slice(arena);
-        Ok(lines
-            .into_iter()
-            .map(|(name, value)| (name.into_bytes(&literals), value.into_bytes(&literals)))
-            .collect())
+        Ok(fields(lines, arena))
     }
 }
 
@@ -391,6 +405,22 @@ impl Text {
             Self::Literal(range) => literals.slice(range),
         }
     }
+}
+
+/// The lines of a section, its literals copied at once.
+fn fields(lines: Vec<(Text, Text)>, arena: &[u8]) -> Vec<Field> {
+    let literals = Bytes::copy_from_slice(arena);
+    lines
+        .into_iter()
+        .map(|(name, value)| (name.into_bytes(&literals), value.into_bytes(&literals)))
+        .collect()
+}
+
+#[cold]
+fn too_large(reason: &'static str, lines: Vec<(Text, Text)>, arena: &[u8]) -> RemoteError {
+    let mut fields = fields(lines, arena);
+    fields.retain(|(name, _)| name.first() == Some(&b':'));
+    RemoteError::TooLarge { reason, fields }
 }
 
 /// What the field lines of one section refer to.
@@ -510,6 +540,9 @@ fn encoder_stream_error(reason: &'static str) -> ConnectionError {
 fn overflow() -> ConnectionError {
     encoder_stream_error("integer above 62 bits")
 }
+
+/// Of the room for literals so much is kept for the next section: an ordinary one's.
+const ARENA_KEPT_MAX: usize = 4096;
 
 /// So many bytes of acknowledgments are sent without waiting for more: one to three bytes each.
 const DEFERRED_BYTES_MAX: usize = 32;

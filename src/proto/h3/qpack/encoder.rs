@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use super::static_table::{self, Match};
 use super::table::{Table, joined};
-use super::{FIELD_OVERHEAD, integer, string};
+use super::{FIELD_OVERHEAD, integer, keep_rest, string};
 use crate::h3::error::{Code, ConnectionError};
 
 /// Our side's limits; the peer's come with its SETTINGS.
@@ -116,24 +116,25 @@ impl Encoder {
         }
     }
 
-    /// Takes a piece of the peer's decoder stream (RFC 9204 section 4.4).
-    pub fn handle_decoder_stream(&mut self, data: &[u8]) -> Result<(), ConnectionError> {
+    /// Takes a piece of the peer's decoder stream (RFC 9204 section 4.4) and returns how many
+    /// cancellations it brought: the other instructions answer what we sent, and are as few.
+    pub fn handle_decoder_stream(&mut self, data: &[u8]) -> Result<usize, ConnectionError> {
         if self.partial.is_empty() {
-            let used = self.read_instructions(data)?;
+            let (used, cancellations) = self.read_instructions(data)?;
             self.partial.extend_from_slice(&data[used..]);
-        } else {
-            let mut joined = std::mem::take(&mut self.partial);
-            joined.extend_from_slice(data);
-            let used = self.read_instructions(&joined)?;
-            joined.drain(..used);
-            self.partial = joined;
+            return Ok(cancellations);
         }
-        Ok(())
+        let mut joined = std::mem::take(&mut self.partial);
+        joined.extend_from_slice(data);
+        let (used, cancellations) = self.read_instructions(&joined)?;
+        self.partial = keep_rest(joined, used);
+        Ok(cancellations)
     }
 
-    /// Reads whole instructions from `data` and returns how many bytes they took.
-    fn read_instructions(&mut self, data: &[u8]) -> Result<usize, ConnectionError> {
-        let mut position = 0;
+    /// Reads whole instructions from `data`: how many bytes they took, and how many of them were
+    /// cancellations.
+    fn read_instructions(&mut self, data: &[u8]) -> Result<(usize, usize), ConnectionError> {
+        let (mut position, mut cancellations) = (0, 0);
         while let Some(&first) = data.get(position) {
             let bits = match first {
                 0x80.. => 7,
@@ -145,11 +146,14 @@ impl Encoder {
             position += used;
             match first {
                 0x80.. => self.handle_section_acknowledgment(value)?,
-                0x40.. => self.handle_stream_cancellation(value),
+                0x40.. => {
+                    self.handle_stream_cancellation(value);
+                    cancellations += 1;
+                }
                 _ => self.handle_insert_count_increment(value)?,
             }
         }
-        Ok(position)
+        Ok((position, cancellations))
     }
 
     /// The bytes for our encoder stream since the last call.

@@ -20,6 +20,16 @@ use bytes::Bytes;
 /// A field line: name and value.
 pub type Field = (Bytes, Bytes);
 
+/// Takes the first `used` bytes off what is kept of an instruction stream; of a large piece that was
+/// joined to it nothing else stays.
+fn keep_rest(mut joined: Vec<u8>, used: usize) -> Vec<u8> {
+    if used > 0 {
+        joined.drain(..used);
+        joined.shrink_to_fit();
+    }
+    joined
+}
+
 /// What an entry or a field line counts beyond its name and value (RFC 9204 section 3.2.1, RFC 9114
 /// section 4.2.2).
 pub const FIELD_OVERHEAD: usize = 32;

@@ -1,5 +1,7 @@
 //! String literals (RFC 9204 section 4.1.2): a length with a Huffman flag, then that many bytes.
 
+use std::ops::Range;
+
 use super::{huffman, integer};
 
 /// The length overflows or is above the caller's limit, or the Huffman code is invalid.
@@ -28,6 +30,25 @@ pub fn get(
     length_max: usize,
     out: &mut Vec<u8>,
 ) -> Result<Option<usize>, Invalid> {
+    let Some(text) = find(data, prefix_bits, length_max)? else {
+        return Ok(None);
+    };
+    let end = text.end;
+    if data[0] & (1 << prefix_bits) != 0 {
+        huffman::decode(&data[text], out).map_err(|_| Invalid)?;
+    } else {
+        out.extend_from_slice(&data[text]);
+    }
+    Ok(Some(end))
+}
+
+/// Where in `data` the text of the string at its front is, or `None` while it is incomplete. Nothing
+/// is decoded.
+pub fn find(
+    data: &[u8],
+    prefix_bits: u32,
+    length_max: usize,
+) -> Result<Option<Range<usize>>, Invalid> {
     let Some((length, used)) = integer::get(data, prefix_bits).map_err(|_| Invalid)? else {
         return Ok(None);
     };
@@ -35,13 +56,5 @@ pub fn get(
     if length > length_max {
         return Err(Invalid);
     }
-    let Some(text) = data.get(used..used + length) else {
-        return Ok(None);
-    };
-    if data[0] & (1 << prefix_bits) != 0 {
-        huffman::decode(text, out).map_err(|_| Invalid)?;
-    } else {
-        out.extend_from_slice(text);
-    }
-    Ok(Some(used + length))
+    Ok((data.len() - used >= length).then_some(used..used + length))
 }

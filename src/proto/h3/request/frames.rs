@@ -5,7 +5,7 @@ use bytes::{Buf, Bytes};
 use super::{Frame, Half, Receiver, RequestStream, check_session_id, connection_error};
 use crate::{
     h3::{
-        error::{Code, ConnectionError, RemoteError},
+        error::{Code, RemoteError},
         event::Role,
         frame::{frame_type, stream_type},
         push::check_push_id,
@@ -36,18 +36,30 @@ impl RequestStream {
         match frame_type {
             frame_type::DATA => {
                 cx.log.data(false, self.id, length);
+                if length == 0 {
+                    cx.chaff.take(1)?;
+                }
                 self.begin_data(length)
             }
             frame_type::HEADERS => self.begin_headers(cx, length),
             frame_type::PUSH_PROMISE => self.begin_promise(cx, length),
-            // RFC 9114 sections 7.2.3, 7.2.4, 7.2.6, 7.2.7 and 7.2.8.
+            // RFC 9114 sections 7.2.3, 7.2.4, 7.2.6, 7.2.7 and 7.2.8, RFC 9218 section 7.2.
             frame_type::CANCEL_PUSH
             | frame_type::SETTINGS
             | frame_type::GOAWAY
-            | frame_type::MAX_PUSH_ID => Err(unexpected("control frame on a request stream")),
+            | frame_type::MAX_PUSH_ID
+            | frame_type::PRIORITY_UPDATE_REQUEST
+            | frame_type::PRIORITY_UPDATE_PUSH => {
+                Err(unexpected("control frame on a request stream"))
+            }
             reserved if frame_type::is_reserved(reserved) => Err(unexpected("reserved frame type")),
-            _ if length == 0 => Ok(Frame::Header),
-            _ => Ok(Frame::Skip { remaining: length }),
+            _ => {
+                cx.chaff.take(1)?;
+                Ok(match length {
+                    0 => Frame::Header,
+                    remaining => Frame::Skip { remaining },
+                })
+            }
         }
     }
 
@@ -80,10 +92,10 @@ impl RequestStream {
             return Err(unexpected("HEADERS frame after the end of the message"));
         }
         if length > cx.headers_frame_max {
-            return Err(RemoteError::Stream(ConnectionError::new(
-                Code::H3_EXCESSIVE_LOAD,
-                "HEADERS frame larger than SETTINGS_MAX_FIELD_SECTION_SIZE",
-            )));
+            return Err(RemoteError::TooLarge {
+                reason: "HEADERS frame larger than SETTINGS_MAX_FIELD_SECTION_SIZE",
+                fields: Vec::new(),
+            });
         }
         Ok(Frame::Headers {
             length: length as usize,
@@ -98,14 +110,18 @@ impl RequestStream {
         if self.is_push {
             return Err(unexpected("PUSH_PROMISE on a push stream"));
         }
+        if self.recv == Half::Body && self.is_tunnel() {
+            // RFC 9114 section 4.4.
+            return Err(unexpected("PUSH_PROMISE in a tunnel"));
+        }
         if cx.max_push_id.is_none() {
             check_push_id(0, None)?;
         }
         if length > cx.headers_frame_max.saturating_add(varint::SIZE_MAX as u64) {
-            return Err(RemoteError::Stream(ConnectionError::new(
-                Code::H3_EXCESSIVE_LOAD,
-                "PUSH_PROMISE frame larger than SETTINGS_MAX_FIELD_SECTION_SIZE",
-            )));
+            return Err(RemoteError::TooLarge {
+                reason: "PUSH_PROMISE frame larger than SETTINGS_MAX_FIELD_SECTION_SIZE",
+                fields: Vec::new(),
+            });
         }
         Ok(Frame::Promise {
             length: length as usize,

@@ -22,7 +22,7 @@ impl RequestStream {
     ) -> Result<Event, RemoteError> {
         cx.log.received(self.id, length, promise, &fields);
         let Some(push_id) = promise else {
-            return self.handle_fields(cx.role, fields);
+            return self.handle_fields(cx, fields);
         };
         field::validate_request(&fields).map_err(RemoteError::malformed)?;
         Ok(Event::PushPromise {
@@ -32,9 +32,13 @@ impl RequestStream {
         })
     }
 
-    fn handle_fields(&mut self, role: Role, fields: Vec<Field>) -> Result<Event, RemoteError> {
-        let kind = match (self.recv, role) {
-            (Half::Head, Role::Server) => self.handle_request(&fields),
+    fn handle_fields(
+        &mut self,
+        cx: &Receiver<'_>,
+        fields: Vec<Field>,
+    ) -> Result<Event, RemoteError> {
+        let kind = match (self.recv, cx.role) {
+            (Half::Head, Role::Server) => self.handle_request(&fields, cx.connect_protocol),
             (Half::Head, Role::Client) => self.handle_response(&fields),
             _ => field::validate_trailers(&fields).map(|()| {
                 self.recv = Half::Trailers;
@@ -50,8 +54,16 @@ impl RequestStream {
         })
     }
 
-    fn handle_request(&mut self, fields: &[Field]) -> Result<HeadersKind, field::Reason> {
+    fn handle_request(
+        &mut self,
+        fields: &[Field],
+        connect_protocol: bool,
+    ) -> Result<HeadersKind, field::Reason> {
         let head = field::validate_request(fields)?;
+        if head.has_protocol && !connect_protocol {
+            // RFC 9220 section 3 (RFC 8441 section 3): it is defined only where it was announced.
+            return Err("pseudo-header :protocol without ENABLE_CONNECT_PROTOCOL".into());
+        }
         self.method = head.method;
         // RFC 9110 section 9.3.6: a CONNECT request has no content, its DATA frames are the
         // tunnel's.

@@ -11,11 +11,14 @@ use std::collections::VecDeque;
 use bytes::{Bytes, BytesMut};
 
 use super::{
+    chaff::Chaff,
     error::{Code, ConnectionError, RemoteError},
     event::{Event, Role},
     field::Method,
     frame::{self, HeaderBuffer},
+    held::Held,
     log::Log,
+    priority::Priority,
     qpack::{Decoded, Decoder},
 };
 
@@ -28,13 +31,14 @@ use frames::take_push_id;
 pub(super) struct Receiver<'a> {
     pub role: Role,
     pub webtransport: bool,
+    pub connect_protocol: bool,
     pub max_push_id: Option<u64>,
     /// A longer HEADERS frame is refused before any of it is buffered.
     pub headers_frame_max: u64,
     pub decoder: &'a mut Decoder,
     pub events: &'a mut VecDeque<Event>,
-    /// Bytes that blocked streams hold, all together; bounded by [`BLOCKED_BYTES_MAX`].
-    pub blocked_bytes: &'a mut usize,
+    pub held: &'a mut Held,
+    pub chaff: &'a mut Chaff,
     pub log: &'a mut Log,
 }
 
@@ -51,6 +55,8 @@ pub(super) struct RequestStream {
     is_push: bool,
     /// An event was given to the host, so the host is owed an end.
     pub announced: bool,
+    /// What PRIORITY_UPDATE said before the request was announced.
+    pub priority: Option<Priority>,
     fin: bool,
     /// No frame came before the one at hand.
     first: bool,
@@ -124,6 +130,7 @@ impl RequestStream {
             webtransport_only: false,
             is_push: false,
             announced: false,
+            priority: None,
             fin: false,
             first: true,
             header: HeaderBuffer::default(),
@@ -178,6 +185,11 @@ impl RequestStream {
         self.recv == Half::Done && self.send == Half::Done
     }
 
+    /// Whether what comes next is the header section of a request to us.
+    pub fn is_request(&self, role: Role) -> bool {
+        role == Role::Server && self.recv == Half::Head
+    }
+
     pub fn is_webtransport(&self) -> bool {
         matches!(self.frame, Frame::WebTransport { .. })
     }
@@ -207,9 +219,8 @@ impl RequestStream {
         match &mut self.blocked {
             None => self.read_frames(cx, data, None),
             Some(blocked) => {
-                *cx.blocked_bytes += data.len();
                 blocked.rest.extend_from_slice(&data);
-                blocked_within_bound(*cx.blocked_bytes)
+                cx.held.add_blocked(data.len())
             }
         }
     }
@@ -219,15 +230,17 @@ impl RequestStream {
         let Some(blocked) = self.blocked.take() else {
             return Ok(());
         };
-        *cx.blocked_bytes -= blocked.size();
+        cx.held.remove_blocked(blocked.size());
         self.read_section(cx, blocked.section, blocked.promise, blocked.rest.freeze())
     }
 
-    /// Nothing more will be read; returns how many bytes the stream held while blocked.
-    pub fn stop_receiving(&mut self) -> usize {
+    /// Nothing more will be read.
+    pub fn stop_receiving(&mut self, held: &mut Held) {
         self.recv = Half::Done;
-        self.payload = BytesMut::new();
-        self.blocked.take().map_or(0, |blocked| blocked.size())
+        held.remove_unfinished(std::mem::take(&mut self.payload).len());
+        if let Some(blocked) = self.blocked.take() {
+            held.remove_blocked(blocked.size());
+        }
     }
 
     /// A complete field section, now or after waiting, and what follows it.
@@ -289,7 +302,8 @@ impl RequestStream {
                     continue;
                 }
                 Frame::Headers { length } | Frame::Promise { length } => {
-                    let Some(mut section) = self.collect_payload(&mut data, length) else {
+                    let collected = self.collect_payload(cx.held, &mut data, length)?;
+                    let Some(mut section) = collected else {
                         break;
                     };
                     let promise = match self.frame {
@@ -355,15 +369,27 @@ impl RequestStream {
         }
     }
 
-    /// The whole payload once it is here. Copied only if it came in pieces.
-    fn collect_payload(&mut self, data: &mut Bytes, length: usize) -> Option<Bytes> {
+    /// The whole payload once it is here. Copied only if it came in pieces: a piece would hold on to
+    /// all of what it was received with. Room is made for what came, not for what is said to come.
+    fn collect_payload(
+        &mut self,
+        held: &mut Held,
+        data: &mut Bytes,
+        length: usize,
+    ) -> Result<Option<Bytes>, ConnectionError> {
         if self.payload.is_empty() && data.len() >= length {
-            return Some(data.split_to(length));
+            return Ok(Some(data.split_to(length)));
         }
         let missing = length - self.payload.len();
         let piece = data.split_to(missing.min(data.len()));
+        if piece.len() < missing {
+            self.payload.extend_from_slice(&piece);
+            held.add_unfinished(piece.len())?;
+            return Ok(None);
+        }
+        held.remove_unfinished(self.payload.len());
         self.payload.extend_from_slice(&piece);
-        (self.payload.len() == length).then(|| std::mem::take(&mut self.payload).freeze())
+        Ok(Some(std::mem::take(&mut self.payload).freeze()))
     }
 
     fn block(
@@ -381,14 +407,15 @@ impl RequestStream {
             required_insert_count,
             rest: BytesMut::from(&rest[..]),
         };
-        *cx.blocked_bytes += blocked.size();
+        let size = blocked.size();
         self.blocked = Some(Box::new(blocked));
-        blocked_within_bound(*cx.blocked_bytes)
+        cx.held.add_blocked(size)
     }
 
     fn emit(&mut self, cx: &mut Receiver<'_>, event: Option<Event>) {
         if let Some(event) = event {
             self.announced = true;
+            cx.chaff.allow_for(&event);
             cx.events.push_back(event);
         }
     }
@@ -406,20 +433,16 @@ pub(super) fn check_session_id(session_id: u64) -> Result<(), ConnectionError> {
     }
 }
 
-fn blocked_within_bound(blocked_bytes: usize) -> Result<(), RemoteError> {
-    if blocked_bytes <= BLOCKED_BYTES_MAX {
-        return Ok(());
-    }
-    Err(RemoteError::Stream(ConnectionError::new(
-        Code::H3_EXCESSIVE_LOAD,
-        "too much data on streams that wait for QPACK",
-    )))
-}
-
 fn connection_error(code: Code, reason: &'static str) -> RemoteError {
     ConnectionError::new(code, reason).into()
 }
 
-/// What all streams of a connection together may hold while they wait for the peer's encoder
-/// stream. A stream that goes beyond is given up with H3_EXCESSIVE_LOAD.
-const BLOCKED_BYTES_MAX: usize = 2 * 1024 * 1024;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_without_anything_to_hold_is_small() {
+        assert!(size_of::<RequestStream>() <= 200);
+    }
+}

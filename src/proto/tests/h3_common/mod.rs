@@ -1,5 +1,8 @@
 //! Two HTTP/3 connections joined in memory, and the pieces of wire format that tests write by hand.
 
+pub mod faults;
+pub mod qpack;
+
 use std::collections::VecDeque;
 
 use bytes::Bytes;
