@@ -22,13 +22,13 @@ TEST_PROFILE ?= dev-opt
 DEV_VENV := .venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 PACKAGES := python examples tests benchmarks .ci
 # Crates outside of the workspace, with lock files of their own, which follow ours.
-OTHER_CRATES := benchmarks/native tests/interop/quinn
+OTHER_CRATES := benchmarks/native tests/interop/quinn fuzz
 
 help:
 	@echo 'make demo     set up, serve the FastAPI example, fetch it over HTTP/1.1 and HTTP/3, print a table'
 	@echo 'make test     cargo test, then pytest on the default CPython'
 	@echo 'make test-all  the same on the oldest, default and newest CPython >= 3.10 here, and on 3.14 and 3.15'
-	@echo 'make check    rustfmt, clippy, ruff, mypy, stubtest, and whether all lock files are up to date'
+	@echo 'make check    rustfmt, clippy, ruff, mypy, stubtest, whether fuzz/ compiles, and all lock files are up to date'
 	@echo 'make test-conformance  run CPython'"'"'s asyncio tests on every interpreter here, print a table'
 	@echo 'make test-interop  play every QUIC case with every peer (aioquic, qh3, aiopquic, quic-go, quinn)'
 	@echo 'make test-stress  random lives of connections, processes and loops for as long as wanted'
@@ -84,6 +84,9 @@ check: $(DEV_VENV)
 	@$(DEV_VENV)/bin/ruff format --quiet --check $(PACKAGES)
 	@$(DEV_VENV)/bin/mypy
 	@$(DEV_VENV)/bin/python -m mypy.stubtest uringcore._uringcore
+# On the stable compiler, with the profiles of the workspace and what it has built, and without libFuzzer itself.
+	@CUSTOM_LIBFUZZER_PATH=/dev/null cargo check --manifest-path fuzz/Cargo.toml --config Cargo.toml \
+	    --profile $(TEST_PROFILE) --locked --quiet
 	@for folder in $(OTHER_CRATES); do \
 	    cargo tree --quiet --locked --offline --manifest-path "$$folder/Cargo.toml" > /dev/null 2>&1 \
 	    || cargo tree --quiet --locked --manifest-path "$$folder/Cargo.toml" > /dev/null \

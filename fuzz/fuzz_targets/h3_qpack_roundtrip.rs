@@ -25,6 +25,7 @@ fuzz_target!(|data: &[u8]| {
         max_table_capacity: capacity,
         blocked_streams,
         max_field_section_size: usize::MAX / 2,
+        max_fields: usize::MAX,
     });
     let mut in_flight: Vec<u8> = Vec::new();
     let mut waiting: Vec<(u64, Vec<u8>, Vec<Field>)> = Vec::new();
