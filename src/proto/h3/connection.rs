@@ -274,6 +274,15 @@ impl Connection {
             Some((quarter, _)) if quarter > varint::MAX / 4 => {
                 self.close(error("quarter stream ID above 2^60-1"));
             }
+            Some((quarter, _))
+                if self.role == Role::Server && quarter * 4 >= self.request_end() =>
+            {
+                // RFC 9297 section 2.1.
+                self.close(ConnectionError::new(
+                    Code::H3_ID_ERROR,
+                    "a datagram of a request that cannot be yet",
+                ));
+            }
             Some((quarter, used)) => {
                 data.advance(used);
                 let event = Event::Datagram {
@@ -319,6 +328,13 @@ impl Connection {
     /// Whether the peer announced with GOAWAY that it takes no more requests.
     pub fn is_peer_going_away(&self) -> bool {
         self.goaway_received.is_some()
+    }
+
+    /// Whether a request has begun of which nothing was told yet: its header section has not ended, or
+    /// waits for QPACK. How long that may last is the host's to say.
+    pub fn awaits_headers(&self, stream_id: u64) -> bool {
+        let stream = self.requests.get(&stream_id);
+        stream.is_some_and(|stream| !stream.announced && stream.is_request(self.role))
     }
 
     /// How many bidirectional streams have state here.

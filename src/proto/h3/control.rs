@@ -144,13 +144,7 @@ impl Connection {
         stream_id: u64,
         priority: Priority,
     ) -> Result<(), ConnectionError> {
-        // All streams that QUIC lets the client have begin where the used ones end, or before.
-        let end = self
-            .settings
-            .max_requests
-            .map_or(u64::MAX, |max| max.saturating_mul(4))
-            .saturating_add(self.next_request_id);
-        if !frame::is_client_bidi(stream_id) || stream_id >= end {
+        if !frame::is_client_bidi(stream_id) || stream_id >= self.request_end() {
             return Err(ConnectionError::new(
                 Code::H3_ID_ERROR,
                 "PRIORITY_UPDATE for what is no request stream, or not yet can be",

@@ -4,6 +4,9 @@
 //! stream (`request.rs`): a server's has nothing to receive, a client's nothing to send. Here is what
 //! is more to it: push IDs and their limit, the promise, giving a push up.
 
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use bytes::Bytes;
 
 use super::connection::Connection;
@@ -11,6 +14,7 @@ use super::error::{Code, ConnectionError, LocalError};
 use super::event::{Output, Role};
 use super::field;
 use super::frame::{self, frame_type, stream_type};
+use super::qpack::Field;
 use super::request::{Half, RequestStream};
 use super::uni::{UniKind, UniStream};
 use crate::wire::varint;
@@ -23,6 +27,9 @@ pub(super) struct Pushes {
     /// Push IDs and the streams they are on: of a server those that are being sent, of a client all
     /// that have begun. Never more than the client's MAX_PUSH_ID allows.
     streams: Vec<(u64, u64)>,
+    /// Client: hashes of what was promised, by push ID; at most [`PROMISES_MAX`], the oldest forgotten
+    /// first.
+    promises: VecDeque<(u64, u64)>,
 }
 
 impl Pushes {
@@ -38,6 +45,28 @@ impl Pushes {
             .iter()
             .find(|(known, _)| *known == push_id)
             .map(|(_, stream_id)| *stream_id)
+    }
+
+    /// Client: a push may be promised for several requests, but it is one (RFC 9114 section 4.6).
+    pub fn note_promise(&mut self, push_id: u64, fields: &[Field]) -> Result<(), ConnectionError> {
+        let mut hasher = DefaultHasher::new();
+        fields.hash(&mut hasher);
+        let hash = hasher.finish();
+        let known = self.promises.iter().find(|(known, _)| *known == push_id);
+        match known {
+            Some((_, promised)) if *promised != hash => Err(ConnectionError::new(
+                Code::H3_GENERAL_PROTOCOL_ERROR,
+                "two promises of one push with different fields",
+            )),
+            Some(_) => Ok(()),
+            None => {
+                if self.promises.len() == PROMISES_MAX {
+                    self.promises.pop_front();
+                }
+                self.promises.push_back((push_id, hash));
+                Ok(())
+            }
+        }
     }
 
     /// Server: whether the push ID was used.
@@ -212,3 +241,7 @@ pub(super) fn check_push_id(push_id: u64, max: Option<u64>) -> Result<(), Connec
         )),
     }
 }
+
+/// More than are said about at one time: a server does not reuse a push ID over a long period (RFC
+/// 9114 section 4.6).
+const PROMISES_MAX: usize = 64;

@@ -32,8 +32,8 @@ pub struct Settings {
     /// What all streams together may hold while they wait for the peer's QPACK encoder stream: field
     /// sections and what follows them. A stream that goes beyond is given up with H3_EXCESSIVE_LOAD.
     pub max_blocked_size: u64,
-    /// How many requests QUIC lets the client have open at once, if the host knows: a
-    /// PRIORITY_UPDATE for a stream that cannot be is an error (RFC 9218 section 7.2). Servers only.
+    /// How many requests QUIC lets the client have open at once, if the host knows: what is said of a
+    /// stream that cannot be is an error (RFC 9218 section 7.2, RFC 9297 section 2.1). Servers only.
     pub max_requests: Option<u64>,
     /// How much memory the peer may use in our QPACK decoder, in bytes.
     pub qpack_max_table_capacity: u64,

@@ -70,6 +70,14 @@ impl Connection {
         Ok(true)
     }
 
+    /// No request stream of the client's can be from here on: QUIC lets it open another for each that
+    /// is over, and those were used.
+    pub(super) fn request_end(&self) -> u64 {
+        let max = self.settings.max_requests;
+        let room = max.map_or(u64::MAX, |max| max.saturating_mul(4));
+        self.next_request_id.saturating_add(room)
+    }
+
     /// Whether a request stream of the client's is still to begin, as far as is remembered.
     pub(super) fn is_unused(&self, stream_id: u64) -> bool {
         stream_id >= self.next_request_id || self.skipped.contains(&stream_id)
@@ -105,6 +113,7 @@ impl Connection {
             webtransport: self.settings.webtransport,
             connect_protocol: self.settings.enable_connect_protocol,
             max_push_id: self.settings.max_push_id,
+            pushes: &mut self.pushes,
             headers_frame_max: self.settings.max_field_section_size,
             decoder: &mut self.decoder,
             events: &mut self.events,

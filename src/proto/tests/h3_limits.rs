@@ -93,6 +93,30 @@ fn a_field_section_that_ends_however_it_ends_gives_its_room_back() {
     }
 }
 
+#[test]
+fn a_host_can_tell_and_end_what_has_not_become_a_request() {
+    let mut server = ready(Server, Settings::default());
+    assert!(!server.awaits_headers(0));
+    give(&mut server, 0, &endless());
+    // Waiting for QPACK is waiting too.
+    give(&mut server, 4, &frame(0x1, b"\x02\x00\x80"));
+    give(&mut server, 8, &headers_frame(&GET));
+    assert_eq!(
+        [0, 4, 8].map(|id| server.awaits_headers(id)),
+        [true, true, false]
+    );
+    events(&mut server);
+    let code = Code::H3_REQUEST_REJECTED;
+    for stream_id in [0, 4] {
+        server.cancel_request(stream_id, code.0);
+        let done = outputs(&mut server);
+        assert!(done.contains(&Output::ResetStream { stream_id, code }));
+        assert!(done.contains(&Output::StopSending { stream_id, code }));
+        assert!(!server.awaits_headers(stream_id));
+    }
+    assert_eq!((events(&mut server), server.open_requests()), (vec![], 1));
+}
+
 // Field sections that are too large, and who answers them.
 
 fn answering(settings: Settings) -> Connection {
@@ -410,6 +434,19 @@ fn frames_that_lead_to_nothing_are_counted() {
     assert_eq!(taken(client(), |to, _| give(to, 3, &goaway)), ALLOWANCE);
     let max_push_id = frame(0xd, b"\x08");
     assert_eq!(taken(busy(), |to, _| give(to, 2, &max_push_id)), ALLOWANCE);
+}
+
+#[test]
+fn promises_are_counted() {
+    let settings = Settings {
+        max_push_id: Some(8),
+        ..Settings::default()
+    };
+    let mut client = ready(Client, settings);
+    client.send_headers(0, &GET, true).unwrap();
+    outputs(&mut client);
+    let promise = frame(0x5, &[&b"\x00"[..], &literal_section(&GET)].concat());
+    assert_eq!(taken(client, |to, _| give(to, 0, &promise)), ALLOWANCE);
 }
 
 #[test]

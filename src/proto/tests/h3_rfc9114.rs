@@ -13,6 +13,7 @@ use uringcore_proto::h3::{
 const UNEXPECTED: Code = Code::H3_FRAME_UNEXPECTED;
 const FRAME_ERROR: Code = Code::H3_FRAME_ERROR;
 const ID_ERROR: Code = Code::H3_ID_ERROR;
+const GENERAL: Code = Code::H3_GENERAL_PROTOCOL_ERROR;
 const MESSAGE_ERROR: Code = Code::H3_MESSAGE_ERROR;
 
 const DATA: u64 = 0x0;
@@ -418,6 +419,27 @@ fn section_4_6_a_push_id_has_one_stream() {
     assert_eq!(close_code(&mut client), Some(ID_ERROR));
 }
 
+#[test]
+fn section_4_6_a_push_is_promised_again_with_the_same_fields_only() {
+    for (again, code) in [
+        (&GET[..], None),
+        (&[&GET[..], &[("x", "y")]].concat(), Some(GENERAL)),
+        (&[&GET[..3], &[(":path", "/other")]].concat(), Some(GENERAL)),
+    ] {
+        let mut client = ready(Client, pushable());
+        for stream_id in [0, 4] {
+            client.send_headers(stream_id, &GET, true).unwrap();
+        }
+        outputs(&mut client);
+        client.handle_stream_data(0, promise(0).into(), false);
+        let payload = [varints(&[0]), literal_section(again)].concat();
+        client.handle_stream_data(4, frame(PUSH_PROMISE, &payload).into(), false);
+        assert_eq!(close_code(&mut client), code, "{again:?}");
+        let told = events(&mut client).len();
+        assert_eq!(told, if code.is_none() { 2 } else { 1 });
+    }
+}
+
 // Section 5.2: connection shutdown.
 
 #[test]
@@ -708,6 +730,21 @@ fn rfc_9297_section_2_1_a_datagram_begins_with_a_quarter_stream_id() {
         let mut server = ready(Server, settings);
         server.handle_datagram(Bytes::copy_from_slice(bad));
         assert_eq!(close_code(&mut server), Some(Code::H3_DATAGRAM_ERROR));
+    }
+}
+
+#[test]
+fn rfc_9297_section_2_1_a_datagram_names_a_stream_that_can_be() {
+    for (quarter, code) in [(0, None), (2, None), (3, Some(ID_ERROR))] {
+        let settings = Settings {
+            h3_datagram: true,
+            max_requests: Some(2),
+            ..Settings::default()
+        };
+        let mut server = ready(Server, settings);
+        server.handle_stream_data(0, get().into(), false);
+        server.handle_datagram(varints(&[quarter]).into());
+        assert_eq!(close_code(&mut server), code, "{quarter}");
     }
 }
 

@@ -42,7 +42,10 @@ impl RequestStream {
                 self.begin_data(length)
             }
             frame_type::HEADERS => self.begin_headers(cx, length),
-            frame_type::PUSH_PROMISE => self.begin_promise(cx, length),
+            frame_type::PUSH_PROMISE => {
+                cx.chaff.take(1)?;
+                self.begin_promise(cx, length)
+            }
             // RFC 9114 sections 7.2.3, 7.2.4, 7.2.6, 7.2.7 and 7.2.8, RFC 9218 section 7.2.
             frame_type::CANCEL_PUSH
             | frame_type::SETTINGS

@@ -25,6 +25,7 @@ impl RequestStream {
             return self.handle_fields(cx, fields);
         };
         field::validate_request(&fields).map_err(RemoteError::malformed)?;
+        cx.pushes.note_promise(push_id, &fields)?;
         Ok(Event::PushPromise {
             stream_id: self.id,
             push_id,

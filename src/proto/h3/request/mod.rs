@@ -19,6 +19,7 @@ use super::{
     held::Held,
     log::Log,
     priority::Priority,
+    push::Pushes,
     qpack::{Decoded, Decoder},
 };
 
@@ -33,6 +34,7 @@ pub(super) struct Receiver<'a> {
     pub webtransport: bool,
     pub connect_protocol: bool,
     pub max_push_id: Option<u64>,
+    pub pushes: &'a mut Pushes,
     /// A longer HEADERS frame is refused before any of it is buffered.
     pub headers_frame_max: u64,
     pub decoder: &'a mut Decoder,
