@@ -426,3 +426,19 @@ const QUEUE_KEPT_MAX: usize = 64;
 
 /// Room for our QPACK encoder's table, if the peer allows as much.
 const ENCODER_TABLE_CAPACITY: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_room_that_a_flood_of_events_needed_is_not_kept() {
+        let mut queue: VecDeque<u64> = (0..10_000).collect();
+        while pop(&mut queue).is_some() {}
+        assert!(queue.capacity() <= QUEUE_KEPT_MAX);
+        queue.extend(0..QUEUE_KEPT_MAX as u64 / 2);
+        let capacity = queue.capacity();
+        while pop(&mut queue).is_some() {}
+        assert_eq!(queue.capacity(), capacity);
+    }
+}

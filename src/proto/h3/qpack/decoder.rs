@@ -546,3 +546,35 @@ const ARENA_KEPT_MAX: usize = 4096;
 
 /// So many bytes of acknowledgments are sent without waiting for more: one to three bytes each.
 const DEFERRED_BYTES_MAX: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_room_that_a_large_input_needed_is_not_kept() {
+        let mut decoder = Decoder::new(DecoderSettings {
+            max_table_capacity: 4096,
+            blocked_streams: 0,
+            max_field_section_size: 100_000,
+            max_fields: 100,
+        });
+        let mut section = b"\x00\x00\x21x".to_vec();
+        integer::put(&mut section, 0, 7, 50_000);
+        section.resize(section.len() + 50_000, b'y');
+        assert!(matches!(
+            decoder.decode(0, &section),
+            Ok(Decoded::Fields(_))
+        ));
+        assert!(decoder.arena.capacity() <= ARENA_KEPT_MAX);
+
+        // The start of an instruction, then its end and thousands of others in one piece.
+        decoder.handle_encoder_stream(b"\x3f\xe1").unwrap();
+        let mut piece = vec![0x1f];
+        piece.resize(60_000, 0x20);
+        piece.extend_from_slice(b"\x3f\xe1");
+        decoder.handle_encoder_stream(&piece).unwrap();
+        assert_eq!(decoder.partial, b"\x3f\xe1");
+        assert!(decoder.partial.capacity() < 100);
+    }
+}
