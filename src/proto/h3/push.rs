@@ -146,6 +146,10 @@ impl Connection {
             return Err(LocalError::NoPush);
         }
         match self.requests.get(&stream_id) {
+            // RFC 9114 section 4.4: a CONNECT stream has none.
+            Some(stream) if stream.is_tunnel() => Err(LocalError::FrameUnexpected(
+                "a CONNECT stream has no promises",
+            )),
             Some(stream) if matches!(stream.send, Half::Head | Half::Body) => Ok(()),
             _ => Err(LocalError::FrameUnexpected(
                 "PUSH_PROMISE frame is not allowed in this state",

@@ -174,6 +174,21 @@ fn misuse_is_told_and_changes_nothing() {
 }
 
 #[test]
+fn nothing_is_promised_in_a_tunnel() {
+    let mut pair = Pair::with_settings(Feed::Whole, accepting(8), Settings::default());
+    let connect = [(":method", "CONNECT"), (":authority", "a:1")];
+    pair.client.send_headers(0, &connect, false).unwrap();
+    pair.pump();
+    pair.server.send_headers(0, &OK, false).unwrap();
+    assert!(matches!(
+        pair.server.send_push_promise(0, PUSH_STREAM, &STYLE),
+        Err(LocalError::FrameUnexpected(_))
+    ));
+    pair.pump();
+    assert!(!pair.client.is_closed());
+}
+
+#[test]
 fn a_push_is_given_up_from_either_side() {
     let mut pair = pair(Feed::Whole, 8);
     for push in 0..3 {

@@ -98,7 +98,7 @@ impl RequestStream {
         Ok(HeadersKind::Response)
     }
 
-    pub(super) fn is_tunnel(&self) -> bool {
+    pub fn is_tunnel(&self) -> bool {
         self.method == Method::Connect
     }
 
