@@ -47,17 +47,27 @@ def ask(server, given, *, seconds=10):
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_refusal_has_content_only_where_it_may(start, method):
-    server = start("--http3-max-header-bytes", "1024", app=EDGES)
-    response = server.get("/", method, headers=[("x-long", "v" * 2000)])
+    server = start("--http3-max-header-fields", "10", app=EDGES)
+    response = server.get("/", method, headers=[("x-many", "v")] * 20)
     assert response.status == 431
     announced = response.content_length
     assert announced is not None and announced > 0
     assert len(response.content) == (announced if method == "GET" else 0)
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_what_is_refused_unread_is_answered_without_content(start, method):
+    """Whether it was a HEAD, nobody has looked."""
+    server = start("--http3-max-header-bytes", "1024", app=EDGES)
+    answer = ask(server, [*fields(method=method), (b"x-long", b"v" * 2000)])
+    assert (answer.status, bytes(answer.body)) == (431, b"")
+    assert answer.headers["content-length"] == "0"
+    server.wait_log(r'127\.0\.0\.1:\d+ - "- {2}HTTP/3" 431')
+
+
 def test_refusal_is_logged_and_counted(start):
-    server = start("--limit-max-requests", "1", "--http3-max-header-bytes", "1024", app=EDGES)
-    assert ask(server, [*fields(path="/x"), (b"x-long", b"v" * 2000)]).status == 431
+    server = start("--limit-max-requests", "1", "--http3-max-header-fields", "10", app=EDGES)
+    assert ask(server, [*fields(path="/x"), *[(b"x-many", b"v")] * 20]).status == 431
     server.wait_log(r'127\.0\.0\.1:\d+ - "GET /x HTTP/3" 431')
     server.wait_log("Maximum request limit of 1 exceeded")
     assert server.wait_stopped() == 0

@@ -15,7 +15,7 @@ use super::exchange::{Exchange, Writing};
 use super::head::{Head, Refusal};
 use super::limits::Limits;
 use super::patience::Unfinished;
-use crate::h3::{self, Code, HeadersKind, LocalError, Output, Role, frame};
+use crate::h3::{self, Code, Field, HeadersKind, LocalError, Output, Role, frame};
 use crate::quic::{self, AcceptRate, Bucket, Chunks};
 
 /// The HTTP/3 of a server's connection. Its methods take the QUIC connection that it is on, always the same.
@@ -98,7 +98,8 @@ impl Connection {
     ) -> Self {
         let first = quic.next_stream_id(true);
         // RFC 9000 section 2.1: streams of one kind are four apart.
-        let h3 = h3::Connection::new(Role::Server, settings, [first, first + 4, first + 8]);
+        let mut h3 = h3::Connection::new(Role::Server, settings, [first, first + 4, first + 8]);
+        h3.set_answers_large_requests(true);
         quic.set_connection_watermarks(CONNECTION_QUEUE_HIGH, CONNECTION_QUEUE_LOW);
         let early_resets = Bucket::new(AcceptRate {
             per_second: limits.early_resets_per_second,
@@ -354,28 +355,10 @@ impl Connection {
                     fields,
                     kind: HeadersKind::Request,
                     fin,
-                } => {
-                    self.unfinished.ended(stream_id);
-                    if self.exchanges.len() >= self.limits.open_requests {
-                        self.h3
-                            .cancel_request(stream_id, Code::H3_REQUEST_REJECTED.0);
-                        self.perform(quic, now);
-                        continue;
-                    }
-                    self.exchanges.insert(stream_id, Exchange::new(fin));
-                    self.requests += 1;
-                    let is_large = Head::size(&fields) > self.limits.header_bytes;
-                    let too_large = Refusal::new(431, "the header section is too large");
-                    let (head, refusal) = Head::read(fields);
-                    self.events.push_back(Event::Request {
-                        stream_id,
-                        head,
-                        refusal: is_large.then_some(too_large).or(refusal),
-                        ended: fin,
-                    });
-                    if self.limits.requests == Some(self.requests) {
-                        self.events.push_back(Event::UsedUp);
-                    }
+                } => self.request(quic, stream_id, fields, None, fin, now),
+                h3::Event::HeadersTooLarge { stream_id, fields } => {
+                    let refusal = Refusal::new(431, "the header section is too large");
+                    self.request(quic, stream_id, fields, Some(refusal), true, now);
                 }
                 h3::Event::Headers { stream_id, fin, .. } => {
                     self.content(stream_id, Bytes::new(), fin, now);
@@ -397,6 +380,36 @@ impl Connection {
                 // The other resets are QUIC's events; the rest is of no consequence for requests.
                 _ => {}
             }
+        }
+    }
+
+    fn request(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        fields: Vec<Field>,
+        refusal: Option<Refusal>,
+        ended: bool,
+        now: Instant,
+    ) {
+        self.unfinished.ended(stream_id);
+        if self.exchanges.len() >= self.limits.open_requests {
+            self.h3
+                .cancel_request(stream_id, Code::H3_REQUEST_REJECTED.0);
+            self.perform(quic, now);
+            return;
+        }
+        self.exchanges.insert(stream_id, Exchange::new(ended));
+        self.requests += 1;
+        let (head, unfit) = Head::read(fields);
+        self.events.push_back(Event::Request {
+            stream_id,
+            head,
+            refusal: refusal.or(unfit),
+            ended,
+        });
+        if self.limits.requests == Some(self.requests) {
+            self.events.push_back(Event::UsedUp);
         }
     }
 

@@ -79,12 +79,6 @@ impl Head {
         (head, refusal)
     }
 
-    /// Names and values together.
-    pub(super) fn size(section: &[Field]) -> usize {
-        let size = |(name, value): &Field| name.len() + value.len();
-        section.iter().map(size).sum()
-    }
-
     /// The first field of that name.
     pub fn field(&self, name: &[u8]) -> Option<&Bytes> {
         let found = self.fields.iter().find(|(known, _)| &**known == name);

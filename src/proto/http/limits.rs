@@ -10,8 +10,6 @@ pub struct Limits {
     pub open_requests: usize,
     /// Requests that one connection may make in all, if there is a bound.
     pub requests: Option<u64>,
-    /// Names and values of one header section together; more is answered with 431.
-    pub header_bytes: usize,
     /// How many requests the client may give up before they are answered, at once and in the long run. What
     /// is above is an attack (CVE-2023-44487): every one has cost an application's start.
     pub early_resets: u32,
@@ -33,7 +31,6 @@ impl Default for Limits {
         Self {
             open_requests: 128,
             requests: None,
-            header_bytes: 64 << 10,
             early_resets: 200,
             early_resets_per_second: 20.0,
             header_timeout: Duration::from_secs(10),

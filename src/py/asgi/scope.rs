@@ -59,6 +59,8 @@ fn method<'py>(py: Python<'py>, method: &[u8]) -> Bound<'py, PyString> {
         b"POST" => intern!(py, "POST").clone(),
         b"PUT" => intern!(py, "PUT").clone(),
         b"HEAD" => intern!(py, "HEAD").clone(),
+        // Of a request that was refused before so much of it was read; only the log sees it.
+        b"" => intern!(py, "-").clone(),
         other => PyString::new(py, &String::from_utf8_lossy(other)),
     }
 }

@@ -318,7 +318,12 @@ impl Http3Connection {
         if let Some(refusal) = refusal {
             let text = format!("Invalid HTTP/3 request received: {}.", refusal.detail);
             service.tell(py, Blame::Client(&ends.client), &text);
-            return Request::refuse(&request, refusal.status, refusal.detail);
+            // Content is no answer to a HEAD, which it may have been.
+            let detail = match head.method.is_empty() {
+                true => "",
+                false => refusal.detail,
+            };
+            return Request::refuse(&request, refusal.status, detail);
         }
         if service.is_overloaded(py)? {
             service.tell(py, Blame::Load, "Exceeded concurrency limit.");

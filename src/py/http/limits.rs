@@ -27,7 +27,7 @@ impl Http3Limits {
         max_requests: usize,
         max_requests_per_connection: Option<u64>,
         max_header_bytes: u64,
-        max_header_fields: usize,
+        max_header_fields: u64,
         max_early_resets: u32,
         early_reset_rate: f64,
         header_timeout: f64,
@@ -42,12 +42,10 @@ impl Http3Limits {
                 "{name}: must be a number of seconds above 0, not {value}"
             ))),
         };
-        let _ = max_header_fields;
         Ok(Self {
             limits: Limits {
                 open_requests: max_requests,
                 requests: max_requests_per_connection,
-                header_bytes: usize::try_from(max_header_bytes).unwrap_or(usize::MAX),
                 early_resets: max_early_resets,
                 early_resets_per_second: early_reset_rate,
                 header_timeout: seconds("header_timeout", header_timeout)?,
@@ -56,7 +54,12 @@ impl Http3Limits {
                 send_timeout: seconds("send_timeout", send_timeout)?,
                 keep_alive: seconds("keep_alive", keep_alive)?,
             },
-            settings: Settings::default(),
+            settings: Settings {
+                max_field_section_size: max_header_bytes,
+                max_fields: max_header_fields,
+                max_requests: Some(max_requests as u64),
+                ..Settings::default()
+            },
         })
     }
 }
