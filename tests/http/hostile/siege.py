@@ -1,0 +1,148 @@
+"""A server under attack, an ordinary client beside it, and what the attack may cost.
+
+The attack itself is a test's. While it lasts the client asks for one response after the other; at the
+end the server's memory, its log and the client's experience are looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import uringcore
+from tests.http.raw import WAIT_SECONDS
+from tests.server.harness import Server
+
+VICTIM = "tests.http.hostile.victim:app"
+MIB = 1 << 20
+# What one client may make the server write: the limit for a client and a little for the server itself.
+LOG_LINES = 20
+
+
+class Siege:
+    """What a test under attack asks of its server."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.bystander = Bystander(server)
+        self.before = 0
+
+    @property
+    def grown_bytes(self) -> int:
+        """By how much the server's memory has grown since the beginning."""
+        return own_bytes(self.server) - self.before
+
+    async def others_served(self) -> None:
+        """The ordinary client gets responses, on the connection that it had and on a new one."""
+        await self.bystander.wait_served(3)
+        response = await asyncio.to_thread(self.server.get, "/")
+        assert response.content == b"hello"
+
+    async def state(self, path: str) -> dict[str, int]:
+        """What the application says of its calls with this path."""
+        response = await asyncio.to_thread(self.server.get, "/state")
+        return json.loads(response.content).get(path, {})
+
+    async def wait_state(self, path: str, **wanted: int) -> dict[str, int]:
+        """Until the calls with this path are so many."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while True:
+            found = await self.state(path)
+            if all(found.get(name, 0) == count for name, count in wanted.items()):
+                return found
+            assert time.monotonic() < deadline, found
+            await asyncio.sleep(0.1)
+
+    async def wait_small(self, limit_mib: float) -> None:
+        """Until the server's memory is back near to what it was."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while self.grown_bytes > limit_mib * MIB:
+            assert time.monotonic() < deadline, f"still {self.grown_bytes / MIB:.1f} MiB more"
+            await asyncio.sleep(0.2)
+
+
+class Bystander(threading.Thread):
+    """An ordinary client, in a thread and on a loop of its own."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(name="bystander", daemon=True)
+        self._server = server
+        self._stopping = False
+        self.served = 0
+        self.peak_bytes = 0
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        """Asks until it is stopped."""
+        try:
+            uringcore.run(self._ask())
+        except BaseException as exc:
+            self.error = exc
+
+    async def _ask(self) -> None:
+        async with self._server.connect() as client:
+            while not self._stopping:
+                response = await asyncio.wait_for(client.get("/"), WAIT_SECONDS)
+                assert (response.status, response.content) == (200, b"hello")
+                self.served += 1
+                self.peak_bytes = max(self.peak_bytes, own_bytes(self._server))
+                await asyncio.sleep(0.02)
+
+    async def wait_served(self, count: int) -> None:
+        """Until it has got so many more responses."""
+        wanted = self.served + count
+        while self.served < wanted:
+            assert self.error is None, self.error
+            await asyncio.sleep(0.02)
+
+    async def stop(self) -> None:
+        """Ends it; what went wrong is raised here."""
+        self._stopping = True
+        await asyncio.to_thread(self.join, WAIT_SECONDS)
+        assert not self.is_alive(), "no response for an ordinary client"
+        assert self.error is None, self.error
+
+
+@contextlib.asynccontextmanager
+async def siege(
+    server: Server, *, memory_mib: float, log_lines: int = LOG_LINES
+) -> AsyncIterator[Siege]:
+    """The block is the attack. At most so much memory and so many lines of the log may it cost."""
+    # What is made with the first requests is not the attack's.
+    for _ in range(5):
+        await asyncio.to_thread(server.get, "/")
+    besieged = Siege(server)
+    lines = server.log().count("\n")
+    besieged.before = own_bytes(server)
+    besieged.bystander.start()
+    await besieged.bystander.wait_served(1)
+    try:
+        yield besieged
+        await besieged.others_served()
+    finally:
+        besieged.bystander._stopping = True
+    await besieged.bystander.stop()
+    grown = max(besieged.bystander.peak_bytes - besieged.before, besieged.grown_bytes)
+    assert grown < memory_mib * MIB, f"{grown / MIB:.1f} MiB"
+    log = server.log()
+    assert "Traceback" not in log, log[-3000:]
+    assert log.count("\n") - lines <= log_lines, log[-3000:]
+    assert server.process.poll() is None
+
+
+def own_bytes(server: Server) -> int:
+    """The process's memory, less what it shares with files."""
+    statm = Path(f"/proc/{server.process.pid}/statm").read_text().split()
+    return (int(statm[1]) - int(statm[2])) * os.sysconf("SC_PAGE_SIZE")
+
+
+def run(attack: Any) -> None:
+    """Runs an attack on stock asyncio."""
+    asyncio.run(asyncio.wait_for(attack, 100))

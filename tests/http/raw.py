@@ -1,0 +1,373 @@
+"""A client that says what it is told, right or wrong, and writes down what comes back.
+
+aioquic carries its packets, so that no mistake of ours is made on both sides. What it says is put
+together in wire.py; nothing is said unasked but acknowledgements.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+import pylsqpack
+import pytest
+from aioquic import tls
+from aioquic.asyncio.protocol import QuicConnectionProtocol
+from aioquic.buffer import Buffer
+from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.connection import QuicConnection
+from aioquic.quic.events import StopSendingReceived, StreamDataReceived, StreamReset
+
+from tests.http import wire
+
+WAIT_SECONDS = 40.0
+"""For whatever has to happen on a busy machine."""
+
+CLOSE_SECONDS = 15.0
+"""For an answer to a fault, which is the server's alone."""
+
+# CPython 3.10 gets an aioquic whose inside is another one.
+needs_recent_aioquic = pytest.mark.skipif(
+    tuple(int(part) for part in version("aioquic").split(".")[:2]) < (1, 7),
+    reason="the hostile client is made of aioquic 1.7's inside",
+)
+
+
+@dataclass(frozen=True)
+class Close:
+    """How the server closed the connection."""
+
+    code: int
+    is_transport: bool = False
+    reason: str = field(default="", compare=False)
+
+
+@dataclass
+class Incoming:
+    """What came on one stream."""
+
+    data: bytearray = field(default_factory=bytearray)
+    ended: bool = False
+    reset: int | None = None
+    stopped: int | None = None
+
+    @property
+    def over(self) -> bool:
+        """Nothing more comes."""
+        return self.ended or self.reset is not None
+
+    @property
+    def codes(self) -> set[int]:
+        """The codes with which the server gave the stream up, one direction or both."""
+        return {code for code in (self.reset, self.stopped) if code is not None}
+
+
+@dataclass
+class Answer:
+    """A response, as far as it has come."""
+
+    status: int = 0
+    fields: list[tuple[bytes, bytes]] = field(default_factory=list)
+    body: bytes = b""
+
+
+class RawConnection(QuicConnection):
+    """aioquic's, with the parts that a hostile client wants otherwise.
+
+    - ``grants``: whether the server gets more credit than the transport parameters gave.
+    - ``said``: QUIC frames that go out in the place of the next PING.
+    - ``parameters``, ``extensions``: what goes over the transport parameters' bytes, and over the
+      TLS extension that carries them.
+    - ``handshake_frame``, ``before_finished``, ``after_finished``: what goes into the Handshake
+      packets: a QUIC frame, TLS messages around the Finished.
+    """
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.grants = True
+        self.said: list[bytes] = []
+        self.parameters: Callable[[bytes], bytes] = lambda parameters: parameters
+        self.extensions: Callable[[list[Any]], list[Any]] = lambda extensions: extensions
+        self.handshake_frame = b""
+        self.before_finished = b""
+        self.after_finished = b""
+
+    def _write_connection_limits(self, *args: Any, **kwargs: Any) -> None:
+        if self.grants:
+            super()._write_connection_limits(*args, **kwargs)
+
+    def _write_stream_limits(self, *args: Any, **kwargs: Any) -> None:
+        if self.grants:
+            super()._write_stream_limits(*args, **kwargs)
+
+    def _write_ping_frame(self, builder: Any, *args: Any, **kwargs: Any) -> None:
+        if not self.said:
+            super()._write_ping_frame(builder, *args, **kwargs)
+        while self.said:
+            write_frame(builder, self.said[0])
+            self.said.pop(0)
+
+    def _serialize_transport_parameters(self) -> bytes:
+        return self.parameters(super()._serialize_transport_parameters())
+
+    def _initialize(self, peer_cid: bytes) -> None:
+        super()._initialize(peer_cid)
+        self.tls.handshake_extensions = self.extensions(self.tls.handshake_extensions)
+
+    def _write_crypto_frame(self, builder: Any, space: Any, stream: Any) -> Any:
+        if self.handshake_frame and space is self._spaces[tls.Epoch.HANDSHAKE]:
+            said, self.handshake_frame = self.handshake_frame, b""
+            write_frame(builder, said)
+        return super()._write_crypto_frame(builder=builder, space=space, stream=stream)
+
+    def _push_crypto_data(self) -> None:
+        finished = self._crypto_buffers[tls.Epoch.HANDSHAKE].tell() > 0
+        stream = self._crypto_streams[tls.Epoch.HANDSHAKE].sender
+        if finished and self.before_finished:
+            stream.write(self.before_finished)
+        super()._push_crypto_data()
+        if finished and self.after_finished:
+            stream.write(self.after_finished)
+
+
+def write_frame(builder: Any, raw: bytes) -> None:
+    """One QUIC frame, not torn over two packets."""
+    head = Buffer(data=raw)
+    kind = head.pull_uint_var()
+    builder.start_frame(kind, capacity=len(raw)).push_bytes(raw[head.tell() :])
+
+
+class Raw(QuicConnectionProtocol):
+    """One connection of the hostile client. What is said leaves at once."""
+
+    _quic: RawConnection
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.streams: dict[int, Incoming] = {}
+        self.received_bytes = 0
+        self._changed = asyncio.Event()
+
+    # What comes back
+
+    @property
+    def quic(self) -> RawConnection:
+        """aioquic's connection."""
+        return self._quic
+
+    @property
+    def closed(self) -> Close | None:
+        """How the server closed the connection, if it did."""
+        event = self._quic._close_event
+        if event is None:
+            return None
+        return Close(event.error_code, event.frame_type is not None, event.reason_phrase)
+
+    def incoming(self, stream_id: int) -> Incoming:
+        """What has come on a stream."""
+        return self.streams.setdefault(stream_id, Incoming())
+
+    def datagram_received(self, data: bytes | str, addr: Any) -> None:
+        """Called by the loop."""
+        super().datagram_received(data, addr)
+        self.received_bytes += len(data)
+        self._changed.set()
+
+    def quic_event_received(self, event: Any) -> None:
+        """Called by aioquic."""
+        if isinstance(event, StreamDataReceived):
+            stream = self.incoming(event.stream_id)
+            stream.data += event.data
+            stream.ended = stream.ended or event.end_stream
+        elif isinstance(event, StreamReset):
+            self.incoming(event.stream_id).reset = event.error_code
+        elif isinstance(event, StopSendingReceived):
+            self.incoming(event.stream_id).stopped = event.error_code
+
+    async def wait(self, condition: Callable[[], Any], seconds: float = WAIT_SECONDS) -> Any:
+        """Until the condition holds; what it says."""
+
+        async def holds() -> Any:
+            while not (found := condition()):
+                assert self.closed is None, self.closed
+                self._changed.clear()
+                await self._changed.wait()
+            return found
+
+        return await asyncio.wait_for(holds(), seconds)
+
+    async def wait_closed_by_server(self) -> Close:
+        """How the server closes the connection."""
+        return await self.wait(lambda: self.closed, CLOSE_SECONDS)
+
+    async def wait_over(self, stream_id: int) -> Incoming:
+        """What came on a stream, when it is whole or given up."""
+        stream = self.incoming(stream_id)
+        await self.wait(lambda: stream.over)
+        return stream
+
+    async def wait_answer(self, stream_id: int) -> Answer:
+        """A response, whole."""
+        await self.wait_over(stream_id)
+        return self.answer(stream_id)
+
+    def frames(self, stream_id: int) -> Iterator[tuple[int, bytes]]:
+        """The whole frames that have come on a stream; of a one-way stream without its type."""
+        data = Buffer(data=bytes(self.incoming(stream_id).data))
+        if stream_id & 2:
+            data.pull_uint_var()
+        while not data.eof():
+            kind, size = data.pull_uint_var(), data.pull_uint_var()
+            if size > data.capacity - data.tell():
+                return
+            yield kind, data.pull_bytes(size)
+
+    def answer(self, stream_id: int) -> Answer:
+        """A response as far as it has come."""
+        found, decoder = Answer(), pylsqpack.Decoder(0, 0)
+        for kind, payload in self.frames(stream_id):
+            if kind == wire.DATA:
+                found.body += payload
+            elif kind == wire.HEADERS and not found.status:
+                _, found.fields = decoder.feed_header(stream_id, payload)
+                found.status = int(dict(found.fields)[b":status"])
+        return found
+
+    async def wait_settings(self) -> dict[int, int]:
+        """What the server's SETTINGS say."""
+
+        def arrived() -> bytes | None:
+            for stream_id, stream in self.streams.items():
+                if stream_id & 3 == 3 and stream.data[:1] == b"\0":
+                    for kind, payload in self.frames(stream_id):
+                        if kind == wire.SETTINGS:
+                            return payload
+            return None
+
+        data = Buffer(data=await self.wait(arrived))
+        found = {}
+        while not data.eof():
+            identifier = data.pull_uint_var()
+            found[identifier] = data.pull_uint_var()
+        return found
+
+    # What is said
+
+    def uni(self, data: bytes, *, fin: bool = False) -> int:
+        """Opens a one-way stream with these bytes, its type among them."""
+        stream_id = self._quic.get_next_available_stream_id(is_unidirectional=True)
+        self.write(stream_id, data, fin=fin)
+        return stream_id
+
+    def control(self, values: dict[int, int] | None = None, more: bytes = b"") -> int:
+        """Opens the control stream."""
+        return self.uni(wire.varint(wire.CONTROL) + wire.settings(values or {}) + more)
+
+    def bidi(self, data: bytes, *, fin: bool = False) -> int:
+        """Opens a request stream with these bytes."""
+        stream_id = self._quic.get_next_available_stream_id()
+        self.write(stream_id, data, fin=fin)
+        return stream_id
+
+    def request(self, path: str = "/", *more: tuple[bytes, bytes], **pseudo: str | None) -> int:
+        """A request without a body."""
+        return self.bidi(wire.request(path, *more, **pseudo), fin=True)
+
+    def write(self, stream_id: int, data: bytes, *, fin: bool = False) -> None:
+        """More bytes on a stream of ours."""
+        self._quic.send_stream_data(stream_id, data, fin)
+        self.transmit()
+
+    def reset(self, stream_id: int, code: int) -> None:
+        """Gives up our direction of a stream."""
+        self._quic.reset_stream(stream_id, code)
+        self.transmit()
+
+    def stop(self, stream_id: int, code: int) -> None:
+        """Wants no more of the server's direction."""
+        self._quic.stop_stream(stream_id, code)
+        self.transmit()
+
+    def give_up(self, stream_id: int, code: int) -> None:
+        """Both directions of a stream, as far as they are open."""
+        if stream_id in self._quic._streams:
+            self._quic.reset_stream(stream_id, code)
+            self._quic.stop_stream(stream_id, code)
+        self.transmit()
+
+    def say(self, *frames: bytes) -> None:
+        """QUIC frames as they are; without any, a PING."""
+        self._quic.said.extend(frames)
+        self._quic.send_ping(0)
+        self.transmit()
+
+    async def confirmed(self) -> None:
+        """Until the server has said that the handshake is over for it too."""
+        await self.wait(lambda: self._quic._handshake_confirmed)
+
+    async def wait_sent(self) -> None:
+        """Until all that was written has left, as far as the server's credit goes."""
+
+        def queued() -> bool:
+            return any(
+                not stream.sender.buffer_is_empty
+                for stream in self._quic._streams.values()
+                if not stream.is_blocked
+            )
+
+        while self.closed is None and queued():
+            await asyncio.sleep(0.001)
+
+    async def wait_room(self, count: int = 1) -> int:
+        """How many request streams the server lets us open now, once they are so many."""
+
+        def room() -> int:
+            quic = self._quic
+            return quic._remote_max_streams_bidi - quic.get_next_available_stream_id() // 4
+
+        await self.wait(lambda: room() >= count)
+        return room()
+
+    async def keep_alive(self) -> None:
+        """PINGs until cancelled."""
+        while True:
+            self.say()
+            await asyncio.sleep(0.1)
+
+
+@contextlib.asynccontextmanager
+async def connect_raw(
+    server: Any,
+    *,
+    prepare: Callable[[RawConnection], None] = lambda quic: None,
+    wait_connected: bool = True,
+    ticket_handler: Callable[[Any], None] | None = None,
+    **configuration: Any,
+) -> AsyncIterator[Raw]:
+    """Connects to a server of tests/server/harness.py; ``configuration`` is aioquic's."""
+    configuration.setdefault("alpn_protocols", ["h3"])
+    given = QuicConfiguration(
+        is_client=True, server_name="localhost", verify_mode=ssl.CERT_NONE, **configuration
+    )
+    quic = RawConnection(configuration=given, session_ticket_handler=ticket_handler)
+    prepare(quic)
+    loop = asyncio.get_running_loop()
+    transport, raw = await loop.create_datagram_endpoint(
+        lambda: Raw(quic), local_addr=("127.0.0.1", 0), family=socket.AF_INET
+    )
+    try:
+        raw.connect(("127.0.0.1", server.port))
+        if wait_connected:
+            await raw.wait(lambda: raw.quic._handshake_complete)
+        yield raw
+    finally:
+        raw.close(0x100)
+        if raw._timer is not None:
+            raw._timer.cancel()
+        transport.close()
