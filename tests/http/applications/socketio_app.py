@@ -1,0 +1,22 @@
+"""python-socketio, with long polling: the transport that does without WebSockets."""
+
+import socketio
+
+from tests.http.applications.watched import watched
+
+# Pings far apart: the polls that are compared tell of nothing else.
+sio = socketio.AsyncServer(async_mode="asgi", cors_allowed_origins="*", ping_interval=3600)
+
+
+@sio.event
+async def connect(sid, environ, auth):
+    await sio.emit("welcome", {"path": environ["PATH_INFO"], "auth": auth}, to=sid)
+
+
+@sio.event
+async def echo(sid, data):
+    await sio.emit("echoed", data, to=sid)
+    return "heard"
+
+
+app = watched(socketio.ASGIApp(sio))

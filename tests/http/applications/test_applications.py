@@ -1,0 +1,145 @@
+"""Frameworks over HTTP/3 beside uvicorn over HTTP/1.1: each response, and what the application saw.
+
+FastAPI and Starlette are in the test extras; the others are in the development environment, and so
+are compared on the default interpreter.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import time
+
+import pytest
+
+from tests.http.applications.cases import CASES, LEAVES
+from tests.http.applications.exchange import UVICORN, WAIT_SECONDS, Case, Side, without
+from tests.server.harness import Server
+from tests.support.interpreter import is_default_interpreter
+
+# By the module that has to be there.
+FRAMEWORKS = {
+    "fastapi": "fastapi",
+    "starlette": "starlette",
+    "django": "django",
+    "litestar": "litestar",
+    "quart": "quart",
+    "flask": "a2wsgi",
+}
+
+# FastAPI's loses what its own middleware has heard.
+CANNOT_LOOK = {"fastapi", "litestar", "flask"}
+# What is drawn by lot in a Socket.IO session.
+SESSION = """"sid":"[^"]*"|disconnected' [^"]*"""
+
+
+def application(name):
+    return f"tests.http.applications.{name}_app:app"
+
+
+def needed(name, module):
+    lacking = importlib.util.find_spec(module) is None
+    return pytest.param(
+        name, marks=pytest.mark.skipif(lacking, reason=f"{module} is not installed here")
+    )
+
+
+@pytest.fixture(scope="module")
+def serve(backend, certificate, tmp_path_factory):
+    """Both servers of an application."""
+    started = []
+
+    def both(app):
+        ours = Server(
+            tmp_path_factory.mktemp("ours"),
+            certificate,
+            "--no-access-log",
+            backend=backend,
+            app=app,
+        )
+        started.append(ours)
+        theirs = Server(
+            tmp_path_factory.mktemp("theirs"),
+            certificate,
+            http3=False,
+            program=UVICORN.format(app=app),
+        )
+        started.append(theirs)
+        return Side(ours, over_http3=True), Side(theirs, over_http3=False)
+
+    yield both
+    for server in started:
+        server.kill()
+    for server in started:
+        server.check_log()
+
+
+@pytest.fixture(scope="module", params=[needed(*pair) for pair in FRAMEWORKS.items()])
+def sides(request, serve):
+    """Our server and uvicorn with one framework's application."""
+    return serve(application(request.param))
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+def test_the_same_response(sides, case):
+    (over_http3, seen_over_http3), (over_http1, seen_over_http1) = (
+        side.ask(case) for side in sides
+    )
+    assert over_http3 == over_http1
+    # Whether the framework asked once more, after the end, is a matter of turns.
+    del seen_over_http3["told"], seen_over_http1["told"]
+    assert seen_over_http3 == seen_over_http1
+
+
+@pytest.mark.parametrize(("case", "after"), LEAVES.values(), ids=list(LEAVES))
+def test_the_same_end_for_who_leaves(sides, case, after, request):
+    name = request.node.callspec.params["sides"]
+    if case.path == "/until-gone" and name in CANNOT_LOOK:
+        pytest.skip("its views cannot ask whether their client is there")
+    over_http3, over_http1 = (side.leave(case, after=after) for side in sides)
+    assert over_http3 == over_http1
+
+
+def test_background_tasks_are_done(sides):
+    for side in sides:
+        reply, _ = side.ask(Case("/notes"))
+        if reply.status == 404:
+            pytest.skip("the framework has none")
+        side.ask(Case("/background", "POST"))
+        before, deadline = len(json.loads(reply.body)), time.monotonic() + WAIT_SECONDS
+        while len(json.loads(side.ask(Case("/notes"))[0].body)) == before:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def conversation(side):
+    """A session of Socket.IO over long polling (Engine.IO protocol 4), reply by reply."""
+    polling = "/socket.io/?EIO=4&transport=polling"
+    opened, _ = side.ask(Case(polling))
+    yield without(opened, SESSION)
+    session = f"{polling}&sid={json.loads(opened.body[1:])['sid']}"
+    for packets in (
+        b'40{"who":"me"}',
+        b'421["echo",{"n":[1,2,"\xc3\xa9"]}]',
+        b'42["echo",1]\x1e42["echo",2]',
+    ):
+        yield side.ask(Case(session, "POST", (("content-type", "text/plain"),), packets))[0]
+        yield without(side.ask(Case(session))[0], SESSION)
+    yield side.ask(Case(session, "POST", (), b"41"))[0]
+    yield side.ask(Case(session, "POST", (), b"1"))[0]
+    for wrong in (session, f"{polling}&sid=nobody", "/socket.io/?EIO=4&transport=none", "/else"):
+        yield without(side.ask(Case(wrong))[0], SESSION)
+    yield side.ask(Case(polling, "OPTIONS", (("origin", "https://elsewhere"),)))[0]
+
+
+@pytest.mark.parametrize("name", [needed("socketio", "socketio")])
+def test_the_same_conversation(serve, name):
+    ours, theirs = serve(application(name))
+    for over_http3, over_http1 in zip(conversation(ours), conversation(theirs), strict=True):
+        assert over_http3 == over_http1
+
+
+@pytest.mark.skipif(not is_default_interpreter(), reason="the others have but the test extras")
+def test_no_framework_is_left_out_everywhere():
+    wanted = {*FRAMEWORKS.values(), "socketio"}
+    assert {name for name in wanted if importlib.util.find_spec(name) is None} == set()
