@@ -1,0 +1,15 @@
+"""A server for each attack: what one leaves behind is not the next one's."""
+
+import pytest
+
+from tests.http.hostile.siege import VICTIM
+
+
+@pytest.fixture
+def besiege(start, backend):
+    """Starts a server with these options; lines of its log are faults, not requests."""
+
+    def start_server(*options):
+        return start(*options, "--no-access-log", backend=backend, app=VICTIM)
+
+    return start_server

@@ -1,0 +1,115 @@
+"""Clients hostile with requests' bodies: without an end, without a beginning, drop by drop."""
+
+import asyncio
+import contextlib
+import json
+
+from tests.http import wire
+from tests.http.hostile.siege import MIB, run, siege
+from tests.http.raw import connect_raw, needs_recent_aioquic
+from uringcore.h3.connection import ErrorCode
+
+pytestmark = needs_recent_aioquic
+
+PART = bytes(60_000)
+
+
+async def pour(raw, stream_id, size=1 << 40):
+    """A body without end, as far as the server takes it."""
+    sent = 0
+    while sent < size:
+        stream = raw.quic._streams.get(stream_id)
+        if stream is None or raw.incoming(stream_id).over:
+            return
+        if len(stream.sender._buffer) < 4 * len(PART):
+            raw.write(stream_id, wire.frame(wire.DATA, PART))
+            sent += len(PART)
+        await asyncio.sleep(0.001)
+
+
+def test_bodies_that_nobody_reads_take_what_was_granted(besiege):
+    server = besiege()
+
+    async def attack():
+        # A connection's credit is 8 MiB.
+        async with siege(server, memory_mib=48) as besieged, contextlib.AsyncExitStack() as stack:
+            pours = []
+            for _ in range(2):
+                raw = await stack.enter_async_context(connect_raw(server))
+                raw.control()
+                for _ in range(16):
+                    stream_id = raw.bidi(wire.request("/hang", method="POST"))
+                    pours.append(asyncio.ensure_future(pour(raw, stream_id)))
+            await besieged.wait_state("hang", running=32)
+            for _ in range(5):
+                await asyncio.sleep(0.3)
+                await besieged.others_served()
+            for task in pours:
+                task.cancel()
+
+    run(attack())
+
+
+def test_a_body_without_end_that_is_read_takes_little(besiege):
+    server = besiege()
+
+    async def attack():
+        async with siege(server, memory_mib=24) as besieged, connect_raw(server) as raw:
+            raw.control()
+            stream_id = raw.bidi(wire.request("/upload", method="POST"))
+            await pour(raw, stream_id, 24 * MIB)
+            await besieged.others_served()
+            raw.write(stream_id, b"", fin=True)
+            assert json.loads((await raw.wait_answer(stream_id)).body)["bytes"] >= 24 * MIB
+
+    run(attack())
+
+
+def test_a_body_that_does_not_come_is_waited_for_so_long(besiege):
+    """408 to who can still hear it, and an end to the stream."""
+    server = besiege("--http3-body-timeout", "1")
+
+    async def attack():
+        async with siege(server, memory_mib=16) as besieged, connect_raw(server) as raw:
+            raw.control()
+            pings = asyncio.ensure_future(raw.keep_alive())
+            head = wire.request("/upload", method="POST")
+            bodies = (b"", wire.varints(wire.DATA, 1000), wire.frame(wire.DATA, b"some"))
+            held = [raw.bidi(head + body) for body in bodies * 30]
+            for stream_id in held:
+                stream = await raw.wait_over(stream_id)
+                await raw.wait(lambda stream=stream: stream.codes)
+                assert stream.codes == {ErrorCode.H3_REQUEST_CANCELLED}
+                if stream.reset is None:
+                    assert raw.answer(stream_id).status == 408
+            found = await besieged.wait_state("upload", running=0)
+            assert found["disconnects"] == len(held)
+            # The connection is as good as before.
+            assert (await raw.wait_answer(raw.request())).status == 200
+            await besieged.others_served()
+            pings.cancel()
+
+    run(attack())
+
+
+def test_a_body_drop_by_drop_is_a_body(besiege):
+    """As long as something comes; a thousand frames of a byte are no more than a thousand bytes."""
+    server = besiege("--http3-body-timeout", "5")
+
+    async def attack():
+        async with siege(server, memory_mib=24) as besieged, connect_raw(server) as raw:
+            raw.control()
+            held = [raw.bidi(wire.request("/upload", method="POST")) for _ in range(64)]
+            # Longer than the time-out in all.
+            for _ in range(30):
+                for stream_id in held:
+                    raw.quic.send_stream_data(stream_id, wire.frame(wire.DATA, b"x") * 30)
+                raw.transmit()
+                await asyncio.sleep(0.2)
+            await besieged.others_served()
+            for stream_id in held:
+                raw.write(stream_id, b"", fin=True)
+            for stream_id in held:
+                assert json.loads((await raw.wait_answer(stream_id)).body)["bytes"] == 900
+
+    run(attack())

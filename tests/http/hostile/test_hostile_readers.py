@@ -1,0 +1,158 @@
+"""Clients hostile with responses: that take nothing, or next to nothing, or forbid what they asked for."""
+
+import asyncio
+import contextlib
+
+from tests.http import wire
+from tests.http.hostile.siege import run, siege
+from tests.http.raw import connect_raw, needs_recent_aioquic
+from uringcore.h3.connection import ErrorCode
+
+pytestmark = needs_recent_aioquic
+
+FLOOD = "/flood/8000000"
+
+
+@contextlib.asynccontextmanager
+async def greedy(server, path=FLOOD, count=128, **configuration):
+    """A connection with so many downloads and PINGs that keep it; more credit is never given."""
+
+    def prepare(quic):
+        quic.grants = False
+        # The server's own streams are not meant.
+        quic._local_max_stream_data_uni = 1 << 20
+
+    async with connect_raw(server, prepare=prepare, **configuration) as raw:
+        raw.control()
+        downloads = [raw.request(path) for _ in range(count)]
+        pings = asyncio.ensure_future(raw.keep_alive())
+        yield raw, downloads
+        pings.cancel()
+
+
+def test_downloads_without_credit_take_little(besiege):
+    server = besiege()
+
+    async def attack():
+        # Of each of the three no more than a connection's queue, 4 MiB, and a part for each stream.
+        async with siege(server, memory_mib=80) as besieged, contextlib.AsyncExitStack() as stack:
+            for _ in range(3):
+                await stack.enter_async_context(greedy(server, max_stream_data=16))
+            await besieged.wait_state("flood", running=384)
+            await besieged.others_served()
+
+    run(attack())
+
+
+def test_a_client_that_takes_nothing_is_given_up(besiege):
+    """It acknowledges all that comes and grants no credit: no loss and no silence ends it."""
+    server = besiege("--http3-send-timeout", "2")
+
+    async def attack():
+        async with siege(server, memory_mib=80) as besieged, contextlib.AsyncExitStack() as stack:
+            clients = [
+                await stack.enter_async_context(greedy(server, max_stream_data=16))
+                for _ in range(3)
+            ]
+            for raw, downloads in clients:
+                for stream_id in downloads:
+                    assert (await raw.wait_over(stream_id)).codes == {
+                        ErrorCode.H3_REQUEST_CANCELLED
+                    }
+            found = await besieged.wait_state("flood", running=0)
+            assert (found["returned"], found["disconnects"]) == (384, 384)
+            await besieged.others_served()
+
+    run(attack())
+
+
+def test_a_client_without_credit_for_the_whole_connection_is_given_up(besiege):
+    server = besiege("--http3-send-timeout", "2")
+
+    async def attack():
+        async with siege(server, memory_mib=40) as besieged:
+            async with greedy(server, max_data=20_000) as (raw, downloads):
+                for stream_id in downloads:
+                    stream = raw.incoming(stream_id)
+                    await raw.wait(lambda stream=stream: stream.over or raw.closed)
+                await besieged.wait_state("flood", running=0)
+            await besieged.others_served()
+
+    run(attack())
+
+
+def test_a_slow_reader_is_slow_and_no_more(besiege):
+    """A byte now and then on each of 128 streams: it is served, and takes little."""
+    server = besiege("--http3-send-timeout", "5")
+
+    async def attack():
+        async with siege(server, memory_mib=40) as besieged:
+            async with greedy(server, max_stream_data=16) as (raw, downloads):
+                streams = [raw.incoming(stream_id) for stream_id in downloads]
+                # Longer than the time-out in all.
+                for allowed in range(17, 41):
+                    for stream_id in downloads:
+                        raw.quic._streams[stream_id].max_stream_data_local = allowed
+                    grants = [wire.varints(0x11, stream_id, allowed) for stream_id in downloads]
+                    raw.say(*grants)
+                    await raw.wait(
+                        lambda allowed=allowed: all(len(one.data) == allowed for one in streams)
+                    )
+                    await asyncio.sleep(0.25)
+                assert not any(stream.over for stream in streams)
+                await besieged.others_served()
+
+    run(attack())
+
+
+def test_sending_after_a_disconnect_gives_way(besiege):
+    """`send` returns at once then, but an application that does nothing else has to let others run."""
+    server = besiege()
+
+    async def attack():
+        async with siege(server, memory_mib=40) as besieged:
+            async with greedy(server, "/endless", 3, max_stream_data=100_000) as (raw, downloads):
+                for stream_id in downloads:
+                    await raw.wait(lambda stream_id=stream_id: raw.incoming(stream_id).data)
+                raw.stop(downloads[0], ErrorCode.H3_REQUEST_CANCELLED)
+                assert (await raw.wait_answer(raw.request())).status == 200
+            await besieged.others_served()
+
+    run(attack())
+
+
+def test_a_client_that_allows_no_response_fields(besiege):
+    """SETTINGS_MAX_FIELD_SECTION_SIZE of 0: every response is too large for it."""
+    server = besiege()
+
+    async def attack():
+        async with siege(server, memory_mib=16, log_lines=12) as besieged:
+            async with connect_raw(server) as raw:
+                raw.control({wire.MAX_FIELD_SECTION_SIZE: 0})
+                for _ in range(2):
+                    for stream_id in [raw.request("/tells") for _ in range(50)]:
+                        stream = await raw.wait_over(stream_id)
+                        assert (stream.reset, stream.data) == (ErrorCode.H3_INTERNAL_ERROR, b"")
+                found = await besieged.wait_state("tells", running=0)
+                assert found["disconnects"] == 100
+            await besieged.others_served()
+
+    run(attack())
+
+
+def test_a_table_as_large_as_the_client_likes_is_not_ours(besiege):
+    """It offers a gigabyte for our encoder's table, lets streams block, and acknowledges nothing."""
+    server = besiege()
+
+    async def attack():
+        async with siege(server, memory_mib=24) as besieged, connect_raw(server) as raw:
+            offer = {wire.QPACK_MAX_TABLE_CAPACITY: 1 << 30, wire.QPACK_BLOCKED_STREAMS: 1 << 16}
+            raw.control(offer)
+            for number in range(3000):
+                if not number % 100:
+                    await raw.wait_room(100)
+                raw.request(f"/fields/{number}")
+            await besieged.wait_state("fields", returned=3000)
+            await besieged.others_served()
+
+    run(attack())

@@ -1,0 +1,264 @@
+"""Clients hostile with many: requests that are reset, streams and frames that nobody knows, tunnels."""
+
+import asyncio
+
+import pytest
+
+from tests.http import wire
+from tests.http.hostile.siege import run, siege
+from tests.http.raw import Close, connect_raw, needs_recent_aioquic
+from uringcore.h3.connection import ErrorCode
+
+pytestmark = needs_recent_aioquic
+
+EXCESSIVE = Close(ErrorCode.H3_EXCESSIVE_LOAD)
+
+
+@pytest.mark.parametrize("path", ["/hang", "/waits"])
+def test_rapid_reset(besiege, path):
+    """10,000 requests, each reset as soon as it is made: CVE-2023-44487's, with QUIC's frames."""
+    server = besiege()
+    name = path[1:]
+
+    async def attack():
+        async with siege(server, memory_mib=24) as besieged, connect_raw(server) as raw:
+            raw.control()
+            made = 0
+            while raw.closed is None and made < 10_000:
+                room = min(await room_or_close(raw), 10_000 - made)
+                made += room
+                batch = [raw.request(path) for _ in range(room)]
+                # aioquic leaves out what a reset makes needless, if that has not left.
+                await raw.wait_sent()
+                for stream_id in batch:
+                    raw.give_up(stream_id, ErrorCode.H3_REQUEST_CANCELLED)
+            assert await raw.wait(lambda: raw.closed, 10) == EXCESSIVE
+            found = await besieged.wait_state(name, running=0)
+            # What a client may reset before it is told to go: the bucket, and what crossed the close.
+            assert found["started"] < 1000
+            await besieged.others_served()
+
+    run(attack())
+
+
+async def room_or_close(raw):
+    """Room for streams, or none when the connection has been closed."""
+
+    def room():
+        quic = raw.quic
+        return quic._remote_max_streams_bidi - quic.get_next_available_stream_id() // 4
+
+    await raw.wait(lambda: raw.closed or room() > 0)
+    return room()
+
+
+def test_requests_that_are_given_up_now_and_then_are_no_attack(besiege):
+    """A reader who turns pages: 100 cancelled requests between 100 that are served."""
+    server = besiege()
+
+    async def attack():
+        async with siege(server, memory_mib=16) as besieged, connect_raw(server) as raw:
+            raw.control()
+            for _ in range(100):
+                given_up = raw.request("/waits")
+                raw.stop(given_up, ErrorCode.H3_REQUEST_CANCELLED)
+                assert (await raw.wait_answer(raw.request())).status == 200
+            await besieged.wait_state("waits", running=0)
+            assert raw.closed is None
+
+    run(attack())
+
+
+def test_streams_that_nobody_knows(besiege):
+    """RFC 9114 section 6.2.3: to be ignored, and there may be thousands."""
+    server = besiege()
+
+    async def attack():
+        async with siege(server, memory_mib=16) as besieged, connect_raw(server) as raw:
+            raw.control()
+            for number in range(5000):
+                raw.quic.send_stream_data(
+                    raw.quic.get_next_available_stream_id(is_unidirectional=True),
+                    wire.varint(wire.GREASE + 0x1F * number) + bytes(100),
+                    True,
+                )
+                if not number % 100:
+                    raw.transmit()
+                    await asyncio.sleep(0)
+            raw.transmit()
+            await still_served(raw, besieged)
+
+    run(attack())
+
+
+def test_streams_that_never_say_what_they_are(besiege):
+    server = besiege()
+
+    async def attack():
+        async with siege(server, memory_mib=16) as besieged, connect_raw(server) as raw:
+            raw.control()
+            for _ in range(1000):
+                raw.uni(b"\xc0")
+            await still_served(raw, besieged)
+
+    run(attack())
+
+
+@pytest.mark.parametrize("where", ["control stream", "request"])
+def test_frames_that_nobody_knows(besiege, where):
+    """RFC 9114 section 9: to be ignored, empty ones and those of a terabyte."""
+    server = besiege()
+
+    async def attack():
+        async with siege(server, memory_mib=16) as besieged, connect_raw(server) as raw:
+            control = raw.control()
+            held = (
+                raw.bidi(wire.request("/upload", method="POST")) if where == "request" else control
+            )
+            for _ in range(50):
+                raw.write(held, wire.frame(wire.GREASE) * 1000)
+                await asyncio.sleep(0.002)
+            raw.write(held, wire.varints(wire.GREASE, 1 << 40))
+            for _ in range(100):
+                raw.write(held, bytes(60_000))
+                await asyncio.sleep(0.002)
+            await still_served(raw, besieged)
+
+    run(attack())
+
+
+async def still_served(raw, besieged):
+    """The connection is as good as before, or was closed for this; others are served."""
+    stream_id = raw.request()
+    await raw.wait(lambda: raw.closed or raw.incoming(stream_id).over)
+    if raw.closed is None:
+        assert raw.answer(stream_id).status == 200
+    else:
+        assert raw.closed == EXCESSIVE
+    await besieged.others_served()
+
+
+TUNNELS = {
+    "plain": {"method": "CONNECT", "scheme": None, "path": None},
+    "websocket": {"method": "CONNECT", "protocol": "websocket"},
+    "webtransport": {"method": "CONNECT", "protocol": "webtransport"},
+    "udp": {"method": "CONNECT", "protocol": "connect-udp"},
+}
+
+
+@pytest.mark.parametrize("pseudo", TUNNELS.values(), ids=list(TUNNELS))
+def test_tunnels_are_refused_and_not_read(besiege, pseudo):
+    """Each with data that waits for nobody; a log line for each would be the client's to write."""
+    server = besiege()
+
+    async def attack():
+        async with siege(server, memory_mib=24) as besieged, connect_raw(server) as raw:
+            raw.control()
+            path = pseudo.get("path", "/")
+            others = {name: value for name, value in pseudo.items() if name != "path"}
+            for _ in range(6):
+                await raw.wait_room(64)
+                tunnel = wire.request(path, **others) + wire.frame(wire.DATA, bytes(5000)) * 4
+                tunnels = [raw.bidi(tunnel) for _ in range(64)]
+                for stream_id in tunnels:
+                    stream = await raw.wait_over(stream_id)
+                    if stream.reset is None:
+                        assert raw.answer(stream_id).status == 501
+                        await raw.wait(lambda stream=stream: stream.codes)
+                    else:
+                        # RFC 9220 section 3: nothing was said of extended CONNECT.
+                        assert stream.reset == ErrorCode.H3_MESSAGE_ERROR
+                    raw.reset(stream_id, ErrorCode.H3_REQUEST_CANCELLED)
+            await besieged.others_served()
+
+    run(attack())
+
+
+def test_malformed_requests_write_few_lines(besiege):
+    """Of each something is to be said; of a thousand of one client no more than of ten."""
+    server = besiege()
+
+    async def attack():
+        async with siege(server, memory_mib=16) as besieged, connect_raw(server) as raw:
+            raw.control()
+            for _ in range(10):
+                await raw.wait_room(100)
+                for stream_id in [raw.request("/", scheme="ftp") for _ in range(100)]:
+                    stream = await raw.wait_over(stream_id)
+                    assert stream.reset or raw.answer(stream_id).status == 400
+            await besieged.others_served()
+
+    run(attack())
+
+
+PRIORITIES = [b"u=99", b"u=-1, i=?7", b"\xf0\x9f\x92\xa5", b"u=" + b"9" * 1000, b"i" * 4000, b"((("]
+
+
+@pytest.mark.parametrize("value", PRIORITIES, ids=range(len(PRIORITIES)))
+def test_a_priority_that_makes_no_sense_is_none(besiege, value):
+    """RFC 9218 section 4: what cannot be read is ignored."""
+    server = besiege()
+
+    async def attack():
+        async with siege(server, memory_mib=16), connect_raw(server) as raw:
+            raw.control()
+            assert (await raw.wait_answer(raw.request("/", (b"priority", value)))).status == 200
+
+    run(attack())
+
+
+def test_priorities_of_requests_that_do_not_come(besiege):
+    """RFC 9218 section 7.1: they are kept for requests to come, as many as there may be."""
+    server = besiege()
+
+    async def attack():
+        async with siege(server, memory_mib=16) as besieged, connect_raw(server) as raw:
+            control = raw.control()
+            for _ in range(100):
+                updates = [
+                    wire.frame(wire.PRIORITY_UPDATE, wire.varint(4 * number) + b"u=0, i")
+                    for number in range(100)
+                ]
+                raw.write(control, b"".join(updates))
+                await asyncio.sleep(0.002)
+            await still_served(raw, besieged)
+
+    run(attack())
+
+
+def test_a_connection_without_requests_is_closed_whatever_it_pings(besiege):
+    server = besiege("--http3-idle-timeout", "1")
+
+    async def attack():
+        async with siege(server, memory_mib=16), connect_raw(server) as raw:
+            raw.control()
+            assert (await raw.wait_answer(raw.request())).status == 200
+            pings = asyncio.ensure_future(raw.keep_alive())
+            assert await raw.wait_closed_by_server() == Close(ErrorCode.H3_NO_ERROR)
+            pings.cancel()
+
+    run(attack())
+
+
+def test_a_connection_has_so_many_requests(besiege):
+    """Then GOAWAY; what was asked before it is answered."""
+    server = besiege("--http3-max-requests-per-connection", "5")
+
+    async def attack():
+        async with siege(server, memory_mib=16), connect_raw(server) as raw:
+            control = raw.control()
+            asked = [raw.request() for _ in range(5)]
+            for stream_id in asked:
+                assert (await raw.wait_answer(stream_id)).status == 200
+            assert control == 2
+            await raw.wait(
+                lambda: any(
+                    kind == wire.GOAWAY
+                    for stream_id, stream in list(raw.streams.items())
+                    if stream_id & 3 == 3 and stream.data[:1] == b"\0"
+                    for kind, _ in raw.frames(stream_id)
+                )
+            )
+
+    # Its clients are told to connect again too.
+    run(attack())
