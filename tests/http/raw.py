@@ -239,18 +239,28 @@ class Raw(QuicConnectionProtocol):
                 found.status = int(dict(found.fields)[b":status"])
         return found
 
+    @property
+    def their_control(self) -> int | None:
+        """The server's control stream, once its type has come."""
+        for stream_id, stream in self.streams.items():
+            if stream_id & 3 == 3 and stream.data[:1] == b"\0":
+                return stream_id
+        return None
+
+    def their_frame(self, kind: int) -> bytes | None:
+        """The first frame of this type on the server's control stream."""
+        stream_id = self.their_control
+        frames = () if stream_id is None else self.frames(stream_id)
+        return next((payload for found, payload in frames if found == kind), None)
+
+    def goaway(self) -> int | None:
+        """The first stream that the server will not process, if it has said so."""
+        payload = self.their_frame(wire.GOAWAY)
+        return None if payload is None else Buffer(data=payload).pull_uint_var()
+
     async def wait_settings(self) -> dict[int, int]:
         """What the server's SETTINGS say."""
-
-        def arrived() -> bytes | None:
-            for stream_id, stream in self.streams.items():
-                if stream_id & 3 == 3 and stream.data[:1] == b"\0":
-                    for kind, payload in self.frames(stream_id):
-                        if kind == wire.SETTINGS:
-                            return payload
-            return None
-
-        data = Buffer(data=await self.wait(arrived))
+        data = Buffer(data=await self.wait(lambda: self.their_frame(wire.SETTINGS)))
         found = {}
         while not data.eof():
             identifier = data.pull_uint_var()

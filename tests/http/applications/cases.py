@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from tests.http.applications.common import LARGE
-from tests.http.applications.exchange import Case
+from tests.http.applications.exchange import Case, Leave
 
 BOUNDARY = "----boundary"
 FORM = ("content-type", "application/x-www-form-urlencoded")
+LONGER = ("content-length", "100000")
 JSON = ("content-type", "application/json")
 MULTIPART = ("content-type", f"multipart/form-data; boundary={BOUNDARY}")
 
@@ -68,9 +69,13 @@ CASES = {
     "background task": Case("/background", "POST"),
 }
 
-# Where the client goes away: before a response, or after so many bytes of one.
+# Where the client goes away.
 LEAVES = {
-    "before the response": (Case("/wait"), 0),
-    "while the application looks": (Case("/until-gone"), 0),
-    "in a stream": (Case("/endless"), 5000),
+    "before the response": Leave(Case("/wait")),
+    "while the application looks": Leave(Case("/until-gone")),
+    "in a stream": Leave(Case("/endless"), takes=5000),
+    "in an upload": Leave(Case("/digest", "POST", (LONGER,)), sends=b"some of it"),
+    "in a form": Leave(
+        Case("/upload", "POST", (LONGER, MULTIPART)), sends=multipart("text", "a", b"")[:-20]
+    ),
 }

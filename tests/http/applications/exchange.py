@@ -10,13 +10,13 @@ import http.client
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import uringcore
 from tests.server.harness import Server
-from uringcore.http3 import RequestReset
+from uringcore.http3 import Client, RequestReset
 
 WAIT_SECONDS = 40.0
 
@@ -33,6 +33,7 @@ LEFT_OUT = frozenset(
 )
 # What HTTP/1.1 says of a body's length HTTP/3 says with the end of the stream.
 REQUEST_LEFT_OUT = {"content-length", "transfer-encoding"}
+CHUNKED = ("transfer-encoding", "chunked")
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,16 @@ class Case:
     method: str = "GET"
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes | tuple[bytes, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Leave:
+    """A request whose client goes away: after so many bytes of the response, or without waiting for
+    one, when ``sends`` of a longer body has arrived."""
+
+    case: Case
+    takes: int = 0
+    sends: bytes = b""
 
 
 @dataclass
@@ -71,11 +82,11 @@ class Side:
         reply = Reply(reply.status, self.plain_fields(reply), self.plain(reply.body), reply.cut)
         return reply, self.seen(name)
 
-    def leave(self, case: Case, *, after: int) -> dict[str, Any]:
-        """Asks, and is gone after so many bytes of the response; what the witness has to say then."""
+    def leave(self, leave: Leave) -> dict[str, Any]:
+        """Asks, and is gone before the end; what the witness has to say then."""
         name = f"case-{next(self._cases)}"
-        headers = [*case.headers, ("x-case", name)]
-        (self._leave_http3 if self.over_http3 else self._leave_http1)(case, headers, after, name)
+        headers = [*leave.case.headers, ("x-case", name)]
+        (self._leave_http3 if self.over_http3 else self._leave_http1)(leave, headers, name)
         return self.seen(name)
 
     def seen(self, name: str) -> dict[str, Any]:
@@ -134,27 +145,33 @@ class Side:
 
         return uringcore.run(asyncio.wait_for(fetch(), WAIT_SECONDS))
 
-    def _leave_http3(
-        self, case: Case, headers: list[tuple[str, str]], after: int, name: str
-    ) -> None:
-        async def leave() -> None:
-            got = 0
-            async with self.server.connect() as client:
-                if not after:
-                    asked = client.request(case.method, case.path, headers=headers)
-                    request = asyncio.ensure_future(asked)
-                    await asyncio.to_thread(self._wait_begun, name)
-                    request.cancel()
-                    await asyncio.gather(request, return_exceptions=True)
-                    return
-                asked = client.stream(case.method, case.path, headers=headers)
-                async with asked as response:
-                    async for part in response.iter_bytes():
-                        got += len(part)
-                        if got >= after:
-                            break
+    def _leave_http3(self, leave: Leave, headers: list[tuple[str, str]], name: str) -> None:
+        case = leave.case
 
-        uringcore.run(asyncio.wait_for(leave(), WAIT_SECONDS))
+        async def content() -> AsyncIterator[bytes]:
+            yield leave.sends
+            await asyncio.Event().wait()
+
+        async def receive(client: Client) -> None:
+            got, body = 0, content() if leave.sends else None
+            asked = client.stream(case.method, case.path, headers=headers, content=body)
+            async with asked as response:
+                async for part in response.iter_bytes():
+                    got += len(part)
+                    if got >= leave.takes:
+                        break
+
+        async def main() -> None:
+            async with self.server.connect() as client:
+                if leave.takes:
+                    await receive(client)
+                    return
+                request = asyncio.ensure_future(receive(client))
+                await asyncio.to_thread(self._wait_begun, leave, name)
+                request.cancel()
+                await asyncio.gather(request, return_exceptions=True)
+
+        uringcore.run(asyncio.wait_for(main(), WAIT_SECONDS))
 
     # Over HTTP/1.1
 
@@ -173,47 +190,52 @@ class Side:
                 reply.body, reply.cut = exc.partial, True
             return reply
 
-    def _leave_http1(
-        self, case: Case, headers: list[tuple[str, str]], after: int, name: str
-    ) -> None:
+    def _leave_http1(self, leave: Leave, headers: list[tuple[str, str]], name: str) -> None:
         with self.server.http1() as connection:
-            self._send(connection, case, headers)
-            if after:
+            if leave.sends:
+                self._send_head(connection, leave.case, headers)
+                connection.endheaders()
+                connection.send(leave.sends)
+            else:
+                self._send(connection, leave.case, headers)
+            if leave.takes:
                 response, got = connection.getresponse(), 0
-                while got < after:
+                while got < leave.takes:
                     got += len(response.read1())
             else:
-                self._wait_begun(name)
+                self._wait_begun(leave, name)
 
     def _seen_http1(self, name: str) -> Any:
         with self.server.http1() as connection:
             connection.request("GET", f"/-/seen?{name}")
             return json.loads(connection.getresponse().read())
 
-    def _wait_begun(self, name: str) -> None:
-        """Until the application has been called."""
+    def _wait_begun(self, leave: Leave, name: str) -> None:
+        """Until the application has been called, and has what was sent."""
         deadline = time.monotonic() + WAIT_SECONDS
-        while self._seen_http1(name) is None:
-            assert time.monotonic() < deadline
+        while True:
+            found = self._seen_http1(name)
+            if found is not None and found["received"] >= len(leave.sends):
+                return
+            assert time.monotonic() < deadline, found
             time.sleep(0.02)
 
     @staticmethod
-    def _send(
-        connection: http.client.HTTPConnection, case: Case, headers: list[tuple[str, str]]
-    ) -> None:
-        """The request with these fields and no others but Host and those of its length."""
+    def _send_head(connection: Any, case: Case, headers: list[tuple[str, str]]) -> None:
+        """The request's fields and no others but Host."""
         connection.putrequest(case.method, case.path, skip_accept_encoding=True)
         for key, value in headers:
             connection.putheader(key, value)
-        chunked = isinstance(case.body, tuple)
-        if chunked:
-            connection.putheader("transfer-encoding", "chunked")
-        elif case.body is not None:
-            connection.putheader("content-length", str(len(case.body)))
-        if chunked:
+
+    def _send(self, connection: Any, case: Case, headers: list[tuple[str, str]]) -> None:
+        """A whole request, with the field that HTTP/1.1 needs for its length."""
+        if isinstance(case.body, tuple):
+            self._send_head(connection, case, [*headers, CHUNKED])
             connection.endheaders(iter(case.body), encode_chunked=True)
-        else:
-            connection.endheaders(case.body)
+            return
+        length = [] if case.body is None else [("content-length", str(len(case.body)))]
+        self._send_head(connection, case, [*headers, *length])
+        connection.endheaders(case.body)
 
 
 def without(reply: Reply, pattern: str) -> Reply:

@@ -91,12 +91,12 @@ def test_the_same_response(sides, case):
     assert seen_over_http3 == seen_over_http1
 
 
-@pytest.mark.parametrize(("case", "after"), LEAVES.values(), ids=list(LEAVES))
-def test_the_same_end_for_who_leaves(sides, case, after, request):
+@pytest.mark.parametrize("leave", LEAVES.values(), ids=list(LEAVES))
+def test_the_same_end_for_who_leaves(sides, leave, request):
     name = request.node.callspec.params["sides"]
-    if case.path == "/until-gone" and name in CANNOT_LOOK:
+    if leave.case.path == "/until-gone" and name in CANNOT_LOOK:
         pytest.skip("its views cannot ask whether their client is there")
-    over_http3, over_http1 = (side.leave(case, after=after) for side in sides)
+    over_http3, over_http1 = (side.leave(leave) for side in sides)
     assert over_http3 == over_http1
 
 

@@ -32,7 +32,7 @@ def test_bodies_that_nobody_reads_take_what_was_granted(besiege):
 
     async def attack():
         # A connection's credit is 8 MiB.
-        async with siege(server, memory_mib=48) as besieged, contextlib.AsyncExitStack() as stack:
+        async with siege(server, memory_mib=32) as besieged, contextlib.AsyncExitStack() as stack:
             pours = []
             for _ in range(2):
                 raw = await stack.enter_async_context(connect_raw(server))
@@ -70,7 +70,7 @@ def test_a_body_that_does_not_come_is_waited_for_so_long(besiege):
     server = besiege("--http3-body-timeout", "1")
 
     async def attack():
-        async with siege(server, memory_mib=16) as besieged, connect_raw(server) as raw:
+        async with siege(server, memory_mib=8) as besieged, connect_raw(server) as raw:
             raw.control()
             pings = asyncio.ensure_future(raw.keep_alive())
             head = wire.request("/upload", method="POST")

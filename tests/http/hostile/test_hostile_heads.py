@@ -48,7 +48,7 @@ def test_a_field_section_has_to_be_complete_in_time(besiege):
     server = besiege("--http3-header-timeout", "1")
 
     async def attack():
-        async with siege(server, memory_mib=16) as besieged, connect_raw(server) as raw:
+        async with siege(server, memory_mib=8) as besieged, connect_raw(server) as raw:
             raw.control()
             pings = asyncio.ensure_future(raw.keep_alive())
             # Nothing at all, half a frame header, half a section.
@@ -68,7 +68,7 @@ def test_the_limit_of_field_sections_is_announced_and_held(besiege):
     server = besiege("--http3-max-header-bytes", "1024")
 
     async def attack():
-        async with siege(server, memory_mib=16), connect_raw(server) as raw:
+        async with siege(server, memory_mib=8), connect_raw(server) as raw:
             raw.control()
             assert (await raw.wait_settings())[wire.MAX_FIELD_SECTION_SIZE] == 1024
             assert (await raw.wait_answer(raw.request("/", (b"x", b"v" * 500)))).status == 200
@@ -94,7 +94,7 @@ def test_too_many_fields_are_refused(besiege):
     server = besiege()
 
     async def attack():
-        async with siege(server, memory_mib=16), connect_raw(server) as raw:
+        async with siege(server, memory_mib=8), connect_raw(server) as raw:
             raw.control()
             many = [(b"a", b"")] * 1000
             await refused(raw, raw.request("/", *many))
@@ -109,7 +109,7 @@ def test_a_section_that_is_large_only_when_decoded_is_refused(besiege):
     bomb = wire.prefixed(2, 8) + b"\0" + b"\x80" * 10_000
 
     async def attack():
-        async with siege(server, memory_mib=24) as besieged, connect_raw(server) as raw:
+        async with siege(server, memory_mib=12) as besieged, connect_raw(server) as raw:
             raw.control()
             raw.uni(
                 wire.varint(wire.QPACK_ENCODER)
@@ -129,7 +129,7 @@ def test_a_table_that_is_filled_for_ever_stays_as_large_as_was_announced(besiege
     server = besiege()
 
     async def attack():
-        async with siege(server, memory_mib=24) as besieged, connect_raw(server) as raw:
+        async with siege(server, memory_mib=12) as besieged, connect_raw(server) as raw:
             raw.control()
             encoder = raw.uni(wire.varint(wire.QPACK_ENCODER) + wire.capacity(4096))
             for number in range(200):
@@ -157,7 +157,7 @@ def test_an_encoder_stream_that_wants_memory_closes_the_connection(besiege, data
     server = besiege()
 
     async def attack():
-        async with siege(server, memory_mib=16), connect_raw(server) as raw:
+        async with siege(server, memory_mib=8), connect_raw(server) as raw:
             raw.control()
             raw.uni(wire.varint(wire.QPACK_ENCODER) + data)
             assert await raw.wait_closed_by_server() == Close(ErrorCode.QPACK_ENCODER_STREAM_ERROR)
@@ -172,7 +172,7 @@ def test_sections_that_wait_for_the_table_are_few(besiege):
     blocked = wire.frame(wire.HEADERS, wire.prefixed(2, 8) + b"\0" + b"\x80" + bytes(50_000))
 
     async def attack():
-        async with siege(server, memory_mib=24) as besieged, connect_raw(server) as raw:
+        async with siege(server, memory_mib=12) as besieged, connect_raw(server) as raw:
             raw.control()
             for _ in range(100):
                 raw.bidi(blocked, fin=True)
@@ -188,7 +188,7 @@ def test_a_section_that_waits_for_the_table_waits_no_longer_than_others(besiege)
     blocked = wire.frame(wire.HEADERS, wire.prefixed(2, 8) + b"\0" + b"\x80")
 
     async def attack():
-        async with siege(server, memory_mib=16), connect_raw(server) as raw:
+        async with siege(server, memory_mib=8), connect_raw(server) as raw:
             raw.control()
             pings = asyncio.ensure_future(raw.keep_alive())
             for stream_id in [raw.bidi(blocked, fin=True) for _ in range(8)]:

@@ -126,7 +126,7 @@ def test_a_client_that_allows_no_response_fields(besiege):
     server = besiege()
 
     async def attack():
-        async with siege(server, memory_mib=16, log_lines=12) as besieged:
+        async with siege(server, memory_mib=8, log_lines=12) as besieged:
             async with connect_raw(server) as raw:
                 raw.control({wire.MAX_FIELD_SECTION_SIZE: 0})
                 for _ in range(2):

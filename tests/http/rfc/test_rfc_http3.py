@@ -406,10 +406,7 @@ async def afterwards(raw, what, control, last):
         await raw.wait_answer(raw.request())
         raw.reset(stream_id, Code.H3_NO_ERROR)
     elif what.startswith("stop"):
-        theirs = next(
-            one for one, stream in raw.streams.items() if one & 3 == 3 and stream.data[:1] == b"\0"
-        )
-        raw.stop(theirs, Code.H3_NO_ERROR)
+        raw.stop(raw.their_control, Code.H3_NO_ERROR)
 
 
 def test_settings_come_first_and_once(server):
@@ -421,14 +418,9 @@ def test_settings_come_first_and_once(server):
             settings = await raw.wait_settings()
             assert not {0x0, 0x2, 0x3, 0x4, 0x5} & settings.keys()
             await raw.wait_answer(raw.request())
-            controls = [
-                stream_id
-                for stream_id, stream in raw.streams.items()
-                if stream_id & 3 == 3 and stream.data[:1] == b"\0"
-            ]
-            (control,) = controls
-            assert [kind for kind, _ in raw.frames(control)].count(wire.SETTINGS) == 1
-            assert next(raw.frames(control))[0] == wire.SETTINGS
+            kinds = [kind for kind, _ in raw.frames(raw.their_control)]
+            assert kinds[0] == wire.SETTINGS
+            assert kinds.count(wire.SETTINGS) == 1
 
     asyncio.run(asyncio.wait_for(main(), 60))
 
