@@ -22,6 +22,14 @@ from tests.server.harness import Server
 
 VICTIM = "tests.http.hostile.victim:app"
 MIB = 1 << 20
+# The command's options for its limits.
+HEADER_BYTES = "--http3-max-header-bytes"
+HEADER_TIMEOUT = "--http3-header-timeout"
+BODY_TIMEOUT = "--http3-body-timeout"
+SEND_TIMEOUT = "--http3-send-timeout"
+IDLE_TIMEOUT = "--http3-idle-timeout"
+KEEP_ALIVE = "--http3-keep-alive"
+REQUESTS = "--http3-max-requests-per-connection"
 # What one client may make the server write: the limit for a client and a little for the server itself.
 LOG_LINES = 20
 

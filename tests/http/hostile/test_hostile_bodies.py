@@ -5,7 +5,7 @@ import contextlib
 import json
 
 from tests.http import wire
-from tests.http.hostile.siege import MIB, run, siege
+from tests.http.hostile.siege import BODY_TIMEOUT, MIB, run, siege
 from tests.http.raw import connect_raw, needs_recent_aioquic
 from uringcore.h3.connection import ErrorCode
 
@@ -67,7 +67,7 @@ def test_a_body_without_end_that_is_read_takes_little(besiege):
 
 def test_a_body_that_does_not_come_is_waited_for_so_long(besiege):
     """408 to who can still hear it, and an end to the stream."""
-    server = besiege("--http3-body-timeout", "1")
+    server = besiege(BODY_TIMEOUT, "1")
 
     async def attack():
         async with siege(server, memory_mib=8) as besieged, connect_raw(server) as raw:
@@ -93,8 +93,8 @@ def test_a_body_that_does_not_come_is_waited_for_so_long(besiege):
 
 
 def test_a_body_drop_by_drop_is_a_body(besiege):
-    """As long as something comes; a thousand frames of a byte are no more than a thousand bytes."""
-    server = besiege("--http3-body-timeout", "5")
+    """A slow client's, in frames of ten bytes: it takes longer than the time-out, and comes all along."""
+    server = besiege(BODY_TIMEOUT, "5")
 
     async def attack():
         async with siege(server, memory_mib=24) as besieged, connect_raw(server) as raw:
@@ -103,13 +103,36 @@ def test_a_body_drop_by_drop_is_a_body(besiege):
             # Longer than the time-out in all.
             for _ in range(30):
                 for stream_id in held:
-                    raw.quic.send_stream_data(stream_id, wire.frame(wire.DATA, b"x") * 30)
+                    raw.quic.send_stream_data(stream_id, wire.frame(wire.DATA, b"0123456789") * 30)
                 raw.transmit()
                 await asyncio.sleep(0.2)
             await besieged.others_served()
             for stream_id in held:
                 raw.write(stream_id, b"", fin=True)
             for stream_id in held:
-                assert json.loads((await raw.wait_answer(stream_id)).body)["bytes"] == 900
+                assert json.loads((await raw.wait_answer(stream_id)).body)["bytes"] == 9000
+
+    run(attack())
+
+
+def test_a_body_that_trickles_is_given_up(besiege):
+    """A byte now and then keeps no request open for ever."""
+    server = besiege(BODY_TIMEOUT, "1")
+
+    async def attack():
+        async with siege(server, memory_mib=8) as besieged, connect_raw(server) as raw:
+            raw.control()
+            held = [raw.bidi(wire.request("/upload", method="POST")) for _ in range(64)]
+            open_streams = set(held)
+            while open_streams:
+                for stream_id in open_streams:
+                    raw.quic.send_stream_data(stream_id, wire.frame(wire.DATA, b"x"))
+                raw.transmit()
+                await asyncio.sleep(0.3)
+                open_streams = {one for one in held if not raw.incoming(one).codes}
+            for stream_id in held:
+                assert raw.incoming(stream_id).codes == {ErrorCode.H3_REQUEST_CANCELLED}
+            await besieged.wait_state("upload", running=0)
+            assert (await raw.wait_answer(raw.request())).status == 200
 
     run(attack())

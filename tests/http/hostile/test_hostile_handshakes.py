@@ -10,7 +10,7 @@ from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicConnection
 from aioquic.quic.crypto import CryptoPair
 
-from tests.http.hostile.siege import run, siege
+from tests.http.hostile.siege import IDLE_TIMEOUT, run, siege
 from tests.http.raw import connect_raw, needs_recent_aioquic
 
 pytestmark = needs_recent_aioquic
@@ -53,7 +53,7 @@ def initial(source, payload):
 
 def test_a_flood_of_initials_leaves_nothing_behind(besiege):
     """12,000 clients that say hello and no more, from hundreds of addresses."""
-    server = besiege("--http3-idle-timeout", "2")
+    server = besiege(IDLE_TIMEOUT, "2")
     hello = client_hello()
 
     async def attack():

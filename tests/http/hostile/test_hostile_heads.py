@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 from tests.http import wire
-from tests.http.hostile.siege import run, siege
+from tests.http.hostile.siege import HEADER_BYTES, HEADER_TIMEOUT, run, siege
 from tests.http.raw import Close, connect_raw, needs_recent_aioquic
 from uringcore.h3.connection import ErrorCode
 
@@ -45,7 +45,7 @@ def test_field_sections_without_end_are_bounded_together(besiege):
 
 def test_a_field_section_has_to_be_complete_in_time(besiege):
     """A few bytes on each stream are no memory, but each is a stream that is held."""
-    server = besiege("--http3-header-timeout", "1")
+    server = besiege(HEADER_TIMEOUT, "1")
 
     async def attack():
         async with siege(server, memory_mib=8) as besieged, connect_raw(server) as raw:
@@ -65,7 +65,7 @@ def test_a_field_section_has_to_be_complete_in_time(besiege):
 
 
 def test_the_limit_of_field_sections_is_announced_and_held(besiege):
-    server = besiege("--http3-max-header-bytes", "1024")
+    server = besiege(HEADER_BYTES, "1024")
 
     async def attack():
         async with siege(server, memory_mib=8), connect_raw(server) as raw:
@@ -184,7 +184,7 @@ def test_sections_that_wait_for_the_table_are_few(besiege):
 
 
 def test_a_section_that_waits_for_the_table_waits_no_longer_than_others(besiege):
-    server = besiege("--http3-header-timeout", "1")
+    server = besiege(HEADER_TIMEOUT, "1")
     blocked = wire.frame(wire.HEADERS, wire.prefixed(2, 8) + b"\0" + b"\x80")
 
     async def attack():

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 from tests.http import wire
-from tests.http.hostile.siege import run, siege
+from tests.http.hostile.siege import SEND_TIMEOUT, run, siege
 from tests.http.raw import connect_raw, needs_recent_aioquic
 from uringcore.h3.connection import ErrorCode
 
@@ -46,7 +46,7 @@ def test_downloads_without_credit_take_little(besiege):
 
 def test_a_client_that_takes_nothing_is_given_up(besiege):
     """It acknowledges all that comes and grants no credit: no loss and no silence ends it."""
-    server = besiege("--http3-send-timeout", "2")
+    server = besiege(SEND_TIMEOUT, "2")
 
     async def attack():
         async with siege(server, memory_mib=80) as besieged, contextlib.AsyncExitStack() as stack:
@@ -67,7 +67,7 @@ def test_a_client_that_takes_nothing_is_given_up(besiege):
 
 
 def test_a_client_without_credit_for_the_whole_connection_is_given_up(besiege):
-    server = besiege("--http3-send-timeout", "2")
+    server = besiege(SEND_TIMEOUT, "2")
 
     async def attack():
         async with siege(server, memory_mib=40) as besieged:
@@ -83,7 +83,7 @@ def test_a_client_without_credit_for_the_whole_connection_is_given_up(besiege):
 
 def test_a_slow_reader_is_slow_and_no_more(besiege):
     """A byte now and then on each of 128 streams: it is served, and takes little."""
-    server = besiege("--http3-send-timeout", "5")
+    server = besiege(SEND_TIMEOUT, "5")
 
     async def attack():
         async with siege(server, memory_mib=40) as besieged:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.http import wire
-from tests.http.hostile.siege import run, siege
+from tests.http.hostile.siege import KEEP_ALIVE, REQUESTS, run, siege
 from tests.http.raw import Close, connect_raw, needs_recent_aioquic
 from uringcore.h3.connection import ErrorCode
 
@@ -253,7 +253,7 @@ def test_priorities_of_requests_that_do_not_come(besiege):
 
 
 def test_a_connection_without_requests_is_closed_whatever_it_pings(besiege):
-    server = besiege("--http3-idle-timeout", "1")
+    server = besiege(KEEP_ALIVE, "1")
 
     async def attack():
         async with siege(server, memory_mib=8), connect_raw(server) as raw:
@@ -268,7 +268,7 @@ def test_a_connection_without_requests_is_closed_whatever_it_pings(besiege):
 
 def test_a_connection_has_so_many_requests(besiege):
     """Then GOAWAY; what was asked before it is answered."""
-    server = besiege("--http3-max-requests-per-connection", "5")
+    server = besiege(REQUESTS, "5")
 
     async def attack():
         async with connect_raw(server) as raw:
