@@ -65,14 +65,15 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
                 self._goaway_arrived = True
                 self._close_if_done()
         elif isinstance(event, ConnectionTerminated):
-            self._connection_lost()
+            # What the client has begun and given up by the hundred is not worth going on with.
+            self._connection_lost(cancel=event.error_code == ErrorCode.H3_EXCESSIVE_LOAD)
 
-    def _connection_lost(self) -> None:
+    def _connection_lost(self, *, cancel: bool) -> None:
         self._service.connections.discard(self)
         connections: set[Any] = self._service.state.connections
         connections.discard(self)
         if self._http is not None:
-            self._http.closed()
+            self._http.closed(cancel=cancel)
             self._http = None
         if self._watch is not None:
             self._watch.cancel()

@@ -394,6 +394,10 @@ impl Connection {
     ) {
         self.unfinished.ended(stream_id);
         if self.exchanges.len() >= self.limits.open_requests {
+            // QUIC lets it have no more streams than that: some were given up, and are still worked on.
+            if !self.may_give_up(quic, now) {
+                return;
+            }
             self.h3
                 .cancel_request(stream_id, Code::H3_REQUEST_REJECTED.0);
             self.perform(quic, now);
@@ -445,9 +449,7 @@ impl Connection {
             None => was_unfinished || stream_id >= self.heard_below,
         };
         self.heard_below = self.heard_below.max(stream_id + 1);
-        if is_early && !self.early_resets.try_take(now) {
-            let reason = b"too many requests were given up before they were answered";
-            quic.close(now, Code::H3_EXCESSIVE_LOAD.0, None, reason);
+        if is_early && !self.may_give_up(quic, now) {
             return;
         }
         // A request that is complete can still be answered when the client resets it afterwards.
@@ -461,6 +463,16 @@ impl Connection {
             self.abort(stream_id);
         }
         self.tell_if_drained();
+    }
+
+    /// Counts a request that was given up before it was answered. False: the connection is closed for it.
+    fn may_give_up(&mut self, quic: &mut quic::Connection, now: Instant) -> bool {
+        let may = self.early_resets.try_take(now);
+        if !may {
+            let reason = b"too many requests were given up before they were answered";
+            quic.close(now, Code::H3_EXCESSIVE_LOAD.0, None, reason);
+        }
+        may
     }
 
     fn abort(&mut self, stream_id: u64) {

@@ -96,8 +96,9 @@ impl Site {
             .into_iter()
             .filter(|(_, event)| event.is_about_streams())
         {
-            let quic = self.pair.server.endpoint.connection(self.server).unwrap();
-            self.http.handle(quic, event, now);
+            if let Some(quic) = self.pair.server.endpoint.connection(self.server) {
+                self.http.handle(quic, event, now);
+            }
         }
         self.told
             .extend(std::iter::from_fn(|| self.http.poll_event()));
@@ -131,7 +132,9 @@ impl Site {
     /// What the client wants done.
     fn perform(&mut self) {
         while let Some(output) = self.browser.poll_output() {
-            let quic = self.pair.client.endpoint.connection(self.client).unwrap();
+            let Some(quic) = self.pair.client.endpoint.connection(self.client) else {
+                return;
+            };
             let _ = match output {
                 Output::Write {
                     stream_id,
@@ -414,6 +417,26 @@ fn requests_given_up_early_are_an_attack_when_they_are_many() {
             .cancel_request(stream_id, Code::H3_REQUEST_CANCELLED.0);
     }
     site.run();
+    assert_eq!(site.closed_with(), Some(Code::H3_EXCESSIVE_LOAD.0));
+}
+
+#[test]
+fn requests_beside_those_that_are_given_up_and_still_worked_on_count_too() {
+    let limits = Limits {
+        open_requests: 2,
+        early_resets: 5,
+        early_resets_per_second: 0.001,
+        ..Limits::default()
+    };
+    let mut site = Site::new(limits);
+    for turn in 0..6 {
+        // The applications do not return.
+        site.ask(turn * 4, GET, true);
+        site.browser
+            .cancel_request(turn * 4, Code::H3_REQUEST_CANCELLED.0);
+        site.run();
+    }
+    assert_eq!(requests(&site.take_told()), [0, 4]);
     assert_eq!(site.closed_with(), Some(Code::H3_EXCESSIVE_LOAD.0));
 }
 

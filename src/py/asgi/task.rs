@@ -320,6 +320,17 @@ impl Request {
         Ok(())
     }
 
+    /// Cancels the application.
+    pub fn cancel(&self, py: Python<'_>) -> PyResult<()> {
+        let task = self.state.with(py, |state| {
+            state.task.as_ref().map(|task| task.clone_ref(py))
+        });
+        match task {
+            Some(task) => task.bind(py).call_method0(intern!(py, "cancel")).map(drop),
+            None => Ok(()),
+        }
+    }
+
     fn returned(slf: &Bound<'_, Self>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let (disconnected, is_complete, is_begun) = this.state.with(py, |state| {

@@ -125,8 +125,9 @@ impl Http3Connection {
         Self::dispatch(slf)
     }
 
-    /// The connection is over: every application hears of it.
-    fn closed(&self, py: Python<'_>) -> PyResult<()> {
+    /// The connection is over: every application hears of it, or with `cancel` is ended by it.
+    #[pyo3(signature = (*, cancel = false))]
+    fn closed(&self, py: Python<'_>, cancel: bool) -> PyResult<()> {
         let (requests, old) = self.state.with(py, |state| {
             let old = (
                 state.http.take(),
@@ -138,6 +139,9 @@ impl Http3Connection {
         drop(old);
         for request in requests.into_values() {
             request.get().disconnect(py)?;
+            if cancel {
+                request.get().cancel(py)?;
+            }
         }
         Ok(())
     }
