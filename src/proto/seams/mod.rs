@@ -12,6 +12,8 @@
 //! - `gauge`: what a congestion controller sees and the state machine does not tell.
 //! - `fresh_id`: another of the peer's connection IDs, and whether there was one.
 //! - `datagram_buffer`: how many DATAGRAM frames the state machine has in hand.
+//! - `early_data`: what becomes of 0-RTT data, and the size of its DATAGRAM frames.
+//! - `forged_retry`: Retry packets that no server made.
 //! - `token_context`: what the address validation tokens of an endpoint are about.
 //!
 //! Of rustls:
@@ -26,6 +28,8 @@
 //! Above the wire and below everything that is written around the two libraries.
 
 pub(crate) mod datagram_buffer;
+pub(crate) mod early_data;
+pub(crate) mod forged_retry;
 pub(crate) mod fresh_id;
 pub(crate) mod gauge;
 pub(crate) mod heard;

@@ -9,14 +9,17 @@
 //!
 //! A client with 0-RTT keys sends within the limit that its ticket remembers (RFC 9221 section 3).
 //! What went out that way is kept until the server has said whether it takes it: if not, and after
-//! a Retry, nobody has seen it, and it goes out again.
+//! a Retry, nobody has seen it, and it goes out again (`seams::early_data`).
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 use quinn_proto::{self as quinn, SendDatagramError};
 
-use crate::{quic::DatagramError, seams::datagram_buffer::in_hand};
+use crate::{
+    quic::DatagramError,
+    seams::{datagram_buffer::in_hand, early_data},
+};
 
 pub(in crate::quic) struct DatagramQueue {
     /// False when this side has DATAGRAM frames switched off.
@@ -134,8 +137,8 @@ impl DatagramQueue {
     /// Hands over what a client may send as 0-RTT data: what the server that gave the ticket took,
     /// and what fits into a packet of that kind. The rest waits, and what is behind it.
     pub fn feed_early(&mut self, conn: &mut quinn::Connection, batch_size: usize) {
-        if let Some(max) = conn.datagrams().max_size() {
-            self.feed_up_to(conn, batch_size, Some(max.min(SIZE_IN_0RTT)));
+        if let Some(max) = early_data::datagram_size_max(conn) {
+            self.feed_up_to(conn, batch_size, Some(max));
         }
     }
 
@@ -159,7 +162,7 @@ impl DatagramQueue {
 
     /// What the state machine has not sent by now it sends yet.
     fn queue_sent_again(&mut self, conn: &quinn::Connection) {
-        let all = conn.stats().frame_tx.datagram;
+        let all = early_data::datagrams_sent(conn);
         let sent = usize::try_from(all - self.early_from).unwrap_or(usize::MAX);
         let unsent = self.early.split_off(sent.min(self.early.len()));
         self.queue_early_again();
@@ -282,7 +285,3 @@ const CREDIT_FIRST: i64 = 16 << 10;
 const OVERHEAD: usize = size_of::<Bytes>();
 /// What fits whatever the path turns out to be: 1,200 bytes less packet and frame headers.
 const SIZE_BEFORE_HANDSHAKE: usize = 1_150;
-/// What fits into a 0-RTT packet of 1,200 bytes: its header has up to 53 bytes (two connection IDs
-/// of 20), its tag 16, and the state machine begins no frame with less than 9 bytes of room. The
-/// state machine itself reckons with the short header, and would not get a larger one out.
-const SIZE_IN_0RTT: usize = 1_200 - 53 - 16 - 9;

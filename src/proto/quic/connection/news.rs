@@ -1,14 +1,17 @@
 //! What the state machine has to say becomes the host's events. Not here: why it has ended, in
-//! words (`lost`).
+//! words (`ending`).
 
 use quinn_proto::{self as quinn, StreamEvent};
 
 use super::ending::closed_event;
 use super::{Connection, Phase, session_details};
-use crate::quic::{
-    Event,
-    paths::peer_parameters::PeerParameters,
-    streams::{Heard, stream::Read},
+use crate::{
+    quic::{
+        Event,
+        paths::peer_parameters::PeerParameters,
+        streams::{Heard, stream::Read},
+    },
+    seams::early_data,
 };
 
 /// An event, or what becomes one when the host polls.
@@ -176,6 +179,26 @@ impl Connection {
         }
     }
 
+    /// A client knows what became of its 0-RTT data. False also if it could not send any.
+    fn early_data_accepted(&mut self) -> bool {
+        let is_accepted = early_data::is_accepted(&self.quinn);
+        match is_accepted {
+            Some(true) => {
+                self.streams.early_accepted();
+                self.datagrams.early_accepted();
+            }
+            Some(false) => {
+                self.streams.early_rejected();
+                self.datagrams.early_rejected(&self.quinn);
+                if let Some(log) = &self.packet_log {
+                    log.early_data_rejected();
+                }
+            }
+            None => {}
+        }
+        is_accepted.unwrap_or(false)
+    }
+
     fn established(&mut self) {
         self.phase = Phase::Established;
         let details = session_details(&self.quinn);
@@ -189,26 +212,11 @@ impl Connection {
         if let Some(tokens) = &self.tokens {
             tokens.set_version(self.versions.current());
         }
-        // A server has the keys only if it accepts the data.
         let early_data_accepted = match self.is_client() {
-            true => self.quinn.accepted_0rtt(),
+            true => self.early_data_accepted(),
+            // It has the keys only if it accepts the data.
             false => self.quinn.has_0rtt(),
         };
-        if self.is_client() && self.quinn.has_0rtt() {
-            match early_data_accepted {
-                true => {
-                    self.streams.early_accepted();
-                    self.datagrams.early_accepted();
-                }
-                false => {
-                    self.streams.early_rejected();
-                    self.datagrams.early_rejected(&self.quinn);
-                    if let Some(log) = &self.packet_log {
-                        log.early_data_rejected();
-                    }
-                }
-            }
-        }
         self.push(Event::HandshakeCompleted {
             alpn: self.alpn.clone(),
             early_data_accepted,

@@ -10,12 +10,12 @@ use quinn_proto::{DatagramEvent, EcnCodepoint};
 
 use super::Entry;
 use crate::wire::{
-    datagram::{Arrival, Beginning, arrivals, is_retry},
+    datagram::{Arrival, Beginning, arrivals},
     header::version_of,
 };
 use crate::{
     quic::{DatagramMeta, Endpoint, paths::path::Local},
-    seams::layout,
+    seams::{forged_retry, layout},
 };
 
 impl Endpoint {
@@ -58,7 +58,7 @@ impl Endpoint {
         let (length, is_server) = (data.len(), self.server.is_some());
         let first = layout::next_piece(&mut data, is_server);
         let remote = self.known_address(meta.remote);
-        if is_retry(&first) && self.is_forged_retry(remote, &first) {
+        if !forged_retry::may_pass(&first, |retry| self.is_genuine_retry(remote, retry)) {
             self.log_stray(now, arrivals(&first), "payload_decrypt_error");
             return;
         }

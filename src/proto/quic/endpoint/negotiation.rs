@@ -141,16 +141,16 @@ impl Endpoint {
         }
     }
 
-    /// A Retry packet that its server did not make (RFC 9000 section 17.2.5.2). The state machine
-    /// finds that out too, but will not take the right one after it.
-    pub(in crate::quic) fn is_forged_retry(&self, remote: SocketAddr, packet: &[u8]) -> bool {
+    /// Whether whoever made a Retry packet has seen the first packet of the client that it is for (RFC
+    /// 9000 section 17.2.5.2). One for nobody is nobody's to doubt.
+    pub(in crate::quic) fn is_genuine_retry(&self, remote: SocketAddr, packet: &[u8]) -> bool {
         let destination = LongHeader::read(packet).map(|header| header.destination);
         let Some(index) = destination.and_then(|id| self.handshakes.client(remote, id)) else {
-            return false;
+            return true;
         };
         let connection = &self.connections[index].connection;
         let original = connection.original_destination_connection_id();
-        !original.is_some_and(|id| is_valid_retry(connection.versions().original(), id, packet))
+        original.is_some_and(|id| is_valid_retry(connection.versions().original(), id, packet))
     }
 
     /// Puts a new connection of the state machine, with `version`, in the place of the first one.
@@ -274,14 +274,14 @@ mod tests {
         let server = connection.original_destination_connection_id().unwrap();
         let negotiation = packet(0xc0, 0, &ours, server, &VERSION_2.to_be_bytes());
         let retry = packet(0xf0, VERSION_1, &ours, b"unknown!", &[0; 32]);
-        assert!(endpoint.is_forged_retry(meta.remote, &retry));
+        assert!(!endpoint.is_genuine_retry(meta.remote, &retry));
         // Nothing changes but the index: whoever still finds it has looked at the connections.
         let index = endpoint.connections.len() - 1;
         let entry = &mut endpoint.connections[index];
         let elsewhere = Handshakes::default().enter(index, meta.remote, Some(&ours));
         let place = entry.handshake.replace(elsewhere).unwrap();
         endpoint.handshakes.leave(index, place);
-        assert!(!endpoint.is_forged_retry(meta.remote, &retry));
+        assert!(endpoint.is_genuine_retry(meta.remote, &retry));
         endpoint.handle_datagram(now, meta, negotiation.clone());
         endpoint.handle_unreachable(now, meta.remote, 111);
         assert_eq!(endpoint.stats().connections_begun_again, 0);

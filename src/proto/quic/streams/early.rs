@@ -1,8 +1,8 @@
 //! Streams in 0-RTT data (RFC 9001 section 4.6): what is needed so that nothing is lost when the
 //! server rejects it.
 //!
-//! A rejected flight never happened for the state machine: its streams are unopened and their data
-//! is gone. So what is handed over early is kept here as well, and is queued again in front of
+//! A rejected flight never happened for the state machine (`seams::early_data`): its streams are unopened
+//! and their data is gone. So what is handed over early is kept here as well, and is queued again in front of
 //! everything else; the host does not notice. Kept is at most what the limits allow that the ticket
 //! remembers.
 

@@ -4,7 +4,10 @@
 use std::{
     any::Any,
     net::SocketAddr,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant, SystemTime},
 };
 
@@ -58,6 +61,8 @@ pub struct Spy {
     /// What becomes of a payload before it is sealed and after it is opened, by the header.
     pub on_seal: Mutex<Option<Edit>>,
     pub on_open: Mutex<Option<Edit>>,
+    /// The peer's transport parameters are kept from the state machine.
+    pub hides_parameters: AtomicBool,
 }
 
 impl Spy {
@@ -186,7 +191,10 @@ impl crypto::Session for Session {
     }
 
     fn transport_parameters(&self) -> Result<Option<TransportParameters>, TransportError> {
-        self.0.transport_parameters()
+        match self.1.hides_parameters.load(Ordering::Relaxed) {
+            true => Ok(None),
+            false => self.0.transport_parameters(),
+        }
     }
 
     fn write_handshake(&mut self, buf: &mut Vec<u8>) -> Option<Keys> {
@@ -407,6 +415,8 @@ pub struct Bare {
     pub client: End,
     pub server: End,
     config: quinn::ClientConfig,
+    server_tls: rustls::ServerConfig,
+    transport: Arc<quinn::TransportConfig>,
 }
 
 const CLIENT: &str = "192.0.2.1:50000";
@@ -417,50 +427,62 @@ impl Bare {
     pub fn begin(version: u32, mut transport: quinn::TransportConfig) -> Self {
         let now = Instant::now();
         let suites = provider::default_provider().cipher_suites;
-        let (client_tls, server_tls) = tls(suites);
-        let spies: [Arc<Spy>; 2] = Default::default();
+        let (mut client_tls, mut server_tls) = tls(suites);
+        client_tls.enable_early_data = true;
+        server_tls.max_early_data_size = u32::MAX;
         // Nothing is sent that no test asked for.
         transport.mtu_discovery_config(None);
         let transport = Arc::new(transport);
-        let crypto = Arc::new(QuicServerConfig::try_from(server_tls).unwrap());
-        let crypto = Arc::new(Server(crypto, spies[1].clone()));
-        let token_key = aws_lc_rs::hkdf::Salt::new(aws_lc_rs::hkdf::HKDF_SHA256, &[]);
-        let tokens = Steps::default();
-        let token_key = TokenKey(Arc::new(token_key.extract(&[7; 64])), tokens.clone());
-        let mut validation = quinn::ValidationTokenConfig::default();
-        validation.log(Arc::new(TokenLog(tokens.clone()))).sent(1);
-        let mut server = quinn::ServerConfig::new(crypto, Arc::new(token_key));
-        server
-            .transport_config(transport.clone())
-            .validation_token_config(validation);
-        let endpoint = |server: Option<quinn::ServerConfig>| {
+        let end = |is_server: bool| {
             let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, &[7; 32]);
             let mut config = quinn::EndpointConfig::new(Arc::new(key));
             config.supported_versions(vec![1, version, OTHER_VERSION]);
-            quinn::Endpoint::new(Arc::new(config), server.map(Arc::new), true, None)
+            let (spy, tokens) = (Arc::<Spy>::default(), Steps::default());
+            let server =
+                is_server.then(|| Arc::new(server_config(&server_tls, &transport, &spy, &tokens)));
+            End {
+                endpoint: quinn::Endpoint::new(Arc::new(config), server, true, None),
+                connection: None,
+                spy,
+                events: Vec::new(),
+                retries: false,
+                responses: Vec::new(),
+                tokens,
+            }
         };
+        let (client, server) = (end(false), end(true));
         let crypto = Arc::new(QuicClientConfig::try_from(client_tls).unwrap());
-        let crypto = Arc::new(Client(crypto, spies[0].clone()));
+        let crypto = Arc::new(Client(crypto, client.spy.clone()));
         let mut config = quinn::ClientConfig::new(crypto);
-        config.version(version).transport_config(transport);
-        let [of_client, of_server] = spies;
-        let end = |endpoint, spy, tokens| End {
-            endpoint,
-            connection: None,
-            spy,
-            events: Vec::new(),
-            retries: false,
-            responses: Vec::new(),
-            tokens,
-        };
+        config.version(version).transport_config(transport.clone());
         let mut bare = Self {
             now,
-            client: end(endpoint(None), of_client, Steps::default()),
-            server: end(endpoint(Some(server)), of_server, tokens),
+            client,
+            server,
             config,
+            server_tls,
+            transport,
         };
         bare.dial();
         bare
+    }
+
+    /// A client that has a ticket, and 0-RTT keys, but has not sent anything yet.
+    pub fn resuming(transport: quinn::TransportConfig) -> Self {
+        let mut bare = Self::connected(transport);
+        bare.dial();
+        assert!(bare.client.connection().has_0rtt());
+        bare
+    }
+
+    /// The server knows no sessions any more.
+    pub fn forget_sessions(&mut self) {
+        self.server_tls.session_storage = rustls::server::ServerSessionMemoryCache::new(256);
+        let End { spy, tokens, .. } = &self.server;
+        let config = server_config(&self.server_tls, &self.transport, spy, tokens);
+        self.server
+            .endpoint
+            .set_server_config(Some(Arc::new(config)));
     }
 
     /// Another connection takes the place of the one there is.
@@ -524,6 +546,25 @@ impl Bare {
             end.pump();
         }
     }
+}
+
+fn server_config(
+    tls: &rustls::ServerConfig,
+    transport: &Arc<quinn::TransportConfig>,
+    spy: &Arc<Spy>,
+    tokens: &Steps,
+) -> quinn::ServerConfig {
+    let crypto = Arc::new(QuicServerConfig::try_from(tls.clone()).unwrap());
+    let crypto = Arc::new(Server(crypto, spy.clone()));
+    let token_key = aws_lc_rs::hkdf::Salt::new(aws_lc_rs::hkdf::HKDF_SHA256, &[]);
+    let token_key = TokenKey(Arc::new(token_key.extract(&[7; 64])), tokens.clone());
+    let mut validation = quinn::ValidationTokenConfig::default();
+    validation.log(Arc::new(TokenLog(tokens.clone()))).sent(1);
+    let mut config = quinn::ServerConfig::new(crypto, Arc::new(token_key));
+    config
+        .transport_config(transport.clone())
+        .validation_token_config(validation);
+    config
 }
 
 /// One that both endpoints know besides the connection's.

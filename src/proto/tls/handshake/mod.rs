@@ -27,6 +27,7 @@ use super::{
 use crate::{
     qlog::{ConnectionIds, Epoch},
     seams::{
+        early_data,
         labels::Scope,
         tickets::{self, Exporter},
     },
@@ -286,8 +287,8 @@ impl crypto::Session for Session {
     /// The version of 0-RTT packets is the original one, whatever the handshake goes on with (RFC
     /// 9369 section 4.1).
     fn early_crypto(&self) -> Option<(Box<dyn crypto::HeaderKey>, Box<dyn crypto::PacketKey>)> {
-        // The state machine needs the limits that the ticket's server gave, and ends itself without.
-        if self.side().is_client() && !matches!(self.transport_parameters(), Ok(Some(_))) {
+        // The limits that the ticket's server gave are needed with them.
+        if self.side().is_client() && !early_data::may_begin(&self.transport_parameters()) {
             return None;
         }
         let early = self.tls()?.zero_rtt_keys()?;

@@ -1,0 +1,195 @@
+//! What becomes of a client's 0-RTT data (RFC 9001 section 4.6) when the server does not take it, and how
+//! large the DATAGRAM frames in it may be.
+//!
+//! Whoever handed data over early keeps it until it is known what became of it (`quic::streams::early`,
+//! `quic::connection::datagrams`), and does again what the state machine has undone.
+//!
+//! Assumed of quinn-proto:
+//!
+//! - A flight that was rejected never happened: its streams are unopened and what was written to them is
+//!   gone. It says so by `accepted_0rtt`, which is known when the connection is established, and by
+//!   nothing else.
+//! - After a Retry it sends the streams' data again, but none of the DATAGRAM frames that are out.
+//! - DATAGRAM frames that it has not sent yet when it learns of either it sends all the same.
+//! - A frame that fits into a 1-RTT packet and not into a 0-RTT packet, whose header is longer, it takes,
+//!   and does not get out for as long as it has no 1-RTT keys.
+//! - A session with 0-RTT keys that has not got its server's transport parameters makes it panic.
+
+use quinn_proto::{self as quinn, TransportError, transport_parameters::TransportParameters};
+
+/// Whether 0-RTT keys may be shown to it, by what it is told of its server's parameters.
+pub fn may_begin(parameters: &Result<Option<TransportParameters>, TransportError>) -> bool {
+    matches!(parameters, Ok(Some(_)))
+}
+
+/// Of an established client: whether what it sent early was taken. `None` if it could not send any.
+pub fn is_accepted(conn: &quinn::Connection) -> Option<bool> {
+    conn.has_0rtt().then(|| conn.accepted_0rtt())
+}
+
+/// How many DATAGRAM frames have left, early or not. All that were handed over before the last of them
+/// have.
+pub fn datagrams_sent(conn: &quinn::Connection) -> u64 {
+    conn.stats().frame_tx.datagram
+}
+
+/// What a DATAGRAM frame in a 0-RTT packet may carry. `None` if the server takes none.
+pub fn datagram_size_max(conn: &mut quinn::Connection) -> Option<usize> {
+    let max = conn.datagrams().max_size()?;
+    Some(max.min(SIZE_IN_0RTT))
+}
+
+/// What fits into a 0-RTT packet of 1,200 bytes: its header has up to 53 bytes (two connection IDs
+/// of 20), its tag 16, and the state machine begins no frame with less than 9 bytes of room.
+const SIZE_IN_0RTT: usize = 1_200 - 53 - 16 - 9;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::Ordering;
+
+    use bytes::Bytes;
+    use quinn_proto::{Dir, StreamEvent, StreamId, VarInt};
+
+    use crate::seams::bare::Bare;
+
+    fn resuming() -> Bare {
+        let mut transport = quinn::TransportConfig::default();
+        transport.datagram_receive_buffer_size(Some(1 << 20));
+        Bare::resuming(transport)
+    }
+
+    /// A stream with these bytes.
+    fn write(bare: &mut Bare, data: &[u8]) -> StreamId {
+        let client = bare.client.connection();
+        let stream = client.streams().open(Dir::Uni).unwrap();
+        assert_eq!(client.send_stream(stream).write(data), Ok(data.len()));
+        stream
+    }
+
+    fn send_datagram(bare: &mut Bare, data: &'static [u8]) {
+        let data = Bytes::from_static(data);
+        bare.client
+            .connection()
+            .datagrams()
+            .send(data, false)
+            .unwrap();
+    }
+
+    /// The server has the first flight, and its answer is back before the client sends anything more.
+    fn answered(bare: &mut Bare, flight: &[Vec<u8>]) {
+        flight
+            .iter()
+            .for_each(|datagram| bare.server_gets(datagram));
+        let answer = bare.server.transmit(bare.now);
+        answer
+            .iter()
+            .for_each(|datagram| bare.client_gets(datagram));
+        bare.exchange();
+    }
+
+    fn datagrams_received(bare: &mut Bare) -> Vec<Bytes> {
+        let server = bare.server.connection();
+        std::iter::from_fn(|| server.datagrams().recv()).collect()
+    }
+
+    /// What the server has of the client's first stream.
+    fn received(bare: &mut Bare) -> Option<Bytes> {
+        let server = bare.server.connection();
+        let stream = server.streams().accept(Dir::Uni)?;
+        let mut incoming = server.recv_stream(stream);
+        let mut chunks = incoming.read(true).unwrap();
+        let chunk = chunks.next(usize::MAX).unwrap();
+        let _ = chunks.finalize();
+        chunk.map(|chunk| chunk.bytes)
+    }
+
+    #[test]
+    fn bare_quinn_keeps_an_accepted_flight() {
+        let mut bare = resuming();
+        write(&mut bare, b"early");
+        send_datagram(&mut bare, b"early");
+        bare.exchange();
+        assert_eq!(is_accepted(bare.client.connection()), Some(true));
+        assert_eq!(received(&mut bare).unwrap(), "early");
+        assert_eq!(datagrams_received(&mut bare), ["early"]);
+    }
+
+    #[test]
+    fn bare_quinn_undoes_a_rejected_flight_but_for_datagrams_that_it_has_not_sent() {
+        let mut bare = resuming();
+        bare.forget_sessions();
+        let first = write(&mut bare, b"early");
+        send_datagram(&mut bare, b"sent");
+        let hello = bare.client.transmit(bare.now);
+        assert_eq!(datagrams_sent(bare.client.connection()), 1);
+        send_datagram(&mut bare, b"not sent");
+        bare.client.events.clear();
+        answered(&mut bare, &hello);
+        let client = bare.client.connection();
+        assert!(!client.is_handshaking());
+        assert_eq!(is_accepted(client), Some(false));
+        // The stream does not exist, and its number is the next one's.
+        assert!(client.send_stream(first).write(b"more").is_err());
+        assert_eq!(client.streams().open(Dir::Uni), Some(first));
+        let is_of_stream = |event: &quinn::Event| match event {
+            quinn::Event::Stream(event) => !matches!(event, StreamEvent::Available { .. }),
+            _ => false,
+        };
+        assert!(!bare.client.events.iter().any(is_of_stream));
+        assert_eq!(received(&mut bare), None);
+        assert_eq!(datagrams_received(&mut bare), ["not sent"]);
+    }
+
+    #[test]
+    fn bare_quinn_sends_streams_again_after_a_retry_and_datagrams_not() {
+        let mut bare = resuming();
+        bare.server.retries = true;
+        write(&mut bare, b"early");
+        send_datagram(&mut bare, b"sent");
+        let hello = bare.client.transmit(bare.now);
+        assert_eq!(datagrams_sent(bare.client.connection()), 1);
+        send_datagram(&mut bare, b"not sent");
+        answered(&mut bare, &hello);
+        assert!(!bare.client.connection().is_handshaking());
+        assert_eq!(received(&mut bare).unwrap(), "early");
+        assert_eq!(datagrams_received(&mut bare), ["not sent"]);
+    }
+
+    /// How many datagrams of this size leave early, one after the other.
+    fn sent_early(size: usize) -> u64 {
+        let mut bare = resuming();
+        for _ in 0..2 {
+            let data = Bytes::from(vec![0; size]);
+            let client = bare.client.connection();
+            client.datagrams().send(data, false).unwrap();
+        }
+        bare.client.transmit(bare.now);
+        datagrams_sent(bare.client.connection())
+    }
+
+    #[test]
+    fn bare_quinn_takes_datagrams_that_are_too_large_for_a_0rtt_packet() {
+        let mut bare = resuming();
+        let claimed = bare.client.connection().datagrams().max_size().unwrap();
+        let fits = datagram_size_max(bare.client.connection()).unwrap();
+        assert!(fits < claimed);
+        assert_eq!(sent_early(fits), 2);
+        assert_eq!(sent_early(claimed), 0);
+    }
+
+    #[test]
+    fn bare_quinn_panics_without_the_parameters_that_came_with_a_ticket() {
+        let mut bare = Bare::connected(quinn::TransportConfig::default());
+        assert!(!may_begin(&Ok(None)));
+        bare.client
+            .spy
+            .hides_parameters
+            .store(true, Ordering::Relaxed);
+        assert!(catch_unwind(AssertUnwindSafe(|| bare.dial())).is_err());
+        bare.client
+            .connection()
+            .close(bare.now, VarInt::from_u32(0), Bytes::new());
+    }
+}
