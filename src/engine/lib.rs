@@ -17,6 +17,7 @@
 //! | `lifecycle` | how a transport begins, reads, is held back and ends |
 //! | `view` | [`View`]: what any thread may ask about a transport |
 //! | `stream` | the bytes of a stream: write queue, receive |
+//! | `tail` | small writes of a stream, gathered |
 //! | `datagram` | the datagrams of a socket |
 //! | `backlog` | what arrived for a reader that had paused |
 //! | `listener` | one listening socket |
@@ -55,6 +56,7 @@ mod stats;
 mod stream;
 mod system;
 mod table;
+mod tail;
 mod timers;
 mod token;
 mod transport;

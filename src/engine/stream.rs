@@ -20,6 +20,7 @@ use crate::event::{Event, StreamBytes};
 use crate::lifecycle::{Lifecycle, SUB_RECV, SUB_SEND, WriteOutcome};
 use crate::poll::Direction;
 use crate::queue::Queue;
+use crate::tail::{BLOCK_BYTES, Blocks, Tail};
 use crate::view;
 
 /// What ends the received bytes, kept while the reader is paused.
@@ -48,10 +49,12 @@ pub(crate) struct Stream {
     backlog: Backlog<Bytes>,
     /// What came behind the backlog.
     end_behind: Option<ReadEnd>,
-    /// What is not with the kernel, in order.
+    /// What is not with the kernel, in order, but for the tail.
     queue: VecDeque<Bytes>,
     /// So many pieces of its front are in flight. They stay, for the tail of a short send is sent again.
     in_flight: usize,
+    /// What was written last, in small pieces. Nothing of it is in flight.
+    tail: Tail,
     /// What a send without the ring met; the next flush tells it.
     send_error: Option<Errno>,
     eof_sent: bool,
@@ -72,6 +75,7 @@ impl Stream {
             end_behind: None,
             queue: VecDeque::new(),
             in_flight: 0,
+            tail: Tail::default(),
             send_error: None,
             eof_sent: false,
             direct_sends: 0,
@@ -91,17 +95,52 @@ impl Stream {
 
     /// Accepts `data` for sending.
     pub(crate) fn write(&mut self, data: Bytes) -> WriteOutcome {
-        if !self.life.is_open() || self.life.view.is_finished() {
+        if !self.is_writable() {
             return WriteOutcome::Lost;
         }
-        self.life.view.add_queued(data.len());
+        let count = data.len();
+        self.seal();
         self.queue.push_back(data);
+        self.accepted(count)
+    }
+
+    /// The same for a copy of what is short.
+    pub(crate) fn write_copy(&mut self, data: &[u8], blocks: &mut Blocks) -> WriteOutcome {
+        if !self.is_writable() {
+            return WriteOutcome::Lost;
+        }
+        debug_assert!(data.len() <= BLOCK_BYTES, "a block would have to grow");
+        if !self.tail.has_room(data.len()) {
+            self.seal();
+        }
+        self.tail.push(data, blocks);
+        self.accepted(data.len())
+    }
+
+    fn is_writable(&self) -> bool {
+        self.life.is_open() && !self.life.view.is_finished()
+    }
+
+    fn accepted(&mut self, count: usize) -> WriteOutcome {
+        self.life.view.add_queued(count);
         if self.life.is_too_full() {
             // Small writes ride on the turn's own system call. A large one is worth one of its own:
             // what the socket takes now need not pause the producer.
             self.send_now();
         }
         self.life.rise()
+    }
+
+    /// The tail becomes a piece like the others.
+    fn seal(&mut self) {
+        self.queue.extend(self.tail.cut());
+    }
+
+    /// A stream that has nothing to send needs no block.
+    pub(crate) fn give_block_back(&mut self, blocks: &mut Blocks) {
+        if self.queue.is_empty() {
+            self.tail.give_back(blocks);
+        }
     }
 
     /// Half-closes after the queue: at once when it is empty. Further writes are lost.
@@ -120,7 +159,7 @@ impl Stream {
 
     /// Everything that was written is with the kernel.
     pub(crate) fn is_drained(&self) -> bool {
-        self.queue.is_empty()
+        self.queue.is_empty() && self.tail.is_empty()
     }
 
     /// Puts in flight what is queued, tells what there is to tell of it.
@@ -137,8 +176,9 @@ impl Stream {
 
     /// Gives the socket what it takes without waiting.
     pub(crate) fn send_now(&mut self) {
-        while self.life.is_sending() && !self.queue.is_empty() && self.life.send_op.is_none() {
-            let pieces = self.queue.iter().map(|piece| &piece[..]);
+        while self.life.is_sending() && !self.is_drained() && self.life.send_op.is_none() {
+            let tail = Some(self.tail.bytes()).filter(|tail| !tail.is_empty());
+            let pieces = self.queue.iter().map(|piece| &piece[..]).chain(tail);
             self.direct_sends += 1;
             let count = match net::send_pieces(self.life.fd, pieces) {
                 Ok(count) => count,
@@ -182,15 +222,16 @@ impl Stream {
             count -= piece.len();
             self.queue.pop_front();
             if count == 0 {
-                break;
+                return false;
             }
         }
-        false
+        self.tail.advance(count);
+        !self.tail.is_empty()
     }
 
     fn go_on_sending(&mut self, driver: &mut Driver, events: &mut Queue) {
         self.life.fall(events);
-        if self.queue.is_empty() {
+        if self.is_drained() {
             self.drained(events);
         } else {
             self.start_send(driver);
@@ -199,12 +240,13 @@ impl Stream {
 
     fn start_send(&mut self, driver: &mut Driver) {
         let (fd, token) = (self.life.fd, self.life.token(SUB_SEND));
+        self.seal();
         self.in_flight = self.queue.len().min(PIECES_PER_SEND_MAX);
         self.life.send_op = Some(if self.in_flight == 1 {
             driver.send(fd, self.queue[0].clone(), token)
         } else {
             let pieces = self.queue.iter().take(self.in_flight);
-            driver.send_vectored(fd, pieces.cloned().collect(), token)
+            driver.send_vectored(fd, pieces.cloned(), token)
         });
     }
 
@@ -230,13 +272,15 @@ impl Stream {
     /// In a forked child, of a stream that is not flushed: the parent sends what is queued. Here the
     /// stream fails, for what this process wrote behind it would come out of its order.
     pub(crate) fn leave_queue_to_parent(&mut self, driver: &mut Driver, events: &mut Queue) {
-        if self.life.is_sending() && self.queue.len() > self.in_flight {
+        let has_more = self.queue.len() > self.in_flight || !self.tail.is_empty();
+        if self.life.is_sending() && has_more {
             self.fail_sending(Errno::CANCELED, driver, events);
         }
     }
 
     pub(crate) fn drop_queue(&mut self, driver: &mut Driver) {
         self.queue.clear();
+        self.tail.clear();
         self.life.drop_queue(driver);
     }
 

@@ -15,6 +15,7 @@ use crate::poll::Direction;
 use crate::queue::Queue;
 use crate::stream::{ReadEnd, Stream};
 use crate::table::{Key, Table};
+use crate::tail::{BLOCK_BYTES, Blocks};
 use crate::transport::Transport;
 use crate::turn::Engine;
 use crate::view::View;
@@ -25,6 +26,7 @@ pub(crate) struct Transports {
     /// Descriptors that a transport drives.
     by_fd: HashMap<RawFd, Key>,
     dirty: Vec<Key>,
+    blocks: Blocks,
     pub(crate) counts: Counts,
 }
 
@@ -58,6 +60,7 @@ impl Transports {
             transport.flush(alone, driver, events);
             if let Transport::Stream(stream) = transport {
                 self.counts.direct_sends += stream.take_direct_sends();
+                stream.give_block_back(&mut self.blocks);
             }
         }
     }
@@ -72,6 +75,9 @@ impl Transports {
     ) {
         if let Some(transport) = self.table.get_mut(key) {
             transport.handle_completion(sub, completion, driver, events);
+            if let Transport::Stream(stream) = transport {
+                stream.give_block_back(&mut self.blocks);
+            }
         }
     }
 
@@ -240,8 +246,21 @@ impl Engine {
 
     /// Accepts bytes for sending at the next flush.
     pub fn write(&mut self, key: Key, data: Bytes) -> WriteOutcome {
-        self.on_stream(key, |stream| stream.write(data))
+        // A `Bytes` of somebody's own is allocated for once more when the kernel is lent it.
+        if data.len() < BLOCK_BYTES {
+            return self.write_copy(key, &data);
+        }
+        self.on_stream(key, |stream, _| stream.write(data))
             .unwrap_or(WriteOutcome::Lost)
+    }
+
+    /// The same for a copy of `data`. For less than 4 KiB, written often, no memory is allocated.
+    pub fn write_copy(&mut self, key: Key, data: &[u8]) -> WriteOutcome {
+        self.on_stream(key, |stream, blocks| match data.len() {
+            ..BLOCK_BYTES => stream.write_copy(data, blocks),
+            _ => stream.write(Bytes::copy_from_slice(data)),
+        })
+        .unwrap_or(WriteOutcome::Lost)
     }
 
     /// Accepts a datagram for sending at the next flush.
@@ -255,7 +274,7 @@ impl Engine {
 
     /// Half-closes after the queue; fails if the queue is empty and `shutdown` fails.
     pub fn finish_writing(&mut self, key: Key) -> io::Result<()> {
-        self.on_stream(key, Stream::finish_writing)
+        self.on_stream(key, |stream, _| stream.finish_writing())
             .unwrap_or(Ok(()))
     }
 
@@ -282,7 +301,7 @@ impl Engine {
 
     /// Keeps the rest of received bytes for a reader that paused in the middle of them.
     pub fn put_back(&mut self, key: Key, rest: Bytes) {
-        self.on_stream(key, |stream| stream.put_back(rest));
+        self.on_stream(key, |stream, _| stream.put_back(rest));
     }
 
     /// Takes what was put back again, or what a nested turn of the host left of it. None: the reader has
@@ -334,10 +353,24 @@ impl Engine {
         Some(value)
     }
 
-    fn on_stream<T>(&mut self, key: Key, run: impl FnOnce(&mut Stream) -> T) -> Option<T> {
-        self.on(key, |one, _, _| match one {
-            Transport::Stream(stream) => Some(run(stream)),
-            Transport::Datagram(_) => None,
-        })?
+    fn on_stream<T>(
+        &mut self,
+        key: Key,
+        run: impl FnOnce(&mut Stream, &mut Blocks) -> T,
+    ) -> Option<T> {
+        let Transports {
+            table,
+            blocks,
+            dirty,
+            ..
+        } = &mut self.transports;
+        let Transport::Stream(stream) = table.get_mut(key)? else {
+            return None;
+        };
+        let value = run(stream, blocks);
+        if stream.life.mark_dirty() {
+            dirty.push(key);
+        }
+        Some(value)
     }
 }

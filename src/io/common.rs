@@ -6,10 +6,12 @@ use std::collections::VecDeque;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 
+use bytes::Bytes;
+
 use crate::completion::{Completion, Errno, Outcome};
 use crate::config::{DriverConfig, DriverStats};
 use crate::incoming::PeerName;
-use crate::message::{MessagePayload, SendMsg};
+use crate::message::{GatherPayload, MessagePayload, SendMsg};
 use crate::op::{Kind, OpId, OpTable, Payload, Token};
 use crate::pool::{Pool, RecvBuf};
 use crate::waker::Waker;
@@ -26,6 +28,9 @@ pub(crate) struct Common {
     /// Boxes of finished messages, for the next ones. Boxed because a payload points into itself.
     #[expect(clippy::vec_box)]
     spare_messages: Vec<Box<MessagePayload>>,
+    /// The same of sends of several pieces.
+    #[expect(clippy::vec_box)]
+    spare_gathers: Vec<Box<GatherPayload>>,
     pub(crate) scratch: Vec<u32>,
 }
 
@@ -44,6 +49,7 @@ impl Common {
             stats: DriverStats::default(),
             waker,
             spare_messages: Vec::new(),
+            spare_gathers: Vec::new(),
             scratch: Vec::new(),
         }
     }
@@ -55,6 +61,16 @@ impl Common {
             .pop()
             .unwrap_or_else(MessagePayload::empty);
         payload.fill(message);
+        payload
+    }
+
+    /// Several pieces in the kernel's words, in a used box if there is one.
+    pub(crate) fn gather(&mut self, pieces: impl IntoIterator<Item = Bytes>) -> Box<GatherPayload> {
+        let mut payload = self
+            .spare_gathers
+            .pop()
+            .unwrap_or_else(GatherPayload::empty);
+        payload.fill(pieces);
         payload
     }
 
@@ -149,11 +165,16 @@ impl Common {
     }
 
     fn recycle(&mut self, payload: Payload) {
-        if let Payload::Message(mut message) = payload
-            && self.spare_messages.len() < SPARE_MESSAGES_MAX
-        {
-            message.clear();
-            self.spare_messages.push(message);
+        match payload {
+            Payload::Message(mut message) if self.spare_messages.len() < SPARES_MAX => {
+                message.clear();
+                self.spare_messages.push(message);
+            }
+            Payload::Gather(mut gather) if self.spare_gathers.len() < SPARES_MAX => {
+                gather.clear();
+                self.spare_gathers.push(gather);
+            }
+            _ => {}
         }
     }
 }
@@ -217,4 +238,5 @@ fn outcome(kind: Kind, result: i32, payload: &mut Payload) -> Outcome {
     }
 }
 
-const SPARE_MESSAGES_MAX: usize = 256;
+/// Of each kind.
+const SPARES_MAX: usize = 256;

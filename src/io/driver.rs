@@ -19,7 +19,7 @@ use crate::epoll::Epoll;
 use crate::file::FileRequest;
 use crate::fork::Birthplace;
 use crate::incoming::{IncomingPayload, NamePayload};
-use crate::message::{GatherPayload, SendMsg};
+use crate::message::SendMsg;
 use crate::op::{Kind, OpId, Payload, Token};
 use crate::patience::Patience;
 use crate::pool::Pool;
@@ -183,17 +183,18 @@ impl Driver {
     }
 
     /// [`send`](Driver::send) of several pieces, at most `IOV_MAX` (1,024).
-    pub fn send_vectored(&mut self, fd: RawFd, data: Vec<Bytes>, token: Token) -> OpId {
+    pub fn send_vectored(
+        &mut self,
+        fd: RawFd,
+        pieces: impl IntoIterator<Item = Bytes>,
+        token: Token,
+    ) -> OpId {
+        let payload = self.common.gather(pieces);
         debug_assert!(
-            data.len() <= libc::UIO_MAXIOV as usize,
+            payload.pieces() <= libc::UIO_MAXIOV as usize,
             "the kernel takes 1,024 pieces"
         );
-        self.start(
-            Kind::SendVectored,
-            fd,
-            token,
-            Payload::Gather(GatherPayload::new(data)),
-        )
+        self.start(Kind::SendVectored, fd, token, Payload::Gather(payload))
     }
 
     /// Sends one datagram or a GSO batch.

@@ -157,26 +157,39 @@ pub(crate) struct GatherPayload {
 }
 
 impl GatherPayload {
-    pub(crate) fn new(data: Vec<Bytes>) -> Box<GatherPayload> {
-        let iovecs = data
-            .iter()
-            .map(|piece| libc::iovec {
-                iov_base: piece.as_ptr().cast_mut().cast(),
-                iov_len: piece.len(),
-            })
-            .collect();
-        let mut payload = Box::new(GatherPayload {
+    pub(crate) fn empty() -> Box<GatherPayload> {
+        Box::new(GatherPayload {
             header: empty_header(),
-            iovecs,
-            data,
+            iovecs: Vec::new(),
+            data: Vec::new(),
             first: 0,
-        });
-        payload.point();
-        payload
+        })
+    }
+
+    /// Takes the pieces in and points at them. The box must not be opened afterwards.
+    pub(crate) fn fill(&mut self, pieces: impl IntoIterator<Item = Bytes>) {
+        self.data.extend(pieces);
+        let iovec = |piece: &Bytes| libc::iovec {
+            iov_base: piece.as_ptr().cast_mut().cast(),
+            iov_len: piece.len(),
+        };
+        self.iovecs.extend(self.data.iter().map(iovec));
+        self.first = 0;
+        self.point();
+    }
+
+    /// Lets go of the caller's data so that the box can wait for its next use.
+    pub(crate) fn clear(&mut self) {
+        self.data.clear();
+        self.iovecs.clear();
     }
 
     pub(crate) fn header(&self) -> *const libc::msghdr {
         &raw const self.header
+    }
+
+    pub(crate) fn pieces(&self) -> usize {
+        self.data.len()
     }
 
     pub(crate) fn total(&self) -> usize {

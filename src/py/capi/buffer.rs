@@ -44,8 +44,7 @@ impl AsRef<[u8]> for HeldBytes {
 /// A `bytes` object as `Bytes`: copied while small, referenced above that.
 pub fn hold_bytes(bytes: &Bound<'_, PyBytes>) -> Bytes {
     let slice = bytes.as_bytes();
-    // A subclass may have a `__del__`, which must not run where the engine drops what it has sent.
-    if slice.len() < HOLD_FROM_BYTES || !bytes.is_exact_instance_of::<PyBytes>() {
+    if !is_held(bytes) {
         return Bytes::copy_from_slice(slice);
     }
     Bytes::from_owner(HeldBytes {
@@ -53,6 +52,50 @@ pub fn hold_bytes(bytes: &Bound<'_, PyBytes>) -> Bytes {
         len: slice.len(),
         _owner: bytes.clone().unbind(),
     })
+}
+
+/// A subclass may have a `__del__`, which must not run where the engine drops what it has sent.
+fn is_held(bytes: &Bound<'_, PyBytes>) -> bool {
+    bytes.as_bytes().len() >= HOLD_FROM_BYTES && bytes.is_exact_instance_of::<PyBytes>()
+}
+
+/// What a stream is given to send.
+pub enum Outgoing<'a> {
+    /// Of a `bytes` object, to be copied to where it waits.
+    Copied(&'a [u8]),
+    Held(Bytes),
+}
+
+impl<'a> Outgoing<'a> {
+    /// Of what `write()` takes, as [`bytes_like`].
+    pub fn bytes_like(data: &'a Bound<'_, PyAny>) -> PyResult<Self> {
+        match data.cast::<PyBytes>() {
+            Ok(bytes) => Ok(Self::bytes(bytes)),
+            Err(_) => bytes_like(data).map(Self::Held),
+        }
+    }
+
+    /// Of what `writelines()` takes, as [`any_buffer`].
+    pub fn any_buffer(data: &'a Bound<'_, PyAny>) -> PyResult<Self> {
+        match data.cast::<PyBytes>() {
+            Ok(bytes) => Ok(Self::bytes(bytes)),
+            Err(_) => any_buffer(data).map(Self::Held),
+        }
+    }
+
+    pub fn bytes(bytes: &'a Bound<'_, PyBytes>) -> Self {
+        match is_held(bytes) {
+            true => Self::Held(hold_bytes(bytes)),
+            false => Self::Copied(bytes.as_bytes()),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Copied(bytes) => bytes.is_empty(),
+            Self::Held(bytes) => bytes.is_empty(),
+        }
+    }
 }
 
 /// What asyncio's transports take: bytes, bytearray or memoryview. A mutable one is copied: it may

@@ -1,11 +1,9 @@
 //! The transport beneath TLS: our own stream, reached without Python, or anybody else's.
 
-use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use pyo3::{PyTraverseError, PyVisit, intern};
 
-use crate::capi::buffer;
 use crate::transport::stream::StreamTransport;
 
 pub enum Lower {
@@ -48,10 +46,7 @@ impl Lower {
 
     pub fn write(&self, py: Python<'_>, data: &Bound<'_, PyBytes>) -> PyResult<()> {
         match self {
-            Self::Stream(stream) => {
-                let bytes: Bytes = buffer::hold_bytes(data);
-                StreamTransport::write_bytes(stream.bind(py), bytes)
-            }
+            Self::Stream(stream) => StreamTransport::write_bytes(stream.bind(py), data),
             Self::Other(other) => {
                 other.bind(py).call_method1(intern!(py, "write"), (data,))?;
                 Ok(())
@@ -70,7 +65,7 @@ impl Lower {
             (Self::Stream(stream), Some(words))
                 if StreamTransport::write_queue_bytes(stream.bind(py)) == 0 =>
             {
-                StreamTransport::write_bytes(stream.bind(py), buffer::hold_bytes(words))?;
+                StreamTransport::write_bytes(stream.bind(py), words)?;
                 StreamTransport::close_with(stream.bind(py), error)
             }
             (Self::Stream(stream), _) => StreamTransport::end_with(stream.bind(py), error),

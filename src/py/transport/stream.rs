@@ -9,7 +9,6 @@ mod events;
 
 use std::os::fd::RawFd;
 
-use bytes::Bytes;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -18,7 +17,7 @@ use pyo3::types::{PyDict, PyType};
 use uringcore_engine::{Key, WriteOutcome};
 use uringcore_io::net;
 
-use crate::capi::buffer;
+use crate::capi::buffer::Outgoing;
 use crate::capi::context::CallbackContext;
 use crate::capi::error;
 use crate::capi::open_class::{self, OpenClass};
@@ -100,10 +99,11 @@ impl StreamTransport {
     }
 
     /// Queues bytes on the stream; the protocol is told to pause when the queue says so.
-    fn queue(base: &Bound<'_, BaseTransport>, key: Key, bytes: Bytes) -> PyResult<()> {
-        let outcome = base
-            .get()
-            .command(base.py(), |engine| engine.write(key, bytes))?;
+    fn queue(base: &Bound<'_, BaseTransport>, key: Key, data: Outgoing<'_>) -> PyResult<()> {
+        let outcome = base.get().command(base.py(), |engine| match data {
+            Outgoing::Copied(bytes) => engine.write_copy(key, bytes),
+            Outgoing::Held(bytes) => engine.write(key, bytes),
+        })?;
         match outcome {
             WriteOutcome::PauseWriting => BaseTransport::pause_writing(base),
             WriteOutcome::Queued | WriteOutcome::Lost => Ok(()),
@@ -177,13 +177,13 @@ impl StreamTransport {
     fn write(slf: &Bound<'_, Self>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = slf.py();
         let base = slf.as_super();
-        let bytes = buffer::bytes_like(data)?;
+        let data = Outgoing::bytes_like(data)?;
         Self::refuse(base.get(), py, "write")?;
-        if bytes.is_empty() {
+        if data.is_empty() {
             return Ok(());
         }
         match Self::writable(base.get(), py)? {
-            Some(key) => Self::queue(base, key, bytes),
+            Some(key) => Self::queue(base, key, data),
             None => Ok(()),
         }
     }
@@ -198,18 +198,19 @@ impl StreamTransport {
             "write"
         };
         Self::refuse(base.get(), py, name)?;
-        let pieces = list_of_data
-            .try_iter()?
-            .map(|item| buffer::any_buffer(&item?))
+        let items = list_of_data.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+        let pieces = items
+            .iter()
+            .map(Outgoing::any_buffer)
             .collect::<PyResult<Vec<_>>>()?;
-        if pieces.iter().all(Bytes::is_empty) {
+        if pieces.iter().all(Outgoing::is_empty) {
             return Ok(());
         }
         let Some(key) = Self::writable(base.get(), py)? else {
             return Ok(());
         };
-        for bytes in pieces.into_iter().filter(|bytes| !bytes.is_empty()) {
-            Self::queue(base, key, bytes)?;
+        for data in pieces.into_iter().filter(|data| !data.is_empty()) {
+            Self::queue(base, key, data)?;
         }
         Ok(())
     }

@@ -1,18 +1,19 @@
 //! The stream transport as TLS sees it from above: bytes that were accepted there already, and an end
 //! that lets a last alert out. Not here: the transport's own write() and its checks.
 
-use bytes::Bytes;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use super::StreamTransport;
+use crate::capi::buffer::Outgoing;
 use crate::transport::base::BaseTransport;
 
 impl StreamTransport {
     /// Takes bytes of TLS on top. They were accepted there, so no more questions are asked.
-    pub fn write_bytes(slf: &Bound<'_, Self>, bytes: Bytes) -> PyResult<()> {
+    pub fn write_bytes(slf: &Bound<'_, Self>, bytes: &Bound<'_, PyBytes>) -> PyResult<()> {
         let base = slf.as_super();
         match Self::writable(base.get(), slf.py())? {
-            Some(key) => Self::queue(base, key, bytes),
+            Some(key) => Self::queue(base, key, Outgoing::bytes(bytes)),
             None => Ok(()),
         }
     }

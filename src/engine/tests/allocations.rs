@@ -1,0 +1,201 @@
+//! What a send of a stream allocates once things have been going on for a while: nothing.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::io::Read;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use bytes::Bytes;
+use common::{BACKENDS, engine, open, tcp_pair, turn, turn_until};
+use uringcore_engine::{Engine, Key, WriteOutcome};
+use uringcore_io::net;
+
+struct Counting;
+
+thread_local!(static ALLOCATIONS: Cell<u64> = const { Cell::new(0) });
+
+fn count() {
+    ALLOCATIONS.with(|all| all.set(all.get() + 1));
+}
+
+// SAFETY: all of it is the system's allocator; the counter is a number of the thread's own, which needs no
+// memory and no destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: as the caller promises.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// How many times `work` asks for memory.
+fn allocations(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.with(Cell::get);
+    work();
+    ALLOCATIONS.with(Cell::get) - before
+}
+
+/// How many times each of the last of many rounds does.
+fn allocations_a_round(mut round: impl FnMut()) -> u64 {
+    (0..WARMING_UP).for_each(|_| round());
+    let all = allocations(|| (0..ROUNDS).for_each(|_| round()));
+    all.div_ceil(ROUNDS)
+}
+
+fn flush_and_send(engine: &mut Engine) {
+    turn(engine, Duration::ZERO, |_, _| {});
+    while engine.stats().write_queue_bytes > 0 {
+        turn(engine, Duration::from_millis(1), |_, _| {});
+    }
+}
+
+/// Where a reader takes everything at once.
+struct Connection {
+    key: Key,
+    fd: OwnedFd,
+    peer: std::net::TcpStream,
+}
+
+fn connection(engine: &mut Engine) -> Connection {
+    let (fd, peer) = tcp_pair();
+    let key = open(engine, &fd);
+    Connection { key, fd, peer }
+}
+
+impl Connection {
+    fn expect(&mut self, size: usize) {
+        let mut got = [0; 64 * 1024];
+        self.peer.read_exact(&mut got[..size]).expect("it was sent");
+    }
+}
+
+#[test]
+fn a_small_write_that_the_socket_takes_at_once_allocates_nothing() {
+    for backend in BACKENDS {
+        let mut engine = engine(backend);
+        let mut one = connection(&mut engine);
+        let count = allocations_a_round(|| {
+            assert_eq!(engine.write_copy(one.key, b"hello"), WriteOutcome::Queued);
+            flush_and_send(&mut engine);
+            one.expect(5);
+        });
+        assert_eq!(count, 0, "{}", backend.as_str());
+        assert!(engine.stats().direct_sends >= ROUNDS);
+    }
+}
+
+#[test]
+fn small_writes_that_go_through_the_driver_allocate_nothing() {
+    for backend in BACKENDS {
+        let mut engine = engine(backend);
+        // Only where others have something to do as well a send is not made at once.
+        let mut pair = [connection(&mut engine), connection(&mut engine)];
+        for writes in [1, 5] {
+            let count = allocations_a_round(|| {
+                for one in &pair {
+                    for _ in 0..writes {
+                        engine.write_copy(one.key, b"hello");
+                    }
+                }
+                flush_and_send(&mut engine);
+                pair.iter_mut().for_each(|one| one.expect(5 * writes));
+            });
+            assert_eq!(count, 0, "{}", backend.as_str());
+        }
+        assert_eq!(engine.stats().direct_sends, 0);
+    }
+}
+
+#[test]
+fn bytes_of_somebodys_own_cost_no_more_than_their_making() {
+    for backend in BACKENDS {
+        let mut engine = engine(backend);
+        let mut pair = [connection(&mut engine), connection(&mut engine)];
+        let count = allocations_a_round(|| {
+            for one in &pair {
+                engine.write(one.key, Bytes::copy_from_slice(b"hello"));
+            }
+            flush_and_send(&mut engine);
+            pair.iter_mut().for_each(|one| one.expect(5));
+        });
+        assert_eq!(count, 2, "{}: one each", backend.as_str());
+    }
+}
+
+#[test]
+fn a_head_and_a_body_are_sent_without_an_allocation() {
+    let body = Bytes::from_static(&[b'x'; 8192]);
+    for backend in BACKENDS {
+        let mut engine = engine(backend);
+        let mut pair = [connection(&mut engine), connection(&mut engine)];
+        let count = allocations_a_round(|| {
+            for one in &pair {
+                engine.write_copy(one.key, b"head");
+                engine.write(one.key, body.clone());
+            }
+            flush_and_send(&mut engine);
+            pair.iter_mut().for_each(|one| one.expect(4 + 8192));
+        });
+        assert_eq!(count, 0, "{}", backend.as_str());
+    }
+}
+
+#[test]
+fn a_small_write_behind_a_send_that_waits_allocates_once_at_most() {
+    for backend in BACKENDS {
+        let mut engine = engine(backend);
+        let mut one = stalled(&mut engine);
+        let count = allocations_a_round(|| {
+            assert_eq!(engine.write_copy(one.key, b"hello"), WriteOutcome::Queued);
+            turn(&mut engine, Duration::ZERO, |_, _| {});
+        });
+        assert!(count <= 1, "{}: {count}", backend.as_str());
+        // All of it arrives all the same.
+        let waiting = engine.stats().write_queue_bytes;
+        let reader = std::thread::spawn(move || {
+            let mut got = Vec::new();
+            one.peer.read_to_end(&mut got).map(|_| got)
+        });
+        turn_until(
+            &mut engine,
+            |_, _| {},
+            |engine| engine.stats().write_queue_bytes == 0,
+        );
+        engine.finish_writing(one.key).expect("half-closed");
+        let got = reader.join().expect("reader").expect("read");
+        let hellos = b"hello".repeat((WARMING_UP + ROUNDS) as usize);
+        assert!(waiting >= hellos.len() && got.ends_with(&hellos));
+    }
+}
+
+/// A connection with a send in flight, which its full socket does not take.
+fn stalled(engine: &mut Engine) -> Connection {
+    let one = connection(engine);
+    engine.set_marks(one.key, 1 << 20, 4 << 20);
+    let filler = [0; 65536];
+    while net::send_pieces(one.fd.as_raw_fd(), [&filler[..]].into_iter()).is_ok() {}
+    engine.write(one.key, Bytes::from_static(&[0; 65536]));
+    turn(engine, Duration::ZERO, |_, _| {});
+    assert!(engine.stats().write_queue_bytes > 0);
+    one
+}
+
+const WARMING_UP: u64 = 600;
+const ROUNDS: u64 = 1_000;
