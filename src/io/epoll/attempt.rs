@@ -58,7 +58,7 @@ impl Epoll {
         {
             common.stats.syscalls += 1;
             // Fails only if somebody closed it behind our back, and then there is nothing to leave.
-            let _ = super::control(&self.set, raw, 1, 0, 0);
+            let _ = self.set.change(raw, 1, 0, 0);
         }
         common.stats.syscalls += 1;
         // SAFETY: the descriptor is ours, given up by `into_raw_fd` and closed once.

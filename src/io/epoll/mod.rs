@@ -1,7 +1,7 @@
 //! The epoll backend: the completions of io_uring, made from readiness.
 //!
-//! `attempt` carries single operations out, `receive` the multishot ones. Here: which descriptor
-//! waits for what, and the turn.
+//! `attempt` carries single operations out, `receive` the multishot ones, `set` is the kernel's side of it.
+//! Here: which descriptor waits for what, and the turn.
 //!
 //! Some facts about epoll that shape this:
 //!
@@ -22,11 +22,11 @@
 
 mod attempt;
 mod receive;
+mod set;
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::ptr;
+use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -39,9 +39,10 @@ use crate::pool::Pool;
 use crate::setup_error::SetupError;
 use crate::waker::Waker;
 use receive::Batch;
+use set::{Event, Set};
 
 pub(crate) struct Epoll {
-    set: OwnedFd,
+    set: Set,
     /// By descriptor.
     watches: Vec<Watch>,
     /// Of the latest registration of all.
@@ -53,10 +54,7 @@ pub(crate) struct Epoll {
     /// Receives that wait for a buffer, oldest first.
     starved_streams: VecDeque<OpId>,
     starved_datagrams: VecDeque<OpId>,
-    events: Vec<libc::epoll_event>,
     batch: Batch,
-    /// The kernel has `epoll_pwait2` (5.11): time-outs in nanoseconds.
-    exact_timeouts: bool,
 }
 
 /// What the set knows about a descriptor.
@@ -76,7 +74,7 @@ impl Epoll {
         config: &DriverConfig,
         waker: &Waker,
     ) -> Result<(Epoll, Rc<Pool>, Rc<Pool>), SetupError> {
-        let set = create(waker).map_err(|error| SetupError::epoll("epoll_create1", &error))?;
+        let set = Set::new(waker).map_err(|error| SetupError::epoll("epoll_create1", &error))?;
         let datagram_size = config.datagram_buffer_size + HEADER_ROOM as u32;
         let pools = Pool::new(config.stream_buffers, config.stream_buffer_size)
             .and_then(|stream| Ok((stream, Pool::new(config.datagram_buffers, datagram_size)?)));
@@ -89,9 +87,7 @@ impl Epoll {
             queued: VecDeque::new(),
             starved_streams: VecDeque::new(),
             starved_datagrams: VecDeque::new(),
-            events: vec![libc::epoll_event { events: 0, u64: 0 }; EVENTS_PER_TURN],
             batch: Batch::new(),
-            exact_timeouts: true,
         };
         Ok((epoll, stream, datagram))
     }
@@ -132,7 +128,8 @@ impl Epoll {
         let block = wants_block && common.waker.fall_asleep();
         common.stats.enters += 1;
         common.stats.syscalls += 1;
-        let count = self.wait(if block { timeout } else { Some(Duration::ZERO) });
+        let limit = if block { timeout } else { Some(Duration::ZERO) };
+        let count = self.set.wait(limit);
         // Only a wake that is reported is used up: one that comes during an `enter` that does not
         // block must still end the next sleep.
         let woken = wants_block && common.waker.get_up();
@@ -148,13 +145,12 @@ impl Epoll {
         };
         let mut orphans = false;
         for index in 0..count {
-            let libc::epoll_event { events, u64: data } = self.events[index];
-            if data == WAKE {
+            let Some(event) = self.set.event(index) else {
                 continue;
-            }
-            match self.owner_of(data) {
-                Some(fd) => self.handle_event(common, fd, events),
-                None => orphans = true,
+            };
+            match self.is_known(&event) {
+                true => self.handle_event(common, event.fd, event.events),
+                false => orphans = true,
             }
         }
         if orphans {
@@ -168,12 +164,11 @@ impl Epoll {
         })
     }
 
-    /// The descriptor whose registration an event comes from; `None` if it is of a file that once had the
-    /// number.
-    fn owner_of(&self, data: u64) -> Option<RawFd> {
-        let fd = data as u32;
-        let watch = self.watches.get(fd as usize)?;
-        (watch.registered != 0 && watch.generation == (data >> 32) as u32).then_some(fd as RawFd)
+    /// Whether an event comes from the descriptor's registration, and not from one of a file that once had
+    /// the number.
+    fn is_known(&self, event: &Event) -> bool {
+        let watch = self.watches.get(event.fd as usize);
+        watch.is_some_and(|watch| watch.registered != 0 && watch.generation == event.generation)
     }
 
     /// In a forked child: the set is the parent's as well. What was queued and not tried is tried by the
@@ -198,22 +193,15 @@ impl Epoll {
 
     /// Moves to a new set, with just the registrations that are known.
     fn move_to_new_set(&mut self, common: &mut Common) -> io::Result<()> {
-        self.set = create(&common.waker)?;
+        self.set.replace(&common.waker)?;
         for (fd, watch) in self.watches.iter_mut().enumerate() {
             if watch.registered == 0 {
                 continue;
             }
             common.stats.syscalls += 1;
             // Closed behind our back: as silent as if it had left the old set.
-            if control(
-                &self.set,
-                fd as RawFd,
-                0,
-                watch.registered,
-                watch.generation,
-            )
-            .is_err()
-            {
+            let (wanted, generation) = (watch.registered, watch.generation);
+            if self.set.change(fd as RawFd, 0, wanted, generation).is_err() {
                 watch.registered = 0;
             }
         }
@@ -246,8 +234,7 @@ impl Epoll {
 
     /// The event array and what is known by descriptor.
     pub(crate) fn queues_bytes(&self) -> u64 {
-        let events = self.events.len() * size_of::<libc::epoll_event>();
-        (events + self.watches.capacity() * size_of::<Watch>()) as u64
+        (self.set.events_bytes() + self.watches.capacity() * size_of::<Watch>()) as u64
     }
 
     /// First look at a queued operation.
@@ -308,7 +295,8 @@ impl Epoll {
         self.generation = self.generation.wrapping_add(1);
         watch.generation = self.generation;
         common.stats.syscalls += 1;
-        match (control(&self.set, fd, was, wanted, self.generation), wanted) {
+        let changed = self.set.change(fd, was, wanted, self.generation);
+        match (changed, wanted) {
             (Ok(()), _) | (Err(_), 0) => {}
             (Err(Errno(libc::EPERM)), _) => {
                 self.watches[fd as usize].registered = 0;
@@ -391,102 +379,6 @@ impl Epoll {
             self.wait_for(common, op.index());
         }
     }
-
-    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
-        let (set, events, capacity) = (
-            self.set.as_raw_fd(),
-            self.events.as_mut_ptr(),
-            EVENTS_PER_TURN as i32,
-        );
-        if self.exact_timeouts && timeout.is_some_and(|timeout| timeout.subsec_nanos() != 0) {
-            let timeout = timeout.unwrap_or_default();
-            let timespec = libc::timespec {
-                tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
-                tv_nsec: timeout.subsec_nanos() as _,
-            };
-            // SAFETY: `events` has room for `capacity` entries; no signal mask.
-            let count = unsafe {
-                libc::syscall(
-                    libc::SYS_epoll_pwait2,
-                    set,
-                    events,
-                    capacity,
-                    &raw const timespec,
-                    ptr::null::<libc::sigset_t>(),
-                    0usize,
-                )
-            };
-            let error = io::Error::last_os_error();
-            if count < 0 && matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) {
-                self.exact_timeouts = false;
-            } else {
-                return if count < 0 {
-                    Err(error)
-                } else {
-                    Ok(count as usize)
-                };
-            }
-        }
-        // Rounded up: waking early would make the caller's timer loop spin.
-        let milliseconds = timeout.map_or(-1, |timeout| {
-            i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
-        });
-        // SAFETY: `events` has room for `capacity` entries.
-        let count = unsafe { libc::epoll_wait(set, events, capacity, milliseconds) };
-        if count < 0 {
-            Err(io::Error::last_os_error())
-        } else {
-            Ok(count as usize)
-        }
-    }
-}
-
-fn create(waker: &Waker) -> io::Result<OwnedFd> {
-    // SAFETY: no pointers; the result is checked before it becomes an OwnedFd.
-    let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a fresh descriptor that nobody else owns.
-    let set = unsafe { OwnedFd::from_raw_fd(fd) };
-    // Edge-triggered: every write is an edge, so the eventfd is never read.
-    let mut event = libc::epoll_event {
-        events: (libc::EPOLLIN | libc::EPOLLET) as u32,
-        u64: WAKE,
-    };
-    // SAFETY: a live event structure.
-    let result = unsafe { libc::epoll_ctl(fd, libc::EPOLL_CTL_ADD, waker.fd(), &raw mut event) };
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(set)
-    }
-}
-
-/// Brings the set from `was` to `wanted`, whatever happened to the descriptor in between.
-fn control(set: &OwnedFd, fd: RawFd, was: u32, wanted: u32, generation: u32) -> Result<(), Errno> {
-    let call = |operation| {
-        let mut event = libc::epoll_event {
-            events: wanted,
-            u64: u64::from(generation) << 32 | u64::from(fd as u32),
-        };
-        // SAFETY: a live event structure.
-        match unsafe { libc::epoll_ctl(set.as_raw_fd(), operation, fd, &raw mut event) } {
-            0 => Ok(()),
-            _ => Err(Errno::last()),
-        }
-    };
-    match (was, wanted) {
-        (_, 0) => call(libc::EPOLL_CTL_DEL),
-        (0, _) => match call(libc::EPOLL_CTL_ADD) {
-            Err(Errno(libc::EEXIST)) => call(libc::EPOLL_CTL_MOD),
-            result => result,
-        },
-        _ => match call(libc::EPOLL_CTL_MOD) {
-            Err(Errno(libc::ENOENT)) => call(libc::EPOLL_CTL_ADD),
-            result => result,
-        },
-    }
 }
 
 /// Whether an operation is not tried before its descriptor is ready.
@@ -538,6 +430,4 @@ fn cancelled_result(slot: &Slot) -> i32 {
     }
 }
 
-const WAKE: u64 = u64::MAX;
-const EVENTS_PER_TURN: usize = 256;
 const TROUBLE: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
