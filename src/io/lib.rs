@@ -15,7 +15,7 @@
 //! | `spawn` | starting a child process from any thread |
 //! | `uring/`, `epoll/` | the two backends |
 //! | `common` | what they share: how operations end |
-//! | `driver` | the public face that dispatches to one of them |
+//! | `driver` | the public face that dispatches to one of them: its turn, and what it can be asked to do |
 //!
 //! What does not live here: protocols, timers, write queues, anything that knows Python or QUIC.
 //! This is the only room where `unsafe` is normal; every block names the invariant it leans on.
