@@ -1,9 +1,9 @@
 //! The io_uring backend: the ring, entering it, reaping it, ending it.
 //!
-//! `setup` builds the ring and `trial` tries one out, `entry` writes submission entries, `reap`
-//! reads completions, `park` takes operations back and `aside` keeps the silent ones, `buffer_ring` is
-//! the memory that receives use, `end` is the end, `inherited` what a forked child has. Here: the
-//! submission queue and entering.
+//! `setup` builds the ring and `trial` tries one out, `thread` is about the one that it is bound to, `entry`
+//! writes submission entries, `submission` queues them, `reap` reads completions, `park` takes operations back
+//! and `aside` keeps the silent ones, `buffer_ring` is the memory that receives use, `end` is the end,
+//! `inherited` what a forked child has. Here: what is done with operations, and entering.
 //!
 //! Some facts about io_uring that shape this:
 //!
@@ -24,19 +24,19 @@ mod inherited;
 mod park;
 mod reap;
 mod setup;
+mod submission;
+mod thread;
 mod trial;
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::mem::{self, ManuallyDrop};
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use io_uring::IoUring;
-use io_uring::squeue::{Entry, Flags};
+use io_uring::squeue::Entry;
 use io_uring::types::{SubmitArgs, Timespec};
 
 use crate::net::{FileId, file_of};
@@ -230,7 +230,7 @@ impl Uring {
         match self.owner {
             0 => self.start()?,
             // Not left to the kernel: a registered index means another ring on another thread.
-            owner if owner != thread_number() => self.change_thread(common)?,
+            _ if !self.is_owner() => self.change_thread(common)?,
             _ => {}
         }
         if timeout == Some(Duration::ZERO) && self.resting && self.rests_on(common) {
@@ -327,130 +327,6 @@ impl Uring {
         }
     }
 
-    /// Binds the ring to this thread.
-    fn start(&mut self) -> io::Result<()> {
-        self.ring.submitter().register_enable_rings()?;
-        self.owner = thread_number();
-        self.registered = setup::register_ring_fd(self.ring.as_raw_fd());
-        if let Some(index) = self.registered {
-            self.enter_fd = index;
-            self.enter_flags = ENTER_REGISTERED_RING;
-        }
-        Ok(())
-    }
-
-    /// This thread takes the driver over from the one that owned the ring, if no operation is left
-    /// with the kernel: what was queued here since, and what waits for a buffer, can come along.
-    fn change_thread(&mut self, common: &mut Common) -> io::Result<()> {
-        let mut ready = mem::take(&mut common.ready);
-        self.reap(common, &mut ready);
-        ready.append(&mut common.ready);
-        common.ready = ready;
-        self.abandon_polls(common);
-        let queued = self.backlog.iter().map(|entry| OpId(entry.get_user_data()));
-        let movable = queued.filter(|&op| common.table.get(op).is_some()).count();
-        if common.table.in_kernel() != movable {
-            return Err(foreign_thread());
-        }
-        let ring = setup::set_up_again(
-            &self.config,
-            &common.stream,
-            &common.datagram,
-            self.stream_flags,
-        )?;
-        // SAFETY: replaced at once. Only readiness waits are in this ring, which point to no memory.
-        unsafe { ManuallyDrop::drop(&mut self.ring) };
-        self.ring = ManuallyDrop::new(ring);
-        self.enter_fd = self.ring.as_raw_fd();
-        self.enter_flags = 0;
-        self.registered = None;
-        self.owner = 0;
-        self.watch_lost = false;
-        self.aside.is_watched = false;
-        self.backlog
-            .push_front(entry::watch_eventfd(common.waker.fd()));
-        self.start()
-    }
-
-    fn is_owner(&self) -> bool {
-        self.owner == thread_number()
-    }
-
-    /// Whether entries have to wait: another thread than the ring's owner is calling, or one may take
-    /// the driver over.
-    fn must_wait(&self) -> bool {
-        self.resting || self.owner != 0 && !self.is_owner()
-    }
-
-    /// Queues an entry; a full queue is submitted first.
-    #[inline]
-    fn push(&mut self, entry: Entry, syscalls: &mut u64) {
-        if !self.backlog.is_empty() || self.must_wait() || !self.make_room(1, syscalls) {
-            return self.backlog.push_back(entry);
-        }
-        // SAFETY: what the entry points to is owned by the slab, by `self.receive_header` or by
-        // nobody (close, cancel, poll), all of which outlive the operation.
-        unsafe { self.ring.submission().push(&entry) }.expect("room was made");
-    }
-
-    /// Two linked entries, which must go in one submission.
-    fn push_pair(&mut self, first: Entry, second: Entry, syscalls: &mut u64) {
-        if !self.backlog.is_empty() || self.must_wait() || !self.make_room(2, syscalls) {
-            return self.backlog.extend([first, second]);
-        }
-        // SAFETY: as in `push`.
-        unsafe { self.ring.submission().push_multiple(&[first, second]) }.expect("room was made");
-    }
-
-    /// True if the submission queue has room for `count` entries, if need be after submitting it.
-    #[inline]
-    fn make_room(&mut self, count: usize, syscalls: &mut u64) -> bool {
-        let room = |ring: &mut IoUring| {
-            let queue = ring.submission();
-            queue.capacity() - queue.len() >= count
-        };
-        if room(&mut self.ring) {
-            return true;
-        }
-        // A ring that is not enabled yet refuses submissions, and only its owner may submit; the
-        // backlog keeps the order.
-        if self.owner != thread_number() {
-            return false;
-        }
-        *syscalls += 1;
-        let queued = self.ring.submission().len() as u32;
-        // Without GETEVENTS: completions are made by `enter` only, between turns.
-        // SAFETY: no argument structure; the entries as in `enter_kernel`.
-        unsafe {
-            libc::syscall(
-                libc::SYS_io_uring_enter,
-                self.enter_fd,
-                queued,
-                0,
-                self.enter_flags,
-                std::ptr::null::<u8>(),
-                0,
-            )
-        };
-        // A failure (EAGAIN, EBUSY) shows as a queue that is still full.
-        room(&mut self.ring)
-    }
-
-    fn submit_backlog(&mut self, syscalls: &mut u64) {
-        while let Some(entry) = self.backlog.front() {
-            let pair = entry_is_linked(entry);
-            if !self.make_room(if pair { 2 } else { 1 }, syscalls) {
-                return;
-            }
-            for _ in 0..if pair { 2 } else { 1 } {
-                if let Some(entry) = self.backlog.pop_front() {
-                    // SAFETY: as in `push`.
-                    unsafe { self.ring.submission().push(&entry) }.expect("room was made");
-                }
-            }
-        }
-    }
-
     /// Arms as many starved receives as there are buffers, oldest first. Arming all of them would
     /// only starve the rest again, at the price of a completion each.
     fn feed_starved(&mut self, common: &mut Common) {
@@ -514,32 +390,6 @@ fn why_empty(result: &io::Result<u32>, deadline: Option<Instant>) -> Entered {
         Ok(_) if deadline.is_some_and(|deadline| Instant::now() >= deadline) => Entered::TimedOut,
         Ok(_) => Entered::Interrupted,
     }
-}
-
-fn foreign_thread() -> io::Error {
-    io::Error::other(
-        "operations of the thread that entered the ring before are in flight; another thread can \
-         take an idle driver over only",
-    )
-}
-
-/// A number that no other thread of this process has or will have, never 0.
-fn thread_number() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    thread_local!(static NUMBER: Cell<u64> = const { Cell::new(0) });
-    NUMBER.with(|number| {
-        if number.get() == 0 {
-            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
-        }
-        number.get()
-    })
-}
-
-/// The io-uring crate has setters for an entry's flags but no getter; the layout is the kernel's.
-fn entry_is_linked(entry: &Entry) -> bool {
-    // SAFETY: an entry is 64 initialised bytes; byte 1 is `flags` (struct io_uring_sqe).
-    let flags = unsafe { std::ptr::from_ref(entry).cast::<u8>().add(1).read() };
-    flags & Flags::IO_HARDLINK.bits() != 0
 }
 
 const ENTER_GETEVENTS: u32 = 1;

@@ -1,0 +1,81 @@
+//! The thread that a ring is bound to, and how another one takes an idle driver over.
+
+use std::cell::Cell;
+use std::io;
+use std::mem::{self, ManuallyDrop};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{ENTER_REGISTERED_RING, Uring, entry, setup};
+use crate::common::Common;
+use crate::op::OpId;
+
+impl Uring {
+    /// Binds the ring to this thread.
+    pub(super) fn start(&mut self) -> io::Result<()> {
+        self.ring.submitter().register_enable_rings()?;
+        self.owner = thread_number();
+        self.registered = setup::register_ring_fd(self.ring.as_raw_fd());
+        if let Some(index) = self.registered {
+            self.enter_fd = index;
+            self.enter_flags = ENTER_REGISTERED_RING;
+        }
+        Ok(())
+    }
+
+    /// This thread takes the driver over from the one that owned the ring, if no operation is left
+    /// with the kernel: what was queued here since, and what waits for a buffer, can come along.
+    pub(super) fn change_thread(&mut self, common: &mut Common) -> io::Result<()> {
+        let mut ready = mem::take(&mut common.ready);
+        self.reap(common, &mut ready);
+        ready.append(&mut common.ready);
+        common.ready = ready;
+        self.abandon_polls(common);
+        let queued = self.backlog.iter().map(|entry| OpId(entry.get_user_data()));
+        let movable = queued.filter(|&op| common.table.get(op).is_some()).count();
+        if common.table.in_kernel() != movable {
+            return Err(foreign_thread());
+        }
+        let ring = setup::set_up_again(
+            &self.config,
+            &common.stream,
+            &common.datagram,
+            self.stream_flags,
+        )?;
+        // SAFETY: replaced at once. Only readiness waits are in this ring, which point to no memory.
+        unsafe { ManuallyDrop::drop(&mut self.ring) };
+        self.ring = ManuallyDrop::new(ring);
+        self.enter_fd = self.ring.as_raw_fd();
+        self.enter_flags = 0;
+        self.registered = None;
+        self.owner = 0;
+        self.watch_lost = false;
+        self.aside.is_watched = false;
+        self.backlog
+            .push_front(entry::watch_eventfd(common.waker.fd()));
+        self.start()
+    }
+
+    pub(super) fn is_owner(&self) -> bool {
+        self.owner == thread_number()
+    }
+}
+
+fn foreign_thread() -> io::Error {
+    io::Error::other(
+        "operations of the thread that entered the ring before are in flight; another thread can \
+         take an idle driver over only",
+    )
+}
+
+/// A number that no other thread of this process has or will have, never 0.
+pub(super) fn thread_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local!(static NUMBER: Cell<u64> = const { Cell::new(0) });
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        number.get()
+    })
+}
