@@ -9,7 +9,8 @@ use uringcore_io::Errno;
 
 use crate::capi::context::Inside;
 use crate::capi::error;
-use crate::event_loop::loop_core::{LoopCore, Ready};
+use crate::event_loop::loop_core::LoopCore;
+use crate::event_loop::ready::Ready;
 use crate::sock::lanes;
 use crate::sock::plain_socket::{self, STREAMING, replaced_methods};
 use crate::transport::base::Descriptor;

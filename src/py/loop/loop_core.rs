@@ -23,35 +23,11 @@ use crate::event_loop::errands::Errand;
 use crate::event_loop::handle::AnyHandle;
 use crate::event_loop::hosts::{Hosts, ListenerHost};
 use crate::event_loop::mode::Mode;
-use crate::event_loop::ready::ReadyQueue;
+use crate::event_loop::ready::{Ready, ReadyQueue};
 use crate::event_loop::turn;
 use crate::event_loop::watchers::descriptor_number;
 use crate::ops::waiting::Waiters;
 use crate::sock::orphans::{self, Orphans};
-use crate::transport::base::BaseTransport;
-
-/// One thing to run in this turn.
-pub enum Ready {
-    Handle(AnyHandle),
-    /// The next entry of the engine's queue of events: taken when its turn comes, because a callback
-    /// before it may have paused the transport that it belongs to.
-    Event,
-    /// `connection_made`, then the first read, then the waiter of whoever asked for the transport.
-    Start(Py<BaseTransport>, Option<Py<PyAny>>),
-}
-
-impl Ready {
-    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        match self {
-            Self::Handle(handle) => handle.traverse(visit),
-            Self::Start(transport, waiter) => {
-                visit.call(transport)?;
-                visit.call(waiter)
-            }
-            Self::Event => Ok(()),
-        }
-    }
-}
 
 #[derive(Default)]
 pub struct Flags {

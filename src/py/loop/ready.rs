@@ -15,8 +15,32 @@ use crate::capi::cell::GilCell;
 use crate::capi::error;
 use crate::capi::thread_end::Stays;
 use crate::event_loop::handle::{AnyHandle, Handle, TimerHandle};
-use crate::event_loop::loop_core::{LoopCore, Ready};
+use crate::event_loop::loop_core::LoopCore;
 use crate::event_loop::turn::{self, KeepsOthersOut};
+use crate::transport::base::BaseTransport;
+
+/// One thing to run in this turn.
+pub enum Ready {
+    Handle(AnyHandle),
+    /// The next entry of the engine's queue of events: taken when its turn comes, because a callback
+    /// before it may have paused the transport that it belongs to.
+    Event,
+    /// `connection_made`, then the first read, then the waiter of whoever asked for the transport.
+    Start(Py<BaseTransport>, Option<Py<PyAny>>),
+}
+
+impl Ready {
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self {
+            Self::Handle(handle) => handle.traverse(visit),
+            Self::Start(transport, waiter) => {
+                visit.call(transport)?;
+                visit.call(waiter)
+            }
+            Self::Event => Ok(()),
+        }
+    }
+}
 
 /// What is to be run, in order.
 ///

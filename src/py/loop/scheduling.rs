@@ -13,8 +13,9 @@ use crate::capi::context;
 use crate::capi::fastcall::{Arguments, Method, fast_method};
 use crate::event_loop::clock;
 use crate::event_loop::handle::{AnyHandle, Handle, TimerHandle, is_alone};
-use crate::event_loop::loop_core::{LoopCore, Ready, current_thread_id};
+use crate::event_loop::loop_core::{LoopCore, current_thread_id};
 use crate::event_loop::mode::Mode;
+use crate::event_loop::ready::Ready;
 
 /// What all these methods are given.
 struct Given<'a, 'py> {

@@ -17,8 +17,9 @@ use crate::capi::thread_end::Stays;
 use crate::event_loop::clock;
 use crate::event_loop::dispatch;
 use crate::event_loop::handle::{AnyHandle, is_alone};
-use crate::event_loop::loop_core::{LoopCore, Ready, current_thread_id};
+use crate::event_loop::loop_core::{LoopCore, current_thread_id};
 use crate::event_loop::mode::Mode;
+use crate::event_loop::ready::Ready;
 use crate::sock::lanes;
 use crate::transport::base::BaseTransport;
 

@@ -7,7 +7,8 @@ use pyo3::types::PyTuple;
 
 use super::protocol::{Setup, TlsProtocol};
 use crate::capi::context::CallbackContext;
-use crate::event_loop::loop_core::{LoopCore, Ready};
+use crate::event_loop::loop_core::LoopCore;
+use crate::event_loop::ready::Ready;
 use crate::transport::base::Descriptor;
 use crate::transport::stream::StreamTransport;
 

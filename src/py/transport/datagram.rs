@@ -20,7 +20,8 @@ use crate::capi::cell::GilCell;
 use crate::capi::context::CallbackContext;
 use crate::capi::error;
 use crate::capi::open_class::{self, OpenClass};
-use crate::event_loop::loop_core::{LoopCore, Ready};
+use crate::event_loop::loop_core::LoopCore;
+use crate::event_loop::ready::Ready;
 use crate::transport::base::{
     BaseTransport, Descriptor, Method, Parts, WRITES_LOST_BEFORE_WARNING,
 };

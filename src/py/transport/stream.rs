@@ -21,7 +21,8 @@ use crate::capi::buffer::Outgoing;
 use crate::capi::context::CallbackContext;
 use crate::capi::error;
 use crate::capi::open_class::{self, OpenClass};
-use crate::event_loop::loop_core::{LoopCore, Ready};
+use crate::event_loop::loop_core::LoopCore;
+use crate::event_loop::ready::Ready;
 use crate::sock::lanes;
 use crate::transport::base::{BaseTransport, Descriptor, Parts, WRITES_LOST_BEFORE_WARNING};
 
