@@ -10,7 +10,7 @@ use quinn_proto as quinn;
 
 use crate::{
     quic::connection::congestion::{self, Congestion},
-    seams::datagram_buffer,
+    seams::{datagram_buffer, packet_size::UDP_PAYLOAD_MAX},
     tls::ConfigError,
 };
 
@@ -144,13 +144,12 @@ impl TransportSettings {
         Ok(config)
     }
 
-    /// RFC 9000 section 14: a path must carry 1,200 bytes. The state machine asserts on long-header
-    /// packets of 16 KiB, and the first flight is made of those.
+    /// RFC 9000 section 14: a path must carry 1,200 bytes.
     fn udp_payload_size(&self) -> Result<u16, ConfigError> {
         match self.max_datagram_size {
-            1_200..=16_000 => Ok(self.max_datagram_size),
+            1_200..=UDP_PAYLOAD_MAX => Ok(self.max_datagram_size),
             size => {
-                let message = format!("must be from 1200 to 16000 bytes, not {size}");
+                let message = format!("must be from 1200 to {UDP_PAYLOAD_MAX} bytes, not {size}");
                 Err(ConfigError::new("max_datagram_size", message))
             }
         }

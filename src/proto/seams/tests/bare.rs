@@ -437,6 +437,7 @@ impl Bare {
             let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, &[7; 32]);
             let mut config = quinn::EndpointConfig::new(Arc::new(key));
             config.supported_versions(vec![1, version, OTHER_VERSION]);
+            config.max_udp_payload_size(u16::MAX - 8).unwrap();
             let (spy, tokens) = (Arc::<Spy>::default(), Steps::default());
             let server =
                 is_server.then(|| Arc::new(server_config(&server_tls, &transport, &spy, &tokens)));

@@ -1,0 +1,45 @@
+//! How large a UDP payload may be that the state machine fills.
+//!
+//! Packets with long headers say how long they are, and it keeps two bytes for that. 0-RTT data fills them up.
+//!
+//! Assumed of quinn-proto: one that is longer than two bytes of a variable-length integer can say makes it
+//! panic.
+
+/// A little less, for the sake of a round number that an error message can name.
+pub const UDP_PAYLOAD_MAX: u16 = 16_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+
+    use quinn_proto::{Dir, TransportConfig, congestion::CubicConfig};
+
+    use crate::seams::bare::Bare;
+
+    /// Whether a first flight with so much 0-RTT data that it fills a datagram leaves on a path of this size.
+    fn leaves(udp_payload: u16) -> bool {
+        let mut congestion = CubicConfig::default();
+        // One of less than a datagram never sends anything.
+        congestion.initial_window(4 * u64::from(udp_payload));
+        let mut transport = TransportConfig::default();
+        transport
+            .initial_mtu(udp_payload)
+            .congestion_controller_factory(Arc::new(congestion));
+        let mut bare = Bare::resuming(transport);
+        let client = bare.client.connection();
+        let stream = client.streams().open(Dir::Uni).unwrap();
+        client.send_stream(stream).write(&[0; 40_000]).unwrap();
+        let transmit = AssertUnwindSafe(|| bare.client.transmit(bare.now));
+        let longest = |sent: Vec<Vec<u8>>| sent.iter().map(Vec::len).max();
+        let longest = catch_unwind(transmit).map(longest);
+        longest.is_ok_and(|longest| longest == Some(udp_payload.into()))
+    }
+
+    #[test]
+    fn bare_quinn_panics_on_a_first_flight_of_larger_packets() {
+        assert!(leaves(UDP_PAYLOAD_MAX));
+        assert!(!leaves((1 << 14) + 100));
+    }
+}
