@@ -4,7 +4,7 @@
 //! Python objects (what raises, what is logged) live in the bindings; those about bytes live here.
 //!
 //! **Invariants.** At most one SEND is in flight: a short first one would let a second overtake its
-//! tail. Bytes accepted by `write` are sent in order unless the stream is aborted or fails. Bytes
+//! rest. Bytes accepted by `write` are sent in order unless the stream is aborted or fails. Bytes
 //! that arrive while the reader is paused are kept and delivered first on resume, and so is the end
 //! of file or the error that came after them.
 
@@ -49,9 +49,9 @@ pub(crate) struct Stream {
     backlog: Backlog<Bytes>,
     /// What came behind the backlog.
     end_behind: Option<ReadEnd>,
-    /// What is not with the kernel, in order, but for the tail.
+    /// What is to be sent, in order, but for the tail.
     queue: VecDeque<Bytes>,
-    /// So many pieces of its front are in flight. They stay, for the tail of a short send is sent again.
+    /// So many pieces of its front are in flight. They stay, for the rest of a short send is sent again.
     in_flight: usize,
     /// What was written last, in small pieces. Nothing of it is in flight.
     tail: Tail,
