@@ -65,6 +65,10 @@ async def current(scope, receive, send):
         await answer(send, seen)
 
 
+async def task_class(scope, receive, send):
+    await answer(send, type(asyncio.current_task()).__name__.encode())
+
+
 async def fails_between(scope, receive, send):
     await send({"type": "http.response.start", "status": 200, "headers": [(b"x-a", b"b")]})
     raise RuntimeError("between the head and the body")
@@ -187,6 +191,7 @@ ROUTES = {
     "/sends-on": sends_on,
     "/stop-sending": stop_sending,
     "/strange-messages": strange_messages,
+    "/task-class": task_class,
     "/tasks": tasks,
 }
 
@@ -194,12 +199,13 @@ ROUTES = {
 async def with_factory(scope, receive, send):
     """As `app`, on a loop whose tasks the program makes."""
     if scope["type"] == "lifespan":
-        asyncio.get_running_loop().set_task_factory(named_task)
+        asyncio.get_running_loop().set_task_factory(programs_task)
     await app(scope, receive, send)
 
 
-def named_task(loop, coroutine, **options):
-    options.pop("eager_start", None)
-    task = asyncio.Task(coroutine, loop=loop, **options)
-    task.set_name("the program's own")
-    return task
+class ProgramsTask(asyncio.Task):
+    """Made by a task factory."""
+
+
+def programs_task(loop, coroutine, **options):
+    return ProgramsTask(coroutine, loop=loop, **options)

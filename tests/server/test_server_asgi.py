@@ -120,4 +120,4 @@ def test_messages_that_are_none_are_errors_of_the_application(driver):
 
 def test_a_loops_task_factory_makes_the_tasks(start):
     server = start(app="tests.server.asgi_driver:with_factory")
-    assert json.loads(server.get("/current").content)[0] == "the program's own"
+    assert server.get("/task-class").content == b"ProgramsTask"
