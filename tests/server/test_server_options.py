@@ -224,3 +224,41 @@ def test_dev_cert_key_is_private_and_removed(tmp_path, monkeypatch):
 def test_bad_dev_cert_arguments(names, days, named):
     with pytest.raises(ValueError, match=named):
         DevelopmentCertificate.make(names, days)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--http3-max-requests", "0", "http3_max_requests must be at least 1, not 0"),
+        ("--http3-max-header-bytes", "10", "http3_max_header_bytes must be 1024 to 65536, not 10"),
+        (
+            "--http3-header-timeout",
+            "0",
+            "http3_header_timeout: must be a number of seconds above 0",
+        ),
+        ("--http3-send-timeout", "nan", "http3_send_timeout: must be a number of seconds above 0"),
+        ("--http3-early-reset-rate", "-1", "http3_early_reset_rate must be above 0, not -1"),
+        ("--http3-max-handshakes", "0", "http3_max_handshakes must be at least 1, not 0"),
+    ],
+)
+def test_a_limit_that_is_none(files, option, value, said):
+    assert said in fails(APPLICATION, *files, option, value)
+
+
+def test_a_key_that_is_too_short(files, tmp_path):
+    key = tmp_path / "key"
+    key.write_bytes(b"short")
+    for name in ("token", "reset"):
+        output = fails(APPLICATION, *files, f"--http3-{name}-key", str(key))
+        assert f"http3_{name}_key must be a secret of at least 32 bytes, not 5" in output
+
+
+def test_keys_and_retry(start, tmp_path):
+    """A client that has to prove its address first gets its answer a round trip later."""
+    key = tmp_path / "key"
+    key.write_bytes(b"k" * 48)
+    server = start(
+        *("--http3-token-key", str(key), "--http3-reset-key", str(key)),
+        *("--http3-retry", "always", "--http3-max-connections", "10"),
+    )
+    assert server.get("/").status == 200

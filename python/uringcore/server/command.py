@@ -105,6 +105,13 @@ def our_options() -> list[click.Parameter]:
             type=click.File("rb"),
             help="The same for stateless resets.",
         ),
+        click.Option(
+            ["--http3-log-lines"],
+            type=click.IntRange(min=1),
+            default=10,
+            show_default=True,
+            help="Lines that one HTTP/3 client may cause in the log at once, then one a minute.",
+        ),
         *limit_options(),
     ]
 

@@ -30,6 +30,8 @@ __all__ = ["LOOP", "ServerConfig"]
 
 LOOP = "uringcore:new_event_loop"
 
+KEY_BYTES_MIN = 32
+
 MAX_STREAM_BYTES = 1024 * 1024
 MAX_CONNECTION_BYTES = 8 * 1024 * 1024
 
@@ -51,6 +53,8 @@ class ServerConfig(Config):
       :data:`~uringcore.quic.limits.RetryPolicy`.
     - ``http3_token_key``, ``http3_reset_key``: secrets of at least 32 bytes with which address tokens
       and stateless resets outlive this process; ``None`` makes new ones.
+    - ``http3_log_lines``: lines that one client may cause in the log, besides its access lines, before
+      it is one a minute.
     - ``http3_`` and the name of a field of :class:`~uringcore.server.limits.HTTP3Limits` or
       :class:`~uringcore.quic.limits.ServerLimits`: that limit.
     """
@@ -66,6 +70,7 @@ class ServerConfig(Config):
         http3_retry: RetryPolicy = "auto",
         http3_token_key: bytes | None = None,
         http3_reset_key: bytes | None = None,
+        http3_log_lines: int = 10,
         **options: Any,
     ) -> None:
         options.setdefault("loop", LOOP)
@@ -85,10 +90,16 @@ class ServerConfig(Config):
             self.http3_limits, self.quic_limits = limits_from(options)
         except ValueError as exc:
             raise StartupError(str(exc)) from None
+        for name, key in (("token", http3_token_key), ("reset", http3_reset_key)):
+            if key is not None and len(key) < KEY_BYTES_MIN:
+                raise StartupError(
+                    f"http3_{name}_key must be a secret of at least {KEY_BYTES_MIN} bytes, not {len(key)}"
+                )
         self.http3_idle_timeout = http3_idle_timeout
         self.http3_retry = http3_retry
         self.http3_token_key = http3_token_key
         self.http3_reset_key = http3_reset_key
+        self.http3_log_lines = http3_log_lines
         self.dev_certificate: DevelopmentCertificate | None = None
         self._options = options
         self._cleanup = contextlib.ExitStack()

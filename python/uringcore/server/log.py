@@ -1,6 +1,6 @@
 """What a server says of its HTTP/3 requests: the access log, and what goes wrong.
 
-One client cannot fill the log: what it causes is said :data:`LINES_AT_ONCE` times, then once a minute.
+One client cannot fill the log: what it causes is said so many times, then once a minute.
 """
 
 from __future__ import annotations
@@ -16,9 +16,6 @@ __all__ = ["RequestLog"]
 # What the access log shows as it is: printable, and neither a quote nor a space, which delimit it.
 LOGGABLE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"\\')
 
-LINES_AT_ONCE = 10
-"""Lines about one client's doings that are said at once."""
-
 SECONDS_A_LINE = 60.0
 """After which one more is said."""
 
@@ -30,9 +27,10 @@ access_logger = logging.getLogger("uvicorn.access")
 
 
 class RequestLog:
-    """The log of one server."""
+    """The log of one server. ``lines`` are said at once about one client's doings."""
 
-    def __init__(self) -> None:
+    def __init__(self, lines: int) -> None:
+        self._lines = float(lines)
         # Client address: lines that it may still cause, and when that was counted.
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
@@ -50,8 +48,8 @@ class RequestLog:
 
     def _take(self, address: str) -> float:
         now = time.monotonic()
-        left, since = self._left.pop(address, (float(LINES_AT_ONCE), now))
-        left = min(left + (now - since) / SECONDS_A_LINE, float(LINES_AT_ONCE))
+        left, since = self._left.pop(address, (self._lines, now))
+        left = min(left + (now - since) / SECONDS_A_LINE, self._lines)
         self._left[address] = (max(left - 1, 0.0) if left >= 1 else left, now)
         if len(self._left) > CLIENTS_KEPT:
             self._left.popitem(last=False)

@@ -109,7 +109,7 @@ class Server(UvicornServer):
         extensions: dict[str, Any] = dict(EXTENSIONS)
         extensions["tls"] = tls_extension(config.server_certificate_pem)
         loop = asyncio.get_running_loop()
-        log = RequestLog()
+        log = RequestLog(config.http3_log_lines)
         logs_access = config.access_log and logging.getLogger("uvicorn.access").hasHandlers()
         asgi = AsgiService(
             config.loaded_app,
