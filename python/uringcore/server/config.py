@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import hashlib
 import logging
 import os
 import shutil
@@ -98,7 +99,8 @@ class ServerConfig(Config):
         self.http3_idle_timeout = http3_idle_timeout
         self.http3_retry = http3_retry
         self.http3_token_key = http3_token_key
-        self.http3_reset_key = http3_reset_key
+        # QUIC wants 32 bytes; a secret may have more.
+        self.http3_reset_key = http3_reset_key and hashlib.sha256(http3_reset_key).digest()
         self.http3_log_lines = http3_log_lines
         self.dev_certificate: DevelopmentCertificate | None = None
         self._options = options
