@@ -122,10 +122,13 @@ impl Stream {
     }
 
     fn accepted(&mut self, count: usize) -> WriteOutcome {
+        let was_small = self.life.view.queued() < LARGE_BYTES;
         self.life.view.add_queued(count);
-        if self.life.is_too_full() {
-            // Small writes ride on the turn's own system call. A large one is worth one of its own:
-            // what the socket takes now need not pause the producer.
+        let grew_large = was_small && self.life.view.queued() >= LARGE_BYTES;
+        if grew_large || self.life.is_too_full() {
+            // Small writes ride on the turn's own system call. A large one is worth one of its own: its
+            // bytes are still in the cache, its memory serves the next one, and what the socket takes now
+            // need not pause the producer.
             self.send_now();
         }
         self.life.rise()
@@ -490,7 +493,7 @@ impl Stream {
     }
 }
 
-/// From here on a copy costs more than a system call of its own.
+/// From here on a copy, or a way through a cold cache, costs more than a system call of its own.
 const LARGE_BYTES: usize = 32 * 1024;
 /// Small receives until the host is spared them again.
 const LEFT_TO_HOST_AFTER_LARGE: u8 = 16;

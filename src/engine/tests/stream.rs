@@ -259,6 +259,28 @@ fn a_close_after_a_write_that_the_socket_takes_is_quiet_at_once() {
 }
 
 #[test]
+fn what_grows_large_is_sent_at_once() {
+    for backend in BACKENDS {
+        let mut engine = engine(backend);
+        let (fd, peer) = tcp_pair();
+        let key = open(&mut engine, &fd);
+        peer.set_nonblocking(true).expect("non-blocking");
+        engine.write(key, Bytes::from(vec![1; 1000]));
+        let early = (&peer).read(&mut [0; 1]);
+        let errno = early.expect_err("a small write waits").kind();
+        assert_eq!(errno, std::io::ErrorKind::WouldBlock);
+        engine.write(key, Bytes::from(vec![2; 40_000]));
+        let mut got = vec![0; 41_000];
+        peer.set_nonblocking(false).expect("blocking");
+        peer.set_read_timeout(Some(Duration::from_secs(5)))
+            .expect("a limit");
+        (&peer).read_exact(&mut got).expect("without a turn");
+        assert_eq!((got[999], got[1000]), (1, 2), "{}", backend.as_str());
+        assert!(engine.notify_when_flushed(key), "nothing is left");
+    }
+}
+
+#[test]
 fn a_large_write_that_the_socket_takes_pauses_nobody() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
