@@ -19,6 +19,7 @@
 //! | `stream` | the bytes of a stream: write queue, receive |
 //! | `tail` | small writes of a stream, gathered |
 //! | `datagram` | the datagrams of a socket |
+//! | `pace` | how much a turn takes on where the host receives |
 //! | `backlog` | what arrived for a reader that had paused |
 //! | `listener` | one listening socket |
 //! | `poll` | readiness watchers (`add_reader` and `add_writer`) |
@@ -47,6 +48,7 @@ mod lanes;
 mod lifecycle;
 mod listener;
 mod ops;
+mod pace;
 mod poll;
 mod queue;
 mod sleep;

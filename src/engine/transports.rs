@@ -292,6 +292,7 @@ impl Engine {
 
     /// What came of the receive that [`Event::StreamReadable`] asked for.
     pub fn received(&mut self, key: Key, result: Result<usize, Errno>) {
+        self.pace.note(result.unwrap_or(0));
         self.on(key, |one, _, events| {
             if let Transport::Stream(stream) = one {
                 stream.received_by_host(result, events);

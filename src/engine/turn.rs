@@ -14,6 +14,7 @@ use crate::endpoints::Endpoints;
 use crate::event::Event;
 use crate::listener::Listener;
 use crate::ops::Ops;
+use crate::pace::Pace;
 use crate::poll::Watchers;
 use crate::queue::{Queue, Queued};
 use crate::table::{Key, Table};
@@ -30,6 +31,7 @@ pub struct Engine {
     batch: VecDeque<Completion>,
     pub(crate) events: Queue,
     pub(crate) turns: u64,
+    pub(crate) pace: Pace,
     /// When a busy loop last asked epoll.
     looked: Instant,
 }
@@ -46,6 +48,7 @@ impl Engine {
             batch: VecDeque::new(),
             events: Queue::default(),
             turns: 0,
+            pace: Pace::new(),
             looked: Instant::now(),
         })
     }
@@ -129,6 +132,7 @@ impl Engine {
     /// Submits what is queued and waits for at most `timeout` (`None`: until something happens), or
     /// less when an endpoint's timer is due. The host may release its interpreter lock around this.
     pub fn enter(&mut self, timeout: Option<Duration>) -> io::Result<Entered> {
+        self.driver.bring_at_most(self.pace.next_turn());
         self.driver.enter(timeout)
     }
 

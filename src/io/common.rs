@@ -32,6 +32,8 @@ pub(crate) struct Common {
     #[expect(clippy::vec_box)]
     spare_gathers: Vec<Box<GatherPayload>>,
     pub(crate) scratch: Vec<u32>,
+    /// About so many completions are brought at once.
+    pub(crate) batch: usize,
 }
 
 impl Common {
@@ -51,6 +53,7 @@ impl Common {
             spare_messages: Vec::new(),
             spare_gathers: Vec::new(),
             scratch: Vec::new(),
+            batch: usize::MAX,
         }
     }
 

@@ -161,10 +161,10 @@ impl Driver {
     pub fn enter(&mut self, timeout: Option<Duration>) -> io::Result<Entered> {
         self.leave_if_forked();
         // Finished completions must not wait behind a sleep.
-        let timeout = if self.common.ready.is_empty() {
-            timeout.map(|timeout| timeout.min(TIMEOUT_MAX))
-        } else {
+        let timeout = if self.has_completions() {
             Some(Duration::ZERO)
+        } else {
+            timeout.map(|timeout| timeout.min(TIMEOUT_MAX))
         };
         let entered = if timeout == Some(Duration::ZERO) {
             self.enter_backend(timeout)
@@ -291,8 +291,16 @@ impl Driver {
         self.leave_if_forked();
         out.append(&mut self.common.ready);
         if let Inner::Uring(uring) = &mut self.inner {
-            uring.reap(&mut self.common, out);
+            let most = self.common.batch;
+            uring.reap_some(&mut self.common, most, out);
         }
+    }
+
+    /// From now on a [`reap`](Driver::reap) brings about so many completions (at least one), oldest first; the
+    /// others stay where they are until the next [`enter`](Driver::enter) and reap. `usize::MAX`, which it is
+    /// at first: all.
+    pub fn bring_at_most(&mut self, completions: usize) {
+        self.common.batch = completions.max(1);
     }
 
     /// Lets go of the parent's kernel state without touching it. Called in a forked child; every other

@@ -129,7 +129,7 @@ impl Epoll {
         common.stats.enters += 1;
         common.stats.syscalls += 1;
         let limit = if block { timeout } else { Some(Duration::ZERO) };
-        let count = self.set.wait(limit);
+        let count = self.set.wait(limit, common.batch);
         // Only a wake that is reported is used up: one that comes during an `enter` that does not
         // block must still end the next sleep.
         let woken = wants_block && common.waker.get_up();

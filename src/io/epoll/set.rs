@@ -78,12 +78,14 @@ impl Set {
         }
     }
 
-    /// Waits for events; how many there are.
-    pub(super) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+    /// Waits for events; how many there are. Where there are more than `most` the kernel goes on with the
+    /// others at the next wait.
+    pub(super) fn wait(&mut self, timeout: Option<Duration>, most: usize) -> io::Result<usize> {
+        let most = most.clamp(1, EVENTS_PER_TURN) as i32;
         if self.exact_timeouts
             && let Some(timeout) = timeout.filter(|timeout| timeout.subsec_nanos() != 0)
         {
-            let result = self.wait_exactly(timeout);
+            let result = self.wait_exactly(timeout, most);
             let is_lacking = |error: &io::Error| {
                 matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM))
             };
@@ -99,11 +101,11 @@ impl Set {
         let (set, events) = (self.fd.as_raw_fd(), self.events.as_mut_ptr());
         // SAFETY: `events` has room for so many entries.
         counted(
-            unsafe { libc::epoll_wait(set, events, EVENTS_PER_TURN as i32, milliseconds) }.into(),
+            unsafe { libc::epoll_wait(set, events, most, milliseconds) }.into(),
         )
     }
 
-    fn wait_exactly(&mut self, timeout: Duration) -> io::Result<usize> {
+    fn wait_exactly(&mut self, timeout: Duration, most: i32) -> io::Result<usize> {
         let timespec = libc::timespec {
             tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
             tv_nsec: timeout.subsec_nanos() as _,
@@ -114,7 +116,7 @@ impl Set {
                 libc::SYS_epoll_pwait2,
                 self.fd.as_raw_fd(),
                 self.events.as_mut_ptr(),
-                EVENTS_PER_TURN as i32,
+                most,
                 &raw const timespec,
                 ptr::null::<libc::sigset_t>(),
                 0usize,

@@ -15,6 +15,7 @@ use uringcore_io::{Backend, Entered, Interest, Outcome};
 
 both_backends!(
     poll_is_level_triggered,
+    completions_come_a_few_at_a_time_and_in_turn,
     poll_write_and_hang_up,
     polls_in_both_directions_are_independent,
     poll_of_a_reused_descriptor_number,
@@ -58,6 +59,33 @@ fn poll_is_level_triggered(backend: Backend) {
     rig.turn(Duration::from_millis(5));
     assert!(rig.done.is_empty());
     rig.assert_idle();
+}
+
+fn completions_come_a_few_at_a_time_and_in_turn(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let mut pairs: Vec<_> = (0..10).map(|_| tcp_pair()).collect();
+    for (ours, theirs) in &mut pairs {
+        rig.driver
+            .poll(ours.as_raw_fd(), Interest::Read, ours.as_raw_fd() as u64);
+        theirs.write_all(b"a").unwrap();
+    }
+    rig.driver.bring_at_most(3);
+    let mut told = Vec::new();
+    while told.len() < 20 {
+        // What is left is no reason to wait, and what is ready again stands behind it.
+        rig.turn(Duration::from_secs(20));
+        assert!((1..=3).contains(&rig.done.len()), "{}", rig.done.len());
+        for completion in rig.done.drain(..) {
+            let fd = completion.token as i32;
+            told.push(fd);
+            rig.driver.poll_again(fd, Interest::Read, completion.token);
+        }
+    }
+    told.truncate(10);
+    told.sort_unstable();
+    let mut all: Vec<_> = pairs.iter().map(|(ours, _)| ours.as_raw_fd()).collect();
+    all.sort_unstable();
+    assert_eq!(told, all);
 }
 
 fn poll_write_and_hang_up(backend: Backend) {

@@ -13,10 +13,20 @@ use crate::op::{Kind, OpId, Payload, Phase};
 
 impl Uring {
     pub(crate) fn reap(&mut self, common: &mut Common, out: &mut VecDeque<Completion>) {
+        self.reap_some(common, usize::MAX, out);
+    }
+
+    /// Leaves all but the first `most` in the queue.
+    pub(crate) fn reap_some(
+        &mut self,
+        common: &mut Common,
+        most: usize,
+        out: &mut VecDeque<Completion>,
+    ) {
         // A round is at most one queue full: the kernel refills it only in `enter`.
         // SAFETY: the only view of the completion queue; `handle` touches the submission queue only.
         let mut queue = unsafe { self.ring.completion_shared() };
-        let mut events = queue.len();
+        let mut events = queue.len().min(most);
         let _ = &mut queue;
         drop(queue);
         while events > 0 {
