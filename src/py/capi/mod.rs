@@ -7,6 +7,7 @@
 //! | `fastcall` | methods that take their arguments as the interpreter hands them over |
 //! | `context` | `contextvars` contexts entered through the C API |
 //! | `buffer` | Python buffers held as `Bytes`: the only file that does |
+//! | `heap` | what the C library learns of our blocks |
 //! | `lend` | memory shown to C code for one call |
 //! | `cell` | state that a Python object owns |
 //! | `open_class` | the transports' classes as Python sees them, whose instances take attributes |
@@ -21,6 +22,7 @@ pub mod cell;
 pub mod context;
 pub mod error;
 pub mod fastcall;
+pub mod heap;
 pub mod lend;
 pub mod open_class;
 pub mod thread_end;

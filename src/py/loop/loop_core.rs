@@ -18,6 +18,7 @@ use uringcore_io::{Backend, DriverConfig, Waker};
 use crate::capi::cell::GilCell;
 use crate::capi::context::CallbackContext;
 use crate::capi::error;
+use crate::capi::heap;
 use crate::event_loop::clock::{self, ClockWatch};
 use crate::event_loop::errands::Errand;
 use crate::event_loop::handle::AnyHandle;
@@ -144,6 +145,7 @@ impl LoopCore {
             busy_poll: busy_poll_us.map(Duration::from_micros),
             ..DriverConfig::default()
         };
+        heap::show_large_block();
         let engine = Engine::new(&config).map_err(|error| error::setup_error(&error))?;
         Ok(Self {
             backend: engine.backend(),
