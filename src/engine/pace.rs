@@ -8,15 +8,18 @@
 pub(crate) struct Pace {
     /// In this turn so far.
     received: usize,
-    /// So many turns take a few.
-    slow_turns: u32,
+    /// Completions that a turn takes on.
+    limit: usize,
+    /// Turns with this limit that did not receive too much.
+    turns: u32,
 }
 
 impl Pace {
     pub(crate) fn new() -> Self {
         Self {
             received: 0,
-            slow_turns: 0,
+            limit: usize::MAX,
+            turns: 0,
         }
     }
 
@@ -28,21 +31,29 @@ impl Pace {
     /// How many completions the turn that begins takes on.
     pub(crate) fn next_turn(&mut self) -> usize {
         if std::mem::take(&mut self.received) > BYTES_PER_TURN {
-            self.slow_turns = SLOW_TURNS;
+            (self.limit, self.turns) = (LIMIT_MIN, 0);
+        } else if self.limit != usize::MAX {
+            self.turns += 1;
+            if self.turns == TURNS_BEFORE_MORE {
+                self.turns = 0;
+                self.limit *= 2;
+            }
+            if self.limit > LIMIT_MAX {
+                self.limit = usize::MAX;
+            }
         }
-        if self.slow_turns == 0 {
-            return usize::MAX;
-        }
-        self.slow_turns -= 1;
-        COMPLETIONS_OF_SLOW_TURN
+        self.limit
     }
 }
 
-/// What a processor's own cache holds. A few large receives are less.
+/// What a processor's own cache holds.
 const BYTES_PER_TURN: usize = 1 << 20;
-const COMPLETIONS_OF_SLOW_TURN: usize = 8;
-/// Turns until it is seen again whether all at once is still too much.
-const SLOW_TURNS: u32 = 64;
+/// So many receives of a host's are less than that.
+const LIMIT_MIN: usize = 8;
+/// Above it nothing is gained by a limit.
+const LIMIT_MAX: usize = 256;
+/// Twice as many are taken on after so many turns, and soon not if that is too much.
+const TURNS_BEFORE_MORE: u32 = 64;
 
 #[cfg(test)]
 mod tests {
@@ -56,9 +67,21 @@ mod tests {
         assert_eq!(pace.next_turn(), usize::MAX, "so much is not too much");
         pace.note(BYTES_PER_TURN);
         pace.note(1);
-        for _ in 0..SLOW_TURNS {
-            assert_eq!(pace.next_turn(), COMPLETIONS_OF_SLOW_TURN);
+        let limits: Vec<_> = (0..64 * 6 + 1).map(|_| pace.next_turn()).collect();
+        let at: Vec<_> = limits.iter().step_by(64).copied().collect();
+        assert_eq!(at, [8, 16, 32, 64, 128, 256, usize::MAX]);
+    }
+
+    #[test]
+    fn more_is_tried_and_given_up_where_it_is_too_much() {
+        let mut pace = Pace::new();
+        pace.note(BYTES_PER_TURN + 1);
+        let mut tried = 0;
+        for _ in 0..6400 {
+            let limit = pace.next_turn();
+            tried += usize::from(limit > LIMIT_MIN);
+            pace.note(limit * 100 * 1024);
         }
-        assert_eq!(pace.next_turn(), usize::MAX);
+        assert_eq!(tried, 6400 / 65);
     }
 }
