@@ -96,14 +96,6 @@ pub fn recv(fd: RawFd, memory: &mut [mem::MaybeUninit<u8>]) -> io::Result<usize>
     })
 }
 
-/// How many bytes wait in a stream socket; 0 also when there is none, or the end of the stream.
-pub fn waiting_bytes(fd: RawFd) -> usize {
-    let mut count: libc::c_int = 0;
-    // SAFETY: the call writes one integer; a closed descriptor is an error.
-    let asked = unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut count) };
-    if asked < 0 { 0 } else { count.max(0) as usize }
-}
-
 /// Which file a descriptor is, by device and inode: a number that was given away is another one.
 pub type FileId = (libc::dev_t, libc::ino_t);
 
@@ -164,8 +156,10 @@ pub fn send_pieces<'a>(fd: RawFd, pieces: impl Iterator<Item = &'a [u8]>) -> Res
     }
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     loop {
-        let sent = with_socket(fd, |socket| {
-            socket.send_vectored_with_flags(&slices[..count], flags)
+        let sent = with_socket(fd, |socket| match &slices[..count] {
+            // The kernel is spared a look at a header and a list.
+            [piece] => socket.send_with_flags(piece, flags),
+            pieces => socket.send_vectored_with_flags(pieces, flags),
         });
         match sent {
             Ok(sent) => return Ok(sent),
