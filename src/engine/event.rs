@@ -103,12 +103,11 @@ pub enum Event {
         stream: Key,
         data: StreamBytes,
     },
-    /// Much has arrived lately, and there is more: the host receives up to `size` bytes from the socket
-    /// into memory of its own and says what came of it with `received`.
+    /// Much has arrived lately, and there is more, or the end: the host receives from the socket into memory
+    /// of its own, as much as it likes, and says what came of it with `received`.
     StreamReadable {
         stream: Key,
         fd: RawFd,
-        size: u32,
     },
     /// The peer finished sending. Reading is over.
     StreamEof {

@@ -333,12 +333,7 @@ impl Stream {
             // What was waited for, by poll.
             Outcome::Done(Ok(_)) => {
                 if self.life.is_open() {
-                    self.is_readable_untold = true;
-                    events.push(Event::StreamReadable {
-                        stream: self.life.key,
-                        fd: self.life.fd,
-                        size: 0,
-                    });
+                    self.tell_readable(events);
                 }
                 return;
             }
@@ -389,27 +384,42 @@ impl Stream {
         self.left_to_host = LEFT_TO_HOST_AFTER_LARGE;
     }
 
-    /// The socket is readable: how much the host shall receive, or `None` when it is not to be told (the
-    /// next resume looks again).
-    pub(crate) fn deliver_readable(&mut self) -> Option<u32> {
+    fn tell_readable(&mut self, events: &mut Queue) {
+        self.is_readable_untold = true;
+        events.push(Event::StreamReadable {
+            stream: self.life.key,
+            fd: self.life.fd,
+        });
+    }
+
+    /// The socket is readable: true if the host is to be told (else the next resume looks again).
+    pub(crate) fn deliver_readable(&mut self) -> bool {
         self.is_readable_untold = false;
         if !self.life.is_delivering() || self.must_wait() || self.read_ended {
-            return None;
+            return false;
         }
         if self.file.is_none() || net::file_of(self.life.fd) != self.file {
             self.read_ended = true;
-            return None;
         }
-        let waiting = net::waiting_bytes(self.life.fd);
-        // Where nothing waits, a receive tells of the end or of an error.
-        Some(waiting.clamp(1, HOST_RECEIVE_MAX) as u32)
+        !self.read_ended
     }
 
-    /// What came of a receive that was left to the host. The next one waits for a flush.
-    pub(crate) fn received_by_host(&mut self, result: Result<usize, Errno>, events: &mut Queue) {
+    /// What came of a receive that was left to the host. The next one waits for a flush, or for its turn in
+    /// the queue where this one was full.
+    pub(crate) fn received_by_host(
+        &mut self,
+        result: Result<usize, Errno>,
+        is_full: bool,
+        events: &mut Queue,
+    ) {
         match result {
             Ok(0) => self.end_reading(ReadEnd::Eof, events),
-            Ok(size) => self.note_size(size),
+            Ok(size) => {
+                self.note_size(size);
+                if is_full {
+                    self.tell_readable(events);
+                }
+            }
             Err(Errno(libc::EAGAIN | libc::EINTR)) => {}
             Err(error) => self.end_reading(ReadEnd::Error(error), events),
         }
@@ -497,9 +507,6 @@ impl Stream {
 const LARGE_BYTES: usize = 32 * 1024;
 /// Small receives until the host is spared them again.
 const LEFT_TO_HOST_AFTER_LARGE: u8 = 16;
-/// A block of less than 128 KiB comes from the heap, where one that was used a moment ago is used again; a
-/// larger one is mapped anew each time.
-const HOST_RECEIVE_MAX: usize = 120 * 1024;
 /// Receives without a pause among them until a reader is trusted with a multishot again.
 const ONE_BY_ONE_AFTER_PAUSE: u8 = u8::MAX;
 /// Pieces gathered into one SENDMSG. More than this gain nothing and cost a larger iovec array.

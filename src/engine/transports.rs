@@ -101,12 +101,11 @@ impl Transports {
                 }
                 Some(Event::StreamData { stream: key, data })
             }
-            Event::StreamReadable { stream, fd, .. } => {
-                let size = self.stream(stream)?.deliver_readable();
+            Event::StreamReadable { stream, .. } => {
+                let is_due = self.stream(stream)?.deliver_readable();
                 // Also where nothing comes of it, or the host fails to receive.
                 self.mark_dirty(stream);
-                let size = size?;
-                Some(Event::StreamReadable { stream, fd, size })
+                is_due.then_some(event)
             }
             Event::StreamEof { stream } => {
                 let is_due = self.stream(stream)?.deliver_end(ReadEnd::Eof);
@@ -290,12 +289,13 @@ impl Engine {
             .unwrap_or(true)
     }
 
-    /// What came of the receive that [`Event::StreamReadable`] asked for.
-    pub fn received(&mut self, key: Key, result: Result<usize, Errno>) {
+    /// What came of the receive that [`Event::StreamReadable`] asked for. `is_full`: it found no end of what
+    /// there is, and the next one follows without a wait.
+    pub fn received(&mut self, key: Key, result: Result<usize, Errno>, is_full: bool) {
         self.pace.note(result.unwrap_or(0));
         self.on(key, |one, _, events| {
             if let Transport::Stream(stream) = one {
-                stream.received_by_host(result, events);
+                stream.received_by_host(result, is_full, events);
             }
         });
     }

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import os
 import socket
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -268,3 +270,71 @@ def test_a_number_that_was_given_away_is_not_received_from(run_ours: Runner) -> 
 
     run_ours(main())
     run_ours.complaints.contexts.clear()
+
+
+def test_a_full_buffer_is_not_followed_by_another_while_its_reader_pauses(run: Runner) -> None:
+    """What filled the buffer is followed at once, unless the protocol has had enough of it."""
+
+    class Pausing(Buffered):
+        def buffer_updated(self, count: int) -> None:
+            assert not self.is_paused
+            super().buffer_updated(count)
+            if len(self.got) in self.pause_at:
+                self.is_paused = True
+                self.transport.pause_reading()
+
+        is_paused = False
+        pause_at: tuple[int, ...] = ()
+
+    async def main() -> None:
+        protocol = Pausing(40_000)
+        with await connected(protocol) as peer:
+            await say(peer, protocol)
+            protocol.pause_at = (40_000, 80_000)
+            protocol.transport.pause_reading()
+            # The whole of it is there when reading goes on: the pieces are the buffer's size.
+            peer.sendall(MESSAGE)
+            protocol.transport.resume_reading()
+            for heard in protocol.pause_at:
+                while not protocol.is_paused:
+                    await asyncio.sleep(0)
+                for _ in range(5):
+                    await asyncio.sleep(0)
+                assert protocol.got == MESSAGE[:heard]
+                protocol.is_paused = False
+                protocol.transport.resume_reading()
+            assert await protocol.hear(len(MESSAGE)) == MESSAGE
+            peer.shutdown(socket.SHUT_WR)
+            await protocol.ended
+            assert protocol.has_eof and not protocol.got
+
+    run(main())
+
+
+HEAP_OF_A_LOOP = """
+import resource, sys
+import uringcore
+
+if sys.argv[1] != "none":
+    loop = uringcore.new_event_loop(backend=sys.argv[1])
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+before = faults()
+for _ in range(100):
+    blocks = [bytes(100_000) for _ in range(8)]
+    del blocks
+print(faults() - before)
+"""
+
+
+@pytest.mark.parametrize("backend", ["uring", "epoll"])
+def test_messages_do_not_take_new_pages_each_time(backend: str) -> None:
+    """glibc gives the end of its heap back as soon as 128 KiB of it are free; a loop has it keep more."""
+
+    def faults(backend: str) -> int:
+        command = [sys.executable, "-c", HEAP_OF_A_LOOP, backend]
+        return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    without = faults("none")
+    # A C library that keeps such blocks anyway has nothing to learn.
+    assert faults(backend) < 2000 or without < 2000

@@ -139,10 +139,12 @@ pub fn copy_into(target: &Bound<'_, PyAny>, data: &[u8]) -> PyResult<usize> {
     Ok(count)
 }
 
-/// Receives into it without waiting. The outer error is one of the buffer's.
-pub fn receive_into(target: &Bound<'_, PyAny>, fd: RawFd) -> PyResult<io::Result<usize>> {
+/// Receives into it without waiting. Also gives back how much room there was; the outer error is one of the
+/// buffer's.
+pub fn receive_into(target: &Bound<'_, PyAny>, fd: RawFd) -> PyResult<(io::Result<usize>, usize)> {
     let view = buffer_of_protocol(target)?;
-    Ok(in_memory(&view, |memory| net::recv(fd, memory)))
+    let received = in_memory(&view, |memory| net::recv(fd, memory));
+    Ok((received, view.len()))
 }
 
 fn buffer_of_protocol<'py>(target: &Bound<'py, PyAny>) -> PyResult<View<'py>> {

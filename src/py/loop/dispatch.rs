@@ -19,8 +19,8 @@ pub fn event(slf: &Bound<'_, LoopCore>, event: Event) -> PyResult<()> {
         Event::StreamData { stream, data } => {
             on(slf, stream, |one| StreamTransport::data_received(one, data))
         }
-        Event::StreamReadable { stream, fd, size } => {
-            on(slf, stream, |one| StreamTransport::readable(one, fd, size))
+        Event::StreamReadable { stream, fd } => {
+            on(slf, stream, |one| StreamTransport::readable(one, fd))
         }
         Event::StreamEof { stream } => on(slf, stream, StreamTransport::eof_received),
         Event::DatagramReceived { socket, datagram } => on(slf, socket, |one| {

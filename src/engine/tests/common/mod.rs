@@ -32,8 +32,8 @@ pub fn turn(engine: &mut Engine, limit: Duration, mut handle: impl FnMut(&mut En
     engine.process(Instant::now());
     while let Some(event) = engine.next_event() {
         let event = match event {
-            Event::StreamReadable { stream, fd, size } => {
-                match receive(engine, stream, fd, size as usize) {
+            Event::StreamReadable { stream, fd } => {
+                match receive(engine, stream, fd, RECEIVE_MAX) {
                     Some(data) => Event::StreamData { stream, data },
                     None => continue,
                 }
@@ -44,12 +44,14 @@ pub fn turn(engine: &mut Engine, limit: Duration, mut handle: impl FnMut(&mut En
     }
 }
 
+const RECEIVE_MAX: usize = 120 * 1024;
+
 /// What a host does that is left to receive by itself.
 fn receive(engine: &mut Engine, stream: Key, fd: RawFd, size: usize) -> Option<StreamBytes> {
     let mut memory = vec![MaybeUninit::new(0); size];
     let errno = |error: std::io::Error| Errno(error.raw_os_error().expect("a number"));
     let result = net::recv(fd, &mut memory).map_err(errno);
-    engine.received(stream, result);
+    engine.received(stream, result, result == Ok(size));
     let count = result.ok().filter(|count| *count > 0)?;
     // SAFETY: all of it was initialised above.
     let bytes = memory[..count]

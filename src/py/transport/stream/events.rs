@@ -36,18 +36,17 @@ impl StreamTransport {
         TlsProtocol::taken(tls, taken, Self::data_follows(base.get(), py)?)
     }
 
-    /// The socket has `size` bytes or more (1 also where it has come to its end): they go straight to where
-    /// the protocol finds them.
-    pub fn readable(base: &Bound<'_, BaseTransport>, fd: RawFd, size: u32) -> PyResult<()> {
+    /// The socket has bytes, or has come to its end: they go straight to where the protocol finds them.
+    pub fn readable(base: &Bound<'_, BaseTransport>, fd: RawFd) -> PyResult<()> {
         let py = base.py();
         let receiver = base.get().state.with(py, |state| state.receiver);
         if receiver == Receiver::Buffer {
             return Self::receive_into_buffer(base, fd);
         }
-        let received = buffer::received(py, fd, size as usize);
+        let received = buffer::received(py, fd, RECEIVE_MAX);
         let received = received.map(|bytes| bytes.into_bound(py));
         let count = received.as_ref().map(|bytes| bytes.as_bytes().len());
-        Self::note_received(base.get(), py, count)?;
+        Self::note_received(base.get(), py, count, RECEIVE_MAX)?;
         match received {
             Ok(bytes) if bytes.as_bytes().is_empty() => Ok(()),
             Ok(bytes) if receiver == Receiver::Bytes => Self::give(base, bytes),
@@ -70,14 +69,14 @@ impl StreamTransport {
             Ok(target) => buffer::receive_into(target, fd),
             Err(error) => Err(error.clone_ref(py)),
         };
-        let result = match received {
-            Ok(result) => result,
+        let (result, room) = match received {
+            Ok(received) => received,
             Err(error) => {
                 drop(inside);
                 return BaseTransport::fatal(base, error, GET_BUFFER_FAILED);
             }
         };
-        Self::note_received(this, py, result.as_ref().copied())?;
+        Self::note_received(this, py, result.as_ref().copied(), room)?;
         match result {
             Ok(count @ 1..) => Self::filled(base, &protocol, inside, count).map(drop),
             _ => Ok(()),
@@ -110,15 +109,22 @@ impl StreamTransport {
         }
     }
 
-    /// Tells the engine what came of a receive; it says in an event what the protocol is to hear besides.
+    /// Tells the engine what came of a receive of up to `room` bytes; it says in an event what the protocol
+    /// is to hear besides.
     fn note_received(
         base: &BaseTransport,
         py: Python<'_>,
         result: Result<usize, &io::Error>,
+        room: usize,
     ) -> PyResult<()> {
         let errno = |error: &io::Error| Errno(error.raw_os_error().unwrap_or(libc::EIO));
         match base.key(py) {
-            Some(key) => base.command(py, |engine| engine.received(key, result.map_err(errno))),
+            Some(key) => {
+                let is_full = result.as_ref().is_ok_and(|&count| count == room);
+                base.command(py, |engine| {
+                    engine.received(key, result.map_err(errno), is_full);
+                })
+            }
             None => Ok(()),
         }
     }
@@ -253,4 +259,7 @@ impl StreamTransport {
     }
 }
 
+/// A block of less than 128 KiB comes from the heap, whatever the C library has learned; a larger one may be
+/// mapped anew each time.
+const RECEIVE_MAX: usize = 120 * 1024;
 const GET_BUFFER_FAILED: &str = "Fatal error: protocol.get_buffer() call failed.";
