@@ -3,6 +3,7 @@
 import asyncio
 import contextvars
 import functools
+import gc
 import inspect
 
 from tests.server.application import answer, lifespan
@@ -101,6 +102,77 @@ async def sends_on(scope, receive, send):
         SENT["to nobody"] += 1
 
 
+async def head_for_ever(scope, receive, send):
+    """Content that a HEAD leaves out, for ever."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    while True:
+        await send({"type": "http.response.body", "body": b"x" * 65536, "more_body": True})
+
+
+async def asks_often(scope, receive, send):
+    """As Starlette's `request.is_disconnected()`: a `receive` that is cancelled at once, many times."""
+    await receive()
+    for _ in range(2_000):
+        waiting = asyncio.ensure_future(receive())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+    gc.collect()
+    futures = sum(type(one) is asyncio.Future for one in gc.get_objects())
+    await answer(send, futures)
+
+
+async def works_on(scope, receive, send):
+    """A background task: the response is complete, and the application is not."""
+    await answer(send, b"answered")
+    SENT["at work"] = SENT.get("at work", 0) + 1
+    try:
+        await GATES.setdefault("works-on", asyncio.Event()).wait()
+    finally:
+        SENT["at work"] -= 1
+
+
+async def release_workers(scope, receive, send):
+    GATES["works-on"].set()
+    await answer(send, SENT)
+
+
+async def cancels_itself(scope, receive, send):
+    """No one has cancelled the task: this is a failure like any other."""
+    future = asyncio.get_running_loop().create_future()
+    future.cancel()
+    await future
+
+
+async def other_thread(scope, receive, send):
+    """Sends from a loop of another thread, which is an error and has to be one."""
+
+    async def attempt():
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"x"})
+
+    await asyncio.to_thread(asyncio.run, attempt())
+
+
+async def large_hint(scope, receive, send):
+    await send({"type": "http.response.early_hint", "links": [b"</x>; rel=preload" + b"x" * 600]})
+    await answer(send, b"final")
+
+
+async def drops_frames(scope, receive, send):
+    """Frames of a quarter megabyte for a viewer who reads none: what is not taken in time is dropped."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    dropped = 0
+    while dropped < 100:
+        frame = {"type": "http.response.body", "body": bytes(1 << 18), "more_body": True}
+        try:
+            await asyncio.wait_for(send(frame), 0.001)
+        except (TimeoutError, asyncio.TimeoutError):
+            dropped += 1
+    SENT["dropped"] = dropped
+    await receive()
+
+
 async def stop_sending(scope, receive, send):
     SENT["disconnect"] = True
     await answer(send, SENT)
@@ -176,6 +248,14 @@ async def strange_messages(scope, receive, send):
 
 ROUTES = {
     "/": hello,
+    "/asks-often": asks_often,
+    "/cancels-itself": cancels_itself,
+    "/drops-frames": drops_frames,
+    "/head-for-ever": head_for_ever,
+    "/large-hint": large_hint,
+    "/other-thread": other_thread,
+    "/release-workers": release_workers,
+    "/works-on": works_on,
     "/a-future": a_future,
     "/an-awaitable": an_awaitable,
     "/context": context,

@@ -81,6 +81,46 @@ def test_who_sends_to_nobody_leaves_the_loop_to_others(driver):
     assert uringcore.run(asyncio.wait_for(main(), 20))["to nobody"] > 0
 
 
+def test_a_head_whose_content_never_ends_leaves_the_loop_to_others(driver):
+    async def main():
+        async with driver.connect() as client:
+            request = asyncio.ensure_future(client.request("HEAD", "/head-for-ever"))
+            await asyncio.sleep(0.2)
+            request.cancel()
+            await asyncio.gather(request, return_exceptions=True)
+            return (await client.get("/")).content
+
+    assert uringcore.run(asyncio.wait_for(main(), 20)) == b"hello"
+
+
+def test_a_wait_that_is_cancelled_leaves_nothing_behind(driver):
+    assert int(driver.get("/asks-often").content) < 100
+
+
+def test_applications_that_work_on_are_no_attack_of_their_client(driver):
+    async def main():
+        async with driver.connect() as client:
+            for _ in range(200):
+                assert (await client.get("/works-on")).content == b"answered"
+            return json.loads((await client.get("/release-workers")).content)
+
+    assert uringcore.run(asyncio.wait_for(main(), 40))["at work"] == 200
+
+
+def test_a_cancellation_that_nobody_asked_for_is_500(driver):
+    assert driver.get("/cancels-itself").status == 500
+    assert "CancelledError" in driver.log()
+
+
+def test_what_another_thread_sends_has_an_end(driver):
+    """It gets through where the loop is awake, and else is an error; the client is not left waiting."""
+    try:
+        assert driver.get("/other-thread").status in (200, 500)
+    except RequestReset as exc:
+        assert exc.error_code == 0x102  # H3_INTERNAL_ERROR
+        assert "Non-thread-safe operation" in driver.log()
+
+
 def test_each_request_has_its_own_context(driver):
     for _ in range(3):
         assert json.loads(driver.get("/context").content) == ["nobody's", "mine"]

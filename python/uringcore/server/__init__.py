@@ -33,13 +33,13 @@ What one HTTP/3 client can make the server keep, and for how long, is bounded. E
 | a request's header section | ``max_header_bytes`` (64 KiB), ``max_header_fields`` (256) | 431, or a reset |
 | unfinished header sections of a connection | four times that | H3_EXCESSIVE_LOAD |
 | the time for a header section | ``header_timeout`` (10 s) | H3_REQUEST_REJECTED |
-| requests given up by the client | ``max_early_resets`` (200), then 20 a second | H3_EXCESSIVE_LOAD |
+| requests given up by the client | ``max_early_resets`` (1,000), then 33 a second | H3_EXCESSIVE_LOAD |
 | a request's body, not yet received | 256 KiB, and a window of 1 MiB | the client waits for credit |
 | bodies of a connection together | a window of 8 MiB | as above |
 | the time for a body that is waited for | ``body_timeout`` (60 s), ``body_rate`` | 408 |
 | a response's body, not yet sent | 128 KiB, queued in parts | ``send`` waits until 32 KiB are left |
 | responses of a connection together | 4 MiB, and a part a stream | as above |
-| a client that takes nothing of a response | ``send_timeout`` (60 s) | H3_REQUEST_CANCELLED |
+| a client that takes nothing of a response | ``send_timeout`` (10 min) | H3_REQUEST_CANCELLED |
 | a client's silence | ``idle_timeout`` (30 s) | the connection is closed |
 | a connection without requests | ``keep_alive`` (120 s) | as above |
 | connections and handshakes | ``max_connections``, ``max_handshakes`` and others | refused, or a Retry |

@@ -65,15 +65,14 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
                 self._goaway_arrived = True
                 self._close_if_done()
         elif isinstance(event, ConnectionTerminated):
-            # What the client has begun and given up by the hundred is not worth going on with.
-            self._connection_lost(cancel=event.error_code == ErrorCode.H3_EXCESSIVE_LOAD)
+            self._connection_lost()
 
-    def _connection_lost(self, *, cancel: bool) -> None:
+    def _connection_lost(self) -> None:
         self._service.connections.discard(self)
         connections: set[Any] = self._service.state.connections
         connections.discard(self)
         if self._http is not None:
-            self._http.closed(cancel=cancel)
+            self._http.closed()
             self._http = None
         if self._watch is not None:
             self._watch.cancel()
@@ -82,10 +81,8 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
     def _http_event(self, name: str) -> None:
         if name == "drained":
             self._close_if_done()
-        elif name == "used_up":
+        else:  # "used_up" or "idle"
             self.shutdown()
-        elif name == "idle":
-            self.close(ErrorCode.H3_NO_ERROR, "no request for a long time")
 
     def tick(self) -> None:
         """Called about once a second: what takes too long is given up."""

@@ -26,7 +26,8 @@ class HTTP3Limits:
     """The bounds of one connection; times are in seconds. Raises ``ValueError`` naming the field."""
 
     max_requests: int = 128
-    """Requests that may be open at once; the client waits for a stream."""
+    """Requests that may be open at once; the client waits for a stream. Eight times as many applications
+    may be at work, those included that have sent their response and go on."""
 
     max_requests_per_connection: int | None = None
     """Requests in all, after which the client is told to go away (GOAWAY) and comes again."""
@@ -38,11 +39,11 @@ class HTTP3Limits:
     max_header_fields: int = 256
     """Fields of a request's header section; above it as above."""
 
-    max_early_resets: int = 200
+    max_early_resets: int = 1000
     """Requests that the client may give up before they are answered, at once; more close the
     connection (H3_EXCESSIVE_LOAD) and cancel its applications."""
 
-    early_reset_rate: float = 20.0
+    early_reset_rate: float = 33.0
     """The same in the long run, in a second."""
 
     header_timeout: float = 10.0
@@ -50,15 +51,15 @@ class HTTP3Limits:
     (H3_REQUEST_REJECTED)."""
 
     body_timeout: float = 60.0
-    """Within which the next of a request's content has to come while the application waits for it;
-    then 408 is answered."""
+    """Within which the next of a request's content has to come while the application waits for it and has
+    not begun its response; then 408 is answered."""
 
     body_rate: int = 240
     """Bytes of content that earn a client a second more for all of it."""
 
-    send_timeout: float = 60.0
+    send_timeout: float = 600.0
     """Within which a client has to take something of a response that waits for it; then the response is
-    given up (H3_REQUEST_CANCELLED)."""
+    given up (H3_REQUEST_CANCELLED). A client that reads slowly takes half of its window at a time."""
 
     keep_alive: float = 120.0
     """After which a connection without requests is closed, however often its client pings."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import os
 import socket
 from typing import Any
@@ -22,6 +23,8 @@ from uringcore.server.connection import HTTP3ServerProtocol
 from uringcore.server.service import Service
 
 __all__ = ["HTTP3Listener", "sockets_on"]
+
+logger = logging.getLogger("uvicorn.error")
 
 # Ports tried when the system may choose: each must be free for UDP on every address and for TCP.
 PORT_ATTEMPTS = 16
@@ -125,16 +128,20 @@ class HTTP3Listener:
 
     def _ping(self) -> None:
         """Until the very end: a graceful stop may take longer than the idle timeout."""
-        for connection in self.service.connections:
-            connection.ping_if_busy()
         loop = asyncio.get_running_loop()
         self._keep_alive = loop.call_later(self._keep_alive_seconds, self._ping)
+        for connection in list(self.service.connections):
+            connection.ping_if_busy()
 
     def _look_at_clock(self) -> None:
-        for connection in list(self.service.connections):
-            connection.tick()
         loop = asyncio.get_running_loop()
+        # First: whatever comes of one connection, the clock goes on for the others.
         self._tick = loop.call_later(TICK_SECONDS, self._look_at_clock)
+        for connection in list(self.service.connections):
+            try:
+                connection.tick()
+            except Exception:
+                logger.exception("An HTTP/3 connection could not be looked after")
 
     def close(self) -> None:
         """No new connections; the open ones go on until they are told."""

@@ -5,6 +5,7 @@ One client cannot fill the log: what it causes is said so many times, then once 
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import time
 from collections import OrderedDict
@@ -38,13 +39,11 @@ class RequestLog:
         """Something went wrong, as ``AsgiService`` tells it: whose doing it is, and of what."""
         if kind == "application":
             logger.error(message, exc_info=what)
-        elif kind == "load" or what is None:
-            logger.warning(message)
-        else:
-            left = self._take(what[0])
-            if left >= 1:
-                last = "" if left >= 2 else " (more about this client is left out for a minute)"
-                logger.warning("%s%s", message, last)
+            return
+        left = self._take(kind if what is None else network(what[0]))
+        if left >= 1:
+            last = "" if left >= 2 else " (more of this is left out for a minute)"
+            logger.warning("%s%s", message, last)
 
     def _take(self, address: str) -> float:
         now = time.monotonic()
@@ -70,3 +69,11 @@ class RequestLog:
             scope["http_version"],
             status,
         )
+
+
+def network(address: str) -> str:
+    """An IPv4 address, or the /64 of an IPv6 address: what one client has."""
+    parsed = ipaddress.ip_address(address)
+    if parsed.version == 4:
+        return address
+    return str(ipaddress.ip_network((parsed, 64), strict=False))

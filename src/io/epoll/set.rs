@@ -100,9 +100,7 @@ impl Set {
         });
         let (set, events) = (self.fd.as_raw_fd(), self.events.as_mut_ptr());
         // SAFETY: `events` has room for so many entries.
-        counted(
-            unsafe { libc::epoll_wait(set, events, most, milliseconds) }.into(),
-        )
+        counted(unsafe { libc::epoll_wait(set, events, most, milliseconds) }.into())
     }
 
     fn wait_exactly(&mut self, timeout: Duration, most: i32) -> io::Result<usize> {

@@ -4,10 +4,9 @@
 //! frames and fields (`h3`), streams (`quic`), and when the host looks at the clock.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::event::Event;
@@ -15,7 +14,7 @@ use super::exchange::{Exchange, Writing};
 use super::head::{Head, Refusal};
 use super::limits::Limits;
 use super::patience::Unfinished;
-use crate::h3::{self, Code, Field, HeadersKind, LocalError, Output, Role, frame};
+use crate::h3::{self, Code, Field, HeadersKind, Role, frame};
 use crate::quic::{self, AcceptRate, Bucket, Chunks};
 
 /// The HTTP/3 of a server's connection. Its methods take the QUIC connection that it is on, always the same.
@@ -28,64 +27,34 @@ use crate::quic::{self, AcceptRate, Bucket, Chunks};
 /// the host pauses the stream. Of responses, QUIC's queues: [`is_held_up`](Self::is_held_up) says when the
 /// host has to wait.
 pub struct Connection {
-    h3: h3::Connection,
-    limits: Limits,
-    exchanges: FxHashMap<u64, Exchange>,
+    pub(super) h3: h3::Connection,
+    pub(super) limits: Limits,
+    pub(super) exchanges: FxHashMap<u64, Exchange>,
+    /// Those of them that have not been answered.
+    pub(super) unanswered: usize,
+    /// Those that their client has given up, and whose applications are still at work.
+    pub(super) deserted: usize,
+    /// Streams that the host has paused.
+    pub(super) paused: FxHashSet<u64>,
     /// Streams whose response is with QUIC whole and has not been acknowledged whole. Closing the connection
     /// earlier would drop what is queued of them.
-    unacknowledged: FxHashSet<u64>,
+    pub(super) unacknowledged: FxHashSet<u64>,
     /// Streams that wait for the connection as a whole to have room.
-    crowded: Vec<u64>,
-    unfinished: Unfinished,
-    early_resets: Bucket,
+    pub(super) crowded: Vec<u64>,
+    pub(super) unfinished: Unfinished,
+    pub(super) early_resets: Bucket,
     /// Requests so far.
-    requests: u64,
+    pub(super) requests: u64,
     /// Above the highest request stream that anything was heard of.
-    heard_below: u64,
+    pub(super) heard_below: u64,
     /// Since when no request is open.
-    quiet_since: Instant,
-    knows_datagrams: bool,
+    pub(super) quiet_since: Instant,
+    pub(super) knows_datagrams: bool,
     /// The stream on which QUIC has refused to send last.
-    refused: Option<u64>,
-    events: VecDeque<Event>,
-}
-
-/// Why a response was not sent. Nothing was.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SendError {
-    /// The stream or the connection has ended; the event that says so has come or is on its way.
-    Gone,
-    /// The application's fault: fields that make a message malformed, or an order that HTTP does not know.
-    Invalid(String),
-    /// The client takes no header section of that size (RFC 9114 section 4.2.2).
-    TooLarge { size: u64, max: u64 },
-}
-
-impl fmt::Display for SendError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Gone => f.write_str("the stream has ended"),
-            Self::Invalid(reason) => f.write_str(reason),
-            Self::TooLarge { size, max } => {
-                write!(
-                    f,
-                    "the header section takes {size} bytes, the client accepts {max}"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for SendError {}
-
-impl From<LocalError> for SendError {
-    fn from(error: LocalError) -> Self {
-        match error {
-            LocalError::FieldSectionTooLarge { size, max } => Self::TooLarge { size, max },
-            LocalError::Closed => Self::Gone,
-            other => Self::Invalid(other.to_string()),
-        }
-    }
+    pub(super) refused: Option<u64>,
+    /// The connection was closed for what its client did.
+    pub(super) is_abused: bool,
+    pub(super) events: VecDeque<Event>,
 }
 
 impl Connection {
@@ -109,6 +78,9 @@ impl Connection {
             h3,
             limits,
             exchanges: FxHashMap::default(),
+            unanswered: 0,
+            deserted: 0,
+            paused: FxHashSet::default(),
             unacknowledged: FxHashSet::default(),
             crowded: Vec::new(),
             unfinished: Unfinished::default(),
@@ -118,6 +90,7 @@ impl Connection {
             quiet_since: now,
             knows_datagrams: false,
             refused: None,
+            is_abused: false,
             events: VecDeque::new(),
         };
         connection.perform(quic, now);
@@ -126,6 +99,9 @@ impl Connection {
 
     pub fn handle(&mut self, quic: &mut quic::Connection, event: quic::Event, now: Instant) {
         use quic::Event as Quic;
+        if self.is_abused {
+            return;
+        }
         match event {
             Quic::StreamData {
                 stream_id,
@@ -155,7 +131,7 @@ impl Connection {
             }
             Quic::StreamFinished { stream_id } => {
                 self.unacknowledged.remove(&stream_id);
-                self.tell_if_drained();
+                self.calmed(now);
             }
             // The reset has been told by its own event. HTTP datagrams are nobody's yet.
             _ => {}
@@ -173,144 +149,20 @@ impl Connection {
         self.exchanges.len()
     }
 
-    /// Whether every response has been acknowledged, and none is being made.
+    /// Whether every response has been acknowledged, none is being made, and no request is on its way in.
     pub fn is_drained(&self) -> bool {
-        self.exchanges.is_empty() && self.unacknowledged.is_empty()
+        self.exchanges.is_empty() && self.unacknowledged.is_empty() && self.unfinished.is_empty()
     }
 
-    // Responses ----------------------------------------------------------------------------------
-
-    /// Sends a header section, or with `fin` a whole message: an interim response, the final one's, trailers.
-    pub fn send_headers(
-        &mut self,
-        quic: &mut quic::Connection,
-        stream_id: u64,
-        fields: &[(&[u8], &[u8])],
-        fin: bool,
-        now: Instant,
-    ) -> Result<(), SendError> {
-        self.check(stream_id)?;
-        self.h3.send_headers(stream_id, fields, fin)?;
-        self.sent(quic, stream_id, fin, now)
+    /// Whether the connection was closed because of the requests that its client has given up.
+    pub fn is_abused(&self) -> bool {
+        self.is_abused
     }
 
-    /// Sends a header section and content behind it, as one write while the content is small.
-    pub fn respond(
-        &mut self,
-        quic: &mut quic::Connection,
-        stream_id: u64,
-        fields: &[(&[u8], &[u8])],
-        content: Bytes,
-        fin: bool,
-        now: Instant,
-    ) -> Result<(), SendError> {
-        self.check(stream_id)?;
-        self.h3.send_headers(stream_id, fields, false)?;
-        self.h3.send_data(stream_id, content, fin)?;
-        self.sent(quic, stream_id, fin, now)
-    }
-
-    /// Sends content.
-    pub fn send_data(
-        &mut self,
-        quic: &mut quic::Connection,
-        stream_id: u64,
-        content: Bytes,
-        fin: bool,
-        now: Instant,
-    ) -> Result<(), SendError> {
-        self.check(stream_id)?;
-        self.h3.send_data(stream_id, content, fin)?;
-        self.sent(quic, stream_id, fin, now)
-    }
-
-    fn check(&self, stream_id: u64) -> Result<(), SendError> {
-        match self.exchanges.get(&stream_id) {
-            Some(exchange) if !exchange.answered => Ok(()),
-            _ => Err(SendError::Gone),
-        }
-    }
-
-    fn sent(
-        &mut self,
-        quic: &mut quic::Connection,
-        stream_id: u64,
-        fin: bool,
-        now: Instant,
-    ) -> Result<(), SendError> {
-        if fin {
-            self.unacknowledged.insert(stream_id);
-            if let Some(exchange) = self.exchanges.get_mut(&stream_id) {
-                exchange.answered = true;
-            }
-        }
-        self.perform(quic, now);
-        // The event that says why may be long in coming, if the application does not wait for anything.
-        match self.refused.take() {
-            Some(refused) if refused == stream_id => Err(SendError::Gone),
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether the host has to wait before it sends more: for this stream's queue to fall, or for all of the
-    /// connection's together, unless there is next to nothing in its own. `Writable` follows, or `Aborted`.
-    pub fn is_held_up(
-        &mut self,
-        quic: &mut quic::Connection,
-        stream_id: u64,
-        now: Instant,
-    ) -> bool {
-        let queued = quic.send_queue_bytes(stream_id);
-        let is_crowded = quic.is_full() && queued > STREAM_QUEUE_FEW;
-        if !quic.is_stream_full(stream_id) && !is_crowded {
-            return false;
-        }
-        let Some(exchange) = self.exchanges.get_mut(&stream_id) else {
-            return false;
-        };
-        if is_crowded && !self.crowded.contains(&stream_id) {
-            self.crowded.push(stream_id);
-        }
-        exchange.writing = Some(Writing { since: now, queued });
-        true
-    }
-
-    /// The host waits for content of the request.
-    pub fn wait_for_body(&mut self, stream_id: u64, now: Instant) {
-        if let Some(exchange) = self.exchanges.get_mut(&stream_id) {
-            exchange.wait(now);
-        }
-    }
-
-    /// Ends both directions as far as they are open. The host is not told: it is its own doing.
-    pub fn cancel(
-        &mut self,
-        quic: &mut quic::Connection,
-        stream_id: u64,
-        code: Code,
-        now: Instant,
-    ) {
-        self.h3.cancel_request(stream_id, code.0);
-        if let Some(exchange) = self.exchanges.get_mut(&stream_id) {
-            exchange.answered = true;
-        }
-        self.perform(quic, now);
-    }
-
-    /// The host is done with a request.
-    pub fn done(&mut self, stream_id: u64, now: Instant) {
-        if self.exchanges.remove(&stream_id).is_some() && self.exchanges.is_empty() {
-            self.quiet_since = now;
-        }
-        self.tell_if_drained();
-    }
-
-    /// No new requests: announces the first that will not be processed (RFC 9114 section 5.2).
-    pub fn go_away(&mut self, quic: &mut quic::Connection, now: Instant) {
-        let id = self.h3.next_goaway_id();
-        // A connection that is closed needs no word.
-        let _ = self.h3.send_goaway(id);
-        self.perform(quic, now);
+    /// Whether anything of a request is still to be answered.
+    pub fn is_waited_for(&self, stream_id: u64) -> bool {
+        let exchange = self.exchanges.get(&stream_id);
+        exchange.is_some_and(|exchange| !exchange.answered)
     }
 
     // What comes in ------------------------------------------------------------------------------
@@ -376,6 +228,7 @@ impl Connection {
                     // A malformed message: HTTP/3 has ended the stream with the RFC's code.
                     self.unfinished.ended(stream_id);
                     self.abort(stream_id);
+                    self.calmed(now);
                 }
                 // The other resets are QUIC's events; the rest is of no consequence for requests.
                 _ => {}
@@ -393,9 +246,13 @@ impl Connection {
         now: Instant,
     ) {
         self.unfinished.ended(stream_id);
-        if self.exchanges.len() >= self.limits.open_requests {
-            // QUIC lets it have no more streams than that: some were given up, and are still worked on.
-            if !self.may_give_up(quic, now) {
+        // Applications may go on working when their response has left, and nobody can stop those whose client
+        // has gone.
+        let at_work_max = self.limits.open_requests.saturating_mul(AT_WORK_FACTOR);
+        let is_full = self.exchanges.len() >= at_work_max;
+        if self.unanswered >= self.limits.open_requests || is_full {
+            // One that has left most of them behind gets no others for nothing.
+            if is_full && self.deserted > at_work_max / 2 && !self.may_give_up(quic, now) {
                 return;
             }
             self.h3
@@ -404,6 +261,7 @@ impl Connection {
             return;
         }
         self.exchanges.insert(stream_id, Exchange::new(ended));
+        self.unanswered += 1;
         self.requests += 1;
         let (head, unfit) = Head::read(fields);
         self.events.push_back(Event::Request {
@@ -462,7 +320,7 @@ impl Connection {
                 .cancel_request(stream_id, Code::H3_REQUEST_CANCELLED.0);
             self.abort(stream_id);
         }
-        self.tell_if_drained();
+        self.calmed(now);
     }
 
     /// Counts a request that was given up before it was answered. False: the connection is closed for it.
@@ -471,17 +329,19 @@ impl Connection {
         if !may {
             let reason = b"too many requests were given up before they were answered";
             quic.close(now, Code::H3_EXCESSIVE_LOAD.0, None, reason);
+            self.is_abused = true;
         }
         may
     }
 
     fn abort(&mut self, stream_id: u64) {
-        let Some(exchange) = self.exchanges.get_mut(&stream_id) else {
-            return;
-        };
-        if !std::mem::replace(&mut exchange.answered, true) {
+        if self.answered(stream_id)
+            && let Some(exchange) = self.exchanges.get_mut(&stream_id)
+        {
             exchange.reading = None;
             exchange.writing = None;
+            exchange.is_deserted = true;
+            self.deserted += 1;
             self.events.push_back(Event::Aborted { stream_id });
         }
     }
@@ -494,13 +354,25 @@ impl Connection {
         }
     }
 
-    fn tell_if_drained(&mut self) {
+    /// Something is over: perhaps it was the last.
+    pub(super) fn calmed(&mut self, now: Instant) {
         if self.is_drained() {
+            self.quiet_since = now;
             self.events.push_back(Event::Drained);
         }
     }
 
     // Time ---------------------------------------------------------------------------------------
+
+    /// Whether [`tick`](Self::tick) has anything to look at.
+    pub fn is_due(&self, now: Instant) -> bool {
+        !self.exchanges.is_empty() || !self.unfinished.is_empty() || self.is_idle(now)
+    }
+
+    fn is_idle(&self, now: Instant) -> bool {
+        let quiet = now.saturating_duration_since(self.quiet_since);
+        self.is_drained() && quiet > self.limits.keep_alive
+    }
 
     /// Gives up what has taken too long.
     pub fn tick(&mut self, quic: &mut quic::Connection, now: Instant) {
@@ -511,10 +383,15 @@ impl Connection {
             // Nothing of it was processed, which is what this code says (RFC 9114 section 4.1.1).
             self.h3
                 .cancel_request(stream_id, Code::H3_REQUEST_REJECTED.0);
+            self.calmed(now);
         }
+        // While content waits here the connection's window may be used up, and no client is at fault.
+        let times_bodies = self.paused.is_empty();
         let mut stalled = Vec::new();
         for (&stream_id, exchange) in &mut self.exchanges {
             if let Some(reading) = &mut exchange.reading
+                && times_bodies
+                && !exchange.has_begun
                 && reading.is_over(self.limits.body_timeout, self.limits.body_rate, now)
             {
                 exchange.reading = None;
@@ -534,94 +411,11 @@ impl Connection {
                 .cancel_request(stream_id, Code::H3_REQUEST_CANCELLED.0);
             self.abort(stream_id);
         }
-        let is_quiet = self.exchanges.is_empty() && self.unacknowledged.is_empty();
-        if is_quiet && now.saturating_duration_since(self.quiet_since) > self.limits.keep_alive {
+        if self.is_idle(now) {
             self.quiet_since = now;
             self.events.push_back(Event::Idle);
         }
         self.perform(quic, now);
-    }
-
-    // What goes out ------------------------------------------------------------------------------
-
-    /// Does on QUIC what HTTP/3 wants done.
-    fn perform(&mut self, quic: &mut quic::Connection, now: Instant) {
-        let mut joined: Option<Joined> = None;
-        while let Some(output) = self.h3.poll_output() {
-            let output = match (joined.take(), output) {
-                (
-                    Some(mut write),
-                    Output::Write {
-                        stream_id,
-                        data,
-                        fin,
-                    },
-                ) if write.takes(stream_id, &data) => {
-                    write.data.extend_from_slice(&data);
-                    write.fin = fin;
-                    joined = Some(write);
-                    continue;
-                }
-                (Some(write), output) => {
-                    self.write(quic, write.stream_id, write.data.freeze(), write.fin);
-                    output
-                }
-                (None, output) => output,
-            };
-            // A stream that refuses has ended on QUIC's side, and the event that says so has come or will.
-            match output {
-                Output::Write {
-                    stream_id,
-                    data,
-                    fin: false,
-                } if data.len() <= JOINED_MAX => {
-                    joined = Some(Joined {
-                        stream_id,
-                        data: data.into(),
-                        fin: false,
-                    });
-                }
-                Output::Write {
-                    stream_id,
-                    data,
-                    fin,
-                } => self.write(quic, stream_id, data, fin),
-                Output::Datagram { data } => {
-                    let _ = quic.send_datagram(data);
-                }
-                Output::ResetStream { stream_id, code } => {
-                    let _ = quic.reset_stream(stream_id, code.0);
-                }
-                Output::StopSending { stream_id, code } => {
-                    let _ = quic.stop_stream(stream_id, code.0);
-                }
-                Output::CloseConnection { code, reason } => {
-                    quic.close(now, code.0, None, reason.as_bytes());
-                }
-            }
-        }
-        if let Some(write) = joined {
-            self.write(quic, write.stream_id, write.data.freeze(), write.fin);
-        }
-    }
-
-    fn write(&mut self, quic: &mut quic::Connection, stream_id: u64, data: Bytes, fin: bool) {
-        if quic.send_stream(stream_id, data, fin).is_err() {
-            self.refused = Some(stream_id);
-        }
-    }
-}
-
-/// Small writes on one stream that go to QUIC as one.
-struct Joined {
-    stream_id: u64,
-    data: BytesMut,
-    fin: bool,
-}
-
-impl Joined {
-    fn takes(&self, stream_id: u64, data: &[u8]) -> bool {
-        stream_id == self.stream_id && !self.fin && self.data.len() + data.len() <= JOINED_MAX
     }
 }
 
@@ -631,6 +425,6 @@ impl Joined {
 /// its streams.
 const CONNECTION_QUEUE_HIGH: usize = 4 << 20;
 const CONNECTION_QUEUE_LOW: usize = 3 << 20;
-const STREAM_QUEUE_FEW: usize = 32 << 10;
-/// Writes up to this size together are copied into one.
-const JOINED_MAX: usize = 4096;
+/// How many applications may be at work for each request that may be open: answered ones, and those whose
+/// clients have gone.
+const AT_WORK_FACTOR: usize = 8;

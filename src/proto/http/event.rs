@@ -28,7 +28,7 @@ pub enum Event {
     /// There is room for more of this response, after [`Connection::is_held_up`](super::Connection::is_held_up)
     /// has said that there was none.
     Writable { stream_id: u64 },
-    /// No request is open, and all that was sent of responses has been acknowledged.
+    /// No request is open or on its way in, and all that was sent of responses has been acknowledged.
     Drained,
     /// The client has made as many requests as one connection may: it is to be told to go away.
     UsedUp,

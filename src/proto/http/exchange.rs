@@ -11,6 +11,10 @@ pub(super) struct Exchange {
     pub ended: bool,
     /// The response has been handed to QUIC whole, or given up.
     pub answered: bool,
+    /// Nobody waits for it any more.
+    pub is_deserted: bool,
+    /// The final response's head has left.
+    pub has_begun: bool,
     /// The host waits for content.
     pub reading: Option<Reading>,
     /// The host waits for room.
@@ -41,6 +45,8 @@ impl Exchange {
         Self {
             ended,
             answered: false,
+            is_deserted: false,
+            has_begun: false,
             reading: None,
             writing: None,
         }

@@ -5,8 +5,7 @@ use std::time::Duration;
 /// The bounds of one connection. The host checks that they make sense.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Requests whose application runs at once. Streams that the client has reset are no longer in QUIC's
-    /// count, but still in this one while their applications run.
+    /// Requests that may wait for their response at once.
     pub open_requests: usize,
     /// Requests that one connection may make in all, if there is a bound.
     pub requests: Option<u64>,
@@ -31,12 +30,12 @@ impl Default for Limits {
         Self {
             open_requests: 128,
             requests: None,
-            early_resets: 200,
-            early_resets_per_second: 20.0,
+            early_resets: 1000,
+            early_resets_per_second: 33.0,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(60),
             body_rate: 240,
-            send_timeout: Duration::from_secs(60),
+            send_timeout: Duration::from_secs(600),
             keep_alive: Duration::from_secs(120),
         }
     }

@@ -1,6 +1,7 @@
 //! HTTP/3 attached to QUIC, a server's side: QUIC's events in, requests out, and responses the other way.
 //!
 //! - `connection`: [`Connection`], which joins an `h3::Connection` to a `quic::Connection`. Start here.
+//! - `responses`: what the host sends; `outputs`: what HTTP/3 wants of QUIC.
 //! - `head`: a request's header section, as any HTTP version has it.
 //! - `exchange`: one request and its response, as far as both are told to the other side.
 //! - `patience`: how long a client may take, for the clock that the host winds.
@@ -15,9 +16,12 @@ mod event;
 mod exchange;
 mod head;
 mod limits;
+mod outputs;
 mod patience;
+mod responses;
 
-pub use connection::{Connection, SendError};
+pub use connection::Connection;
 pub use event::Event;
 pub use head::{Head, Refusal};
 pub use limits::Limits;
+pub use responses::SendError;

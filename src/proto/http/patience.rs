@@ -30,6 +30,10 @@ impl Unfinished {
         was_there
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// The next one that has had its time.
     pub fn take_overdue(&mut self, patience: Duration, now: Instant) -> Option<u64> {
         while let Some(&(stream_id, since)) = self.order.front() {

@@ -421,23 +421,66 @@ fn requests_given_up_early_are_an_attack_when_they_are_many() {
 }
 
 #[test]
-fn requests_beside_those_that_are_given_up_and_still_worked_on_count_too() {
+fn applications_that_go_on_after_their_response_have_a_bound_and_are_no_attack() {
     let limits = Limits {
         open_requests: 2,
-        early_resets: 5,
+        early_resets: 1,
         early_resets_per_second: 0.001,
         ..Limits::default()
     };
     let mut site = Site::new(limits);
-    for turn in 0..6 {
-        // The applications do not return.
+    for turn in 0..18 {
+        // The applications answer and do not return.
         site.ask(turn * 4, GET, true);
-        site.browser
-            .cancel_request(turn * 4, Code::H3_REQUEST_CANCELLED.0);
+        if turn < 16 {
+            site.respond(turn * 4, b"x", true).unwrap();
+        }
         site.run();
     }
-    assert_eq!(requests(&site.take_told()), [0, 4]);
-    assert_eq!(site.closed_with(), Some(Code::H3_EXCESSIVE_LOAD.0));
+    assert_eq!(requests(&site.take_told()).len(), 16);
+    let rejected = Code::H3_REQUEST_REJECTED.0;
+    assert_eq!(site.resets(), [(64, rejected), (68, rejected)]);
+    assert_eq!(site.closed_with(), None);
+    for turn in 0..16 {
+        site.done(turn * 4);
+    }
+    site.ask(72, GET, true);
+    assert_eq!(requests(&site.take_told()), [72]);
+}
+
+#[test]
+fn a_stream_that_its_client_reads_is_told_of_while_others_are_not_read() {
+    let mut site = Site::with(Limits::default(), |transport| {
+        transport.max_stream_data = 20_000;
+    });
+    let streams: Vec<u64> = (0..40).map(|index| index * 4).collect();
+    for stream_id in &streams {
+        site.ask(*stream_id, GET, true);
+        if *stream_id > 0 {
+            let quic = site.pair.client.endpoint.connection(site.client).unwrap();
+            quic.pause_stream(*stream_id);
+            site.respond(*stream_id, &vec![0; 200_000], false).unwrap();
+        }
+    }
+    // Above what is next to nothing, and below what one stream may have.
+    site.respond(0, &vec![0; 60_000 + 20_000], false).unwrap();
+    assert!(site.command(|http, quic, now| http.is_held_up(quic, 0, now)));
+    site.take_told();
+    site.run();
+    assert_eq!(site.take_told(), [Event::Writable { stream_id: 0 }]);
+}
+
+#[test]
+fn a_connection_is_not_drained_while_a_request_is_on_its_way_in() {
+    let mut site = Site::new(Limits::default());
+    site.raw(0, &[1, 30, 0, 0], false);
+    assert!(
+        !site.http.is_drained(),
+        "a GOAWAY would say that it is processed"
+    );
+    site.tick(Duration::from_secs(11));
+    assert!(site.http.is_drained());
+    assert!(site.take_told().contains(&Event::Drained));
 }
 
 #[test]
@@ -544,10 +587,10 @@ fn a_client_that_takes_nothing_of_a_response_loses_it() {
     quic.pause_stream(0);
     site.respond(0, &vec![0; 1 << 20], false).unwrap();
     assert!(site.command(|http, quic, now| http.is_held_up(quic, 0, now)));
-    site.tick(Duration::from_secs(30));
-    site.tick(Duration::from_secs(31));
+    site.tick(Duration::from_secs(300));
+    site.tick(Duration::from_secs(301));
     assert_eq!(aborted(&site.take_told()), [] as [u64; 0]);
-    site.tick(Duration::from_secs(31));
+    site.tick(Duration::from_secs(301));
     assert_eq!(aborted(&site.take_told()), [0]);
     assert_eq!(site.respond(0, b"x", false), Err(SendError::Gone));
 }

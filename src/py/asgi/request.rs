@@ -5,6 +5,8 @@
 //! Towards the application at most [`BODY_HIGH_WATER`] bytes wait, and one event's worth; above that the
 //! client is stopped.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -13,7 +15,7 @@ use pyo3::{PyTraverseError, PyVisit};
 
 use super::answer::Answer;
 use super::response::Response;
-use super::service::AsgiService;
+use super::service::{AsgiService, Blame};
 use super::wire::{Ending, Refused, Wire};
 use crate::capi::cell::GilCell;
 
@@ -28,7 +30,7 @@ pub struct Request {
 
 pub(super) struct State {
     /// `None` when the application has returned.
-    pub wire: Option<Box<dyn Wire>>,
+    pub wire: Option<Arc<dyn Wire>>,
     /// The task that runs the application, unless it ran through at once.
     pub task: Option<Py<PyAny>>,
     /// Content that has arrived and was not asked for.
@@ -41,6 +43,8 @@ pub(super) struct State {
     pub continue_wanted: bool,
     /// Nobody waits for the response.
     pub disconnected: bool,
+    /// The response was complete when its client went.
+    pub was_answered: bool,
     pub response: Response,
     /// Futures of those that wait in `receive` and in `send`.
     readers: Vec<Py<PyAny>>,
@@ -104,7 +108,7 @@ impl Request {
     pub fn new(
         service: Py<AsgiService>,
         scope: Py<PyDict>,
-        wire: Box<dyn Wire>,
+        wire: Arc<dyn Wire>,
         is_head: bool,
         expects_continue: bool,
         ended: bool,
@@ -118,6 +122,7 @@ impl Request {
             is_paused: false,
             continue_wanted: expects_continue,
             disconnected: false,
+            was_answered: false,
             response: Response::new(is_head),
             readers: Vec::new(),
             writers: Vec::new(),
@@ -150,6 +155,7 @@ impl Request {
     /// The client gave up on this request, or the connection is gone.
     pub fn disconnect(&self, py: Python<'_>) -> PyResult<()> {
         self.state.with(py, |state| {
+            state.was_answered |= !state.disconnected && state.response.is_complete();
             state.disconnected = true;
             state.body = Vec::new();
         });
@@ -164,19 +170,31 @@ impl Request {
 
     /// Answers without asking the application.
     pub fn refuse(slf: &Bound<'_, Self>, status: u16, detail: &str) -> PyResult<()> {
-        Self::respond(slf, status, detail.as_bytes())?;
-        slf.get().let_go(slf.py())
+        let answered = Self::respond(slf, status, detail.as_bytes());
+        answered.and(slf.get().let_go(slf.py()))
     }
 
     /// The content that the application waits for is too slow in coming.
     pub fn body_timed_out(slf: &Bound<'_, Self>) -> PyResult<()> {
         let this = slf.get();
-        if this.state.with(slf.py(), |state| state.response.is_begun()) {
-            this.end(slf.py(), Ending::Cancelled);
-        } else {
-            Self::respond(slf, 408, b"Request Timeout")?;
-        }
-        this.disconnect(slf.py())
+        let answered = match this.state.with(slf.py(), |state| state.response.is_begun()) {
+            true => {
+                this.end(slf.py(), Ending::Cancelled);
+                Ok(())
+            }
+            false => Self::respond(slf, 408, b"Request Timeout"),
+        };
+        answered.and(this.disconnect(slf.py()))
+    }
+
+    /// The application could not be started, or not asked.
+    pub fn not_started(slf: &Bound<'_, Self>, error: PyErr) -> PyResult<()> {
+        let py = slf.py();
+        let message = "An ASGI application could not be started\n";
+        let service = slf.get().service.get();
+        service.tell(py, Blame::Application(Some(error)), message);
+        let failed = Self::fail(slf);
+        failed.and(slf.get().let_go(py))
     }
 }
 
@@ -235,10 +253,11 @@ impl Request {
         });
         if is_wanted {
             let fields = [(&b":status"[..], &b"100"[..])];
-            if let Some(Err(Refused::Gone)) =
-                self.with_wire(py, |wire| wire.headers(py, &fields, false))
-            {
-                self.disconnect(py)?;
+            match self.with_wire(py, |wire| wire.headers(py, &fields, false)) {
+                Some(Err(Refused::Gone)) => self.disconnect(py)?,
+                Some(Err(Refused::Failed(error))) => return Err(error),
+                // A client that takes no such section can do without.
+                _ => {}
             }
         }
         Ok(())
@@ -247,26 +266,37 @@ impl Request {
     /// A future that is set when `receive`, or with `writes` `send`, is to look again.
     pub(super) fn waiter<'py>(&self, py: Python<'py>, writes: bool) -> PyResult<Bound<'py, PyAny>> {
         let future = self.service.get().new_future(py)?;
-        let kept = future.clone().unbind();
+        let mut waiting = self.take_waiting(py, writes);
+        // Some were cancelled: frameworks ask now and then whether the client is still there, and give up at once.
+        let mut live = Vec::with_capacity(waiting.len() + 1);
+        for other in waiting.drain(..) {
+            if !is_done(other.bind(py))? {
+                live.push(other);
+            }
+        }
+        live.push(future.clone().unbind());
         self.state.with(py, |state| match writes {
-            true => state.writers.push(kept),
-            false => state.readers.push(kept),
+            true => state.writers.append(&mut live),
+            false => state.readers.append(&mut live),
         });
         Ok(future)
     }
 
+    fn take_waiting(&self, py: Python<'_>, writes: bool) -> Vec<Py<PyAny>> {
+        self.state.with(py, |state| {
+            std::mem::take(match writes {
+                true => &mut state.writers,
+                false => &mut state.readers,
+            })
+        })
+    }
+
     pub(super) fn wake_readers(&self, py: Python<'_>) -> PyResult<()> {
-        let waiting = self
-            .state
-            .with(py, |state| std::mem::take(&mut state.readers));
-        wake(py, waiting)
+        wake(py, self.take_waiting(py, false))
     }
 
     fn wake_writers(&self, py: Python<'_>) -> PyResult<()> {
-        let waiting = self
-            .state
-            .with(py, |state| std::mem::take(&mut state.writers));
-        wake(py, waiting)
+        wake(py, self.take_waiting(py, true))
     }
 
     /// Drops what has come of the content and will not be asked for.
@@ -274,16 +304,14 @@ impl Request {
         self.state.with(py, |state| state.body = Vec::new());
     }
 
-    /// Runs `run` on the wire, which is out of its place meanwhile: what it calls may come back here.
+    /// Runs `run` on the wire, which may come back here. `None` when the application has returned.
     pub(super) fn with_wire<R>(
         &self,
         py: Python<'_>,
         run: impl FnOnce(&dyn Wire) -> R,
     ) -> Option<R> {
-        let wire = self.state.with(py, |state| state.wire.take())?;
-        let result = run(&*wire);
-        self.state.with(py, |state| state.wire = Some(wire));
-        Some(result)
+        let wire = self.state.with(py, |state| state.wire.clone())?;
+        Some(run(&*wire))
     }
 
     /// Ends the exchange before its time, unless it is over.
@@ -299,14 +327,25 @@ impl Request {
     }
 }
 
+/// Wakes all of them; the first error of a loop that is closed is told.
 fn wake(py: Python<'_>, waiting: Vec<Py<PyAny>>) -> PyResult<()> {
+    let mut outcome = Ok(());
     for future in waiting {
         let future = future.bind(py);
-        if !future.call_method0(intern!(py, "done"))?.is_truthy()? {
-            future.call_method1(intern!(py, "set_result"), (py.None(),))?;
-        }
+        let set = is_done(future).and_then(|is_done| match is_done {
+            true => Ok(()),
+            false => future
+                .call_method1(intern!(py, "set_result"), (py.None(),))
+                .map(drop),
+        });
+        outcome = outcome.and(set);
     }
-    Ok(())
+    outcome
+}
+
+fn is_done(future: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = future.py();
+    future.call_method0(intern!(py, "done"))?.is_truthy()
 }
 
 /// Bytes of a request's content that may wait for the application before the client is stopped.

@@ -14,7 +14,7 @@ use pyo3::types::{PyBytes, PyDict};
 
 use super::request::Request;
 use super::service::{AsgiService, Blame, Line};
-use super::wire::{Ending, Refused};
+use super::wire::{Ending, Refused, Wire};
 use crate::capi::buffer;
 
 pub struct Response {
@@ -180,7 +180,11 @@ impl Request {
         let sent = slf
             .get()
             .with_wire(py, |wire| wire.headers(py, &fields, false));
-        Self::outcome(slf, sent).map(|()| Sent::Taken)
+        match sent {
+            // A client that takes no such section can do without hints.
+            Some(Err(Refused::TooLarge(_))) => Ok(Sent::Taken),
+            sent => Self::outcome(slf, sent).map(|()| Sent::Taken),
+        }
     }
 
     /// `http.response.body`.
@@ -213,7 +217,12 @@ impl Request {
                 Ok((content, last))
             })
             .map_err(PyRuntimeError::new_err)?;
-        Self::send_rest(slf, content, last)
+        let is_left_out = this.state.with(py, |state| state.response.is_bodyless);
+        match Self::send_rest(slf, content, last)? {
+            // Nothing of it will ever wait for its client.
+            Sent::Taken if is_left_out && more_body => Ok(Sent::ToNobody),
+            sent => Ok(sent),
+        }
     }
 
     /// Hands content on as the client takes it.
@@ -223,6 +232,11 @@ impl Request {
             if this.state.with(py, |state| state.disconnected) {
                 return Ok(Sent::ToNobody);
             }
+            // Before anything is taken: a program may give up waiting, and send again.
+            let is_full = |wire: &dyn Wire| wire.is_held_up(py);
+            if !rest.is_empty() && this.with_wire(py, is_full) == Some(true) {
+                return Ok(Sent::FullBefore(rest, last));
+            }
             let part = rest.split_to(rest.len().min(PART_BYTES));
             let ends = last && rest.is_empty();
             let is_empty = part.is_empty();
@@ -230,12 +244,11 @@ impl Request {
             if ends {
                 return Ok(Sent::Taken);
             }
-            let is_full = !is_empty && this.with_wire(py, |wire| wire.is_held_up(py)) == Some(true);
-            match (is_full, rest.is_empty()) {
-                (true, true) => return Ok(Sent::Full),
-                (true, false) => return Ok(Sent::FullBefore(rest, last)),
-                (false, true) => return Ok(Sent::Taken),
-                (false, false) => {}
+            if rest.is_empty() {
+                return match !is_empty && this.with_wire(py, is_full) == Some(true) {
+                    true => Ok(Sent::Full),
+                    false => Ok(Sent::Taken),
+                };
             }
         }
     }
@@ -261,7 +274,7 @@ impl Request {
                     })
                 });
                 if matches!(sent, Some(Ok(()))) {
-                    this.begun(py, head.status)?;
+                    this.begun(py, head.status);
                 }
                 sent
             }
@@ -300,7 +313,11 @@ impl Request {
         let fields: Vec<_> = lines.iter().map(|line| slices(py, line)).collect();
         let sent = this.with_wire(py, |wire| match fields.is_empty() || is_bodyless {
             true => wire.content(py, Bytes::new(), true),
-            false => wire.headers(py, &fields, true),
+            false => match wire.headers(py, &fields, true) {
+                // A client that takes no such section can do without trailers.
+                Err(Refused::TooLarge(_)) => wire.content(py, Bytes::new(), true),
+                sent => sent,
+            },
         });
         let is_sent = matches!(sent, Some(Ok(())));
         Self::outcome(slf, sent)?;
@@ -339,6 +356,7 @@ impl Request {
             Some(Ok(())) => Ok(()),
             // The client went away in this very turn.
             Some(Err(Refused::Gone)) | None => this.disconnect(py),
+            Some(Err(Refused::Failed(error))) => Err(error),
             Some(Err(Refused::Invalid(reason))) => Err(PyValueError::new_err(reason)),
             Some(Err(Refused::TooLarge(reason))) => {
                 let client = this.client(py);
@@ -350,17 +368,19 @@ impl Request {
     }
 
     /// The head has been sent.
-    fn begun(&self, py: Python<'_>, status: u16) -> PyResult<()> {
+    fn begun(&self, py: Python<'_>, status: u16) {
         let old = self.state.with(py, |state| {
             state.continue_wanted = false;
             std::mem::replace(&mut state.response.phase, Phase::Body)
         });
         drop(old);
         let service = self.service.get();
-        if let Some(log_access) = &service.log_access {
-            log_access.bind(py).call1((self.scope.bind(py), status))?;
+        // The head has left: what the log raises cannot make another response of it.
+        if let Some(log_access) = &service.log_access
+            && let Err(error) = log_access.bind(py).call1((self.scope.bind(py), status))
+        {
+            error.write_unraisable(py, Some(log_access.bind(py)));
         }
-        Ok(())
     }
 
     fn finished(&self, py: Python<'_>) -> PyResult<()> {

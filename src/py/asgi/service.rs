@@ -129,10 +129,8 @@ impl AsgiService {
             changing.will_flush = false;
             std::mem::take(&mut changing.held)
         });
-        for request in held {
-            Request::release_head(request.bind(py))?;
-        }
-        Ok(())
+        let release = |request: Py<Request>| Request::release_head(request.bind(py));
+        held.into_iter().map(release).fold(Ok(()), Result::and)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -4,6 +4,7 @@
 //! eagerly, and an application that waits for nothing is through when it is made.
 
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
 use pyo3::prelude::*;
@@ -29,6 +30,8 @@ use crate::event_loop::tasks;
 pub struct ApplicationCoroutine {
     request: Py<Request>,
     state: GilCell<State>,
+    /// Somebody cancels it: a CancelledError of the application's own is a failure like any other.
+    is_cancelled: AtomicBool,
 }
 
 enum State {
@@ -69,6 +72,12 @@ impl ApplicationCoroutine {
     #[pyo3(signature = (*args))]
     fn throw(slf: &Bound<'_, Self>, args: &Bound<'_, PyTuple>) -> PyResult<Py<PyAny>> {
         let py = slf.py();
+        if slf.get().is_over(py) {
+            return Err(raised(args)?);
+        }
+        if is_cancellation(py, &raised(args)?) {
+            slf.get().is_cancelled.store(true, Ordering::Relaxed);
+        }
         let came = match slf.get().running(py) {
             Some(running) => {
                 let thrown = running.bind(py).call_method1(intern!(py, "throw"), args);
@@ -96,13 +105,22 @@ impl ApplicationCoroutine {
             .get()
             .state
             .with(py, |state| std::mem::replace(state, State::Over));
-        match old {
+        let closed = match old {
             State::Running(running) => running
                 .bind(py)
                 .call_method0(intern!(py, "close"))
                 .map(drop),
-            State::NotBegun | State::Over => Ok(()),
-        }
+            State::NotBegun => Ok(()),
+            State::Over => return Ok(()),
+        };
+        let request = slf.get().request.get();
+        request.end(py, Ending::Cancelled);
+        closed.and(request.let_go(py))
+    }
+
+    #[getter]
+    fn cr_suspended(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.inner(py, intern!(py, "cr_suspended"))
     }
 
     #[getter]
@@ -154,6 +172,10 @@ impl ApplicationCoroutine {
 }
 
 impl ApplicationCoroutine {
+    fn is_over(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| matches!(state, State::Over))
+    }
+
     fn running(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.state.with(py, |state| match state {
             State::Running(running) => Some(running.clone_ref(py)),
@@ -223,7 +245,9 @@ impl ApplicationCoroutine {
         let request = this.request.bind(py);
         let ended = match came {
             Ok(Came::Return(value)) => Request::returned(request, value.bind(py)).map(|()| None),
-            Err(error) if is_cancellation(py, &error) => {
+            Err(error)
+                if this.is_cancelled.load(Ordering::Relaxed) && is_cancellation(py, &error) =>
+            {
                 // The server's limit for a graceful stop: say so to the client, then let go.
                 request.get().end(py, Ending::Cancelled);
                 Err(error)
@@ -297,6 +321,7 @@ impl Request {
         let coroutine = ApplicationCoroutine {
             request: slf.clone().unbind(),
             state: GilCell::new(State::NotBegun),
+            is_cancelled: AtomicBool::new(false),
         };
         let coroutine = Bound::new(py, coroutine)?.into_any();
         let context = match service.fresh_context {
@@ -320,10 +345,11 @@ impl Request {
         Ok(())
     }
 
-    /// Cancels the application.
+    /// Cancels the application, unless it has answered and only goes on working.
     pub fn cancel(&self, py: Python<'_>) -> PyResult<()> {
-        let task = self.state.with(py, |state| {
-            state.task.as_ref().map(|task| task.clone_ref(py))
+        let task = self.state.with(py, |state| match &state.task {
+            Some(task) if !state.was_answered => Some(task.clone_ref(py)),
+            _ => None,
         });
         match task {
             Some(task) => task.bind(py).call_method0(intern!(py, "cancel")).map(drop),

@@ -15,6 +15,8 @@ pub enum Refused {
     Invalid(String),
     /// The client takes no such header section.
     TooLarge(String),
+    /// The connection is out of reach: this is not its loop's thread, for one.
+    Failed(PyErr),
 }
 
 /// Why an exchange ends before its time.

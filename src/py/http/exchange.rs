@@ -49,7 +49,7 @@ impl Wire for Exchange {
         let stream_id = self.stream_id;
         self.connection
             .get()
-            .command(py, |http, quic, now| http.is_held_up(quic, stream_id, now))
+            .ask(py, |http, quic, now| http.is_held_up(quic, stream_id, now))
             .unwrap_or(false)
     }
 
@@ -64,14 +64,14 @@ impl Wire for Exchange {
         let stream_id = self.stream_id;
         self.connection
             .get()
-            .command(py, |_, quic, _| quic.pause_stream(stream_id));
+            .ask(py, |http, quic, _| http.pause(quic, stream_id));
     }
 
     fn resume(&self, py: Python<'_>) {
         let stream_id = self.stream_id;
         self.connection
             .get()
-            .command(py, |_, quic, _| quic.resume_stream(stream_id));
+            .ask(py, |http, quic, _| http.resume(quic, stream_id));
     }
 
     fn end(&self, py: Python<'_>, ending: Ending) {
@@ -81,7 +81,7 @@ impl Wire for Exchange {
             Ending::Cancelled => Code::H3_REQUEST_CANCELLED,
             Ending::Failed => Code::H3_INTERNAL_ERROR,
         };
-        self.connection.get().command(py, |http, quic, now| {
+        self.connection.get().ask(py, |http, quic, now| {
             http.cancel(quic, stream_id, code, now)
         });
     }
@@ -95,13 +95,14 @@ impl Wire for Exchange {
     }
 }
 
-fn outcome(sent: Option<Result<(), SendError>>) -> Result<(), Refused> {
+fn outcome(sent: PyResult<Option<Result<(), SendError>>>) -> Result<(), Refused> {
     match sent {
-        Some(Ok(())) => Ok(()),
-        None | Some(Err(SendError::Gone)) => Err(Refused::Gone),
-        Some(Err(SendError::Invalid(reason))) => Err(Refused::Invalid(reason)),
-        Some(Err(error @ SendError::TooLarge { .. })) => Err(Refused::TooLarge(format!(
+        Ok(Some(Ok(()))) => Ok(()),
+        Ok(None | Some(Err(SendError::Gone))) => Err(Refused::Gone),
+        Ok(Some(Err(SendError::Invalid(reason)))) => Err(Refused::Invalid(reason)),
+        Ok(Some(Err(error @ SendError::TooLarge { .. }))) => Err(Refused::TooLarge(format!(
             "A response was not sent: {error}."
         ))),
+        Err(error) => Err(Refused::Failed(error)),
     }
 }

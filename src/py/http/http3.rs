@@ -1,6 +1,7 @@
 //! `Http3Connection`: the requests of one QUIC connection, between its events and their applications.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Instant;
 
 use pyo3::exceptions::PyRuntimeError;
@@ -115,19 +116,29 @@ impl Http3Connection {
     /// No new requests (GOAWAY, RFC 9114 section 5.2). From now on "drained" is told.
     fn go_away(&self, py: Python<'_>) {
         self.state.with(py, |state| state.tells_drained = true);
-        self.command(py, |http, quic, now| http.go_away(quic, now));
+        self.ask(py, |http, quic, now| http.go_away(quic, now));
     }
 
     /// Gives up what has taken too long; to be called about once a second.
     fn tick(slf: &Bound<'_, Self>) -> PyResult<()> {
-        slf.get()
-            .command(slf.py(), |http, quic, now| http.tick(quic, now));
+        let (py, this) = (slf.py(), slf.get());
+        let now = Instant::now();
+        let is_due = this.state.with(py, |state| {
+            state.http.as_ref().is_some_and(|http| http.is_due(now))
+        });
+        if !is_due {
+            return Ok(());
+        }
+        this.command(py, |http, quic, now| http.tick(quic, now))?;
         Self::dispatch(slf)
     }
 
-    /// The connection is over: every application hears of it, or with `cancel` is ended by it.
-    #[pyo3(signature = (*, cancel = false))]
-    fn closed(&self, py: Python<'_>, cancel: bool) -> PyResult<()> {
+    /// The connection is over: every application hears of it. Those of a client that was closed for the requests
+    /// that it gave up are cancelled.
+    fn closed(&self, py: Python<'_>) -> PyResult<()> {
+        let cancels = self.state.with(py, |state| {
+            state.http.as_ref().is_some_and(Connection::is_abused)
+        });
         let (requests, old) = self.state.with(py, |state| {
             let old = (
                 state.http.take(),
@@ -137,13 +148,14 @@ impl Http3Connection {
             (std::mem::take(&mut state.requests), old)
         });
         drop(old);
+        let mut outcome = Ok(());
         for request in requests.into_values() {
-            request.get().disconnect(py)?;
-            if cancel {
-                request.get().cancel(py)?;
+            outcome = outcome.and(request.get().disconnect(py));
+            if cancels {
+                outcome = outcome.and(request.get().cancel(py));
             }
         }
-        Ok(())
+        outcome
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -176,24 +188,34 @@ impl Http3Connection {
 }
 
 impl Http3Connection {
-    /// Runs `run` on both halves of the connection; `None` when it is over.
+    /// Runs `run` on both halves of the connection; `None` when it is over, or its loop is.
     pub fn command<R>(
         &self,
         py: Python<'_>,
         run: impl FnOnce(&mut Connection, &mut quic::Connection, Instant) -> R,
-    ) -> Option<R> {
-        let ran = self
+    ) -> PyResult<Option<R>> {
+        let result = self
             .endpoint
             .get()
             .with_connection_now(py, self.key, |quic, now| {
                 self.state.with(py, |state| {
                     state.http.as_mut().map(|http| run(http, quic, now))
                 })
-            });
-        // The loop is closed, and the connection with it.
-        let result = ran.ok().flatten().flatten();
+            })?;
         self.transmit(py);
-        result
+        Ok(result.flatten())
+    }
+
+    /// The same where nobody can be told that the connection is out of reach but `sys.unraisablehook`.
+    pub fn ask<R>(
+        &self,
+        py: Python<'_>,
+        run: impl FnOnce(&mut Connection, &mut quic::Connection, Instant) -> R,
+    ) -> Option<R> {
+        self.command(py, run).unwrap_or_else(|error| {
+            error.write_unraisable(py, None);
+            None
+        })
     }
 
     pub fn with_http(&self, py: Python<'_>, run: impl FnOnce(&mut Connection, Instant)) {
@@ -225,7 +247,7 @@ impl Http3Connection {
         let was_delivering = this.state.with(py, |state| {
             std::mem::replace(&mut state.is_delivering, true)
         });
-        this.command(py, |http, quic, now| {
+        this.ask(py, |http, quic, now| {
             for event in events {
                 http.handle(quic, event, now);
             }
@@ -248,44 +270,45 @@ impl Http3Connection {
                 state.http.as_mut().and_then(Connection::poll_event)
             })
         };
+        // What one raises does not keep the others from their events.
+        let mut outcome = Ok(());
         while let Some(event) = next() {
-            match event {
-                Event::Request {
-                    stream_id,
-                    head,
-                    refusal,
-                    ended,
-                } => Self::request(slf, stream_id, &head, refusal, ended)?,
-                Event::Body {
-                    stream_id,
-                    data,
-                    ended,
-                } => {
-                    if let Some(request) = this.find(py, stream_id) {
-                        request.get().content(py, &data, ended)?;
-                    }
-                }
-                Event::BodyTimedOut { stream_id } => {
-                    if let Some(request) = this.find(py, stream_id) {
-                        Request::body_timed_out(request.bind(py))?;
-                    }
-                }
-                Event::Aborted { stream_id } => {
-                    if let Some(request) = this.find(py, stream_id) {
-                        request.get().disconnect(py)?;
-                    }
-                }
-                Event::Writable { stream_id } => {
-                    if let Some(request) = this.find(py, stream_id) {
-                        request.get().writable(py)?;
-                    }
-                }
-                Event::Drained => this.tell(py, "drained", true)?,
-                Event::UsedUp => this.tell(py, "used_up", false)?,
-                Event::Idle => this.tell(py, "idle", false)?,
-            }
+            outcome = outcome.and(Self::tell_of(slf, event));
         }
-        Ok(())
+        outcome
+    }
+
+    fn tell_of(slf: &Bound<'_, Self>, event: Event) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let with = |stream_id: u64, run: &dyn Fn(&Bound<'_, Request>) -> PyResult<()>| match this
+            .find(py, stream_id)
+        {
+            Some(request) => run(request.bind(py)),
+            None => Ok(()),
+        };
+        match event {
+            Event::Request {
+                stream_id,
+                head,
+                refusal,
+                ended,
+            } => Self::request(slf, stream_id, &head, refusal, ended),
+            Event::Body {
+                stream_id,
+                data,
+                ended,
+            } => with(stream_id, &|request| {
+                request.get().content(py, &data, ended)
+            }),
+            Event::BodyTimedOut { stream_id } => with(stream_id, &Request::body_timed_out),
+            Event::Aborted { stream_id } => {
+                with(stream_id, &|request| request.get().disconnect(py))
+            }
+            Event::Writable { stream_id } => with(stream_id, &|request| request.get().writable(py)),
+            Event::Drained => this.tell(py, "drained", true),
+            Event::UsedUp => this.tell(py, "used_up", false),
+            Event::Idle => this.tell(py, "idle", false),
+        }
     }
 
     fn request(
@@ -298,6 +321,19 @@ impl Http3Connection {
         let py = slf.py();
         let this = slf.get();
         let service = this.service.get();
+        // Its client may have given it up in the same packet.
+        let is_waited_for = this.state.with(py, |state| {
+            state.http.as_mut().is_some_and(|http| {
+                let is_waited_for = http.is_waited_for(stream_id);
+                if !is_waited_for {
+                    http.done(stream_id, Instant::now());
+                }
+                is_waited_for
+            })
+        });
+        if !is_waited_for {
+            return Ok(());
+        }
         let ends = Ends {
             client: this.client(py)?,
             server: this.server.bind(py).clone(),
@@ -313,7 +349,7 @@ impl Http3Connection {
         let request = Request::new(
             this.service.clone_ref(py),
             scope.unbind(),
-            Box::new(wire),
+            Arc::new(wire),
             &*head.method == b"HEAD",
             expects_continue,
             ended,
@@ -329,14 +365,18 @@ impl Http3Connection {
             };
             return Request::refuse(&request, refusal.status, detail);
         }
-        if service.is_overloaded(py)? {
-            service.tell(py, Blame::Load, "Exceeded concurrency limit.");
-            return Request::refuse(&request, 503, "Service Unavailable");
+        match service.is_overloaded(py) {
+            Ok(false) => {}
+            Err(error) => return Request::not_started(&request, error),
+            Ok(true) => {
+                service.tell(py, Blame::Load, "Exceeded concurrency limit.");
+                return Request::refuse(&request, 503, "Service Unavailable");
+            }
         }
         this.state.with(py, |state| {
             state.requests.insert(stream_id, request.clone().unbind())
         });
-        Request::spawn(&request)
+        Request::spawn(&request).or_else(|error| Request::not_started(&request, error))
     }
 
     /// The application has returned.

@@ -65,6 +65,12 @@ impl Connection {
         self.streams.set_watermarks(high, low);
     }
 
+    /// Says [`StreamWritable`](Event::StreamWritable) of a stream when its queue has fallen to the low watermark,
+    /// whether or not it was above the high one.
+    pub fn tell_when_low(&mut self, stream_id: u64) {
+        self.streams.tell_when_low(stream_id);
+    }
+
     /// Other marks for all streams together than for each of them.
     pub fn set_connection_watermarks(&mut self, high: usize, low: usize) {
         self.streams.set_total_watermarks(high, low);

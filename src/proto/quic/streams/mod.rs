@@ -119,6 +119,14 @@ impl Streams {
         self.queued_bytes <= self.total_low_water
     }
 
+    /// From now on as if the stream's queue had grown above the high mark, if it is above the low one.
+    pub fn tell_when_low(&mut self, id: u64) {
+        let low_water = self.low_water;
+        if let Some(stream) = self.table.get_mut(&id) {
+            stream.send.above_high_water |= stream.send.queue.len() > low_water;
+        }
+    }
+
     /// Whether the stream's queue grew above the high mark and has not come down to the low one.
     pub fn is_full(&self, id: u64) -> bool {
         self.table

@@ -1,0 +1,224 @@
+//! The commands of a response, and when the host has to wait with them.
+
+use std::fmt;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::connection::Connection;
+use super::exchange::Writing;
+use crate::h3::{Code, LocalError};
+use crate::quic;
+
+/// Why a response was not sent. Nothing was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SendError {
+    /// The stream or the connection has ended; the event that says so has come or is on its way.
+    Gone,
+    /// The application's fault: fields that make a message malformed, or an order that HTTP does not know.
+    Invalid(String),
+    /// The client takes no header section of that size (RFC 9114 section 4.2.2).
+    TooLarge { size: u64, max: u64 },
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gone => f.write_str("the stream has ended"),
+            Self::Invalid(reason) => f.write_str(reason),
+            Self::TooLarge { size, max } => {
+                write!(
+                    f,
+                    "the header section takes {size} bytes, the client accepts {max}"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for SendError {}
+
+impl From<LocalError> for SendError {
+    fn from(error: LocalError) -> Self {
+        match error {
+            LocalError::FieldSectionTooLarge { size, max } => Self::TooLarge { size, max },
+            LocalError::Closed => Self::Gone,
+            other => Self::Invalid(other.to_string()),
+        }
+    }
+}
+
+impl Connection {
+    /// Sends a header section, or with `fin` a whole message: an interim response, the final one's, trailers.
+    pub fn send_headers(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        fields: &[(&[u8], &[u8])],
+        fin: bool,
+        now: Instant,
+    ) -> Result<(), SendError> {
+        self.check(stream_id)?;
+        self.h3.send_headers(stream_id, fields, fin)?;
+        let is_interim = fields
+            .first()
+            .is_some_and(|(_, status)| status.first() == Some(&b'1'));
+        self.begun(stream_id, !is_interim);
+        self.sent(quic, stream_id, fin, now)
+    }
+
+    /// Sends a header section and content behind it, as one write while the content is small.
+    pub fn respond(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        fields: &[(&[u8], &[u8])],
+        content: Bytes,
+        fin: bool,
+        now: Instant,
+    ) -> Result<(), SendError> {
+        self.check(stream_id)?;
+        self.h3.send_headers(stream_id, fields, false)?;
+        self.h3.send_data(stream_id, content, fin)?;
+        self.begun(stream_id, true);
+        self.sent(quic, stream_id, fin, now)
+    }
+
+    /// Sends content.
+    pub fn send_data(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        content: Bytes,
+        fin: bool,
+        now: Instant,
+    ) -> Result<(), SendError> {
+        self.check(stream_id)?;
+        self.h3.send_data(stream_id, content, fin)?;
+        self.sent(quic, stream_id, fin, now)
+    }
+
+    fn check(&self, stream_id: u64) -> Result<(), SendError> {
+        match self.exchanges.get(&stream_id) {
+            Some(exchange) if !exchange.answered => Ok(()),
+            _ => Err(SendError::Gone),
+        }
+    }
+
+    /// A response that has begun is not given up for content that nobody may want any more.
+    fn begun(&mut self, stream_id: u64, begun: bool) {
+        if let Some(exchange) = self.exchanges.get_mut(&stream_id)
+            && begun
+        {
+            exchange.has_begun = true;
+        }
+    }
+
+    /// The response is with QUIC whole, or will never be. False if that was known.
+    pub(super) fn answered(&mut self, stream_id: u64) -> bool {
+        let Some(exchange) = self.exchanges.get_mut(&stream_id) else {
+            return false;
+        };
+        let is_new = !std::mem::replace(&mut exchange.answered, true);
+        self.unanswered -= usize::from(is_new);
+        is_new
+    }
+
+    fn sent(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        fin: bool,
+        now: Instant,
+    ) -> Result<(), SendError> {
+        if fin {
+            self.unacknowledged.insert(stream_id);
+            self.answered(stream_id);
+        }
+        self.perform(quic, now);
+        // The event that says why may be long in coming, if the application does not wait for anything.
+        match self.refused.take() {
+            Some(refused) if refused == stream_id => Err(SendError::Gone),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the host has to wait before it sends more: for this stream's queue to fall, or for all of the
+    /// connection's together, unless there is next to nothing in its own. `Writable` follows, or `Aborted`.
+    pub fn is_held_up(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        now: Instant,
+    ) -> bool {
+        let queued = quic.send_queue_bytes(stream_id);
+        let is_crowded = quic.is_full() && queued > STREAM_QUEUE_FEW;
+        if !quic.is_stream_full(stream_id) && !is_crowded {
+            return false;
+        }
+        let Some(exchange) = self.exchanges.get_mut(&stream_id) else {
+            return false;
+        };
+        if is_crowded {
+            // Whichever comes first: room in the connection, or next to nothing in the stream.
+            quic.tell_when_low(stream_id);
+            if !self.crowded.contains(&stream_id) {
+                self.crowded.push(stream_id);
+            }
+        }
+        exchange.writing = Some(Writing { since: now, queued });
+        true
+    }
+
+    /// The host waits for content of the request.
+    pub fn wait_for_body(&mut self, stream_id: u64, now: Instant) {
+        if let Some(exchange) = self.exchanges.get_mut(&stream_id) {
+            exchange.wait(now);
+        }
+    }
+
+    /// Ends both directions as far as they are open. The host is not told: it is its own doing.
+    pub fn cancel(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        code: Code,
+        now: Instant,
+    ) {
+        self.h3.cancel_request(stream_id, code.0);
+        self.answered(stream_id);
+        self.perform(quic, now);
+    }
+
+    /// Stops reading a request's content, and with it its client.
+    pub fn pause(&mut self, quic: &mut quic::Connection, stream_id: u64) {
+        self.paused.insert(stream_id);
+        quic.pause_stream(stream_id);
+    }
+
+    pub fn resume(&mut self, quic: &mut quic::Connection, stream_id: u64) {
+        self.paused.remove(&stream_id);
+        quic.resume_stream(stream_id);
+    }
+
+    /// The host is done with a request.
+    pub fn done(&mut self, stream_id: u64, now: Instant) {
+        self.answered(stream_id);
+        if let Some(exchange) = self.exchanges.remove(&stream_id) {
+            self.deserted -= usize::from(exchange.is_deserted);
+        }
+        self.paused.remove(&stream_id);
+        self.calmed(now);
+    }
+
+    /// No new requests: announces the first that will not be processed (RFC 9114 section 5.2).
+    pub fn go_away(&mut self, quic: &mut quic::Connection, now: Instant) {
+        let id = self.h3.next_goaway_id();
+        // A connection that is closed needs no word.
+        let _ = self.h3.send_goaway(id);
+        self.perform(quic, now);
+    }
+}
+
+/// Next to nothing: see the bound of a connection's queues.
+const STREAM_QUEUE_FEW: usize = 32 << 10;
