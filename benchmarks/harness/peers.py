@@ -100,7 +100,7 @@ def _quic_peers() -> tuple[Peer, ...]:
 
 
 def _h3(name: str, package: str, kind: str = "peer") -> Peer:
-    return Peer(name, package, _python("h3_hello", "--server", name), kind=kind)
+    return Peer(name, package, _python("http3", "--server", name), kind=kind)
 
 
 PEERS: dict[str, tuple[Peer, ...]] = {
