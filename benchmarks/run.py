@@ -30,7 +30,7 @@ from benchmarks.harness.plan import Plan
 from benchmarks.harness.process import BenchmarkFailure
 from benchmarks.harness.rounds import run_case
 
-QUICK = Plan(rounds=3, seconds=1.0, warmup=0.3, counted_rounds=1, keep_going=False)
+QUICK = Plan(rounds=3, seconds=1.0, warmup=0.3, counted_rounds=1, keep_going=False, quick=True)
 FULL = Plan(rounds=7, seconds=3.0, warmup=0.5, counted_rounds=3, keep_going=False)
 
 
@@ -106,7 +106,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "cases",
         nargs="*",
-        help="case names or tags (loop, tcp, tls, udp, 1k, 10k, 100k, idle, quic, h3); all if none",
+        help="case names or tags (loop, tcp, tls, udp, 1k, 10k, 100k, idle, quic, h3, fastapi); all if none",
     )
     parser.add_argument("--peers", nargs="+", default=[], help="only these peers")
     parser.add_argument("--quick", action="store_true", help="3 short rounds")
@@ -131,6 +131,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         counted_rounds=base.counted_rounds,
         keep_going=options.keep_going,
         peers=frozenset(options.peers),
+        quick=base.quick,
     )
 
 

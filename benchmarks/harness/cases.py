@@ -22,6 +22,8 @@ class Unit:
 
     def rate_of(self, sample: dict[str, float]) -> float:
         """The sample's rate in `self.rate`."""
+        if self.per == "connection":
+            return sample["private_bytes"] / sample["requests"] / 1000
         if self.per == "MiB":
             return sample["bytes"] * 8 / sample["seconds"] / 1e9
         return sample["requests"] / sample["seconds"]
@@ -44,6 +46,37 @@ REQUESTS = Unit("requests/s", "request")
 HANDSHAKES = Unit("handshakes/s", "handshake")
 DATAGRAMS = Unit("datagrams/s", "datagram")
 GIGABITS = Unit("Gbit/s", "MiB")
+IDLE_MEMORY = Unit("kB a connection", "connection")
+
+IN_PROCESS = "in process"
+"""The name of the peer that is the application without a server."""
+RAW_QUIC = "our QUIC alone"
+"""The name of the peer that is this project's QUIC without HTTP/3 and ASGI."""
+
+
+@dataclass(frozen=True)
+class Amount:
+    """What a visit does where that is no window of time: a number of something."""
+
+    unit: str
+    """As the load generator's option is called."""
+    full: int
+    quick: int
+    """In a quick run."""
+    counted: int
+    """While system calls are counted."""
+
+    def arguments(self, *, quick: bool, counting: bool) -> list[str]:
+        """The option for the load generator's command line."""
+        value = self.counted if counting else self._timed(quick)
+        return [f"--{self.unit}", str(value)]
+
+    def told(self, *, quick: bool) -> str:
+        """What the table says of it."""
+        return f"{self._timed(quick):,} {self.unit}"
+
+    def _timed(self, quick: bool) -> int:
+        return self.quick if quick else self.full
 
 
 @dataclass(frozen=True)
@@ -66,6 +99,10 @@ class Case:
     """Whether the load generator verifies the test certificate."""
     latency: bool = True
     """Whether the load reports round-trip percentiles."""
+    amount: Amount | None = None
+    """What a visit does, where it does not last as long as the plan says."""
+    memory: bool = False
+    """Whether the load reports how far the server's memory rose."""
     tags: frozenset[str] = field(default_factory=frozenset)
 
 
@@ -177,6 +214,94 @@ def _slow_upload(kind: _Style, connections: int) -> Case:
     )
 
 
+@dataclass(frozen=True)
+class _Request:
+    """One kind of request of the HTTP/3 tables."""
+
+    title: str
+    about: str
+    """What is asked and answered."""
+    load: tuple[str, ...]
+
+
+_LARGE = 100 * 1024
+_REQUESTS = {
+    "hello": _Request("hello", "answers `GET /` with 13 bytes", ()),
+    "100k": _Request(
+        "100 KiB",
+        "answers a GET with 102,400 bytes, each of them compared",
+        ("--path", "/100k", "--size", str(_LARGE)),
+    ),
+    "post_100k": _Request(
+        "POST of 100 KiB",
+        "reads the 102,400 bytes of a POST piece by piece and answers their count",
+        ("--path", "/upload", "--upload", str(_LARGE)),
+    ),
+}
+_CONCURRENCY = {"hello": ((4, 8), (10, 100))}
+"""Connections and requests in flight on each, where there are others than 4 and 8."""
+_APPLICATIONS = {"bare": "A bare ASGI application", "fastapi": "FastAPI"}
+
+
+def _requests(
+    name: str, request: _Request, application: str, connections: int, streams: int
+) -> Case:
+    fastapi = application == "fastapi"
+    concurrent = connections * streams
+    crowd = concurrent != 32
+    about = (
+        f"{_APPLICATIONS[application]} {request.about}; a native client (quinn and h3) keeps "
+        f"{connections} connections with {streams} requests each in flight and checks status and body."
+    )
+    if fastapi:
+        about += (
+            f" *{IN_PROCESS}* calls the application with no server, one request after another from one "
+            "task."
+        )
+    return Case(
+        name=f"h3_{'fastapi_' if fastapi else ''}{name}{f'_c{concurrent}' if crowd else ''}",
+        title=(
+            f"HTTP/3 {request.title}{', FastAPI' if fastapi else ''}"
+            f"{f', {concurrent:,} concurrent' if crowd else ''}"
+        ),
+        about=about,
+        family=f"h3_{application}",
+        unit=REQUESTS,
+        load=(
+            *("h3_load", "--connections", str(connections), "--streams", str(streams)),
+            *request.load,
+        ),
+        baseline=IN_PROCESS if fastapi else "hypercorn",
+        tags=frozenset({"h3", application}),
+    )
+
+
+def _transfer(mode: str) -> Case:
+    what = {
+        "upload": "A bare ASGI application reads the body of one POST, 1 GiB, and answers its length, "
+        "after one of 8 MiB whose SHA-256 is compared.",
+        "download": "A bare ASGI application sends one body, 1 GiB, in pieces of 64 KiB; every byte is "
+        "compared.",
+    }[mode]
+    return Case(
+        name=f"h3_{mode}",
+        title=f"HTTP/3 {mode} of a large body",
+        about=(
+            f"{what} *{RAW_QUIC}* is this project's QUIC server of the bulk tables on one stream, for a "
+            "window of time. Memory is how far the server's resident memory rose while the body travelled "
+            "(`VmHWM`). A quick run has 64 MiB."
+        ),
+        family=f"h3_{mode}",
+        unit=GIGABITS,
+        load=("h3_load", "--mode", mode),
+        baseline=RAW_QUIC,
+        latency=False,
+        amount=Amount("bytes", full=1 << 30, quick=64 << 20, counted=16 << 20),
+        memory=True,
+        tags=frozenset({"h3", "bare"}),
+    )
+
+
 CASES: tuple[Case, ...] = (
     *(
         _echo(kind, size, connections)
@@ -272,18 +397,31 @@ CASES: tuple[Case, ...] = (
         latency=False,
         tags=frozenset({"quic"}),
     ),
+    *(
+        _requests(name, request, application, connections, streams)
+        for name, request in _REQUESTS.items()
+        for application in ("bare", "fastapi")
+        for connections, streams in _CONCURRENCY.get(name, ((4, 8),))
+    ),
+    *(_transfer(mode) for mode in ("upload", "download")),
     Case(
-        name="h3_hello",
-        title="HTTP/3 hello",
+        name="h3_idle",
+        title="HTTP/3, idle connections",
         about=(
-            "A bare ASGI application answers `GET /` with 13 bytes; a native client (quinn and h3) "
-            "keeps 4 connections with 8 requests each in flight and checks status and body."
+            "Memory of the server for each HTTP/3 connection that has had one answer of the bare "
+            "application and does nothing since (but for a PING every 10 s, so that no time-out ends it): "
+            "the pages that are the process's own (`Private_Clean` and `Private_Dirty` of "
+            "`/proc/<pid>/smaps_rollup`) less what they were before. All connections have to be there at "
+            "the end: 10,000, or 1,000 in a quick run. CPU is of the handshake and the request. Less is "
+            "better."
         ),
-        family="h3_hello",
-        unit=REQUESTS,
-        load=("h3_load", "--connections", "4", "--streams", "8"),
+        family="h3_bare",
+        unit=IDLE_MEMORY,
+        load=("h3_load", "--mode", "idle"),
         baseline="hypercorn",
-        tags=frozenset({"h3"}),
+        latency=False,
+        amount=Amount("connections", full=10_000, quick=1_000, counted=100),
+        tags=frozenset({"h3", "idle"}),
     ),
 )
 

@@ -21,6 +21,9 @@ SHOWN = (
     "qh3",
     "aiopquic",
     "hypercorn",
+    "weft-server",
+    "peregrine-server",
+    "fastapi",
     "uvicorn",
 )
 NATIVE = ("quinn", "quinn-proto", "h3", "h3-quinn", "rustls", "tokio")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-from benchmarks.harness.cases import Case
+from benchmarks.harness.cases import IN_PROCESS, RAW_QUIC, Case
 from benchmarks.harness.environment import Environment
 from benchmarks.harness.matrix import LOOPS
 
@@ -33,6 +32,10 @@ class Peer:
     """`ours`, `peer` or `limit`: how the charts colour it, and whether its failure ends a run."""
     lacking: str | None = None
     """What it does not have that this family needs."""
+    load: tuple[str, ...] | None = None
+    """The load generator and its arguments, where they are not the case's."""
+    alone: bool = False
+    """Whether it is no server: its command takes the case's arguments and measures itself."""
 
     @property
     def foreign(self) -> bool:
@@ -99,8 +102,41 @@ def _quic_peers() -> tuple[Peer, ...]:
     )
 
 
-def _h3(name: str, package: str, kind: str = "peer") -> Peer:
-    return Peer(name, package, _python("http3", "--server", name), kind=kind)
+def _h3(name: str, application: str, package: str, kind: str = "peer") -> Peer:
+    command = _python("http3", "--server", name, "--application", application)
+    return Peer(name, package, command, kind=kind)
+
+
+QUINN_H3 = Peer("quinn + h3", None, _native("h3_server"), program="h3_server", kind="limit")
+"""What HTTP/3 costs without Python."""
+
+
+def _h3_peers(application: str) -> tuple[Peer, ...]:
+    return (
+        _h3("hypercorn", application, "hypercorn"),
+        _h3("weft", application, "weft-server"),
+        _h3("peregrine", application, "peregrine-server"),
+        _h3("uringcore-uring", application, "uringcore", "ours"),
+        _h3("uringcore-epoll", application, "uringcore", "ours"),
+        QUINN_H3,
+    )
+
+
+def _in_process(application: str) -> Peer:
+    """The application called without a server."""
+
+    def command(environment: Environment) -> list[str]:
+        module = "benchmarks.programs.in_process"
+        return [str(environment.python), "-m", module, "--application", application]
+
+    return Peer(IN_PROCESS, "fastapi", command, kind="limit", alone=True)
+
+
+def _raw_quic(mode: str) -> Peer:
+    """Our QUIC with a protocol of the benchmark's on it: what HTTP/3 and ASGI take off."""
+    command = _python("quic_bulk", "--library", "uringcore-uring")
+    load = ("quic_load", "--mode", mode)
+    return Peer(RAW_QUIC, "uringcore", command, kind="limit", load=load)
 
 
 PEERS: dict[str, tuple[Peer, ...]] = {
@@ -130,12 +166,10 @@ PEERS: dict[str, tuple[Peer, ...]] = {
         ),
         Peer("quinn", None, _native("quinn_server"), program="quinn_server", kind="limit"),
     ),
-    "h3_hello": (
-        _h3("hypercorn", "hypercorn"),
-        _h3("uringcore-uring", "uringcore", "ours"),
-        _h3("uringcore-epoll", "uringcore", "ours"),
-        Peer("quinn + h3", None, _native("h3_server"), program="h3_server", kind="limit"),
-    ),
+    "h3_bare": _h3_peers("bare"),
+    "h3_fastapi": (*_h3_peers("fastapi"), _in_process("fastapi")),
+    "h3_upload": (*_h3_peers("bare"), _raw_quic("upload")),
+    "h3_download": (*_h3_peers("bare"), _raw_quic("download")),
 }
 
 
@@ -144,12 +178,14 @@ def kind_of(family: str, name: str) -> str:
     return next((peer.kind for peer in PEERS[family] if peer.name == name), "peer")
 
 
-def load_command(environment: Environment, case: Case, port: int, pid: int) -> list[str]:
+def load_command(
+    environment: Environment, case: Case, peer: Peer, port: int, pid: int
+) -> list[str]:
     """The load generator's command line but for its times."""
-    program: Path = environment.program(case.load[0])
+    load = peer.load or case.load
     return [
-        str(program),
-        *case.load[1:],
+        str(environment.program(load[0])),
+        *load[1:],
         "--addr",
         f"127.0.0.1:{port}",
         "--pid",

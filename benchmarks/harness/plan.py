@@ -18,7 +18,13 @@ class Plan:
     keep_going: bool
     peers: frozenset[str] = frozenset()
     """Only these peers; all when empty."""
+    quick: bool = False
+    """Whether cases that last as long as their amount does get the smaller one."""
 
 
 GRACE_SECONDS = 60.0
 """A visit that lasts this much longer than its windows hangs."""
+AMOUNT_SECONDS = 300.0
+"""How long a visit whose end is an amount may last."""
+AMOUNT_ROUNDS = 3
+"""No more rounds of those: the slowest peer needs a minute for each."""

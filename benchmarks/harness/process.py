@@ -6,6 +6,7 @@ end and a load generator that checked every byte.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
@@ -36,6 +37,24 @@ def pin(core: int) -> None:
     os.sched_setaffinity(0, {core if core in allowed else allowed[0]})
 
 
+def children_of(pid: int) -> list[int]:
+    """The processes whose parent is `pid`."""
+    children = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        # A process may end between the listing and the read.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            # Behind the name, which may hold anything, come the state and the parent.
+            if int(status.read_text().rpartition(")")[2].split()[1]) == pid:
+                children.append(int(status.parent.name))
+    return children
+
+
+def worker_of(pid: int) -> int:
+    """The only child of `pid`, or `pid` itself if it has none or several."""
+    children = children_of(pid)
+    return children[0] if len(children) == 1 else pid
+
+
 class Server:
     """One server under test, pinned to core 0, from its READY line to its end on SIGTERM."""
 
@@ -44,14 +63,10 @@ class Server:
         self.command = list(command)
         self.environment = {**os.environ, **environment}
         self.port = 0
+        self.pid = 0
+        """The process that carries the load: a supervisor's only worker, where there is one."""
         self._process: subprocess.Popen[str] | None = None
         self._stderr: IO[str] | None = None
-
-    @property
-    def pid(self) -> int:
-        """The process that carries the load."""
-        assert self._process is not None
-        return self._process.pid
 
     def __enter__(self) -> Server:
         self._stderr = tempfile.TemporaryFile("w+")
@@ -67,6 +82,7 @@ class Server:
         )
         try:
             self.port = self._wait_ready()
+            self.pid = worker_of(self._process.pid)
         except BaseException:
             self._kill()
             raise
@@ -135,6 +151,10 @@ class Server:
         process = self._process
         assert process is not None
         if process.poll() is None:
+            # A worker would outlive its supervisor.
+            for pid in children_of(process.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             process.kill()
             process.wait()
         if process.stdout is not None:
@@ -143,8 +163,10 @@ class Server:
             self._stderr.close()
 
 
-def run_load(command: Sequence[str], seconds_max: float) -> dict[str, float]:
-    """Run a load generator on core 1 and give the numbers of its JSON line."""
+def run_load(
+    command: Sequence[str], seconds_max: float, core: int = CLIENT_CORE
+) -> dict[str, float]:
+    """Run a load generator on its core and give the numbers of its JSON line."""
     try:
         done = subprocess.run(
             list(command),
@@ -153,7 +175,7 @@ def run_load(command: Sequence[str], seconds_max: float) -> dict[str, float]:
             capture_output=True,
             text=True,
             timeout=seconds_max,
-            preexec_fn=lambda: pin(CLIENT_CORE),
+            preexec_fn=lambda: pin(core),
             check=False,
         )
     except subprocess.TimeoutExpired as late:

@@ -20,7 +20,7 @@ from benchmarks.harness.plan import GRACE_SECONDS
 from benchmarks.harness.process import BenchmarkFailure, Server, run_load
 from benchmarks.harness.results import RESULTS
 
-PEERS_SHOWN = ("uringcore-uring", "quinn")
+PEERS_SHOWN = ("uringcore-uring", "quinn", "quinn + h3")
 COUNTED_SECONDS = 0.5
 FUNCTIONS = 25
 
@@ -81,11 +81,11 @@ def profile_case(
     for peer in PEERS[case.family]:
         if peer.name not in (peers or PEERS_SHOWN):
             continue
-        reason = peer.absent(environment)
+        reason = "it is no server" if peer.alone else peer.absent(environment)
         if reason is not None:
             raise BenchmarkFailure(f"{peer.name}: {reason}")
         with Server(peer.name, peer.command(environment), {"PYTHONPATH": ""}) as server:
-            command = load_command(environment, case, server.port, server.pid)
+            command = load_command(environment, case, peer, server.port, server.pid)
             result.peers[peer.name] = _visit(case, command, server.pid, seconds)
         print(_told(peer.name, result.peers[peer.name]), flush=True)
     return result
@@ -95,6 +95,9 @@ def _visit(case: Case, command: list[str], pid: int, seconds: float) -> PeerProf
     limit = seconds + GRACE_SECONDS
     long = [*command, "--seconds", str(seconds), "--warmup", "0.2"]
     short = [*command, "--seconds", str(COUNTED_SECONDS), "--warmup", "0"]
+    if case.amount is not None:
+        long += case.amount.arguments(quick=True, counting=False)
+        short += case.amount.arguments(quick=True, counting=True)
     with sampling.Sampler(pid) as sampler:
         sample = run_load(long, limit)
     with probes.PacketCounter(pid) as packets, syscalls.SyscallCounter(pid) as calls:

@@ -7,7 +7,7 @@ from benchmarks.harness.cases import CASES, Case
 from benchmarks.harness.chart import Bar, figure, render
 from benchmarks.harness.environment import HERE, ROOT
 from benchmarks.harness.matrix import BEST_OTHER, MATRICES, Matrix, MatrixResult
-from benchmarks.harness.peers import C_EPOLL, PEERS, kind_of
+from benchmarks.harness.peers import C_EPOLL, PEERS, QUINN_H3, kind_of
 from benchmarks.harness.results import CaseResult, PeerResult, Spread
 
 CHARTS = HERE / "charts"
@@ -25,10 +25,11 @@ over the rounds, the spread is the smallest and the largest round. Ratios inside
 something; figures of two machines do not compare.
 
 *CPU* is the processor time of the server process in the timed window, user and kernel, divided by the
-work done in it. *CPU ÷ best other* is that divided by the lowest of the loops that are not this
-project's (for one of those: of the rest), *CPU ÷ c-epoll* divided by that of a plain C program with
-`epoll`: less than 1 is ahead. *Syscalls* are counted by the kernel (tracepoint
-`raw_syscalls:sys_enter`) in a separate short window.
+work done in it. *CPU ÷ best other* is that divided by the lowest of the loops or servers that are not
+this project's (for one of those: of the rest), *CPU ÷ c-epoll* divided by that of a plain C program with
+`epoll`, *CPU ÷ quinn + h3* by that of a native server: less than 1 is ahead. *Syscalls* are counted by
+the kernel (tracepoint `raw_syscalls:sys_enter`) in a separate short window. Over HTTP/3 the load
+generator may be the limit of the fastest rows' rates; their processor time is not touched by that.
 
 `uringcore-uring` and `uringcore-epoll` are this project on its two backends; `engine` is its Rust
 engine without Python and `quinn` is native quinn on tokio: both show what Python costs.
@@ -62,6 +63,8 @@ def _section(case: Case, result: CaseResult) -> str:
     if case.latency:
         head += ["p50 µs", "p99 µs"]
     head += [f"CPU µs/{case.unit.per}", f"syscalls/{case.unit.per}"]
+    if case.memory:
+        head.append("memory MiB")
     held = _held_against(case)
     head += [f"CPU ÷ {against}" for against in held]
     rows = [f"| {' | '.join(head)} |", "| --- " + "| ---: " * (len(head) - 1) + "|"]
@@ -81,9 +84,12 @@ def _section(case: Case, result: CaseResult) -> str:
         if case.latency:
             cells += [_cell(peer.spread("p50_us")), _cell(peer.spread("p99_us"))]
         cells += [_cell(_cpu(case, peer)), _cell(peer.spread("syscalls_per_unit"))]
+        if case.memory:
+            cells.append(_cell(_grown(peer)))
         cells += [_quotient(case, result, name, against) for against in held]
         rows.append(f"| {' | '.join(cells)} |")
-    taken = f"{result.rounds} rounds of {result.seconds:g} s, {provenance.stamp(result.machine)}."
+    each = result.amount or f"{result.seconds:g} s"
+    taken = f"{result.rounds} rounds of {each}, {provenance.stamp(result.machine)}."
     lines = [f"## {case.title}", "", case.about, "", *rows, ""]
     if notes:
         lines += [*notes, ""]
@@ -93,9 +99,9 @@ def _section(case: Case, result: CaseResult) -> str:
 
 def _held_against(case: Case) -> list[str]:
     """What the table of `case` tells the processor time's ratio to."""
-    loops = [BEST_OTHER] if "loop" in case.tags else []
-    limits = [C_EPOLL.name] if C_EPOLL in PEERS[case.family] else []
-    return loops + limits
+    others = [BEST_OTHER] if case.tags & {"loop", "h3"} else []
+    limits = [limit.name for limit in (C_EPOLL, QUINN_H3) if limit in PEERS[case.family]]
+    return others + limits
 
 
 def _quotient(case: Case, result: CaseResult, name: str, against: str) -> str:
@@ -191,6 +197,12 @@ def _cpu(case: Case, peer: PeerResult) -> Spread | None:
             if case.unit.count_of(sample)
         ]
     )
+
+
+def _grown(peer: PeerResult) -> Spread | None:
+    """How far the server's memory rose, in MiB."""
+    name = "server_grown_bytes"
+    return Spread.of([sample[name] / 2**20 for sample in peer.samples if name in sample])
 
 
 def _cell(spread: Spread | None) -> str:

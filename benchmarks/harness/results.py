@@ -50,6 +50,8 @@ class CaseResult:
     machine: dict[str, Any]
     rounds: int
     seconds: float
+    amount: str | None = None
+    """What a visit did, where it did not last so many seconds."""
     peers: dict[str, PeerResult] = field(default_factory=dict)
 
     def save(self) -> Path:

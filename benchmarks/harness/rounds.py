@@ -10,8 +10,14 @@ from benchmarks.harness import machine, syscalls
 from benchmarks.harness.cases import Case
 from benchmarks.harness.environment import Environment
 from benchmarks.harness.peers import PEERS, Peer, load_command
-from benchmarks.harness.plan import GRACE_SECONDS, Plan
-from benchmarks.harness.process import BenchmarkFailure, Server, run_load
+from benchmarks.harness.plan import AMOUNT_ROUNDS, AMOUNT_SECONDS, GRACE_SECONDS, Plan
+from benchmarks.harness.process import (
+    CLIENT_CORE,
+    SERVER_CORE,
+    BenchmarkFailure,
+    Server,
+    run_load,
+)
 from benchmarks.harness.results import CaseResult, PeerResult
 
 COUNTED_SECONDS = 0.5
@@ -23,7 +29,10 @@ def run_case(case: Case, environment: Environment, plan: Plan) -> CaseResult:
     A peer that fails is marked as failed and left out of the rounds that follow; where it is none of
     somebody else's, it raises `BenchmarkFailure` instead, unless the plan says to keep going.
     """
-    result = CaseResult(case.name, machine.facts(environment), plan.rounds, plan.seconds)
+    amount, rounds = None, plan.rounds
+    if case.amount is not None:
+        amount, rounds = case.amount.told(quick=plan.quick), min(rounds, AMOUNT_ROUNDS)
+    result = CaseResult(case.name, machine.facts(environment), rounds, plan.seconds, amount)
     present: list[Peer] = []
     for peer in PEERS[case.family]:
         if plan.peers and peer.name not in plan.peers:
@@ -34,7 +43,7 @@ def run_case(case: Case, environment: Environment, plan: Plan) -> CaseResult:
             present.append(peer)
         else:
             print(f"  {peer.name:16} absent: {reason}", flush=True)
-    for number in range(plan.rounds):
+    for number in range(rounds):
         shift = number % max(len(present), 1)
         for peer in present[shift:] + present[:shift]:
             outcome = result.peers[peer.name]
@@ -59,16 +68,30 @@ def _visit(
     outcome: PeerResult,
 ) -> None:
     counting = number < plan.counted_rounds and syscalls.unavailable() is None
-    with Server(peer.name, peer.command(environment), {"PYTHONPATH": ""}) as server:
-        command = load_command(environment, case, server.port, server.pid)
-        limit = plan.seconds + plan.warmup + GRACE_SECONDS
-        times = ["--seconds", str(plan.seconds), "--warmup", str(plan.warmup)]
-        sample = run_load([*command, *times], limit)
-        if counting:
-            short = ["--seconds", str(COUNTED_SECONDS), "--warmup", "0"]
-            with syscalls.SyscallCounter(server.pid) as counter:
-                counted = run_load([*command, *short], limit)
-            sample["syscalls_per_unit"] = counter.count / max(case.unit.count_of_visit(counted), 1)
+    if peer.alone:
+        sample = _load(case, plan, [*peer.command(environment), *case.load[1:]], core=SERVER_CORE)
+    else:
+        with Server(peer.name, peer.command(environment), {"PYTHONPATH": ""}) as server:
+            command = load_command(environment, case, peer, server.port, server.pid)
+            sample = _load(case, plan, command)
+            if counting:
+                with syscalls.SyscallCounter(server.pid) as counter:
+                    counted = _load(case, plan, command, counting=True)
+                units = case.unit.count_of_visit(counted)
+                sample["syscalls_per_unit"] = counter.count / max(units, 1)
     outcome.samples.append(sample)
     rate = case.unit.rate_of(sample)
     print(f"  round {number + 1}  {peer.name:16} {rate:>12,.2f} {case.unit.rate}", flush=True)
+
+
+def _load(
+    case: Case, plan: Plan, command: list[str], *, counting: bool = False, core: int = CLIENT_CORE
+) -> dict[str, float]:
+    """One run of the load generator: its window, or the short one in which is counted."""
+    seconds, warmup = (COUNTED_SECONDS, 0.0) if counting else (plan.seconds, plan.warmup)
+    limit = plan.seconds + plan.warmup + GRACE_SECONDS
+    command = [*command, "--seconds", str(seconds), "--warmup", str(warmup)]
+    if case.amount is not None:
+        command += case.amount.arguments(quick=plan.quick, counting=counting)
+        limit = max(limit, AMOUNT_SECONDS)
+    return run_load(command, limit, core)

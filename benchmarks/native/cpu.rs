@@ -26,14 +26,3 @@ pub fn cpu_ns(pid: u32) -> Result<u64, Failure> {
     }
     Ok(total)
 }
-
-/// The resident memory of `pid` in bytes.
-pub fn resident_bytes(pid: u32) -> Result<u64, Failure> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .ok_or("no VmRSS in /proc/<pid>/status")?;
-    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
-    Ok(kib * 1024)
-}

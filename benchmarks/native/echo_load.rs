@@ -16,7 +16,7 @@ use uringcore_bench::args::Args;
 use uringcore_bench::channel::{self, Channel};
 use uringcore_bench::latency::Latencies;
 use uringcore_bench::report::Report;
-use uringcore_bench::{Failure, cpu, exit_with, pattern};
+use uringcore_bench::{Failure, cpu, exit_with, memory, pattern};
 
 /// A server that answers nothing for this long has failed.
 const STALL: Duration = Duration::from_secs(5);
@@ -51,7 +51,7 @@ fn run() -> Result<(), Failure> {
         .field("seconds", seconds)
         .field("bytes", requests as f64 * size as f64)
         .field("server_cpu_ns", cpu_ns as f64)
-        .field("server_rss_bytes", cpu::resident_bytes(server)? as f64)
+        .field("server_rss_bytes", memory::resident_bytes(server)? as f64)
         .field("p50_us", load.latencies.percentile_us(50.0))
         .field("p99_us", load.latencies.percentile_us(99.0))
         .print();

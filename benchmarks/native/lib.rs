@@ -1,5 +1,5 @@
-//! What the load generators share: the command line, the test pattern, the processor time of the
-//! server under test, latency percentiles, the answers to uploads and the one JSON line that a run ends with.
+//! What the load generators share: the command line, the test pattern, the processor time and memory of
+//! the server under test, latency percentiles, the answers to uploads and the one JSON line at a run's end.
 //!
 //! Nothing here knows a protocol; that is the business of each program.
 
@@ -7,6 +7,7 @@ pub mod args;
 pub mod channel;
 pub mod cpu;
 pub mod latency;
+pub mod memory;
 pub mod pattern;
 pub mod quic;
 pub mod report;

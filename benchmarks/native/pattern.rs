@@ -1,5 +1,7 @@
 //! The bytes that travel: pseudo-random, known to both ends, so that every byte can be checked.
 
+use bytes::Bytes;
+
 /// One write of the bulk cases.
 pub const BLOCK: usize = 64 * 1024;
 
@@ -17,6 +19,14 @@ pub fn bytes(seed: u32, length: usize) -> Vec<u8> {
             (state >> 24) as u8
         })
         .collect()
+}
+
+/// The first `length` bytes of the repeated block.
+#[must_use]
+pub fn repeated(length: usize) -> Bytes {
+    let mut bytes = block().repeat(length.div_ceil(BLOCK));
+    bytes.truncate(length);
+    Bytes::from(bytes)
 }
 
 /// Compares `data`, found at `offset` of a stream that repeats `block`; gives the stream offset of
@@ -40,6 +50,13 @@ pub fn check(block: &[u8], offset: u64, data: &[u8]) -> Result<(), u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn repeated_blocks_pass_the_check() {
+        let data = repeated(BLOCK + 7);
+        assert_eq!(data.len(), BLOCK + 7);
+        assert_eq!(check(&block(), 0, &data), Ok(()));
+    }
 
     #[test]
     fn a_wrong_byte_is_found_across_blocks() {

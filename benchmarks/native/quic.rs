@@ -19,10 +19,19 @@ pub const SERVER_NAME: &str = "localhost";
 
 /// A client that trusts only the certificate of `--ca`, on a free port.
 pub fn client(args: &Args, alpn: &[u8]) -> Result<Endpoint, Failure> {
+    client_with(args, alpn, transport())
+}
+
+/// [`client`] with a transport of its own.
+pub fn client_with(
+    args: &Args,
+    alpn: &[u8],
+    transport: TransportConfig,
+) -> Result<Endpoint, Failure> {
     let mut tls = client_tls(args)?;
     tls.alpn_protocols = vec![alpn.to_vec()];
     let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?));
-    config.transport_config(transport());
+    config.transport_config(Arc::new(transport));
     let mut endpoint = Endpoint::client(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
     endpoint.set_default_client_config(config);
     Ok(endpoint)
@@ -59,7 +68,7 @@ pub fn server(args: &Args, alpn: &[u8]) -> Result<Endpoint, Failure> {
         .with_single_cert(chain, PrivateKeyDer::from_pem_file(&key)?)?;
     tls.alpn_protocols = vec![alpn.to_vec()];
     let mut config = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls)?));
-    config.transport_config(transport());
+    config.transport_config(Arc::new(transport()));
     let endpoint = Endpoint::server(config, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
     println!("READY {}", endpoint.local_addr()?.port());
     Ok(endpoint)
@@ -72,14 +81,16 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .build()?)
 }
 
-fn transport() -> Arc<TransportConfig> {
+/// The windows that both ends have.
+#[must_use]
+pub fn transport() -> TransportConfig {
     let mut transport = TransportConfig::default();
     transport
         .stream_receive_window(VarInt::from_u32(WINDOW))
         .receive_window(VarInt::from_u32(2 * WINDOW))
         .send_window(u64::from(WINDOW))
         .max_concurrent_bidi_streams(VarInt::from_u32(1024));
-    Arc::new(transport)
+    transport
 }
 
 /// AES-128-GCM first: what uringcore prefers, so that no peer is handed a cheaper or a dearer cipher.

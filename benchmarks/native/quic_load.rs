@@ -23,7 +23,7 @@ use quinn::{Connection, SendStream, VarInt};
 use uringcore_bench::args::Args;
 use uringcore_bench::report::Report;
 use uringcore_bench::upload::{VERIFIED_BLOCKS, VERIFIED_BYTES, check_count, check_verified};
-use uringcore_bench::{Failure, cpu, exit_with, pattern, quic};
+use uringcore_bench::{Failure, cpu, exit_with, memory, pattern, quic};
 
 /// A server that neither sends nor takes a byte for this long has failed.
 const STALL: Duration = Duration::from_secs(20);
@@ -78,7 +78,7 @@ async fn run() -> Result<(), Failure> {
         .field("bytes_all", measured.bytes_all as f64)
         .field("seconds", measured.seconds)
         .field("server_cpu_ns", measured.cpu_ns as f64)
-        .field("server_rss_bytes", cpu::resident_bytes(server)? as f64)
+        .field("server_rss_bytes", memory::resident_bytes(server)? as f64)
         .print();
     Ok(())
 }

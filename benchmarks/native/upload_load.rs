@@ -19,7 +19,7 @@ use uringcore_bench::args::Args;
 use uringcore_bench::channel::{self, Channel};
 use uringcore_bench::report::Report;
 use uringcore_bench::upload::{self, COUNT, VERIFIED_ANSWER, VERIFIED_BYTES};
-use uringcore_bench::{Failure, cpu, exit_with, pattern};
+use uringcore_bench::{Failure, cpu, exit_with, memory, pattern};
 
 /// What is answered, and the most that one connection writes before the others have their turn.
 const PIECE: usize = 1 << 20;
@@ -60,7 +60,7 @@ fn run() -> Result<(), Failure> {
         .field("bytes_all", load.taken() as f64)
         .field("seconds", seconds)
         .field("server_cpu_ns", cpu_ns as f64)
-        .field("server_rss_bytes", cpu::resident_bytes(server)? as f64)
+        .field("server_rss_bytes", memory::resident_bytes(server)? as f64)
         .print();
     Ok(())
 }

@@ -1,34 +1,33 @@
-"""The HTTP/3 hello server: one bare ASGI application under a named server.
+"""The HTTP/3 server: one of `benchmarks/applications` under a named server, over QUIC on 127.0.0.1.
 
-Prints `READY <port>` and ends on SIGTERM. Access logs are off everywhere.
+Prints `READY <port>` and ends on SIGTERM. Access logs are off everywhere, and each server's limits let a
+body of 1 GiB and 10,000 connections through. A server that is a command is run as its users run it.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import importlib
 import logging
+import os
 import signal
 import socket
+import ssl
+import sys
+import time
+from collections.abc import Callable
 from typing import Any
 
 from benchmarks.servers.loops import new_loop
 
-SERVERS = ("hypercorn", "uringcore-uring", "uringcore-epoll")
-BODY = b"Hello, world!"
-HEADERS = [(b"content-type", b"text/plain"), (b"content-length", str(len(BODY)).encode())]
-
-
-async def application(scope: Any, receive: Any, send: Any) -> None:
-    """Answer every request with 13 bytes."""
-    if scope["type"] == "lifespan":
-        while True:
-            message = await receive()
-            await send({"type": message["type"] + ".complete"})
-            if message["type"] == "lifespan.shutdown":
-                return
-    await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-    await send({"type": "http.response.body", "body": BODY})
+SERVERS = ("hypercorn", "weft", "peregrine", "uringcore-uring", "uringcore-epoll")
+APPLICATIONS = {"bare": "benchmarks.applications.bare", "fastapi": "benchmarks.applications.fast"}
+BODY_BYTES_MAX = 2 << 30
+CONNECTIONS_MAX = 20_000
+KEEP_ALIVE_SECONDS = 600
+START_SECONDS = 20.0
 
 
 def free_port() -> int:
@@ -47,7 +46,7 @@ def free_port() -> int:
             return port
 
 
-async def hypercorn(port: int, cert: str, key: str) -> None:
+async def hypercorn(application: Any, port: int, cert: str, key: str) -> None:
     """hypercorn with `h3` on its asyncio worker, in this process."""
     from hypercorn.asyncio import serve
     from hypercorn.config import Config
@@ -58,16 +57,15 @@ async def hypercorn(port: int, cert: str, key: str) -> None:
     config.bind = [f"127.0.0.1:{port}"]
     config.quic_bind = [f"127.0.0.1:{port}"]
     config.certfile, config.keyfile = cert, key
+    config.keep_alive_timeout = KEEP_ALIVE_SECONDS
     config.accesslog = None
     config.errorlog = None
-    serving = asyncio.ensure_future(
-        serve(application, config, shutdown_trigger=stopped.wait)  # type: ignore[arg-type]
-    )
+    serving = asyncio.ensure_future(serve(application, config, shutdown_trigger=stopped.wait))
     await _ready(port, serving)
     await serving
 
 
-async def uringcore(port: int, cert: str, key: str) -> None:
+async def uringcore(application: Any, port: int, cert: str, key: str) -> None:
     """This project's server, HTTP/3 beside HTTP/1.1, as the command line starts it."""
     from uringcore.server.config import ServerConfig
     from uringcore.server.server import Server
@@ -81,11 +79,39 @@ async def uringcore(port: int, cert: str, key: str) -> None:
             ssl_keyfile=key,
             access_log=False,
             log_level="warning",
+            http3_keep_alive=KEEP_ALIVE_SECONDS,
         )
     )
     serving = asyncio.ensure_future(server.serve())
     await _ready(port, serving)
     await serving
+
+
+def weft(target: str, port: int, cert: str, key: str) -> list[str]:
+    """weft's command, one worker, which is the process itself."""
+    return [
+        *("weft", target, "--host", "127.0.0.1", "--port", str(port), "--workers", "1"),
+        *("--tls-cert", cert, "--tls-key", key, "--http3", "--log-level", "warning"),
+        *("--max-body", str(BODY_BYTES_MAX), "--max-connections", str(CONNECTIONS_MAX)),
+        *("--keep-alive", str(KEEP_ALIVE_SECONDS)),
+    ]
+
+
+def peregrine(target: str, port: int, cert: str, key: str) -> list[str]:
+    """peregrine's command, one worker, which is a child of the process."""
+    return [
+        *("peregrine", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"),
+        *("--tls-cert", cert, "--tls-key", key, "--http3", "--log-level", "warning"),
+        *("--max-body", str(BODY_BYTES_MAX), "--max-connections", str(CONNECTIONS_MAX)),
+        *("--keep-alive", str(KEEP_ALIVE_SECONDS * 1000), target),
+    ]
+
+
+COMMANDS: dict[str, Callable[[str, int, str, str], list[str]]] = {
+    "weft": weft,
+    "peregrine": peregrine,
+}
+"""The servers that are commands: module and arguments."""
 
 
 async def _ready(port: int, serving: asyncio.Future[Any]) -> None:
@@ -103,20 +129,55 @@ async def _ready(port: int, serving: asyncio.Future[Any]) -> None:
         return
 
 
+def say_ready_of(port: int) -> None:
+    """Leave a process behind that says READY as soon as TLS is spoken at `port`.
+
+    It is nobody's child, so that a supervisor's only child is its worker. A bound port is not enough:
+    a supervisor binds before it has a worker.
+    """
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    if not os.fork():
+        tls = ssl.create_default_context()
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection(("127.0.0.1", port), timeout=1) as plain,
+                tls.wrap_socket(plain),
+            ):
+                time.sleep(0.2)
+                print("READY", port, flush=True)
+                break
+            time.sleep(0.05)
+    os._exit(0)
+
+
 def main() -> None:
     """Run the server named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", choices=SERVERS, required=True)
+    parser.add_argument("--application", choices=APPLICATIONS, required=True)
     parser.add_argument("--cert", required=True)
     parser.add_argument("--key", required=True)
     options = parser.parse_args()
+    module = APPLICATIONS[options.application]
+    port = free_port()
+    if options.server in COMMANDS:
+        command = COMMANDS[options.server](f"{module}:application", port, options.cert, options.key)
+        say_ready_of(port)
+        os.execv(sys.executable, [sys.executable, "-m", *command])
     logging.basicConfig(level=logging.WARNING)
     ours = options.server.startswith("uringcore")
     loop = new_loop(options.server if ours else "asyncio")
     asyncio.set_event_loop(loop)
     serve = uringcore if ours else hypercorn
+    application = importlib.import_module(module).application
     try:
-        loop.run_until_complete(serve(free_port(), options.cert, options.key))
+        loop.run_until_complete(serve(application, port, options.cert, options.key))
     finally:
         loop.close()
 

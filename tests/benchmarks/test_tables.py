@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from benchmarks.harness.peers import PEERS, Peer
 from benchmarks.harness.plan import Plan
 from benchmarks.harness.process import BenchmarkFailure
 from benchmarks.harness.results import CaseResult, PeerResult
+from benchmarks.servers.http3 import SERVERS
 from benchmarks.servers.loops import LOOPS, new_loop
 
 PLAN = Plan(rounds=2, seconds=0.1, warmup=0.0, counted_rounds=0, keep_going=False)
@@ -57,6 +59,7 @@ def test_a_tag_selects_the_echoes_of_one_size() -> None:
     assert len(cases) == 10
     assert tables == []
     assert [table.name for table in select(["idle"])[1]] == ["idle", "start"]
+    assert [case.name for case in select(["idle"])[0]] == ["h3_idle"]
 
 
 def test_every_loop_stands_in_every_loop_table() -> None:
@@ -85,6 +88,110 @@ def test_a_loop_without_what_the_table_needs_is_absent_with_the_reason(
     del environment.packages["zloop"]
     environment.refused["zloop"] = "its wheels need a newer interpreter"
     assert why("tcp_echo", "zloop") == "its wheels need a newer interpreter"
+
+
+def test_every_server_stands_in_every_http3_table() -> None:
+    servers = [*SERVERS, "quinn + h3"]
+    tables = {case.name: case for case in CASES if "h3" in case.tags}
+    for case in tables.values():
+        assert [peer.name for peer in PEERS[case.family]][: len(servers)] == servers
+    for application in ("h3", "h3_fastapi"):
+        requests = {"hello", "hello_c1000", "100k", "post_100k"}
+        assert {f"{application}_{name}" for name in requests} < set(tables)
+    assert {"h3_upload", "h3_download", "h3_idle"} < set(tables)
+    for name, case in tables.items():
+        others = [peer.name for peer in PEERS[case.family]][len(servers) :]
+        if "fastapi" in case.tags:
+            assert others == [case.baseline] == ["in process"]
+        elif case.memory:
+            assert others == [case.baseline] == ["our QUIC alone"]
+        else:
+            assert others == [], name
+
+
+def visit_that_tells(
+    environment: Environment, monkeypatch: pytest.MonkeyPatch, name: str, plan: Plan
+) -> dict[str, list[list[str]]]:
+    """The load's command lines by the peer, in place of their runs; "" is for those without a server."""
+    loads: dict[str, list[list[str]]] = {}
+    running = [""]
+
+    class Server:
+        port, pid = 1234, 5678
+
+        def __init__(self, name: str, command: list[str], extra: Any) -> None:
+            running[0] = name
+
+        def __enter__(self) -> Server:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            running[0] = ""
+
+    def run_load(command: list[str], limit: float, core: int) -> dict[str, float]:
+        assert core == (1 if running[0] else 0)
+        loads.setdefault(running[0], []).append(command)
+        return dict.fromkeys(("requests", "bytes", "seconds", "private_bytes"), 1.0)
+
+    monkeypatch.setattr(rounds, "Server", Server)
+    monkeypatch.setattr(rounds, "run_load", run_load)
+    for peer in PEERS[case_of(name).family]:
+        environment.packages.setdefault(peer.package or "", "1.0")
+        (environment.native / (peer.program or "none")).touch()
+    rounds.run_case(case_of(name), environment, plan)
+    return loads
+
+
+def option(command: list[str], name: str) -> str:
+    """The value of an option."""
+    return command[command.index(name) + 1]
+
+
+def test_the_application_without_a_server_is_called_where_a_server_would_run(
+    environment: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads = visit_that_tells(environment, monkeypatch, "h3_fastapi_100k", PLAN)
+    assert len(loads[""]) == len(loads["weft"]) == PLAN.rounds
+    assert loads[""][0][1:3] == ["-m", "benchmarks.programs.in_process"]
+    assert option(loads[""][0], "--path") == option(loads["weft"][0], "--path") == "/100k"
+
+
+@pytest.mark.parametrize(("quick", "size"), [(False, 1 << 30), (True, 64 << 20)])
+def test_a_large_body_is_smaller_in_a_quick_run_and_travels_three_times_at_most(
+    quick: bool, size: int, environment: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = replace(PLAN, rounds=7, quick=quick)
+    loads = visit_that_tells(environment, monkeypatch, "h3_upload", plan)
+    assert {option(command, "--bytes") for command in loads["peregrine"]} == {str(size)}
+    assert len(loads["peregrine"]) == 3
+    assert option(loads["our QUIC alone"][0], "--mode") == "upload"
+    assert loads["our QUIC alone"][0][0].endswith("quic_load")
+
+
+def test_a_table_of_an_amount_says_it_and_tells_memory() -> None:
+    sample = {"bytes": 2.0**30, "seconds": 2.0, "server_cpu_ns": 1e9, "server_grown_bytes": 2.0**21}
+    peers = {
+        "weft": PeerResult(samples=[sample]),
+        "uringcore-uring": PeerResult(samples=[{**sample, "server_cpu_ns": 8e8}]),
+        "quinn + h3": PeerResult(samples=[{**sample, "server_cpu_ns": 5e8}]),
+        "our QUIC alone": PeerResult(
+            samples=[{"bytes": 2.0**30, "seconds": 1.0, "server_cpu_ns": 4e8}]
+        ),
+    }
+    result = CaseResult("h3_download", MACHINE, 3, 1.0, "1,073,741,824 bytes", peers)
+    text = report._section(case_of("h3_download"), result)
+    head = cells(text, "peer")
+    ours = dict(zip(head, cells(text, "uringcore-uring"), strict=True))
+    assert ours["× our QUIC alone"] == "0.50"
+    assert ours["memory MiB"] == "2.00"
+    assert (ours["CPU ÷ best other"], ours["CPU ÷ quinn + h3"]) == ("0.80", "1.60")
+    assert cells(text, "our QUIC alone")[head.index("memory MiB")] == "–"
+    assert "3 rounds of 1,073,741,824 bytes, CPython" in text
+
+
+def test_idle_connections_are_told_in_kilobytes_each() -> None:
+    sample = {"requests": 1000.0, "private_bytes": 4e7, "seconds": 1.0}
+    assert case_of("h3_idle").unit.rate_of(sample) == 40.0
 
 
 def test_an_unknown_loop_is_refused() -> None:
@@ -166,7 +273,7 @@ def test_a_table_tells_processor_time_beside_the_best_other_loop_and_c() -> None
         "c-epoll": peer(5),
     }
     text = report._section(
-        case_of("tcp_echo_1k_c1"), CaseResult("tcp_echo_1k_c1", MACHINE, 1, 1.0, peers)
+        case_of("tcp_echo_1k_c1"), CaseResult("tcp_echo_1k_c1", MACHINE, 1, 1.0, None, peers)
     )
     assert cells(text, "peer")[-2:] == ["CPU ÷ best other", "CPU ÷ c-epoll"]
     assert cells(text, "uringcore-uring")[-2:] == ["0.75", "1.20"]

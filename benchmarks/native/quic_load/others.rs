@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use uringcore_bench::latency::Latencies;
 use uringcore_bench::report::Report;
-use uringcore_bench::{Failure, cpu, quic};
+use uringcore_bench::{Failure, cpu, memory, quic};
 
 /// Handshakes under way at once.
 const CONNECTIONS: usize = 8;
@@ -68,7 +68,10 @@ impl<'a> Load<'a> {
             .field("seconds", seconds)
             .field("bytes", counted.bytes as f64)
             .field("server_cpu_ns", cpu_ns as f64)
-            .field("server_rss_bytes", cpu::resident_bytes(self.server)? as f64)
+            .field(
+                "server_rss_bytes",
+                memory::resident_bytes(self.server)? as f64,
+            )
             .field("p50_us", counted.latencies.percentile_us(50.0))
             .field("p99_us", counted.latencies.percentile_us(99.0))
             .print();

@@ -1,0 +1,81 @@
+"""The application as a bare ASGI callable: what a server costs where the application costs nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.servers.bulk import Upload, pattern
+
+HELLO = b"Hello, world!"
+BLOCK = pattern()
+LARGE = (BLOCK * 2)[: 100 * 1024]
+TEXT = (b"content-type", b"text/plain")
+BINARY = (b"content-type", b"application/octet-stream")
+
+
+def _start(length: int, kind: tuple[bytes, bytes]) -> dict[str, Any]:
+    headers = [kind, (b"content-length", str(length).encode())]
+    return {"type": "http.response.start", "status": 200, "headers": headers}
+
+
+def _whole(body: bytes) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": body}
+
+
+ANSWERS = {
+    "/": (_start(len(HELLO), TEXT), _whole(HELLO)),
+    "/100k": (_start(len(LARGE), BINARY), _whole(LARGE)),
+}
+UPLOADS = {"/upload": False, "/verify": True}
+"""Whether the upload to a path is hashed."""
+DOWNLOAD = "/download/"
+
+
+async def application(scope: Any, receive: Any, send: Any) -> None:
+    """Answer by the path."""
+    if scope["type"] == "lifespan":
+        await _lifespan(receive, send)
+        return
+    path = scope["path"]
+    answer = ANSWERS.get(path)
+    if answer is not None:
+        start, body = answer
+        await send(start)
+        await send(body)
+    elif path in UPLOADS:
+        await _take(UPLOADS[path], receive, send)
+    elif path.startswith(DOWNLOAD):
+        await _give(int(path.removeprefix(DOWNLOAD)), send)
+    else:
+        await send({"type": "http.response.start", "status": 404, "headers": []})
+        await send(_whole(b""))
+
+
+async def _lifespan(receive: Any, send: Any) -> None:
+    while True:
+        message = await receive()
+        await send({"type": message["type"] + ".complete"})
+        if message["type"] == "lifespan.shutdown":
+            return
+
+
+async def _take(hashed: bool, receive: Any, send: Any) -> None:
+    upload = Upload(hashed=hashed)
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        upload.feed(message.get("body", b""))
+        more = message.get("more_body", False)
+    answer = upload.answer()
+    await send(_start(len(answer), BINARY))
+    await send(_whole(answer))
+
+
+async def _give(length: int, send: Any) -> None:
+    await send(_start(length, BINARY))
+    for at in range(0, length, len(BLOCK)):
+        piece = BLOCK if length - at >= len(BLOCK) else BLOCK[: length - at]
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send(_whole(b""))
