@@ -6,7 +6,7 @@ generator with its arguments, and how its numbers are told: per request or per M
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from benchmarks.harness.matrix import MATRICES, Matrix
 
@@ -276,6 +276,19 @@ def _requests(
     )
 
 
+def _by_quic_go(name: str) -> Case:
+    """A table of bare applications again, with a client of another make."""
+    case = _requests(name, _REQUESTS[name], "bare", 4, 8)
+    return replace(
+        case,
+        name=f"{case.name}_quicgo",
+        title=f"{case.title}, quic-go's client",
+        about=case.about.replace("a native client (quinn and h3)", "quic-go's client"),
+        load=("quicgo_load", *case.load[1:]),
+        tags=case.tags | {"quicgo"},
+    )
+
+
 def _transfer(mode: str) -> Case:
     what = {
         "upload": "A bare ASGI application reads the body of one POST, 1 GiB, and answers its length, "
@@ -403,6 +416,7 @@ CASES: tuple[Case, ...] = (
         for application in ("bare", "fastapi")
         for connections, streams in _CONCURRENCY.get(name, ((4, 8),))
     ),
+    *(_by_quic_go(name) for name in ("hello", "100k")),
     *(_transfer(mode) for mode in ("upload", "download")),
     Case(
         name="h3_idle",

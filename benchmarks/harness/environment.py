@@ -59,6 +59,8 @@ PROGRAMS = {
 }
 C_PROGRAMS = {"c_epoll": "c_epoll.c"}
 """The programs that the C compiler makes, of one file in `native/` each."""
+GO_PROGRAMS = {"quicgo_load": "quicgo"}
+"""The programs that Go makes, of one folder in `native/` each."""
 
 
 @dataclass
@@ -171,6 +173,9 @@ def _build_native(environment: Environment, target: Path) -> None:
     for program, source in C_PROGRAMS.items():
         path = str(environment.program(program))
         _build(environment, program, ["cc", "-O2", "-Wall", "-o", path, source], target)
+    for program, folder in GO_PROGRAMS.items():
+        go = ["go", "build", "-C", folder, "-o", str(environment.program(program).resolve()), "."]
+        _build(environment, program, go, target)
 
 
 def _build(environment: Environment, program: str, command: list[str], target: Path) -> None:

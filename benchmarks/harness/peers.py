@@ -32,6 +32,8 @@ class Peer:
     """`ours`, `peer` or `limit`: how the charts colour it, and whether its failure ends a run."""
     lacking: str | None = None
     """What it does not have that this family needs."""
+    application: str | None = None
+    """The distribution that the application it serves needs."""
     load: tuple[str, ...] | None = None
     """The load generator and its arguments, where they are not the case's."""
     alone: bool = False
@@ -49,7 +51,11 @@ class Peer:
         if self.program is not None:
             return environment.program_missing(self.program)
         assert self.package is not None
-        return environment.package_missing(self.package)
+        missing = environment.package_missing(self.package)
+        if missing is None and self.application is not None:
+            reason = environment.package_missing(self.application)
+            missing = None if reason is None else f"{self.application}: {reason}"
+        return missing
 
 
 def _python(module: str, *arguments: str, tls: bool = True) -> Callable[[Environment], list[str]]:
@@ -104,7 +110,8 @@ def _quic_peers() -> tuple[Peer, ...]:
 
 def _h3(name: str, application: str, package: str, kind: str = "peer") -> Peer:
     command = _python("http3", "--server", name, "--application", application)
-    return Peer(name, package, command, kind=kind)
+    needed = "fastapi" if application == "fastapi" else None
+    return Peer(name, package, command, kind=kind, application=needed)
 
 
 QUINN_H3 = Peer("quinn + h3", None, _native("h3_server"), program="h3_server", kind="limit")
@@ -176,6 +183,15 @@ PEERS: dict[str, tuple[Peer, ...]] = {
 def kind_of(family: str, name: str) -> str:
     """How the charts colour the peer `name`."""
     return next((peer.kind for peer in PEERS[family] if peer.name == name), "peer")
+
+
+def load_missing(environment: Environment, case: Case, peer: Peer) -> str | None:
+    """Why there is no load generator for the peer, or None."""
+    if peer.alone:
+        return None
+    program = (peer.load or case.load)[0]
+    reason = environment.program_missing(program)
+    return None if reason is None else f"{program}: {reason}"
 
 
 def load_command(

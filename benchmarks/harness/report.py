@@ -111,7 +111,8 @@ def _quotient(case: Case, result: CaseResult, name: str, against: str) -> str:
     else:
         names = [against]
     mine = _cpu(case, result.peers[name])
-    others = [_cpu(case, result.peers[other]) for other in names if other in result.peers]
+    present = [result.peers[other] for other in names if other in result.peers]
+    others = [_cpu(case, other) for other in present if other.failed is None]
     medians = [other.median for other in others if other is not None and other.median]
     if mine is None or not medians:
         return "–"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from benchmarks.harness import machine, syscalls
 from benchmarks.harness.cases import Case
 from benchmarks.harness.environment import Environment
-from benchmarks.harness.peers import PEERS, Peer, load_command
+from benchmarks.harness.peers import PEERS, Peer, load_command, load_missing
 from benchmarks.harness.plan import AMOUNT_ROUNDS, AMOUNT_SECONDS, GRACE_SECONDS, Plan
 from benchmarks.harness.process import (
     CLIENT_CORE,
@@ -37,7 +37,7 @@ def run_case(case: Case, environment: Environment, plan: Plan) -> CaseResult:
     for peer in PEERS[case.family]:
         if plan.peers and peer.name not in plan.peers:
             continue
-        reason = peer.absent(environment)
+        reason = peer.absent(environment) or load_missing(environment, case, peer)
         result.peers[peer.name] = PeerResult(absent=reason)
         if reason is None:
             present.append(peer)

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.harness import matrix as matrices
 from benchmarks.harness import report, rounds
 from benchmarks.harness.cases import CASES, Case, select
-from benchmarks.harness.environment import Environment
+from benchmarks.harness.environment import C_PROGRAMS, GO_PROGRAMS, PROGRAMS, Environment
 from benchmarks.harness.matrix import MATRICES, MatrixResult, run_matrix
 from benchmarks.harness.peers import PEERS, Peer
 from benchmarks.harness.plan import Plan
@@ -40,7 +40,8 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
         monkeypatch.setattr(module.machine, "facts", lambda environment: MACHINE)
     native = tmp_path / "native"
     native.mkdir()
-    (native / "c_epoll").touch()
+    for program in (*PROGRAMS, *C_PROGRAMS, *GO_PROGRAMS):
+        (native / program).touch()
     packages = dict.fromkeys((*LOOPS, "pip", "uringcore"), "1.0")
     return Environment(Path("python"), native, tmp_path, packages=packages)
 
@@ -98,7 +99,7 @@ def test_every_server_stands_in_every_http3_table() -> None:
     for application in ("h3", "h3_fastapi"):
         requests = {"hello", "hello_c1000", "100k", "post_100k"}
         assert {f"{application}_{name}" for name in requests} < set(tables)
-    assert {"h3_upload", "h3_download", "h3_idle"} < set(tables)
+    assert {"h3_upload", "h3_download", "h3_idle", "h3_hello_quicgo"} < set(tables)
     for name, case in tables.items():
         others = [peer.name for peer in PEERS[case.family]][len(servers) :]
         if "fastapi" in case.tags:
@@ -107,6 +108,19 @@ def test_every_server_stands_in_every_http3_table() -> None:
             assert others == [case.baseline] == ["our QUIC alone"]
         else:
             assert others == [], name
+
+
+def test_a_server_is_absent_without_the_framework_that_it_would_serve(
+    environment: Environment,
+) -> None:
+    bare, fastapi = (
+        next(peer for peer in PEERS[family] if peer.name == "uringcore-uring")
+        for family in ("h3_bare", "h3_fastapi")
+    )
+    assert bare.absent(environment) is None
+    assert fastapi.absent(environment) == "fastapi: not installed"
+    environment.packages["fastapi"] = "1.0"
+    assert fastapi.absent(environment) is None
 
 
 def visit_that_tells(
@@ -136,8 +150,8 @@ def visit_that_tells(
     monkeypatch.setattr(rounds, "Server", Server)
     monkeypatch.setattr(rounds, "run_load", run_load)
     for peer in PEERS[case_of(name).family]:
-        environment.packages.setdefault(peer.package or "", "1.0")
-        (environment.native / (peer.program or "none")).touch()
+        for package in (peer.package, peer.application):
+            environment.packages.setdefault(package or "", "1.0")
     rounds.run_case(case_of(name), environment, plan)
     return loads
 
@@ -154,6 +168,16 @@ def test_the_application_without_a_server_is_called_where_a_server_would_run(
     assert len(loads[""]) == len(loads["weft"]) == PLAN.rounds
     assert loads[""][0][1:3] == ["-m", "benchmarks.programs.in_process"]
     assert option(loads[""][0], "--path") == option(loads["weft"][0], "--path") == "/100k"
+
+
+def test_without_its_load_generator_a_table_says_so(
+    environment: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (environment.native / "quicgo_load").unlink()
+    environment.refused["quicgo_load"] = "go is not installed"
+    assert visit_that_tells(environment, monkeypatch, "h3_hello_quicgo", PLAN) == {}
+    result = rounds.run_case(case_of("h3_hello_quicgo"), environment, PLAN)
+    assert {peer.absent for peer in result.peers.values()} == {"quicgo_load: go is not installed"}
 
 
 @pytest.mark.parametrize(("quick", "size"), [(False, 1 << 30), (True, 64 << 20)])
@@ -187,6 +211,18 @@ def test_a_table_of_an_amount_says_it_and_tells_memory() -> None:
     assert (ours["CPU ÷ best other"], ours["CPU ÷ quinn + h3"]) == ("0.80", "1.60")
     assert cells(text, "our QUIC alone")[head.index("memory MiB")] == "–"
     assert "3 rounds of 1,073,741,824 bytes, CPython" in text
+
+
+def test_nobody_is_held_against_a_peer_that_failed_later() -> None:
+    def peer(cpu_us: float, failed: str | None = None) -> PeerResult:
+        sample = {"requests": 1000.0, "seconds": 1.0, "server_cpu_ns": cpu_us * 1e6}
+        return PeerResult(failed=failed, samples=[sample])
+
+    peers = {"weft": peer(1, "ended by itself"), "peregrine": peer(20), "uringcore-uring": peer(10)}
+    result = CaseResult("h3_hello", MACHINE, 3, 1.0, None, peers)
+    text = report._section(case_of("h3_hello"), result)
+    head = cells(text, "peer")
+    assert cells(text, "uringcore-uring")[head.index("CPU ÷ best other")] == "0.50"
 
 
 def test_idle_connections_are_told_in_kilobytes_each() -> None:
