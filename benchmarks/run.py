@@ -106,7 +106,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "cases",
         nargs="*",
-        help="case names or tags (loop, tcp, tls, udp, 1k, 10k, 100k, idle, quic, h3, fastapi, quicgo); all if none",
+        help=(
+            "case names or tags (loop, tcp, tls, udp, 1k, 10k, 100k, idle, quic, h3, bare, fastapi, "
+            "quicgo); all if none"
+        ),
     )
     parser.add_argument("--peers", nargs="+", default=[], help="only these peers")
     parser.add_argument("--quick", action="store_true", help="3 short rounds")
