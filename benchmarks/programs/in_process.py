@@ -84,8 +84,9 @@ class Caller:
         }
 
     async def _until(self, end: float) -> int:
+        """At least one batch, however late it is."""
         requests = 0
-        while time.perf_counter() < end:
+        while not requests or time.perf_counter() < end:
             await self.call(BATCH)
             requests += BATCH
         return requests
