@@ -16,7 +16,7 @@ from uvicorn.main import main as uvicorn_command
 from uringcore import _uringcore
 from uringcore.quic.limits import RetryPolicy
 from uringcore.server.config import LOOP, ServerConfig
-from uringcore.server.limits import option_names
+from uringcore.server.limits import limit_options
 from uringcore.server.server import serve
 from uringcore.server.startup import StartupError
 
@@ -27,18 +27,6 @@ LISTS = ("reload_dirs", "reload_includes", "reload_excludes")
 
 
 RETRY_POLICIES: dict[str, RetryPolicy] = {"auto": "auto", "always": True, "never": False}
-
-TIMES_AND_RATES = frozenset(
-    {
-        "accept_rate",
-        "body_timeout",
-        "early_reset_rate",
-        "handshake_timeout",
-        "header_timeout",
-        "keep_alive",
-        "send_timeout",
-    }
-)
 
 LIMIT_HELP = {
     "max_requests": "Requests that one HTTP/3 connection may have open at once.",
@@ -112,21 +100,21 @@ def our_options() -> list[click.Parameter]:
             show_default=True,
             help="Lines that one HTTP/3 client may cause in the log at once, then one a minute.",
         ),
-        *limit_options(),
+        *options_of_limits(),
     ]
 
 
-def limit_options() -> list[click.Parameter]:
+def options_of_limits() -> list[click.Parameter]:
     """One for each field of the limits; what it means is said where it is defined."""
     return [
         click.Option(
             [f"--http3-{name.replace('_', '-')}"],
-            type=float if name in TIMES_AND_RATES else int,
-            default=default,
-            show_default=True if default is not None else "no limit",
+            type=option.type,
+            default=option.default,
+            show_default=True if option.default is not None else "no limit",
             help=LIMIT_HELP[name],
         )
-        for name, (_, default) in option_names().items()
+        for name, option in limit_options().items()
         if name in LIMIT_HELP
     ]
 

@@ -6,13 +6,13 @@ Each limit is a field of a dataclass, and an option of the command: ``--http3-``
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from uringcore._uringcore import Http3Limits
 from uringcore.quic.errors import QuicConfigurationError
 from uringcore.quic.limits import ServerLimits
 
-__all__ = ["HEADER_BYTES_MAX", "HTTP3Limits", "limits_from", "option_names", "server_limits"]
+__all__ = ["HEADER_BYTES_MAX", "HTTP3Limits", "limit_options", "limits_from", "server_limits"]
 
 HEADER_BYTES_MAX = 64 * 1024
 
@@ -89,21 +89,31 @@ def server_limits(**given: Any) -> ServerLimits:
     return ServerLimits(**{"retry_handshakes": RETRY_HANDSHAKES, **given})
 
 
-def option_names() -> dict[str, tuple[type[HTTP3Limits | ServerLimits], Any]]:
-    """The options that are limits, without ``http3_``: what they belong to, and their defaults."""
-    names: dict[str, tuple[type[HTTP3Limits | ServerLimits], Any]] = {}
+class LimitOption(NamedTuple):
+    """An option that is a limit."""
+
+    kind: type[HTTP3Limits | ServerLimits]
+    """What it is a field of."""
+    type: type[int | float]
+    default: Any
+
+
+def limit_options() -> dict[str, LimitOption]:
+    """The options that are limits, by name without ``http3_``."""
+    options: dict[str, LimitOption] = {}
     for kind, defaults in ((HTTP3Limits, HTTP3Limits()), (ServerLimits, server_limits())):
         for field in fields(kind):
-            names[field.name] = (kind, getattr(defaults, field.name))
-    return names
+            number = float if "float" in str(field.type) else int
+            options[field.name] = LimitOption(kind, number, getattr(defaults, field.name))
+    return options
 
 
 def limits_from(options: dict[str, Any]) -> tuple[HTTP3Limits, ServerLimits]:
     """Takes the limits out of a server's ``http3_`` options. Raises ``ValueError`` naming the option."""
     given: dict[type, dict[str, Any]] = {HTTP3Limits: {}, ServerLimits: {}}
-    for name, (kind, _) in option_names().items():
+    for name, option in limit_options().items():
         if f"http3_{name}" in options:
-            given[kind][name] = options.pop(f"http3_{name}")
+            given[option.kind][name] = options.pop(f"http3_{name}")
     try:
         return HTTP3Limits(**given[HTTP3Limits]), server_limits(**given[ServerLimits])
     except QuicConfigurationError as exc:

@@ -1,7 +1,7 @@
 //! One QUIC connection with the HTTP/3 on it.
 //!
-//! Here: which event goes where, the commands of a response, and what a client is given up for. Not here:
-//! frames and fields (`h3`), streams (`quic`), and when the host looks at the clock.
+//! Here: which event goes where, and what a client is given up for. Not here: the commands of a response
+//! (`responses`), frames and fields (`h3`), streams (`quic`), and when the host looks at the clock.
 
 use std::collections::VecDeque;
 use std::time::Instant;

@@ -63,7 +63,9 @@ impl Connection {
         let is_interim = fields
             .first()
             .is_some_and(|(_, status)| status.first() == Some(&b'1'));
-        self.begun(stream_id, !is_interim);
+        if !is_interim {
+            self.begun(stream_id);
+        }
         self.sent(quic, stream_id, fin, now)
     }
 
@@ -80,7 +82,7 @@ impl Connection {
         self.check(stream_id)?;
         self.h3.send_headers(stream_id, fields, false)?;
         self.h3.send_data(stream_id, content, fin)?;
-        self.begun(stream_id, true);
+        self.begun(stream_id);
         self.sent(quic, stream_id, fin, now)
     }
 
@@ -106,10 +108,8 @@ impl Connection {
     }
 
     /// A response that has begun is not given up for content that nobody may want any more.
-    fn begun(&mut self, stream_id: u64, begun: bool) {
-        if let Some(exchange) = self.exchanges.get_mut(&stream_id)
-            && begun
-        {
+    fn begun(&mut self, stream_id: u64) {
+        if let Some(exchange) = self.exchanges.get_mut(&stream_id) {
             exchange.has_begun = true;
         }
     }

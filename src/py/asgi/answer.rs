@@ -62,10 +62,7 @@ impl Answer {
 
     /// As a coroutine's: nothing here takes a value.
     fn send(slf: &Bound<'_, Self>, _value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        match Self::__next__(slf)? {
-            Some(what) => Ok(what),
-            None => Err(PyStopIteration::new_err((slf.py().None(),))),
-        }
+        as_sent(slf.py(), Self::__next__(slf)?)
     }
 
     /// Raises inside, which is what a cancelled task does.
@@ -171,11 +168,7 @@ impl Answer {
                     return Ok(Came::Yield(py.None()));
                 }
                 Step::Finish => return Ok(Came::Nothing),
-                Step::Over => {
-                    return Err(PyRuntimeError::new_err(
-                        "cannot reuse already awaited coroutine",
-                    ));
-                }
+                Step::Over => return Err(used_up()),
             }
         }
     }
@@ -196,6 +189,16 @@ impl Answer {
         self.put(py, Step::Wait(waiting, Box::new(then)));
         Ok(())
     }
+}
+
+/// What a step gives by `__next__`, as `send()` gives it: the end without a value is an exception there.
+pub(super) fn as_sent(py: Python<'_>, what: Option<Py<PyAny>>) -> PyResult<Py<PyAny>> {
+    what.ok_or_else(|| PyStopIteration::new_err((py.None(),)))
+}
+
+/// What a coroutine says to a step after its last.
+pub(super) fn used_up() -> PyErr {
+    PyRuntimeError::new_err("cannot reuse already awaited coroutine")
 }
 
 /// What `throw(type[, value[, traceback]])` raises.

@@ -195,14 +195,14 @@ impl Request {
             Some(body) => buffer::bytes_like(&body)?,
             None => Bytes::new(),
         };
-        let (content, last) = this
+        let (content, last, is_left_out) = this
             .state
             .with(py, |state| {
                 let response = &mut state.response;
                 let last = !more_body && !response.has_trailers;
                 if response.is_bodyless {
                     response.content_left = None;
-                    return Ok((Bytes::new(), last));
+                    return Ok((Bytes::new(), last, true));
                 }
                 if let Some(left) = &mut response.content_left {
                     match left.checked_sub(content.len() as u64) {
@@ -214,10 +214,9 @@ impl Request {
                         Some(rest) => *left = rest,
                     }
                 }
-                Ok((content, last))
+                Ok((content, last, false))
             })
             .map_err(PyRuntimeError::new_err)?;
-        let is_left_out = this.state.with(py, |state| state.response.is_bodyless);
         match Self::send_rest(slf, content, last)? {
             // Nothing of it will ever wait for its client.
             Sent::Taken if is_left_out && more_body => Ok(Sent::ToNobody),
@@ -340,8 +339,7 @@ impl Request {
             Ok(()) => Ok(()),
             // The application is told by what it sends next; what it has said so far is not to be sent.
             Err(error) => {
-                let message = "A response could not be sent
-";
+                let message = "A response could not be sent\n";
                 let service = this.service.get();
                 service.tell(py, Blame::Application(Some(error)), message);
                 Self::fail(slf)

@@ -6,7 +6,7 @@
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
+use pyo3::exceptions::PyStopIteration;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 #[cfg(Py_3_11)]
@@ -14,7 +14,7 @@ use pyo3::types::PyDict;
 use pyo3::types::PyTuple;
 use pyo3::{PyTraverseError, PyVisit, ffi, intern};
 
-use super::answer::raised;
+use super::answer::{as_sent, raised, used_up};
 use super::request::Request;
 use super::service::Blame;
 use super::wire::Ending;
@@ -63,10 +63,7 @@ impl ApplicationCoroutine {
     }
 
     fn send(slf: &Bound<'_, Self>, value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        match Self::step(slf, value)? {
-            Some(what) => Ok(what),
-            None => Err(PyStopIteration::new_err((slf.py().None(),))),
-        }
+        as_sent(slf.py(), Self::step(slf, value)?)
     }
 
     #[pyo3(signature = (*args))]
@@ -93,10 +90,7 @@ impl ApplicationCoroutine {
             }
             came => came,
         };
-        match Self::settle(slf, came)? {
-            Some(what) => Ok(what),
-            None => Err(PyStopIteration::new_err((py.None(),))),
-        }
+        as_sent(py, Self::settle(slf, came)?)
     }
 
     fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
@@ -198,11 +192,7 @@ impl ApplicationCoroutine {
         let came = match state {
             Ok(Some(running)) => send(running.bind(py), value),
             Ok(None) => Self::begin(slf).and_then(|running| send(running.bind(py), value)),
-            Err(()) => {
-                return Err(PyRuntimeError::new_err(
-                    "cannot reuse already awaited coroutine",
-                ));
-            }
+            Err(()) => return Err(used_up()),
         };
         Self::settle(slf, came)
     }

@@ -28,7 +28,6 @@ use crate::quic::{Attached, QuicConnectionCore, QuicEndpoint};
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct Http3Connection {
     service: Py<AsgiService>,
-    limits: Py<Http3Limits>,
     endpoint: Py<QuicEndpoint>,
     key: ConnectionKey,
     server: Py<PyAny>,
@@ -54,7 +53,7 @@ impl Http3Connection {
     fn new(
         connection: &Bound<'_, QuicConnectionCore>,
         service: Py<AsgiService>,
-        limits: Py<Http3Limits>,
+        limits: &Bound<'_, Http3Limits>,
         server: Py<PyAny>,
         on_event: Py<PyAny>,
         transmit: Option<Py<PyAny>>,
@@ -81,7 +80,6 @@ impl Http3Connection {
             py,
             Self {
                 service,
-                limits,
                 endpoint,
                 key,
                 server,
@@ -160,7 +158,6 @@ impl Http3Connection {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.service)?;
-        visit.call(&self.limits)?;
         visit.call(&self.endpoint)?;
         visit.call(&self.server)?;
         self.state
