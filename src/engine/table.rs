@@ -2,6 +2,8 @@
 //!
 //! What lives here is only the addressing; what an entry means is its owner's business.
 
+use uringcore_io::Chunks;
+
 /// Names one entry of a [`Table`]: `generation:16 | index:32`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Key {
@@ -29,14 +31,14 @@ struct Slot<T> {
 
 /// A slab whose keys carry a generation.
 pub struct Table<T> {
-    slots: Vec<Slot<T>>,
+    slots: Chunks<Slot<T>>,
     free: Vec<u32>,
 }
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
         Self {
-            slots: Vec::new(),
+            slots: Chunks::default(),
             free: Vec::new(),
         }
     }

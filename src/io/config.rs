@@ -33,7 +33,8 @@ pub struct DriverConfig {
     /// operations are armed again.
     pub cq_entries: u32,
     /// Receive buffers for streams, a power of two up to 32,768. When all are held the sockets
-    /// keep the data until one returns.
+    /// keep the data until one returns. A ring is gone through in a circle: 8 of them stay in the
+    /// cache and measured better than 64, with a thousand connections as well.
     pub stream_buffers: u16,
     /// Bytes of one stream buffer: the most that one completion brings. Small receives share one.
     pub stream_buffer_size: u32,
@@ -61,7 +62,7 @@ impl Default for DriverConfig {
             backend: None,
             ring_entries: 512,
             cq_entries: 2048,
-            stream_buffers: 64,
+            stream_buffers: 8,
             stream_buffer_size: 64 * 1024,
             share_stream_buffers: true,
             datagram_buffers: 32,

@@ -20,6 +20,7 @@
 //! What does not live here: protocols, timers, write queues, anything that knows Python or QUIC.
 //! This is the only room where `unsafe` is normal; every block names the invariant it leans on.
 
+mod chunks;
 mod common;
 mod completion;
 mod config;
@@ -40,6 +41,7 @@ pub mod spawn;
 mod uring;
 mod waker;
 
+pub use chunks::Chunks;
 pub use completion::{Completion, Entered, Errno, Interest, Outcome};
 pub use config::{Backend, DriverConfig, DriverStats};
 pub use datagram::Datagram;

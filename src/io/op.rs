@@ -19,6 +19,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use bytes::Bytes;
 use socket2::SockAddr;
 
+use crate::chunks::Chunks;
 use crate::file::FileRequest;
 use crate::incoming::{IncomingPayload, NamePayload};
 use crate::message::{GatherPayload, MessagePayload};
@@ -158,7 +159,7 @@ impl Phase {
 
 /// All operations of a driver.
 pub(crate) struct OpTable {
-    slots: Vec<Slot>,
+    slots: Chunks<Slot>,
     free: u32,
     live: usize,
     /// Live operations that the kernel does not know of.
@@ -173,7 +174,7 @@ pub(crate) struct OpTable {
 impl OpTable {
     pub(crate) fn new(max: usize) -> OpTable {
         OpTable {
-            slots: Vec::new(),
+            slots: Chunks::default(),
             free: NIL,
             live: 0,
             idle: 0,
