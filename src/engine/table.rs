@@ -2,7 +2,7 @@
 //!
 //! What lives here is only the addressing; what an entry means is its owner's business.
 
-use uringcore_io::Chunks;
+use uringcore_io::StableVec;
 
 /// Names one entry of a [`Table`]: `generation:16 | index:32`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -31,14 +31,14 @@ struct Slot<T> {
 
 /// A slab whose keys carry a generation.
 pub struct Table<T> {
-    slots: Chunks<Slot<T>>,
+    slots: StableVec<Slot<T>>,
     free: Vec<u32>,
 }
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
         Self {
-            slots: Chunks::default(),
+            slots: StableVec::default(),
             free: Vec::new(),
         }
     }

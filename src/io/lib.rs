@@ -20,7 +20,6 @@
 //! What does not live here: protocols, timers, write queues, anything that knows Python or QUIC.
 //! This is the only room where `unsafe` is normal; every block names the invariant it leans on.
 
-mod chunks;
 mod common;
 mod completion;
 mod config;
@@ -38,10 +37,10 @@ mod patience;
 mod pool;
 mod setup_error;
 pub mod spawn;
+mod stable_vec;
 mod uring;
 mod waker;
 
-pub use chunks::Chunks;
 pub use completion::{Completion, Entered, Errno, Interest, Outcome};
 pub use config::{Backend, DriverConfig, DriverStats};
 pub use datagram::Datagram;
@@ -53,4 +52,5 @@ pub use op::{OpId, Token};
 pub use pool::RecvBuf;
 pub use setup_error::SetupError;
 pub use socket2::SockAddr;
+pub use stable_vec::StableVec;
 pub use waker::Waker;

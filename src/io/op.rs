@@ -19,10 +19,10 @@ use std::os::fd::{OwnedFd, RawFd};
 use bytes::Bytes;
 use socket2::SockAddr;
 
-use crate::chunks::Chunks;
 use crate::file::FileRequest;
 use crate::incoming::{IncomingPayload, NamePayload};
 use crate::message::{GatherPayload, MessagePayload};
+use crate::stable_vec::StableVec;
 
 /// The caller's own routing value; comes back in every completion of the operation.
 pub type Token = u64;
@@ -159,7 +159,7 @@ impl Phase {
 
 /// All operations of a driver.
 pub(crate) struct OpTable {
-    slots: Chunks<Slot>,
+    slots: StableVec<Slot>,
     free: u32,
     live: usize,
     /// Live operations that the kernel does not know of.
@@ -174,7 +174,7 @@ pub(crate) struct OpTable {
 impl OpTable {
     pub(crate) fn new(max: usize) -> OpTable {
         OpTable {
-            slots: Chunks::default(),
+            slots: StableVec::default(),
             free: NIL,
             live: 0,
             idle: 0,

@@ -7,87 +7,87 @@
 use std::ops::{Index, IndexMut};
 
 /// Elements are pushed and stay.
-pub struct Chunks<T> {
+pub struct StableVec<T> {
     /// All but the last are full.
-    chunks: Vec<Vec<T>>,
+    pieces: Vec<Vec<T>>,
 }
 
-impl<T> Default for Chunks<T> {
+impl<T> Default for StableVec<T> {
     fn default() -> Self {
-        Self { chunks: Vec::new() }
+        Self { pieces: Vec::new() }
     }
 }
 
-impl<T> Chunks<T> {
+impl<T> StableVec<T> {
     /// Adds an element behind the others.
     pub fn push(&mut self, value: T) {
-        match self.chunks.last_mut() {
-            Some(last) if last.len() < CHUNK => last.push(value),
+        match self.pieces.last_mut() {
+            Some(last) if last.len() < PIECE => last.push(value),
             _ => {
-                let mut chunk = Vec::with_capacity(CHUNK);
-                chunk.push(value);
-                self.chunks.push(chunk);
+                let mut piece = Vec::with_capacity(PIECE);
+                piece.push(value);
+                self.pieces.push(piece);
             }
         }
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        let before = self.chunks.len().saturating_sub(1) * CHUNK;
-        before + self.chunks.last().map_or(0, Vec::len)
+        let before = self.pieces.len().saturating_sub(1) * PIECE;
+        before + self.pieces.last().map_or(0, Vec::len)
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.chunks.is_empty()
+        self.pieces.is_empty()
     }
 
     /// So many fit without another piece.
     pub fn capacity(&self) -> usize {
-        self.chunks.len() * CHUNK
+        self.pieces.len() * PIECE
     }
 
     /// The element at `index`, if there is one.
     #[inline]
     pub fn get(&self, index: usize) -> Option<&T> {
-        self.chunks.get(index / CHUNK)?.get(index % CHUNK)
+        self.pieces.get(index / PIECE)?.get(index % PIECE)
     }
 
     /// The same to be changed.
     #[inline]
     pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
-        self.chunks.get_mut(index / CHUNK)?.get_mut(index % CHUNK)
+        self.pieces.get_mut(index / PIECE)?.get_mut(index % PIECE)
     }
 
     /// All of them, in order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.chunks.iter().flatten()
+        self.pieces.iter().flatten()
     }
 
     /// The same to be changed.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.chunks.iter_mut().flatten()
+        self.pieces.iter_mut().flatten()
     }
 }
 
-impl<T> Index<usize> for Chunks<T> {
+impl<T> Index<usize> for StableVec<T> {
     type Output = T;
 
     #[inline]
     fn index(&self, index: usize) -> &T {
-        &self.chunks[index / CHUNK][index % CHUNK]
+        &self.pieces[index / PIECE][index % PIECE]
     }
 }
 
-impl<T> IndexMut<usize> for Chunks<T> {
+impl<T> IndexMut<usize> for StableVec<T> {
     #[inline]
     fn index_mut(&mut self, index: usize) -> &mut T {
-        &mut self.chunks[index / CHUNK][index % CHUNK]
+        &mut self.pieces[index / PIECE][index % PIECE]
     }
 }
 
 /// Elements of a piece.
-const CHUNK: usize = 64;
+const PIECE: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -95,19 +95,19 @@ mod tests {
 
     #[test]
     fn elements_are_found_where_they_were_pushed_and_do_not_move() {
-        let mut chunks = Chunks::default();
-        assert!(chunks.is_empty() && chunks.get(0).is_none());
-        chunks.push(0);
-        let first = std::ptr::from_ref(&chunks[0]);
+        let mut vec = StableVec::default();
+        assert!(vec.is_empty() && vec.get(0).is_none());
+        vec.push(0);
+        let first = std::ptr::from_ref(&vec[0]);
         for number in 1..1000 {
-            chunks.push(number);
+            vec.push(number);
         }
-        assert_eq!(chunks.len(), 1000);
-        assert_eq!(chunks.capacity(), 1024);
-        assert!(chunks.iter().copied().eq(0..1000));
-        chunks[700] += 1;
-        assert_eq!(chunks.get(700), Some(&701));
-        assert!(chunks.get(1000).is_none() && chunks.get_mut(1000).is_none());
-        assert_eq!(first, std::ptr::from_ref(&chunks[0]));
+        assert_eq!(vec.len(), 1000);
+        assert_eq!(vec.capacity(), 1024);
+        assert!(vec.iter().copied().eq(0..1000));
+        vec[700] += 1;
+        assert_eq!(vec.get(700), Some(&701));
+        assert!(vec.get(1000).is_none() && vec.get_mut(1000).is_none());
+        assert_eq!(first, std::ptr::from_ref(&vec[0]));
     }
 }
