@@ -283,11 +283,21 @@ impl Connection {
             return;
         };
         exchange.received(data.len(), ended, now);
-        self.events.push_back(Event::Body {
-            stream_id,
-            data,
-            ended,
-        });
+        match self.events.back_mut() {
+            Some(Event::Body {
+                stream_id: last,
+                pieces,
+                ended: has_ended,
+            }) if *last == stream_id => {
+                pieces.extend((!data.is_empty()).then_some(data));
+                *has_ended = ended;
+            }
+            _ => self.events.push_back(Event::Body {
+                stream_id,
+                pieces: Vec::from_iter((!data.is_empty()).then_some(data)),
+                ended,
+            }),
+        }
     }
 
     /// The client has reset its side of a stream, or wants no more of ours.

@@ -14,10 +14,11 @@ pub enum Event {
         refusal: Option<Refusal>,
         ended: bool,
     },
-    /// A piece of a request's content. Empty only to say `ended`; trailers say no more than that.
+    /// Content of a request, in the pieces in which it arrived at once; they pin the memory that they were
+    /// received in. None only to say `ended`; trailers say no more than that.
     Body {
         stream_id: u64,
-        data: Bytes,
+        pieces: Vec<Bytes>,
         ended: bool,
     },
     /// The content that the host waits for is too slow in coming. Nobody has been told yet.

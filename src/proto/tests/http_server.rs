@@ -343,15 +343,12 @@ fn content_comes_in_pieces_and_its_end_once() {
         .unwrap();
     site.run();
     let told = site.take_told();
-    let body = |data: &'static str, ended| Event::Body {
+    let body = |pieces: &[&'static str], ended| Event::Body {
         stream_id: 0,
-        data: data.into(),
+        pieces: pieces.iter().map(|&piece| piece.into()).collect(),
         ended,
     };
-    assert_eq!(
-        told[1..],
-        [body("one", false), body("two", false), body("", true)]
-    );
+    assert_eq!(told[1..], [body(&["one"], false), body(&["two"], true)]);
 }
 
 #[test]

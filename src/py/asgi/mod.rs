@@ -15,6 +15,7 @@
 //! specification (HTTP, version 2.3), and applications see what uvicorn would show them.
 
 pub mod answer;
+mod body;
 mod names;
 pub mod request;
 mod response;

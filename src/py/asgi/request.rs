@@ -10,10 +10,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::PyDict;
 use pyo3::{PyTraverseError, PyVisit};
 
 use super::answer::Answer;
+use super::body::Body;
 use super::response::Response;
 use super::service::{AsgiService, Blame};
 use super::wire::{Ending, Refused, Wire};
@@ -34,7 +35,7 @@ pub(super) struct State {
     /// The task that runs the application, unless it ran through at once.
     pub task: Option<Py<PyAny>>,
     /// Content that has arrived and was not asked for.
-    body: Vec<u8>,
+    body: Body,
     pub more_body: bool,
     /// The application knows that the content is over.
     end_told: bool,
@@ -116,7 +117,7 @@ impl Request {
         let state = State {
             wire: Some(wire),
             task: None,
-            body: Vec::new(),
+            body: Body::default(),
             more_body: !ended,
             end_told: false,
             is_paused: false,
@@ -135,17 +136,17 @@ impl Request {
         }
     }
 
-    /// More of the request's content; `ended` with its last piece.
-    pub fn content(&self, py: Python<'_>, data: &Bytes, ended: bool) -> PyResult<()> {
+    /// More of the request's content, as it came in `pieces`; `ended` with its last.
+    pub fn content(&self, py: Python<'_>, pieces: &[Bytes], ended: bool) -> PyResult<()> {
         let has_to_pause = self.state.with(py, |state| {
             if !state.response.is_complete() {
-                state.body.extend_from_slice(data);
+                state.body.push(py, pieces)?;
             }
             state.more_body &= !ended;
             let pauses = state.body.len() > BODY_HIGH_WATER && !state.is_paused && state.more_body;
             state.is_paused |= pauses;
-            pauses
-        });
+            PyResult::Ok(pauses)
+        })?;
         if has_to_pause {
             self.with_wire(py, |wire| wire.pause(py));
         }
@@ -157,7 +158,7 @@ impl Request {
         self.state.with(py, |state| {
             state.was_answered |= !state.disconnected && state.response.is_complete();
             state.disconnected = true;
-            state.body = Vec::new();
+            state.body = Body::Empty;
         });
         self.wake_readers(py)?;
         self.wake_writers(py)
@@ -236,7 +237,7 @@ impl Request {
                 }
                 let message = PyDict::new(py);
                 message.set_item(intern!(py, "type"), intern!(py, "http.request"))?;
-                message.set_item(intern!(py, "body"), PyBytes::new(py, &body))?;
+                message.set_item(intern!(py, "body"), body.into_bytes(py))?;
                 message.set_item(intern!(py, "more_body"), more_body)?;
                 Ok(Asked::Answer(message.into_any().unbind()))
             }
@@ -301,7 +302,7 @@ impl Request {
 
     /// Drops what has come of the content and will not be asked for.
     pub(super) fn forget_body(&self, py: Python<'_>) {
-        self.state.with(py, |state| state.body = Vec::new());
+        self.state.with(py, |state| state.body = Body::Empty);
     }
 
     /// Runs `run` on the wire, which may come back here. `None` when the application has returned.

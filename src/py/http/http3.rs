@@ -292,10 +292,10 @@ impl Http3Connection {
             } => Self::request(slf, stream_id, &head, refusal, ended),
             Event::Body {
                 stream_id,
-                data,
+                pieces,
                 ended,
             } => with(stream_id, &|request| {
-                request.get().content(py, &data, ended)
+                request.get().content(py, &pieces, ended)
             }),
             Event::BodyTimedOut { stream_id } => with(stream_id, &Request::body_timed_out),
             Event::Aborted { stream_id } => {

@@ -1,0 +1,70 @@
+//! Content of a request that has arrived and was not asked for yet.
+//!
+//! Most of it is asked for before more arrives, so what arrives at once is copied once, into the object that
+//! the application gets. Nothing here pins the memory that it was received in.
+
+use bytes::Bytes;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+#[derive(Default)]
+pub(super) enum Body {
+    #[default]
+    Empty,
+    /// All that has arrived did so at once.
+    Whole(Py<PyBytes>, usize),
+    Joined(Vec<u8>),
+}
+
+impl Body {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Empty => 0,
+            Self::Whole(_, len) => *len,
+            Self::Joined(bytes) => bytes.len(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds what arrived in `pieces`.
+    pub(super) fn push(&mut self, py: Python<'_>, pieces: &[Bytes]) -> PyResult<()> {
+        let count = pieces.iter().map(Bytes::len).sum();
+        if count == 0 {
+            return Ok(());
+        }
+        let mut joined = match std::mem::take(self) {
+            Self::Empty => {
+                let bytes = PyBytes::new_with(py, count, |room| {
+                    let mut rest = room;
+                    for piece in pieces {
+                        let (place, behind) = rest.split_at_mut(piece.len());
+                        place.copy_from_slice(piece);
+                        rest = behind;
+                    }
+                    Ok(())
+                })?;
+                *self = Self::Whole(bytes.unbind(), count);
+                return Ok(());
+            }
+            Self::Whole(bytes, _) => bytes.as_bytes(py).to_vec(),
+            Self::Joined(bytes) => bytes,
+        };
+        joined.reserve(count);
+        pieces
+            .iter()
+            .for_each(|piece| joined.extend_from_slice(piece));
+        *self = Self::Joined(joined);
+        Ok(())
+    }
+
+    pub(super) fn into_bytes(self, py: Python<'_>) -> Py<PyBytes> {
+        match self {
+            Self::Empty => PyBytes::new(py, b"").unbind(),
+            Self::Whole(bytes, _) => bytes,
+            Self::Joined(bytes) => PyBytes::new(py, &bytes).unbind(),
+        }
+    }
+}
