@@ -374,3 +374,63 @@ def test_a_group_is_a_port_with_keys():
             pass
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(("127.0.0.1", port))
+
+
+def test_who_stands_in_has_an_equal_share_and_nobody_who_is_about_to_end_does():
+    """Seen by what the sockets receive: one packet for each place."""
+    with PortGroup("127.0.0.1", 0, workers=8) as group:
+
+        def shares():
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+                for place in range(8):
+                    client.sendto(bytes([0x43, place, 0, 0, 0, 0]), group.sockname)
+            found = {}
+            for worker in group:
+                with contextlib.suppress(BlockingIOError):
+                    while datagram := worker.socket.recv(100):
+                        found.setdefault(worker.index, set()).add(datagram[1])
+            return found
+
+        for index in (1, 3, 4, 5, 6, 7):
+            group.mark(index, serving=False)
+        assert {index: len(places) for index, places in shares().items()} == {0: 4, 2: 4}
+        group.mark(4, serving=True)
+        group.mark(2, serving=True, accepting=False)
+        found = shares()
+        assert found[2] == {2}
+        assert found[0] | found[4] == {0, 1, 3, 4, 5, 6, 7}
+        assert len(found[0]) in (3, 4)
+        # Where nobody takes new clients, those that are about to end are to refuse them.
+        for index in (0, 4):
+            group.mark(index, serving=True, accepting=False)
+        assert sum(len(places) for places in shares().values()) == 8
+        assert set(shares()) == {0, 2, 4}
+
+
+def test_a_place_can_be_marked_in_a_forked_child():
+    with PortGroup("127.0.0.1", 0, workers=3) as group:
+        for index in (0, 1):
+            group.mark(index, serving=False)
+        child = os.fork()
+        if child == 0:
+            group.mark(1, serving=True)
+            group.mark(2, serving=False)
+            os._exit(0)
+        os.waitpid(child, 0)
+        group.mark(0, serving=True)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+            for place in range(3):
+                client.sendto(bytes([0x43, place, 0, 0, 0, 0]), group.sockname)
+        received = [worker.socket.recv(100)[1] for worker in (group[0], group[1])]
+        assert received == [0, 1]
+        with pytest.raises(BlockingIOError):
+            group[2].socket.recv(100)
+
+
+def test_what_came_for_nobody_can_be_forgotten():
+    with PortGroup("127.0.0.1", 0, workers=1) as group:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+            client.sendto(b"late", group.sockname)
+            group.clear(0)
+            with pytest.raises(BlockingIOError):
+                group[0].socket.recv(100)

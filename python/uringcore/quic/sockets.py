@@ -16,6 +16,7 @@ __all__ = [
     "connect_socket",
     "further_socket",
     "is_connected",
+    "make_room",
     "numeric_family",
     "resolve",
 ]
@@ -36,7 +37,7 @@ def bind_udp(
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, only_v6)
         if reuse_port:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        _make_room(sock)
+        make_room(sock)
         sock.bind(address)
     except OSError as exc:
         sock.close()
@@ -120,7 +121,7 @@ def numeric_family(host: str) -> int:
     return 0
 
 
-def _make_room(sock: socket.socket) -> None:
+def make_room(sock: socket.socket) -> None:
     """Lets a socket hold what arrives while the loop is busy: the system's default is some 270 small
     datagrams, and what does not fit is lost. The system may allow less (``net.core.rmem_max``)."""
     # The kernel doubles what is asked for, and counts its own overhead.

@@ -30,6 +30,7 @@ configurations one :class:`~uringcore.quic.sessions.SharedSessionStore`.
 from __future__ import annotations
 
 import contextlib
+import mmap
 import multiprocessing
 import secrets
 import socket
@@ -78,6 +79,8 @@ class PortGroup:
     tells. The keys are made at random unless given: to keep them over a restart of the whole group,
     give 32 bytes each and keep them secret.
 
+    ``only_v6``: ``"::"`` leaves IPv4 to others.
+
     Raises ``OSError`` when the port cannot be bound, ``ValueError`` for a number of workers that is
     not from 1 to 255.
     """
@@ -90,11 +93,14 @@ class PortGroup:
         workers: int,
         stateless_reset_key: bytes | None = None,
         token_key: bytes | None = None,
+        only_v6: bool = False,
     ) -> None:
         if not 1 <= workers <= WORKERS_MAX:
             raise ValueError(f"workers: must be from 1 to {WORKERS_MAX}, not {workers}")
         self._sockets: list[socket.socket] = []
-        self._serving = [True] * workers
+        # A state for each place; in shared memory, so that forked children know of each other's.
+        self._states = mmap.mmap(-1, workers)
+        self._states[:] = bytes([_ACCEPTING]) * workers
         family, _, _, _, address = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE
         )[0]
@@ -104,7 +110,7 @@ class PortGroup:
         self._ends = [self._news, told]
         try:
             for _ in range(workers):
-                self._sockets.append(bind_udp(family, address, reuse_port=True))
+                self._sockets.append(bind_udp(family, address, reuse_port=True, only_v6=only_v6))
                 address = self._sockets[0].getsockname()
             self._steer()
             for sock in self._sockets:
@@ -144,24 +150,29 @@ class PortGroup:
         for sock in [*self._sockets, *self._ends]:
             sock.close()
 
-    def mark(self, index: int, *, serving: bool) -> None:
+    def mark(self, index: int, *, serving: bool, accepting: bool = True) -> None:
         """Says whether there is a process for a worker; :meth:`run` does it by itself.
 
         While there is none the others get its packets. Do not say so of a process that lets its last
-        connections end after ``server.close()``: it needs them, and sends new clients on by itself.
-        Call it in the process that made the group.
+        connections end after ``server.close()``: it needs them, and sends new clients on by itself,
+        to the worker with the next index. With ``accepting=False`` it stands in for nobody any more,
+        so new clients find their way if that worker's place is empty, or takes new ones.
+        Call it in the process that made the group, or in one that it has forked.
         """
-        if self._serving[index] != serving:
-            self._serving[index] = serving
+        state = (_ACCEPTING if accepting else _ENDING) if serving else _ABSENT
+        if self._states[index] != state:
+            self._states[index] = state
             self._steer()
 
+    def clear(self, index: int) -> None:
+        """Forgets what has come for a worker while there was nobody. Call it before a process begins."""
+        _drop_received(self._sockets[index])
+
     def _steer(self) -> None:
-        sockets = bytearray(range(len(self._serving)))
-        there = [index for index in sockets if self._serving[index]]
-        for index in range(len(sockets)):
-            if there and not self._serving[index]:
-                sockets[index] = there[index % len(there)]
-        steer_by_connection_id(self._sockets[0].fileno(), bytes(sockets))
+        # Another process may do the same: whoever is last has seen what all have written.
+        states = None
+        while states != (states := self._states[:]):
+            steer_by_connection_id(self._sockets[0].fileno(), _stand_ins(states))
 
     def run(
         self, target: Callable[..., object], *args: Any, context: BaseContext | None = None
@@ -184,6 +195,19 @@ class PortGroup:
         Crew(self._workers, target, args, chosen, self.mark, self._news).run()
 
 
+def _stand_ins(states: bytes) -> bytes:
+    """For each place the one whose socket gets its packets."""
+    sockets = bytearray(range(len(states)))
+    # Where nobody takes new clients, those that are about to end refuse them: better than silence.
+    for state in (_ACCEPTING, _ENDING):
+        if there := [index for index in sockets if states[index] == state]:
+            absent = [index for index in sockets if states[index] == _ABSENT]
+            for turn, index in enumerate(absent):
+                sockets[index] = there[turn % len(there)]
+            break
+    return bytes(sockets)
+
+
 def _drop_received(sock: socket.socket) -> None:
     """What came before the port was steered, and may be another worker's.
 
@@ -196,5 +220,6 @@ def _drop_received(sock: socket.socket) -> None:
             return
 
 
+_ABSENT, _ACCEPTING, _ENDING = range(3)
 _QUEUE_MAX = 4096
 "Datagrams that a socket's receive buffer may hold, of the least size that the kernel counts."
