@@ -10,7 +10,6 @@ from websockets.sync.client import connect as websocket_connect
 import uringcore
 from examples.aioquic_peer import connect_peer
 from tests.server.conftest import backends
-from tests.server.harness import STARTED_TCP
 from uringcore.http3 import RequestFailed, RequestReset
 from uringcore.quic.errors import QuicConnectionError
 
@@ -218,18 +217,6 @@ def test_without_certificate_serves_plain_http1_and_says_so(start):
         assert response.read() == b"hello"
 
 
-def test_workers_serve_http1_and_say_so(start):
-    server = start("--workers", "2", http3=False)
-    server.wait_log(r"(?s)(Application startup complete.*){2}")
-    assert "HTTP/3 is off: --workers" in server.log()
-    assert STARTED_TCP.search(server.log())
-    with server.http1() as connection:
-        connection.request("GET", "/")
-        assert connection.getresponse().read() == b"hello"
-    server.send_signal()
-    server.wait_stopped(30)
-
-
 def test_run_from_a_program(start):
     """`uringcore.server.run` with an application object, as uvicorn.run takes it."""
     server = start(
@@ -242,14 +229,3 @@ def test_run_from_a_program(start):
     assert server.get("/").content == b"hello"
     assert server.stop() == 0
     assert server.log().endswith("returned\n")
-
-
-def test_reload_serves_http1_and_says_so(start, tmp_path):
-    server = start("--reload", "--reload-dir", str(tmp_path), http3=False)
-    server.wait_log("Application startup complete")
-    assert "HTTP/3 is off: --reload" in server.log()
-    with server.http1() as connection:
-        connection.request("GET", "/")
-        assert connection.getresponse().read() == b"hello"
-    server.send_signal()
-    server.wait_stopped()

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import re
-import socket
 import ssl
 import subprocess
 import sys
@@ -101,26 +100,6 @@ def test_password_of_an_encrypted_key(certificate, tmp_path, password, how):
 def test_dev_cert_and_files(files):
     output = fails(APPLICATION, "--dev-cert", *files)
     assert "--dev-cert makes a certificate: drop --ssl-certfile/--ssl-keyfile" in output
-
-
-def test_udp_port_in_use(files):
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-        output = fails(APPLICATION, *files, "--port", str(port), status=3)
-    assert f"cannot listen on UDP 127.0.0.1:{port} for HTTP/3: Address already in use" in output
-    assert "LIFESPAN" not in output
-
-
-def test_tcp_port_in_use(files):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        output = fails(APPLICATION, *files, "--port", str(port), status=3)
-    assert f"{port}" in output
-    assert "address already in use" in output
-    # What was started is stopped again.
-    assert output.count("LIFESPAN lifespan.startup") == 1
-    assert output.count("LIFESPAN lifespan.shutdown") == 1
 
 
 def test_application_that_cannot_be_imported(files):

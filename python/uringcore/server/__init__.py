@@ -10,7 +10,15 @@ from a program; the command ``uringcore app:app`` does it from a shell.
 | ``startup`` | what keeps a server from starting |
 | ``config`` | what the server is set up with, checked before anything starts |
 | ``server`` | uvicorn's server with the HTTP/3 side beside it |
-| ``listener`` | UDP sockets and the QUIC endpoints on them |
+| ``sockets`` | what a server listens on, TCP and UDP |
+| ``activation`` | the sockets that systemd passes on |
+| ``listener`` | the QUIC endpoints of a server |
+| ``certificate`` | a certificate that is renewed while the server runs |
+| ``supervisor`` | the process above several workers |
+| ``worker`` | one worker process, from both sides |
+| ``ports`` | UDP ports that workers share, and who has which place |
+| ``gunicorn`` | gunicorn's worker class |
+| ``terminal`` | whether SIGHUP came of a terminal's end |
 | ``service`` | what all HTTP/3 connections of a server share |
 | ``connection`` | the life of one HTTP/3 connection |
 | ``limits`` | what a server takes on |
@@ -47,6 +55,16 @@ What one HTTP/3 client can make the server keep, and for how long, is bounded. E
 | the same silence in a graceful stop | 1 s, with open requests 3 s | the connection is closed |
 | a graceful stop | ``timeout_graceful_shutdown`` (30 s) | applications are cancelled |
 | its wait for the last acknowledgements | 10 s | the connection is closed |
+
+Signals, as uvicorn's. SIGTERM and SIGINT stop gracefully, a second SIGINT at once. With ``--workers``
+SIGHUP replaces all processes, one after the other: the new one serves before the old one is told, no
+connection is refused meanwhile, HTTP/3 clients get GOAWAY and HTTP/1.1 clients ``connection: close`` with
+their next response. SIGTTIN and SIGTTOU change the number of workers. Without workers SIGHUP reads the
+certificate again, as a change of its files does in any case.
+
+Sockets may be given: ``--fd`` and ``--http3-fd``, systemd's (``ListenStream=`` and ``ListenDatagram=``, told
+apart by their type), or as ``Server(config).run(sockets=[...])`` of :mod:`uringcore.server.server`. Workers
+need a UDP port of their own (``--http3-port``): a UDP socket is one process's.
 
 Needs the extra ``uringcore[server]``; importing this package itself does not.
 """

@@ -70,6 +70,16 @@ def our_options() -> list[click.Parameter]:
             help="Insist on a backend of the event loop.  [default: io_uring where it works]",
         ),
         click.Option(
+            ["--http3-port"],
+            type=click.IntRange(0, 65535),
+            help="UDP port of HTTP/3.  [default: --port; none beside --uds and --fd]",
+        ),
+        click.Option(
+            ["--http3-fd"],
+            type=int,
+            help="Serve HTTP/3 on the UDP socket with this file descriptor.",
+        ),
+        click.Option(
             ["--http3-idle-timeout"],
             type=click.FloatRange(min=1),
             default=30.0,

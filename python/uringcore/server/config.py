@@ -12,18 +12,20 @@ import copy
 import hashlib
 import logging
 import os
+import secrets
 import shutil
 import ssl
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from uvicorn.config import LOGGING_CONFIG, Config
 
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.limits import RetryPolicy
+from uringcore.quic.sessions import SessionStore, SharedSessionStore
 from uringcore.server.limits import limits_from
 from uringcore.server.startup import StartupError
 
@@ -40,7 +42,16 @@ MAX_CONNECTION_BYTES = 8 * 1024 * 1024
 SEND_BUFFER_HIGH = 128 * 1024
 SEND_BUFFER_LOW = 32 * 1024
 
+# That several processes keep together, a kilobyte or so each: a container has little room in /dev/shm.
+SHARED_SESSIONS = 16384
+
 logger = logging.getLogger("uvicorn.error")
+
+
+class _Listener(Protocol):
+    """Where connections get their certificate."""
+
+    def reload(self) -> None: ...
 
 
 class ServerConfig(Config):
@@ -49,6 +60,8 @@ class ServerConfig(Config):
     - ``http3``: serve HTTP/3 too, where the other options let it.
     - ``dev_cert``: make a short-lived certificate for localhost instead of reading one.
     - ``backend``: ``"uring"`` or ``"epoll"`` to insist; ``None`` chooses.
+    - ``http3_port``: the UDP port, where it is not that of TCP, or TCP has none.
+    - ``http3_fd``: descriptor of a bound UDP socket to serve HTTP/3 on instead.
     - ``http3_idle_timeout``: seconds of silence after which a connection without requests is dropped.
     - ``http3_retry``: whether new clients prove their address first; see
       :data:`~uringcore.quic.limits.RetryPolicy`.
@@ -67,6 +80,8 @@ class ServerConfig(Config):
         http3: bool = True,
         dev_cert: bool = False,
         backend: str | None = None,
+        http3_port: int | None = None,
+        http3_fd: int | None = None,
         http3_idle_timeout: float = 30.0,
         http3_retry: RetryPolicy = "auto",
         http3_token_key: bytes | None = None,
@@ -96,6 +111,8 @@ class ServerConfig(Config):
                 raise StartupError(
                     f"http3_{name}_key must be a secret of at least {KEY_BYTES_MIN} bytes, not {len(key)}"
                 )
+        self.http3_port = http3_port
+        self.http3_fd = http3_fd
         self.http3_idle_timeout = http3_idle_timeout
         self.http3_retry = http3_retry
         self.http3_token_key = http3_token_key
@@ -103,7 +120,7 @@ class ServerConfig(Config):
         self.http3_reset_key = http3_reset_key and hashlib.sha256(http3_reset_key).digest()
         self.http3_log_lines = http3_log_lines
         self.dev_certificate: DevelopmentCertificate | None = None
-        self._options = options
+        self.session_store: SessionStore | None = None
         self._cleanup = contextlib.ExitStack()
         super().__init__(app, **options)
         if dev_cert:
@@ -144,13 +161,51 @@ class ServerConfig(Config):
 
         return make_loop
 
-    def uvicorn_options(self) -> dict[str, Any]:
-        """The keyword arguments for ``uvicorn.run``, which knows nothing of HTTP/3."""
-        files = {"ssl_certfile": self.ssl_certfile, "ssl_keyfile": self.ssl_keyfile}
-        return {**self._options, **files}
+    def __getstate__(self) -> dict[str, Any]:
+        """For a child process: what is to be cleaned up stays the parent's."""
+        return {**self.__dict__, "_cleanup": contextlib.ExitStack(), "dev_certificate": None}
+
+    def share_keys(self) -> None:
+        """Makes the keys that all processes of this server have to have, where none are given."""
+        if self.http3_token_key is None:
+            self.http3_token_key = secrets.token_bytes(64)
+        if self.http3_reset_key is None:
+            self.http3_reset_key = secrets.token_bytes(32)
+
+    def share_sessions(self) -> None:
+        """Keeps TLS sessions where all processes of this server find them; gone with the first."""
+        folder = tempfile.mkdtemp(prefix="uringcore-sessions-", dir=memory_folder())
+        self._cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
+        self.session_store = SharedSessionStore(
+            os.path.join(folder, "sessions"), capacity=SHARED_SESSIONS
+        )
+
+    def reload_certificate(self, listener: _Listener | None) -> None:
+        """Reads the certificate's files again, for new connections of TCP and of ``listener``.
+
+        Raises :class:`StartupError`, and then nothing has changed.
+        """
+        self._check_certificate()
+        quic, before = self.quic, None
+        if quic is not None and listener is not None:
+            before = quic.certificate, quic.certificate_chain, quic.private_key
+            try:
+                self._load_into(quic)
+                listener.reload()
+            except (ImportError, ValueError) as exc:
+                quic.certificate, quic.certificate_chain, quic.private_key = before
+                raise StartupError(f"HTTP/3 cannot use the certificate: {exc}") from None
+        if self.ssl is not None:
+            assert self.ssl_certfile is not None
+            password = self.ssl_keyfile_password or ""
+            self.ssl.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, lambda: password)
+
+    def _load_into(self, quic: QuicConfiguration) -> None:
+        assert self.ssl_certfile is not None
+        quic.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, self.ssl_keyfile_password)
 
     def cleanup(self) -> None:
-        """Removes the files of a development certificate."""
+        """Removes the files that were made for this run."""
         self._cleanup.close()
 
     @property
@@ -169,11 +224,13 @@ class ServerConfig(Config):
 
     def _http3_possible(self) -> bool:
         """Whether the other options leave room for HTTP/3; warns where a user may not expect it."""
-        if self.should_reload or self.workers > 1:
-            what = "--reload" if self.should_reload else "--workers"
-            logger.warning("HTTP/3 is off: %s serves HTTP/1.1 only for now.", what)
-        elif self.uds is not None or self.fd is not None:
-            logger.warning("HTTP/3 is off: it needs --host and --port, not a given socket.")
+        if (
+            (self.uds is not None or self.fd is not None)
+            and (self.http3_port is None and self.http3_fd is None)
+            and "LISTEN_FDS" not in os.environ
+        ):
+            what = "--uds" if self.fd is None else "--fd"
+            logger.warning("HTTP/3 is off: beside %s it needs --http3-port or --http3-fd.", what)
         elif not self.is_ssl:
             logger.warning(
                 "HTTP/3 is off: it needs a certificate (--ssl-certfile and --ssl-keyfile, or --dev-cert)."
@@ -234,14 +291,12 @@ class ServerConfig(Config):
             send_buffer_high=SEND_BUFFER_HIGH,
             send_buffer_low=SEND_BUFFER_LOW,
             token_key=self.http3_token_key,
+            session_store=self.session_store,
             stateless_reset_key=self.http3_reset_key,
             verify_mode=ssl.CERT_REQUIRED if self.ssl_cert_reqs == ssl.CERT_REQUIRED else None,
         )
-        assert self.ssl_certfile is not None
         try:
-            configuration.load_cert_chain(
-                self.ssl_certfile, self.ssl_keyfile, self.ssl_keyfile_password
-            )
+            self._load_into(configuration)
             if self.ssl_ca_certs is not None:
                 configuration.load_verify_locations(cafile=str(self.ssl_ca_certs))
             configuration.setup()
@@ -256,6 +311,11 @@ def dev_cert_names(host: str | None) -> list[str]:
     if host and host not in names and host not in ("0.0.0.0", "::"):
         names.append(host)
     return names
+
+
+def memory_folder() -> str | None:
+    """Where files do not outlive the machine's run; ``None`` is the system's folder for short-lived ones."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK | os.X_OK) else None
 
 
 def log_config() -> dict[str, Any]:

@@ -1,34 +1,47 @@
 """uvicorn's server with the HTTP/3 side beside it.
 
-Lifespan, TCP, signals and the order of a graceful stop are uvicorn's. Added: the UDP sockets before
-start-up and the endpoints after it, Alt-Svc, and HTTP/3's share of the stop.
+Lifespan, TCP, signals and the order of a graceful stop are uvicorn's. Added: the sockets before
+start-up and the QUIC endpoints after it, Alt-Svc, a certificate that is renewed, and HTTP/3's share of
+the stop. What several processes do together is supervisor.py's.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import logging
-import os
 import signal
 import socket
 import sys
+import threading
+from collections.abc import Generator, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
-import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.server import Server as UvicornServer
+from uvicorn.supervisors import ChangeReload
 
 from uringcore._uringcore import AsgiService
+from uringcore.quic.workers import PortWorker
+from uringcore.server.certificate import CertificateKeeper
 from uringcore.server.config import ServerConfig
-from uringcore.server.listener import HTTP3Listener, sockets_on
+from uringcore.server.listener import HTTP3Listener
 from uringcore.server.log import RequestLog
 from uringcore.server.scope import EXTENSIONS, common_scope, encode_path, tls_extension
 from uringcore.server.service import Service
+from uringcore.server.sockets import ServerSockets, SharedSocket, at, listen, remove_unix
+from uringcore.server.startup import StartupError
+from uringcore.server.supervisor import Supervisor
+from uringcore.server.terminal import has_terminal
 
 __all__ = ["Server", "serve"]
 
 ALT_SVC_MAX_AGE_SECONDS = 86400
+
+# So long does a server that others take over from go on with all who have come.
+HAND_OVER_SECONDS_MIN = 1.0
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -42,13 +55,17 @@ def serve(config: ServerConfig) -> None:
         for line in config.dev_certificate.describe().splitlines():
             logger.info(line)
     try:
-        if config.use_subprocess:
-            # Reload and workers: uvicorn's supervisors, whose processes serve TCP on our loop.
-            uvicorn.run(config.app, **config.uvicorn_options())
-        else:
+        if not config.use_subprocess:
             serve_here(config)
+        elif not isinstance(config.app, str):
+            logger.error("--reload and --workers need the application as an import string.")
+            sys.exit(STARTUP_FAILURE)
+        else:
+            serve_in_children(config)
     finally:
         config.cleanup()
+        if config.uds is not None:
+            remove_unix(config.uds)
 
 
 def serve_here(config: ServerConfig) -> None:
@@ -58,43 +75,139 @@ def serve_here(config: ServerConfig) -> None:
         server.run()
     except KeyboardInterrupt:
         logger.info("Interrupted before start-up was complete")
-    finally:
-        if config.uds is not None and os.path.exists(config.uds):
-            os.remove(config.uds)
     if not server.started:
         sys.exit(STARTUP_FAILURE)
 
 
+def serve_in_children(config: ServerConfig) -> None:
+    """In processes that are replaced, on sockets that stay."""
+    sockets = listen_or_exit(config)
+    tell_where(config, sockets)
+    with contextlib.closing(sockets):
+        if config.should_reload:
+            config.share_keys()
+            target = functools.partial(serve_as_child, config)
+            ChangeReload(config, target=target, sockets=list(sockets)).run()
+        else:
+            Supervisor(config, sockets, serve_as_child).run()
+
+
+def serve_as_child(
+    config: ServerConfig, sockets: list[socket.socket], seat: Seat | None = None
+) -> None:
+    """What a child process does; ends it with uvicorn's code 3 when start-up fails."""
+    server = Server(config, seat)
+    try:
+        server.run(sockets)
+    except StartupError as exc:
+        logger.error(exc)
+    if not server.started and not server.should_exit:
+        sys.exit(STARTUP_FAILURE)
+
+
+def listen_or_exit(config: ServerConfig) -> ServerSockets:
+    try:
+        return listen(config)
+    except OSError as exc:
+        logger.error(exc.strerror or exc)
+        sys.exit(STARTUP_FAILURE)
+
+
+def tell_where(config: ServerConfig, sockets: ServerSockets) -> None:
+    """Says what is listened on."""
+    scheme = "https" if config.is_ssl else "http"
+    host, port = config.host or "0.0.0.0", config.port
+    if sockets.are_given and config.fd is None:
+        names = [f"{at(sock)} ({sock.type.name})" for sock in sockets]
+        where = f"sockets of systemd: {', '.join(names)}"
+    elif config.fd is not None:
+        where = f"socket {sockets.tcp[0].getsockname()}"
+    elif config.uds is not None:
+        where = f"unix socket {config.uds}"
+    else:
+        where = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+    logger.info("Uvicorn running on %s (Press CTRL+C to quit)", where)
+
+
+class Seat(Protocol):
+    """What a server is told, and asked, by whoever runs several of them."""
+
+    places: Sequence[PortWorker]
+    """Its part of each UDP port."""
+
+    def serving(self, server: Server) -> None: ...
+    def ending(self) -> None: ...
+    def used_up(self) -> bool:
+        """Whether the server is to go on until another one has taken its seat."""
+
+
 class Server(UvicornServer):
-    """Serves HTTP/1.1 and WebSocket over TCP, and HTTP/3 over UDP, from one loop."""
+    """Serves HTTP/1.1 and WebSocket over TCP, and HTTP/3 over UDP, from one loop.
+
+    ``run`` and ``serve`` take ``sockets`` that are bound, TCP and UDP ones told apart by their types;
+    HTTP/3 is served if there is a UDP socket among them. Without, they listen as the options say.
+    ``seat`` is what a supervisor gives its workers.
+    """
 
     config: ServerConfig
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: ServerConfig, seat: Seat | None = None) -> None:
         super().__init__(config)
+        self._seat = seat
         self._listener: HTTP3Listener | None = None
+        self._certificate: CertificateKeeper | None = None
+        self._extensions: dict[str, Any] = {}
+        self._is_retiring = False
+        self._is_hung_up = False
+        self._had_terminal = has_terminal()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Binds UDP, then lets uvicorn run lifespan and bind TCP, then starts HTTP/3."""
-        config = self.config
-        if not config.http3 or sockets is not None:
-            await super().startup(sockets)
-            return
+        """Binds, then lets uvicorn run lifespan and listen on TCP, then starts HTTP/3."""
+        if sockets is not None:
+            mine = ServerSockets.told_apart(sockets)
+            # Those that are given are closed by uvicorn when it begins to stop; connections go on.
+            mine.udp = [sock.dup() for sock in mine.udp]
+            if self._seat is not None:
+                mine.tcp = [SharedSocket.of(sock) for sock in mine.tcp]
+        else:
+            mine = listen_or_exit(self.config)
+        places: Sequence[socket.socket | PortWorker] = mine.udp
+        if self._seat is not None:
+            places = self._seat.places
         try:
-            udp = sockets_on(config.host, config.port)
-        except OSError as exc:
-            logger.error(exc.strerror or exc)
-            sys.exit(STARTUP_FAILURE)
-        try:
-            # The same number for both, also when the system chose it.
-            config.port = udp[0].getsockname()[1]
-            self._announce(config.port)
-            await super().startup(None)
-            await self._start_http3(udp)
+            await self._start(mine, places)
         except BaseException:
-            for sock in udp:
+            for sock in mine.udp if sockets is not None else mine:
                 sock.close()
             raise
+        if sockets is None:
+            tell_where(self.config, mine)
+        if self._seat is not None:
+            self._seat.serving(self)
+
+    async def _start(
+        self, sockets: ServerSockets, places: Sequence[socket.socket | PortWorker]
+    ) -> None:
+        config = self.config
+        if config.http3 and not places:
+            logger.warning("HTTP/3 is off: there is no UDP socket among those given.")
+        elif config.http3:
+            first = places[0]
+            sock = first.socket if isinstance(first, PortWorker) else first
+            self._announce(sock.getsockname()[1])
+        elif places:
+            logger.warning("A UDP socket that was given is not used: HTTP/3 is off.")
+        try:
+            await super().startup(sockets.tcp)
+        except OSError as exc:
+            # Somebody else has begun to listen meanwhile.
+            logger.error("cannot listen on TCP: %s", exc.strerror or exc)
+            await self.lifespan.shutdown()
+            sys.exit(STARTUP_FAILURE)
+        if config.http3 and places:
+            await self._start_http3(places)
+        if config.is_ssl and config.ssl_context_factory is None:
+            self._certificate = CertificateKeeper(config)
 
     def _announce(self, port: int) -> None:
         """Alt-Svc (RFC 7838) tells HTTP/1.1 clients that the same port speaks HTTP/3."""
@@ -103,11 +216,10 @@ class Server(UvicornServer):
             value = f'h3=":{port}"; ma={ALT_SVC_MAX_AGE_SECONDS}'
             self.config.encoded_headers = [*headers, (b"alt-svc", value.encode())]
 
-    async def _start_http3(self, udp: list[socket.socket]) -> None:
+    async def _start_http3(self, places: Sequence[socket.socket | PortWorker]) -> None:
         config = self.config
         assert config.quic is not None
-        extensions: dict[str, Any] = dict(EXTENSIONS)
-        extensions["tls"] = tls_extension(config.server_certificate_pem)
+        self._extensions.update(EXTENSIONS, tls=tls_extension(config.server_certificate_pem))
         loop = asyncio.get_running_loop()
         log = RequestLog(config.http3_log_lines)
         logs_access = config.access_log and logging.getLogger("uvicorn.access").hasHandlers()
@@ -118,7 +230,7 @@ class Server(UvicornServer):
             root_path=config.root_path,
             raw_root_path=encode_path(config.root_path),
             state=self.lifespan.state,
-            extensions=extensions,
+            extensions=self._extensions,
             tasks=self.server_state.tasks,
             report=log.report,
             log_access=log.access if logs_access else None,
@@ -127,13 +239,15 @@ class Server(UvicornServer):
         )
         service = Service(asgi, self.server_state, config.http3_limits.checked())
         listener = HTTP3Listener(service)
-        await listener.start(udp, config.quic, limits=config.quic_limits, retry=config.http3_retry)
+        await listener.start(
+            places, config.quic, limits=config.quic_limits, retry=config.http3_retry
+        )
         self._listener = listener
         servers: list[Any] = self.servers
         servers.append(listener)
         self._update_default_headers()
         logger.info(
-            "HTTP/3 running on UDP port %d (%s)", config.port, getattr(loop, "backend", "asyncio")
+            "HTTP/3 running on UDP port %d (%s)", listener.port, getattr(loop, "backend", "asyncio")
         )
 
     async def on_tick(self, counter: int) -> bool:
@@ -143,7 +257,18 @@ class Server(UvicornServer):
             self.server_state.total_requests += self._listener.service.asgi.take_answered()
             if counter % 10 == 0:
                 self._update_default_headers()
+        if self._certificate is not None and (counter % 10 == 0 or self._is_hung_up):
+            self._look_at_certificate(self._certificate)
+        if should_exit and not self.should_exit and self._seat is not None:
+            # It has served as many requests as it was to. uvicorn is not to say so again.
+            self.__dict__["limit_max_requests"] = None
+            should_exit = not self._seat.used_up()
         return should_exit
+
+    def _look_at_certificate(self, certificate: CertificateKeeper) -> None:
+        is_asked, self._is_hung_up = self._is_hung_up, False
+        if (certificate.has_changed() or is_asked) and certificate.renew(self._listener):
+            self._extensions["tls"] = tls_extension(self.config.server_certificate_pem)
 
     def _is_overloaded(self) -> bool:
         """As uvicorn counts, over HTTP/1.1."""
@@ -159,10 +284,65 @@ class Server(UvicornServer):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """uvicorn's graceful stop; then nothing of HTTP/3 is left either."""
+        if self._seat is not None:
+            self._seat.ending()
+        if self._is_retiring:
+            await self._hand_over()
         await super().shutdown(sockets)
         if self._listener is not None:
             # Again, since uvicorn doesn't come to it when its time limit is up.
             await self._listener.wait_closed()
+
+    def retire(self) -> None:
+        """Stops while another process goes on with the same sockets: nobody is to notice.
+
+        Of a TCP connection between two requests nobody knows whether the next one is on its way. So it
+        gets another one, whose response closes it, as long as the client would have had otherwise.
+        """
+        self._is_retiring = True
+        self.should_exit = True
+
+    async def _hand_over(self) -> None:
+        loop = asyncio.get_running_loop()
+        state = self.server_state
+        for server in self.servers:
+            for sock in getattr(server, "sockets", ()):
+                loop.remove_reader(sock)
+        if self._listener is not None:
+            self._listener.stop_accepting()
+        state.default_headers = [*state.default_headers, (b"connection", b"close")]
+        # Who has just come has its handshake, and says what it came for.
+        await asyncio.sleep(HAND_OVER_SECONDS_MIN)
+        for server in self.servers:
+            server.close()
+        if self._listener is not None:
+            for connection in list(self._listener.service.connections):
+                connection.shutdown()
+        end = loop.time() + self.config.timeout_keep_alive
+        while state.connections and loop.time() < end and not self.force_exit:
+            await asyncio.sleep(0.05)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Also SIGHUP, unless that is somebody else's to say, or ignored (nohup)."""
+        is_mine = self._seat is None and threading.current_thread() is threading.main_thread()
+        before = signal.getsignal(signal.SIGHUP)
+        with super().capture_signals():
+            if not is_mine or before in (signal.SIG_IGN, None):
+                yield
+                return
+            signal.signal(signal.SIGHUP, self._hang_up)
+            try:
+                yield
+            finally:
+                signal.signal(signal.SIGHUP, before)
+
+    def _hang_up(self, sig: int, frame: FrameType | None) -> None:
+        """SIGHUP: read the certificate again. Of a terminal that is gone: stop."""
+        if self._had_terminal and not has_terminal():
+            self.should_exit = True
+        else:
+            self._is_hung_up = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """SIGINT and SIGTERM: stop gracefully; a second SIGINT: at once.

@@ -1,0 +1,245 @@
+"""The sockets that a server listens on, TCP and UDP: bound by address, or given by whoever has them.
+
+All are there before the application's lifespan begins, so that a port in use is said before anything
+starts. Not here: what systemd passes on (activation.py), and who receives on them (listener.py for
+UDP, uvicorn for TCP).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from uringcore.quic.sockets import bind_udp, make_room
+from uringcore.server.activation import activation_sockets
+from uringcore.server.config import ServerConfig
+
+__all__ = ["ServerSockets", "SharedSocket", "at", "bind_addresses", "listen", "remove_unix"]
+
+# Ports tried when the system may choose: each must be free for UDP and TCP on every address.
+PORT_ATTEMPTS = 16
+
+Address = tuple[socket.AddressFamily, tuple[Any, ...]]
+
+
+@dataclass
+class ServerSockets:
+    """What one server listens on. Either list may be empty."""
+
+    tcp: list[socket.socket] = field(default_factory=list)
+    """Stream sockets, Unix ones too; bound, and perhaps listening already."""
+
+    udp: list[socket.socket] = field(default_factory=list)
+    """Bound and non-blocking."""
+
+    are_given: bool = False
+    """Whether somebody else has bound them."""
+
+    @classmethod
+    def told_apart(cls, sockets: Iterable[socket.socket]) -> ServerSockets:
+        """Of sockets that somebody has bound, told apart by their types. Others are an ``OSError``."""
+        found = cls(are_given=True)
+        for sock in sockets:
+            if sock.type == socket.SOCK_STREAM:
+                found.tcp.append(sock)
+            elif sock.type == socket.SOCK_DGRAM and sock.family != socket.AF_UNIX:
+                sock.setblocking(False)
+                make_room(sock)
+                found.udp.append(sock)
+            else:
+                raise OSError(f"a server cannot listen on {sock}")
+        return found
+
+    def __iter__(self) -> Iterator[socket.socket]:
+        return iter([*self.tcp, *self.udp])
+
+    def close(self) -> None:
+        """Closes all of them in this process."""
+        for sock in self:
+            sock.close()
+
+
+class SharedSocket(socket.socket):
+    """A listening socket that other processes accept on as well.
+
+    The loop then waits until somebody comes and accepts by this method, one client a turn: each process
+    gets its share. The kernel's own way of accepting ahead would give all clients to the process that
+    asked first, and those that it has accepted when that one is to stop, to nobody.
+    """
+
+    _has_accepted = False
+
+    @classmethod
+    def of(cls, sock: socket.socket) -> SharedSocket:
+        """A duplicate."""
+        return cls(fileno=os.dup(sock.fileno()))
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Raises ``BlockingIOError`` after each connection: as if there were no more in this turn."""
+        if self._has_accepted:
+            self._has_accepted = False
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        accepted = super().accept()
+        self._has_accepted = True
+        return accepted
+
+
+def listen(config: ServerConfig) -> ServerSockets:
+    """What the options say, or what systemd has passed on: then nothing is bound unless asked for.
+
+    Raises ``OSError`` that says in a line what cannot be had.
+    """
+    found = ServerSockets.told_apart(activation_sockets())
+    found.are_given = any(found)
+    try:
+        if config.fd is not None:
+            found.tcp = [socket_of(config.fd, "--fd", socket.SOCK_STREAM)]
+        elif config.uds is not None:
+            found.tcp = [bind_unix(config.uds)]
+        if config.http3_fd is not None:
+            found.udp = [socket_of(config.http3_fd, "--http3-fd", socket.SOCK_DGRAM)]
+        bind_missing(found, config)
+        return found
+    except BaseException:
+        found.close()
+        raise
+
+
+def bind_missing(found: ServerSockets, config: ServerConfig) -> None:
+    """The ports that are to be served besides the sockets that are there."""
+    port = None if found.tcp or found.are_given else config.port
+    udp_port = None
+    if config.http3 and not found.udp:
+        udp_port = port if config.http3_port is None else config.http3_port
+    if port is not None or udp_port is not None:
+        bound = bind_addresses(config.host, port, udp_port)
+        found.tcp += bound.tcp
+        found.udp += bound.udp
+    if port is not None:
+        config.port = found.tcp[0].getsockname()[1]
+
+
+def bind_addresses(host: str | None, port: int | None, udp_port: int | None) -> ServerSockets:
+    """Sockets on every address of ``host``: TCP on ``port`` and UDP on ``udp_port``, none for ``None``.
+
+    ``host`` as in ``loop.create_server``: ``None`` or empty means every interface. With port 0 the
+    system chooses, one number for both. Raises ``OSError`` that says in a line what cannot be had.
+    """
+    addresses = addresses_of(host)
+    for attempt in range(PORT_ATTEMPTS):
+        sockets = ServerSockets()
+        try:
+            bind_all(sockets, addresses, port, udp_port)
+            return sockets
+        except BaseException as exc:
+            sockets.close()
+            is_chosen = 0 in (port, udp_port) and isinstance(exc, OSError)
+            if not is_chosen or attempt == PORT_ATTEMPTS - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def bind_all(
+    sockets: ServerSockets, addresses: Iterable[Address], port: int | None, udp_port: int | None
+) -> None:
+    for family, (host, _, *rest) in addresses:
+        if udp_port is not None:
+            with naming(f"UDP {host}:{udp_port} for HTTP/3"):
+                # As asyncio's create_server does for TCP: IPv4 has its own socket.
+                sock = bind_udp(family, (host, udp_port, *rest), only_v6=True)
+            sockets.udp.append(sock)
+            chosen = sock.getsockname()[1]
+            port = chosen if port == udp_port else port
+            udp_port = chosen
+        if port is not None:
+            with naming(f"TCP {host}:{port}"):
+                sock = bind_tcp(family, (host, port, *rest))
+            sockets.tcp.append(sock)
+            port = sock.getsockname()[1]
+
+
+def bind_unix(path: str) -> socket.socket:
+    """A Unix socket, in the place of one that a server before has left. Raises ``OSError``."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with naming(f"--uds {path}"):
+            mode = remove_unix(path) or 0o666
+            sock.bind(path)
+            # As uvicorn: whoever made the one before has chosen who may connect.
+            os.chmod(path, mode)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def remove_unix(path: str) -> int:
+    """Removes a Unix socket, and nothing else. Returns its permissions, or 0."""
+    with contextlib.suppress(FileNotFoundError):
+        found = os.stat(path)
+        if stat.S_ISSOCK(found.st_mode):
+            os.remove(path)
+            return stat.S_IMODE(found.st_mode)
+    return 0
+
+
+def socket_of(fd: int, option: str, kind: socket.SocketKind) -> socket.socket:
+    """The socket of a descriptor that the server was started with. Raises ``OSError``.
+
+    It is a duplicate: what is given stays the giver's.
+    """
+    with naming(f"{option} {fd}"):
+        sock = socket.socket(fileno=os.dup(fd))
+    if sock.type != kind:
+        sock.close()
+        wanted = "stream" if kind == socket.SOCK_STREAM else "UDP"
+        raise OSError(f"cannot listen on {option} {fd}: it is no {wanted} socket")
+    return next(iter(ServerSockets.told_apart([sock])))
+
+
+def bind_tcp(family: socket.AddressFamily, address: tuple[Any, ...]) -> socket.socket:
+    """As ``loop.create_server`` binds; nobody can connect yet."""
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def addresses_of(host: str | None) -> list[Address]:
+    with naming(f"host {host}"):
+        answers = socket.getaddrinfo(
+            host or None, 0, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE
+        )
+    # In order, without repetitions: /etc/hosts likes to name an address twice.
+    return list(dict.fromkeys((family, address) for family, _, _, _, address in answers))
+
+
+def at(sock: socket.socket) -> str:
+    """A socket's own address, as text."""
+    name = sock.getsockname()
+    if isinstance(name, tuple):
+        return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
+    return os.fsdecode(name)
+
+
+@contextlib.contextmanager
+def naming(what: str) -> Iterator[None]:
+    """An ``OSError`` says what was to be listened on."""
+    try:
+        yield
+    except OSError as exc:
+        is_of_names = isinstance(exc, socket.gaierror)
+        why = exc.strerror if is_of_names else os.strerror(exc.errno or 0)
+        raise OSError(exc.errno, f"cannot listen on {what}: {why}") from None

@@ -1,0 +1,336 @@
+"""The process above several workers: it has the sockets, and sees to it that so many serve.
+
+What one worker is and how it is talked to is worker.py's; whose packets are whose is ports.py's. Signals
+and log lines are those of uvicorn's supervisor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+from uvicorn.config import STARTUP_FAILURE
+
+from uringcore.server.config import ServerConfig
+from uringcore.server.ports import WORKERS_MAX, Ports
+from uringcore.server.sockets import ServerSockets
+from uringcore.server.terminal import has_terminal
+from uringcore.server.worker import ENDING, SERVING, USED_UP, Target, Worker
+
+__all__ = ["Supervisor"]
+
+logger = logging.getLogger("uvicorn.error")
+
+# A worker that ends sooner after its beginning makes the next one wait.
+HASTY_SECONDS = 10.0
+DELAY_SECONDS_MIN, DELAY_SECONDS_MAX = 0.25, 30.0
+
+# How often each is asked whether it lives.
+ASK_SECONDS = 1.0
+
+
+class Supervisor:
+    """Runs ``target`` in ``config.workers`` processes on ``sockets``, until a signal ends it.
+
+    A worker that ends is replaced, at once if it has served for a while; the others stand in for it. SIGHUP
+    replaces all of them, one after the other: the new one serves before the old one is retired, and
+    one that does not get so far ends the round. SIGTTIN and SIGTTOU change their number by one. SIGTERM
+    and SIGINT end all of them gracefully, a second SIGINT at once.
+    """
+
+    def __init__(self, config: ServerConfig, sockets: ServerSockets, target: Target) -> None:
+        self._config = config
+        self._sockets = sockets.tcp
+        self._target = target
+        self._ports = Ports(self._shared(sockets), config, workers=config.workers)
+        self._count = config.workers
+        # Those that serve or are about to, oldest first; and those that were told to end.
+        self._crew: list[Worker] = []
+        self._leaving: list[Worker] = []
+        self._was_complete = False
+        self._status = 0
+        self._is_stopping = False
+        self._delay = 0.0
+        self._fates: dict[Worker, asyncio.Future[bool]] = {}
+        self._has_ended = asyncio.Event()
+        self._later: asyncio.TimerHandle | None = None
+        self._replacements: set[asyncio.Task[object]] = set()
+        self._had_terminal = has_terminal()
+
+    def run(self) -> None:
+        """Until all have ended. Raises ``SystemExit`` with uvicorn's code 3 when none can start."""
+        # Not uringcore's own: nothing here needs to be fast, and this process is to be small.
+        loop = asyncio.SelectorEventLoop()
+        try:
+            loop.run_until_complete(self._run())
+        finally:
+            loop.close()
+        if self._status:
+            sys.exit(self._status)
+
+    def _shared(self, sockets: ServerSockets) -> list[socket.socket]:
+        """The UDP sockets whose ports all workers can have, and what those have to share besides."""
+        config = self._config
+        is_given = config.http3_fd is not None or (sockets.are_given and config.http3_port is None)
+        if config.http3 and is_given:
+            logger.warning(
+                "HTTP/3 is off: several workers cannot share a UDP socket that is given; "
+                "--http3-port makes one for each."
+            )
+            config.http3 = False
+        if config.http3 and config.workers > WORKERS_MAX:
+            logger.warning("HTTP/3 is off: it takes at most --workers %d.", WORKERS_MAX)
+            config.http3 = False
+        if not config.http3:
+            return []
+        config.share_keys()
+        config.share_sessions()
+        return sockets.udp
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        handlers = {
+            signal.SIGCHLD: self._look,
+            signal.SIGHUP: self._hang_up,
+            signal.SIGINT: self._interrupt,
+            signal.SIGTERM: self._terminate,
+            signal.SIGTTIN: self._more,
+            signal.SIGTTOU: self._fewer,
+        }
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+            # Who has the hang-up ignored (nohup) wants it so.
+            del handlers[signal.SIGHUP]
+        logger.info("Started parent process [%d]", os.getpid())
+        try:
+            for number, handler in handlers.items():
+                loop.add_signal_handler(number, handler)
+            self._fill()
+            self._tick()
+            while self._everyone or not self._is_stopping:
+                self._has_ended.clear()
+                await self._has_ended.wait()
+        finally:
+            for number in handlers:
+                loop.remove_signal_handler(number)
+            for worker in self._everyone:
+                worker.kill()
+                worker.ended()
+            self._ports.close()
+        logger.info("Stopping parent process [%d]", os.getpid())
+
+    @property
+    def _everyone(self) -> list[Worker]:
+        return [*self._crew, *self._leaving]
+
+    # Workers begin ---------------------------------------------------------------------------------
+
+    def _fill(self) -> None:
+        """Begins as many as are missing."""
+        self._later = None
+        while not self._is_stopping and len(self._crew) < self._count and self._ports.have_room:
+            try:
+                self._begin()
+            except OSError as exc:
+                logger.error("A worker process cannot be started: %s", exc.strerror or exc)
+                self._fill_later(DELAY_SECONDS_MAX)
+                return
+
+    def _fill_later(self, delay: float) -> None:
+        if self._later is None:
+            self._later = asyncio.get_running_loop().call_later(delay, self._fill)
+
+    def _begin(self) -> Worker:
+        places = self._ports.take(is_first=not self._crew)
+        try:
+            worker = Worker(self._target, self._config, self._sockets, places)
+        except BaseException:
+            self._ports.give_back(places)
+            raise
+        loop = asyncio.get_running_loop()
+        loop.add_reader(worker.channel, self._hear, worker)
+        self._fates[worker] = loop.create_future()
+        self._crew.append(worker)
+        return worker
+
+    def _hear(self, worker: Worker) -> None:
+        said = worker.hear()
+        if not said:
+            # Its end is seen by SIGCHLD.
+            asyncio.get_running_loop().remove_reader(worker.channel)
+        if SERVING in said:
+            worker.is_serving = True
+            self._ports.mark(worker.places, accepting=not worker.is_leaving)
+            self._settle(worker, True)
+            self._was_complete |= all(one.is_serving for one in self._crew)
+        if USED_UP in said:
+            self._replace_soon(self._replace(worker))
+        if ENDING in said and worker in self._crew:
+            # Somebody has told it to.
+            self._leave(worker)
+            self._fill()
+
+    def _settle(self, worker: Worker, has_served: bool) -> None:
+        fate = self._fates.pop(worker, None)
+        if fate is not None and not fate.done():
+            fate.set_result(has_served)
+
+    # and end ---------------------------------------------------------------------------------------
+
+    def _leave(self, worker: Worker) -> None:
+        """It takes no new clients any more."""
+        worker.is_leaving = True
+        self._crew.remove(worker)
+        self._leaving.append(worker)
+        if worker.is_serving:
+            self._ports.mark(worker.places, accepting=False)
+
+    def _look(self) -> None:
+        """Something has become of a child."""
+        for worker in self._everyone:
+            if worker.exitcode is not None:
+                self._end(worker)
+        if os.getpid() == 1:
+            reap_orphans({worker.pid for worker in self._everyone})
+
+    def _end(self, worker: Worker) -> None:
+        asyncio.get_running_loop().remove_reader(worker.channel)
+        worker.ended()
+        self._ports.give_back(worker.places)
+        self._has_ended.set()
+        if worker in self._leaving:
+            self._leaving.remove(worker)
+            self._settle(worker, False)
+            return
+        self._crew.remove(worker)
+        self._settle(worker, False)
+        if worker.is_serving:
+            logger.error("Child process [%d] died (%s)", worker.pid, how_it_ended(worker))
+        elif not (self._was_complete and any(one.is_serving for one in self._crew)):
+            logger.error(
+                "Child process [%d] failed to start, stopping the parent process.", worker.pid
+            )
+            self._status = STARTUP_FAILURE
+            self._stop()
+            return
+        else:
+            logger.error(
+                "Child process [%d] failed to start (%s)", worker.pid, how_it_ended(worker)
+            )
+        is_hasty = time.monotonic() - worker.began_at < HASTY_SECONDS
+        doubled = min(DELAY_SECONDS_MAX, max(DELAY_SECONDS_MIN, self._delay * 2))
+        self._delay = doubled if is_hasty else 0.0
+        self._fill_later(self._delay)
+
+    def _tick(self) -> None:
+        asyncio.get_running_loop().call_later(ASK_SECONDS, self._tick)
+        for worker in self._everyone:
+            limit = self._config.timeout_worker_healthcheck
+            if worker.is_serving and worker.ask() * ASK_SECONDS > limit:
+                logger.error("Child process [%d] does not answer and is killed", worker.pid)
+                worker.kill()
+
+    # Signals -----------------------------------------------------------------------------------------
+
+    def _interrupt(self) -> None:
+        logger.info("Received SIGINT, exiting.")
+        if self._is_stopping:
+            for worker in self._everyone:
+                worker.stop(signal.SIGINT)
+        self._stop()
+
+    def _terminate(self) -> None:
+        logger.info("Received SIGTERM, exiting.")
+        self._stop()
+
+    def _stop(self) -> None:
+        self._is_stopping = True
+        self._has_ended.set()
+        for replacement in self._replacements:
+            replacement.cancel()
+        for worker in list(self._crew):
+            self._leave(worker)
+            worker.stop()
+
+    def _hang_up(self) -> None:
+        if self._had_terminal and not has_terminal():
+            logger.info("The terminal is gone, exiting.")
+            self._stop()
+        elif not self._is_stopping:
+            logger.info("Received SIGHUP, restarting processes.")
+            for replacement in self._replacements:
+                replacement.cancel()
+            self._replace_soon(self._replace_all())
+
+    def _replace_soon(self, what: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.get_running_loop().create_task(what)
+        self._replacements.add(task)
+        task.add_done_callback(self._replacements.discard)
+
+    async def _replace_all(self) -> None:
+        for old in list(self._crew):
+            if old in self._crew and not await self._replace(old):
+                logger.error("Those that serve go on, the restart has ended.")
+                return
+
+    async def _replace(self, old: Worker) -> bool:
+        """Retires a worker once another one serves; whether that one does."""
+        while not self._ports.have_room:
+            self._has_ended.clear()
+            await self._has_ended.wait()
+        new = self._begin()
+        try:
+            serves = await self._fates[new]
+        except asyncio.CancelledError:
+            if new in self._crew and not new.is_serving:
+                self._leave(new)
+                new.retire()
+            raise
+        if serves and len(self._crew) > self._count:
+            leaving = old if old in self._crew else self._crew[0]
+            self._leave(leaving)
+            leaving.retire()
+        return serves
+
+    def _more(self) -> None:
+        logger.info("Received SIGTTIN, increasing the number of processes.")
+        self._count += 1
+        self._fill()
+
+    def _fewer(self) -> None:
+        logger.info("Received SIGTTOU, decreasing number of processes.")
+        if self._count <= 1:
+            logger.info(
+                "Already reached one process, cannot decrease the number of processes anymore."
+            )
+            return
+        self._count -= 1
+        if len(self._crew) > self._count:
+            worker = self._crew[-1]
+            self._leave(worker)
+            worker.retire()
+
+
+def how_it_ended(worker: Worker) -> str:
+    code = worker.exitcode or 0
+    return f"signal {-code}" if code < 0 else f"status {code}"
+
+
+def reap_orphans(children: set[int]) -> None:
+    """As process 1 has to: the children of those that have ended are its own.
+
+    It looks at the first of the ended ones, and at no other before that is gone.
+    """
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is None or ended.si_pid in children:
+                return
+            os.waitpid(ended.si_pid, os.WNOHANG)

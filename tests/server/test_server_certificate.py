@@ -1,0 +1,137 @@
+"""A certificate that is renewed while the server runs."""
+
+import hashlib
+import os
+import shutil
+import signal
+import ssl
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+import uringcore
+from tests.server.conftest import backends
+from tests.server.crowd import Asking, eventually
+from uringcore.asyncio.client import connect as quic_connect
+from uringcore.devcert import DevelopmentCertificate
+from uringcore.quic.configuration import QuicConfiguration
+
+
+@pytest.fixture
+def renewable(tmp_path):
+    """Paths of a certificate and its key, which a test may write anew."""
+    return DevelopmentCertificate.make().write(tmp_path)
+
+
+def renew(paths, folder):
+    """Writes another certificate to these paths, as certbot does: each file at once, one after the other."""
+    fresh = folder / "fresh"
+    fresh.mkdir(exist_ok=True)
+    for source, path in zip(DevelopmentCertificate.make().write(fresh), paths, strict=True):
+        os.replace(source, path)
+    return digest(paths[0])
+
+
+def digest(path):
+    with open(path, "rb") as file:
+        return hashlib.sha256(
+            x509.load_pem_x509_certificate(file.read()).public_bytes(Encoding.DER)
+        ).hexdigest()
+
+
+def over_tcp(server):
+    pem = ssl.get_server_certificate(("127.0.0.1", server.port))
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest()
+
+
+async def over_quic(server):
+    configuration = QuicConfiguration(
+        is_client=True, alpn_protocols=["h3"], verify_mode=ssl.CERT_NONE
+    )
+    async with quic_connect("127.0.0.1", server.port, configuration=configuration) as client:
+        found = client._quic.get_peer_certificates()
+    der = found[0] if isinstance(found[0], bytes) else found[0].public_bytes(Encoding.DER)
+    return hashlib.sha256(der).hexdigest()
+
+
+async def shown_by_both(server, wanted):
+    async def shown():
+        return over_tcp(server) == wanted and await over_quic(server) == wanted
+
+    await eventually(shown, "both protocols show the certificate")
+
+
+@pytest.mark.parametrize("backend", backends())
+@pytest.mark.parametrize("how", ["signal", "file"])
+def test_new_connections_get_the_new_certificate_and_old_ones_go_on(
+    start, renewable, tmp_path, backend, how
+):
+    server = start(certificate=renewable, backend=backend, app="tests.server.crowd:app")
+    before = digest(renewable[0])
+
+    async def main():
+        assert over_tcp(server) == await over_quic(server) == before
+        configuration = QuicConfiguration(is_client=True, alpn_protocols=["h3"])
+        configuration.load_verify_locations(renewable[0])
+        async with quic_connect(
+            "127.0.0.1", server.port, configuration=configuration, create_protocol=Asking
+        ) as old:
+            first = await old.get("/")
+            after = renew(renewable, tmp_path)
+            assert after != before
+            if how == "signal":
+                server.send_signal(signal.SIGHUP)
+            await shown_by_both(server, after)
+            assert await old.get("/") == first
+
+    uringcore.run(main())
+    assert server.log().count("New connections get the certificate of") == 1
+    assert server.stop() == 0
+
+
+def test_a_certificate_that_cannot_be_used_changes_nothing(start, renewable, tmp_path):
+    server = start(certificate=renewable)
+    before = digest(renewable[0])
+
+    async def main():
+        with open(renewable[0], "w") as file:
+            file.write("nonsense")
+        server.send_signal(signal.SIGHUP)
+        server.wait_log("The certificate stays as it was")
+        assert over_tcp(server) == await over_quic(server) == before
+        # And the next one is taken.
+        await shown_by_both(server, renew(renewable, tmp_path))
+
+    uringcore.run(main())
+    assert server.log().count("The certificate stays as it was") == 1
+    assert "Traceback" not in server.log()
+
+
+def test_a_key_without_its_certificate_changes_nothing(start, renewable, tmp_path):
+    server = start(certificate=renewable)
+    before = digest(renewable[0])
+    other = tmp_path / "other"
+    other.mkdir()
+    _, key = DevelopmentCertificate.make().write(other)
+    shutil.copy(key, renewable[1])
+
+    async def main():
+        server.wait_log(f"The certificate stays as it was: .*is not the key of {renewable[0]}")
+        assert over_tcp(server) == await over_quic(server) == before
+
+    uringcore.run(main())
+
+
+def test_workers_show_the_new_certificate_too(start, renewable, tmp_path):
+    server = start("--workers", "2", certificate=renewable, app="tests.server.crowd:app")
+    server.wait_log("(?s)(HTTP/3 running.*){2}")
+
+    async def main():
+        after = renew(renewable, tmp_path)
+        for _ in range(10):
+            await shown_by_both(server, after)
+
+    uringcore.run(main())
+    server.wait_log("(?s)(New connections get the certificate of.*){2}")
+    assert server.stop() == 0

@@ -1,0 +1,116 @@
+"""``gunicorn -k uringcore.server.gunicorn.Worker``: its processes, our server in each."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+import uringcore
+from tests.server.crowd import ask, ask_once, eventually, processes
+from tests.server.harness import ROOT, Server, environment
+from tests.server.test_server_processes import gone
+
+pytest.importorskip("gunicorn")
+
+
+class Gunicorn(Server):
+    def __init__(self, folder, certificate, *arguments):
+        self.certificate, key = certificate
+        self._log = folder / "server.log"
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = f"https://localhost:{self.port}"
+        command = [sys.executable, "-m", "gunicorn", "-k", "uringcore.server.gunicorn.Worker"]
+        command += ["--bind", f"127.0.0.1:{self.port}", *arguments]
+        if key is not None:
+            command += ["--certfile", self.certificate, "--keyfile", key]
+        with self._log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [*command, "tests.server.crowd:app"],
+                cwd=ROOT,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment(),
+            )
+
+
+@pytest.fixture
+def gunicorn(tmp_path, certificate):
+    started = []
+
+    def start(*arguments, certificate=certificate):
+        started.append(Gunicorn(tmp_path, certificate, *arguments))
+        return started[-1]
+
+    yield start
+    for running in started:
+        running.process.terminate()
+        running.process.wait()
+        running.check_log()
+
+
+def test_workers_serve_both_protocols(gunicorn):
+    server = gunicorn("--workers", "2")
+    server.wait_log("(?s)(HTTP/3 running.*){2}")
+    found = uringcore.run(processes(server, 2))
+    with server.http1() as connection:
+        connection.request("GET", "/")
+        response = connection.getresponse()
+        assert response.getheader("alt-svc") == f'h3=":{server.port}"; ma=86400'
+        assert str(next(iter(found))).encode() in response.read() or response.status == 200
+    assert server.stop() == 0
+
+
+def test_a_dead_worker_is_replaced_and_others_keep_their_connections(gunicorn):
+    server = gunicorn("--workers", "2")
+    server.wait_log("(?s)(HTTP/3 running.*){2}")
+
+    async def main():
+        before = await processes(server, 2)
+        async with ask(server) as client:
+            kept, _ = await client.get("/")
+            (killed,) = before - {kept}
+            os.kill(killed, signal.SIGKILL)
+
+            async def another():
+                return (await ask_once(server))[0] not in before
+
+            await eventually(another, "a new worker answers")
+            assert (await client.get("/"))[0] == kept
+
+    uringcore.run(main())
+    assert server.stop() == 0
+
+
+def test_reload_replaces_workers_and_waits_for_requests(gunicorn):
+    server = gunicorn("--workers", "2")
+    server.wait_log("(?s)(HTTP/3 running.*){2}")
+
+    async def main():
+        before = await processes(server, 2)
+        async with ask(server) as client:
+            slow = asyncio.ensure_future(client.get("/sleep/2"))
+            kept, _ = await client.get("/")
+            server.send_signal(signal.SIGHUP)
+            assert (await slow)[0] == kept
+        for pid in before:
+            await gone(pid)
+        assert not before & await processes(server, 2)
+
+    uringcore.run(main())
+    assert server.stop() == 0
+
+
+def test_without_a_certificate_it_serves_http1(gunicorn):
+    server = gunicorn(certificate=(None, None))
+    server.wait_log("Application startup complete")
+    import urllib.request
+
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/", timeout=20) as response:
+        assert response.status == 200
+    assert server.stop() == 0

@@ -1,0 +1,433 @@
+"""Several workers over one port: who answers, who stands in, and what a rolling restart keeps."""
+
+import asyncio
+import contextlib
+import http.client
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import types
+
+import pytest
+
+import uringcore
+from tests.server.conftest import backends
+from tests.server.crowd import ask, ask_once, eventually, processes
+from tests.server.harness import ROOT, command, environment
+from uringcore.quic.logger import QuicLogger
+
+APPLICATION = "tests.server.crowd:app"
+UNSHARE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+
+
+@pytest.fixture(params=backends())
+def crowd(start, request):
+    """Starts a server with workers, on each backend."""
+
+    def start_crowd(*arguments, workers=2, **options):
+        server = start(
+            "--workers", str(workers), *arguments, app=APPLICATION, backend=request.param, **options
+        )
+        server.wait_log(rf"(?s)(HTTP/3 running.*){{{workers}}}")
+        return server
+
+    return start_crowd
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().rpartition(")")[2].split()[0] != "Z"
+
+
+async def gone(pid):
+    async def is_gone():
+        return not is_alive(pid)
+
+    await eventually(is_gone, f"process {pid} ends")
+
+
+def test_all_workers_answer_over_both_protocols(crowd):
+    server = crowd(workers=3)
+    found = uringcore.run(processes(server, 3))
+    parents = set()
+    over_tcp = set()
+    deadline = time.monotonic() + 60
+    while not over_tcp >= found and time.monotonic() < deadline:
+        # Connections at the same time, so that no worker can take them all.
+        with contextlib.ExitStack() as stack:
+            for connection in [stack.enter_context(server.http1()) for _ in range(12)]:
+                connection.request("GET", "/sleep/0.05")
+                pid, parent = json.loads(connection.getresponse().read())
+                over_tcp.add(pid)
+                parents.add(parent)
+    assert over_tcp == found
+    assert parents == {server.process.pid}
+    assert server.stop() == 0
+    assert server.log().count("LIFESPAN ends") == 3
+
+
+def test_a_connection_stays_with_its_worker_when_the_client_moves(crowd):
+    server = crowd(workers=3)
+
+    async def main():
+        seen = set()
+        while len(seen) < 2:
+            async with ask(server) as client:
+                first = await client.get("/")
+                for _ in range(4):
+                    await client.migrate()
+                    assert await client.get("/") == first
+                seen.add(first[0])
+
+    uringcore.run(main())
+
+
+def test_a_session_is_resumed_and_a_token_believed_by_whichever_worker(crowd):
+    server = crowd("--http3-retry", "always")
+
+    async def visit(**shown):
+        tickets, tokens = [], []
+        logger = QuicLogger()
+        async with ask(
+            server,
+            session_ticket_handler=tickets.append,
+            token_handler=tokens.append,
+            quic_logger=logger,
+            **shown,
+        ) as client:
+            pid, _ = await client.get("/")
+
+            async def given():
+                return tickets and tokens
+
+            await eventually(given, "a ticket and a token")
+            # Meanwhile the store's thread keeps the session.
+            await client.get("/sleep/0.1")
+            was_resumed = client.resumed
+        retried = '"retry"' in json.dumps(logger.to_dict())
+        return pid, {"session_ticket": tickets[0], "token": tokens[0]}, (was_resumed, retried)
+
+    async def elsewhere():
+        """Whether what one worker gave was taken by another."""
+        first, shown, outcome = await visit()
+        assert outcome == (False, True)
+        second, _, outcome = await visit(**shown)
+        return second != first and outcome == (True, False)
+
+    uringcore.run(eventually(elsewhere, "a session resumed by another worker"))
+
+
+def test_a_worker_that_dies_is_replaced_and_the_connections_of_others_go_on(crowd):
+    server = crowd()
+
+    async def main():
+        async with contextlib.AsyncExitStack() as stack:
+            clients = {}
+            while len(clients) < 2:
+                client = await stack.enter_async_context(ask(server))
+                pid, _ = await client.get("/")
+                clients.setdefault(pid, client)
+            (killed, lost), (other, kept) = clients.items()
+            answer = asyncio.ensure_future(kept.get("/sleep/1"))
+            os.kill(killed, signal.SIGKILL)
+            # At once: the other one stands in.
+            for _ in range(10):
+                await ask_once(server)
+            assert (await answer)[0] == other
+
+            async def another():
+                return (await ask_once(server))[0] not in clients
+
+            await eventually(another, "a new worker answers")
+            assert (await kept.get("/"))[0] == other
+            # It was told that nobody knows its connection, as soon as it spoke.
+            with pytest.raises(ConnectionError):
+                await lost.get("/")
+
+    uringcore.run(main())
+    assert "Child process [" in server.log()
+    assert "died (signal 9)" in server.log()
+    assert server.stop() == 0
+
+
+class Load:
+    """Threads that ask all the time, each attempt with a connection of its own or on one that is kept."""
+
+    def __init__(self, server):
+        self.server = server
+        self.failures = []
+        self.answers = 0
+        self.pids = set()
+        self._is_over = threading.Event()
+        self._threads = [
+            threading.Thread(target=run)
+            for run in (self._http1_each, self._http1_kept, self._http3_each)
+        ]
+
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *exc):
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _count(self, what, pid):
+        self.answers += 1
+        self.pids.add(pid)
+
+    def _http1_each(self):
+        while not self._is_over.is_set():
+            try:
+                with self.server.http1() as connection:
+                    connection.request("GET", "/")
+                    self._count("h1", json.loads(connection.getresponse().read())[0])
+            except Exception as exc:
+                self.failures.append(("http1 each", repr(exc)))
+
+    def _http1_kept(self):
+        trust = ssl.create_default_context(cafile=self.server.certificate)
+        connection = http.client.HTTPSConnection("localhost", self.server.port, context=trust)
+        while not self._is_over.is_set():
+            try:
+                # It connects again by itself once the server has said "connection: close".
+                connection.request("GET", "/")
+                self._count("h1", json.loads(connection.getresponse().read())[0])
+            except Exception as exc:
+                connection.close()
+                self.failures.append(("http1 kept", repr(exc)))
+        connection.close()
+
+    def _http3_each(self):
+        async def main():
+            while not self._is_over.is_set():
+                try:
+                    self._count("h3", (await ask_once(self.server))[0])
+                except Exception as exc:
+                    self.failures.append(("http3 each", repr(exc)))
+
+        uringcore.run(main())
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_sighup_replaces_all_workers_and_no_request_is_lost(crowd, workers):
+    """With two rounds, and requests under way that are older than their worker's successor."""
+    server = crowd(workers=2)
+    if workers == 1:
+        server.send_signal(signal.SIGTTOU)
+        server.wait_log("Finished server process")
+
+    async def main():
+        before = await processes(server, workers)
+        async with ask(server) as old:
+            slow = asyncio.ensure_future(old.get("/sleep/2"))
+            pid = (await old.get("/"))[0]
+            with Load(server) as load:
+                server.send_signal(signal.SIGHUP)
+
+                async def told():
+                    return old.goaway
+
+                await eventually(told, "GOAWAY")
+                assert (await slow)[0] == pid
+                await gone(pid)
+
+                async def all_new():
+                    return len(load.pids - before) >= workers
+
+                await eventually(all_new, "new workers answer")
+            assert old.closed.error_code == 0x100
+        return load
+
+    for _ in range(2):
+        load = uringcore.run(main())
+        assert load.failures == []
+        assert load.answers > 20
+    assert server.stop() == 0
+
+
+def test_workers_that_cannot_start_leave_the_old_ones_in_service(start, tmp_path, monkeypatch):
+    gate = tmp_path / "gate"
+    monkeypatch.setenv("CROWD_GATE", str(gate))
+    server = start("--workers", "2", app=APPLICATION)
+
+    async def main():
+        before = await processes(server, 2)
+        gate.touch()
+        server.send_signal(signal.SIGHUP)
+        await asyncio.to_thread(server.wait_log, "Those that serve go on")
+        assert await processes(server, 2) == before
+        gate.unlink()
+        server.send_signal(signal.SIGHUP)
+
+        async def all_new():
+            return not before & {(await ask_once(server))[0] for _ in range(20)}
+
+        await eventually(all_new, "new workers answer")
+
+    uringcore.run(main())
+    assert server.stop() == 0
+
+
+def test_an_application_that_cannot_be_imported_is_said_and_ends_all(certificate):
+    arguments = ["--ssl-certfile", certificate[0], "--ssl-keyfile", certificate[1]]
+    done = command("no_such_module:app", "--workers", "2", "--port", "0", *arguments)
+    assert done.returncode == 3
+    output = done.stdout + done.stderr
+    assert 'Could not import module "no_such_module"' in output
+    assert "failed to start, stopping the parent process" in output
+    assert "Traceback" not in output
+
+
+@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_waits_for_requests(crowd, sig):
+    server = crowd()
+
+    async def main():
+        async with ask(server) as client:
+            slow = asyncio.ensure_future(client.get("/sleep/1"))
+            await client.get("/")
+            server.send_signal(sig)
+            await slow
+            await asyncio.wait_for(client.wait_closed(), 30)
+            assert client.goaway
+            assert client.closed.error_code == 0x100
+
+    uringcore.run(main())
+    assert server.wait_stopped() == 0
+    assert server.log().count("LIFESPAN ends") == 2
+
+
+def test_sigttin_and_sigttou_change_the_number_of_workers(crowd):
+    server = crowd()
+
+    async def main():
+        before = await processes(server, 2)
+        server.send_signal(signal.SIGTTIN)
+        after = await processes(server, 3)
+        assert before < after
+        server.send_signal(signal.SIGTTOU)
+        (youngest,) = after - before
+        await gone(youngest)
+        assert await processes(server, 2) == before
+        for pid in before:
+            assert is_alive(pid)
+
+    uringcore.run(main())
+    assert server.stop() == 0
+
+
+def test_a_worker_that_hangs_is_replaced(crowd):
+    server = crowd("--timeout-worker-healthcheck", "1")
+
+    async def main():
+        before = await processes(server, 2)
+        hanging = before.pop()
+        os.kill(hanging, signal.SIGSTOP)
+        await gone(hanging)
+        await processes(server, 2)
+
+    uringcore.run(main())
+    assert "does not answer and is killed" in server.log()
+    assert server.stop() == 0
+
+
+def test_a_worker_that_has_served_its_requests_makes_room_for_another(crowd):
+    server = crowd("--limit-max-requests", "5")
+
+    async def main():
+        seen = set()
+        while len(seen) < 4:
+            seen.add((await ask_once(server))[0])
+
+    uringcore.run(main())
+    assert "died" not in server.log()
+    assert server.stop() == 0
+
+
+def test_workers_end_when_their_supervisor_is_killed(crowd):
+    server = crowd()
+
+    async def main():
+        found = await processes(server, 2)
+        server.kill()
+        for pid in found:
+            await gone(pid)
+
+    uringcore.run(main())
+
+
+def may_unshare():
+    return subprocess.run([*UNSHARE, "true"], capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not may_unshare(), reason="no namespace of processes can be made here")
+def test_as_process_1_it_buries_orphans_and_ends_with_status_0(certificate, tmp_path):
+    """In a namespace of its own, as in a container."""
+    log = tmp_path / "log"
+    arguments = ["--ssl-certfile", certificate[0], "--ssl-keyfile", certificate[1], "--port", "0"]
+    with log.open("wb") as output:
+        outer = subprocess.Popen(
+            [
+                *UNSHARE,
+                sys.executable,
+                "-m",
+                "uringcore",
+                APPLICATION,
+                "--workers",
+                "2",
+                *arguments,
+            ],
+            cwd=ROOT,
+            env=environment(),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        asyncio.run(as_process_1(outer, log, certificate[0]))
+        assert outer.wait(30) == 0
+    finally:
+        outer.kill()
+        outer.wait()
+
+
+async def as_process_1(outer, log, certificate):
+    server = types.SimpleNamespace(certificate=certificate)
+
+    async def started():
+        return "HTTP/3 running on UDP port" in log.read_text()
+
+    await eventually(started, "a worker serves")
+    server.port = int(log.read_text().split("HTTP/3 running on UDP port ")[1].split()[0])
+
+    def children():
+        with open(f"/proc/{outer.pid}/task/{outer.pid}/children") as file:
+            (first,) = file.read().split()
+        with open(f"/proc/{first}/task/{first}/children") as file:
+            return int(first), file.read().split()
+
+    first, before = children()
+    assert (await ask_once(server, "/orphan"))[1] == 1
+
+    async def adopted():
+        return set(children()[1]) - set(before)
+
+    (orphan,) = await eventually(adopted, "the orphan is a child of process 1")
+    os.kill(int(orphan), signal.SIGKILL)
+
+    async def buried():
+        return not os.path.exists(f"/proc/{orphan}")
+
+    await eventually(buried, "the orphan is gone")
+    os.kill(first, signal.SIGTERM)

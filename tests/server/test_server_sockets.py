@@ -1,0 +1,289 @@
+"""Which sockets a server takes: ports that are busy, descriptors, systemd's, Unix ones, a program's."""
+
+import http.client
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+
+import pytest
+
+import uringcore
+from tests.server.crowd import ask_once
+from tests.server.harness import APPLICATION, ROOT, STARTED, Server, command, environment
+
+ACTIVATED = """
+import os, sys
+fds = [os.dup2(int(fd), 100 + index) for index, fd in enumerate(os.environ["GIVEN"].split(","))]
+for index, fd in enumerate(fds):
+    os.dup2(fd, 3 + index)
+os.environ["LISTEN_FDS"] = str(len(fds))
+os.environ["LISTEN_PID"] = str(os.getpid())
+os.execv(sys.executable, [sys.executable, "-m", "uringcore", *sys.argv[1:]])
+"""
+
+
+@pytest.fixture
+def files(certificate):
+    return ["--ssl-certfile", certificate[0], "--ssl-keyfile", certificate[1]]
+
+
+@pytest.fixture
+def pair():
+    """A TCP socket and a UDP socket on one port."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+        udp.bind(("127.0.0.1", 0))
+        with socket.socket() as tcp:
+            tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tcp.bind(udp.getsockname())
+            yield tcp, udp
+
+
+class Running(Server):
+    """A server that is given sockets."""
+
+    def __init__(self, folder, certificate, arguments, program=None, **options):
+        self.certificate, _ = certificate
+        self._log = folder / "server.log"
+        before = [sys.executable, "-m", "uringcore"] if program is None else program
+        with self._log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [*before, *arguments], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, **options
+            )
+
+    def wait_http3(self):
+        self.port = int(self.wait_log(STARTED).group(1))
+        self.url = f"https://localhost:{self.port}"
+
+
+@pytest.fixture
+def run(tmp_path, certificate, files):
+    started = []
+
+    def start(*arguments, **options):
+        options.setdefault("env", environment())
+        options.setdefault("app", APPLICATION)
+        app = options.pop("app")
+        started.append(Running(tmp_path, certificate, [app, *files, *arguments], **options))
+        return started[-1]
+
+    yield start
+    for running in started:
+        running.kill()
+        running.check_log()
+
+
+def answers_http1(server):
+    with server.http1() as connection:
+        connection.request("GET", "/")
+        response = connection.getresponse()
+        assert response.read() == b"hello"
+        return response.getheader("alt-svc")
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("kind", ["TCP", "UDP"])
+def test_a_busy_port_is_named_before_anything_starts(files, kind, workers):
+    type_ = socket.SOCK_STREAM if kind == "TCP" else socket.SOCK_DGRAM
+    with socket.socket(socket.AF_INET, type_) as taken:
+        taken.bind(("127.0.0.1", 0))
+        if kind == "TCP":
+            taken.listen()
+        port = taken.getsockname()[1]
+        done = command(APPLICATION, *files, "--port", str(port), "--workers", workers)
+    output = done.stdout + done.stderr
+    assert done.returncode == 3
+    assert f"cannot listen on {kind} 127.0.0.1:{port}" in output
+    assert "Address already in use" in output
+    assert "LIFESPAN" not in output
+    assert "Traceback" not in output
+
+
+def test_a_busy_port_of_plain_http1_is_named_before_anything_starts():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = command(APPLICATION, "--port", str(port))
+    output = done.stdout + done.stderr
+    assert done.returncode == 3
+    assert f"cannot listen on TCP 127.0.0.1:{port}: Address already in use" in output
+    assert "LIFESPAN" not in output
+
+
+def test_workers_of_two_servers_do_not_share_a_port(start, files):
+    """Several sockets on one port are what workers have; another server's are somebody else's."""
+    server = start("--workers", "2")
+    done = command(APPLICATION, *files, "--port", str(server.port), "--workers", "2")
+    assert done.returncode == 3
+    assert f"cannot listen on UDP 127.0.0.1:{server.port}" in done.stdout + done.stderr
+    assert server.get("/").content == b"hello"
+
+
+def test_fd_and_http3_fd(run, pair):
+    tcp, udp = pair
+    fds = [tcp.fileno(), udp.fileno()]
+    server = run("--fd", str(fds[0]), "--http3-fd", str(fds[1]), pass_fds=fds)
+    server.wait_http3()
+    assert server.get("/").content == b"hello"
+    assert answers_http1(server) == f'h3=":{server.port}"; ma=86400'
+    assert server.stop() == 0
+
+
+def test_fd_alone_says_what_http3_needs(run, pair):
+    tcp, _ = pair
+    server = run("--fd", str(tcp.fileno()), pass_fds=[tcp.fileno()])
+    server.wait_log("Uvicorn running on socket")
+    assert "HTTP/3 is off: beside --fd it needs --http3-port or --http3-fd." in server.log()
+    server.port = tcp.getsockname()[1]
+    assert answers_http1(server) is None
+
+
+def test_fd_of_the_wrong_kind(files, pair):
+    _, udp = pair
+    number = str(udp.fileno())
+    done = command(APPLICATION, *files, "--fd", number, pass_fds=[udp.fileno()])
+    assert done.returncode == 3
+    assert f"cannot listen on --fd {number}: it is no stream socket" in done.stdout + done.stderr
+
+
+def test_uds_beside_http3(run, tmp_path, certificate):
+    path = tmp_path / "socket"
+    server = run("--uds", str(path), "--http3-port", "0")
+    server.wait_http3()
+    assert server.get("/").content == b"hello"
+    trust = ssl.create_default_context(cafile=certificate[0])
+    with socket.socket(socket.AF_UNIX) as plain:
+        plain.connect(str(path))
+        with trust.wrap_socket(plain, server_hostname="localhost") as sock:
+            connection = http.client.HTTPConnection("localhost")
+            connection.sock = sock
+            connection.request("GET", "/")
+            response = connection.getresponse()
+            assert response.read() == b"hello"
+            assert response.getheader("alt-svc") == f'h3=":{server.port}"; ma=86400'
+    assert server.stop() == 0
+    assert not path.exists()
+
+
+def test_uds_that_cannot_be(files):
+    done = command(APPLICATION, *files, "--uds", "/nonexist/x")
+    assert done.returncode == 3
+    output = done.stdout + done.stderr
+    assert "cannot listen on --uds /nonexist/x: No such file or directory" in output
+    assert "Traceback" not in output
+
+
+def activated(sockets, names=None):
+    """Options for `run`: sockets as systemd passes them, from descriptor 3 on."""
+    fds = [sock.fileno() for sock in sockets]
+    env = environment() | {"GIVEN": ",".join(map(str, fds))}
+    if names:
+        env["LISTEN_FDNAMES"] = ":".join(names)
+    return {"env": env, "pass_fds": fds, "program": [sys.executable, "-c", ACTIVATED]}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_sockets_of_systemd_are_told_apart_by_their_type(run, pair, order):
+    server = run(**activated(pair[::order], ["one", "two"]))
+    server.wait_http3()
+    assert server.port == pair[0].getsockname()[1]
+    assert server.get("/").content == b"hello"
+    assert answers_http1(server) == f'h3=":{server.port}"; ma=86400'
+    assert server.stop() == 0
+
+
+def test_systemd_without_a_udp_socket(run, pair):
+    server = run(**activated(pair[:1]))
+    server.wait_log("running on sockets of systemd")
+    assert "HTTP/3 is off: there is no UDP socket among those given." in server.log()
+    server.port = pair[0].getsockname()[1]
+    assert answers_http1(server) is None
+
+
+def test_workers_on_tcp_sockets_of_systemd_with_a_port_for_http3(run, pair):
+    tcp, udp = pair
+    udp.close()
+    port = tcp.getsockname()[1]
+    server = run("--workers", "2", "--http3-port", str(port), **activated([tcp]))
+    server.wait_http3()
+    assert server.port == port
+    assert answers_http1(server) == f'h3=":{port}"; ma=86400'
+    assert server.get("/").content == b"hello"
+
+
+def test_workers_cannot_share_a_udp_socket_and_say_so(run, pair):
+    server = run("--workers", "2", **activated(pair))
+    server.wait_log("Application startup complete")
+    assert "HTTP/3 is off: several workers cannot share a UDP socket" in server.log()
+    server.port = pair[0].getsockname()[1]
+    assert answers_http1(server) is None
+
+
+def test_environment_of_another_process_is_not_meant(run, pair):
+    env = environment() | {"LISTEN_FDS": "1", "LISTEN_PID": "1"}
+    server = run("--port", "0", env=env)
+    server.wait_http3()
+    assert server.port != pair[0].getsockname()[1]
+
+
+GIVEN = """
+import socket, sys
+from uringcore.server.config import ServerConfig
+from uringcore.server.server import Server
+
+certificate, key, kinds = sys.argv[1:]
+sockets = []
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+    udp.bind(("127.0.0.1", 0))
+    tcp = socket.socket()
+    tcp.bind(udp.getsockname())
+    given = {"tcp": tcp, "udp": udp}
+    sockets = [given[kind] for kind in kinds.split(",")]
+    print("PORT", udp.getsockname()[1], flush=True)
+    config = ServerConfig(
+        "tests.server.application:app", ssl_certfile=certificate, ssl_keyfile=key
+    )
+    Server(config).run(sockets=sockets)
+"""
+
+
+@pytest.mark.parametrize("kinds", ["tcp,udp", "udp,tcp", "tcp"])
+def test_a_program_gives_sockets(tmp_path, certificate, kinds):
+    program = [sys.executable, "-c", GIVEN]
+    server = Running(tmp_path, certificate, [*certificate, kinds], program, env=environment())
+    try:
+        server.port = int(server.wait_log(r"PORT (\d+)").group(1))
+        server.wait_log("Application startup complete")
+        if "udp" in kinds:
+            server.wait_http3()
+            assert server.get("/").content == b"hello"
+            assert answers_http1(server) == f'h3=":{server.port}"; ma=86400'
+        else:
+            assert "HTTP/3 is off: there is no UDP socket among those given." in server.log()
+            server.url = f"https://localhost:{server.port}"
+            assert answers_http1(server) is None
+        assert server.stop() == 0
+    finally:
+        server.kill()
+
+
+def test_reload_keeps_the_ports(run, tmp_path):
+    """A file that changes begins a new process on the same sockets; clients connect anew."""
+    folder = tmp_path / "watched"
+    folder.mkdir()
+    watched = folder / "module.py"
+    watched.write_text("first = 1\n")
+    server = run(
+        "--port", "0", "--reload", "--reload-dir", str(folder), app="tests.server.crowd:app"
+    )
+    server.wait_http3()
+    before = uringcore.run(ask_once(server))[0]
+    watched.write_text("second = 2\n")
+    os.utime(watched, (2_000_000_000, 2_000_000_000))
+    server.wait_log(r"(?s)HTTP/3 running on UDP port (\d+).*HTTP/3 running on UDP port \1")
+    assert uringcore.run(ask_once(server))[0] != before
+    with server.http1() as connection:
+        connection.request("GET", "/")
+        assert connection.getresponse().status == 200
+    assert server.stop(signal.SIGTERM) == 0
