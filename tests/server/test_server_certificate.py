@@ -135,3 +135,17 @@ def test_workers_show_the_new_certificate_too(start, renewable, tmp_path):
     uringcore.run(main())
     server.wait_log("(?s)(New connections get the certificate of.*){2}")
     assert server.stop() == 0
+
+
+def test_workers_go_on_when_their_successors_would_have_no_certificate(start, renewable):
+    server = start("--workers", "2", certificate=renewable, app="tests.server.crowd:app")
+    server.wait_log("(?s)(HTTP/3 running.*){2}")
+    before = digest(renewable[0])
+    with open(renewable[0], "w") as file:
+        file.write("nonsense")
+    server.send_signal(signal.SIGHUP)
+    server.wait_log("Those that serve go on")
+    assert over_tcp(server) == before
+    assert uringcore.run(over_quic(server)) == before
+    assert "Traceback" not in server.log()
+    assert server.stop() == 0

@@ -13,6 +13,7 @@ import uringcore
 from tests.server.crowd import ask, ask_once, eventually, processes
 from tests.server.harness import ROOT, Server, environment
 from tests.server.test_server_processes import gone
+from uringcore.devcert import DevelopmentCertificate
 
 pytest.importorskip("gunicorn")
 
@@ -114,3 +115,27 @@ def test_without_a_certificate_it_serves_http1(gunicorn):
     with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/", timeout=20) as response:
         assert response.status == 200
     assert server.stop() == 0
+
+
+def test_a_busy_udp_port_turns_http3_off_and_is_named(gunicorn):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        server = gunicorn("--bind", f"127.0.0.1:{port}")
+        server.wait_log("Application startup complete")
+        assert f"HTTP/3 is off: cannot listen on UDP 127.0.0.1:{port} for HTTP/3" in server.log()
+        server.port = port
+        with server.http1() as connection:
+            connection.request("GET", "/")
+            response = connection.getresponse()
+            assert response.read()
+            assert response.getheader("alt-svc") is None
+        assert server.stop() == 0
+
+
+def test_a_key_of_another_certificate_is_one_line(gunicorn, certificate, tmp_path):
+    _, other = DevelopmentCertificate.make().write(tmp_path)
+    server = gunicorn(certificate=(certificate[0], other))
+    assert server.wait_stopped(60) == 3
+    assert f"{other} is not the key of {certificate[0]}" in server.log()
+    assert "Traceback" not in server.log()

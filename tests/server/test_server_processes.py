@@ -12,10 +12,12 @@ import sys
 import threading
 import time
 import types
+import urllib.request
 
 import pytest
 
 import uringcore
+from examples.aioquic_peer import connect_peer
 from tests.server.conftest import backends
 from tests.server.crowd import ask, ask_once, eventually, processes
 from tests.server.harness import ROOT, command, environment
@@ -25,14 +27,12 @@ APPLICATION = "tests.server.crowd:app"
 UNSHARE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 
 
-@pytest.fixture(params=backends())
-def crowd(start, request):
-    """Starts a server with workers, on each backend."""
+@pytest.fixture
+def crowd(start):
+    """Starts a server with workers."""
 
     def start_crowd(*arguments, workers=2, **options):
-        server = start(
-            "--workers", str(workers), *arguments, app=APPLICATION, backend=request.param, **options
-        )
+        server = start("--workers", str(workers), *arguments, app=APPLICATION, **options)
         server.wait_log(rf"(?s)(HTTP/3 running.*){{{workers}}}")
         return server
 
@@ -55,8 +55,9 @@ async def gone(pid):
     await eventually(is_gone, f"process {pid} ends")
 
 
-def test_all_workers_answer_over_both_protocols(crowd):
-    server = crowd(workers=3)
+@pytest.mark.parametrize("backend", backends())
+def test_all_workers_answer_over_both_protocols(crowd, backend):
+    server = crowd(backend=backend, workers=3)
     found = uringcore.run(processes(server, 3))
     parents = set()
     over_tcp = set()
@@ -75,8 +76,20 @@ def test_all_workers_answer_over_both_protocols(crowd):
     assert server.log().count("LIFESPAN ends") == 3
 
 
-def test_a_connection_stays_with_its_worker_when_the_client_moves(crowd):
-    server = crowd(workers=3)
+def test_workers_without_a_certificate_serve_http1(start):
+    server = start(
+        "--workers", "2", app=APPLICATION, certificate=(None, None), backend=None, http3=False
+    )
+    server.wait_log("Application startup complete")
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/", timeout=60) as response:
+        assert json.loads(response.read())[1] == server.process.pid
+    assert "HTTP/3 is off: it needs a certificate" in server.log()
+    assert server.stop() == 0
+
+
+@pytest.mark.parametrize("backend", backends())
+def test_a_connection_stays_with_its_worker_when_the_client_moves(crowd, backend):
+    server = crowd(backend=backend, workers=3)
 
     async def main():
         seen = set()
@@ -91,8 +104,9 @@ def test_a_connection_stays_with_its_worker_when_the_client_moves(crowd):
     uringcore.run(main())
 
 
-def test_a_session_is_resumed_and_a_token_believed_by_whichever_worker(crowd):
-    server = crowd("--http3-retry", "always")
+@pytest.mark.parametrize("backend", backends())
+def test_a_session_is_resumed_and_a_token_believed_by_whichever_worker(crowd, backend):
+    server = crowd("--http3-retry", "always", backend=backend)
 
     async def visit(**shown):
         tickets, tokens = [], []
@@ -126,8 +140,9 @@ def test_a_session_is_resumed_and_a_token_believed_by_whichever_worker(crowd):
     uringcore.run(eventually(elsewhere, "a session resumed by another worker"))
 
 
-def test_a_worker_that_dies_is_replaced_and_the_connections_of_others_go_on(crowd):
-    server = crowd()
+@pytest.mark.parametrize("backend", backends())
+def test_a_worker_that_dies_is_replaced_and_the_connections_of_others_go_on(crowd, backend):
+    server = crowd(backend=backend)
 
     async def main():
         async with contextlib.AsyncExitStack() as stack:
@@ -220,10 +235,11 @@ class Load:
         uringcore.run(main())
 
 
+@pytest.mark.parametrize("backend", backends())
 @pytest.mark.parametrize("workers", [1, 2])
-def test_sighup_replaces_all_workers_and_no_request_is_lost(crowd, workers):
-    """With two rounds, and requests under way that are older than their worker's successor."""
-    server = crowd(workers=2)
+def test_sighup_replaces_all_workers_and_no_request_is_lost(crowd, workers, backend):
+    """Not even those that are older than their worker's successor."""
+    server = crowd(backend=backend)
     if workers == 1:
         server.send_signal(signal.SIGTTOU)
         server.wait_log("Finished server process")
@@ -250,10 +266,51 @@ def test_sighup_replaces_all_workers_and_no_request_is_lost(crowd, workers):
             assert old.closed.error_code == 0x100
         return load
 
-    for _ in range(2):
-        load = uringcore.run(main())
-        assert load.failures == []
-        assert load.answers > 20
+    load = uringcore.run(main())
+    assert load.failures == []
+    assert load.answers > 20
+    assert server.stop() == 0
+
+
+def test_rounds_and_deaths_leave_no_descriptor_behind_in_the_supervisor(crowd):
+    server = crowd()
+    folder = f"/proc/{server.process.pid}/fd"
+
+    async def main():
+        before = await processes(server, 2)
+        count = len(os.listdir(folder))
+        for how in ("round", "death", "round"):
+            if how == "round":
+                server.send_signal(signal.SIGHUP)
+            else:
+                for pid in before:
+                    os.kill(pid, signal.SIGKILL)
+            for pid in before:
+                await gone(pid)
+            before = await processes(server, 2)
+
+        async def as_many():
+            return len(os.listdir(folder)) == count
+
+        await eventually(as_many, f"{count} descriptors, as before")
+
+    uringcore.run(main())
+    assert server.stop() == 0
+
+
+def test_aioquics_client_meets_all_workers(crowd):
+    """Whose connection IDs are of another length than ours."""
+    server = crowd()
+
+    async def main():
+        seen = set()
+        while len(seen) < 2:
+            async with connect_peer(server.url, cafile=server.certificate) as peer:
+                first, second = [(await peer.fetch("GET", "/")).body for _ in range(2)]
+                assert first == second
+                seen.add(json.loads(bytes(first))[0])
+
+    asyncio.run(asyncio.wait_for(main(), 60))
     assert server.stop() == 0
 
 

@@ -1,5 +1,6 @@
 """Which sockets a server takes: ports that are busy, descriptors, systemd's, Unix ones, a program's."""
 
+import contextlib
 import http.client
 import os
 import signal
@@ -13,6 +14,7 @@ import pytest
 import uringcore
 from tests.server.crowd import ask_once
 from tests.server.harness import APPLICATION, ROOT, STARTED, Server, command, environment
+from uringcore.server.sockets import bind_addresses
 
 ACTIVATED = """
 import os, sys
@@ -32,13 +34,10 @@ def files(certificate):
 
 @pytest.fixture
 def pair():
-    """A TCP socket and a UDP socket on one port."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
-        udp.bind(("127.0.0.1", 0))
-        with socket.socket() as tcp:
-            tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            tcp.bind(udp.getsockname())
-            yield tcp, udp
+    """A TCP socket and a UDP socket on one port, found by the server's own means."""
+    sockets = bind_addresses("127.0.0.1", 0, 0)
+    with contextlib.closing(sockets):
+        yield sockets.tcp[0], sockets.udp[0]
 
 
 class Running(Server):
@@ -228,23 +227,17 @@ def test_environment_of_another_process_is_not_meant(run, pair):
 
 
 GIVEN = """
-import socket, sys
+import sys
 from uringcore.server.config import ServerConfig
 from uringcore.server.server import Server
+from uringcore.server.sockets import bind_addresses
 
 certificate, key, kinds = sys.argv[1:]
-sockets = []
-with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
-    udp.bind(("127.0.0.1", 0))
-    tcp = socket.socket()
-    tcp.bind(udp.getsockname())
-    given = {"tcp": tcp, "udp": udp}
-    sockets = [given[kind] for kind in kinds.split(",")]
-    print("PORT", udp.getsockname()[1], flush=True)
-    config = ServerConfig(
-        "tests.server.application:app", ssl_certfile=certificate, ssl_keyfile=key
-    )
-    Server(config).run(sockets=sockets)
+bound = bind_addresses("127.0.0.1", 0, 0)
+given = {"tcp": bound.tcp[0], "udp": bound.udp[0]}
+print("PORT", given["udp"].getsockname()[1], flush=True)
+config = ServerConfig("tests.server.application:app", ssl_certfile=certificate, ssl_keyfile=key)
+Server(config).run(sockets=[given[kind] for kind in kinds.split(",")])
 """
 
 

@@ -16,6 +16,7 @@ import sys
 from typing import Any, ClassVar
 
 from gunicorn.arbiter import Arbiter
+from gunicorn.errors import HaltServer
 from gunicorn.workers.base import Worker as BaseWorker
 
 from uringcore.quic.sessions import SessionStore
@@ -24,6 +25,7 @@ from uringcore.server.config import ServerConfig
 from uringcore.server.ports import WORKERS_MAX, Ports
 from uringcore.server.server import Server
 from uringcore.server.sockets import bind_addresses
+from uringcore.server.startup import StartupError
 
 __all__ = ["Worker"]
 
@@ -53,7 +55,10 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
             target.handlers = log.handlers
             target.setLevel(log.level)
             target.propagate = False
-        self._config = ServerConfig(**self._options())
+        try:
+            self._config = ServerConfig(**self._options())
+        except StartupError as exc:
+            raise HaltServer(str(exc), Arbiter.WORKER_BOOT_ERROR) from None
         self.places: list[PortWorker] = []
         if self._config.http3:
             self._take_places()
@@ -108,6 +113,8 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
                 if given.family in (socket.AF_INET, socket.AF_INET6):
                     host, port = given.getsockname()[:2]
                     sockets += bind_addresses(host, None, port).udp
+            if not sockets:
+                raise OSError("gunicorn has bound no address that it could be served on")
         except OSError as exc:
             self.log.error("HTTP/3 is off: %s", exc.strerror or exc)
             for sock in sockets:
@@ -152,6 +159,8 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         signal.signal(signal.SIGQUIT, self._server.handle_exit)
         try:
             self._server.run([sock.dup() for sock in self._tcp_sockets()])
+        except StartupError as exc:
+            self.log.error(str(exc))
         finally:
             if self.places:
                 type(self)._ports.give_back(self.places)

@@ -88,8 +88,13 @@ def serve_in_children(config: ServerConfig) -> None:
             config.share_keys()
             target = functools.partial(serve_as_child, config)
             ChangeReload(config, target=target, sockets=list(sockets)).run()
-        else:
-            Supervisor(config, sockets, serve_as_child).run()
+            return
+        try:
+            supervisor = Supervisor(config, sockets, serve_as_child)
+        except OSError as exc:
+            logger.error("HTTP/3 cannot have a port for all workers: %s", exc.strerror or exc)
+            sys.exit(STARTUP_FAILURE)
+        supervisor.run()
 
 
 def serve_as_child(
@@ -261,7 +266,8 @@ class Server(UvicornServer):
             self._look_at_certificate(self._certificate)
         if should_exit and not self.should_exit and self._seat is not None:
             # It has served as many requests as it was to. uvicorn is not to say so again.
-            self.__dict__["limit_max_requests"] = None
+            self.config.limit_max_requests = None
+            self.__dict__.pop("limit_max_requests", None)
             should_exit = not self._seat.used_up()
         return should_exit
 

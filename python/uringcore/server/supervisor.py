@@ -35,6 +35,7 @@ DELAY_SECONDS_MIN, DELAY_SECONDS_MAX = 0.25, 30.0
 
 # How often each is asked whether it lives.
 ASK_SECONDS = 1.0
+ANSWER_SECONDS_MAX = 5
 
 
 class Supervisor:
@@ -55,7 +56,6 @@ class Supervisor:
         # Those that serve or are about to, oldest first; and those that were told to end.
         self._crew: list[Worker] = []
         self._leaving: list[Worker] = []
-        self._was_complete = False
         self._status = 0
         self._is_stopping = False
         self._delay = 0.0
@@ -169,7 +169,6 @@ class Supervisor:
             worker.is_serving = True
             self._ports.mark(worker.places, accepting=not worker.is_leaving)
             self._settle(worker, True)
-            self._was_complete |= all(one.is_serving for one in self._crew)
         if USED_UP in said:
             self._replace_soon(self._replace(worker))
         if ENDING in said and worker in self._crew:
@@ -213,7 +212,8 @@ class Supervisor:
         self._settle(worker, False)
         if worker.is_serving:
             logger.error("Child process [%d] died (%s)", worker.pid, how_it_ended(worker))
-        elif not (self._was_complete and any(one.is_serving for one in self._crew)):
+        elif not any(one.is_serving for one in self._crew):
+            # The application cannot be imported, say: no other one would get further.
             logger.error(
                 "Child process [%d] failed to start, stopping the parent process.", worker.pid
             )
@@ -231,8 +231,9 @@ class Supervisor:
 
     def _tick(self) -> None:
         asyncio.get_running_loop().call_later(ASK_SECONDS, self._tick)
+        # Older ones of uvicorn have no such option.
+        limit = getattr(self._config, "timeout_worker_healthcheck", ANSWER_SECONDS_MAX)
         for worker in self._everyone:
-            limit = self._config.timeout_worker_healthcheck
             if worker.is_serving and worker.ask() * ASK_SECONDS > limit:
                 logger.error("Child process [%d] does not answer and is killed", worker.pid)
                 worker.kill()
