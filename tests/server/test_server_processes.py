@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import fcntl
 import http.client
 import json
 import os
@@ -9,6 +10,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import termios
 import threading
 import time
 import types
@@ -423,6 +425,38 @@ def test_workers_end_when_their_supervisor_is_killed(crowd):
             await gone(pid)
 
     uringcore.run(main())
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_the_end_of_its_terminal_is_the_end_of_the_server(certificate, tmp_path, workers):
+    """Not a word to renew anything: nobody could press Ctrl+C any more."""
+    log = tmp_path / "log"
+    arguments = ["--ssl-certfile", certificate[0], "--ssl-keyfile", certificate[1], "--port", "0"]
+    ours, theirs = os.openpty()
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "uringcore", APPLICATION, "--workers", workers, *arguments],
+            cwd=ROOT,
+            env=environment(),
+            stdin=theirs,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+    os.close(theirs)
+    try:
+
+        async def started():
+            return "HTTP/3 running on UDP port" in log.read_text()
+
+        asyncio.run(eventually(started, "a worker serves"))
+        os.close(ours)
+        assert process.wait(60) == 0
+        assert "LIFESPAN ends" in log.read_text()
+    finally:
+        process.kill()
+        process.wait()
 
 
 def may_unshare():
