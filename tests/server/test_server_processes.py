@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import fcntl
+import glob
 import http.client
 import json
 import os
@@ -420,9 +421,19 @@ def test_workers_end_when_their_supervisor_is_killed(crowd):
 
     async def main():
         found = await processes(server, 2)
+        folders = set()
+        for pid in found:
+            for entry in glob.glob(f"/proc/{pid}/fd/*"):
+                # It may be closed by now.
+                with contextlib.suppress(FileNotFoundError):
+                    if "uringcore-sessions" in (name := os.readlink(entry)):
+                        folders.add(os.path.dirname(name))
+        (folder,) = folders
         server.kill()
         for pid in found:
             await gone(pid)
+        # Sessions are secrets.
+        assert not os.path.exists(folder)
 
     uringcore.run(main())
 

@@ -121,6 +121,7 @@ class ServerConfig(Config):
         self.http3_log_lines = http3_log_lines
         self.dev_certificate: DevelopmentCertificate | None = None
         self.session_store: SessionStore | None = None
+        self._session_folder: str | None = None
         self._cleanup = contextlib.ExitStack()
         super().__init__(app, **options)
         if dev_cert:
@@ -175,10 +176,16 @@ class ServerConfig(Config):
     def share_sessions(self) -> None:
         """Keeps TLS sessions where all processes of this server find them; gone with the first."""
         folder = tempfile.mkdtemp(prefix="uringcore-sessions-", dir=memory_folder())
-        self._cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
+        self._session_folder = folder
+        self._cleanup.callback(self.forget_sessions)
         self.session_store = SharedSessionStore(
             os.path.join(folder, "sessions"), capacity=SHARED_SESSIONS
         )
+
+    def forget_sessions(self) -> None:
+        """Removes what :meth:`share_sessions` has made: in its process, or when that has been killed."""
+        if self._session_folder is not None:
+            shutil.rmtree(self._session_folder, ignore_errors=True)
 
     def reload_certificate(self, listener: _Listener | None) -> None:
         """Reads the certificate's files again, for new connections of TCP and of ``listener``.

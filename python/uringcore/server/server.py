@@ -35,6 +35,7 @@ from uringcore.server.sockets import ServerSockets, SharedSocket, at, listen, re
 from uringcore.server.startup import StartupError
 from uringcore.server.supervisor import Supervisor
 from uringcore.server.terminal import has_terminal
+from uringcore.server.worker import WorkerSeat
 
 __all__ = ["Server", "serve"]
 
@@ -98,7 +99,7 @@ def serve_in_children(config: ServerConfig) -> None:
 
 
 def serve_as_child(
-    config: ServerConfig, sockets: list[socket.socket], seat: Seat | None = None
+    config: ServerConfig, sockets: list[socket.socket], seat: WorkerSeat | None = None
 ) -> None:
     """What a child process does; ends it with uvicorn's code 3 when start-up fails."""
     server = Server(config, seat)
@@ -106,6 +107,9 @@ def serve_as_child(
         server.run(sockets)
     except StartupError as exc:
         logger.error(exc)
+    finally:
+        if seat is not None and seat.is_orphan:
+            config.forget_sessions()
     if not server.started and not server.should_exit:
         sys.exit(STARTUP_FAILURE)
 

@@ -57,6 +57,7 @@ class WorkerSeat:
     """Its part of each UDP port."""
 
     _channel: socket.socket = field(repr=False)
+    _is_orphan: bool = False
 
     def serving(self, server: _Server) -> None:
         """``server`` takes clients from now on; and does what the supervisor says."""
@@ -74,6 +75,11 @@ class WorkerSeat:
         self._send(USED_UP)
         return True
 
+    @property
+    def is_orphan(self) -> bool:
+        """Whether the supervisor has gone, without a chance to clean up."""
+        return self._is_orphan
+
     def _listen(self, server: _Server) -> None:
         while True:
             try:
@@ -86,6 +92,7 @@ class WorkerSeat:
                 server.retire()
             else:
                 # Nobody would ever stop this process.
+                self._is_orphan = True
                 server.handle_exit(signal.SIGTERM, None)
                 return
 
