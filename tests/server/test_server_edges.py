@@ -180,7 +180,8 @@ def test_responses_that_nobody_reads_take_little_memory(edges):
             protocol = client._protocol
             exchanges = []
             for _ in range(100):
-                exchange = protocol.open(client._fields("GET", "/whole", (), None), end_stream=True)
+                request = uringcore.http3.Request.to("GET", "/whole", base=client.origin)
+                exchange = protocol.open(request)
                 protocol.pause_stream(exchange.stream_id)
                 exchanges.append(exchange)
             await asyncio.sleep(1)

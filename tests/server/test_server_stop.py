@@ -28,7 +28,8 @@ import uringcore, uringcore.http3
 async def main(url, certificate, path):
     async with uringcore.http3.connect(url, cafile=certificate) as client:
         for _ in range(5):
-            exchange = client._protocol.open(client._fields("GET", path, (), None), end_stream=True)
+            request = uringcore.http3.Request.to("GET", path, base=client.origin)
+            exchange = client._protocol.open(request)
             client._protocol.pause_stream(exchange.stream_id)
         await asyncio.sleep(0.5)
         os._exit(0)  # without a word to the server

@@ -17,10 +17,11 @@ from collections.abc import AsyncIterator, Iterator
 from typing import BinaryIO
 
 from uringcore import _uringcore, new_event_loop, run
-from uringcore.http3.client import Client, Content, connect
+from uringcore.http3.client import Client, connect
 from uringcore.http3.errors import RequestFailed, URLError
 from uringcore.http3.exchange import Response
 from uringcore.http3.progress import Progress, bytes_text
+from uringcore.http3.request import Content
 from uringcore.quic.errors import (
     QuicCertificateError,
     QuicConfigurationError,

@@ -1,28 +1,55 @@
-"""What can go wrong with a request, beyond the connection itself.
+"""What can go wrong with a request: one family, :class:`HTTP3Error`.
 
-A connection that fails raises :class:`uringcore.quic.errors.QuicConnectionError` and its
-subclasses; a name that does not resolve raises ``socket.gaierror``.
+A :class:`~uringcore.http3.Pool` raises nothing else, beside what a program's own body raises while it
+is being sent. :func:`~uringcore.http3.connect`, which is asked for a connection and not for a
+response, says of one that cannot be had what QUIC says
+(:class:`~uringcore.quic.errors.QuicConnectionError` and its subclasses, ``socket.gaierror``).
 """
 
 from __future__ import annotations
 
 from uringcore.h3.connection import ErrorCode
+from uringcore.quic.errors import QuicConnectionError
 
-__all__ = ["RequestFailed", "RequestNotProcessed", "RequestReset", "URLError", "code_name"]
+__all__ = [
+    "ConnectFailed",
+    "ConnectTimeout",
+    "ConnectionLost",
+    "HTTP3Error",
+    "PoolTimeout",
+    "ReadTimeout",
+    "RequestFailed",
+    "RequestInvalid",
+    "RequestNotProcessed",
+    "RequestReset",
+    "RequestTimeout",
+    "ResponseMalformed",
+    "URLError",
+    "WriteTimeout",
+    "code_name",
+]
 
 
-class URLError(ValueError):
-    """A URL that HTTP/3 cannot fetch; the text says what is wrong with it."""
-
-
-class RequestFailed(Exception):
-    """A request that got no complete response."""
+class HTTP3Error(Exception):
+    """A request that got no complete response, whatever the reason."""
 
     @property
     def retryable(self) -> bool:
         """Whether the server has certainly not acted on the request, so that any request, also one
         that is not idempotent, can be repeated on a new connection."""
         return False
+
+
+class URLError(HTTP3Error, ValueError):
+    """A URL that HTTP/3 cannot fetch; the text says what is wrong with it."""
+
+
+class RequestInvalid(HTTP3Error, ValueError):
+    """A method or header field that HTTP/3 cannot carry (RFC 9114 section 4.2). Nothing was sent."""
+
+
+class RequestFailed(HTTP3Error):
+    """A request that got no complete response from a server that was there."""
 
 
 class RequestNotProcessed(RequestFailed):
@@ -51,6 +78,81 @@ class RequestReset(RequestFailed):
     def retryable(self) -> bool:
         """With H3_REQUEST_REJECTED (RFC 9114 section 4.1.1)."""
         return self.error_code == ErrorCode.H3_REQUEST_REJECTED
+
+
+class ResponseMalformed(RequestFailed):
+    """The response is not one (RFC 9114 section 4.1.2): its stream was reset with ``error_code``, and
+    the connection goes on."""
+
+    def __init__(self, error_code: int) -> None:
+        super().__init__(f"the server's response is malformed: {code_name(error_code)}")
+        self.error_code = error_code
+
+
+class ConnectionLost(RequestFailed, QuicConnectionError):
+    """The connection ended under the request. ``__cause__`` is QUIC's exception, whose class says how."""
+
+    _is_unsent = False
+
+    @classmethod
+    def by(cls, error: QuicConnectionError, *, unsent: bool = False) -> ConnectionLost:
+        """For one request on the connection that ended with ``error``, perhaps before it was sent."""
+        lost = cls(error.error_code, error.frame_type, error.reason_phrase, str(error))
+        lost.__cause__ = error
+        lost._is_unsent = unsent
+        return lost
+
+    @property
+    def retryable(self) -> bool:
+        """If the connection had ended before anything of the request was sent."""
+        return self._is_unsent
+
+
+class ConnectFailed(HTTP3Error, ConnectionError):
+    """No connection could be made. ``__cause__`` says why: a
+    :class:`~uringcore.quic.errors.QuicConnectionError`, a ``socket.gaierror``, another ``OSError``."""
+
+    @classmethod
+    def by(cls, error: Exception) -> ConnectFailed:
+        """For one request that waited for the connection that failed with ``error``."""
+        failed = cls(str(error))
+        failed.__cause__ = error
+        return failed
+
+    @property
+    def retryable(self) -> bool:
+        """Always: nothing was sent."""
+        return True
+
+
+class RequestTimeout(HTTP3Error, TimeoutError):
+    """A limit of :class:`~uringcore.http3.Timeouts` passed."""
+
+
+class ConnectTimeout(RequestTimeout):
+    """No connection within ``Timeouts.connect`` seconds."""
+
+    @property
+    def retryable(self) -> bool:
+        """Always: nothing was sent."""
+        return True
+
+
+class ReadTimeout(RequestTimeout):
+    """Nothing arrived for ``Timeouts.read`` seconds."""
+
+
+class WriteTimeout(RequestTimeout):
+    """The server took nothing more of the body for ``Timeouts.write`` seconds."""
+
+
+class PoolTimeout(RequestTimeout):
+    """No stream was free within ``Timeouts.pool`` seconds, or too many requests waited for one."""
+
+    @property
+    def retryable(self) -> bool:
+        """Always: nothing was sent."""
+        return True
 
 
 def code_name(code: int) -> str:

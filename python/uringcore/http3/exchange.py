@@ -1,45 +1,62 @@
 """One request and its response on their stream.
 
-An :class:`Exchange` is fed by the connection's events (client.py) and read by the program through a
-:class:`Response`. At most :data:`BODY_HIGH_WATER` bytes (and one event's worth) of a body wait for
+An :class:`Exchange` is fed by the connection's events (connection.py) and read by the program through
+a :class:`Response`. At most :data:`BODY_HIGH_WATER` bytes (and one event's worth) of a body wait for
 the program; above that the stream is paused, and the server's ``send`` waits in its turn.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Protocol
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Protocol
 
 from uringcore.h3.connection import ErrorCode
-from uringcore.http3.errors import RequestFailed, RequestReset
+from uringcore.http3.errors import ReadTimeout, RequestFailed, RequestReset
+from uringcore.http3.limits import Timeouts
+from uringcore.http3.request import Fields
 
-__all__ = ["BODY_HIGH_WATER", "Exchange", "Fields", "Response"]
-
-Fields = list[tuple[bytes, bytes]]
+__all__ = ["BODY_HIGH_WATER", "Exchange", "InterimHandler", "Response"]
 
 BODY_HIGH_WATER = 1024 * 1024
 """Bytes of a response's body that may wait for the program before the stream is paused."""
 
+InterimHandler = Callable[[int, Fields], object]
+"""Called with the status, 100 to 199, and the header fields of each interim response (RFC 9110
+section 15.2), such as 103 (Early Hints), before the response itself is there."""
 
-class _Credit(Protocol):
-    """What an exchange asks of its connection: how much the server may send."""
+
+class _Connection(Protocol):
+    """What an exchange asks of its connection."""
 
     def pause_stream(self, stream_id: int) -> None: ...
     def resume_stream(self, stream_id: int) -> None: ...
+    def finish(self, exchange: Exchange) -> None: ...
+    def get_extra_info(self, name: str, default: Any = None) -> Any: ...
 
 
 class Exchange:
     """The state of one request stream."""
 
-    def __init__(self, protocol: _Credit, stream_id: int) -> None:
-        self._protocol = protocol
+    def __init__(
+        self,
+        connection: _Connection,
+        stream_id: int,
+        on_interim: InterimHandler | None = None,
+        *,
+        was_early: bool = False,
+    ) -> None:
+        self.connection = connection
         self.stream_id = stream_id
+        self.was_early = was_early
+        """The request was sent as 0-RTT data."""
+        self._on_interim = on_interim
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._paused = False
-        self._changed = asyncio.Event()
+        self._waiters: list[asyncio.Future[None]] = []
         self._error: Exception | None = None
+        self._interim_error: Exception | None = None
         self.status: int | None = None
         self.headers: Fields = []
         self.trailers: Fields = []
@@ -51,13 +68,18 @@ class Exchange:
     # Fed by the connection
 
     def handle_headers(self, fields: Fields, *, ended: bool) -> None:
-        """A field section: interim responses are passed over, the last one may be trailers."""
+        """A field section: of interim responses, of the response, and at last its trailers."""
         status = next((int(value) for name, value in fields if name == b":status"), None)
         if status is None:
             self.trailers = fields
         elif status >= 200:
             self.status = status
             self.headers = [field for field in fields if field[0] != b":status"]
+        elif self._on_interim is not None:
+            try:
+                self._on_interim(status, [field for field in fields if field[0] != b":status"])
+            except Exception as exc:  # noqa: BLE001 - the program's; it is told where it waits
+                self._interim_error = exc
         self._end(ended)
 
     def handle_data(self, data: bytes, *, ended: bool) -> None:
@@ -67,7 +89,7 @@ class Exchange:
             self._body_bytes += len(data)
             if self._body_bytes > BODY_HIGH_WATER and not ended and not self._paused:
                 self._paused = True
-                self._protocol.pause_stream(self.stream_id)
+                self.connection.pause_stream(self.stream_id)
         self._end(ended)
 
     def handle_stop(self, code: int) -> None:
@@ -80,56 +102,96 @@ class Exchange:
         """The end without a complete response."""
         if not self.ended and self._error is None:
             self._error = error
-        self._changed.set()
+        self._wake()
+
+    def handle_request_ended(self) -> None:
+        """All of the request was given to the connection: from now on the server is waited for."""
+        self.request_ended = True
+        self._wake()
 
     def _end(self, ended: bool) -> None:
         if ended:
-            self.ended = True
             if self.status is None:
                 self.handle_error(RequestFailed("the response has no header section"))
-        self._changed.set()
+            self.ended = True
+        self._wake()
 
     # Read by the program
 
-    async def wait_headers(self) -> None:
-        """Waits for the final response's header section. Raises what ended the exchange before."""
-        while self.status is None:
+    async def wait_headers(self, timeout: float | None = None) -> None:
+        """Waits for the final response's header section, for at most ``timeout`` seconds from the end
+        of the request on. Raises what ended the exchange before."""
+        while self.status is None and self._interim_error is None:
             if self._error is not None:
                 raise self._error
-            await self._wait()
+            await self._wait(timeout if self.request_ended else None)
+        if self._interim_error is not None:
+            raise self._interim_error
 
-    async def read(self) -> bytes:
+    async def read(self, timeout: float | None = None) -> bytes:
         """The next part of the body, empty at its end. Raises what cut it off."""
         while not self._body:
             if self.ended:
                 return b""
             if self._error is not None:
                 raise self._error
-            await self._wait()
+            await self._wait(timeout)
         data = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._body = []
         self._body_bytes = 0
         if self._paused:
             self._paused = False
-            self._protocol.resume_stream(self.stream_id)
+            self.connection.resume_stream(self.stream_id)
         return data
 
-    async def _wait(self) -> None:
-        self._changed.clear()
-        await self._changed.wait()
+    async def _wait(self, timeout: float | None) -> None:
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+        self._waiters.append(waiter)
+        timer = None if timeout is None else loop.call_later(timeout, _expire, waiter, timeout)
+        try:
+            await waiter
+        finally:
+            if timer is not None:
+                timer.cancel()
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     @property
     def failed(self) -> bool:
         """Whether the exchange ended with an error."""
-        return self._error is not None
+        return self._error is not None or self._interim_error is not None
+
+
+def _expire(waiter: asyncio.Future[None], timeout: float) -> None:
+    if not waiter.done():
+        waiter.set_exception(ReadTimeout(f"the server has sent nothing for {timeout:g} s"))
 
 
 class Response:
-    """A response whose header section has arrived; its body is read as it comes."""
+    """A response whose header section has arrived; its body is read as it comes.
 
-    def __init__(self, exchange: Exchange) -> None:
+    Who gets one from :meth:`Pool.send <uringcore.http3.Pool.send>` has to :meth:`aclose` it.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        timeouts: Timeouts,
+        upload: asyncio.Future[None] | None = None,
+    ) -> None:
         assert exchange.status is not None
         self._exchange = exchange
+        self._timeouts = timeouts
+        self._upload = upload
+        self._is_closed = False
+        self._on_close: Callable[[], None] = lambda: None
         self.status: int = exchange.status
         """The status code, 200 to 999."""
 
@@ -143,6 +205,16 @@ class Response:
     def http_version(self) -> str:
         """``"HTTP/3"``."""
         return "HTTP/3"
+
+    @property
+    def stream_id(self) -> int:
+        """The QUIC stream that it comes on."""
+        return self._exchange.stream_id
+
+    @property
+    def was_early(self) -> bool:
+        """Whether the request was sent as 0-RTT data, before the handshake was complete."""
+        return self._exchange.was_early
 
     @property
     def trailers(self) -> Fields:
@@ -163,15 +235,39 @@ class Response:
         value = self.header("content-length")
         return int(value) if value is not None and value.isdecimal() else None
 
-    async def iter_bytes(self) -> AsyncIterator[bytes]:
-        """The body in the parts in which it arrives.
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """What is known of the connection: ``peername``, ``sockname``, ``session_resumed``,
+        ``peer_certificates`` (DER, leaf first) and ``stats``
+        (:class:`~uringcore.quic.stats.QuicConnectionStats`)."""
+        return self._exchange.connection.get_extra_info(name, default)
 
-        Raises :class:`~uringcore.http3.RequestReset` or a ``QuicConnectionError`` if it is cut off.
+    async def iter_bytes(self) -> AsyncIterator[bytes]:
+        """The body in the parts in which it arrives, no faster than they are taken.
+
+        Raises an :class:`~uringcore.http3.HTTP3Error` if it is cut off.
         """
-        while data := await self._exchange.read():
+        while data := await self._exchange.read(self._timeouts.read):
             yield data
 
     async def read(self) -> bytes:
         """The whole body, in memory however large it is."""
         self.content += b"".join([part async for part in self.iter_bytes()])
         return self.content
+
+    async def aclose(self) -> None:
+        """Lets go of the stream. What is left of the exchange, in either direction, is cancelled."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            await end_upload(self._upload)
+        finally:
+            self._exchange.connection.finish(self._exchange)
+            self._on_close()
+
+
+async def end_upload(upload: asyncio.Future[None] | None) -> None:
+    """Stops sending a body, and waits until nobody reads its source any more."""
+    if upload is not None:
+        upload.cancel()
+        await asyncio.gather(upload, return_exceptions=True)

@@ -1,0 +1,56 @@
+"""How long each phase of a request may take, and how much a pool may hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Limits", "Timeouts"]
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """Seconds that each phase may take, under httpx's names; ``None`` sets no limit."""
+
+    connect: float | None = 5.0
+    """From the look-up of the name to the end of the handshake: :class:`~uringcore.http3.ConnectTimeout`."""
+
+    read: float | None = 5.0
+    """Until the response's header section, from the end of the request on, and for each further part:
+    :class:`~uringcore.http3.ReadTimeout`."""
+
+    write: float | None = 5.0
+    """For the connection to take more of the body: :class:`~uringcore.http3.WriteTimeout`."""
+
+    pool: float | None = 5.0
+    """For a stream, while all are in use: :class:`~uringcore.http3.PoolTimeout`."""
+
+
+NO_TIMEOUTS = Timeouts(connect=None, read=None, write=None, pool=None)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The bounds of a :class:`~uringcore.http3.Pool`."""
+
+    connections: int = 100
+    """Connections in all. An idle one makes room for another origin's; then requests wait."""
+
+    connections_per_origin: int = 4
+    """Connections to one origin; the next one is opened when the streams of those before are in use."""
+
+    streams_per_connection: int = 100
+    """Requests at once on a connection. What goes beyond the server's own limit waits in QUIC, for as
+    long as ``Timeouts.read``."""
+
+    waiting: int = 1000
+    """Requests of an origin that may wait for a stream; one more is a ``PoolTimeout`` at once."""
+
+    idle_timeout: float = 30.0
+    """Seconds for which a connection without a request is kept."""
+
+    def __post_init__(self) -> None:
+        for name in ("connections", "connections_per_origin", "streams_per_connection", "waiting"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: must be at least 1")
+        if self.idle_timeout < 0:
+            raise ValueError("idle_timeout: must not be negative")

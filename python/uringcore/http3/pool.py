@@ -1,0 +1,284 @@
+"""Requests to any origin, on connections that are kept: :class:`Pool`.
+
+::
+
+    async with uringcore.http3.Pool() as pool:
+        response = await pool.request("GET", "https://example.org/")
+        async with pool.stream("PUT", "https://example.org/big", content=parts()) as response:
+            async for part in response.iter_bytes():
+                ...
+
+A request goes on the connection to its origin that is there, or waits for one that is being made
+(line.py). A second try is decided here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from types import TracebackType
+
+from uringcore.http3.client import client_configuration
+from uringcore.http3.errors import ConnectFailed, ConnectionLost, HTTP3Error, RequestReset
+from uringcore.http3.exchange import InterimHandler, Response
+from uringcore.http3.limits import Limits, Timeouts
+from uringcore.http3.line import Line
+from uringcore.http3.pooled import PooledConnection
+from uringcore.http3.request import Content, Headers, Request
+from uringcore.http3.route import Memories, Route
+from uringcore.quic.configuration import QuicConfiguration
+
+__all__ = ["Pool", "pool_configuration"]
+
+# Seconds without a packet after which a connection that is waited on asks whether the server is there
+# (RFC 9114 section 5.1: connections are kept open while responses are outstanding).
+KEEP_ALIVE = 10.0
+
+TOO_EARLY = 425
+
+
+class Pool:
+    """Connections to origins, opened and closed as requests come and go.
+
+    ``cafile`` is a PEM file of the authorities to trust instead of the system's; ``verify=False``
+    accepts any certificate. ``configuration`` replaces both and sets everything else but the server's
+    name. ``timeouts`` are those of requests that bring none. ``early_data=False`` never sends a
+    request as 0-RTT data.
+
+    - A connection whose server goes away, or whose streams are all in use, is followed by another.
+    - A request that a server has certainly not acted on, and an idempotent one whose connection has
+      ended under it, is sent again on another connection, once, if its body was given as bytes or has
+      not been read (RFC 9114 section 4.1.1, RFC 9110 section 9.2.2).
+    - Connections are resumed. If the server allows, requests with a safe method and no body leave as
+      0-RTT data; one that the server finds too early (425) is sent again after the handshake.
+
+    Safe for many tasks of one loop.
+    """
+
+    def __init__(
+        self,
+        *,
+        cafile: str | None = None,
+        verify: bool = True,
+        configuration: QuicConfiguration | None = None,
+        limits: Limits | None = None,
+        timeouts: Timeouts | None = None,
+        early_data: bool = True,
+    ) -> None:
+        if configuration is None:
+            configuration = pool_configuration(cafile, verify)
+        self._configuration = configuration
+        self.limits = Limits() if limits is None else limits
+        self.timeouts = Timeouts() if timeouts is None else timeouts
+        self._early_data = early_data
+        self._lines: dict[Route, Line] = {}
+        self._memories = Memories()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    async def __aenter__(self) -> Pool:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Closes all connections; requests that are under way fail, and no more are taken."""
+        self._is_closed = True
+        for line in self._lines.values():
+            line.close()
+        if self._loop is asyncio.get_running_loop():
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # Requests
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Headers = (),
+        content: Content | None = None,
+        on_interim: InterimHandler | None = None,
+        timeouts: Timeouts | None = None,
+    ) -> AsyncIterator[Response]:
+        """Makes a request; the block runs when the response's header section is here.
+
+        ``content`` is sent while the response is being read. Leaving the block early cancels what is
+        left of the exchange. ``on_interim(status, fields)`` is called for each interim response.
+        Raises an :class:`HTTP3Error`, or what ``content`` raises.
+        """
+        request = Request.to(method, url, headers, content)
+        response = await self.send(request, on_interim=on_interim, timeouts=timeouts)
+        try:
+            yield response
+        finally:
+            await response.aclose()
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Headers = (),
+        content: Content | None = None,
+        on_interim: InterimHandler | None = None,
+        timeouts: Timeouts | None = None,
+    ) -> Response:
+        """Makes a request and reads the whole response into memory. Arguments as in :meth:`stream`."""
+        async with self.stream(
+            method,
+            url,
+            headers=headers,
+            content=content,
+            on_interim=on_interim,
+            timeouts=timeouts,
+        ) as response:
+            await response.read()
+            return response
+
+    async def get(self, url: str, *, headers: Headers = ()) -> Response:
+        """``request("GET", url)``."""
+        return await self.request("GET", url, headers=headers)
+
+    async def send(
+        self,
+        request: Request,
+        *,
+        route: Route | None = None,
+        on_interim: InterimHandler | None = None,
+        timeouts: Timeouts | None = None,
+        patience: float | None = None,
+        repeat: bool = True,
+    ) -> Response:
+        """Sends a request and waits for its response's header section; ``aclose()`` the response.
+
+        ``route`` is where to connect, if not to the origin itself. After ``patience`` seconds without
+        a connection the request gives up (``ConnectTimeout``), while the connection is still tried
+        for ``timeouts.connect``. ``repeat=False`` leaves second tries to the caller.
+        """
+        route = Route.direct(request.origin) if route is None else route
+        timeouts = self.timeouts if timeouts is None else timeouts
+        safe = request.is_safe
+        while True:
+            connection = await self._line(route).lease(safe, timeouts, patience)
+            try:
+                response = await self._fetch(connection, request, timeouts, on_interim)
+            except HTTP3Error as exc:
+                if self._is_closed or not repeat or not request.may_repeat(exc):
+                    raise
+                repeat = False
+                continue
+            if response.status == TOO_EARLY and response.was_early:
+                # RFC 8470 section 5.2: once more, and not early.
+                await response.aclose()
+                safe = False
+                continue
+            return response
+
+    def is_connected(self, route: Route) -> bool:
+        """Whether there is a connection to ``route`` that takes any request now."""
+        line = self._lines.get(route)
+        return line is not None and line.free(safe=False) is not None
+
+    async def _fetch(
+        self,
+        connection: PooledConnection,
+        request: Request,
+        timeouts: Timeouts,
+        on_interim: InterimHandler | None,
+    ) -> Response:
+        line = self._line(connection.route)
+        assert connection.protocol is not None
+        try:
+            response = await connection.protocol.fetch(request, timeouts, on_interim)
+        except BaseException as exc:
+            if isinstance(exc, RequestReset) and exc.retryable:
+                # It would reject the next one as well.
+                connection.retire()
+            line.release(connection)
+            if isinstance(exc, ConnectionLost) and not connection.protocol.is_established:
+                raise ConnectFailed(str(exc)) from exc.__cause__
+            raise
+        response._on_close = lambda: line.release(connection)
+        return response
+
+    # Connections
+
+    def _line(self, route: Route) -> Line:
+        loop = asyncio.get_running_loop()
+        if self._is_closed:
+            raise RuntimeError("the pool is closed")
+        if loop is not self._loop:
+            # Connections of a loop that is no longer run cannot be used, nor closed.
+            self._loop = loop
+            self._lines = {}
+            self._tasks = set()
+        line = self._lines.get(route)
+        if line is None:
+            configuration = self._configuration._named(route.origin.host)
+            line = Line(
+                self.limits, lambda early, timeout: self._open(route, configuration, early, timeout)
+            )
+            self._lines[route] = line
+        return line
+
+    def _open(
+        self, route: Route, configuration: QuicConfiguration, early: bool, timeout: float | None
+    ) -> PooledConnection | None:
+        """A new connection, if there is room for one."""
+        if not self._make_room():
+            return None
+        connection = PooledConnection(
+            route,
+            configuration,
+            self._memories.of(route),
+            early=early and self._early_data,
+            timeout=timeout,
+            on_change=self._changed,
+        )
+        self._tasks.add(connection.task)
+        connection.task.add_done_callback(self._tasks.discard)
+        return connection
+
+    def _make_room(self) -> bool:
+        every = [one for line in self._lines.values() for one in line.connections]
+        if len(every) < self.limits.connections:
+            return True
+        idle = [one for one in every if one.idle_timer is not None]
+        if not idle:
+            return False
+        min(idle, key=_idle_since).close()
+        return True
+
+    def _changed(self, connection: PooledConnection) -> None:
+        line = self._lines.get(connection.route)
+        if line is None or self._is_closed:
+            return
+        line.changed(connection)
+        if not connection.is_over:
+            return
+        # The room may be what another origin's requests wait for.
+        for other in list(self._lines.values()):
+            other.settle()
+        if line.is_empty:
+            del self._lines[connection.route]
+
+
+def pool_configuration(cafile: str | None = None, verify: bool = True) -> QuicConfiguration:
+    """What a pool's connections are set up with, if nobody says otherwise."""
+    configuration = client_configuration(cafile, verify)
+    configuration.keep_alive = KEEP_ALIVE
+    return configuration
+
+
+def _idle_since(connection: PooledConnection) -> float:
+    return 0.0 if connection.idle_timer is None else connection.idle_timer.when()

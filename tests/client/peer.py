@@ -1,0 +1,224 @@
+"""An HTTP/3 server on aioquic's layers, each path of which does one thing, good or bad."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import threading
+import time
+
+from aioquic.asyncio import QuicConnectionProtocol, serve
+from aioquic.buffer import encode_uint_var
+from aioquic.h3.connection import H3Connection, encode_frame
+from aioquic.h3.events import DataReceived, HeadersReceived
+from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.events import ProtocolNegotiated
+
+BODY = hashlib.shake_128(b"body").digest(1 << 20)
+
+GOAWAY = 0x7
+H3_INTERNAL_ERROR = 0x102
+H3_REQUEST_REJECTED = 0x10B
+
+
+class Answers(QuicConnectionProtocol):
+    """One connection. ``peer`` is set by :class:`Peer`."""
+
+    peer: Peer
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.http = None
+        self.requests = {}
+        self.number = len(self.peer.connections)
+        self.peer.connections.append(self)
+
+    def quic_event_received(self, event):
+        if isinstance(event, ProtocolNegotiated):
+            self.http = H3Connection(self._quic)
+        if self.http is None:
+            return
+        for http_event in self.http.handle_event(event):
+            if isinstance(http_event, HeadersReceived):
+                self.begun(http_event)
+            elif isinstance(http_event, DataReceived):
+                self.requests[http_event.stream_id][b"content"] += http_event.data
+            if getattr(http_event, "stream_ended", False):
+                self.ended(http_event.stream_id)
+        self.transmit()
+
+    def begun(self, event):
+        if event.stream_id not in self.requests:
+            request = dict(event.headers) | {b"content": b""}
+            request["early"] = not self._quic._handshake_complete
+            self.requests[event.stream_id] = request
+
+    def ended(self, stream_id):
+        request = self.requests[stream_id]
+        path = request[b":path"].decode()
+        self.peer.log.append((self.number, path, request["early"]))
+        name = path.strip("/").replace("-", "_") or "root"
+        getattr(self, f"do_{name}")(stream_id, request)
+
+    def answer(self, stream_id, content=b"", status=200, fields=()):
+        headers = [(b":status", b"%d" % status), *fields]
+        self.http.send_headers(stream_id, headers, end_stream=not content)
+        if content:
+            self.http.send_data(stream_id, content, True)
+
+    # Paths
+
+    def do_root(self, stream_id, request):
+        self.answer(stream_id, b"hello")
+
+    def do_echo(self, stream_id, request):
+        self.answer(stream_id, request[b"content"])
+
+    def do_authority(self, stream_id, request):
+        self.answer(stream_id, request[b":authority"])
+
+    def do_body(self, stream_id, request):
+        self.http.send_headers(stream_id, [(b":status", b"200")])
+        self.http.send_data(stream_id, BODY, False)
+        self.http.send_headers(stream_id, [(b"x-trailer", b"yes")], end_stream=True)
+
+    def do_hints(self, stream_id, request):
+        self.http.send_headers(stream_id, [(b":status", b"103"), (b"link", b"</x>")])
+        self.answer(stream_id, b"hinted")
+
+    def do_silent(self, stream_id, request):
+        pass
+
+    def do_stalls(self, stream_id, request):
+        self.http.send_headers(stream_id, [(b":status", b"200")])
+        self.http.send_data(stream_id, b"some", False)
+
+    def do_gate(self, stream_id, request):
+        """Answers when the test says so."""
+        self.peer.gated.append((self, stream_id))
+
+    def do_early(self, stream_id, request):
+        self.answer(stream_id, status=425 if request["early"] else 200)
+
+    def do_misdirected(self, stream_id, request):
+        self.answer(stream_id, status=421)
+
+    # Faults
+
+    def do_reset(self, stream_id, request):
+        self._quic.reset_stream(stream_id, H3_INTERNAL_ERROR)
+
+    def do_upper_case(self, stream_id, request):
+        """A field name that makes the message malformed (RFC 9114 section 4.2)."""
+        self.answer(stream_id, b"body", fields=[(b"X-Upper", b"yes")])
+
+    def do_too_short(self, stream_id, request):
+        self.answer(stream_id, b"four", fields=[(b"content-length", b"5")])
+
+    def do_no_status(self, stream_id, request):
+        self.http.send_headers(stream_id, [(b"x-status", b"200")], end_stream=True)
+
+    def do_no_response(self, stream_id, request):
+        self._quic.send_stream_data(stream_id, b"", end_stream=True)
+
+    def do_data_first(self, stream_id, request):
+        """A connection error: H3_FRAME_UNEXPECTED (RFC 9114 section 4.1)."""
+        self._quic.send_stream_data(stream_id, encode_frame(0, b"data"), end_stream=True)
+
+    def do_rejected(self, stream_id, request):
+        self._quic.reset_stream(stream_id, H3_REQUEST_REJECTED)
+
+    def do_rejected_once(self, stream_id, request):
+        if self.number:
+            self.do_echo(stream_id, request)
+        else:
+            self._quic.reset_stream(stream_id, H3_REQUEST_REJECTED)
+
+    def do_goaway_once(self, stream_id, request):
+        """The first connection goes away without having processed the request."""
+        if self.number:
+            self.do_echo(stream_id, request)
+        else:
+            frame = encode_frame(GOAWAY, encode_uint_var(stream_id))
+            self._quic.send_stream_data(self.http._local_control_stream_id, frame)
+
+    def do_closed_once(self, stream_id, request):
+        if self.number:
+            self.do_echo(stream_id, request)
+        else:
+            self.close(error_code=H3_INTERNAL_ERROR, reason_phrase="enough")
+
+
+class Peer:
+    """The server on a loop of its own, in a thread."""
+
+    def __init__(self, certificate, alpn="h3", port=0):
+        self.certificate, key = certificate
+        self.connections = []
+        self.log = []
+        """The requests: number of the connection, path, whether it came as 0-RTT data."""
+        self.gated = []
+        self._tickets = {}
+        self._configuration = QuicConfiguration(is_client=False, alpn_protocols=[alpn])
+        self._configuration.load_cert_chain(self.certificate, key)
+        self._loop = asyncio.new_event_loop()
+        started = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(started, port), daemon=True)
+        self._thread.start()
+        assert started.wait(30)
+
+    @property
+    def url(self):
+        return f"https://localhost:{self.port}"
+
+    @property
+    def paths(self):
+        """Numbers of connections and paths of the requests."""
+        return [(number, path) for number, path, _ in self.log]
+
+    def release(self):
+        """Answers what waits at the gate."""
+
+        def answer():
+            gated, self.gated = self.gated, []
+            for connection, stream_id in gated:
+                connection.answer(stream_id, b"released")
+                connection.transmit()
+
+        self._loop.call_soon_threadsafe(answer)
+
+    async def wait_gated(self, count):
+        """Waits until so many requests are at the gate."""
+        await until(lambda: len(self.gated) == count)
+
+    def stop(self):
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(30)
+
+    def _run(self, started, port):
+        async def start():
+            kind = type("Answers", (Answers,), {"peer": self})
+            self._server = await serve(
+                "127.0.0.1",
+                port,
+                configuration=self._configuration,
+                create_protocol=kind,
+                session_ticket_fetcher=lambda ticket: self._tickets.pop(ticket, None),
+                session_ticket_handler=lambda ticket: self._tickets.update({ticket.ticket: ticket}),
+            )
+            self.port = self._server._transport.get_extra_info("sockname")[1]
+            started.set()
+
+        self._loop.run_until_complete(start())
+        self._loop.run_forever()
+        self._server.close()
+        self._loop.run_until_complete(asyncio.sleep(0.05))
+        self._loop.close()
+
+
+async def until(condition, seconds=30):
+    """Waits until something is so."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        await asyncio.sleep(0.01)

@@ -1,0 +1,341 @@
+"""The pool: which connection a request gets, and what bounds that."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from tests.client.peer import BODY, until
+from uringcore.http3 import (
+    ConnectFailed,
+    ConnectTimeout,
+    HTTP3Error,
+    Limits,
+    Pool,
+    PoolTimeout,
+    ReadTimeout,
+    RequestInvalid,
+    Timeouts,
+    URLError,
+    WriteTimeout,
+)
+from uringcore.quic.errors import QuicCertificateError, QuicConnectionRefusedError
+
+
+def pool_for(peer, **options):
+    """Time-outs are off unless a test is about one: the machine may be busy."""
+    options.setdefault("timeouts", Timeouts(None, None, None, None))
+    return Pool(cafile=peer.certificate, **options)
+
+
+def test_requests_of_an_origin_share_a_connection(peer, run):
+    async def main():
+        async with pool_for(peer) as pool:
+            first = await pool.get(peer.url + "/")
+            assert (first.status, first.content) == (200, b"hello")
+            bodies = [b"%d" % number * 1000 for number in range(20)]
+            answers = await asyncio.gather(
+                *(pool.request("POST", peer.url + "/echo", content=body) for body in bodies)
+            )
+            assert [answer.content for answer in answers] == bodies
+            assert len(peer.connections) == 1
+            # Another host is another origin, also at the same port.
+            await pool.get(f"https://127.0.0.1:{peer.port}/")
+            assert len(peer.connections) == 2
+
+    run(main())
+
+
+def test_streaming_both_ways(peer, run):
+    async def parts():
+        for start in range(0, len(BODY), 100_000):
+            yield BODY[start : start + 100_000]
+
+    async def main():
+        async with pool_for(peer) as pool:
+            async with pool.stream("POST", peer.url + "/echo", content=parts()) as response:
+                received = [part async for part in response.iter_bytes()]
+            assert b"".join(received) == BODY
+            assert len(received) > 1
+            async with pool.stream("GET", peer.url + "/body") as response:
+                assert await response.read() == BODY
+                assert response.trailers == [(b"x-trailer", b"yes")]
+
+    run(main())
+
+
+def test_a_body_that_raises_ends_the_request_with_that(peer, run):
+    async def parts():
+        yield b"some"
+        raise LookupError("no more")
+
+    async def main():
+        async with pool_for(peer) as pool:
+            with pytest.raises(LookupError, match="no more"):
+                await pool.request("POST", peer.url + "/echo", content=parts())
+            assert (await pool.get(peer.url + "/")).status == 200
+            assert len(peer.connections) == 1
+
+    run(main())
+
+
+def test_streams_beyond_a_connections_get_another_and_then_wait(peer, run):
+    limits = Limits(streams_per_connection=1, connections_per_origin=2)
+
+    async def main():
+        async with pool_for(peer, limits=limits) as pool:
+            url = peer.url + "/gate"
+            busy = [asyncio.ensure_future(pool.get(url)) for _ in range(2)]
+            await peer.wait_gated(2)
+            assert len(peer.connections) == 2
+            with pytest.raises(PoolTimeout, match=r"no stream was free within 0\.05 s") as raised:
+                await pool.request("GET", url, timeouts=Timeouts(pool=0.05))
+            assert raised.value.retryable
+            later = asyncio.ensure_future(pool.get(peer.url + "/"))
+            peer.release()
+            assert [(await each).content for each in busy] == [b"released"] * 2
+            assert (await later).content == b"hello"
+            assert len(peer.connections) == 2
+
+    run(main())
+
+
+def test_more_requests_than_may_wait_are_refused_at_once(peer, run):
+    limits = Limits(streams_per_connection=1, connections_per_origin=1, waiting=1)
+
+    async def main():
+        async with pool_for(peer, limits=limits) as pool:
+            busy = asyncio.ensure_future(pool.get(peer.url + "/gate"))
+            await peer.wait_gated(1)
+            waiting = asyncio.ensure_future(pool.get(peer.url + "/"))
+            await asyncio.sleep(0)
+            with pytest.raises(PoolTimeout, match="1 requests wait"):
+                await pool.get(peer.url + "/")
+            peer.release()
+            await asyncio.gather(busy, waiting)
+
+    run(main())
+
+
+def test_an_idle_connection_is_closed_and_the_next_resumes(peer, run):
+    async def main():
+        async with pool_for(peer, limits=Limits(idle_timeout=0.2), early_data=False) as pool:
+            first = await pool.get(peer.url + "/")
+            assert not first.get_extra_info("session_resumed")
+            await until(lambda: not pool._lines)
+            second = await pool.get(peer.url + "/")
+            assert second.get_extra_info("session_resumed")
+            assert len(peer.connections) == 2
+
+    run(main())
+
+
+def test_an_idle_connection_makes_room_for_another_origin(peer, run):
+    async def main():
+        async with pool_for(peer, limits=Limits(connections=1)) as pool:
+            await pool.get(peer.url + "/")
+            await pool.get(f"https://127.0.0.1:{peer.port}/")
+            await until(lambda: len(pool._lines) == 1)
+            busy = asyncio.ensure_future(pool.get(f"https://127.0.0.1:{peer.port}/gate"))
+            await peer.wait_gated(1)
+            other = asyncio.ensure_future(pool.get(peer.url + "/"))
+            await asyncio.sleep(0.1)
+            assert not other.done(), "the only connection is in use"
+            peer.release()
+            await busy
+            assert (await other).content == b"hello"
+
+    run(main())
+
+
+def test_a_cancelled_request_frees_its_stream(peer, run):
+    limits = Limits(streams_per_connection=1, connections_per_origin=1)
+
+    async def main():
+        async with pool_for(peer, limits=limits) as pool:
+            for _ in range(3):
+                task = asyncio.ensure_future(pool.get(peer.url + "/silent"))
+                await until(lambda: any(path == "/silent" for _, path in peer.paths))
+                peer.log.clear()
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+            waiting = [asyncio.ensure_future(pool.get(peer.url + "/gate")) for _ in range(3)]
+            await peer.wait_gated(1)
+            # One that has the stream, one that waits, and one that is last in line.
+            waiting[1].cancel()
+            peer.release()
+            assert (await waiting[0]).content == b"released"
+            await peer.wait_gated(1)
+            peer.release()
+            assert (await waiting[2]).content == b"released"
+            assert len(peer.connections) == 1
+
+    run(main())
+
+
+def test_closing_the_pool_ends_its_requests(peer, run):
+    async def main():
+        pool = pool_for(peer)
+        task = asyncio.ensure_future(pool.get(peer.url + "/silent"))
+        await until(lambda: peer.log)
+        await pool.aclose()
+        with pytest.raises(HTTP3Error):
+            await task
+        with pytest.raises(RuntimeError, match="closed"):
+            await pool.get(peer.url + "/")
+
+    run(main())
+
+
+def test_a_pool_serves_one_loop_after_the_other(peer, run):
+    pool = pool_for(peer)
+
+    async def main():
+        return (await pool.get(peer.url + "/")).content
+
+    assert run(main()) == b"hello"
+    assert run(main()) == b"hello"
+    assert len(peer.connections) == 2
+
+
+def test_nobody_listens(run):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"https://127.0.0.1:{free.getsockname()[1]}/"
+
+    async def main():
+        async with Pool() as pool:
+            results = await asyncio.gather(
+                *(pool.get(url) for _ in range(3)), return_exceptions=True
+            )
+            assert {type(result) for result in results} == {ConnectFailed}
+            assert all(result.retryable for result in results)
+            assert isinstance(results[0].__cause__, QuicConnectionRefusedError)
+
+    run(main())
+
+
+def test_a_certificate_that_is_not_trusted(peer, run):
+    async def main():
+        async with Pool() as pool:
+            with pytest.raises(ConnectFailed, match="certificate") as raised:
+                await pool.get(peer.url + "/")
+            assert isinstance(raised.value.__cause__, QuicCertificateError)
+        async with Pool(verify=False) as pool:
+            assert (await pool.get(peer.url + "/")).status == 200
+
+    run(main())
+
+
+def test_what_cannot_be_asked(peer, run):
+    async def main():
+        async with pool_for(peer) as pool:
+            with pytest.raises(URLError):
+                await pool.get("http://localhost/")
+            for name, value in (("bad name", "x"), ("x", "a\nb"), ("te", "gzip")):
+                with pytest.raises(RequestInvalid):
+                    await pool.get(peer.url + "/", headers=[(name, value)])
+            with pytest.raises(RequestInvalid):
+                await pool.request("BAD METHOD", peer.url + "/")
+            with pytest.raises(RequestInvalid, match="host"):
+                await pool.get(peer.url + "/", headers=[("host", "a"), ("Host", "b")])
+            # A Host field is what is asked for.
+            asked = await pool.get(peer.url + "/authority", headers=[("Host", "example.org")])
+            assert asked.content == b"example.org"
+
+    run(main())
+
+
+def test_time_to_connect(run):
+    async def main():
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+            silent.bind(("127.0.0.1", 0))
+            url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
+            async with Pool(timeouts=Timeouts(connect=0.1)) as pool:
+                with pytest.raises(ConnectTimeout, match=r"0\.1 s"):
+                    await pool.get(url)
+                # Who has more time gets it, also beside those who have less.
+                patient = pool.request("GET", url, timeouts=Timeouts(connect=0.4))
+                results = await asyncio.gather(pool.get(url), patient, return_exceptions=True)
+                assert [str(result) for result in results] == [
+                    "no connection within 0.1 s",
+                    "no connection within 0.4 s",
+                ]
+
+    run(main())
+
+
+def test_time_to_read(peer, run):
+    async def main():
+        timeouts = Timeouts(connect=None, read=0.2)
+        async with pool_for(peer, timeouts=timeouts) as pool:
+            with pytest.raises(ReadTimeout, match=r"nothing for 0\.2 s"):
+                await pool.get(peer.url + "/silent")
+            async with pool.stream("GET", peer.url + "/stalls") as response:
+                parts = response.iter_bytes()
+                assert await parts.__anext__() == b"some"
+                with pytest.raises(ReadTimeout):
+                    await parts.__anext__()
+
+    run(main())
+
+
+def test_a_body_that_is_slow_to_come_is_no_slow_server(peer, run):
+    async def parts():
+        yield b"begin "
+        await asyncio.sleep(0.6)
+        yield b"end"
+
+    async def main():
+        async with pool_for(peer, timeouts=Timeouts(connect=None, read=0.5)) as pool:
+            response = await pool.request("POST", peer.url + "/echo", content=parts())
+            assert response.content == b"begin end"
+
+    run(main())
+
+
+def test_time_to_write(server, run):
+    async def main():
+        async with pool_for(server, timeouts=Timeouts(connect=None, read=None, write=0.3)) as pool:
+            with pytest.raises(WriteTimeout, match=r"nothing for 0\.3 s"):
+                await pool.request("POST", server.url + "/hold", content=bytes(64 << 20))
+            await pool.get(server.url + "/release")
+
+    run(main())
+
+
+def test_a_download_goes_no_faster_than_it_is_read(server, run):
+    size = 256 << 20
+
+    async def main():
+        async with pool_for(server) as pool:
+            async with pool.stream("GET", f"{server.url}/flood/{size}") as response:
+                parts = response.iter_bytes()
+                await parts.__anext__()
+                received = []
+                while len(received) < 4 or received[-1] != received[-4]:
+                    await asyncio.sleep(0.1)
+                    received.append(response.get_extra_info("stats")["bytes_received"])
+                assert received[-1] < size // 4
+                await parts.aclose()
+
+    run(main())
+
+
+def test_a_connection_that_is_waited_on_is_kept_open(server, run):
+    async def main():
+        async with pool_for(server) as pool:
+            pool._configuration.idle_timeout = 1.0
+            pool._configuration.keep_alive = 0.2
+            response = await pool.get(server.url + "/sleep/3")
+            assert response.content == b"first last"
+
+    run(main())
+
+
+def test_bounds_that_cannot_be():
+    for options in ({"connections": 0}, {"streams_per_connection": 0}, {"waiting": 0}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            Limits(**options)

@@ -1,0 +1,202 @@
+"""What is sent again, on which connection, and what a fault ends: the request, or the connection."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from tests.client.peer import until
+from tests.client.test_pool import pool_for
+from uringcore.http3 import (
+    ConnectionLost,
+    Limits,
+    RequestFailed,
+    RequestReset,
+    ResponseMalformed,
+    Route,
+    connect,
+)
+from uringcore.http3.url import parse_url
+
+
+@pytest.mark.parametrize("path", ["/rejected-once", "/goaway-once"])
+def test_what_the_server_has_not_processed_is_sent_again(peer, run, path):
+    async def main():
+        async with pool_for(peer) as pool:
+            response = await pool.request("POST", peer.url + path, content=b"body")
+            assert response.content == b"body"
+            assert peer.paths == [(0, path), (1, path)]
+            # And the second connection is the one from now on.
+            await pool.get(peer.url + "/")
+            assert peer.paths[2:] == [(1, "/")]
+
+    run(main())
+
+
+def test_a_body_that_was_read_is_not_sent_again(peer, run):
+    async def parts():
+        yield b"once"
+
+    async def main():
+        async with pool_for(peer) as pool:
+            with pytest.raises(RequestReset, match="H3_REQUEST_REJECTED") as raised:
+                await pool.request("POST", peer.url + "/rejected-once", content=parts())
+            assert raised.value.retryable
+
+    run(main())
+
+
+def test_a_second_rejection_is_told(peer, run):
+    async def main():
+        async with pool_for(peer) as pool:
+            with pytest.raises(RequestReset, match="H3_REQUEST_REJECTED"):
+                await pool.get(peer.url + "/rejected")
+            assert peer.paths == [(0, "/rejected"), (1, "/rejected")]
+
+    run(main())
+
+
+def test_after_a_lost_connection_an_idempotent_request_is_sent_again(peer, run):
+    async def main():
+        async with pool_for(peer) as pool:
+            assert (await pool.get(peer.url + "/closed-once")).status == 200
+            assert peer.paths == [(0, "/closed-once"), (1, "/closed-once")]
+
+    run(main())
+
+
+def test_after_a_lost_connection_another_request_is_not(peer, run):
+    async def main():
+        async with pool_for(peer) as pool:
+            with pytest.raises(ConnectionLost, match="enough") as raised:
+                await pool.request("POST", peer.url + "/closed-once", content=b"order")
+            assert not raised.value.retryable
+            assert (await pool.get(peer.url + "/")).status == 200
+            assert peer.paths == [(0, "/closed-once"), (1, "/")]
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("/upper-case", ResponseMalformed),
+        ("/too-short", ResponseMalformed),
+        ("/no-status", ResponseMalformed),
+        ("/no-response", RequestFailed),
+        ("/reset", RequestReset),
+    ],
+)
+def test_a_bad_response_fails_its_request_and_no_other(peer, run, path, error):
+    async def main():
+        async with connect(peer.url, cafile=peer.certificate) as client:
+            other = asyncio.ensure_future(client.get("/gate"))
+            await peer.wait_gated(1)
+            with pytest.raises(error):
+                await client.get(path)
+            peer.release()
+            assert (await other).content == b"released"
+            assert (await client.get("/")).content == b"hello"
+            assert len(peer.connections) == 1
+
+    run(main())
+
+
+def test_an_error_of_the_connection_fails_all(peer, run):
+    async def main():
+        async with connect(peer.url, cafile=peer.certificate) as client:
+            other = asyncio.ensure_future(client.get("/gate"))
+            await peer.wait_gated(1)
+            for failing in (client.get("/data-first"), other, client.get("/")):
+                with pytest.raises(ConnectionLost, match="DATA frame outside of content") as raised:
+                    await failing
+            # Nothing of the last one was sent.
+            assert raised.value.retryable
+
+    run(main())
+
+
+def test_interim_responses(peer, run):
+    async def main():
+        interim = []
+        async with pool_for(peer) as pool:
+            response = await pool.request(
+                "GET",
+                peer.url + "/hints",
+                on_interim=lambda status, fields: interim.append((status, fields)),
+            )
+            assert (response.status, response.content) == (200, b"hinted")
+            assert interim == [(103, [(b"link", b"</x>")])]
+            with pytest.raises(ZeroDivisionError):
+                await pool.request("GET", peer.url + "/hints", on_interim=lambda *_: 1 / 0)
+
+    run(main())
+
+
+# Early data
+
+FORGETFUL = Limits(idle_timeout=0.1)
+
+
+def test_safe_requests_of_the_next_connection_are_early(peer, run):
+    async def main():
+        async with pool_for(peer, limits=FORGETFUL) as pool:
+            assert not (await pool.get(peer.url + "/")).was_early
+            await until(lambda: not pool._lines)
+            early = asyncio.ensure_future(pool.get(peer.url + "/"))
+            posted = asyncio.ensure_future(
+                pool.request("POST", peer.url + "/echo", content=b"not early")
+            )
+            assert (await early).was_early
+            assert not (await posted).was_early
+            assert (await posted).content == b"not early"
+            assert sorted(peer.log) == [(0, "/", False), (1, "/", True), (1, "/echo", False)]
+
+    run(main())
+
+
+def test_a_request_that_was_too_early_is_sent_again(peer, run):
+    async def main():
+        async with pool_for(peer, limits=FORGETFUL) as pool:
+            await pool.get(peer.url + "/")
+            await until(lambda: not pool._lines)
+            response = await pool.get(peer.url + "/early")
+            assert (response.status, response.was_early) == (200, False)
+            assert peer.log[1:] == [(1, "/early", True), (1, "/early", False)]
+
+    run(main())
+
+
+def test_early_data_that_the_server_does_not_take_is_sent_again(peer, run):
+    async def main():
+        async with pool_for(peer, limits=FORGETFUL) as pool:
+            await pool.get(peer.url + "/")
+            await until(lambda: not pool._lines)
+            peer._tickets.clear()
+            assert (await pool.get(peer.url + "/")).content == b"hello"
+
+    run(main())
+
+
+@pytest.mark.parametrize("silent", [True, False])
+def test_an_address_that_has_changed_costs_no_request(peer, run, silent):
+    """Early data goes to the last connection's address; if nobody is there, the name is looked up."""
+
+    async def main():
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+            other.bind(("127.0.0.1", 0))
+            address = other.getsockname()
+            if not silent:
+                other.close()
+            async with pool_for(peer, limits=FORGETFUL) as pool:
+                await pool.get(peer.url + "/")
+                await until(lambda: not pool._lines)
+                route = Route.direct(parse_url(peer.url)[0])
+                pool._memories.of(route).address = address
+                posted = pool.request("POST", peer.url + "/echo", content=b"waits")
+                got, posted = await asyncio.gather(pool.get(peer.url + "/"), posted)
+                assert (got.content, posted.content) == (b"hello", b"waits")
+
+    run(main())
