@@ -14,11 +14,12 @@ PACKAGE = ROOT / "python" / "uringcore"
 
 # room: the rooms of the package that it must not import at module level, directly or not.
 FORBIDDEN = {
-    "loop": {"quic", "asyncio", "h3", "h0", "http3", "server", "cli"},
-    "quic": {"h3", "h0", "http3", "server", "cli"},
-    "asyncio": {"h3", "h0", "http3", "server", "cli"},
-    "h3": {"http3", "server", "cli"},
-    "http3": {"server", "cli"},
+    "loop": {"quic", "asyncio", "h3", "h0", "http3", "httpx", "server", "cli"},
+    "quic": {"h3", "h0", "http3", "httpx", "server", "cli"},
+    "asyncio": {"h3", "h0", "http3", "httpx", "server", "cli"},
+    "h3": {"http3", "httpx", "server", "cli"},
+    "http3": {"httpx", "server", "cli"},
+    "httpx": {"server", "cli"},
 }
 LINES_MAX = {".rs": 700, ".py": 550}
 

@@ -1,0 +1,350 @@
+"""``AsyncHTTP3Transport``: which requests of httpx's go over HTTP/3, and which over TCP.
+
+HTTP/3 is :class:`uringcore.http3.Pool`'s business, TCP that of another httpx transport. Here: the choice
+between them, and httpx's objects made ours and back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Literal
+
+import httpx
+
+from uringcore.http3 import (
+    Alternative,
+    AlternativeCache,
+    ConnectFailed,
+    ConnectTimeout,
+    HTTP3Error,
+    Limits,
+    Origin,
+    Pool,
+    PoolTimeout,
+    Request,
+    Response,
+    Route,
+    Timeouts,
+)
+from uringcore.http3.pool import pool_configuration
+from uringcore.httpx.errors import mapped
+from uringcore.quic.configuration import QuicConfiguration
+from uringcore.quic.errors import QuicIdleTimeoutError
+
+__all__ = ["AsyncHTTP3Transport"]
+
+MISDIRECTED = 421
+
+
+class AsyncHTTP3Transport(httpx.AsyncBaseTransport):
+    """A transport for ``httpx.AsyncClient`` that speaks HTTP/3, on any loop of asyncio's.
+
+    ``http3`` says when. ``"alt-svc"``: where the origin has said so by an ``Alt-Svc`` field (RFC 7838)
+    that is still good. A request then waits for a connection for ``fallback_delay`` seconds at most,
+    0.25 by default, before it goes over TCP, with what httpx has there; an alternative that does not
+    answer is left alone for a minute, then for two, and so on up to a day. ``"always"``: every
+    request, and only ``https`` URLs.
+
+    ``verify`` (an SSL context, a path of authorities, or whether to verify at all), ``cert`` and
+    ``trust_env`` are httpx's, for both sides, and so are ``http1``, ``http2`` and ``limits``, which
+    counts the connections of each side by itself. ``tcp`` is a transport to
+    use for TCP instead of one that is made; ``configuration`` sets everything about QUIC, trust
+    included. ``alternatives`` is where ``Alt-Svc`` is remembered, for transports that share it.
+
+    Time-outs of requests are kept phase by phase, and errors are httpx's. Responses have the
+    extensions ``http_version`` (``b"HTTP/3"``), ``stream_id`` and ``network_stream``, whose
+    ``get_extra_info`` knows ``server_addr``, ``client_addr`` and ``stats``. Requests may have
+    ``trace``, as in httpcore, and ``on_interim``, which is called with the status and header fields of
+    each interim response over HTTP/3. What httpx knows of proxies is for TCP, and is refused.
+
+    Raises ``ValueError`` for a ``proxy``, a ``tcp`` that has one, and an SSL context in ``verify`` whose
+    authorities cannot be read from it.
+    """
+
+    def __init__(
+        self,
+        verify: ssl.SSLContext | str | bool = True,
+        cert: Any = None,
+        trust_env: bool = True,
+        *,
+        http3: Literal["alt-svc", "always"] = "alt-svc",
+        http1: bool = True,
+        http2: bool = False,
+        limits: httpx.Limits | None = None,
+        tcp: httpx.AsyncBaseTransport | None = None,
+        configuration: QuicConfiguration | None = None,
+        alternatives: AlternativeCache | None = None,
+        fallback_delay: float = 0.25,
+        early_data: bool = True,
+        proxy: Any = None,
+    ) -> None:
+        if http3 not in ("alt-svc", "always"):
+            raise ValueError(f"http3: {http3!r} is neither 'alt-svc' nor 'always'")
+        if proxy is not None or _has_proxy(tcp):
+            raise ValueError("proxy: HTTP/3 goes to the server itself, not through a proxy")
+        limits = (
+            httpx.Limits(max_connections=100, keepalive_expiry=5.0) if limits is None else limits
+        )
+        self._tcp = tcp
+        if configuration is None or (tcp is None and http3 == "alt-svc"):
+            context = _context(verify, cert, trust_env)
+            if configuration is None:
+                configuration = _configuration(verify, context, cert)
+            if tcp is None and http3 == "alt-svc":
+                self._tcp = httpx.AsyncHTTPTransport(
+                    verify=context, http1=http1, http2=http2, limits=limits
+                )
+        self._pool = Pool(
+            configuration=configuration, limits=_limits(limits), early_data=early_data
+        )
+        self._always = http3 == "always"
+        self._fallback_delay = fallback_delay
+        # A server whose certificate nobody looks at speaks for its own host only (RFC 7838 section 2.1).
+        self._trusts_other_hosts = configuration.verify_mode != ssl.CERT_NONE
+        self.alternatives = AlternativeCache() if alternatives is None else alternatives
+        """What is known of ``Alt-Svc``."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Called by httpx for each request."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            raise RuntimeError("AsyncHTTP3Transport runs on asyncio's loops only") from None
+        if request.url.scheme != "https":
+            return await self._over_plain_tcp(request)
+        origin = _origin(request.url)
+        if self._always:
+            with mapped(request):
+                asked = _asked(request, origin)
+                return await self._over_http3(request, asked, Route.direct(origin))
+        alternative = self._choose(origin)
+        if alternative is not None:
+            with mapped(request):
+                response = await self._over_alternative(request, origin, alternative)
+            if response is not None:
+                return response
+        return await self._over_tcp(request, origin)
+
+    async def aclose(self) -> None:
+        """Closes all connections."""
+        try:
+            await self._pool.aclose()
+        finally:
+            if self._tcp is not None:
+                await self._tcp.aclose()
+
+    # Ways
+
+    async def _over_plain_tcp(self, request: httpx.Request) -> httpx.Response:
+        if self._tcp is None or self._always:
+            url = request.url
+            raise httpx.UnsupportedProtocol(f"{url}: HTTP/3 needs an https:// URL", request=request)
+        return await self._tcp.handle_async_request(request)
+
+    async def _over_tcp(self, request: httpx.Request, origin: Origin) -> httpx.Response:
+        assert self._tcp is not None
+        response = await self._tcp.handle_async_request(request)
+        self._learn(origin, response)
+        return response
+
+    async def _over_alternative(
+        self, request: httpx.Request, origin: Origin, alternative: Alternative
+    ) -> httpx.Response | None:
+        """The response, or ``None`` if TCP is to be asked, which can be done without harm."""
+        asked = _asked(request, origin)
+        asked.fields.append((b"alt-used", alternative.authority.encode("ascii")))
+        route = Route(origin, alternative.host, alternative.port)
+        try:
+            response = await self._over_http3(
+                request, asked, route, patience=self._fallback_delay, repeat=False
+            )
+        except HTTP3Error as exc:
+            silent = isinstance(exc.__cause__, QuicIdleTimeoutError)
+            if isinstance(exc, (ConnectFailed, ConnectTimeout)) or silent:
+                self.alternatives.broke(origin, alternative)
+            if isinstance(exc, PoolTimeout) or not asked.may_repeat(exc):
+                raise
+            return None
+        self.alternatives.works(origin, alternative)
+        if response.status_code == MISDIRECTED and asked.is_whole:
+            # RFC 7838 section 6: the alternative does not know the origin.
+            await response.aclose()
+            self.alternatives.forget(origin, alternative)
+            return None
+        self._learn(origin, response)
+        return response
+
+    async def _over_http3(
+        self,
+        request: httpx.Request,
+        asked: Request,
+        route: Route,
+        *,
+        patience: float | None = None,
+        repeat: bool = True,
+    ) -> httpx.Response:
+        trace = _Trace(request)
+        await trace.tell("started", {"request": request})
+        try:
+            response = await self._pool.send(
+                asked,
+                route=route,
+                on_interim=request.extensions.get("on_interim"),
+                timeouts=_timeouts(request),
+                patience=patience,
+                repeat=repeat,
+            )
+        except HTTP3Error as exc:
+            await trace.tell("failed", {"exception": exc})
+            raise
+        await trace.tell("complete", {"return_value": (response.status, response.headers)})
+        return httpx.Response(
+            response.status,
+            headers=response.headers,
+            stream=_Body(response, request),
+            extensions={
+                "http_version": b"HTTP/3",
+                "network_stream": _NetworkStream(response),
+                "stream_id": response.stream_id,
+            },
+        )
+
+    # Alternatives
+
+    def _choose(self, origin: Origin) -> Alternative | None:
+        """The alternative that is connected to, or else the first that is not known to be broken."""
+        found = [
+            one
+            for one in self.alternatives.find(origin)
+            if self._trusts_other_hosts or one.host == origin.host
+        ]
+        for alternative in found:
+            if self._pool.is_connected(Route(origin, alternative.host, alternative.port)):
+                return alternative
+        for alternative in found:
+            if not self.alternatives.is_broken(origin, alternative):
+                return alternative
+        return None
+
+    def _learn(self, origin: Origin, response: httpx.Response) -> None:
+        fields = response.headers.get_list("alt-svc")
+        if fields:
+            age = response.headers.get("age", "")
+            seconds = float(age) if age.isdecimal() else 0.0
+            self.alternatives.learn(origin, ", ".join(fields), age=seconds)
+
+
+class _Body(httpx.AsyncByteStream):
+    """A response's body."""
+
+    def __init__(self, response: Response, request: httpx.Request) -> None:
+        self._response = response
+        self._request = request
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        with mapped(self._request):
+            async for part in self._response.iter_bytes():
+                yield part
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+
+
+class _NetworkStream:
+    """What httpcore's users ask of a connection. There is no byte stream to be read and written."""
+
+    _NAMES = {"server_addr": "peername", "client_addr": "sockname"}  # noqa: RUF012 - never changed
+
+    def __init__(self, response: Response) -> None:
+        self._response = response
+
+    def get_extra_info(self, info: str) -> Any:
+        """``server_addr``, ``client_addr``, ``peer_certificates``, ``session_resumed``, ``stats``."""
+        return self._response.get_extra_info(self._NAMES.get(info, info))
+
+
+class _Trace:
+    """httpcore's ``trace`` extension."""
+
+    def __init__(self, request: httpx.Request) -> None:
+        self._function: Callable[[str, dict[str, Any]], Awaitable[None]] | None = (
+            request.extensions.get("trace")
+        )
+
+    async def tell(self, what: str, info: dict[str, Any]) -> None:
+        if self._function is not None:
+            await self._function(f"http3.handle_request.{what}", info)
+
+
+def _origin(url: httpx.URL) -> Origin:
+    host = url.raw_host.decode("ascii").strip("[]")
+    return Origin(host, url.port or 443, url.netloc.decode("ascii"))
+
+
+def _asked(request: httpx.Request, origin: Origin) -> Request:
+    stream: Any = request.stream
+    if isinstance(stream, httpx.ByteStream):
+        # Can be sent twice, if it comes to that.
+        stream = b"".join(stream) or None
+    path = request.url.raw_path.decode("ascii")
+    return Request(request.method, origin, path, request.headers.raw, stream)
+
+
+def _timeouts(request: httpx.Request) -> Timeouts:
+    given = request.extensions.get("timeout", {})
+    return Timeouts(*(given.get(phase) for phase in ("connect", "read", "write", "pool")))
+
+
+def _limits(limits: httpx.Limits) -> Limits:
+    most = limits.max_connections
+    kept = limits.keepalive_expiry
+    return Limits(
+        connections=sys.maxsize if most is None else most,
+        idle_timeout=86400.0 if kept is None else kept,
+    )
+
+
+def _context(verify: ssl.SSLContext | str | bool, cert: Any, trust_env: bool) -> ssl.SSLContext:
+    """TLS for TCP, as httpx has it; httpx itself warns of paths and of ``cert``."""
+    if isinstance(verify, str):
+        context = ssl.create_default_context(**_locations(verify))
+    else:
+        context = httpx.create_ssl_context(verify=verify, trust_env=trust_env)
+    if cert is not None:
+        context.load_cert_chain(*((cert,) if isinstance(cert, str) else cert))
+    return context
+
+
+def _configuration(
+    verify: ssl.SSLContext | str | bool, context: ssl.SSLContext, cert: Any
+) -> QuicConfiguration:
+    """QUIC trusts whom TCP trusts, and nobody else."""
+    verifies = context.verify_mode != ssl.CERT_NONE
+    configuration = pool_configuration(verify=verifies)
+    if isinstance(verify, str):
+        configuration.load_verify_locations(**_locations(verify))
+    elif verifies:
+        authorities = context.get_ca_certs(binary_form=True)
+        if not authorities:
+            raise ValueError(
+                "verify: whom this SSL context trusts cannot be read from it (authorities in a directory, "
+                "or a certificate of no authority): give the path instead, or a configuration"
+            )
+        configuration.cadata = "".join(map(ssl.DER_cert_to_PEM_cert, authorities)).encode()
+    if cert is not None:
+        configuration.load_cert_chain(*((cert,) if isinstance(cert, str) else cert))
+    return configuration
+
+
+def _locations(path: str) -> dict[str, Any]:
+    return {"capath" if os.path.isdir(path) else "cafile": path}
+
+
+def _has_proxy(tcp: httpx.AsyncBaseTransport | None) -> bool:
+    """Requests that were meant for a proxy would go past it."""
+    pool = getattr(tcp, "_pool", None)
+    return type(pool).__name__ in ("AsyncHTTPProxy", "AsyncSOCKSProxy")
