@@ -133,7 +133,7 @@ def command(*arguments, **options):
     """Runs `uringcore ...` to its end."""
     return subprocess.run(
         [sys.executable, "-m", "uringcore", *arguments],
-        cwd=ROOT,
+        cwd=options.pop("cwd", ROOT),
         env=environment(),
         capture_output=True,
         text=options.pop("text", True),
