@@ -19,8 +19,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.server.harness import Server
 from tests.support.interpreter import is_default_interpreter
 from uringcore.asyncio import connect
+from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic.configuration import QuicConfiguration
 
 README = Path(__file__).parents[2] / "README.md"
@@ -127,7 +129,12 @@ def _until(attempt, process: subprocess.Popen[bytes]):
 
 def test_every_program_is_run():
     counts = {heading: len(programs) for heading, programs in _programs().items()}
-    assert counts == {"The loop in a minute": 1, "Files in a minute": 1, "QUIC in a minute": 2}
+    assert counts == {
+        "The loop in a minute": 1,
+        "Files in a minute": 1,
+        "QUIC in a minute": 2,
+        "A client in a minute": 2,
+    }
 
 
 def test_the_loop_in_a_minute(tmp_path):
@@ -155,6 +162,23 @@ def test_quic_in_a_minute(tmp_path):
     program = _replaced(program, "4433", str(_free_port(socket.SOCK_DGRAM)))
     program = _replaced(program, '"/tmp"', '"."')
     assert _printed(program, tmp_path) == "b'hello'\n"
+
+
+def test_a_client_in_a_minute(tmp_path):
+    pool, transport = _programs()["A client in a minute"]
+    certificate = DevelopmentCertificate.make().write(tmp_path)
+    server = Server(tmp_path, certificate)
+    try:
+        program = _replaced(pool, "https://example.org", server.url)
+        program = _replaced(program, "Pool()", "Pool(verify=False)")
+        assert _printed(program, tmp_path) == "200 b'hello'\nb'one two'\n"
+        program = _replaced(transport, "https://example.org", server.url)
+        # The machine may be busy: what is shown is the choice, not how soon it falls back.
+        patient = "AsyncHTTP3Transport(verify=False, fallback_delay=30.0)"
+        program = _replaced(program, "AsyncHTTP3Transport()", patient)
+        assert _printed(program, tmp_path) == "HTTP/1.1 hello\nHTTP/3 hello\n"
+    finally:
+        server.kill()
 
 
 @pytest.mark.skipif(not is_default_interpreter(), reason="once is enough: it starts five processes")
