@@ -9,16 +9,27 @@ import time
 
 from aioquic.asyncio import QuicConnectionProtocol, serve
 from aioquic.buffer import encode_uint_var
-from aioquic.h3.connection import H3Connection, encode_frame
+from aioquic.h3.connection import H3Connection, Setting, encode_frame
 from aioquic.h3.events import DataReceived, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.events import ProtocolNegotiated
+from wsproto.connection import Connection, ConnectionType
+from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
 
 BODY = hashlib.shake_128(b"body").digest(1 << 20)
 
 GOAWAY = 0x7
 H3_INTERNAL_ERROR = 0x102
 H3_REQUEST_REJECTED = 0x10B
+
+
+class Plain(H3Connection):
+    """Knows no extended CONNECT."""
+
+    def _get_local_settings(self):
+        settings = super()._get_local_settings()
+        del settings[Setting.ENABLE_CONNECT_PROTOCOL]
+        return settings
 
 
 class Answers(QuicConnectionProtocol):
@@ -30,15 +41,19 @@ class Answers(QuicConnectionProtocol):
         super().__init__(*args, **kwargs)
         self.http = None
         self.requests = {}
+        self.sockets = {}
         self.number = len(self.peer.connections)
         self.peer.connections.append(self)
 
     def quic_event_received(self, event):
         if isinstance(event, ProtocolNegotiated):
-            self.http = H3Connection(self._quic)
+            self.http = H3Connection(self._quic) if self.peer.has_websockets else Plain(self._quic)
         if self.http is None:
             return
         for http_event in self.http.handle_event(event):
+            if getattr(http_event, "stream_id", None) in self.sockets:
+                self.sockets[http_event.stream_id].received(http_event)
+                continue
             if isinstance(http_event, HeadersReceived):
                 self.begun(http_event)
             elif isinstance(http_event, DataReceived):
@@ -48,7 +63,9 @@ class Answers(QuicConnectionProtocol):
         self.transmit()
 
     def begun(self, event):
-        if event.stream_id not in self.requests:
+        if (b":protocol", b"websocket") in event.headers:
+            self.sockets[event.stream_id] = Socket(self, event)
+        elif event.stream_id not in self.requests:
             request = dict(event.headers) | {b"content": b""}
             request["early"] = not self._quic._handshake_complete
             self.requests[event.stream_id] = request
@@ -149,6 +166,58 @@ class Answers(QuicConnectionProtocol):
             self.close(error_code=H3_INTERNAL_ERROR, reason_phrase="enough")
 
 
+class Socket:
+    """A WebSocket: what is said to it is said back, but for a few words."""
+
+    def __init__(self, connection, event):
+        self.stream_id = event.stream_id
+        self.http = connection.http
+        self.quic = connection._quic
+        self.frames = Connection(ConnectionType.SERVER)
+        headers = dict(event.headers)
+        if headers[b":path"] == b"/refused":
+            self.http.send_headers(event.stream_id, [(b":status", b"403")], end_stream=True)
+            return
+        fields = [(b":status", b"200")]
+        if b"sec-websocket-protocol" in headers:
+            fields.append((b"sec-websocket-protocol", b"second"))
+        self.http.send_headers(event.stream_id, fields)
+
+    def received(self, event):
+        if isinstance(event, DataReceived) and event.data:
+            self.frames.receive_data(event.data)
+            for frame in self.frames.events():
+                self.answer(frame)
+
+    def send(self, event, *, end=False):
+        self.http.send_data(self.stream_id, self.frames.send(event), end)
+
+    def answer(self, event):
+        if isinstance(event, Ping):
+            self.send(event.response())
+        elif isinstance(event, CloseConnection):
+            self.send(event.response(), end=True)
+        elif isinstance(event, TextMessage) and event.data in SAYINGS:
+            SAYINGS[event.data](self)
+        elif isinstance(event, (TextMessage, BytesMessage)):
+            self.send(type(event)(event.data, message_finished=event.message_finished))
+
+    def raw(self, data, end=False):
+        self.http.send_data(self.stream_id, data, end)
+
+
+SAYINGS = {
+    "leave": lambda socket: socket.send(CloseConnection(1001, "bye")),
+    "end": lambda socket: socket.raw(b"", end=True),
+    "reset": lambda socket: socket.quic.reset_stream(socket.stream_id, H3_INTERNAL_ERROR),
+    "ping": lambda socket: socket.send(Ping(b"are you there?")),
+    "reserved": lambda socket: socket.raw(b"\xf1\x00"),
+    "large": lambda socket: socket.raw(b"\x82\x7f" + (1 << 40).to_bytes(8, "big")),
+    # A ping in the midst of a message of three frames.
+    "pieces": lambda socket: socket.raw(b"\x01\x01a\x89\x00\x00\x01b\x80\x01c"),
+}
+
+
 class Peer:
     """The server on a loop of its own, in a thread."""
 
@@ -158,6 +227,7 @@ class Peer:
         self.log = []
         """The requests: number of the connection, path, whether it came as 0-RTT data."""
         self.gated = []
+        self.has_websockets = True
         self._tickets = {}
         self._configuration = QuicConfiguration(is_client=False, alpn_protocols=[alpn])
         self._configuration.load_cert_chain(self.certificate, key)

@@ -23,6 +23,7 @@
 | ``connection`` | QUIC's events made HTTP's, and requests sent |
 | ``request`` | what is asked, and whether it may be asked twice |
 | ``exchange`` | one request and its response on their stream, with flow control |
+| ``websocket``, ``frames`` | messages in both directions on a stream |
 | ``limits`` | time-outs by phase, and a pool's bounds |
 | ``alternatives`` | ``Alt-Svc``: where an origin says that it speaks HTTP/3 |
 | ``url`` | what a URL says about where to connect and what to ask |
@@ -54,6 +55,7 @@ from uringcore.http3.pool import Pool
 from uringcore.http3.request import Request
 from uringcore.http3.route import Route
 from uringcore.http3.url import Origin
+from uringcore.http3.websocket import WebSocket, WebSocketClosed, WebSocketRefused
 
 __all__ = [
     "Alternative",
@@ -79,6 +81,9 @@ __all__ = [
     "Route",
     "Timeouts",
     "URLError",
+    "WebSocket",
+    "WebSocketClosed",
+    "WebSocketRefused",
     "WriteTimeout",
     "connect",
 ]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from uringcore.asyncio.protocol import QuicConnectionProtocol
-from uringcore.h3.connection import ErrorCode, H3Connection
+from uringcore.h3.connection import ErrorCode, H3Connection, Setting
 from uringcore.h3.events import (
     DataReceived,
     GoAwayReceived,
@@ -55,6 +55,7 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
         self._http: H3Connection | None = None
         self._exchanges: dict[int, Exchange] = {}
         self._going_away = False
+        self._settled = asyncio.Event()
         self.lost: QuicConnectionError | None = None
         """How the connection ended."""
         self.on_change: Callable[[], None] = lambda: None
@@ -88,6 +89,8 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
         elif self._http is not None:
             for http_event in self._http.handle_event(event):
                 self._http_event_received(http_event)
+            if not self._settled.is_set() and self._http.received_settings is not None:
+                self._settled.set()
             if isinstance(event, StreamReset) and event.stream_id in self._exchanges:
                 self._exchanges[event.stream_id].handle_error(RequestReset(event.error_code))
             elif isinstance(event, StopSendingReceived) and event.stream_id in self._exchanges:
@@ -115,6 +118,7 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
 
     def _connection_lost(self, error: QuicConnectionError) -> None:
         self.lost = error
+        self._settled.set()
         for exchange in self._exchanges.values():
             exchange.handle_error(ConnectionLost.by(error))
         self.on_change()
@@ -167,6 +171,14 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
         self.transmit()
         return exchange
 
+    async def offers_extended_connect(self) -> bool:
+        """Whether the server takes requests with ``:protocol``, which its SETTINGS say (RFC 9220)."""
+        await self._settled.wait()
+        if self.lost is not None:
+            raise ConnectionLost.by(self.lost, unsent=True)
+        assert self._http is not None
+        return (self._http.received_settings or {}).get(Setting.ENABLE_CONNECT_PROTOCOL) == 1
+
     async def _send_body(self, exchange: Exchange, request: Request, timeout: float | None) -> None:
         """Sends a body, at the pace of the connection, until the server has enough of it.
 
@@ -180,15 +192,12 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
     async def _send_parts(
         self, exchange: Exchange, request: Request, timeout: float | None
     ) -> None:
-        assert self._http is not None
         async with contextlib.aclosing(request.parts()) as parts:
             async for part in parts:
                 if exchange.request_stopped or exchange.failed:
                     break
                 try:
-                    self._http.send_data(exchange.stream_id, part, False)
-                    self.transmit()
-                    await self._wait_sent(exchange.stream_id, timeout)
+                    await self.send(exchange, part, timeout=timeout)
                 except ConnectionResetError:
                     # Stopped by the server, or the connection is lost: events tell which.
                     return
@@ -196,8 +205,20 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
             return
         exchange.handle_request_ended()
         if not exchange.request_stopped:
-            self._http.send_data(exchange.stream_id, b"", True)
-            self.transmit()
+            await self.send(exchange, b"", timeout=None, end_stream=True)
+
+    async def send(
+        self, exchange: Exchange, data: bytes, *, timeout: float | None, end_stream: bool = False
+    ) -> None:
+        """Sends a part of a request's content, and waits until the stream takes more.
+
+        Raises ``ConnectionResetError`` when the server wants none, or the connection is lost.
+        """
+        assert self._http is not None
+        self._http.send_data(exchange.stream_id, data, end_stream)
+        self.transmit()
+        if not end_stream:
+            await self._wait_sent(exchange.stream_id, timeout)
 
     async def _wait_sent(self, stream_id: int, timeout: float | None) -> None:
         """Waits until the stream takes more. What is queued shrinks meanwhile, or time runs out."""

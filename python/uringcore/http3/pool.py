@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from types import TracebackType
 
 from uringcore.http3.client import client_configuration
@@ -27,6 +28,12 @@ from uringcore.http3.line import Line
 from uringcore.http3.pooled import PooledConnection
 from uringcore.http3.request import Content, Headers, Request
 from uringcore.http3.route import Memories, Route
+from uringcore.http3.websocket import (
+    MAX_MESSAGE_BYTES,
+    WebSocket,
+    opened,
+    websocket_request,
+)
 from uringcore.quic.configuration import QuicConfiguration
 
 __all__ = ["Pool", "pool_configuration"]
@@ -148,6 +155,33 @@ class Pool:
     async def get(self, url: str, *, headers: Headers = ()) -> Response:
         """``request("GET", url)``."""
         return await self.request("GET", url, headers=headers)
+
+    @contextlib.asynccontextmanager
+    async def websocket(
+        self,
+        url: str,
+        *,
+        headers: Headers = (),
+        subprotocols: Sequence[str] = (),
+        max_size: int = MAX_MESSAGE_BYTES,
+        timeouts: Timeouts | None = None,
+    ) -> AsyncIterator[WebSocket]:
+        """A WebSocket (RFC 9220) at a ``wss`` or ``https`` URL; leaving the block closes it.
+
+        ``max_size`` is the most bytes that a message received may have. ``timeouts.read`` is for each
+        message to come, and by default ``None`` here. Raises :class:`WebSocketRefused`, or another
+        :class:`HTTP3Error`.
+        """
+        request = websocket_request(url, headers, subprotocols)
+        given = replace(self.timeouts, read=None) if timeouts is None else timeouts
+        line = self._line(Route.direct(request.origin))
+        connection = await line.lease(False, given)
+        try:
+            assert connection.protocol is not None
+            async with opened(connection.protocol, request, given, max_size) as websocket:
+                yield websocket
+        finally:
+            line.release(connection)
 
     async def send(
         self,

@@ -157,7 +157,7 @@ class Transfer:
             return await asyncio.wait_for(
                 stack.enter_async_context(connection), options.connect_timeout
             )
-        except asyncio.TimeoutError as exc:
+        except (asyncio.TimeoutError, TimeoutError) as exc:
             if isinstance(exc, QuicConnectionError):
                 raise  # the idle time-out is one of both kinds
             text = f"{url}: no answer within {options.connect_timeout:g} s"

@@ -1,0 +1,295 @@
+"""WebSocket over HTTP/3 (RFC 9220), against wsproto's frames on aioquic's HTTP/3."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from tests.client.test_pool import pool_for
+from tests.server.harness import ROOT, environment
+from uringcore.http3 import (
+    ConnectFailed,
+    ConnectionLost,
+    RequestReset,
+    URLError,
+    WebSocketClosed,
+    WebSocketRefused,
+)
+from uringcore.http3.frames import (
+    Assembler,
+    Frame,
+    FrameFault,
+    FrameReader,
+    Opcode,
+    close_payload,
+    closing,
+    encoded,
+)
+
+
+def chat(peer):
+    return f"wss://localhost:{peer.port}/chat"
+
+
+def test_messages(peer, run):
+    async def main():
+        async with pool_for(peer) as pool:
+            async with pool.websocket(chat(peer), subprotocols=["first", "second"]) as websocket:
+                assert websocket.subprotocol == "second"
+                for message in ("text", "", "ü" * 200, b"bytes", b"", os.urandom(300_000)):
+                    await websocket.send(message)
+                    received = await websocket.receive()
+                    while len(received) < len(message):
+                        received += await websocket.receive()
+                    assert received == message
+                await websocket.ping(b"x")
+                await websocket.send("ping")
+                await websocket.send("pieces")
+                assert await websocket.receive() == "abc"
+            # The connection serves other requests, meanwhile and afterwards.
+            assert (await pool.get(peer.url + "/")).content == b"hello"
+            assert len(peer.connections) == 1
+
+    run(main())
+
+
+def test_the_server_closes(peer, run):
+    async def main():
+        async with pool_for(peer) as pool:
+            async with pool.websocket(chat(peer)) as websocket:
+                await websocket.send("one")
+                await websocket.send("leave")
+                assert [message async for message in websocket] == ["one"]
+                with pytest.raises(WebSocketClosed, match=r"1001 \(bye\)") as raised:
+                    await websocket.receive()
+                assert (raised.value.code, raised.value.reason) == (1001, "bye")
+                with pytest.raises(WebSocketClosed):
+                    await websocket.send("more")
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("word", "error", "said"),
+    [
+        ("end", WebSocketClosed, "1006"),
+        ("reset", RequestReset, "H3_INTERNAL_ERROR"),
+        ("reserved", WebSocketClosed, "1002 .*reserved bit"),
+        ("large", WebSocketClosed, "1009 .*more than 1048576 bytes"),
+    ],
+)
+def test_bad_ends(peer, run, word, error, said):
+    async def main():
+        async with pool_for(peer) as pool:
+            async with pool.websocket(chat(peer)) as websocket:
+                await websocket.send(word)
+                with pytest.raises(error, match=said):
+                    async for _ in websocket:
+                        raise AssertionError("nothing is said")
+            assert (await pool.get(peer.url + "/")).content == b"hello"
+            assert len(peer.connections) == 1
+
+    run(main())
+
+
+def test_a_program_that_raises_leaves_no_stream_behind(peer, run):
+    async def main():
+        async with pool_for(peer) as pool:
+            with pytest.raises(LookupError):
+                async with pool.websocket(chat(peer)):
+                    raise LookupError
+            (line,) = pool._lines.values()
+            assert [one.streams for one in line.connections] == [0]
+
+    run(main())
+
+
+def test_refusals(peer, run):
+    async def main():
+        async with pool_for(peer) as pool:
+            with pytest.raises(WebSocketRefused, match="403") as raised:
+                async with pool.websocket(f"wss://localhost:{peer.port}/refused"):
+                    raise AssertionError("it was refused")
+            assert raised.value.status == 403
+            with pytest.raises(URLError):
+                async with pool.websocket("ws://localhost/"):
+                    raise AssertionError("that needs no TLS")
+
+    run(main())
+
+
+def test_a_server_without_extended_connect(peer, run):
+    """Its SETTINGS say so, and nothing is sent that it would not understand."""
+    peer.has_websockets = False
+
+    async def main():
+        async with pool_for(peer) as pool:
+            with pytest.raises(WebSocketRefused, match="does not offer") as raised:
+                async with pool.websocket(chat(peer)):
+                    raise AssertionError("there is none")
+            assert raised.value.status is None
+            assert (await pool.get(peer.url + "/")).content == b"hello"
+            assert peer.paths == [(0, "/")]
+
+    run(main())
+
+
+def test_hypercorn(certificate, tmp_path, run_ours):
+    """A server of other people's, as it is run."""
+    pytest.importorskip("hypercorn")
+    (tmp_path / "app.py").write_text(
+        "async def app(scope, receive, send):\n"
+        "    if scope['type'] == 'http':\n"
+        "        head = {'type': 'http.response.start', 'status': 200, 'headers': []}\n"
+        "        await send(head)\n"
+        "        await send({'type': 'http.response.body', 'body': b'hello'})\n"
+        "    elif scope['type'] == 'websocket':\n"
+        "        await receive()\n"
+        "        await send({'type': 'websocket.accept'})\n"
+        "        while (message := await receive())['type'] == 'websocket.receive':\n"
+        "            await send({'type': 'websocket.send', 'text': message['text']})\n"
+        "    else:\n"
+        "        while True:\n"
+        "            message = await receive()\n"
+        "            await send({'type': message['type'] + '.complete'})\n"
+    )
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    bind = ["--quic-bind", f"127.0.0.1:{port}", "--bind", f"unix:{tmp_path}/socket"]
+    tls = ["--certfile", certificate[0], "--keyfile", certificate[1]]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hypercorn", *bind, *tls, "app:app"],
+        cwd=tmp_path,
+        env=environment() | {"PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+    class Hypercorn:
+        url = f"https://localhost:{port}"
+
+    Hypercorn.port, Hypercorn.certificate = port, certificate[0]
+
+    async def main():
+        async with pool_for(Hypercorn) as pool:
+            while True:
+                assert process.poll() is None
+                try:
+                    assert (await pool.get(Hypercorn.url + "/")).content == b"hello"
+                    break
+                except ConnectFailed:
+                    await asyncio.sleep(0.1)
+            async with pool.websocket(chat(Hypercorn)) as websocket:
+                await websocket.send("over HTTP/3")
+                assert await websocket.receive() == "over HTTP/3"
+
+    try:
+        run_ours(main())
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_connection_that_ends_under_it(peer, run):
+    async def main():
+        async with pool_for(peer) as pool:
+            with pytest.raises(ConnectionLost):
+                async with pool.websocket(chat(peer)) as websocket:
+                    ending = asyncio.ensure_future(
+                        pool.request("POST", peer.url + "/closed-once", content=b"x")
+                    )
+                    try:
+                        await websocket.receive()
+                    finally:
+                        await asyncio.gather(ending, return_exceptions=True)
+
+    run(main())
+
+
+# Frames, without a connection
+
+SERVERS = {
+    "text": b"\x81\x05hello",
+    "medium": b"\x82\x7e\x01\x00" + bytes(256),
+    "long": b"\x82\x7f" + (70000).to_bytes(8, "big") + bytes(70000),
+    "ping": b"\x89\x02hi",
+}
+
+
+def test_frames_come_in_any_pieces():
+    whole = b"".join(SERVERS.values())
+    expected = [
+        Frame(Opcode.TEXT, b"hello"),
+        Frame(Opcode.BINARY, bytes(256)),
+        Frame(Opcode.BINARY, bytes(70000)),
+        Frame(Opcode.PING, b"hi"),
+    ]
+    assert FrameReader(1 << 20).feed(whole) == expected
+    reader = FrameReader(1 << 20)
+    found = []
+    for start in range(300):
+        found += reader.feed(whole[start : start + 1])
+    for start in range(300, len(whole), 997):
+        found += reader.feed(whole[start : start + 997])
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"\xc1\x00", 1002),
+        (b"\x83\x00", 1002),
+        (b"\x81\x80", 1002),
+        (b"\x09\x00", 1002),
+        (b"\x89\x7e", 1002),
+        (b"\x82\x7e\x10\x01", 1009),
+    ],
+)
+def test_frames_that_may_not_be(data, code):
+    with pytest.raises(FrameFault) as raised:
+        FrameReader(4096).feed(data)
+    assert raised.value.code == code
+
+
+def test_messages_are_put_together():
+    assembler = Assembler(6)
+    assert assembler.add(Frame(Opcode.TEXT, "ü".encode()[:1], final=False)) is None
+    assert assembler.add(Frame(Opcode.CONTINUATION, "ü".encode()[1:])) == "ü"
+    assert assembler.add(Frame(Opcode.BINARY, b"x")) == b"x"
+    for frames, code in (
+        ([Frame(Opcode.CONTINUATION, b"")], 1002),
+        ([Frame(Opcode.TEXT, b"", final=False), Frame(Opcode.TEXT, b"")], 1002),
+        ([Frame(Opcode.TEXT, b"\xff")], 1007),
+        ([Frame(Opcode.TEXT, b"1234", final=False), Frame(Opcode.CONTINUATION, b"567")], 1009),
+    ):
+        assembler = Assembler(6)
+        with pytest.raises(FrameFault) as raised:
+            for frame in frames:
+                assembler.add(frame)
+        assert raised.value.code == code
+
+
+def test_close_frames():
+    assert closing(b"") == (1005, "")
+    assert closing(close_payload(3000, "why")) == (3000, "why")
+    assert closing(close_payload(1000, "ü" * 100)) == (1000, "ü" * 61)
+    for data in (b"\x03", b"\x03\xed", b"\x03\xe7", b"\x13\x88", b"\x03\xe8\xff"):
+        with pytest.raises(FrameFault):
+            closing(data)
+
+
+def test_a_clients_frames_are_masked():
+    for size in (0, 1, 125, 126, 65535, 65536):
+        data = os.urandom(size)
+        frame = encoded(Opcode.BINARY, data)
+        head = 2 if size < 126 else 4 if size < 65536 else 10
+        assert frame[0] == 0x82
+        assert frame[1] & 0x80
+        mask, masked = frame[head : head + 4], frame[head + 4 :]
+        assert bytes(byte ^ mask[at % 4] for at, byte in enumerate(masked)) == data
