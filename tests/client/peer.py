@@ -257,6 +257,15 @@ class Peer:
 
         self._loop.call_soon_threadsafe(answer)
 
+    def close_connections(self):
+        """Leaves every client."""
+
+        def close():
+            for connection in self.connections:
+                connection.close()
+
+        self._loop.call_soon_threadsafe(close)
+
     async def wait_gated(self, count):
         """Waits until so many requests are at the gate."""
         await until(lambda: len(self.gated) == count)

@@ -99,7 +99,6 @@ def test_blocked_udp_falls_back_and_is_remembered(site, run, silent):
                 assert posted.http_version == "HTTP/1.1"
                 assert site.requests[-1] == ("POST", "/", b"only once")
                 transport = client._transport
-                assert len(transport._pool._lines) == (1 if silent else 0)
                 (alternative,) = transport.alternatives.find(site.origin)
                 assert transport.alternatives.is_broken(site.origin, alternative)
                 # What is still under way is given up, and nothing else begins.
@@ -221,5 +220,29 @@ def test_a_server_that_has_gone_away_is_asked_over_tcp(site, peer, run):
             assert (answer.http_version, answer.text) == ("HTTP/1.1", "tcp")
             with pytest.raises(httpx.RemoteProtocolError):
                 await client.post(site.url + "data-first", content=b"order")
+
+    run(main())
+
+
+@pytest.mark.parametrize("silent", [True, False], ids=["dropped", "refused"])
+def test_early_data_that_gets_no_answer_costs_no_request(site, certificate, run, silent):
+    """HTTP/3 has worked, so that the next connection begins with the request itself; then UDP is blocked."""
+    peer = Peer(certificate)
+
+    async def main():
+        site.alt_svc = f'h3="127.0.0.1:{peer.port}"; ma=60'
+        limits = httpx.Limits(keepalive_expiry=0.1)
+        async with site.client(limits=limits, fallback_delay=30.0) as client:
+            await client.get(site.url)
+            assert (await client.get(site.url)).http_version == "HTTP/3"
+            transport = client._transport
+            await until(lambda: not transport._pool._lines)
+            peer.stop()
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+                if silent:
+                    other.bind(("127.0.0.1", peer.port))
+                assert (await client.get(site.url)).text == "tcp"
+                (alternative,) = transport.alternatives.find(site.origin)
+                assert transport.alternatives.is_broken(site.origin, alternative)
 
     run(main())

@@ -79,6 +79,19 @@ def test_after_a_lost_connection_another_request_is_not(peer, run):
     run(main())
 
 
+def test_a_connection_that_ended_while_idle_is_not_used(peer, run):
+    async def main():
+        async with pool_for(peer) as pool:
+            await pool.get(peer.url + "/")
+            peer.close_connections()
+            await until(lambda: not pool._lines)
+            response = await pool.request("POST", peer.url + "/echo", content=b"body")
+            assert response.content == b"body"
+            assert peer.paths == [(0, "/"), (1, "/echo")]
+
+    run(main())
+
+
 @pytest.mark.parametrize(
     ("path", "error"),
     [
