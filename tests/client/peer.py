@@ -103,6 +103,10 @@ class Answers(QuicConnectionProtocol):
         self.http.send_headers(stream_id, [(b":status", b"103"), (b"link", b"</x>")])
         self.answer(stream_id, b"hinted")
 
+    def do_endless_hints(self, stream_id, request):
+        for _ in range(100):
+            self.http.send_headers(stream_id, [(b":status", b"103")])
+
     def do_silent(self, stream_id, request):
         pass
 

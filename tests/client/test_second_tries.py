@@ -144,6 +144,8 @@ def test_interim_responses(peer, run):
             assert interim == [(103, [(b"link", b"</x>")])]
             with pytest.raises(ZeroDivisionError):
                 await pool.request("GET", peer.url + "/hints", on_interim=lambda *_: 1 / 0)
+            with pytest.raises(RequestFailed, match="more than 64 interim"):
+                await pool.get(peer.url + "/endless-hints")
 
     run(main())
 

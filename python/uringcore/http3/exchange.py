@@ -21,6 +21,9 @@ __all__ = ["BODY_HIGH_WATER", "Exchange", "InterimHandler", "Response"]
 BODY_HIGH_WATER = 1024 * 1024
 """Bytes of a response's body that may wait for the program before the stream is paused."""
 
+INTERIM_MAX = 64
+"""Interim responses before the final one; a server that goes on has none."""
+
 InterimHandler = Callable[[int, Fields], object]
 """Called with the status, 100 to 199, and the header fields of each interim response (RFC 9110
 section 15.2), such as 103 (Early Hints), before the response itself is there."""
@@ -57,6 +60,7 @@ class Exchange:
         self._waiters: list[asyncio.Future[None]] = []
         self._error: Exception | None = None
         self._interim_error: Exception | None = None
+        self._interim_count = 0
         self.status: int | None = None
         self.headers: Fields = []
         self.trailers: Fields = []
@@ -75,12 +79,19 @@ class Exchange:
         elif status >= 200:
             self.status = status
             self.headers = [field for field in fields if field[0] != b":status"]
+        else:
+            self._handle_interim(status, [field for field in fields if field[0] != b":status"])
+        self._end(ended)
+
+    def _handle_interim(self, status: int, fields: Fields) -> None:
+        self._interim_count += 1
+        if self._interim_count > INTERIM_MAX:
+            self.handle_error(RequestFailed(f"more than {INTERIM_MAX} interim responses"))
         elif self._on_interim is not None:
             try:
-                self._on_interim(status, [field for field in fields if field[0] != b":status"])
+                self._on_interim(status, fields)
             except Exception as exc:  # noqa: BLE001 - the program's; it is told where it waits
                 self._interim_error = exc
-        self._end(ended)
 
     def handle_data(self, data: bytes, *, ended: bool) -> None:
         """A part of the body."""
