@@ -270,6 +270,17 @@ class Peer:
 
         self._loop.call_soon_threadsafe(close)
 
+    def vanish(self):
+        """Is gone without a word, as if it had been killed."""
+
+        def vanish():
+            self._server._transport.abort()
+            self._server._protocols.clear()
+            self._loop.stop()
+
+        self._loop.call_soon_threadsafe(vanish)
+        self._thread.join(30)
+
     async def wait_gated(self, count):
         """Waits until so many requests are at the gate."""
         await until(lambda: len(self.gated) == count)

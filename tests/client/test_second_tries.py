@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from tests.client.peer import until
+from tests.client.peer import Peer, until
 from tests.client.test_pool import pool_for
 from uringcore.http3 import (
     ConnectionLost,
@@ -17,6 +17,7 @@ from uringcore.http3 import (
     ResponseMalformed,
     Route,
     connect,
+    pooled,
 )
 from uringcore.http3.url import parse_url
 
@@ -88,6 +89,46 @@ def test_a_connection_that_ended_while_idle_is_not_used(peer, run):
             response = await pool.request("POST", peer.url + "/echo", content=b"body")
             assert response.content == b"body"
             assert peer.paths == [(0, "/"), (1, "/echo")]
+
+    run(main())
+
+
+def test_a_connection_that_died_while_idle_is_found_out(certificate, run, monkeypatch):
+    """Its server was killed, so that nobody says that it has ended; another one is at its address."""
+    monkeypatch.setattr(pooled, "SURE_SECONDS", 0.0)
+    monkeypatch.setattr(pooled, "SILENCE_SECONDS", 0.2)
+    dead = Peer(certificate)
+    others = []
+
+    async def main():
+        async with pool_for(dead) as pool:
+            await pool.get(dead.url + "/")
+            dead.vanish()
+            others.append(Peer(certificate, port=dead.port))
+            assert (await pool.get(dead.url + "/")).content == b"hello"
+            assert others[0].paths == [(0, "/")]
+
+    try:
+        run(main())
+    finally:
+        for other in others:
+            other.stop()
+
+
+def test_after_a_silence_a_request_that_cannot_be_repeated_waits_alone(peer, run, monkeypatch):
+    monkeypatch.setattr(pooled, "SURE_SECONDS", 0.0)
+    monkeypatch.setattr(pooled, "SILENCE_SECONDS", 0.0)
+
+    async def main():
+        async with pool_for(peer) as pool:
+            await pool.get(peer.url + "/")
+            slow = asyncio.ensure_future(
+                pool.request("POST", peer.url + "/echo", content=b"once only")
+            )
+            assert (await slow).content == b"once only"
+            await pool.get(peer.url + "/")
+            # The first connection was doubted, rightly or not; nothing was sent twice.
+            assert [path for _, path in peer.paths] == ["/", "/echo", "/"]
 
     run(main())
 

@@ -87,7 +87,7 @@ class Line:
         if not self._waiting:
             connection = self.free(safe=safe)
             if connection is not None:
-                return _taken(connection)
+                return connection.taken()
         if len(self._waiting) >= self._limits.waiting:
             raise PoolTimeout(f"{len(self._waiting)} requests wait for a stream already")
         waiter = _Waiter(safe, timeouts, patience)
@@ -130,7 +130,7 @@ class Line:
             connection = self.free(safe=waiter.safe)
             if connection is not None:
                 self._waiting.remove(waiter)
-                waiter.future.set_result(_taken(connection))
+                waiter.future.set_result(connection.taken())
         while self._lacks_connections():
             first = self._waiting[0]
             early = first.safe and not self.connections
@@ -165,10 +165,8 @@ class Line:
             return
         if not connection.takes(safe=False):
             connection.close()
-        elif connection.idle_timer is None:
-            loop = asyncio.get_running_loop()
-            seconds = self._limits.idle_timeout
-            connection.idle_timer = loop.call_later(seconds, connection.close)
+        else:
+            connection.rest(self._limits.idle_timeout)
 
     def _failed(self, connection: PooledConnection) -> None:
         """A connection never came to be: those who wait for it learn why, unless there is another
@@ -182,12 +180,3 @@ class Line:
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
             waiter.fail(ConnectFailed.by(connection.error))
-
-
-def _taken(connection: PooledConnection) -> PooledConnection:
-    connection.streams += 1
-    connection.served += 1
-    if connection.idle_timer is not None:
-        connection.idle_timer.cancel()
-        connection.idle_timer = None
-    return connection

@@ -16,12 +16,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import replace
 from types import TracebackType
+from typing import Any
 
 from uringcore.http3.client import client_configuration
-from uringcore.http3.errors import ConnectFailed, ConnectionLost, HTTP3Error, RequestReset
+from uringcore.http3.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    HTTP3Error,
+    ReadTimeout,
+    RequestReset,
+)
 from uringcore.http3.exchange import InterimHandler, Response
 from uringcore.http3.limits import Limits, Timeouts
 from uringcore.http3.line import Line
@@ -35,6 +42,7 @@ from uringcore.http3.websocket import (
     websocket_request,
 )
 from uringcore.quic.configuration import QuicConfiguration
+from uringcore.quic.errors import QuicIdleTimeoutError
 
 __all__ = ["Pool", "pool_configuration"]
 
@@ -57,6 +65,8 @@ class Pool:
     - A request that a server has certainly not acted on, and an idempotent one whose connection has
       ended under it, is sent again on another connection, once, if its body was given as bytes or has
       not been read (RFC 9114 section 4.1.1, RFC 9110 section 9.2.2).
+    - A connection gets no further requests after a ``ReadTimeout``, or when it says nothing for a second
+      after it has rested: its server may have been killed.
     - Connections are resumed. If the server allows, requests with a safe method and no body leave as
       0-RTT data; one that the server finds too early (425) is sent again after the handshake.
 
@@ -233,10 +243,13 @@ class Pool:
         line = self._line(connection.route)
         assert connection.protocol is not None
         try:
-            response = await connection.protocol.fetch(request, timeouts, on_interim)
+            fetching = connection.protocol.fetch(request, timeouts, on_interim)
+            if connection.is_doubtful:
+                fetching = _watched(connection, request, fetching)
+            response = await fetching
         except BaseException as exc:
-            if isinstance(exc, RequestReset) and exc.retryable:
-                # It would reject the next one as well.
+            if isinstance(exc, ReadTimeout) or (isinstance(exc, RequestReset) and exc.retryable):
+                # The next one would fare no better: the server may be dead, or rejects it as well.
                 connection.retire()
             line.release(connection)
             if isinstance(exc, ConnectionLost) and not connection.protocol.is_established:
@@ -305,6 +318,29 @@ class Pool:
             other.settle()
         if line.is_empty:
             del self._lines[connection.route]
+
+
+async def _watched(
+    connection: PooledConnection, request: Request, fetching: Coroutine[Any, Any, Response]
+) -> Response:
+    """The response, unless the connection turns out dead: then it gets no more requests, and one that may
+    be repeated need not wait for QUIC's idle time-out."""
+    task = asyncio.ensure_future(fetching)
+    try:
+        await asyncio.wait([task], timeout=connection.patience)
+        if not task.done() and connection.is_doubtful:
+            connection.retire()
+            why = "the connection died while it was idle: the server is silent"
+            lost = ConnectionLost.by(QuicIdleTimeoutError(0, None, "", why))
+            if request.may_repeat(lost):
+                raise lost
+        return await task
+    except BaseException:
+        task.cancel()
+        (left,) = await asyncio.gather(task, return_exceptions=True)
+        if isinstance(left, Response):
+            await left.aclose()
+        raise
 
 
 def pool_configuration(cafile: str | None = None, verify: bool = True) -> QuicConfiguration:

@@ -23,6 +23,12 @@ __all__ = ["PooledConnection"]
 # at least the delay of happy eyeballs, somebody else has to be asked.
 PATIENCE_ROUND_TRIPS = 4
 
+# After a rest of so many seconds a connection may have died unnoticed, and is given a time to show that it
+# has not. What comes closer together is not watched, which would cost each request a task.
+SURE_SECONDS = 0.25
+SILENCE_SECONDS = 1.0
+SILENCE_ROUND_TRIPS = 6
+
 
 class PooledConnection:
     """A connection, its streams in use, and how it ended."""
@@ -40,14 +46,14 @@ class PooledConnection:
         self.route = route
         self.streams = 0
         """Requests that have the connection."""
-        self.served = 0
-        """Requests that it has been given in all."""
         self.is_over = False
         self.is_cancelled = False
         self.error: Exception | None = None
         """Why it never came to be."""
         self.idle_timer: asyncio.TimerHandle | None = None
         self.protocol: HTTP3ClientProtocol | None = None
+        self._rested_at = 0.0
+        self._doubted_at: int | None = None
         self._memory = memory
         self._retired = False
         self._ending = asyncio.Event()
@@ -82,6 +88,41 @@ class PooledConnection:
         if self._retired or self.is_over or self.protocol is None:
             return False
         return self.protocol.takes_requests and (safe or self.protocol.is_established)
+
+    def taken(self) -> PooledConnection:
+        """It has one request more."""
+        self.streams += 1
+        if self.idle_timer is not None:
+            self.idle_timer.cancel()
+            self.idle_timer = None
+            if asyncio.get_running_loop().time() - self._rested_at > SURE_SECONDS:
+                self._doubted_at = self._heard
+        return self
+
+    def rest(self, seconds: float) -> None:
+        """It has no request; in so many seconds it is closed."""
+        if self.idle_timer is None:
+            loop = asyncio.get_running_loop()
+            self._rested_at = loop.time()
+            self.idle_timer = loop.call_later(seconds, self.close)
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether nothing was heard of the server since a request ended the connection's rest. A server
+        that was killed, or a path that is blocked by now, says nothing of it."""
+        if self._doubted_at is not None and self._heard != self._doubted_at:
+            self._doubted_at = None
+        return self._doubted_at is not None
+
+    @property
+    def patience(self) -> float:
+        """Seconds in which a server that is there acknowledges something, with a few packets lost."""
+        rtt = 0.0 if self.protocol is None else self.protocol.stats()["rtt"]
+        return max(SILENCE_SECONDS, SILENCE_ROUND_TRIPS * rtt)
+
+    @property
+    def _heard(self) -> int:
+        return 0 if self.protocol is None else self.protocol.stats()["datagrams_received"]
 
     async def wait_established(self) -> None:
         """Waits for the end of the handshake, good or bad."""
