@@ -18,6 +18,7 @@ from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
 
 BODY = hashlib.shake_128(b"body").digest(1 << 20)
 
+HEADERS = 0x1
 GOAWAY = 0x7
 H3_INTERNAL_ERROR = 0x102
 H3_REQUEST_REJECTED = 0x10B
@@ -83,6 +84,11 @@ class Answers(QuicConnectionProtocol):
         if content:
             self.http.send_data(stream_id, content, True)
 
+    def interim(self, stream_id, headers):
+        """Past aioquic's state, in which older versions take what follows for trailers."""
+        frame = encode_frame(HEADERS, self.http._encode_headers(stream_id, headers))
+        self._quic.send_stream_data(stream_id, frame)
+
     # Paths
 
     def do_root(self, stream_id, request):
@@ -100,12 +106,12 @@ class Answers(QuicConnectionProtocol):
         self.http.send_headers(stream_id, [(b"x-trailer", b"yes")], end_stream=True)
 
     def do_hints(self, stream_id, request):
-        self.http.send_headers(stream_id, [(b":status", b"103"), (b"link", b"</x>")])
+        self.interim(stream_id, [(b":status", b"103"), (b"link", b"</x>")])
         self.answer(stream_id, b"hinted")
 
     def do_endless_hints(self, stream_id, request):
         for _ in range(100):
-            self.http.send_headers(stream_id, [(b":status", b"103")])
+            self.interim(stream_id, [(b":status", b"103")])
 
     def do_silent(self, stream_id, request):
         pass
