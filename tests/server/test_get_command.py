@@ -53,6 +53,43 @@ def test_method_data_and_headers(server):
     assert headers["user-agent"].startswith("uringcore/")
 
 
+def test_a_given_field_takes_the_place_of_ours(server):
+    given = ["-H", "Content-Type: application/json", "-H", "User-Agent: mine"]
+    scope = json.loads(get(server, "/scope/x", "-d", "{}", *given).stdout)
+    for name, value in (("content-type", "application/json"), ("user-agent", "mine")):
+        assert [field[1] for field in scope["headers"] if field[0] == name] == [value]
+
+
+def test_a_given_host_is_the_authority(server):
+    scope = json.loads(get(server, "/scope/x", "-H", "Host: example.org:44").stdout)
+    assert [value for name, value in scope["headers"] if name == "host"] == ["example.org:44"]
+
+
+def test_fields_are_sent_as_they_were_typed(server):
+    scope = json.loads(get(server, "/scope/x", "-H", "X-Snow: ☃ é").stdout)
+    (value,) = [value for name, value in scope["headers"] if name == "x-snow"]
+    assert value == "☃ é"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-H", "no separator"],
+        ["-H", "a name: x"],
+        ["-H", ": x"],
+        ["-H", ":path: /x"],
+        ["-H", "naïve: x"],
+        ["-H", "x: a\r\ny: b"],
+        ["-H", "host: a", "-H", "host: b"],
+        ["-X", "B AD"],
+        ["-X", "É"],
+        ["-X", "CONNECT"],
+    ],
+)
+def test_what_cannot_be_asked(server, arguments):
+    failure(get(server, "/", *arguments), 2)
+
+
 def test_data_from_file(server, tmp_path):
     (tmp_path / "data").write_bytes(b"from file")
     done = get(server, "/echo", "-d", f"@{tmp_path / 'data'}")
