@@ -1,7 +1,7 @@
 """QUIC's counters as OpenMetrics text, for Prometheus and the like to fetch.
 
-Here: names, types and the text format (OpenMetrics 1.0). Not here: an HTTP server, and counting,
-which the core does::
+Here: QUIC's names, types and helps. Not here: the text format (:mod:`uringcore.quic.exposition`), an
+HTTP server, and counting, which the core does::
 
     text = openmetrics({"public": server.transport}, {"upstream": client})
     return Response(text, media_type=CONTENT_TYPE)
@@ -11,12 +11,12 @@ Each family is written once, with a sample for each source, so call it once a sc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-__all__ = ["CONTENT_TYPE", "openmetrics"]
+from uringcore.quic.exposition import CONTENT_TYPE, Family, exposition, is_name
 
-CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+__all__ = ["CONTENT_TYPE", "endpoint_families", "openmetrics"]
 
 
 class _Source(Protocol):
@@ -38,58 +38,38 @@ def openmetrics(
 
     Raises ``ValueError`` for a ``prefix`` that is no metric name.
     """
-    if not prefix or not _is_name(prefix):
+    if not is_name(prefix):
         raise ValueError(f"prefix: {prefix!r} is not a metric name")
-    lines: list[str] = []
-    for families, sources, label, scope in (
-        (_ENDPOINT, endpoints, "endpoint", "endpoint"),
-        (_CONNECTION, connections, "connection", "connection"),
-    ):
-        taken = {name: source.stats() for name, source in (sources or {}).items()}
-        for family in families:
-            lines += _family(f"{prefix}_{scope}", family, label, taken)
-    return "".join(f"{line}\n" for line in (*lines, "# EOF"))
+    families = [*endpoint_families(_taken("endpoint", endpoints), prefix=prefix)]
+    families += _families(f"{prefix}_connection", _CONNECTION, _taken("connection", connections))
+    return exposition(families)
+
+
+# What was taken of each source: its labels and its counters.
+_Taken = list[tuple[dict[str, str], Any]]
+
+
+def endpoint_families(taken: _Taken, *, prefix: str = "uringcore_quic") -> Iterator[Family]:
+    """Those of endpoints, of which ``taken`` has labels and ``stats()``."""
+    return _families(f"{prefix}_endpoint", _ENDPOINT, taken)
+
+
+def _taken(label: str, sources: Mapping[str, _Source] | None) -> _Taken:
+    return [({label: name}, source.stats()) for name, source in (sources or {}).items()]
 
 
 # A family: its name, unit ("" for none), type, help, and its sources: `(key of stats, labels)`.
 _Family = tuple[str, str, str, str, list[tuple[str, dict[str, str]]]]
 
 
-def _family(scope: str, family: _Family, label: str, taken: dict[str, Any]) -> list[str]:
-    short, unit, kind, text, keys = family
-    name = f"{scope}_{short}_{unit}" if unit else f"{scope}_{short}"
-    suffix = "_total" if kind == "counter" else ""
-    samples = [
-        f"{name}{suffix}{_labels({label: source, **extra})} {_number(stats[key])}"
-        for source, stats in taken.items()
-        for key, extra in keys
-        if stats.get(key) is not None
-    ]
-    if not samples:
-        return []
-    head = [f"# TYPE {name} {kind}"]
-    if unit:
-        head.append(f"# UNIT {name} {unit}")
-    return [*head, f"# HELP {name} {_escaped(text)}", *samples]
-
-
-def _labels(labels: dict[str, str]) -> str:
-    inner = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
-    return f"{{{inner}}}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _number(value: float) -> str:
-    return str(value) if isinstance(value, int) else repr(float(value))
-
-
-def _is_name(text: str) -> bool:
-    first, rest = text[0], text[1:]
-    plain = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_:")
-    return first in plain and all(c in plain or c in "0123456789" for c in rest)
+def _families(scope: str, families: list[_Family], taken: _Taken) -> Iterator[Family]:
+    for name, unit, kind, text, keys in families:
+        family = Family(f"{scope}_{name}", kind, text, unit=unit)
+        for labels, stats in taken:
+            for key, extra in keys:
+                if stats.get(key) is not None:
+                    family.add(stats[key], {**labels, **extra})
+        yield family
 
 
 def _one(key: str) -> list[tuple[str, dict[str, str]]]:
