@@ -2,13 +2,17 @@
 
 uvicorn is the TCP side and the frame: options, lifespan, logging, HTTP/1.1 and WebSocket. This
 package is the UDP side: HTTP/3 requests to ASGI. :func:`uringcore.server.run` serves an application
-from a program; the command ``uringcore app:app`` does it from a shell.
+from a program; the command ``uringcore app:app`` does it from a shell. ``Server`` and ``Config`` are
+what uvicorn has under these names, with HTTP/3: ``Server(Config(app, ...)).run()``, or
+``await Server(...).serve()`` in a program that has a loop.
 
 | file | noun |
 | --- | --- |
 | ``command`` | the command's options |
 | ``startup`` | what keeps a server from starting |
+| ``options`` | uvicorn's options beside HTTP/3: those of TCP alone, those that do nothing |
 | ``config`` | what the server is set up with, checked before anything starts |
+| ``checks``, ``certificate`` | what cannot work, in one line |
 | ``server`` | uvicorn's server with the HTTP/3 side beside it |
 | ``sockets`` | what a server listens on, TCP and UDP |
 | ``activation`` | the sockets that systemd passes on |
@@ -71,11 +75,15 @@ Needs the extra ``uringcore[server]``; importing this package itself does not.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from uringcore.server.startup import StartupError, require_uvicorn
 
-__all__ = ["StartupError", "run"]
+if TYPE_CHECKING:
+    from uringcore.server.config import ServerConfig as Config
+    from uringcore.server.server import Server
+
+__all__ = ["Config", "Server", "StartupError", "run"]
 
 
 def run(app: Any, **options: Any) -> None:
@@ -92,3 +100,20 @@ def run(app: Any, **options: Any) -> None:
     from uringcore.server.server import serve
 
     serve(ServerConfig(app, **options))
+
+
+def __getattr__(name: str) -> Any:
+    """``Config`` and ``Server``, when they are asked for: they need uvicorn, this package does not."""
+    if name not in ("Config", "Server"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        require_uvicorn()
+    except StartupError as exc:
+        raise ImportError(str(exc), name="uvicorn") from None
+    if name == "Config":
+        from uringcore.server.config import ServerConfig
+
+        return ServerConfig
+    from uringcore.server.server import Server
+
+    return Server

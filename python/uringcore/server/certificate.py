@@ -1,66 +1,175 @@
-"""A server's certificate that is renewed while it runs: new connections get the new one.
+"""Whether the certificate that an operator names can be served: each file, and how they fit together.
 
-What a certificate is made of is config.py's and the QUIC configuration's.
+Looked at before anything starts, with a line that names the option and the file. The TLS contexts
+themselves are uvicorn's and QUIC's.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Iterable
-from typing import Protocol
+import ssl
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
 
-from uringcore.server.config import ServerConfig
+from uvicorn.config import Config
+
+from uringcore.quic.errors import QuicConfigurationError
 from uringcore.server.startup import StartupError
+from uringcore.tls import load_pem_x509_certificates
 
-__all__ = ["CertificateKeeper"]
+__all__ = ["check_certificate", "quic_refusal", "validity"]
 
 logger = logging.getLogger("uvicorn.error")
 
-Signature = tuple[tuple[int, ...] | None, ...]
 
-
-class _Listener(Protocol):
-    def reload(self) -> None: ...
-
-
-class CertificateKeeper:
-    """Looks after the files that a server's certificate was read from."""
-
-    def __init__(self, config: ServerConfig) -> None:
-        self._config = config
-        files = (config.ssl_certfile, config.ssl_keyfile)
-        self._files = [os.fspath(path) for path in files if path is not None]
-        self._known = self._seen = signature(self._files)
-
-    def has_changed(self) -> bool:
-        """Whether the files are others than at the last renewal, and as they were at the last look.
-
-        Who renews them writes one after the other: a key without its certificate is not meant.
-        """
-        seen, self._seen = self._seen, signature(self._files)
-        return self._seen != self._known and self._seen == seen
-
-    def renew(self, listener: _Listener | None) -> bool:
-        """Reads the files again. What cannot be used changes nothing, and is said in one line."""
-        self._known = self._seen = signature(self._files)
+def check_certificate(config: Config) -> None:
+    """Raises :class:`StartupError`; warns of a certificate that clients will refuse for its dates."""
+    if not config.ssl_certfile:
+        raise StartupError("--ssl-keyfile needs --ssl-certfile too")
+    for option, path in (
+        ("--ssl-certfile", config.ssl_certfile),
+        ("--ssl-keyfile", config.ssl_keyfile),
+        ("--ssl-ca-certs", config.ssl_ca_certs),
+    ):
+        if path is not None:
+            try:
+                Path(path).read_bytes()
+            except OSError as exc:
+                raise StartupError(f"{option}: {path}: {exc.strerror}") from None
+    context = context_of(config.ssl_version)
+    load_chain(context, config)
+    set_clients(context, config)
+    if config.ssl_ciphers:
         try:
-            self._config.reload_certificate(listener)
-        except StartupError as exc:
-            logger.error("The certificate stays as it was: %s", exc)
-            return False
-        logger.info("New connections get the certificate of %s as it is now", self._files[0])
-        return True
+            context.set_ciphers(config.ssl_ciphers)
+        except ssl.SSLError:
+            raise StartupError(
+                f"--ssl-ciphers: OpenSSL knows no cipher of {config.ssl_ciphers!r} "
+                "(`openssl ciphers` lists them)"
+            ) from None
+    check_dates(config.ssl_certfile)
 
 
-def signature(files: Iterable[str]) -> Signature:
-    """What changes when a file does, or what its name stands for."""
-    return tuple(_of_one(path) for path in files)
-
-
-def _of_one(path: str) -> tuple[int, ...] | None:
+def context_of(version: int) -> ssl.SSLContext:
     try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+        return ssl.SSLContext(version)
+    except ValueError:
+        raise StartupError(
+            f"--ssl-version: {version} is none of the ssl.PROTOCOL_ numbers that this Python has: "
+            "leave it out"
+        ) from None
+
+
+def load_chain(context: ssl.SSLContext, config: Config) -> None:
+    certfile = config.ssl_certfile
+    assert certfile is not None
+    keyfile = config.ssl_keyfile or certfile
+    # Never OpenSSL's own prompt on the terminal: a server may have none.
+    password = config.ssl_keyfile_password or ""
+    try:
+        context.load_cert_chain(certfile, config.ssl_keyfile, lambda: password)
+    except ssl.SSLError as exc:
+        if exc.reason == "KEY_VALUES_MISMATCH":
+            text = f"--ssl-keyfile: {keyfile} is not the key of {certfile}"
+        elif exc.reason == "EE_KEY_TOO_SMALL":
+            text = f"--ssl-certfile: {certfile} has a key that is too small: RSA needs 2048 bits"
+        elif b"ENCRYPTED" in Path(keyfile).read_bytes():
+            how = "wrong" if config.ssl_keyfile_password else "missing"
+            text = f"--ssl-keyfile: {keyfile} is encrypted: --ssl-keyfile-password is {how}"
+        else:
+            text = (
+                f"--ssl-certfile/--ssl-keyfile: {certfile} and {keyfile} are not a "
+                f"certificate and its key in PEM ({exc.reason or exc})"
+            )
+        raise StartupError(text) from None
+
+
+def set_clients(context: ssl.SSLContext, config: Config) -> None:
+    """What is asked of clients."""
+    wanted = config.ssl_cert_reqs
+    if wanted not in (ssl.CERT_NONE, ssl.CERT_OPTIONAL, ssl.CERT_REQUIRED):
+        raise StartupError(
+            f"--ssl-cert-reqs: must be 0 (none), 1 (optional) or 2 (required), not {wanted}"
+        )
+    if config.ssl_ca_certs is not None:
+        try:
+            context.load_verify_locations(config.ssl_ca_certs)
+        except ssl.SSLError:
+            raise StartupError(
+                f"--ssl-ca-certs: {config.ssl_ca_certs} has no certificate in PEM"
+            ) from None
+    elif wanted != ssl.CERT_NONE:
+        raise StartupError(
+            f"--ssl-cert-reqs {int(wanted)} needs --ssl-ca-certs: the authorities of the clients"
+        )
+
+
+def check_dates(certfile: Any) -> None:
+    """A warning and no more: the file may be renewed while the server runs."""
+    since, until = validity(load_pem_x509_certificates(Path(certfile).read_bytes())[0])
+    now = datetime.now(timezone.utc)
+    if now > until:
+        what = f"expired on {until:%Y-%m-%d %H:%M} UTC: clients refuse it until it is renewed"
+    elif now < since:
+        what = f"is not valid before {since:%Y-%m-%d %H:%M} UTC: clients refuse it until then"
+    else:
+        return
+    logger.warning("The certificate in %s %s.", certfile, what)
+
+
+def quic_refusal(config: Config, error: Exception) -> StartupError:
+    """What HTTP/3 has against the files, which TLS over TCP takes."""
+    option, path = "the certificate", ""
+    said = str(error)
+    if isinstance(error, QuicConfigurationError):
+        said = error.message
+        files = {
+            "certificate": ("--ssl-certfile", config.ssl_certfile),
+            "private_key": ("--ssl-keyfile", config.ssl_keyfile or config.ssl_certfile),
+            "cafile": ("--ssl-ca-certs", config.ssl_ca_certs),
+        }
+        if error.field in files:
+            option, path = files[error.field][0], f": {files[error.field][1]}"
+    return StartupError(
+        f"HTTP/3 cannot use {option}{path}: {said} (--no-http3 serves without HTTP/3)"
+    )
+
+
+# Dates (RFC 5280 section 4.1)
+
+SEQUENCE, VERSION, UTC_TIME = 0x30, 0xA0, 0x17
+
+
+def validity(certificate: bytes) -> tuple[datetime, datetime]:
+    """From when until when a DER certificate is valid. Raises ``ValueError`` if it is none."""
+    try:
+        _, content, _ = element(certificate)
+        _, fields, _ = element(content)
+        tag, _, rest = element(fields)
+        # The version is left out of certificates of version 1; then come serial number, algorithm
+        # and issuer.
+        for _ in range(3 if tag == VERSION else 2):
+            _, _, rest = element(rest)
+        _, dates, _ = element(rest)
+        tag, since, rest = element(dates)
+        return moment(tag, since), moment(*element(rest)[:2])
+    except IndexError:
+        raise ValueError("the certificate is cut off") from None
+
+
+def element(der: bytes) -> tuple[int, bytes, bytes]:
+    """The tag and the content of the first element, and what follows it."""
+    length, start = der[1], 2
+    if length & 0x80:
+        start += length & 0x7F
+        length = int.from_bytes(der[2:start], "big")
+    return der[0], der[start : start + length], der[start + length :]
+
+
+def moment(tag: int, content: bytes) -> datetime:
+    """UTCTime is in 1950 to 2049 (RFC 5280 section 4.1.2.5.1)."""
+    text = content.decode("ascii")
+    if tag == UTC_TIME:
+        text = ("20" if text[:2] < "50" else "19") + text
+    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=timezone.utc)

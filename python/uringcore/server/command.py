@@ -1,22 +1,25 @@
 """The command ``uringcore module:app``: uvicorn's options, and ours beside them.
 
 The options of the installed uvicorn are taken as they are, so a new one of theirs works here at
-once. What they mean is config.py's business.
+once. What they mean is config.py's business, and which of them HTTP/3 keeps to options.py's.
 """
 
 from __future__ import annotations
 
 import copy
+import logging
 import sys
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from uvicorn.main import main as uvicorn_command
 
 from uringcore import _uringcore
 from uringcore.quic.limits import RetryPolicy
 from uringcore.server.config import LOOP, ServerConfig
 from uringcore.server.limits import limit_options
+from uringcore.server.options import PLACES, idle_options
 from uringcore.server.server import serve
 from uringcore.server.startup import StartupError
 
@@ -25,6 +28,9 @@ __all__ = ["command"]
 # uvicorn's own command turns these from what the command line gives into what Config takes.
 LISTS = ("reload_dirs", "reload_includes", "reload_excludes")
 
+SAID = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+
+logger = logging.getLogger("uvicorn.error")
 
 RETRY_POLICIES: dict[str, RetryPolicy] = {"auto": "auto", "always": True, "never": False}
 
@@ -110,7 +116,36 @@ def our_options() -> list[click.Parameter]:
             show_default=True,
             help="Lines that one HTTP/3 client may cause in the log at once, then one a minute.",
         ),
+        click.Option(
+            ["--http3-qlog-dir"],
+            type=click.Path(file_okay=False),
+            help="Folder for a qlog trace of each HTTP/3 connection: for a search, not for every day.",
+        ),
+        *options_of_sight(),
         *options_of_limits(),
+    ]
+
+
+def options_of_sight() -> list[click.Parameter]:
+    """How a server is seen from outside."""
+    return [
+        click.Option(
+            ["--log-format"],
+            type=click.Choice(["text", "json"]),
+            default="text",
+            show_default=True,
+            help="Form of the log. JSON is one object a line, also in the access log.",
+        ),
+        click.Option(
+            ["--metrics-path"],
+            metavar="PATH",
+            help="Answer with metrics for Prometheus there. Whoever reaches the server can read them.",
+        ),
+        click.Option(
+            ["--status-page"],
+            metavar="PATH",
+            help="Show connections, rates and round trips there, to whoever reaches the server.",
+        ),
     ]
 
 
@@ -146,6 +181,11 @@ def uvicorn_options() -> list[click.Parameter]:
             option.default = LOOP
         elif option.name == "timeout_graceful_shutdown":
             option.default = 30
+        elif option.name == "port":
+            option.type = click.IntRange(0, 65535)
+        place = PLACES.get(option.name or "")
+        if place is not None and isinstance(option, click.Option):
+            option.help = f"{option.help}  [TCP alone: {place}]"
         options.append(option)
     return options
 
@@ -177,9 +217,18 @@ def start(app: str, **options: Any) -> None:
             if options[name] is not None:
                 options[name] = options[name].read().strip()
         options["headers"] = [header_pair(text) for text in options.get("headers") or ()]
-        serve(ServerConfig(app, **options))
+        config = ServerConfig(app, **options)
+        for line in idle_options(said(options), config, http3=config.http3):
+            logger.warning(line)
+        serve(config)
     except StartupError as exc:
         raise click.ClickException(str(exc)) from None
+
+
+def said(options: dict[str, Any]) -> set[str]:
+    """The options that the user has given, on the command line or in the environment."""
+    context = click.get_current_context()
+    return {name for name in options if context.get_parameter_source(name) in SAID}
 
 
 def header_pair(text: str) -> tuple[str, str]:

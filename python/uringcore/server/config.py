@@ -6,9 +6,7 @@ Nothing is bound or started here. A mistake in the options raises
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import copy
 import hashlib
 import logging
 import os
@@ -25,8 +23,12 @@ from uvicorn.config import LOGGING_CONFIG, Config
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.limits import RetryPolicy
-from uringcore.quic.sessions import SessionStore, SharedSessionStore
+from uringcore.quic.logger import QuicFileLogger
+from uringcore.server.certificate import check_certificate, quic_refusal
+from uringcore.server.checks import check_options, check_paths, check_qlog_dir
 from uringcore.server.limits import limits_from
+from uringcore.server.log import log_config
+from uringcore.server.observer import Observer
 from uringcore.server.startup import StartupError
 
 __all__ = ["LOOP", "ServerConfig"]
@@ -46,6 +48,8 @@ SEND_BUFFER_LOW = 32 * 1024
 SHARED_SESSIONS = 16384
 
 logger = logging.getLogger("uvicorn.error")
+
+ContextFactory = Callable[[Config, Callable[[], ssl.SSLContext]], ssl.SSLContext]
 
 
 class _Listener(Protocol):
@@ -69,6 +73,10 @@ class ServerConfig(Config):
       and stateless resets outlive this process; ``None`` makes new ones.
     - ``http3_log_lines``: lines that one client may cause in the log, besides its access lines, before
       it is one a minute.
+    - ``http3_qlog_dir``: a folder in which each HTTP/3 connection leaves a qlog trace when it ends.
+    - ``log_format``: ``"text"``, uvicorn's, or ``"json"``; see :mod:`uringcore.server.json_log`.
+    - ``metrics_path``: a path under which the server tells its metrics, in OpenMetrics text.
+    - ``status_page``: a path under which it shows a page about itself.
     - ``http3_`` and the name of a field of :class:`~uringcore.server.limits.HTTP3Limits` or
       :class:`~uringcore.quic.limits.ServerLimits`: that limit.
     """
@@ -87,6 +95,10 @@ class ServerConfig(Config):
         http3_token_key: bytes | None = None,
         http3_reset_key: bytes | None = None,
         http3_log_lines: int = 10,
+        http3_qlog_dir: str | None = None,
+        log_format: str = "text",
+        metrics_path: str | None = None,
+        status_page: str | None = None,
         **options: Any,
     ) -> None:
         options.setdefault("loop", LOOP)
@@ -96,7 +108,7 @@ class ServerConfig(Config):
         if options.get("timeout_graceful_shutdown") is None:
             options["timeout_graceful_shutdown"] = 30
         if options.get("log_config") is None or options["log_config"] is LOGGING_CONFIG:
-            options["log_config"] = log_config()
+            options["log_config"] = log_config(log_format)
         if backend is not None:
             if backend not in ("uring", "epoll"):
                 raise StartupError(f"backend must be 'uring' or 'epoll', not {backend!r}")
@@ -119,28 +131,54 @@ class ServerConfig(Config):
         # QUIC wants 32 bytes; a secret may have more.
         self.http3_reset_key = http3_reset_key and hashlib.sha256(http3_reset_key).digest()
         self.http3_log_lines = http3_log_lines
+        self.http3_qlog_dir = http3_qlog_dir
+        self.metrics_path = metrics_path
+        self.status_page = status_page
+        self.observer: Observer | None = None
         self.dev_certificate: DevelopmentCertificate | None = None
         self.session_store: SessionStore | None = None
         self._session_folder: str | None = None
         self._cleanup = contextlib.ExitStack()
         super().__init__(app, **options)
+        check_options(self)
+        check_paths(metrics_path, status_page)
+        check_qlog_dir(http3_qlog_dir)
         if dev_cert:
             self._make_dev_certificate()
         self.http3 = http3 and self._http3_possible()
         self.quic: QuicConfiguration | None = None
         self._check_certificate()
+        self.reports_folder: str | None = None
+        if self.workers > 1 and self.is_observed:
+            self.reports_folder = tempfile.mkdtemp(prefix="uringcore-reports-")
+            self._cleanup.callback(shutil.rmtree, self.reports_folder, ignore_errors=True)
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether the server has pages about itself."""
+        return self.metrics_path is not None or self.status_page is not None
 
     def load(self) -> None:
         """Imports the application and makes the TLS contexts of both sides."""
+        make_context = self.ssl_context_factory
+        if make_context is not None:
+            self.ssl_context_factory = self._with_alpn(make_context)
         try:
             super().load()
-        except ssl.SSLError as exc:
-            raise StartupError(f"the certificate cannot be used: {exc.reason or exc}") from None
-        if self.ssl is not None:
-            # Without it a client that offers only "h3" and "h2" would be let in and then not understood.
-            self.ssl.set_alpn_protocols(["http/1.1"])
+        finally:
+            self.ssl_context_factory = make_context
+        if self.ssl is not None and make_context is None:
+            self._offer_http1(self.ssl)
         if self.http3:
             self.quic = self._quic_configuration()
+        if self.is_observed:
+            observer = Observer(
+                metrics_path=self.metrics_path,
+                status_path=self.status_page,
+                folder=self.reports_folder,
+            )
+            self.loaded_app = observer.before(self.loaded_app, self.root_path)
+            self.observer = observer
         if self.server_header:
             ours = (b"server", b"uringcore")
             self.encoded_headers = [
@@ -148,19 +186,39 @@ class ServerConfig(Config):
                 for header in self.encoded_headers
             ]
 
-    def get_loop_factory(self) -> Callable[[], asyncio.AbstractEventLoop] | None:
-        """uvicorn's, with a loop that cannot be had as one line instead of a traceback."""
-        factory = super().get_loop_factory()
+    def _offer_http1(self, context: ssl.SSLContext) -> None:
+        """Without it a client that offers only "h3" and "h2" would be let in and then not understood.
+
+        What speaks more than HTTP/1.1 has said so to uvicorn.
+        """
+        if getattr(self.http_protocol_class, "alpn_protocols", None) is None:
+            context.set_alpn_protocols(["http/1.1"])
+
+    def _with_alpn(self, make_context: ContextFactory) -> ContextFactory:
+        """The factory of a user, whose default context offers what ours does; the last word is its own."""
+
+        def make(config: Config, default: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+            def offering() -> ssl.SSLContext:
+                context = default()
+                self._offer_http1(context)
+                return context
+
+            return make_context(config, offering)
+
+        return make
+
+    def check_loop(self) -> None:
+        """Raises :class:`StartupError` with the one line about a loop that cannot be had."""
+        try:
+            factory = self.get_loop_factory()
+        except ImportError as exc:
+            raise StartupError(f"--loop {self.loop}: {exc}") from None
         if factory is None or self.loop != LOOP:
-            return factory
-
-        def make_loop() -> asyncio.AbstractEventLoop:
-            try:
-                return factory()
-            except (OSError, RuntimeError, ValueError) as exc:
-                raise StartupError(str(exc)) from None
-
-        return make_loop
+            return
+        try:
+            factory().close()
+        except (OSError, RuntimeError, ValueError) as exc:
+            raise StartupError(str(exc)) from None
 
     def __getstate__(self) -> dict[str, Any]:
         """For a child process: what is to be cleaned up stays the parent's."""
@@ -249,43 +307,8 @@ class ServerConfig(Config):
         return False
 
     def _check_certificate(self) -> None:
-        """Says which file is wrong, where OpenSSL's error would name neither."""
-        if not self.is_ssl or self.ssl_context_factory is not None:
-            return
-        if not self.ssl_certfile:
-            raise StartupError("--ssl-keyfile needs --ssl-certfile too")
-        for option, path in (
-            ("--ssl-certfile", self.ssl_certfile),
-            ("--ssl-keyfile", self.ssl_keyfile),
-            ("--ssl-ca-certs", self.ssl_ca_certs),
-        ):
-            if path is not None:
-                try:
-                    Path(path).read_bytes()
-                except OSError as exc:
-                    raise StartupError(f"{option}: {path}: {exc.strerror}") from None
-        self._load_certificate()
-
-    def _load_certificate(self) -> None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        # Never OpenSSL's own prompt on the terminal: a server may have none.
-        password = self.ssl_keyfile_password or ""
-        assert self.ssl_certfile is not None
-        try:
-            context.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, lambda: password)
-        except ssl.SSLError as exc:
-            keyfile = self.ssl_keyfile or self.ssl_certfile
-            if exc.reason == "KEY_VALUES_MISMATCH":
-                text = f"--ssl-keyfile: {keyfile} is not the key of {self.ssl_certfile}"
-            elif b"ENCRYPTED" in Path(keyfile).read_bytes():
-                how = "wrong" if self.ssl_keyfile_password else "missing"
-                text = f"--ssl-keyfile: {keyfile} is encrypted: --ssl-keyfile-password is {how}"
-            else:
-                text = (
-                    f"--ssl-certfile/--ssl-keyfile: {self.ssl_certfile} and {keyfile} are not a "
-                    f"certificate and its key in PEM ({exc.reason or exc})"
-                )
-            raise StartupError(text) from None
+        if self.is_ssl and self.ssl_context_factory is None:
+            check_certificate(self)
 
     def _quic_configuration(self) -> QuicConfiguration:
         configuration = QuicConfiguration(
@@ -300,7 +323,8 @@ class ServerConfig(Config):
             token_key=self.http3_token_key,
             session_store=self.session_store,
             stateless_reset_key=self.http3_reset_key,
-            verify_mode=ssl.CERT_REQUIRED if self.ssl_cert_reqs == ssl.CERT_REQUIRED else None,
+            verify_mode=ssl.VerifyMode(self.ssl_cert_reqs) if self.ssl_cert_reqs else None,
+            quic_logger=QuicFileLogger(self.http3_qlog_dir) if self.http3_qlog_dir else None,
         )
         try:
             self._load_into(configuration)
@@ -308,7 +332,7 @@ class ServerConfig(Config):
                 configuration.load_verify_locations(cafile=str(self.ssl_ca_certs))
             configuration.setup()
         except (ImportError, ValueError) as exc:
-            raise StartupError(f"HTTP/3 cannot use the certificate: {exc}") from None
+            raise quic_refusal(self, exc) from None
         return configuration
 
 
@@ -318,15 +342,3 @@ def dev_cert_names(host: str | None) -> list[str]:
     if host and host not in names and host not in ("0.0.0.0", "::"):
         names.append(host)
     return names
-
-
-def memory_folder() -> str | None:
-    """Where files do not outlive the machine's run; ``None`` is the system's folder for short-lived ones."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK | os.X_OK) else None
-
-
-def log_config() -> dict[str, Any]:
-    """uvicorn's, with our own logger beside it: the loop says there why it chose a backend."""
-    config: dict[str, Any] = copy.deepcopy(LOGGING_CONFIG)
-    config["loggers"]["uringcore"] = {"handlers": ["default"], "level": "INFO", "propagate": False}
-    return config

@@ -74,6 +74,8 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         if self._http is not None:
             self._http.closed()
             self._http = None
+            if self._service.ended is not None:
+                self._service.ended(self.stats())
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
@@ -90,9 +92,19 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
             self._http.tick()
 
     @property
+    def open_requests(self) -> int:
+        """Requests that an application is working on."""
+        return 0 if self._http is None else self._http.open_requests
+
+    @property
+    def client_address(self) -> Any:
+        """Where the client is now; ``None`` when nobody knows any more."""
+        return self._quic.get_peer_address()
+
+    @property
     def is_busy(self) -> bool:
         """Whether an application is working on a request."""
-        return self._http is not None and self._http.open_requests > 0
+        return self.open_requests > 0
 
     def shutdown(self) -> None:
         """No new requests; closes as soon as the open ones have been answered."""

@@ -38,6 +38,11 @@ class HTTP3Listener:
         self._tick: asyncio.TimerHandle | None = None
         self._keep_alive_seconds = 0.0
 
+    @property
+    def endpoints(self) -> list[QuicTransport]:
+        """One for each socket."""
+        return self._transports
+
     async def start(
         self,
         places: Iterable[socket.socket | PortWorker],

@@ -1,10 +1,11 @@
-"""What a server says of its HTTP/3 requests: the access log, and what goes wrong.
+"""What a server says of its HTTP/3 requests: the access log, and what goes wrong; and in which form.
 
 One client cannot fill the log: what it causes is said so many times, then once a minute.
 """
 
 from __future__ import annotations
 
+import copy
 import ipaddress
 import logging
 import time
@@ -12,7 +13,11 @@ from collections import OrderedDict
 from typing import Any
 from urllib.parse import quote
 
-__all__ = ["RequestLog"]
+from uvicorn.config import LOGGING_CONFIG
+
+from uringcore.server.startup import StartupError
+
+__all__ = ["RequestLog", "log_config"]
 
 # What the access log shows as it is: printable, and neither a quote nor a space, which delimit it.
 LOGGABLE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"\\')
@@ -77,3 +82,18 @@ def network(address: str) -> str:
     if parsed.version == 4:
         return address
     return str(ipaddress.ip_network((parsed, 64), strict=False))
+
+
+def log_config(form: str) -> dict[str, Any]:
+    """uvicorn's, with our own logger beside it: the loop says there why it chose a backend.
+
+    ``form`` is ``"text"`` or ``"json"``. Raises :class:`StartupError` for any other.
+    """
+    config: dict[str, Any] = copy.deepcopy(LOGGING_CONFIG)
+    config["loggers"]["uringcore"] = {"handlers": ["default"], "level": "INFO", "propagate": False}
+    if form == "json":
+        formatter = {"()": "uringcore.server.json_log.JSONFormatter"}
+        config["formatters"] = {"default": {**formatter}, "access": {**formatter}}
+    elif form != "text":
+        raise StartupError(f"--log-format: must be text or json, not {form!r}")
+    return config

@@ -170,6 +170,12 @@ class Server(UvicornServer):
         self._is_hung_up = False
         self._had_terminal = has_terminal()
 
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serves on a loop of its own until a signal ends it."""
+        # A loop that cannot be had is said before there is a coroutine that nobody would await.
+        self.config.check_loop()
+        super().run(sockets)
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Binds, then lets uvicorn run lifespan and listen on TCP, then starts HTTP/3."""
         if sockets is not None:
@@ -246,7 +252,8 @@ class Server(UvicornServer):
             overloaded=None if config.limit_concurrency is None else self._is_overloaded,
             fresh_context=getattr(config, "reset_contextvars", False),
         )
-        service = Service(asgi, self.server_state, config.http3_limits.checked())
+        ended = None if config.observer is None else config.observer.connection_ended
+        service = Service(asgi, self.server_state, config.http3_limits.checked(), ended)
         listener = HTTP3Listener(service)
         await listener.start(
             places, config.quic, limits=config.quic_limits, retry=config.http3_retry
@@ -262,6 +269,11 @@ class Server(UvicornServer):
     async def on_tick(self, counter: int) -> bool:
         """Called by uvicorn ten times a second."""
         should_exit = await super().on_tick(counter)
+        observer = self.config.observer
+        if observer is not None:
+            if counter == 0:
+                await observer.start()
+            observer.tick(self.server_state, self._listener)
         if self._listener is not None:
             self.server_state.total_requests += self._listener.service.asgi.take_answered()
             if counter % 10 == 0:
@@ -294,10 +306,8 @@ class Server(UvicornServer):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """uvicorn's graceful stop; then nothing of HTTP/3 is left either."""
-        if self._seat is not None:
-            self._seat.ending()
-        if self._is_retiring:
-            await self._hand_over()
+        if self.config.observer is not None:
+            self.config.observer.close()
         await super().shutdown(sockets)
         if self._listener is not None:
             # Again, since uvicorn doesn't come to it when its time limit is up.

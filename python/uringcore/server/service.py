@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from uvicorn.server import ServerState
 
@@ -28,5 +29,7 @@ class Service:
     asgi: AsgiService
     state: ServerState
     http3_limits: Http3Limits
+    ended: Callable[[Any], None] | None = None
+    """Called with the ``stats()`` of each connection that has ended."""
     stopping: bool = False
     connections: set[_Connection] = field(default_factory=set)

@@ -1,0 +1,96 @@
+"""Where a server is to listen and what it is to speak, looked at before anything starts.
+
+uvicorn would come to most of it after the application's start-up, with a traceback. Certificates are
+certificate.py's.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from uvicorn.config import HTTP_PROTOCOLS, WS_PROTOCOLS, Config
+from uvicorn.importer import ImportFromStringError, import_from_string
+
+from uringcore.server.startup import StartupError
+
+__all__ = ["check_options", "check_paths", "check_qlog_dir"]
+
+UDS_BYTES_MAX = 107
+"""unix(7): 108 with the zero at the end."""
+
+
+def check_options(config: Config) -> None:
+    """Raises :class:`StartupError` with the option that cannot work and why."""
+    if not 0 <= config.port <= 65535:
+        raise StartupError(f"--port: must be 0 to 65535, not {config.port}")
+    if config.uds is not None:
+        check_uds(config.uds)
+    if config.http2 and config.http != "zttp":
+        raise StartupError("--http2 needs --http zttp (pip install zttp)")
+    check_protocol("--http", config.http, HTTP_PROTOCOLS.get(str(config.http)))
+    if config.ws != "none":
+        check_protocol("--ws", config.ws, WS_PROTOCOLS.get(str(config.ws)))
+    for name, value in config.headers:
+        check_header(name, value)
+
+
+def check_uds(path: str) -> None:
+    """What bind would say of the path; the path itself is left alone."""
+    if path.startswith("\0"):
+        return  # In no folder, but in a name space of the kernel's.
+    option = f"--uds: {path}"
+    folder = Path(path).parent
+    if len(os.fsencode(path)) > UDS_BYTES_MAX:
+        raise StartupError(
+            f"{option}: longer than the {UDS_BYTES_MAX} bytes that a socket may have"
+        )
+    if not folder.is_dir():
+        raise StartupError(f"{option}: there is no folder {folder}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise StartupError(f"{option}: no permission to make a socket in {folder}")
+    if os.path.lexists(path) and not Path(path).is_socket():
+        raise StartupError(f"{option}: is there already, and not a socket")
+
+
+def check_protocol(option: str, choice: object, known: str | None) -> None:
+    """Imports what serves a protocol, which happens anyway a little later."""
+    if not isinstance(choice, str):
+        return
+    try:
+        import_from_string(known or choice)
+    except ModuleNotFoundError as exc:
+        if known is None:
+            raise
+        raise StartupError(
+            f"{option} {choice} needs {exc.name}, which is not installed: pip install {exc.name}"
+        ) from None
+    except ImportFromStringError as exc:
+        raise StartupError(f"{option} {choice}: {exc}") from None
+
+
+def check_header(name: str, value: str) -> None:
+    try:
+        field = name.encode("latin-1") + value.encode("latin-1")
+    except UnicodeEncodeError:
+        raise StartupError(f"--header: {name}: {value} is not in ISO 8859-1") from None
+    if not name or any(byte in field for byte in b"\r\n\0"):
+        raise StartupError(f"--header: {name + ':' + value!r} is not of the form Name:Value")
+
+
+def check_paths(metrics_path: str | None, status_page: str | None) -> None:
+    """Of the server's own pages."""
+    for option, path in (("--metrics-path", metrics_path), ("--status-page", status_page)):
+        if path is not None and (not path.startswith("/") or "?" in path or "#" in path):
+            raise StartupError(f"{option}: must be a path that begins with /, not {path!r}")
+    if metrics_path is not None and metrics_path == status_page:
+        raise StartupError(f"--metrics-path and --status-page are both {status_page}")
+
+
+def check_qlog_dir(path: str | None) -> None:
+    if path is None:
+        return
+    if not Path(path).is_dir():
+        raise StartupError(f"--http3-qlog-dir: there is no folder {path}")
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise StartupError(f"--http3-qlog-dir: no permission to write in {path}")

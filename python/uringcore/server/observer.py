@@ -1,0 +1,203 @@
+"""A server seen from outside: an application in front of the application, which counts what passes
+and answers for the pages that an operator asked for.
+
+So both HTTP/1.1 and HTTP/3 are counted in one place, by what every ASGI server says. Not here: the
+pages themselves (metrics.py, status_page.py) and what is looked up for them (report.py).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any, Protocol
+
+from uringcore.quic.exposition import CONTENT_TYPE, exposition
+from uringcore.server import status_page
+from uringcore.server.colleagues import Colleagues
+from uringcore.server.counts import Counts
+from uringcore.server.metrics import families
+from uringcore.server.report import Endpoint, Report, Sources, make_report
+
+__all__ = ["Observer"]
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+TICK_SECONDS = 0.1
+"""How often uvicorn looks at the clock."""
+
+
+class Application(Protocol):
+    def __call__(self, scope: Any, receive: Any, send: Any) -> Awaitable[None]: ...
+
+
+class Listener(Protocol):
+    """The UDP side's sockets, and who is on them."""
+
+    @property
+    def service(self) -> Any: ...
+    @property
+    def endpoints(self) -> Sequence[Endpoint]: ...
+
+
+Page = Callable[[bytes], Awaitable[tuple[bytes, list[tuple[bytes, bytes]]]]]
+"""A page's content and header fields, for a query."""
+
+
+class Observer:
+    """Stands in front of one server's application.
+
+    ``metrics_path`` and ``status_path`` are where it answers itself, where they are given; ``folder`` is
+    where the processes of a server with several find each other.
+    """
+
+    def __init__(
+        self, *, metrics_path: str | None, status_path: str | None, folder: str | None = None
+    ) -> None:
+        self.counts = Counts()
+        self.sources = Sources()
+        self._colleagues: Colleagues | None = None
+        if folder is not None:
+            # The number of a place would stand twice while one process takes over from another.
+            self.sources.worker = str(os.getpid())
+            self._colleagues = Colleagues(folder, self._report)
+        self._application: Application | None = None
+        self._root_path = ""
+        self._tick_at: float | None = None
+        self._pages: dict[str, Page] = {}
+        if metrics_path is not None:
+            self._pages[metrics_path] = self._metrics
+        if status_path is not None:
+            self._pages[status_path] = self._status
+
+    def before(self, application: Application, root_path: str) -> Application:
+        """The application to be served instead of this one."""
+        self._application = application
+        self._root_path = root_path
+        return self
+
+    async def start(self) -> None:
+        """Called when the server has started, and again now and then."""
+        if self._colleagues is not None:
+            await self._colleagues.start()
+
+    def close(self) -> None:
+        """The server has ended."""
+        if self._colleagues is not None:
+            self._colleagues.close()
+
+    def tick(self, state: Any, listener: Listener | None) -> None:
+        """Called ten times a second while the server runs, with whom it is to ask.
+
+        By how much it comes too late tells of the loop.
+        """
+        self.sources.state = state
+        if listener is not None:
+            self.sources.connections = listener.service.connections
+            self.sources.endpoints = listener.endpoints
+        now = time.perf_counter()
+        if self._tick_at is not None:
+            self.counts.came_late(max(now - self._tick_at - TICK_SECONDS, 0.0))
+        self._tick_at = now
+
+    def connection_ended(self, stats: Any) -> None:
+        """A QUIC connection's last numbers."""
+        self.counts.packets_sent += stats["packets_sent"]
+        self.counts.packets_lost += stats["packets_lost"]
+        self.counts.bytes_lost += stats["bytes_lost"]
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """An ASGI application."""
+        assert self._application is not None
+        kind = scope["type"]
+        if kind == "http":
+            page = self._pages.get(scope["path"].removeprefix(self._root_path))
+            if page is None:
+                await self._request(scope, receive, send)
+            else:
+                await answer(page, scope, send)
+        elif kind == "websocket":
+            await self._websocket(scope, receive, send)
+        else:
+            await self._application(scope, receive, send)
+
+    async def _request(self, scope: Any, receive: Receive, send: Send) -> None:
+        assert self._application is not None
+        passing = Passing(self.counts, scope, send)
+        try:
+            await self._application(scope, receive, passing.send)
+        finally:
+            passing.end()
+
+    async def _websocket(self, scope: Any, receive: Receive, send: Send) -> None:
+        assert self._application is not None
+        self.counts.websockets += 1
+        self.counts.websockets_open += 1
+        try:
+            await self._application(scope, receive, send)
+        finally:
+            self.counts.websockets_open -= 1
+
+    # Pages
+
+    async def _metrics(self, query: bytes) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+        text = exposition(families(await self._reports()))
+        return text.encode(), [(b"content-type", CONTENT_TYPE.encode())]
+
+    async def _status(self, query: bytes) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+        if query != status_page.DATA_QUERY:
+            return status_page.page()
+        return status_page.data(await self._reports())
+
+    async def _report(self) -> Report:
+        return await make_report(self.counts, self.sources)
+
+    async def _reports(self) -> list[Report]:
+        """Of all processes of this server."""
+        if self._colleagues is None:
+            return [await self._report()]
+        return await self._colleagues.reports()
+
+
+class Passing:
+    """A response on its way through, until its last message or the application's end."""
+
+    def __init__(self, counts: Counts, scope: Any, send: Send) -> None:
+        self._counts = counts
+        self._method: str = scope["method"]
+        self._version: str = scope["http_version"]
+        self._send = send
+        self._began_at = time.perf_counter()
+        # What the server answers for an application that says nothing.
+        self._status = 500
+        self._is_open = True
+        counts.requests_open[self._version] += 1
+
+    async def send(self, message: Message) -> None:
+        await self._send(message)
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+        elif message["type"] == "http.response.body" and not message.get("more_body", False):
+            self.end()
+
+    def end(self) -> None:
+        """Counts it, once."""
+        if self._is_open:
+            self._is_open = False
+            seconds = time.perf_counter() - self._began_at
+            self._counts.request_ended(self._version, self._method, self._status, seconds)
+
+
+async def answer(page: Page, scope: Any, send: Send) -> None:
+    """One of our own pages. What a request brings along is left unread."""
+    if scope["method"] in ("GET", "HEAD"):
+        status = 200
+        body, headers = await page(scope["query_string"])
+    else:
+        status, body, headers = 405, b"", [(b"allow", b"GET, HEAD")]
+    length = str(len(body)).encode()
+    headers = [*headers, (b"cache-control", b"no-store"), (b"content-length", length)]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})

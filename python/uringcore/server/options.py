@@ -1,0 +1,140 @@
+"""uvicorn's options beside HTTP/3: which of them mean TCP alone, and which do nothing as things are.
+
+What the options mean is uvicorn's and config.py's business. Every option of uvicorn's has its place
+in :data:`PLACES`, which a test compares with the uvicorn that is installed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from uvicorn.config import Config
+
+__all__ = ["PLACES", "idle_options", "option_name"]
+
+HTTP1_LIMIT = "see --http3-max-header-bytes"
+WEBSOCKET = "WebSocket runs over HTTP/1.1"
+
+PLACES: dict[str, str | None] = {
+    "app": None,
+    "host": None,
+    "port": None,
+    "uds": "HTTP/3 is served on a UDP port",
+    "fd": "HTTP/3 is served on a UDP port",
+    "reload": None,
+    "reload_dirs": None,
+    "reload_includes": None,
+    "reload_excludes": None,
+    "reload_delay": None,
+    "workers": None,
+    "loop": None,
+    "http": "HTTP/3 has one implementation",
+    "http2": "HTTP/3 has --http3",
+    "ws": WEBSOCKET,
+    "ws_max_size": WEBSOCKET,
+    "ws_max_queue": WEBSOCKET,
+    "ws_ping_interval": WEBSOCKET,
+    "ws_ping_timeout": WEBSOCKET,
+    "ws_per_message_deflate": WEBSOCKET,
+    "lifespan": None,
+    "interface": None,
+    "env_file": None,
+    "log_config": None,
+    "log_level": None,
+    "access_log": None,
+    "use_colors": None,
+    "proxy_headers": None,
+    "server_header": None,
+    "date_header": None,
+    "forwarded_allow_ips": None,
+    "root_path": None,
+    "limit_concurrency": None,
+    "backlog": "see --http3-max-handshakes",
+    "limit_max_requests": None,
+    "limit_max_requests_jitter": None,
+    "timeout_keep_alive": "see --http3-keep-alive and --http3-idle-timeout",
+    "timeout_notify": None,
+    "timeout_graceful_shutdown": None,
+    "timeout_worker_healthcheck": None,
+    "callback_notify": None,
+    "ssl_keyfile": None,
+    "ssl_certfile": None,
+    "ssl_keyfile_password": None,
+    "ssl_version": "HTTP/3 has TLS 1.3 and no other",
+    "ssl_cert_reqs": None,
+    "ssl_ca_certs": None,
+    "ssl_ciphers": "HTTP/3 has TLS 1.3 with its three suites",
+    "ssl_context_factory": "HTTP/3 takes a certificate file, not a context",
+    "headers": None,
+    "version": None,
+    "app_dir": None,
+    "h11_max_incomplete_event_size": HTTP1_LIMIT,
+    "reset_contextvars": None,
+    "factory": None,
+}
+"""By uvicorn's name: why an option is for TCP alone, in half a line; ``None`` if HTTP/3 keeps to it
+as well, or if it is about the process."""
+
+SPELLINGS = {
+    "headers": "--header",
+    "reload_dirs": "--reload-dir",
+    "reload_includes": "--reload-include",
+    "reload_excludes": "--reload-exclude",
+}
+
+
+def option_name(name: str) -> str:
+    """As it is spelled on the command line."""
+    return SPELLINGS.get(name, "--" + name.replace("_", "-"))
+
+
+def idle_options(given: Collection[str], config: Config, *, http3: bool) -> Iterator[str]:
+    """A line for each option that was given and does nothing beside the others.
+
+    ``given`` are the names of what a user has said, not of what is left at its default.
+    """
+    for names, why in reasons(config, http3=http3):
+        for name in sorted(names.intersection(given)):
+            yield f"{option_name(name)} does nothing: {why}."
+    if not http3:
+        for name in sorted(given):
+            if name.startswith("http3_"):
+                yield f"{option_name(name)} does nothing: HTTP/3 is off."
+
+
+def reasons(config: Config, *, http3: bool) -> Iterator[tuple[frozenset[str], str]]:
+    """The options that do nothing, and why."""
+    if not http3 and (config.uds is not None or config.fd is not None):
+        how = "--uds" if config.uds is not None else "--fd"
+        yield frozenset({"host", "port"}), f"{how} says where to listen"
+    if not config.is_ssl:
+        names = {name for name in PLACES if name.startswith("ssl_")}
+        yield frozenset(names), "there is no certificate (--ssl-certfile, --dev-cert)"
+    elif not config.ssl_cert_reqs:
+        why = "clients are not asked for a certificate (--ssl-cert-reqs 1 or 2)"
+        yield frozenset({"ssl_ca_certs"}), why
+    if not config.proxy_headers:
+        yield frozenset({"forwarded_allow_ips"}), "--no-proxy-headers trusts nobody"
+    if config.limit_max_requests is None:
+        yield frozenset({"limit_max_requests_jitter"}), "there is no --limit-max-requests"
+    if config.ws == "none":
+        names = {name for name in PLACES if name.startswith("ws_")}
+        yield frozenset(names), "--ws none serves no WebSocket"
+    if not uses_h11(config):
+        yield frozenset({"h11_max_incomplete_event_size"}), "HTTP/1.1 is not read by h11"
+    if not config.use_subprocess:
+        yield frozenset({"timeout_worker_healthcheck"}), "there is no --workers"
+    if isinstance(config.log_config, str):
+        yield frozenset({"log_format"}), "--log-config says what the log is like"
+    if not config.reload:
+        yield frozenset({"reload_delay"}), "there is no --reload"
+
+
+def uses_h11(config: Config) -> bool:
+    """Whether h11 reads HTTP/1.1: uvicorn's choice where httptools is not installed."""
+    if config.http == "auto":
+        return importlib.util.find_spec("httptools") is None
+    return config.http not in ("httptools", "zttp")

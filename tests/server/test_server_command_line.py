@@ -1,0 +1,138 @@
+"""The command line itself: what is there without uvicorn, completion, and whose each option is."""
+
+import inspect
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from uvicorn.config import Config
+from uvicorn.main import main as uvicorn_command
+
+from tests.server.harness import APPLICATION, command, environment
+from uringcore.server.options import PLACES, option_name
+
+# Of uvicorn's Config, but not of its command line, or not of ours.
+NOT_OPTIONS = {"callback_notify", "timeout_notify", "ssl_context_factory"}
+
+
+def without_uvicorn(folder, *arguments):
+    """Runs the command where uvicorn and click are not installed."""
+    (folder / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Absent:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] in ('uvicorn', 'click'):\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Absent())\n"
+    )
+    env = environment()
+    env["PYTHONPATH"] = f"{folder}:{env.get('PYTHONPATH', '')}"
+    return subprocess.run(
+        [sys.executable, *arguments], env=env, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_version_without_uvicorn(tmp_path):
+    done = without_uvicorn(tmp_path, "-m", "uringcore", "--version")
+    assert done.returncode == 0, done.stderr
+    assert re.match(r"uringcore \d+\.\d+\.\d+, CPython \d", done.stdout)
+    assert "pip install 'uringcore[server]'" in done.stdout
+
+
+def test_help_without_uvicorn(tmp_path):
+    done = without_uvicorn(tmp_path, "-m", "uringcore", "--help")
+    assert done.returncode == 0, done.stderr
+    assert "uringcore get URL" in done.stdout
+    assert "pip install 'uringcore[server]'" in done.stdout
+
+
+def test_names_of_the_package_without_uvicorn(tmp_path):
+    done = without_uvicorn(tmp_path, "-c", "from uringcore.server import Server")
+    assert done.returncode == 1
+    assert "ImportError: the server needs uvicorn, which is not installed" in done.stderr
+    done = without_uvicorn(
+        tmp_path, "-c", "import uringcore.server as s; print(hasattr(s, 'Nobody'))"
+    )
+    assert done.stdout == "False\n"
+
+
+def test_every_option_of_uvicorn_has_its_place():
+    """An option that is new in uvicorn has to be looked at: does it work with HTTP/3, and if not, why?"""
+    options = {option.name for option in uvicorn_command.params}
+    arguments = set(inspect.signature(Config.__init__).parameters) - {"self"}
+    assert options | arguments <= PLACES.keys()
+    assert arguments - options == NOT_OPTIONS & arguments
+
+
+def test_help_says_which_options_are_for_tcp_alone():
+    shown = command("--help").stdout
+    # Each option begins a line, two columns in; where its text breaks is click's to choose.
+    texts = ["".join(text.split()) for text in re.split(r"\n  (?=--)", shown)[1:]]
+    found = {re.match(r"--[a-z0-9-]*[a-z0-9]", text).group(): text for text in texts}
+    names = {option.name for option in uvicorn_command.params}
+    alone = {name: place for name, place in PLACES.items() if place is not None and name in names}
+    for name, place in alone.items():
+        assert "".join(f"[TCP alone: {place}]".split()) in "".join(
+            text for option, text in found.items() if option.startswith(option_name(name))
+        ), name
+    assert sum("[TCPalone:" in text for text in texts) == len(alone)
+
+
+def completions(words, index, shell="bash"):
+    """What a shell is offered for the word with this index."""
+    env = environment() | {
+        "_URINGCORE_COMPLETE": f"{shell}_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(index),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "uringcore"], env=env, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+
+def test_completion_of_the_servers_options():
+    offered = completions(f"uringcore {APPLICATION} --http3-max", 2)
+    assert "--http3-max-requests" in offered
+    assert "--http3-max-connections" in offered
+    assert "--ssl-keyfile" in completions(f"uringcore {APPLICATION} --ssl", 2)
+    assert set(completions(f"uringcore {APPLICATION} --backend ", 3)) == {"uring", "epoll"}
+
+
+def test_completion_of_get():
+    assert completions("uringcore g", 1) == ["get"]
+    offered = completions("uringcore get --", 2)
+    assert "--cacert" in offered
+    assert "--ssl-keyfile" not in offered
+    assert set(completions("uringcore get --backend ", 3)) == {"uring", "epoll"}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_is_told_how_to_ask(shell):
+    env = environment() | {"_URINGCORE_COMPLETE": f"{shell}_source"}
+    done = subprocess.run(
+        [sys.executable, "-m", "uringcore"], env=env, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"_URINGCORE_COMPLETE={shell}_complete" in done.stdout
+
+
+def test_completion_in_a_real_bash(tmp_path):
+    """The shell's own machinery, with a command of our name on the path."""
+    script = tmp_path / "uringcore"
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} -m uringcore "$@"\n')
+    script.chmod(0o755)
+    program = (
+        'eval "$(_URINGCORE_COMPLETE=bash_source uringcore)"\n'
+        "COMP_WORDS=(uringcore app:app --http3-qlog) COMP_CWORD=2\n"
+        "_uringcore_completion uringcore 2>/dev/null\n"
+        'echo "${COMPREPLY[@]}"\n'
+    )
+    env = environment() | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "--norc", "-c", program], env=env, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "--http3-qlog-dir\n", done.stderr

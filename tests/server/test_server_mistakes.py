@@ -1,0 +1,238 @@
+"""An operator's mistakes: each ends in one line that says what and what to do, or is warned of."""
+
+import subprocess
+import sys
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, rsa
+
+from tests.server.certificates import DAY, make_certificate
+from tests.server.harness import APPLICATION, ROOT, Server, command, environment
+
+
+def one_line(*arguments, status=1):
+    """The only line of a command that refuses to start."""
+    done = command(*arguments)
+    output = done.stdout + done.stderr
+    assert done.returncode == status, output
+    for word in ("Traceback", "never awaited", "LIFESPAN"):
+        assert word not in output, output
+    assert output.count("\n") == 1, output
+    return output
+
+
+@pytest.fixture
+def files(certificate):
+    return ["--ssl-certfile", certificate[0], "--ssl-keyfile", certificate[1]]
+
+
+def test_a_port_that_there_is_not():
+    done = command(APPLICATION, "--port", "80000")
+    assert done.returncode == 2
+    assert "'--port': 80000 is not in the range 0<=x<=65535" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_port_that_there_is_not_from_a_program():
+    program = (
+        "from uringcore.server import Config, StartupError\n"
+        "try:\n    Config('a:b', port=80000)\n"
+        "except StartupError as exc:\n    print(exc)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "--port: must be 0 to 65535, not 80000\n", done.stderr
+
+
+def test_ciphers_that_nobody_knows(files):
+    said = one_line(APPLICATION, *files, "--ssl-ciphers", "NOPE")
+    assert "--ssl-ciphers: OpenSSL knows no cipher of 'NOPE'" in said
+
+
+@pytest.mark.parametrize("version", ["99", "-1"])
+def test_a_tls_version_that_nobody_knows(files, version):
+    assert f"--ssl-version: {version} is none" in one_line(
+        APPLICATION, *files, "--ssl-version", version
+    )
+
+
+def test_what_is_asked_of_clients(files, tmp_path):
+    said = one_line(APPLICATION, *files, "--ssl-cert-reqs", "7")
+    assert "--ssl-cert-reqs: must be 0 (none), 1 (optional) or 2 (required), not 7" in said
+    for asked in ("1", "2"):
+        said = one_line(APPLICATION, *files, "--ssl-cert-reqs", asked)
+        assert f"--ssl-cert-reqs {asked} needs --ssl-ca-certs" in said
+    empty = tmp_path / "empty.pem"
+    empty.write_text("")
+    said = one_line(APPLICATION, *files, "--ssl-cert-reqs", "2", "--ssl-ca-certs", str(empty))
+    assert f"--ssl-ca-certs: {empty} has no certificate in PEM" in said
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("nowhere/socket", "there is no folder {folder}/nowhere"),
+        ("file", "is there already, and not a socket"),
+        ("x" * 108, "longer than the 107 bytes that a socket may have"),
+    ],
+)
+def test_a_unix_socket_that_cannot_be(tmp_path, path, said):
+    (tmp_path / "file").write_text("precious")
+    where = tmp_path / path
+    assert f"--uds: {where}: {said.format(folder=tmp_path)}" in one_line(
+        APPLICATION, "--uds", str(where)
+    )
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+def test_a_backend_that_there_is_not():
+    """Nothing is said of coroutines."""
+    env = environment() | {"URINGCORE_BACKEND": "kqueue"}
+    done = subprocess.run(
+        [sys.executable, "-m", "uringcore", APPLICATION],
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    (said,) = [line for line in done.stderr.splitlines() if not line.startswith("WARNING")]
+    assert said == "Error: URINGCORE_BACKEND must be 'uring', 'epoll' or 'auto', not 'kqueue'"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--http2"], "--http2 needs --http zttp"),
+        (["--http", "no_such_thing"], "--http no_such_thing: "),
+        (["--ws", "no_such_thing:Protocol"], "--ws no_such_thing:Protocol: "),
+        (["--header", "X: ☃"], "--header: X: ☃ is not in ISO 8859-1"),
+        (["--metrics-path", "metrics"], "--metrics-path: must be a path that begins with /"),
+        (["--status-page", "/a?b"], "--status-page: must be a path that begins with /"),
+        (
+            ["--status-page", "/a", "--metrics-path", "/a"],
+            "--metrics-path and --status-page are both /a",
+        ),
+        (["--http3-qlog-dir", "/nonexistent"], "--http3-qlog-dir: there is no folder /nonexistent"),
+    ],
+)
+def test_an_option_that_cannot_be(arguments, said):
+    assert said in one_line(APPLICATION, *arguments)
+
+
+def test_a_protocol_that_is_not_installed(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Absent:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] == 'wsproto':\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name='wsproto')\n"
+        "sys.meta_path.insert(0, Absent())\n"
+    )
+    env = environment()
+    env["PYTHONPATH"] = f"{tmp_path}:{env.get('PYTHONPATH', '')}"
+    done = subprocess.run(
+        [sys.executable, "-m", "uringcore", APPLICATION, "--ws", "wsproto"],
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "Error: --ws wsproto needs wsproto, which is not installed: pip install wsproto\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "said"),
+    [
+        (-2 * DAY, -DAY, "expired on "),
+        (DAY, 2 * DAY, "is not valid before "),
+    ],
+)
+def test_a_certificate_out_of_its_time_is_warned_of(start, tmp_path, since, until, said):
+    """Not refused: it may be renewed, and some clients do not look."""
+    files = make_certificate(tmp_path, since=since, until=until)
+    server = start(certificate=files)
+    assert f"The certificate in {files[0]} {said}" in server.log()
+    assert command("get", "--insecure", server.url).stdout == "hello"
+
+
+def test_a_certificate_in_its_time_is_not_warned_of(start, tmp_path):
+    server = start(certificate=make_certificate(tmp_path))
+    assert "WARNING" not in server.log()
+
+
+def test_a_key_that_is_too_small(tmp_path):
+    key = rsa.generate_private_key(65537, 1024)
+    certfile, keyfile = make_certificate(tmp_path, key=key)
+    said = one_line(APPLICATION, "--ssl-certfile", certfile, "--ssl-keyfile", keyfile)
+    assert f"--ssl-certfile: {certfile} has a key that is too small: RSA needs 2048 bits" in said
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        ed448.Ed448PrivateKey.generate(),
+        ec.generate_private_key(ec.SECP256K1()),
+    ],
+)
+def test_a_key_that_http3_has_no_use_for(tmp_path, key):
+    """In words, and with a way out."""
+    certfile, keyfile = make_certificate(tmp_path, key=key)
+    done = command(APPLICATION, "--ssl-certfile", certfile, "--ssl-keyfile", keyfile, "--port", "0")
+    output = done.stdout + done.stderr
+    assert done.returncode == 1, output
+    assert "HTTP/3 cannot use --ssl-" in output
+    assert "--no-http3 serves without HTTP/3" in output
+    assert "Traceback" not in output
+    # Nothing of Rust's own way to show an error.
+    assert "(" not in output.partition("HTTP/3 cannot use")[2].partition("(--no-http3")[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["--no-http3", "--http3-max-requests", "5"],
+            "--http3-max-requests does nothing: HTTP/3 is off.",
+        ),
+        (
+            ["--no-http3", "--limit-max-requests-jitter", "5"],
+            "--limit-max-requests-jitter does nothing: there is no --limit-max-requests.",
+        ),
+        (
+            ["--no-http3", "--ws", "none", "--ws-max-size", "5"],
+            "--ws-max-size does nothing: --ws none serves no WebSocket.",
+        ),
+        (
+            ["--no-http3", "--no-proxy-headers", "--forwarded-allow-ips", "*"],
+            "--forwarded-allow-ips does nothing: --no-proxy-headers trusts nobody.",
+        ),
+    ],
+)
+def test_an_option_that_does_nothing_is_warned_of(start, arguments, said):
+    server = start(*arguments, http3=False)
+    assert said in server.log()
+    assert server.log().count("does nothing") == 1
+
+
+def test_tls_options_without_a_certificate_are_warned_of(tmp_path):
+    server = Server(tmp_path, (None, None), "--ssl-ciphers", "HIGH", http3=False)
+    try:
+        assert "--ssl-ciphers does nothing: there is no certificate" in server.log()
+    finally:
+        server.kill()
+
+
+def test_options_in_the_environment_are_options(tmp_path, monkeypatch):
+    monkeypatch.setenv("UVICORN_LIMIT_MAX_REQUESTS_JITTER", "3")
+    server = Server(tmp_path, (None, None), http3=False)
+    try:
+        assert "--limit-max-requests-jitter does nothing" in server.log()
+    finally:
+        server.kill()

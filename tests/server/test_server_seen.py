@@ -1,0 +1,307 @@
+"""A server seen from outside: its log as JSON, its metrics, traces of its connections."""
+
+import asyncio
+import json
+import re
+import time
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+import uringcore
+from tests.server.harness import command
+from uringcore.quic.exposition import CONTENT_TYPE, Family, exposition
+from uringcore.server.counts import Counts, Histogram
+from uringcore.server.metrics import families
+from uringcore.server.observer import Observer
+from uringcore.server.report import Report, quantiles
+
+
+def json_lines(server):
+    return [json.loads(line) for line in server.log().splitlines() if line.startswith("{")]
+
+
+def test_the_log_as_json(start):
+    server = start("--log-format", "json")
+    server.get("/scope/logged?x=1", method="POST")
+    server.get("/raises")
+    with server.http1() as connection:
+        connection.request("GET", "/scope/over-tcp")
+        connection.getresponse().read()
+    server.wait_log("over-tcp")
+    assert server.stop() == 0
+    lines = json_lines(server)
+    others = [line for line in server.log().splitlines() if not line.startswith("{")]
+    assert all(line.startswith("LIFESPAN") for line in others), others
+    access = [line for line in lines if line["logger"] == "uvicorn.access"]
+    first = access[0]
+    assert first["method"] == "POST"
+    assert first["path"] == "/scope/logged?x=1"
+    assert (first["http_version"], first["status"]) == ("3", 200)
+    assert re.fullmatch(r"127\.0\.0\.1:\d+", first["client"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", first["time"])
+    assert first["level"] == "info"
+    assert access[-1]["http_version"] == "1.1"
+    (failed,) = [line for line in lines if "exception" in line]
+    assert "RuntimeError: the application's own fault" in failed["exception"]
+    assert failed["level"] == "error"
+    assert all("color_message" not in line for line in lines)
+
+
+def test_a_log_format_that_there_is_not():
+    done = command("a:b", "--log-format", "xml")
+    assert done.returncode == 2
+    assert "'xml' is not one of 'text', 'json'" in done.stderr
+
+
+def scrape(text):
+    """Every sample of a text that a parser takes, by name and labels."""
+    return {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_metrics(start):
+    server = start("--metrics-path", "/metrics")
+
+    async def requests():
+        async with server.connect() as client:
+            for _ in range(3):
+                await client.get("/")
+            await client.request("POST", "/no/such/page")
+            await client.request("BREW", "/")
+            return await client.get("/metrics")
+
+    response = uringcore.run(requests())
+    assert response.header("content-type") == CONTENT_TYPE
+    assert response.header("cache-control") == "no-store"
+    with server.http1() as connection:
+        connection.request("GET", "/")
+        connection.getresponse().read()
+        connection.request("GET", "/metrics")
+        samples = scrape(connection.getresponse().read().decode())
+
+    def value(name, **labels):
+        return samples[(f"uringcore_{name}", *sorted({"worker": "0", **labels}.items()))]
+
+    def requested(version, method, status):
+        labels = {"http_version": version, "method": method, "status": status}
+        return value("http_requests_total", **labels)
+
+    assert requested("3", "GET", "200") == 3
+    assert requested("3", "POST", "404") == 1
+    assert requested("3", "other", "200") == 1
+    assert requested("1.1", "GET", "200") == 1
+    assert value("http_request_duration_seconds_count", http_version="3") == 5
+    assert value("http_requests_open", http_version="3") == 0
+    assert value("quic_endpoint_connections_begun_total", side="server") == 1
+    assert value("quic_packets_sent_total") > 0
+    assert value("quic_packets_lost_total") >= 0
+    assert value("tcp_connections") == 1
+    assert value("process_resident_memory_bytes") > 1e6
+    assert value("process_open_files") > 3
+    assert value("process_cpu_seconds_total") > 0
+
+
+def test_metrics_of_the_loop(start):
+    server = start("--metrics-path", "/metrics")
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        samples = scrape(server.get("/metrics").content.decode())
+        if samples["uringcore_loop_lag_seconds_count", ("worker", "0")] > 1:
+            return
+        time.sleep(0.05)
+    raise AssertionError("nobody looks at the clock")
+
+
+def test_metrics_of_connections_that_are_there(start):
+    server = start("--metrics-path", "/metrics")
+
+    async def look():
+        async with server.connect() as one, server.connect() as other:
+            await other.get("/")
+            return (await one.get("/metrics")).content.decode()
+
+    samples = scrape(uringcore.run(look()))
+    label = ("worker", "0")
+    assert samples["uringcore_http3_connections", label] == 2
+    assert samples["uringcore_quic_streams", label] >= 1
+    for quantile in ("0", "0.5", "0.99", "1"):
+        assert samples["uringcore_quic_connections_rtt_seconds", ("quantile", quantile), label] > 0
+
+
+def test_counters_never_fall_when_connections_end(start):
+    server = start("--metrics-path", "/metrics")
+
+    def sent():
+        samples = scrape(server.get("/metrics").content.decode())
+        return samples["uringcore_quic_packets_sent_total", ("worker", "0")]
+
+    values = [sent() for _ in range(4)]
+    assert values == sorted(values)
+    assert values[-1] > values[0]
+
+
+def test_what_may_be_asked_of_a_page(start):
+    server = start("--metrics-path", "/metrics", "--root-path", "/api")
+    head = server.get("/metrics", method="HEAD")
+    assert (head.status, head.content) == (200, b"")
+    assert int(head.header("content-length")) > 100
+    assert server.get("/metrics", method="POST", content=b"x").status == 405
+    assert server.get("/metrics/more").status == 404
+
+
+def test_no_pages_unless_asked_for(server):
+    assert server.get("/metrics").status == 404
+    assert server.get("/status").status == 404
+
+
+def test_a_qlog_trace_of_each_connection(start, tmp_path):
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    server = start("--http3-qlog-dir", str(folder))
+    assert server.get("/").content == b"hello"
+    assert server.stop() == 0
+    (path,) = folder.glob("*.qlog")
+    (trace,) = json.loads(path.read_text())["traces"]
+    assert trace["vantage_point"]["type"] == "server"
+    names = {event["name"] for event in trace["events"]}
+    assert {"transport:packet_received", "transport:packet_sent"} <= names
+
+
+# Parts
+
+
+def test_labels_have_few_values():
+    """Whatever clients and applications say."""
+    counts = Counts()
+    for number in range(1000):
+        counts.requests_open["3"] += 1
+        counts.request_ended("3", f"METHOD{number}", 100 + number % 900, 0.1)
+    assert {method for _, method, _ in counts.requests} == {"other"}
+    assert len(counts.requests) < 80
+
+
+def test_a_histogram():
+    histogram = Histogram([1, 2])
+    for value in (0.5, 1, 1.5, 2, 3):
+        histogram.add(value)
+    assert histogram.counts == [2, 2, 1]
+    family = Family("times", "histogram", 'With "quotes"\nand lines', unit="seconds")
+    family.add_histogram(histogram.bounds, histogram.counts, histogram.total, {"a": 'b"\n\\'})
+    samples = scrape(exposition([family, Family("nothing", "gauge", "")]))
+    label = ("a", 'b"\n\\')
+    assert samples["times_seconds_bucket", label, ("le", "1.0")] == 2
+    assert samples["times_seconds_bucket", label, ("le", "2.0")] == 4
+    assert samples["times_seconds_bucket", label, ("le", "+Inf")] == 5
+    assert samples["times_seconds_count", label] == 5
+    assert samples["times_seconds_sum", label] == 8
+
+
+def test_quantiles():
+    assert quantiles([]) == {}
+    assert quantiles([3.0]) == {"0": 3.0, "0.5": 3.0, "0.9": 3.0, "0.99": 3.0, "1": 3.0}
+    found = quantiles([float(value) for value in reversed(range(100))])
+    assert found == {"0": 0.0, "0.5": 50.0, "0.9": 90.0, "0.99": 99.0, "1": 99.0}
+
+
+def request(observer, path="/", method="GET", query=b"", answers=()):
+    """What an application behind an observer sends for a request."""
+
+    async def main():
+        sent = []
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "query_string": query,
+            "http_version": "3",
+        }
+        try:
+            await observer(scope, None, send)
+        except RuntimeError as exc:
+            sent.append(exc)
+        return sent
+
+    return asyncio.run(main())
+
+
+def test_applications_that_fail_are_counted():
+    async def application(scope, receive, send):
+        if scope["path"] == "/raises":
+            raise RuntimeError
+        if scope["path"] == "/head":
+            await send({"type": "http.response.start", "status": 201})
+        if scope["path"] == "/later":
+            await send({"type": "http.response.start", "status": 200})
+            await send({"type": "http.response.body", "more_body": True})
+            await send({"type": "http.response.body"})
+            raise RuntimeError
+
+    observer = Observer(metrics_path="/m", status_path=None)
+    observer.before(application, "")
+    for path in ("/raises", "/head", "/later", "/nothing"):
+        request(observer, path)
+    assert observer.counts.requests == {
+        ("3", "GET", "500"): 2,
+        ("3", "GET", "201"): 1,
+        ("3", "GET", "200"): 1,
+    }
+    assert observer.counts.requests_open == {"3": 0}
+
+
+@pytest.mark.parametrize("path", ["/m", "/s"])
+def test_processes_tell_of_each_other(tmp_path, path, monkeypatch):
+    """Whichever of them is asked. One that has died without a word is left out."""
+
+    async def nothing(scope, receive, send):
+        pass
+
+    async def main():
+        observers = []
+        for pid in (1001, 1002):
+            monkeypatch.setattr("os.getpid", lambda pid=pid: pid)
+            observer = Observer(metrics_path="/m", status_path="/s", folder=str(tmp_path))
+            observer.before(nothing, "")
+            await observer.start()
+            observer.counts.requests["3", "GET", "200"] += pid
+            observers.append(observer)
+        dead = tmp_path / "1003"
+        server = await asyncio.start_unix_server(lambda *_: None, dead)
+        server.close()
+        await server.wait_closed()
+        sent = []
+
+        async def send(message):
+            sent.append(message)
+
+        for observer in observers:
+            scope = {"type": "http", "method": "GET", "path": path, "query_string": b"data"}
+            await observer(scope, None, send)
+        for observer in observers:
+            observer.close()
+        return [sent[1]["body"].decode(), sent[3]["body"].decode()]
+
+    for text in asyncio.run(main()):
+        if path == "/m":
+            samples = scrape(text)
+            labels = [("http_version", "3"), ("method", "GET"), ("status", "200")]
+            for pid in (1001, 1002):
+                key = ("uringcore_http_requests_total", *labels, ("worker", str(pid)))
+                assert samples[key] == pid
+        else:
+            assert json.loads(text)["requests"] == {"3": 2003}
+    assert not (tmp_path / "1001").exists()
+
+
+def test_every_family_is_written_once():
+    report = Report("0", 1, 0.0, Counts(), 0, 0, process={}, endpoint={"connections": 1})
+    report.process = {"resident_memory_bytes": 1.0, "open_fds": 1.0, "cpu_seconds": 1.0}
+    names = [family.full_name for family in families([report, report])]
+    assert len(names) == len(set(names))

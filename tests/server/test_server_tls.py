@@ -1,0 +1,95 @@
+"""TLS over TCP beside HTTP/3: what is offered, and who has to show a certificate."""
+
+import socket
+import ssl
+
+import pytest
+
+import uringcore
+from tests.server.certificates import make_certificate
+from tests.server.conftest import backends
+from uringcore.http3 import connect
+from uringcore.quic.configuration import QuicConfiguration
+from uringcore.quic.errors import QuicConnectionError
+
+PROGRAM = """
+import ssl, sys
+from tests.server.application import app
+from uringcore.server import Config, Server
+{more}
+Server(Config(app, port=0, ssl_certfile=sys.argv[1], ssl_keyfile=sys.argv[2], {options})).run()
+"""
+
+TWO_PROTOCOLS = """
+from uvicorn.protocols.http.h11_impl import H11Protocol
+class Two(H11Protocol):
+    alpn_protocols = ["h2", "http/1.1"]
+"""
+
+
+def negotiated(server, *offered):
+    """The application protocol that the server chooses over TCP."""
+    trust = ssl.create_default_context(cafile=server.certificate)
+    trust.set_alpn_protocols(offered)
+    with socket.create_connection(("127.0.0.1", server.port)) as sock:
+        with trust.wrap_socket(sock, server_hostname="localhost") as secure:
+            return secure.selected_alpn_protocol()
+
+
+def test_server_and_config_by_uvicorns_names(start):
+    server = start(program=PROGRAM.format(more="", options=""))
+    assert server.get("/").content == b"hello"
+    assert negotiated(server, "h2", "http/1.1") == "http/1.1"
+    assert server.stop() == 0
+
+
+def test_an_http_implementation_with_more_protocols_offers_them(start):
+    """As zttp does with --http2."""
+    server = start(program=PROGRAM.format(more=TWO_PROTOCOLS, options="http=Two"))
+    assert negotiated(server, "h2", "http/1.1") == "h2"
+    assert server.get("/").content == b"hello"
+
+
+@pytest.mark.parametrize(
+    ("body", "offered", "chosen"),
+    [
+        ("return default()", ["h2", "http/1.1"], "http/1.1"),
+        ("c = default(); c.set_alpn_protocols(['x', 'http/1.1']); return c", ["x"], "x"),
+    ],
+)
+def test_a_context_of_the_programs_own_has_the_last_word(start, body, offered, chosen):
+    more = f"def factory(config, default):\n    {body}\n"
+    program = PROGRAM.format(more=more, options="ssl_context_factory=factory")
+    server = start(program=program, http3=False)
+    assert "HTTP/3 is off: it takes a certificate file, not an SSL context." in server.log()
+    assert negotiated(server, *offered) == chosen
+
+
+def get_with(server, identity):
+    async def fetch():
+        configuration = QuicConfiguration(alpn_protocols=["h3"], server_name="localhost")
+        configuration.load_verify_locations(cafile=server.certificate)
+        if identity is not None:
+            configuration.load_cert_chain(*identity)
+        async with connect(server.url, configuration=configuration) as client:
+            return (await client.get("/")).status
+
+    return uringcore.run(fetch())
+
+
+@pytest.mark.parametrize("backend", backends())
+@pytest.mark.parametrize("wanted", [ssl.CERT_OPTIONAL, ssl.CERT_REQUIRED])
+def test_certificates_of_clients(start, tmp_path, backend, wanted):
+    trusted = make_certificate(tmp_path, name="trusted")
+    stranger = make_certificate(tmp_path, name="stranger")
+    server = start(
+        *("--ssl-cert-reqs", str(int(wanted)), "--ssl-ca-certs", trusted[0]), backend=backend
+    )
+    assert get_with(server, trusted) == 200
+    with pytest.raises(QuicConnectionError):
+        get_with(server, stranger)
+    if wanted == ssl.CERT_OPTIONAL:
+        assert get_with(server, None) == 200
+    else:
+        with pytest.raises(QuicConnectionError):
+            get_with(server, None)
