@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import ssl
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import NameOID
+
+from uringcore.server.certificate import element
 
 DAY = datetime.timedelta(days=1)
 
@@ -37,3 +46,31 @@ def make_certificate(folder, key=None, since=-DAY, until=30 * DAY, name="server"
     certfile.write_bytes(certificate.public_bytes(Encoding.PEM))
     keyfile.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     return str(certfile), str(keyfile)
+
+
+def version_1_certificate(folder):
+    """As ``openssl x509 -req`` makes it where no extensions are asked for."""
+    certfile, keyfile = make_certificate(folder, key=ed25519.Ed25519PrivateKey.generate())
+    der = x509.load_pem_x509_certificate(Path(certfile).read_bytes()).tbs_certificate_bytes
+    _, rest, _ = element(der)
+    fields = b""
+    while rest:
+        (tag, _, after), field = element(rest), rest
+        rest = after
+        # Version and extensions are left out.
+        if tag not in (0xA0, 0xA3):
+            fields += field[: len(field) - len(after)]
+    signed = sequence(fields)
+    key = load_pem_private_key(Path(keyfile).read_bytes(), None)
+    algorithm = bytes.fromhex("300506032b6570")
+    signature = b"\x03\x41\x00" + key.sign(signed)
+    Path(certfile).write_text(ssl.DER_cert_to_PEM_cert(sequence(signed + algorithm + signature)))
+    return certfile, keyfile
+
+
+def sequence(content):
+    size = len(content)
+    if size < 0x80:
+        return bytes([0x30, size]) + content
+    length = size.to_bytes((size.bit_length() + 7) // 8, "big")
+    return bytes([0x30, 0x80 | len(length)]) + length + content

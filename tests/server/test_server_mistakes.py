@@ -1,12 +1,13 @@
 """An operator's mistakes: each ends in one line that says what and what to do, or is warned of."""
 
+import functools
 import subprocess
 import sys
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, rsa
 
-from tests.server.certificates import DAY, make_certificate
+from tests.server.certificates import DAY, make_certificate, version_1_certificate
 from tests.server.harness import APPLICATION, ROOT, Server, command, environment
 
 
@@ -174,22 +175,28 @@ def test_a_key_that_is_too_small(tmp_path):
     assert f"--ssl-certfile: {certfile} has a key that is too small: RSA needs 2048 bits" in said
 
 
+def with_key(key):
+    return functools.partial(make_certificate, key=key)
+
+
 @pytest.mark.parametrize(
-    "key",
+    ("make", "said"),
     [
-        ed448.Ed448PrivateKey.generate(),
-        ec.generate_private_key(ec.SECP256K1()),
+        (with_key(ed448.Ed448PrivateKey.generate()), "ECDSA with P-256, P-384 or P-521, Ed25519"),
+        (with_key(ec.generate_private_key(ec.SECP256K1())), "ECDSA with P-256, P-384 or P-521"),
+        (version_1_certificate, "it is of X.509 version 1: make one of version 3"),
     ],
 )
-def test_a_key_that_http3_has_no_use_for(tmp_path, key):
+def test_a_certificate_that_http3_has_no_use_for(tmp_path, make, said):
     """In words, and with a way out."""
-    certfile, keyfile = make_certificate(tmp_path, key=key)
+    certfile, keyfile = make(tmp_path)
     done = command(APPLICATION, "--ssl-certfile", certfile, "--ssl-keyfile", keyfile, "--port", "0")
     output = done.stdout + done.stderr
     assert done.returncode == 1, output
     assert "HTTP/3 cannot use --ssl-" in output
     assert "--no-http3 serves without HTTP/3" in output
     assert "Traceback" not in output
+    assert said in output
     # Nothing of Rust's own way to show an error.
     assert "(" not in output.partition("HTTP/3 cannot use")[2].partition("(--no-http3")[0]
 

@@ -79,8 +79,10 @@ def get_with(server, identity):
 
 @pytest.mark.parametrize("backend", backends())
 @pytest.mark.parametrize("wanted", [ssl.CERT_OPTIONAL, ssl.CERT_REQUIRED])
-def test_certificates_of_clients(start, tmp_path, backend, wanted):
-    trusted = make_certificate(tmp_path, name="trusted")
+@pytest.mark.parametrize("authority", [False, True])
+def test_certificates_of_clients(start, tmp_path, backend, wanted, authority):
+    """Self-signed; ``openssl req -x509`` makes them authorities, which OpenSSL does not mind."""
+    trusted = make_certificate(tmp_path, name="trusted", authority=authority)
     stranger = make_certificate(tmp_path, name="stranger")
     server = start(
         *("--ssl-cert-reqs", str(int(wanted)), "--ssl-ca-certs", trusted[0]), backend=backend

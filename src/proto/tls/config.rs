@@ -18,7 +18,11 @@ use rustls::{
 use super::{
     CipherSuite, ClientAuth, ConfigError, HostClock, NamedIdentity, Roots, SessionStore,
     SessionTicket, WallClock,
-    certificates::{ServerCertificates, verify::ServerVerifier},
+    certificates::{
+        ServerCertificates,
+        verify::{ClientVerifier, ServerVerifier},
+        words::{certificate_fault, fault},
+    },
     handshake::{ClientCrypto, ServerCrypto},
     sessions::{ScopedSessions, resumption::Sessions},
 };
@@ -118,7 +122,7 @@ pub(crate) fn server_config(tls: &ServerTls<'_>) -> Result<ServerCrypto, ConfigE
     let builder = match tls.client_auth {
         ClientAuth::Off => builder.with_no_client_auth(),
         ClientAuth::Optional(roots) | ClientAuth::Required(roots) => {
-            let store = load_roots("client_auth", roots)?.store;
+            let LoadedRoots { store, given } = load_roots("client_auth", roots)?;
             let verifier = WebPkiClientVerifier::builder_with_provider(store, provider.clone());
             let verifier = match tls.client_auth {
                 ClientAuth::Optional(_) => verifier.allow_unauthenticated(),
@@ -127,7 +131,7 @@ pub(crate) fn server_config(tls: &ServerTls<'_>) -> Result<ServerCrypto, ConfigE
             let verifier = verifier
                 .build()
                 .map_err(|e| ConfigError::new("client_auth", e.to_string()))?;
-            builder.with_client_cert_verifier(verifier)
+            builder.with_client_cert_verifier(Arc::new(ClientVerifier::new(verifier, given)))
         }
     };
     let (chain, key) = tls.identity;
@@ -245,7 +249,7 @@ fn load_roots(field: &'static str, roots: &Roots) -> Result<LoadedRoots, ConfigE
         store.add(certificate.clone()).map_err(|e| {
             ConfigError::new(
                 field,
-                format!("certificate {} cannot be used: {e}", index + 1),
+                format!("certificate {} cannot be used: {}", index + 1, fault(&e)),
             )
         })?;
     }
@@ -289,7 +293,13 @@ pub(super) fn identity_error(
             ConfigError::new(key, "the private key does not belong to the certificate")
         }
         rustls::Error::InvalidCertificate(e) => {
-            ConfigError::new(chain, format!("the certificate cannot be used: {e}"))
+            let message = format!("the certificate cannot be used: {}", certificate_fault(e));
+            ConfigError::new(chain, message)
+        }
+        rustls::Error::General(_) => {
+            let kinds = "ECDSA with P-256, P-384 or P-521, Ed25519, and RSA with 2048 to 8192 bits";
+            let message = format!("the private key cannot be used: it must be one of {kinds}");
+            ConfigError::new(key, message)
         }
         other => ConfigError::new(key, format!("the private key cannot be used: {other}")),
     }

@@ -18,6 +18,7 @@ use webpki::EndEntityCert;
 
 pub(super) mod validity;
 pub(super) mod verify;
+pub(super) mod words;
 
 use super::{
     ConfigError, NamedIdentity,
@@ -162,7 +163,10 @@ fn names_of(
     given: Option<&[String]>,
 ) -> Result<Vec<String>, ConfigError> {
     let unusable = |error| {
-        let message = format!("the certificate cannot be used: {error}");
+        let message = format!(
+            "the certificate cannot be used: {}",
+            words::other_fault(&error)
+        );
         ConfigError::new("cert_chain", message)
     };
     let leaf = chain

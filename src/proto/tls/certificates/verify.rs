@@ -1,4 +1,4 @@
-//! How a client judges a server's certificate.
+//! How a client judges a server's certificate, and a server a client's.
 //!
 //! The chain, the dates and the name are rustls-webpki's work. Added here: verification switched
 //! off, names not looked at, a certificate that the host itself named as trusted although it is no
@@ -8,7 +8,7 @@ use std::{fmt, sync::Arc};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use rustls::{
-    CertificateError, DigitallySignedStruct, Error, OtherError, SignatureScheme,
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme,
     client::{
         WebPkiServerVerifier,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -18,7 +18,10 @@ use rustls::{
         CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
     },
     pki_types::{CertificateDer, ServerName, UnixTime},
-    server::ParsedCertificate,
+    server::{
+        ParsedCertificate,
+        danger::{ClientCertVerified, ClientCertVerifier},
+    },
 };
 
 use super::validity::Validity;
@@ -200,5 +203,73 @@ impl fmt::Debug for ServerVerifier {
             Policy::Hashes(_) => "ServerVerifier(hashes)",
             Policy::Chain { .. } => "ServerVerifier(chain)",
         })
+    }
+}
+
+/// The judge of clients' certificates: one that the host named itself is good although it is no
+/// authority's client, as with OpenSSL.
+#[derive(Debug)]
+pub(in crate::tls) struct ClientVerifier {
+    chain: Arc<dyn ClientCertVerifier>,
+    pinned: Vec<CertificateDer<'static>>,
+}
+
+impl ClientVerifier {
+    pub fn new(chain: Arc<dyn ClientCertVerifier>, pinned: Vec<CertificateDer<'static>>) -> Self {
+        Self { chain, pinned }
+    }
+}
+
+impl ClientCertVerifier for ClientVerifier {
+    fn offer_client_auth(&self) -> bool {
+        self.chain.offer_client_auth()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.chain.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.chain.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        match self
+            .chain
+            .verify_client_cert(end_entity, intermediates, now)
+        {
+            Err(_) if self.pinned.contains(end_entity) => {
+                Validity::of(end_entity)?.check(now)?;
+                Ok(ClientCertVerified::assertion())
+            }
+            judged => judged,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.chain.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.chain.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.chain.supported_verify_schemes()
     }
 }

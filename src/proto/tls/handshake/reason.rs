@@ -3,6 +3,8 @@
 use quinn_proto::{TransportError, TransportErrorCode, coding::Codec};
 use rustls::{AlertDescription, CertificateError, Error};
 
+use crate::tls::certificates::words::certificate_fault;
+
 /// The transport error for a failed handshake (RFC 9001 section 4.8): 0x0100 plus the alert, in a
 /// CRYPTO frame.
 pub(in crate::tls) fn transport_error(
@@ -19,14 +21,16 @@ pub(in crate::tls) fn transport_error(
 
 fn describe(error: &Error) -> String {
     match error {
-        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-            "certificate verification failed: it was not issued by a trusted authority".into()
-        }
         Error::InvalidCertificate(
             error @ (CertificateError::NotValidForName
             | CertificateError::NotValidForNameContext { .. }),
         ) => format!("certificate verification failed: hostname mismatch: {error}"),
-        Error::InvalidCertificate(error) => format!("certificate verification failed: {error}"),
+        Error::InvalidCertificate(error) => {
+            format!(
+                "certificate verification failed: {}",
+                certificate_fault(error)
+            )
+        }
         Error::NoCertificatesPresented => {
             "the peer sent no certificate, and one is required".into()
         }
