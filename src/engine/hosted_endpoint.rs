@@ -471,7 +471,7 @@ impl HostedEndpoint {
         }
     }
 
-    /// A lost packet is QUIC's daily bread, so most errors need no answer beside the loss. Four do.
+    /// A lost packet is QUIC's daily bread, so most errors need no answer beside the loss. Five do.
     fn send_failed(&mut self, batch: Batch, error: Errno, now: Instant) {
         match error.0 {
             // Some drivers and virtual devices take the option and then refuse the batch.
@@ -483,6 +483,11 @@ impl HostedEndpoint {
             // The route's MTU shrank; the segments that still fit get through, the state machine
             // notices the others missing (RFC 8899 section 4.3).
             libc::EMSGSIZE if batch.segment_size.is_some() => self.again.extend(batch.split()),
+            // Not even the smallest datagram that begins a connection: there is no QUIC on this
+            // network (RFC 9000 section 14), and a handshake would try until its time-out.
+            libc::EMSGSIZE if batch.data.len() <= LEAST_DATAGRAM => {
+                self.protocol.handle_unreachable(now, batch.remote, error.0);
+            }
             // A pending ICMP report of an earlier send: this one was not even tried.
             libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EACCES
                 if !batch.retried =>
@@ -619,6 +624,8 @@ fn is_no_way_there(error: Errno) -> bool {
     )
 }
 
+/// What every network that carries QUIC takes (RFC 9000 section 14).
+const LEAST_DATAGRAM: usize = 1200;
 /// RFC 9000 section 20.1.
 const INTERNAL_ERROR: u64 = 0x1;
 /// How long a closed endpoint stays at most for peers that did not hear of it. Three probe time-outs

@@ -146,6 +146,12 @@ _CERTIFICATE_ALERTS = frozenset(
 _OUR_VERIFIER = "certificate verification failed"
 
 
+_TOO_SMALL = (
+    "the network does not take datagrams as large as QUIC needs "
+    "(1,200 bytes: an MTU of 1,228 for IPv4, 1,248 for IPv6)"
+)
+
+
 def _alert_name(alert: int) -> str:
     try:
         return AlertDescription(alert).name
@@ -180,6 +186,9 @@ def error_from_event(event: ConnectionTerminated, peer: object = None) -> QuicCo
         return _tls_error(event, event.alert)
     if event.kind == "unreachable":
         code = event.errno if event.errno is not None else _errno.ECONNREFUSED
+        if code == _errno.EMSGSIZE:
+            message = f"no connection{whom} is possible: {_TOO_SMALL}"
+            return QuicConnectionRefusedError(*args, message, errno=code)
         nobody = "; nobody listens there" if code == _errno.ECONNREFUSED else ""
         message = f"the connection{whom} was refused: {os.strerror(code)}{nobody}"
         return QuicConnectionRefusedError(*args, message, errno=code)
