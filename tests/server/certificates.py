@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from uringcore.server.certificate import element
+from uringcore.server.credentials import element
 
 DAY = datetime.timedelta(days=1)
 

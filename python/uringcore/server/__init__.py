@@ -8,11 +8,11 @@ what uvicorn has under these names, with HTTP/3: ``Server(Config(app, ...)).run(
 
 | file | noun |
 | --- | --- |
-| ``command`` | the command's options |
+| ``command``, ``completion`` | the command's options; what a shell offers of them |
 | ``startup`` | what keeps a server from starting |
 | ``options`` | uvicorn's options beside HTTP/3: those of TCP alone, those that do nothing |
 | ``config`` | what the server is set up with, checked before anything starts |
-| ``checks``, ``certificate`` | what cannot work, in one line |
+| ``checks``, ``credentials`` | what cannot work, in one line |
 | ``server`` | uvicorn's server with the HTTP/3 side beside it |
 | ``sockets`` | what a server listens on, TCP and UDP |
 | ``activation`` | the sockets that systemd passes on |
@@ -28,6 +28,11 @@ what uvicorn has under these names, with HTTP/3: ``Server(Config(app, ...)).run(
 | ``limits`` | what a server takes on |
 | ``watch`` | whether a stopping connection's client is there |
 | ``log`` | the access log, and what goes wrong |
+| ``json_log`` | the log as JSON |
+| ``observer`` | what counts requests, and answers for the pages below |
+| ``counts``, ``report`` | what is counted as it happens; how a server stands at one moment |
+| ``metrics``, ``status_page`` | what a report is called for Prometheus; what a browser shows |
+| ``colleagues`` | the processes of one server, which tell each other |
 | ``scope`` | the part of ASGI's scope that all requests share |
 
 Requests themselves are answered in the extension: a scope, a task that runs the application, and

@@ -1,7 +1,7 @@
 """Where a server is to listen and what it is to speak, looked at before anything starts.
 
 uvicorn would come to most of it after the application's start-up, with a traceback. Certificates are
-certificate.py's.
+credentials.py's.
 """
 
 from __future__ import annotations

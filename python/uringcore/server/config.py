@@ -24,8 +24,8 @@ from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.limits import RetryPolicy
 from uringcore.quic.logger import QuicFileLogger
-from uringcore.server.certificate import check_certificate, quic_refusal
 from uringcore.server.checks import check_options, check_paths, check_qlog_dir
+from uringcore.server.credentials import check_certificate, quic_refusal
 from uringcore.server.limits import limits_from
 from uringcore.server.log import log_config
 from uringcore.server.observer import Observer
