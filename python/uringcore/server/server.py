@@ -306,12 +306,12 @@ class Server(UvicornServer):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """uvicorn's graceful stop; then nothing of HTTP/3 is left either."""
-        if self.config.observer is not None:
-            self.config.observer.close()
         await super().shutdown(sockets)
         if self._listener is not None:
             # Again, since uvicorn doesn't come to it when its time limit is up.
             await self._listener.wait_closed()
+        if self.config.observer is not None:
+            self.config.observer.close()
 
     def retire(self) -> None:
         """Stops while another process goes on with the same sockets: nobody is to notice.
