@@ -10,7 +10,7 @@ import pytest
 from uvicorn.config import Config
 from uvicorn.main import main as uvicorn_command
 
-from tests.server.harness import APPLICATION, command, environment
+from tests.server.harness import APPLICATION, ROOT, command, environment
 from uringcore.server.options import PLACES, option_name
 
 # Of uvicorn's Config, but not of its command line, or not of ours.
@@ -46,6 +46,27 @@ def test_help_without_uvicorn(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "uringcore get URL" in done.stdout
     assert "pip install 'uringcore[server]'" in done.stdout
+
+
+def test_a_uvicorn_that_is_too_old(tmp_path):
+    """The least one is what pyproject.toml asks for."""
+    (tmp_path / "uvicorn").mkdir()
+    (tmp_path / "uvicorn" / "__init__.py").write_text("__version__ = '0.49.0'")
+    env = environment()
+    env["PYTHONPATH"] = f"{tmp_path}:{env.get('PYTHONPATH', '')}"
+    done = subprocess.run(
+        [sys.executable, "-m", "uringcore", "a:b"],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    (least,) = re.findall(r'"uvicorn>=([0-9.]+)"', (ROOT / "pyproject.toml").read_text())
+    assert done.stderr == (
+        f"uringcore: uvicorn 0.49.0 is too old, {least} or later is needed: "
+        "pip install --upgrade 'uringcore[server]'\n"
+    )
 
 
 def test_names_of_the_package_without_uvicorn(tmp_path):

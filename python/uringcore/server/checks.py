@@ -26,7 +26,8 @@ def check_options(config: Config) -> None:
         raise StartupError(f"--port: must be 0 to 65535, not {config.port}")
     if config.uds is not None:
         check_uds(config.uds)
-    if config.http2 and config.http != "zttp":
+    # Since uvicorn 0.53.
+    if getattr(config, "http2", False) and config.http != "zttp":
         raise StartupError("--http2 needs --http zttp (pip install zttp)")
     check_protocol("--http", config.http, HTTP_PROTOCOLS.get(str(config.http)))
     if config.ws != "none":

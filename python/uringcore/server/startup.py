@@ -23,8 +23,8 @@ def require_uvicorn() -> None:
             "the server needs uvicorn, which is not installed: pip install 'uringcore[server]'"
         ) from None
     version = tuple(int(part) for part in uvicorn.__version__.split(".")[:2])
-    if version < (0, 36):
+    if version < (0, 50):
         raise StartupError(
-            f"uvicorn {uvicorn.__version__} is too old, 0.36 or later is needed: "
+            f"uvicorn {uvicorn.__version__} is too old, 0.50 or later is needed: "
             "pip install --upgrade 'uringcore[server]'"
         )
