@@ -123,19 +123,46 @@ def test_an_option_that_cannot_be(arguments, said):
     assert said in one_line(APPLICATION, *arguments)
 
 
-def test_a_protocol_that_is_not_installed(tmp_path):
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "JSONDecodeError: "),
+        ("{}", "ValueError: dictionary doesn't specify a version"),
+        ('{"version": 1, "handlers": {"a": {"class": "no.such.Class"}}}', "ValueError: Unable to"),
+    ],
+)
+def test_a_log_configuration_that_cannot_be(tmp_path, content, said):
+    path = tmp_path / "log.json"
+    path.write_text(content)
+    assert f"--log-config: {path}: {said}" in one_line(APPLICATION, "--log-config", str(path))
+
+
+def test_a_number_of_workers_that_is_none(monkeypatch):
+    monkeypatch.setenv("WEB_CONCURRENCY", "many")
+    said = one_line(APPLICATION)
+    assert "WEB_CONCURRENCY: must be a number of workers, not 'many'" in said
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "module", "package"),
+    [
+        ("--ws", "wsproto", "wsproto", "wsproto"),
+        ("--env-file", "/dev/null", "dotenv", "python-dotenv"),
+    ],
+)
+def test_what_is_not_installed(tmp_path, option, value, module, package):
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\n"
         "class Absent:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name.split('.')[0] == 'wsproto':\n"
-        "            raise ModuleNotFoundError(f'No module named {name!r}', name='wsproto')\n"
+        f"        if name.split('.')[0] == {module!r}:\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
         "sys.meta_path.insert(0, Absent())\n"
     )
     env = environment()
     env["PYTHONPATH"] = f"{tmp_path}:{env.get('PYTHONPATH', '')}"
     done = subprocess.run(
-        [sys.executable, "-m", "uringcore", APPLICATION, "--ws", "wsproto"],
+        [sys.executable, "-m", "uringcore", APPLICATION, option, value],
         cwd=ROOT,
         env=env,
         capture_output=True,
@@ -143,9 +170,9 @@ def test_a_protocol_that_is_not_installed(tmp_path):
         timeout=60,
     )
     assert done.returncode == 1
-    assert done.stderr == (
-        "Error: --ws wsproto needs wsproto, which is not installed: pip install wsproto\n"
-    )
+    assert done.stderr.startswith(f"Error: {option}"), done.stderr
+    assert f" needs {package}, which is not installed: pip install {package}\n" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,15 @@
 
 import socket
 import ssl
+import subprocess
+import sys
 
 import pytest
 
 import uringcore
 from tests.server.certificates import make_certificate
 from tests.server.conftest import backends
+from tests.server.harness import environment
 from uringcore.http3 import connect
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.errors import QuicConnectionError
@@ -41,6 +44,24 @@ def test_server_and_config_by_uvicorns_names(start):
     assert server.get("/").content == b"hello"
     assert negotiated(server, "h2", "http/1.1") == "http/1.1"
     assert server.stop() == 0
+
+
+def test_a_development_certificate_of_a_program_is_removed(tmp_path):
+    program = (
+        "import os\n"
+        "from uringcore.server import Config\n"
+        "config = Config('a:b', dev_cert=True)\n"
+        "assert os.listdir(os.environ['TMPDIR'])\n"
+        "if os.fork() == 0:\n"
+        "    raise SystemExit\n"
+        "os.wait()\n"
+        "print(os.listdir(os.environ['TMPDIR']))\n"
+    )
+    env = environment() | {"TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)
+    assert "uringcore-dev-cert" in done.stdout, done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_http_implementation_with_more_protocols_offers_them(start):

@@ -6,18 +6,35 @@ credentials.py's.
 
 from __future__ import annotations
 
+import importlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from uvicorn.config import HTTP_PROTOCOLS, WS_PROTOCOLS, Config
 from uvicorn.importer import ImportFromStringError, import_from_string
 
 from uringcore.server.startup import StartupError
 
-__all__ = ["check_options", "check_paths", "check_qlog_dir"]
+__all__ = ["check_environment", "check_options", "check_paths", "check_qlog_dir"]
 
 UDS_BYTES_MAX = 107
 """unix(7): 108 with the zero at the end."""
+
+
+def check_environment(options: Mapping[str, Any]) -> None:
+    """What uvicorn reads while its options are taken: raises :class:`StartupError` beforehand."""
+    if options.get("env_file") is not None:
+        try:
+            importlib.import_module("dotenv")
+        except ModuleNotFoundError:
+            raise StartupError(
+                "--env-file needs python-dotenv, which is not installed: pip install python-dotenv"
+            ) from None
+    workers = os.environ.get("WEB_CONCURRENCY", "1")
+    if options.get("workers") is None and not workers.isdecimal():
+        raise StartupError(f"WEB_CONCURRENCY: must be a number of workers, not {workers!r}")
 
 
 def check_options(config: Config) -> None:

@@ -14,6 +14,7 @@ import secrets
 import shutil
 import ssl
 import tempfile
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,7 +25,12 @@ from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.limits import RetryPolicy
 from uringcore.quic.logger import QuicFileLogger
-from uringcore.server.checks import check_options, check_paths, check_qlog_dir
+from uringcore.server.checks import (
+    check_environment,
+    check_options,
+    check_paths,
+    check_qlog_dir,
+)
 from uringcore.server.credentials import check_certificate, quic_refusal
 from uringcore.server.limits import limits_from
 from uringcore.server.log import log_config
@@ -139,6 +145,9 @@ class ServerConfig(Config):
         self.session_store: SessionStore | None = None
         self._session_folder: str | None = None
         self._cleanup = contextlib.ExitStack()
+        # For those who don't call `cleanup`.
+        weakref.finalize(self, close_in, os.getpid(), self._cleanup)
+        check_environment(options)
         super().__init__(app, **options)
         check_options(self)
         check_paths(metrics_path, status_page)
@@ -157,6 +166,16 @@ class ServerConfig(Config):
     def is_observed(self) -> bool:
         """Whether the server has pages about itself."""
         return self.metrics_path is not None or self.status_page is not None
+
+    def configure_logging(self) -> None:
+        """uvicorn's, with a file that cannot be used as one line."""
+        try:
+            super().configure_logging()
+        except Exception as exc:  # Whatever parsers raise, and the classes that the file names.
+            if not isinstance(self.log_config, str):
+                raise
+            said = str(exc) if isinstance(exc, ImportError) else f"{type(exc).__name__}: {exc}"
+            raise StartupError(f"--log-config: {self.log_config}: {said}") from None
 
     def load(self) -> None:
         """Imports the application and makes the TLS contexts of both sides."""
@@ -334,6 +353,12 @@ class ServerConfig(Config):
         except (ImportError, ValueError) as exc:
             raise quic_refusal(self, exc) from None
         return configuration
+
+
+def close_in(process: int, files: contextlib.ExitStack) -> None:
+    """A fork of the process that made them leaves them alone."""
+    if os.getpid() == process:
+        files.close()
 
 
 def dev_cert_names(host: str | None) -> list[str]:
