@@ -73,16 +73,16 @@ def test_what_is_asked_of_clients(files, tmp_path):
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("nowhere/socket", "there is no folder {folder}/nowhere"),
-        ("file", "is there already, and not a socket"),
+        ("nowhere/socket", "No such file or directory (there is no folder {folder}/nowhere)"),
+        ("file", "it is there already, and not a socket"),
         ("x" * 108, "longer than the 107 bytes that a socket may have"),
     ],
 )
 def test_a_unix_socket_that_cannot_be(tmp_path, path, said):
     (tmp_path / "file").write_text("precious")
     where = tmp_path / path
-    assert f"--uds: {where}: {said.format(folder=tmp_path)}" in one_line(
-        APPLICATION, "--uds", str(where)
+    assert f"cannot listen on --uds {where}: {said.format(folder=tmp_path)}" in one_line(
+        *(APPLICATION, "--uds", str(where)), status=3
     )
     assert (tmp_path / "file").read_text() == "precious"
 
@@ -193,6 +193,22 @@ def test_a_certificate_out_of_its_time_is_warned_of(start, tmp_path, since, unti
 def test_a_certificate_in_its_time_is_not_warned_of(start, tmp_path):
     server = start(certificate=make_certificate(tmp_path))
     assert "WARNING" not in server.log()
+
+
+def test_a_certificate_that_has_changed_since_it_was_looked_at(tmp_path):
+    certfile, keyfile = make_certificate(tmp_path)
+    program = (
+        "import sys\n"
+        "from tests.server.application import app\n"
+        "from uringcore.server import Config, Server, StartupError\n"
+        "config = Config(app, port=0, ssl_certfile=sys.argv[1], ssl_keyfile=sys.argv[2])\n"
+        "open(sys.argv[1], 'w').write('nonsense')\n"
+        "try:\n    Server(config).run()\n"
+        "except StartupError as exc:\n    print(exc)\n"
+    )
+    command = [sys.executable, "-c", program, certfile, keyfile]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert "are not a certificate and its key in PEM" in done.stdout, done.stderr
 
 
 def test_a_key_that_is_too_small(tmp_path):

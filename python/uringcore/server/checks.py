@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from uvicorn.config import HTTP_PROTOCOLS, WS_PROTOCOLS, Config
+from uvicorn.config import HTTP_PROTOCOLS, STARTUP_FAILURE, WS_PROTOCOLS, Config
 from uvicorn.importer import ImportFromStringError, import_from_string
 
 from uringcore.server.startup import StartupError
@@ -57,18 +57,18 @@ def check_uds(path: str) -> None:
     """What bind would say of the path; the path itself is left alone."""
     if path.startswith("\0"):
         return  # In no folder, but in a name space of the kernel's.
-    option = f"--uds: {path}"
     folder = Path(path).parent
     if len(os.fsencode(path)) > UDS_BYTES_MAX:
-        raise StartupError(
-            f"{option}: longer than the {UDS_BYTES_MAX} bytes that a socket may have"
-        )
-    if not folder.is_dir():
-        raise StartupError(f"{option}: there is no folder {folder}")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise StartupError(f"{option}: no permission to make a socket in {folder}")
-    if os.path.lexists(path) and not Path(path).is_socket():
-        raise StartupError(f"{option}: is there already, and not a socket")
+        why = f"longer than the {UDS_BYTES_MAX} bytes that a socket may have"
+    elif not folder.is_dir():
+        why = f"No such file or directory (there is no folder {folder})"
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        why = f"Permission denied (nothing may be made in {folder})"
+    elif os.path.lexists(path) and not Path(path).is_socket():
+        why = "it is there already, and not a socket"
+    else:
+        return
+    raise StartupError(f"cannot listen on --uds {path}: {why}", status=STARTUP_FAILURE)
 
 
 def check_protocol(option: str, choice: object, known: str | None) -> None:

@@ -222,7 +222,8 @@ def start(app: str, **options: Any) -> None:
             logger.warning(line)
         serve(config)
     except StartupError as exc:
-        raise click.ClickException(str(exc)) from None
+        click.echo(f"Error: {exc}", err=True)
+        sys.exit(exc.status)
 
 
 def said(options: dict[str, Any]) -> set[str]:

@@ -184,6 +184,11 @@ class ServerConfig(Config):
             self.ssl_context_factory = self._with_alpn(make_context)
         try:
             super().load()
+        except OSError:
+            # Of the certificate, if its files are no longer those that were looked at; or of the
+            # application.
+            self._check_certificate()
+            raise
         finally:
             self.ssl_context_factory = make_context
         if self.ssl is not None and make_context is None:

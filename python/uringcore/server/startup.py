@@ -9,7 +9,14 @@ __all__ = ["StartupError", "require_uvicorn"]
 
 
 class StartupError(Exception):
-    """The server cannot start; the text is one line that says why and what to do."""
+    """The server cannot start; the text is one line that says why and what to do.
+
+    ``status`` is the command's exit status: uvicorn's 3 where a socket is at fault.
+    """
+
+    def __init__(self, text: str, *, status: int = 1) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 def require_uvicorn() -> None:
