@@ -86,34 +86,6 @@ class Client:
         """Closes the connection; requests that are under way fail."""
         self._protocol.close(ErrorCode.H3_NO_ERROR)
 
-    def _fields(self, method: str, url: str, headers: Headers, content: Content | None) -> Fields:
-        path = self._target(url)
-        given = [(to_bytes(name).lower(), to_bytes(value)) for name, value in headers]
-        # HTTP/3's place for the host (RFC 9114 section 4.3.1).
-        hosts = [value for name, value in given if name == b"host"]
-        if len(hosts) > 1:
-            raise ValueError("headers: more than one host")
-        given = [field for field in given if field[0] != b"host"]
-        fields: Fields = [
-            (b":method", method.encode("ascii")),
-            (b":scheme", b"https"),
-            (b":authority", hosts[0] if hosts else self.origin.authority.encode("ascii")),
-            (b":path", path.encode("ascii")),
-        ]
-        if isinstance(content, bytes) and all(name != b"content-length" for name, _ in given):
-            given.append((b"content-length", b"%d" % len(content)))
-        return fields + given
-
-    def _target(self, url: str) -> str:
-        if url.startswith("/"):
-            # A fragment is never sent (RFC 9110 section 4.2.5).
-            path, _, query = url.partition("#")[0].partition("?")
-            return target(path, query)
-        origin, path = parse_url(url)
-        if (origin.host, origin.port) != (self.origin.host, self.origin.port):
-            raise URLError(f"{url!r} is not on {self.origin.authority}, where this client connects")
-        return path
-
 
 @contextlib.asynccontextmanager
 async def connect(

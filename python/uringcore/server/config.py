@@ -25,6 +25,7 @@ from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.limits import RetryPolicy
 from uringcore.quic.logger import QuicFileLogger
+from uringcore.quic.sessions import SessionStore, SharedSessionStore
 from uringcore.server.checks import (
     check_environment,
     check_options,
@@ -283,7 +284,7 @@ class ServerConfig(Config):
                 listener.reload()
             except (ImportError, ValueError) as exc:
                 quic.certificate, quic.certificate_chain, quic.private_key = before
-                raise StartupError(f"HTTP/3 cannot use the certificate: {exc}") from None
+                raise quic_refusal(self, exc) from None
         if self.ssl is not None:
             assert self.ssl_certfile is not None
             password = self.ssl_keyfile_password or ""
@@ -372,3 +373,8 @@ def dev_cert_names(host: str | None) -> list[str]:
     if host and host not in names and host not in ("0.0.0.0", "::"):
         names.append(host)
     return names
+
+
+def memory_folder() -> str | None:
+    """Where files do not outlive the machine's run; ``None`` is the system's folder for short-lived ones."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK | os.X_OK) else None

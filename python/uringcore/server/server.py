@@ -306,6 +306,10 @@ class Server(UvicornServer):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """uvicorn's graceful stop; then nothing of HTTP/3 is left either."""
+        if self._seat is not None:
+            self._seat.ending()
+        if self._is_retiring:
+            await self._hand_over()
         await super().shutdown(sockets)
         if self._listener is not None:
             # Again, since uvicorn doesn't come to it when its time limit is up.

@@ -1,0 +1,59 @@
+"""Metrics and the status page of a server with several processes: whichever is asked tells of all."""
+
+import json
+import time
+
+import pytest
+
+from tests.server.conftest import backends
+from tests.server.test_server_seen import scrape
+
+
+def workers(samples):
+    return {
+        dict(labels)["worker"]
+        for (name, *labels) in samples
+        if name == "uringcore_process_open_files"
+    }
+
+
+def wait_for_workers(server):
+    """Until both know of each other."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if len(workers(scrape(server.get("/metrics").content.decode()))) == 2:
+            return
+        time.sleep(0.05)
+    raise AssertionError(server.log())
+
+
+@pytest.mark.parametrize("backend", backends())
+def test_whichever_worker_is_asked(start, backend):
+    server = start(
+        *("--workers", "2", "--metrics-path", "/metrics", "--status-page", "/status"),
+        backend=backend,
+    )
+    wait_for_workers(server)
+    requests = 12
+    for _ in range(requests):
+        assert server.get("/").content == b"hello"
+
+    def answered(samples):
+        counts = {
+            dict(labels)["worker"]: value
+            for (name, *labels), value in samples.items()
+            if name == "uringcore_http_requests_total"
+        }
+        return sum(counts.values())
+
+    for _ in range(4):
+        with server.http1() as connection:
+            connection.request("GET", "/metrics")
+            samples = scrape(connection.getresponse().read().decode())
+        assert answered(samples) == requests
+        assert len(workers(samples)) == 2
+        assert str(server.process.pid) not in workers(samples)
+    numbers = json.loads(server.get("/status?data").content)
+    assert numbers["requests"] == {"3": requests}
+    assert {str(pid) for pid in numbers["processes"]} == workers(samples)
+    assert server.stop() == 0
