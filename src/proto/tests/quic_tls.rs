@@ -329,6 +329,37 @@ fn client_certificates_are_asked_for_and_judged() {
 }
 
 #[test]
+fn a_self_signed_client_certificate_is_trusted_when_it_is_named() {
+    let made = |is_ca| {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(vec!["client".into()]).unwrap();
+        if is_ca {
+            params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        }
+        let pem = params.self_signed(&key).unwrap().pem();
+        let identity = Identity::from_pem(pem.as_bytes(), key.serialize_pem().as_bytes()).unwrap();
+        (pem, identity)
+    };
+    for is_ca in [true, false] {
+        let (pem, identity) = made(is_ca);
+        let server = ServerSettings {
+            client_auth: ClientAuth::Required(Roots::Pem(pem.into_bytes())),
+            ..server_settings()
+        };
+        let with = |identity: &Identity| {
+            let mut client = client_settings();
+            let chain = identity.cert_chain.clone();
+            client.client_cert = Some((chain, identity.key.clone_key().into()));
+            client
+        };
+        Pair::new(with(&identity), server.clone()).establish();
+        // Another one of the same name is nobody's.
+        let [ours, _] = fail(&mut Pair::new(with(&made(is_ca).1), server), "localhost");
+        assert!(matches!(ours.unwrap().3, CloseKind::Tls { .. }));
+    }
+}
+
+#[test]
 fn wrong_settings_name_their_field() {
     let field = |change: &dyn Fn(&mut uringcore_proto::quic::ClientSettings)| {
         let mut settings = client_settings();
