@@ -1,4 +1,4 @@
-//! The protocols: TLS, QUIC and HTTP/3 as sans-IO state machines.
+//! The protocols: TLS, QUIC, HTTP/3 and WebSocket as sans-IO state machines.
 //!
 //! | module | noun |
 //! | --- | --- |
@@ -9,9 +9,10 @@
 //! | [`quic`] | endpoints and connections: datagrams and a clock in, datagrams and events out |
 //! | [`h3`] | one HTTP/3 connection over QUIC streams, with QPACK |
 //! | [`http`] | HTTP/3 attached to QUIC: requests and responses |
+//! | [`ws`] | WebSocket messages over a byte stream |
 //!
 //! Each knows only what stands above it in the table, and `h3` of those only `wire`: it knows nothing
-//! of `quic`. None knows a socket, a clock or Python: time is an argument, bytes come and go through
+//! of `quic`. `ws` knows none of them. None knows a socket, a clock or Python: time is an argument, bytes come and go through
 //! methods. Bad input from a peer ends in an event or in a connection that is closed with the RFC's
 //! code, never in a panic.
 
@@ -24,3 +25,4 @@ pub mod quic;
 mod seams;
 pub mod tls;
 mod wire;
+pub mod ws;

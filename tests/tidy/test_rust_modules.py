@@ -21,6 +21,7 @@ MAY = {
         "quic": {"wire", "seams", "qlog", "tls"},
         "h3": {"wire"},
         "http": {"wire", "seams", "qlog", "tls", "quic", "h3"},
+        "ws": set(),
     },
 }
 

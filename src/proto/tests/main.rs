@@ -33,3 +33,4 @@ mod quic_transport;
 mod quic_version_credentials;
 mod quic_versions;
 mod support;
+mod ws;

@@ -1,0 +1,164 @@
+//! One frame (RFC 6455 section 5.2): its header, and what masking does to its payload.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::reader::Fault;
+
+/// Which end of the connection we are: a client masks what it sends, and only a client (RFC 6455 section 5.1).
+/// Over HTTP/3 too, where it protects nothing (RFC 8441 section 5.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    Client,
+    Server,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opcode {
+    Continuation,
+    Text,
+    Binary,
+    Close,
+    Ping,
+    Pong,
+}
+
+impl Opcode {
+    fn read(value: u8) -> Option<Self> {
+        Some(match value {
+            0x0 => Self::Continuation,
+            0x1 => Self::Text,
+            0x2 => Self::Binary,
+            0x8 => Self::Close,
+            0x9 => Self::Ping,
+            0xa => Self::Pong,
+            _ => return None,
+        })
+    }
+
+    fn value(self) -> u8 {
+        match self {
+            Self::Continuation => 0x0,
+            Self::Text => 0x1,
+            Self::Binary => 0x2,
+            Self::Close => 0x8,
+            Self::Ping => 0x9,
+            Self::Pong => 0xa,
+        }
+    }
+
+    pub fn is_control(self) -> bool {
+        matches!(self, Self::Close | Self::Ping | Self::Pong)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Header {
+    pub opcode: Opcode,
+    pub fin: bool,
+    pub length: u64,
+    pub mask: Option<[u8; 4]>,
+}
+
+impl Header {
+    /// Reads a header whose bytes are all here, to `size` of its first two.
+    pub fn read(bytes: &[u8]) -> Result<Self, Fault> {
+        let (&[first, second], rest) = bytes.split_first_chunk().ok_or_else(cut)?;
+        if first & 0x70 != 0 {
+            return Err(Fault::protocol("a reserved bit is set"));
+        }
+        let opcode = Opcode::read(first & 0x0f).ok_or(Fault::protocol("an unknown opcode"))?;
+        let fin = first & 0x80 != 0;
+        let (length, rest) = match second & 0x7f {
+            126 => {
+                let (&length, rest) = rest.split_first_chunk().ok_or_else(cut)?;
+                (u64::from(u16::from_be_bytes(length)), rest)
+            }
+            127 => {
+                let (&length, rest) = rest.split_first_chunk().ok_or_else(cut)?;
+                (u64::from_be_bytes(length), rest)
+            }
+            length => (u64::from(length), rest),
+        };
+        if length >> 63 != 0 {
+            return Err(Fault::protocol("a length above 2^63-1"));
+        }
+        if opcode.is_control() && (!fin || length > CONTROL_MAX) {
+            // RFC 6455 section 5.5.
+            return Err(Fault::protocol(
+                "a control frame that is long or a fragment",
+            ));
+        }
+        let mask = rest.first_chunk().copied();
+        Ok(Self {
+            opcode,
+            fin,
+            length,
+            mask: (second & 0x80 != 0).then_some(mask).flatten(),
+        })
+    }
+
+    /// How many bytes a header takes, by the second of them.
+    pub fn size(second: u8) -> usize {
+        let length = match second & 0x7f {
+            126 => 2,
+            127 => 8,
+            _ => 0,
+        };
+        2 + length + if second & 0x80 != 0 { 4 } else { 0 }
+    }
+}
+
+fn cut() -> Fault {
+    Fault::protocol("a frame header that is cut off")
+}
+
+/// A whole frame that is not a fragment, masked if there is a key.
+pub fn frame(opcode: Opcode, payload: &[u8], mask: Option<[u8; 4]>) -> Bytes {
+    let mut out = BytesMut::with_capacity(HEADER_MAX + payload.len());
+    out.put_u8(0x80 | opcode.value());
+    let masked = if mask.is_some() { 0x80 } else { 0 };
+    match payload.len() {
+        length @ 0..=125 => out.put_u8(masked | length as u8),
+        length @ 126..=0xffff => {
+            out.put_u8(masked | 126);
+            out.put_u16(length as u16);
+        }
+        length => {
+            out.put_u8(masked | 127);
+            out.put_u64(length as u64);
+        }
+    }
+    match mask {
+        None => out.put_slice(payload),
+        Some(key) => {
+            out.put_slice(&key);
+            let begin = out.len();
+            out.put_slice(payload);
+            apply_mask(&mut out[begin..], key);
+        }
+    }
+    out.freeze()
+}
+
+/// RFC 6455 section 5.3; the first byte is under the key's first.
+pub(super) fn apply_mask(payload: &mut [u8], key: [u8; 4]) {
+    // Sixteen bytes at a time, which the compiler makes vectors of.
+    let mut wide = [0; 16];
+    wide.chunks_exact_mut(4)
+        .for_each(|part| part.copy_from_slice(&key));
+    let mut chunks = payload.chunks_exact_mut(16);
+    for chunk in &mut chunks {
+        chunk
+            .iter_mut()
+            .zip(wide)
+            .for_each(|(byte, key)| *byte ^= key);
+    }
+    let rest = chunks.into_remainder();
+    rest.iter_mut()
+        .zip(wide)
+        .for_each(|(byte, key)| *byte ^= key);
+}
+
+/// RFC 6455 section 5.5.
+const CONTROL_MAX: u64 = 125;
+pub(super) const HEADER_MAX: usize = 14;

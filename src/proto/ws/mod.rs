@@ -1,0 +1,16 @@
+//! WebSocket messages over a byte stream (RFC 6455), whichever version of HTTP has opened it.
+//!
+//! - `reader`: [`Reader`], bytes to messages and control frames. Start here.
+//! - `frame`: one frame's header, masking, and frames that are to be sent.
+//! - `close`: [`Close`] and the status codes.
+//!
+//! Not here: the handshake, which is the HTTP version's (RFC 6455 section 4, RFC 9220 section 3), when a
+//! connection ends, which its host says, and extensions: a frame with a reserved bit is an error.
+
+mod close;
+mod frame;
+mod reader;
+
+pub use close::{Close, code};
+pub use frame::{Opcode, Side, frame};
+pub use reader::{Event, Fault, Reader};

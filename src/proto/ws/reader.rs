@@ -1,0 +1,247 @@
+//! From the bytes of a stream to messages and control frames.
+
+use bytes::Bytes;
+
+use super::close::{Close, code};
+use super::frame::{HEADER_MAX, Header, Opcode, Side, apply_mask};
+
+/// What has come, whole: fragments are put together (RFC 6455 section 5.4).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    Text(String),
+    Binary(Vec<u8>),
+    /// To be answered with a Pong of the same payload (RFC 6455 section 5.5.2).
+    Ping(Vec<u8>),
+    Pong(Vec<u8>),
+    /// The last event; nothing behind it is read.
+    Close(Close),
+}
+
+/// Why the connection has to be failed (RFC 6455 section 7.1.7), and the code that says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    pub code: u16,
+    pub reason: &'static str,
+}
+
+impl Fault {
+    pub(super) const fn new(code: u16, reason: &'static str) -> Self {
+        Self { code, reason }
+    }
+
+    pub(super) const fn protocol(reason: &'static str) -> Self {
+        Self::new(code::PROTOCOL_ERROR, reason)
+    }
+}
+
+/// The receiving half of a connection.
+///
+/// Holds one message of at most `message_max` bytes and one control frame; room is made for what has come,
+/// not for what is said to come. After a [`Fault`] or a Close nothing more is read.
+#[derive(Debug)]
+pub struct Reader {
+    side: Side,
+    message_max: usize,
+    header: [u8; HEADER_MAX],
+    header_length: usize,
+    /// Whose payload is being read.
+    frame: Option<Frame>,
+    /// A data message that has begun.
+    message: Option<Message>,
+    control: Vec<u8>,
+    is_over: bool,
+}
+
+#[derive(Debug)]
+struct Frame {
+    header: Header,
+    left: u64,
+}
+
+#[derive(Debug)]
+struct Message {
+    is_text: bool,
+    content: Vec<u8>,
+}
+
+impl Reader {
+    pub fn new(side: Side, message_max: usize) -> Self {
+        Self {
+            side,
+            message_max,
+            header: [0; HEADER_MAX],
+            header_length: 0,
+            frame: None,
+            message: None,
+            control: Vec::new(),
+            is_over: false,
+        }
+    }
+
+    /// Reads the next event from the front of `input`, and takes what it has read. `None`: all was taken.
+    pub fn read(&mut self, input: &mut &[u8]) -> Result<Option<Event>, Fault> {
+        if self.is_over {
+            *input = &[];
+            return Ok(None);
+        }
+        let read = self.read_frames(input);
+        self.is_over |= matches!(read, Err(_) | Ok(Some(Event::Close(_))));
+        read
+    }
+
+    /// Bytes of a message that is not whole yet.
+    pub fn held_bytes(&self) -> usize {
+        self.message
+            .as_ref()
+            .map_or(0, |message| message.content.len())
+    }
+
+    /// Nothing more is read.
+    pub fn stop(&mut self) {
+        self.is_over = true;
+        self.message = None;
+    }
+
+    fn read_frames(&mut self, input: &mut &[u8]) -> Result<Option<Event>, Fault> {
+        loop {
+            let frame = match &mut self.frame {
+                Some(frame) => frame,
+                None => {
+                    let Some(header) = self.read_header(input)? else {
+                        return Ok(None);
+                    };
+                    self.begin(header)?;
+                    self.frame.insert(Frame {
+                        header,
+                        left: header.length,
+                    })
+                }
+            };
+            let length = frame.left.min(input.len() as u64) as usize;
+            let (payload, rest) = input.split_at(length);
+            *input = rest;
+            let Frame { header, left } = *frame;
+            frame.left -= length as u64;
+            let is_whole = frame.left == 0;
+            let target = match (header.opcode.is_control(), &mut self.message) {
+                (false, Some(message)) => &mut message.content,
+                _ => &mut self.control,
+            };
+            let begin = target.len();
+            target.extend_from_slice(payload);
+            if let Some(mut key) = header.mask {
+                // Where in the key the last piece has ended.
+                key.rotate_left(((header.length - left) % 4) as usize);
+                apply_mask(&mut target[begin..], key);
+            }
+            if !is_whole {
+                return Ok(None);
+            }
+            self.frame = None;
+            if let Some(event) = self.end(header)? {
+                return Ok(Some(event));
+            }
+        }
+    }
+
+    fn read_header(&mut self, input: &mut &[u8]) -> Result<Option<Header>, Fault> {
+        loop {
+            let size = match self.header_length {
+                0 | 1 => 2,
+                _ => Header::size(self.header[1]),
+            };
+            if self.header_length == size {
+                self.header_length = 0;
+                return Header::read(&self.header[..size]).map(Some);
+            }
+            let missing = (size - self.header_length).min(input.len());
+            if missing == 0 {
+                return Ok(None);
+            }
+            let (piece, rest) = input.split_at(missing);
+            *input = rest;
+            self.header[self.header_length..][..missing].copy_from_slice(piece);
+            self.header_length += missing;
+        }
+    }
+
+    /// Whether a frame may come here (RFC 6455 sections 5.1 and 5.4).
+    fn begin(&mut self, header: Header) -> Result<(), Fault> {
+        if header.mask.is_some() != (self.side == Side::Server) {
+            return Err(Fault::protocol(match self.side {
+                Side::Server => "a frame of a client is not masked",
+                Side::Client => "a frame of a server is masked",
+            }));
+        }
+        if header.opcode.is_control() {
+            return Ok(());
+        }
+        let is_continuation = header.opcode == Opcode::Continuation;
+        match (&self.message, is_continuation) {
+            (None, true) => return Err(Fault::protocol("nothing is to be continued")),
+            (Some(_), false) => return Err(Fault::protocol("a message inside another")),
+            _ => {}
+        }
+        let held = self.held_bytes() as u64;
+        if header.length > (self.message_max as u64).saturating_sub(held) {
+            return Err(Fault::new(code::TOO_BIG, "the message is too big"));
+        }
+        if !is_continuation {
+            self.message = Some(Message {
+                is_text: header.opcode == Opcode::Text,
+                content: Vec::new(),
+            });
+        }
+        Ok(())
+    }
+
+    /// A frame is whole, and perhaps what it belongs to.
+    fn end(&mut self, header: Header) -> Result<Option<Event>, Fault> {
+        match header.opcode {
+            Opcode::Ping => Ok(Some(Event::Ping(std::mem::take(&mut self.control)))),
+            Opcode::Pong => Ok(Some(Event::Pong(std::mem::take(&mut self.control)))),
+            Opcode::Close => {
+                let payload = std::mem::take(&mut self.control);
+                Close::read(&payload).map(|close| Some(Event::Close(close)))
+            }
+            _ if !header.fin => Ok(None),
+            _ => self.message.take().map(Message::finish).transpose(),
+        }
+    }
+}
+
+impl Message {
+    fn finish(self) -> Result<Event, Fault> {
+        match self.is_text {
+            false => Ok(Event::Binary(self.content)),
+            // RFC 6455 section 8.1.
+            true => String::from_utf8(self.content)
+                .map(Event::Text)
+                .map_err(|_| Fault::new(code::INVALID_PAYLOAD, "a text that is not UTF-8")),
+        }
+    }
+}
+
+impl Event {
+    /// How much it keeps.
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Binary(content) | Self::Ping(content) | Self::Pong(content) => content.len(),
+            Self::Close(close) => close.reason.len(),
+        }
+    }
+
+    /// The frame that sends it, masked if there is a key.
+    pub fn to_frame(&self, mask: Option<[u8; 4]>) -> Bytes {
+        let frame = |opcode, payload: &[u8]| super::frame(opcode, payload, mask);
+        match self {
+            Self::Text(text) => frame(Opcode::Text, text.as_bytes()),
+            Self::Binary(content) => frame(Opcode::Binary, content),
+            Self::Ping(payload) => frame(Opcode::Ping, payload),
+            Self::Pong(payload) => frame(Opcode::Pong, payload),
+            Self::Close(close) if close.code == code::NO_STATUS => frame(Opcode::Close, b""),
+            Self::Close(close) => frame(Opcode::Close, &Close::payload(close.code, &close.reason)),
+        }
+    }
+}
