@@ -37,6 +37,6 @@ pub use connection::Connection;
 pub use error::{Code, ConnectionError, LocalError};
 pub use event::{Event, HeadersKind, Output, Role};
 pub use log::{Logged, LoggedFrame};
-pub use priority::Priority;
+pub use priority::{Priority, Signal};
 pub use qpack::Field;
 pub use settings::{PeerSettings, Settings};

@@ -9,6 +9,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::early::Waiting;
 use super::event::Event;
 use super::exchange::{Exchange, Writing};
 use super::head::{Head, Refusal};
@@ -39,6 +40,8 @@ pub struct Connection {
     /// Streams whose response is with QUIC whole and has not been acknowledged whole. Closing the connection
     /// earlier would drop what is queued of them.
     pub(super) unacknowledged: FxHashSet<u64>,
+    /// Requests that wait for the handshake.
+    pub(super) waiting: Waiting,
     /// Streams that wait for the connection as a whole to have room.
     pub(super) crowded: Vec<u64>,
     pub(super) unfinished: Unfinished,
@@ -50,6 +53,8 @@ pub struct Connection {
     /// Since when no request is open.
     pub(super) quiet_since: Instant,
     pub(super) knows_datagrams: bool,
+    /// The client has said something of priorities.
+    pub(super) knows_priorities: bool,
     /// The stream on which QUIC has refused to send last.
     pub(super) refused: Option<u64>,
     /// The connection was closed for what its client did.
@@ -82,6 +87,7 @@ impl Connection {
             deserted: 0,
             paused: FxHashSet::default(),
             unacknowledged: FxHashSet::default(),
+            waiting: Waiting::default(),
             crowded: Vec::new(),
             unfinished: Unfinished::default(),
             early_resets,
@@ -89,6 +95,7 @@ impl Connection {
             heard_below: 0,
             quiet_since: now,
             knows_datagrams: false,
+            knows_priorities: false,
             refused: None,
             is_abused: false,
             events: VecDeque::new(),
@@ -102,6 +109,7 @@ impl Connection {
         if self.is_abused {
             return;
         }
+        self.settle_waiting(quic);
         match event {
             Quic::StreamData {
                 stream_id,
@@ -230,6 +238,10 @@ impl Connection {
                     self.abort(stream_id);
                     self.calmed(now);
                 }
+                h3::Event::PriorityUpdate {
+                    stream_id,
+                    priority,
+                } => self.reprioritize(quic, stream_id, priority),
                 // The other resets are QUIC's events; the rest is of no consequence for requests.
                 _ => {}
             }
@@ -263,13 +275,20 @@ impl Connection {
         self.exchanges.insert(stream_id, Exchange::new(ended));
         self.unanswered += 1;
         self.requests += 1;
-        let (head, unfit) = Head::read(fields);
-        self.events.push_back(Event::Request {
+        let (mut head, unfit) = Head::read(fields);
+        let refusal = refusal.or(unfit);
+        let refusal = match refusal {
+            None => self.judge_early(quic, stream_id, &mut head, ended),
+            refusal => refusal,
+        };
+        self.prioritize(quic, stream_id, &head.fields);
+        let request = Event::Request {
             stream_id,
             head,
-            refusal: refusal.or(unfit),
+            refusal,
             ended,
-        });
+        };
+        self.tell(stream_id, request);
         if self.limits.requests == Some(self.requests) {
             self.events.push_back(Event::UsedUp);
         }
@@ -283,7 +302,8 @@ impl Connection {
             return;
         };
         exchange.received(data.len(), ended, now);
-        match self.events.back_mut() {
+        let queue = self.queue_of(stream_id);
+        match queue.back_mut() {
             Some(Event::Body {
                 stream_id: last,
                 pieces,
@@ -292,7 +312,7 @@ impl Connection {
                 pieces.extend((!data.is_empty()).then_some(data));
                 *has_ended = ended;
             }
-            _ => self.events.push_back(Event::Body {
+            _ => queue.push_back(Event::Body {
                 stream_id,
                 pieces: Vec::from_iter((!data.is_empty()).then_some(data)),
                 ended,
@@ -352,7 +372,7 @@ impl Connection {
             exchange.writing = None;
             exchange.is_deserted = true;
             self.deserted += 1;
-            self.events.push_back(Event::Aborted { stream_id });
+            self.tell(stream_id, Event::Aborted { stream_id });
         }
     }
 

@@ -4,6 +4,8 @@
 
 use std::time::{Duration, Instant};
 
+use super::priority::Wishes;
+
 /// An open exchange: from its request's header section to the moment when the host is done with it.
 #[derive(Debug)]
 pub(super) struct Exchange {
@@ -19,6 +21,8 @@ pub(super) struct Exchange {
     pub reading: Option<Reading>,
     /// The host waits for room.
     pub writing: Option<Writing>,
+    /// How the response is to be served beside others.
+    pub wishes: Wishes,
 }
 
 /// The host waits for content of the request.
@@ -49,6 +53,7 @@ impl Exchange {
             has_begun: false,
             reading: None,
             writing: None,
+            wishes: Wishes::default(),
         }
     }
 

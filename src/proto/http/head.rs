@@ -14,6 +14,10 @@ pub struct Head {
     /// Path and query, or `*`. Of a CONNECT, the authority.
     pub target: Bytes,
     pub fields: Vec<Field>,
+    /// It opens a WebSocket (RFC 9220): its content is the client's frames, that of a 2xx response ours.
+    pub is_websocket: bool,
+    /// It came as 0-RTT data, and the handshake is not complete: who sees it can send it again.
+    pub is_early: bool,
 }
 
 /// A request that is answered without asking the application, although it is well-formed HTTP/3.
@@ -42,8 +46,9 @@ impl Head {
                 // told what the connection is. Some clients say "http" for what they were given.
                 b":scheme" if is_web(&value) => {}
                 b":scheme" => refusal = Some(Refusal::new(400, "the scheme is not https")),
+                b":protocol" if &*value == b"websocket" => head.is_websocket = true,
                 b":protocol" => {
-                    refusal = Some(Refusal::new(501, "extended CONNECT is not supported"));
+                    refusal = Some(Refusal::new(501, "the protocol is not supported"));
                 }
                 // RFC 9114 section 4.2.1: one field again before anything but HTTP/2 or 3 sees it.
                 b"cookie" => match &mut cookie {
@@ -56,7 +61,15 @@ impl Head {
                 }
             }
         }
-        if &*head.method == b"CONNECT" {
+        if head.is_websocket {
+            // RFC 6455 section 4.2.1, which RFC 8441 section 5 keeps.
+            if head
+                .field(b"sec-websocket-version")
+                .is_none_or(|version| version != "13")
+            {
+                refusal = Some(Refusal::new(400, "sec-websocket-version is not 13"));
+            }
+        } else if &*head.method == b"CONNECT" {
             head.target = authority.unwrap_or_default();
             let plain = Refusal::new(501, "CONNECT is not supported");
             return (head, Some(refusal.unwrap_or(plain)));
@@ -77,6 +90,20 @@ impl Head {
             refusal = refusal.or(Some(Refusal::new(400, "the path is not ASCII")));
         }
         (head, refusal)
+    }
+
+    /// Whether it does no harm when it is repeated: a safe method (RFC 9110 section 9.2.1).
+    pub(super) fn may_be_repeated(&self) -> bool {
+        matches!(&*self.method, b"GET" | b"HEAD" | b"OPTIONS")
+    }
+
+    /// RFC 8470 section 5.1: the application, as whoever is behind a gateway, can answer 425.
+    pub(super) fn mark_early(&mut self) {
+        self.is_early = true;
+        if self.field(b"early-data").is_none() {
+            let line = (Bytes::from_static(b"early-data"), Bytes::from_static(b"1"));
+            self.fields.push(line);
+        }
     }
 
     /// The first field of that name.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::early::Unsafe;
+
 /// The bounds of one connection. The host checks that they make sense.
 #[derive(Debug, Clone)]
 pub struct Limits {
@@ -21,6 +23,8 @@ pub struct Limits {
     pub body_rate: u64,
     /// Within which a client has to take something of a response that waits for it.
     pub send_timeout: Duration,
+    /// What a request comes to that may not be repeated, and that came as 0-RTT data.
+    pub unsafe_early: Unsafe,
     /// After which a connection without requests is closed, however often its client pings.
     pub keep_alive: Duration,
 }
@@ -36,6 +40,7 @@ impl Default for Limits {
             body_timeout: Duration::from_secs(60),
             body_rate: 240,
             send_timeout: Duration::from_secs(600),
+            unsafe_early: Unsafe::Waits,
             keep_alive: Duration::from_secs(120),
         }
     }

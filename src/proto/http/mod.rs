@@ -2,9 +2,11 @@
 //!
 //! - `connection`: [`Connection`], which joins an `h3::Connection` to a `quic::Connection`. Start here.
 //! - `responses`: what the host sends; `outputs`: what HTTP/3 wants of QUIC.
+//! - `early`: requests that come before the handshake is complete.
 //! - `head`: a request's header section, as any HTTP version has it.
 //! - `exchange`: one request and its response, as far as both are told to the other side.
 //! - `patience`: how long a client may take, for the clock that the host winds.
+//! - `priority`: which response goes first.
 //! - `limits`: [`Limits`], what one client may ask of a server.
 //! - `event`: what comes out.
 //!
@@ -12,15 +14,18 @@
 //! their ends, never a frame or a stream of QPACK's. It knows neither a socket nor an application.
 
 mod connection;
+mod early;
 mod event;
 mod exchange;
 mod head;
 mod limits;
 mod outputs;
 mod patience;
+mod priority;
 mod responses;
 
 pub use connection::Connection;
+pub use early::Unsafe;
 pub use event::Event;
 pub use head::{Head, Refusal};
 pub use limits::Limits;

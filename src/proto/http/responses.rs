@@ -64,6 +64,7 @@ impl Connection {
             .first()
             .is_some_and(|(_, status)| status.first() == Some(&b'1'));
         if !is_interim {
+            self.override_priority(quic, stream_id, fields);
             self.begun(stream_id);
         }
         self.sent(quic, stream_id, fin, now)
@@ -82,6 +83,7 @@ impl Connection {
         self.check(stream_id)?;
         self.h3.send_headers(stream_id, fields, false)?;
         self.h3.send_data(stream_id, content, fin)?;
+        self.override_priority(quic, stream_id, fields);
         self.begun(stream_id);
         self.sent(quic, stream_id, fin, now)
     }

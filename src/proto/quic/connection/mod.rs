@@ -247,7 +247,8 @@ impl Connection {
         &mut self.quinn
     }
 
-    pub(super) fn is_handshaking(&self) -> bool {
+    /// Whether the handshake is not complete: what is received is 0-RTT data.
+    pub fn is_handshaking(&self) -> bool {
         self.phase == Phase::Handshake
     }
 

@@ -1,0 +1,85 @@
+//! Requests that come as 0-RTT data (RFC 9001 section 9.2, RFC 8470).
+//!
+//! Whoever sees such data on the wire can send it again, to this server or another, and cannot complete a
+//! handshake. Our own tickets are good once (`tls::sessions`); clients repeat what they believe lost all the
+//! same. So a request runs early only if it may be repeated, and others wait until the handshake is complete.
+
+use std::collections::VecDeque;
+
+use super::connection::Connection;
+use super::event::Event;
+use super::head::{Head, Refusal};
+use crate::quic;
+
+/// What becomes of a request that may not be repeated, before the handshake is complete.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Unsafe {
+    /// It is told when the handshake is complete (RFC 8470 section 3).
+    #[default]
+    Waits,
+    /// 425, upon which the client sends it again (RFC 8470 section 5.2).
+    Refused,
+}
+
+/// Streams that wait for the handshake, and what there is to tell of them. As many as QUIC lets the client
+/// open; of each its header section, and of its content what came with that.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    streams: Vec<u64>,
+    events: VecDeque<Event>,
+}
+
+impl Connection {
+    /// The handshake is complete: what has waited for it is told.
+    pub fn handshake_completed(&mut self, quic: &mut quic::Connection) {
+        for stream_id in std::mem::take(&mut self.waiting.streams) {
+            self.resume(quic, stream_id);
+        }
+        self.events.append(&mut self.waiting.events);
+    }
+
+    pub(super) fn settle_waiting(&mut self, quic: &mut quic::Connection) {
+        if !self.waiting.streams.is_empty() && !quic.is_handshaking() {
+            self.handshake_completed(quic);
+        }
+    }
+
+    /// Says of a request how early it is, and has it wait if it must. What comes out is why it is refused.
+    pub(super) fn judge_early(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        head: &mut Head,
+        ended: bool,
+    ) -> Option<Refusal> {
+        if !quic.is_handshaking() {
+            return None;
+        }
+        if !head.may_be_repeated() || !ended {
+            match self.limits.unsafe_early {
+                Unsafe::Refused => return Some(Refusal::new(425, "too early")),
+                Unsafe::Waits => {
+                    self.waiting.streams.push(stream_id);
+                    // Nothing of it is read meanwhile but what came with the header section.
+                    self.pause(quic, stream_id);
+                }
+            }
+        } else {
+            head.mark_early();
+        }
+        None
+    }
+
+    /// Tells the host something of a request, now or when the handshake is complete.
+    pub(super) fn tell(&mut self, stream_id: u64, event: Event) {
+        self.queue_of(stream_id).push_back(event);
+    }
+
+    /// Where events of a request go.
+    pub(super) fn queue_of(&mut self, stream_id: u64) -> &mut VecDeque<Event> {
+        match self.waiting.streams.contains(&stream_id) {
+            true => &mut self.waiting.events,
+            false => &mut self.events,
+        }
+    }
+}
