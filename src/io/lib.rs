@@ -8,6 +8,7 @@
 //! | `memory`, `pool` | anonymous mappings; the receive buffers and the `RecvBuf` that hands one out |
 //! | `message`, `datagram` | one message to send or received, with its control messages |
 //! | `file` | file operations: open, read, write, and what changes directories |
+//! | `sent_file` | a file that is read to be sent |
 //! | `op` | the operation slab: identifiers, generations, what the kernel may touch |
 //! | `completion` | what comes back |
 //! | `waker`, `fork` | wake from another thread; notice that we are a forked child |
@@ -35,6 +36,7 @@ pub mod net;
 mod op;
 mod patience;
 mod pool;
+mod sent_file;
 mod setup_error;
 pub mod spawn;
 mod stable_vec;
@@ -50,6 +52,7 @@ pub use incoming::{Incoming, PeerName};
 pub use message::SendMsg;
 pub use op::{OpId, Token};
 pub use pool::RecvBuf;
+pub use sent_file::SentFile;
 pub use setup_error::SetupError;
 pub use socket2::SockAddr;
 pub use stable_vec::StableVec;

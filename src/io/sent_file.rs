@@ -1,0 +1,130 @@
+//! A file that is read to be sent: what the page cache has at once, the rest by a thread that may wait.
+//!
+//! Not here: operations that programs ask for (`file`), and which thread that is (the host's).
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use crate::completion::Errno;
+use crate::file::read_now;
+
+/// A regular file that is open for reading. Its descriptor is its own, and its position is nobody's.
+#[derive(Debug)]
+pub struct SentFile(File);
+
+impl SentFile {
+    /// Opens a file.
+    ///
+    /// # Errors
+    ///
+    /// `open(2)`'s; `EISDIR` and `EINVAL` for what is no regular file.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new()
+            .read(true)
+            // A FIFO without a writer would keep the caller; a regular file does not mind.
+            .custom_flags(libc::O_NONBLOCK)
+            .open(path)?;
+        Self::checked(file)
+    }
+
+    /// A duplicate of a descriptor, so that its owner may close that.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` for what is not open; else as [`open`](Self::open).
+    pub fn duplicate(fd: RawFd) -> io::Result<Self> {
+        if fd < 0 {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        }
+        // SAFETY: the descriptor is only looked at by fcntl, which answers EBADF if it is closed.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+        Self::checked(borrowed.try_clone_to_owned()?.into())
+    }
+
+    fn checked(file: File) -> io::Result<Self> {
+        let kind = file.metadata()?.file_type();
+        match (kind.is_file(), kind.is_dir()) {
+            (true, _) => Ok(Self(file)),
+            (false, true) => Err(io::Error::from_raw_os_error(libc::EISDIR)),
+            (false, false) => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+        }
+    }
+
+    pub fn size(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    /// Up to `length` bytes from `offset` on as far as they can be had without waiting, empty at the end of the
+    /// file. `None`: one would have to wait, or this file system cannot tell.
+    pub fn read_now(&self, length: usize, offset: u64) -> io::Result<Option<Vec<u8>>> {
+        let mut bytes = Vec::with_capacity(length);
+        let room = &mut bytes.spare_capacity_mut()[..length];
+        match read_now(self.0.as_raw_fd(), room, Some(offset)) {
+            Ok(count) => {
+                // SAFETY: the kernel has filled that many bytes of the room, which is the vector's.
+                unsafe { bytes.set_len(count) };
+                Ok(Some(bytes))
+            }
+            Err(Errno(libc::EAGAIN | libc::EOPNOTSUPP | libc::ENOSYS)) => Ok(None),
+            Err(Errno(errno)) => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+
+    /// The same, and waits: as many as the file has.
+    pub fn read(&self, length: usize, offset: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        let mut filled = 0;
+        while filled < length {
+            match self.0.read_at(&mut bytes[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        bytes.truncate(filled);
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder() -> std::path::PathBuf {
+        let name = format!("uringcore-sent-file-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    #[test]
+    fn a_file_is_read_from_anywhere_to_its_end_and_what_is_no_file_is_refused() {
+        let folder = folder();
+        let path = folder.join("some");
+        std::fs::write(&path, b"0123456789").unwrap();
+        let file = SentFile::open(&path).unwrap();
+        let other = SentFile::duplicate(file.0.as_raw_fd()).unwrap();
+        for file in [file, other] {
+            assert_eq!(file.size().unwrap(), 10);
+            assert_eq!(file.read(4, 3).unwrap(), b"3456");
+            assert_eq!(file.read(40, 8).unwrap(), b"89");
+            assert_eq!(file.read(4, 10).unwrap(), b"");
+            // It was written a moment ago; a file system that cannot tell says so.
+            for (length, offset, expected) in [(4, 3, &b"3456"[..]), (40, 8, b"89"), (4, 10, b"")] {
+                let read = file.read_now(length, offset).unwrap();
+                assert!(read.is_none_or(|read| read == expected));
+            }
+        }
+        let refused = |path: &Path| SentFile::open(path).unwrap_err().raw_os_error();
+        assert_eq!(refused(&folder), Some(libc::EISDIR));
+        assert_eq!(refused(Path::new("/dev/null")), Some(libc::EINVAL));
+        assert_eq!(refused(&folder.join("other")), Some(libc::ENOENT));
+        let closed = SentFile::duplicate(-1).unwrap_err().raw_os_error();
+        assert_eq!(closed, Some(libc::EBADF));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
