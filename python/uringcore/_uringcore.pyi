@@ -18,6 +18,7 @@ __all__ = [
     "Buffer",
     "BufferReadError",
     "BufferWriteError",
+    "ClientDisconnected",
     "ConnectionIdIssued",
     "ConnectionIdRetired",
     "ConnectionTerminated",
@@ -64,6 +65,7 @@ __all__ = [
     "StreamWritable",
     "TimerHandle",
     "TlsProtocol",
+    "WebSocketLimits",
     "WebTransportStreamDataReceived",
     "__version__",
     "_add_quick_methods",
@@ -710,6 +712,7 @@ class Http3Limits:
         body_rate: int,
         send_timeout: float,
         keep_alive: float,
+        refuses_early: bool = False,
     ) -> Self: ...
 
 @final
@@ -722,6 +725,7 @@ class Http3Connection:
         *,
         server: tuple[str, int | None] | None,
         on_event: Callable[[str], object],
+        tls: Callable[[], dict[str, Any]] | None = None,
         transmit: Callable[[], object] | None = None,
     ) -> Self: ...
     @property
@@ -729,7 +733,9 @@ class Http3Connection:
     @property
     def is_drained(self) -> bool: ...
     def go_away(self) -> None: ...
+    def handshake_completed(self) -> None: ...
     def tick(self) -> None: ...
+    def close_sockets(self) -> None: ...
     def closed(self) -> None: ...
 
 @final
@@ -749,10 +755,24 @@ class AsgiService:
         log_access: Callable[[dict[str, Any], int], object] | None = None,
         overloaded: Callable[[], bool] | None = None,
         fresh_context: bool = False,
+        websockets: WebSocketLimits | None = None,
     ) -> Self: ...
     def set_default_headers(self, headers: list[tuple[bytes, bytes]]) -> None: ...
     def take_answered(self) -> int: ...
     def flush(self) -> None: ...
+
+@final
+class WebSocketLimits:
+    def __new__(
+        cls,
+        *,
+        max_size: int,
+        max_queue: int,
+        ping_interval: float | None,
+        ping_timeout: float | None,
+    ) -> Self: ...
+
+class ClientDisconnected(OSError): ...
 
 @final
 class Request:

@@ -38,6 +38,12 @@ what uvicorn has under these names, with HTTP/3: ``Server(Config(app, ...)).run(
 Requests themselves are answered in the extension: a scope, a task that runs the application, and
 what its ``receive`` and ``send`` do.
 
+WebSocket (RFC 9220) is what it is over HTTP/1.1, with uvicorn's ``ws_`` options and without compression.
+A request that comes as 0-RTT data runs at once if it may be repeated, says so to the application
+(``scope["extensions"]["uringcore.early_data"]`` and ``early-data: 1``), and waits for the handshake
+otherwise: ``http3_early_data``. Responses are served by the priority that their client asks for (RFC
+9218), or by the one in the application's own ``priority`` header.
+
 What one HTTP/3 client can make the server keep, and for how long, is bounded. Each limit is an option
 (``http3_max_requests`` is ``--http3-max-requests``), a field of
 :class:`~uringcore.server.limits.HTTP3Limits` or, for all connections together, of
@@ -45,6 +51,8 @@ What one HTTP/3 client can make the server keep, and for how long, is bounded. E
 
 | what | bound | when full |
 | --- | --- | --- |
+| a WebSocket's message | ``ws_max_size`` (uvicorn's: 16 MiB) | closed with 1009 |
+| a WebSocket's messages that wait | ``ws_max_queue`` (uvicorn's: 32), 256 KiB | the client waits for credit |
 | requests of a connection at once | ``max_requests`` (128) | the client waits for a stream |
 | requests of a connection in all | ``max_requests_per_connection`` (none) | GOAWAY |
 | a request's header section | ``max_header_bytes`` (64 KiB), ``max_header_fields`` (256) | 431, or a reset |

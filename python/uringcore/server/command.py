@@ -17,7 +17,7 @@ from uvicorn.main import main as uvicorn_command
 
 from uringcore import _uringcore
 from uringcore.quic.limits import RetryPolicy
-from uringcore.server.config import LOOP, ServerConfig
+from uringcore.server.config import EARLY_DATA, LOOP, ServerConfig
 from uringcore.server.limits import limit_options
 from uringcore.server.options import PLACES, idle_options
 from uringcore.server.server import serve
@@ -98,6 +98,14 @@ def our_options() -> list[click.Parameter]:
             default="auto",
             show_default=True,
             help="Whether new HTTP/3 clients prove their address first (a round trip more).",
+        ),
+        click.Option(
+            ["--http3-early-data"],
+            type=click.Choice(EARLY_DATA),
+            default="safe",
+            show_default=True,
+            help="0-RTT requests: safe methods run at once and others wait for the handshake, or get 425 "
+            "(refuse).",
         ),
         click.Option(
             ["--http3-token-key"],

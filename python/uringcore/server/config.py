@@ -38,11 +38,14 @@ from uringcore.server.log import log_config
 from uringcore.server.observer import Observer
 from uringcore.server.startup import StartupError
 
-__all__ = ["LOOP", "ServerConfig"]
+__all__ = ["EARLY_DATA", "LOOP", "ServerConfig"]
 
 LOOP = "uringcore:new_event_loop"
 
 KEY_BYTES_MIN = 32
+
+EARLY_DATA = ("safe", "refuse", "off")
+"""Values of ``http3_early_data``."""
 
 MAX_STREAM_BYTES = 1024 * 1024
 MAX_CONNECTION_BYTES = 8 * 1024 * 1024
@@ -76,6 +79,9 @@ class ServerConfig(Config):
     - ``http3_idle_timeout``: seconds of silence after which a connection without requests is dropped.
     - ``http3_retry``: whether new clients prove their address first; see
       :data:`~uringcore.quic.limits.RetryPolicy`.
+    - ``http3_early_data``: what becomes of requests in 0-RTT data: ``"safe"`` runs GET, HEAD and OPTIONS
+      without content at once and has others wait for the handshake, ``"refuse"`` answers those with 425,
+      ``"off"`` reads none.
     - ``http3_token_key``, ``http3_reset_key``: secrets of at least 32 bytes with which address tokens
       and stateless resets outlive this process; ``None`` makes new ones.
     - ``http3_log_lines``: lines that one client may cause in the log, besides its access lines, before
@@ -99,6 +105,7 @@ class ServerConfig(Config):
         http3_fd: int | None = None,
         http3_idle_timeout: float = 30.0,
         http3_retry: RetryPolicy = "auto",
+        http3_early_data: str = "safe",
         http3_token_key: bytes | None = None,
         http3_reset_key: bytes | None = None,
         http3_log_lines: int = 10,
@@ -134,6 +141,11 @@ class ServerConfig(Config):
         self.http3_fd = http3_fd
         self.http3_idle_timeout = http3_idle_timeout
         self.http3_retry = http3_retry
+        if http3_early_data not in EARLY_DATA:
+            raise StartupError(
+                f"http3_early_data must be one of {', '.join(EARLY_DATA)}, not {http3_early_data!r}"
+            )
+        self.http3_early_data = http3_early_data
         self.http3_token_key = http3_token_key
         # QUIC wants 32 bytes; a secret may have more.
         self.http3_reset_key = http3_reset_key and hashlib.sha256(http3_reset_key).digest()
@@ -350,6 +362,7 @@ class ServerConfig(Config):
             stateless_reset_key=self.http3_reset_key,
             verify_mode=ssl.VerifyMode(self.ssl_cert_reqs) if self.ssl_cert_reqs else None,
             quic_logger=QuicFileLogger(self.http3_qlog_dir) if self.http3_qlog_dir else None,
+            early_data=self.http3_early_data != "off",
         )
         try:
             self._load_into(configuration)

@@ -13,7 +13,12 @@ from typing import Any
 from uringcore._uringcore import Http3Connection
 from uringcore.asyncio.protocol import QuicConnectionProtocol
 from uringcore.h3.connection import ErrorCode
-from uringcore.quic.events import ConnectionTerminated, PingAcknowledged, QuicEvent
+from uringcore.quic.events import (
+    ConnectionTerminated,
+    HandshakeCompleted,
+    PingAcknowledged,
+    QuicEvent,
+)
 from uringcore.server.service import Service
 from uringcore.server.watch import ClientWatch
 
@@ -48,6 +53,7 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
             # Where the client reached us: the address of this connection's own socket.
             server=(str(name[0]), int(name[1])),
             on_event=self._http_event,
+            tls=self._tls_extension,
             transmit=None if self._flush is None else self.transmit,
         )
         service.connections.add(self)
@@ -64,8 +70,14 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
             if event.uid == GOAWAY_PING:
                 self._goaway_arrived = True
                 self._close_if_done()
+        elif isinstance(event, HandshakeCompleted):
+            if self._http is not None:
+                self._http.handshake_completed()
         elif isinstance(event, ConnectionTerminated):
             self._connection_lost()
+
+    def _tls_extension(self) -> dict[str, Any]:
+        return self._service.tls.extension(self._quic)
 
     def _connection_lost(self) -> None:
         self._service.connections.discard(self)
@@ -108,7 +120,11 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
 
     def shutdown(self) -> None:
         """No new requests; closes as soon as the open ones have been answered."""
-        if self._is_going_away or self._http is None:
+        if self._http is None:
+            return
+        if self._service.stopping:
+            self._http.close_sockets()
+        if self._is_going_away:
             return
         self._is_going_away = True
         self._http.go_away()

@@ -79,9 +79,10 @@ class HTTP3Limits:
             raise ValueError(f"early_reset_rate must be above 0, not {self.early_reset_rate}")
         self.checked()
 
-    def checked(self) -> Http3Limits:
-        """For the extension."""
-        return Http3Limits(**asdict(self))
+    def checked(self, *, refuses_early: bool = False) -> Http3Limits:
+        """For the extension. ``refuses_early``: what may not be repeated and comes as 0-RTT data
+        is answered with 425 instead of waiting for the handshake."""
+        return Http3Limits(**asdict(self), refuses_early=refuses_early)
 
 
 def server_limits(**given: Any) -> ServerLimits:

@@ -45,6 +45,9 @@ class RequestLog:
         if kind == "application":
             logger.error(message, exc_info=what)
             return
+        if kind == "debug":
+            logger.debug("%s: %r", message, what)
+            return
         left = self._take(kind if what is None else network(what[0]))
         if left >= 1:
             last = "" if left >= 2 else " (more of this is left out for a minute)"
@@ -63,12 +66,18 @@ class RequestLog:
     def access(scope: dict[str, Any], status: int) -> None:
         """A response begins."""
         client = scope["client"]
+        address = f"{client[0]}:{client[1]}" if client else ""
         path = quote(scope["path"])
         if scope["query_string"]:
             path += "?" + quote(scope["query_string"], safe=LOGGABLE)
+        if scope["type"] == "websocket":
+            # Where uvicorn says it, and in its words.
+            outcome = "[accepted]" if status == 200 else str(status)
+            logger.info('%s - "WebSocket %s" %s', address, path, outcome)
+            return
         access_logger.info(
             '%s - "%s %s HTTP/%s" %d',
-            f"{client[0]}:{client[1]}" if client else "",
+            address,
             quote(scope["method"], safe=LOGGABLE),
             path,
             scope["http_version"],

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+import ssl
+from typing import Any, Protocol
 from urllib.parse import quote
 
-__all__ = ["EXTENSIONS", "common_scope", "encode_path", "tls_extension"]
+from uringcore.server.subject import subject
+
+__all__ = ["DEBUG_EXTENSIONS", "EXTENSIONS", "TLSExtension", "common_scope", "encode_path"]
 
 EXTENSIONS: dict[str, dict[str, Any]] = {
     "http.response.trailers": {},
     "http.response.early_hint": {},
+    "http.response.pathsend": {},
+    "http.response.zerocopysend": {},
 }
+
+# Where somebody reads the log at that level: applications tell more than they need otherwise.
+DEBUG_EXTENSIONS: dict[str, dict[str, Any]] = {"http.response.debug": {}}
 
 TLS_1_3 = 0x0304  # QUIC knows no other (RFC 9001 section 4.2).
 
@@ -31,13 +39,42 @@ def encode_path(path: str) -> bytes:
     return path.encode("ascii") if path.isascii() else quote(path).encode("ascii")
 
 
-def tls_extension(server_certificate_pem: str | None) -> dict[str, Any]:
-    """The ``tls`` extension's value for connections of this server, as its specification has it."""
-    return {
-        "server_cert": server_certificate_pem,
-        "client_cert_chain": [],
-        "client_cert_name": None,
-        "client_cert_error": None,
-        "tls_version": TLS_1_3,
-        "cipher_suite": None,
-    }
+class _Connection(Protocol):
+    """What is asked of a connection."""
+
+    def get_peer_certificates(self) -> list[bytes]: ...
+    def stats(self) -> dict[str, Any]: ...
+
+
+class TLSExtension:
+    """Makes the ``tls`` extension's value for connections of one server, as its specification has it."""
+
+    def __init__(self, server_certificate_pem: str | None) -> None:
+        self.renew(server_certificate_pem)
+
+    def renew(self, server_certificate_pem: str | None) -> None:
+        """From now on connections get this certificate."""
+        self._server_certificate_pem = server_certificate_pem
+        # Of clients without a certificate, by cipher suite: the same for all of them.
+        self._anonymous: dict[int | None, dict[str, Any]] = {}
+
+    def extension(self, connection: _Connection) -> dict[str, Any]:
+        """What is known of a connection by now."""
+        suite = connection.stats()["cipher_suite"]
+        chain = connection.get_peer_certificates()
+        if chain:
+            return self._value(suite, chain)
+        if suite not in self._anonymous:
+            self._anonymous[suite] = self._value(suite, [])
+        return self._anonymous[suite]
+
+    def _value(self, suite: int | None, chain: list[bytes]) -> dict[str, Any]:
+        return {
+            "server_cert": self._server_certificate_pem,
+            "client_cert_chain": [ssl.DER_cert_to_PEM_cert(certificate) for certificate in chain],
+            "client_cert_name": subject(chain[0]) if chain else None,
+            # One that is wrong ends the handshake.
+            "client_cert_error": None,
+            "tls_version": TLS_1_3,
+            "cipher_suite": suite,
+        }

@@ -23,13 +23,19 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.server import Server as UvicornServer
 from uvicorn.supervisors import ChangeReload
 
-from uringcore._uringcore import AsgiService
+from uringcore._uringcore import AsgiService, WebSocketLimits
 from uringcore.quic.workers import PortWorker
 from uringcore.server.certificate import CertificateKeeper
 from uringcore.server.config import ServerConfig
 from uringcore.server.listener import HTTP3Listener
 from uringcore.server.log import RequestLog
-from uringcore.server.scope import EXTENSIONS, common_scope, encode_path, tls_extension
+from uringcore.server.scope import (
+    DEBUG_EXTENSIONS,
+    EXTENSIONS,
+    TLSExtension,
+    common_scope,
+    encode_path,
+)
 from uringcore.server.service import Service
 from uringcore.server.sockets import ServerSockets, SharedSocket, at, listen, remove_unix
 from uringcore.server.startup import StartupError
@@ -45,6 +51,18 @@ ALT_SVC_MAX_AGE_SECONDS = 86400
 HAND_OVER_SECONDS_MIN = 1.0
 
 logger = logging.getLogger("uvicorn.error")
+
+
+def websocket_limits(config: ServerConfig) -> WebSocketLimits | None:
+    """What uvicorn's ``ws_`` options mean over HTTP/3; ``ws="none"`` takes none there either."""
+    if config.ws == "none":
+        return None
+    return WebSocketLimits(
+        max_size=config.ws_max_size,
+        max_queue=config.ws_max_queue,
+        ping_interval=config.ws_ping_interval,
+        ping_timeout=config.ws_ping_timeout,
+    )
 
 
 def serve(config: ServerConfig) -> None:
@@ -165,7 +183,7 @@ class Server(UvicornServer):
         self._seat = seat
         self._listener: HTTP3Listener | None = None
         self._certificate: CertificateKeeper | None = None
-        self._extensions: dict[str, Any] = {}
+        self._tls = TLSExtension(None)
         self._is_retiring = False
         self._is_hung_up = False
         self._had_terminal = has_terminal()
@@ -234,7 +252,10 @@ class Server(UvicornServer):
     async def _start_http3(self, places: Sequence[socket.socket | PortWorker]) -> None:
         config = self.config
         assert config.quic is not None
-        self._extensions.update(EXTENSIONS, tls=tls_extension(config.server_certificate_pem))
+        self._tls.renew(config.server_certificate_pem)
+        extensions: dict[str, Any] = dict(EXTENSIONS)
+        if logger.isEnabledFor(logging.DEBUG):
+            extensions.update(DEBUG_EXTENSIONS)
         loop = asyncio.get_running_loop()
         log = RequestLog(config.http3_log_lines)
         logs_access = config.access_log and logging.getLogger("uvicorn.access").hasHandlers()
@@ -245,15 +266,21 @@ class Server(UvicornServer):
             root_path=config.root_path,
             raw_root_path=encode_path(config.root_path),
             state=self.lifespan.state,
-            extensions=self._extensions,
+            extensions=extensions,
             tasks=self.server_state.tasks,
             report=log.report,
             log_access=log.access if logs_access else None,
             overloaded=None if config.limit_concurrency is None else self._is_overloaded,
             fresh_context=getattr(config, "reset_contextvars", False),
+            websockets=websocket_limits(config),
         )
-        ended = None if config.observer is None else config.observer.connection_ended
-        service = Service(asgi, self.server_state, config.http3_limits.checked(), ended)
+        service = Service(
+            asgi,
+            self.server_state,
+            config.http3_limits.checked(refuses_early=config.http3_early_data == "refuse"),
+            self._tls,
+            None if config.observer is None else config.observer.connection_ended,
+        )
         listener = HTTP3Listener(service)
         await listener.start(
             places, config.quic, limits=config.quic_limits, retry=config.http3_retry
@@ -290,7 +317,7 @@ class Server(UvicornServer):
     def _look_at_certificate(self, certificate: CertificateKeeper) -> None:
         is_asked, self._is_hung_up = self._is_hung_up, False
         if (certificate.has_changed() or is_asked) and certificate.renew(self._listener):
-            self._extensions["tls"] = tls_extension(self.config.server_certificate_pem)
+            self._tls.renew(self.config.server_certificate_pem)
 
     def _is_overloaded(self) -> bool:
         """As uvicorn counts, over HTTP/1.1."""

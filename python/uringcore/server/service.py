@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from uvicorn.server import ServerState
 
 from uringcore._uringcore import AsgiService, Http3Limits
+from uringcore.server.scope import TLSExtension
 
 __all__ = ["Service"]
 
@@ -29,6 +30,7 @@ class Service:
     asgi: AsgiService
     state: ServerState
     http3_limits: Http3Limits
+    tls: TLSExtension
     ended: Callable[[Any], None] | None = None
     """Called with the ``stats()`` of each connection that has ended."""
     stopping: bool = False

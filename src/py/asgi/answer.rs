@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 
+use super::file::FileBody;
 use super::request::{Asked, Request};
 use super::response::Sent;
 use crate::capi::cell::GilCell;
@@ -25,6 +26,8 @@ enum Step {
     Send(Py<PyAny>),
     /// The rest of a body is on its way; `true` if nothing follows.
     SendRest(Bytes, bool),
+    /// The rest of a file is.
+    SendFile(Box<FileBody>),
     /// Somebody's future is waited for; then what stands beside it.
     Wait(Py<PyIterator>, Box<Step>),
     /// Done, but the loop gets its turn first: a program that goes on sending to nobody would keep it.
@@ -155,6 +158,10 @@ impl Answer {
                     let sent = Request::send_rest(request, rest, last)?;
                     this.after(py, sent)?;
                 }
+                Step::SendFile(file) => {
+                    let sent = Request::send_file(request, file)?;
+                    this.after(py, sent)?;
+                }
                 Step::Wait(waiting, then) => match waiting.bind(py).clone().next() {
                     Some(what) => {
                         let what = what?.unbind();
@@ -179,12 +186,22 @@ impl Answer {
             Sent::ToNobody => self.put(py, Step::GiveWay),
             Sent::Full => self.wait(py, true, Step::Finish)?,
             Sent::FullBefore(rest, last) => self.wait(py, true, Step::SendRest(rest, last))?,
+            Sent::FileFull(file) => self.wait(py, true, Step::SendFile(file))?,
+            Sent::FileUnread(mut file) => {
+                let service = self.request.get().service.get();
+                let future = file.read_in_thread(service.event_loop.bind(py))?;
+                self.wait_for(py, &future, Step::SendFile(file))?;
+            }
         }
         Ok(())
     }
 
     fn wait(&self, py: Python<'_>, writes: bool, then: Step) -> PyResult<()> {
         let future = self.request.get().waiter(py, writes)?;
+        self.wait_for(py, &future, then)
+    }
+
+    fn wait_for(&self, py: Python<'_>, future: &Bound<'_, PyAny>, then: Step) -> PyResult<()> {
         let waiting = future.try_iter()?.unbind();
         self.put(py, Step::Wait(waiting, Box::new(then)));
         Ok(())

@@ -7,21 +7,29 @@
 //! | `names` | field names and values that come again and again, as Python objects |
 //! | `request` | one request: its content, `receive()` |
 //! | `response` | what `send()` makes of the application's messages |
+//! | `file` | files as content |
+//! | `message` | what the application's messages say |
 //! | `answer` | what `receive()` and `send()` give back |
 //! | `task` | the coroutine around the application's, and its task |
+//! | `socket` | one WebSocket's state |
+//! | `websocket` | a request that is a WebSocket |
 //! | `wire` | what a request writes through |
 //!
 //! No version of HTTP is known here: a [`Wire`](wire::Wire) is one stream of any. Messages are those of the ASGI
-//! specification (HTTP, version 2.3), and applications see what uvicorn would show them.
+//! specification (HTTP version 2.3, WebSocket version 2.4), and applications see what uvicorn would show them.
 
 pub mod answer;
 mod body;
+mod file;
+mod message;
 mod names;
 pub mod request;
 mod response;
 pub mod scope;
 pub mod service;
+pub mod socket;
 mod task;
+pub mod websocket;
 pub mod wire;
 
 use pyo3::prelude::*;
@@ -30,5 +38,8 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<service::AsgiService>()?;
     m.add_class::<request::Request>()?;
     m.add_class::<answer::Answer>()?;
+    m.add_class::<socket::WebSocketLimits>()?;
+    let gone = m.py().get_type::<websocket::ClientDisconnected>();
+    m.add("ClientDisconnected", gone)?;
     m.add_class::<task::ApplicationCoroutine>()
 }

@@ -17,6 +17,7 @@ use super::answer::Answer;
 use super::body::Body;
 use super::response::Response;
 use super::service::{AsgiService, Blame};
+use super::socket::Socket;
 use super::wire::{Ending, Refused, Wire};
 use crate::capi::cell::GilCell;
 
@@ -27,6 +28,8 @@ pub struct Request {
     pub(super) scope: Py<PyDict>,
     pub(super) is_head: bool,
     pub(super) state: GilCell<State>,
+    /// What else there is to it if it is a WebSocket.
+    pub(super) socket: Option<Box<GilCell<Socket>>>,
 }
 
 pub(super) struct State {
@@ -39,7 +42,7 @@ pub(super) struct State {
     pub more_body: bool,
     /// The application knows that the content is over.
     end_told: bool,
-    is_paused: bool,
+    pub is_paused: bool,
     /// RFC 9110 section 10.1.1: answered when the application first asks for the content.
     pub continue_wanted: bool,
     /// Nobody waits for the response.
@@ -133,11 +136,23 @@ impl Request {
             scope,
             is_head,
             state: GilCell::new(state),
+            socket: None,
+        }
+    }
+
+    /// The same as a WebSocket.
+    pub fn with_socket(self, socket: Socket) -> Self {
+        Self {
+            socket: Some(Box::new(GilCell::new(socket))),
+            ..self
         }
     }
 
     /// More of the request's content, as it came in `pieces`; `ended` with its last.
     pub fn content(&self, py: Python<'_>, pieces: &[Bytes], ended: bool) -> PyResult<()> {
+        if let Some(taken) = self.socket_content(py, pieces, ended) {
+            return taken;
+        }
         let has_to_pause = self.state.with(py, |state| {
             if !state.response.is_complete() {
                 state.body.push(py, pieces)?;
@@ -160,12 +175,14 @@ impl Request {
             state.disconnected = true;
             state.body = Body::Empty;
         });
+        self.socket_lost(py);
         self.wake_readers(py)?;
         self.wake_writers(py)
     }
 
     /// There is room for more of the response.
     pub fn writable(&self, py: Python<'_>) -> PyResult<()> {
+        self.send_pong(py);
         self.wake_writers(py)
     }
 
@@ -204,6 +221,9 @@ impl Request {
     /// The next message, or whether to wait for it.
     pub(super) fn next_message(slf: &Bound<'_, Self>) -> PyResult<Asked<Py<PyAny>>> {
         let (py, this) = (slf.py(), slf.get());
+        if let Some(asked) = this.next_socket_message(py) {
+            return asked;
+        }
         this.say_continue(py)?;
         let part = this.state.with(py, |state| {
             if state.disconnected || state.response.is_complete() {

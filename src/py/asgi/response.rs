@@ -7,11 +7,16 @@
 //! body is handed on in parts, so that a large one waits in the application.
 
 use bytes::Bytes;
-use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::PyBytes;
+use uringcore_proto::ws::code;
 
+use super::file::FileBody;
+use super::message::{
+    content_length, final_status, is_true, lower_name, optional, plain_bytes, required,
+};
 use super::request::Request;
 use super::service::{AsgiService, Blame, Line};
 use super::wire::{Ending, Refused, Wire};
@@ -40,6 +45,14 @@ struct Head {
     fields: Vec<Line>,
 }
 
+/// What content means for the response.
+pub(super) struct Accounted {
+    /// Nothing follows.
+    pub last: bool,
+    /// It is not sent.
+    pub is_left_out: bool,
+}
+
 /// What became of a message.
 pub(super) enum Sent {
     Taken,
@@ -49,6 +62,10 @@ pub(super) enum Sent {
     Full,
     /// This much of it is left; `true` if nothing follows.
     FullBefore(Bytes, bool),
+    /// So much of a file is left, and there is no room for it yet.
+    FileFull(Box<FileBody>),
+    /// A thread has to read what is left of it.
+    FileUnread(Box<FileBody>),
 }
 
 impl Response {
@@ -76,6 +93,36 @@ impl Response {
         !matches!(self.phase, Phase::Nothing)
     }
 
+    pub fn is_bodyless(&self) -> bool {
+        self.is_bodyless
+    }
+
+    /// Content that is still to come, if it was announced.
+    pub fn content_left(&self) -> Option<u64> {
+        self.content_left
+    }
+
+    /// So much content comes, and with `more_body` other content behind it.
+    pub fn account(&mut self, length: u64, more_body: bool) -> Result<Accounted, &'static str> {
+        let last = !more_body && !self.has_trailers;
+        if self.is_bodyless {
+            self.content_left = None;
+        } else if let Some(left) = &mut self.content_left {
+            match left.checked_sub(length) {
+                None => return Err("Response content longer than Content-Length"),
+                Some(0) => *left = 0,
+                Some(_) if !more_body => {
+                    return Err("Response content shorter than Content-Length");
+                }
+                Some(rest) => *left = rest,
+            }
+        }
+        Ok(Accounted {
+            last,
+            is_left_out: self.is_bodyless,
+        })
+    }
+
     pub fn complete(&mut self) {
         self.phase = Phase::Complete;
     }
@@ -88,6 +135,9 @@ impl Request {
         message: &Bound<'_, PyAny>,
     ) -> PyResult<Sent> {
         let (py, this) = (slf.py(), slf.get());
+        if let Some(taken) = Self::take_socket_message(slf, message) {
+            return taken;
+        }
         if this.state.with(py, |state| state.disconnected) {
             // As in ASGI before version 2.4: what nobody reads goes nowhere, without an error.
             return Ok(Sent::ToNobody);
@@ -103,6 +153,11 @@ impl Request {
             "http.response.start" if is_first => Self::start(slf, message),
             "http.response.early_hint" if is_first => Self::hint(slf, message),
             "http.response.body" if !is_first && !is_complete => Self::body(slf, message),
+            "http.response.pathsend" if !is_first && !is_complete => Self::send_path(slf, message),
+            "http.response.zerocopysend" if !is_first && !is_complete => {
+                Self::send_open_file(slf, message)
+            }
+            "http.response.debug" => Self::debug(slf, message),
             "http.response.trailers" if !is_first && !is_complete && has_trailers => {
                 Self::trailers(slf, message)
             }
@@ -119,31 +174,27 @@ impl Request {
     }
 
     /// `http.response.start`.
-    fn start(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
+    pub(super) fn start(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
         let (py, this) = (slf.py(), slf.get());
         let has_trailers = is_true(message, intern!(py, "trailers"))?;
-        let status = required(message, intern!(py, "status"))?;
+        let status = final_status(&required(message, intern!(py, "status"))?)?;
         let headers = optional(message, intern!(py, "headers"))?;
-        Self::hold_head(slf, &status, headers.as_ref(), has_trailers)?;
+        Self::hold_head(slf, status, headers.as_ref(), None)?;
+        this.state
+            .with(py, |state| state.response.has_trailers = has_trailers);
         let service = this.service.bind(py);
         AsgiService::hold(service, slf.clone().unbind())?;
         Ok(Sent::Taken)
     }
 
-    fn hold_head(
+    /// Keeps a final response's head: what every response has, the application's fields, and one of ours.
+    pub(super) fn hold_head(
         slf: &Bound<'_, Self>,
-        status: &Bound<'_, PyAny>,
+        status: u16,
         headers: Option<&Bound<'_, PyAny>>,
-        has_trailers: bool,
+        ours: Option<Line>,
     ) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
-        let status = match status.extract::<u16>() {
-            Ok(status @ 200..=999) => status,
-            _ => {
-                let text = format!("Invalid HTTP status code {status} for a final response.");
-                return Err(PyRuntimeError::new_err(text));
-            }
-        };
         let mut fields = this.service.get().default_headers(py);
         let mut content_left = None;
         if let Some(headers) = headers {
@@ -156,9 +207,9 @@ impl Request {
                 fields.push((name.unbind(), value.unbind()));
             }
         }
+        fields.extend(ours);
         let old = this.state.with(py, |state| {
             let response = &mut state.response;
-            response.has_trailers = has_trailers;
             response.content_left = content_left;
             // Content is forbidden there (RFC 9110 section 6.4.1), whatever Content-Length says.
             response.is_bodyless |= matches!(status, 204 | 304);
@@ -188,35 +239,20 @@ impl Request {
     }
 
     /// `http.response.body`.
-    fn body(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
+    pub(super) fn body(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
         let (py, this) = (slf.py(), slf.get());
         let more_body = is_true(message, intern!(py, "more_body"))?;
         let content = match optional(message, intern!(py, "body"))? {
             Some(body) => buffer::bytes_like(&body)?,
             None => Bytes::new(),
         };
-        let (content, last, is_left_out) = this
+        let Accounted { last, is_left_out } = this
             .state
             .with(py, |state| {
-                let response = &mut state.response;
-                let last = !more_body && !response.has_trailers;
-                if response.is_bodyless {
-                    response.content_left = None;
-                    return Ok((Bytes::new(), last, true));
-                }
-                if let Some(left) = &mut response.content_left {
-                    match left.checked_sub(content.len() as u64) {
-                        None => return Err("Response content longer than Content-Length"),
-                        Some(0) => *left = 0,
-                        Some(_) if !more_body => {
-                            return Err("Response content shorter than Content-Length");
-                        }
-                        Some(rest) => *left = rest,
-                    }
-                }
-                Ok((content, last, false))
+                state.response.account(content.len() as u64, more_body)
             })
             .map_err(PyRuntimeError::new_err)?;
+        let content = if is_left_out { Bytes::new() } else { content };
         match Self::send_rest(slf, content, last)? {
             // Nothing of it will ever wait for its client.
             Sent::Taken if is_left_out && more_body => Ok(Sent::ToNobody),
@@ -227,7 +263,13 @@ impl Request {
     /// Hands content on as the client takes it.
     pub(super) fn send_rest(slf: &Bound<'_, Self>, mut rest: Bytes, last: bool) -> PyResult<Sent> {
         let (py, this) = (slf.py(), slf.get());
+        // A frame goes as a whole: another one may be sent while the rest of a body waits.
+        let part_bytes = match this.is_socket() {
+            true => usize::MAX,
+            false => PART_BYTES,
+        };
         loop {
+            this.check_socket(py)?;
             if this.state.with(py, |state| state.disconnected) {
                 return Ok(Sent::ToNobody);
             }
@@ -236,7 +278,7 @@ impl Request {
             if !rest.is_empty() && this.with_wire(py, is_full) == Some(true) {
                 return Ok(Sent::FullBefore(rest, last));
             }
-            let part = rest.split_to(rest.len().min(PART_BYTES));
+            let part = rest.split_to(rest.len().min(part_bytes));
             let ends = last && rest.is_empty();
             let is_empty = part.is_empty();
             Self::send_part(slf, part, ends)?;
@@ -252,7 +294,7 @@ impl Request {
         }
     }
 
-    fn send_part(slf: &Bound<'_, Self>, part: Bytes, ends: bool) -> PyResult<()> {
+    pub(super) fn send_part(slf: &Bound<'_, Self>, part: Bytes, ends: bool) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let held = this.state.with(py, |state| {
             let response = &mut state.response;
@@ -286,6 +328,15 @@ impl Request {
             this.finished(py)?;
         }
         Ok(())
+    }
+
+    /// `http.response.debug`: for the log, not for the client.
+    fn debug(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
+        let py = slf.py();
+        let info = required(message, intern!(py, "info"))?;
+        let text = "Debug information of an ASGI application";
+        slf.get().service.get().tell(py, Blame::Debug(&info), text);
+        Ok(Sent::Taken)
     }
 
     /// `http.response.trailers`. Gathers: ASGI may give them in several messages, one section is sent.
@@ -427,6 +478,9 @@ impl Request {
     /// The application's fault: 500 while that can still be said, else a reset.
     pub(super) fn fail(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
+        if this.close_socket(py, code::INTERNAL_ERROR, "") {
+            return this.wake_readers(py);
+        }
         let (is_over, is_begun) = this.state.with(py, |state| {
             let response = &mut state.response;
             let is_begun = response.is_begun();
@@ -475,62 +529,5 @@ fn slices<'a>(py: Python<'a>, (name, value): &'a Line) -> (&'a [u8], &'a [u8]) {
     (name.as_bytes(py), value.as_bytes(py))
 }
 
-/// A field's name as HTTP/2 and 3 want it: lower case.
-fn lower_name<'py>(name: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
-    let name = plain_bytes(name)?;
-    match name.as_bytes().iter().any(u8::is_ascii_uppercase) {
-        true => Ok(PyBytes::new(
-            name.py(),
-            &name.as_bytes().to_ascii_lowercase(),
-        )),
-        false => Ok(name),
-    }
-}
-
-/// `bytes(value)`.
-fn plain_bytes<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
-    match value.cast::<PyBytes>() {
-        Ok(bytes) => Ok(bytes.clone()),
-        Err(_) => Ok(PyBytes::new(value.py(), &buffer::any_buffer(value)?)),
-    }
-}
-
-fn content_length(value: &[u8]) -> PyResult<u64> {
-    let text = std::str::from_utf8(value).map(str::trim).ok();
-    text.and_then(|text| text.parse().ok()).ok_or_else(|| {
-        let value = String::from_utf8_lossy(value);
-        PyValueError::new_err(format!("content-length: not a number: {value:?}"))
-    })
-}
-
-/// What a message says, by name.
-fn optional<'py>(
-    message: &Bound<'py, PyAny>,
-    key: &Bound<'py, pyo3::types::PyString>,
-) -> PyResult<Option<Bound<'py, PyAny>>> {
-    match message.cast_exact::<PyDict>() {
-        Ok(dict) => dict.get_item(key),
-        Err(_) => match message.get_item(key) {
-            Ok(value) => Ok(Some(value)),
-            Err(error) if error.is_instance_of::<PyKeyError>(message.py()) => Ok(None),
-            Err(error) => Err(error),
-        },
-    }
-}
-
-fn required<'py>(
-    message: &Bound<'py, PyAny>,
-    key: &Bound<'py, pyo3::types::PyString>,
-) -> PyResult<Bound<'py, PyAny>> {
-    optional(message, key)?.ok_or_else(|| PyKeyError::new_err(key.clone().unbind()))
-}
-
-fn is_true(message: &Bound<'_, PyAny>, key: &Bound<'_, pyo3::types::PyString>) -> PyResult<bool> {
-    match optional(message, key)? {
-        Some(value) => value.is_truthy(),
-        None => Ok(false),
-    }
-}
-
 /// Bytes of a response's body that are queued before `send` looks whether there is room for more.
-const PART_BYTES: usize = 128 * 1024;
+pub(super) const PART_BYTES: usize = 128 * 1024;

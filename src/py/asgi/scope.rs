@@ -12,6 +12,8 @@ use super::service::AsgiService;
 pub struct Ends<'py> {
     pub client: Bound<'py, PyAny>,
     pub server: Bound<'py, PyAny>,
+    /// The extension of that name.
+    pub tls: Option<Bound<'py, PyAny>>,
 }
 
 pub fn build<'py>(
@@ -32,8 +34,42 @@ pub fn build<'py>(
     let state = service.app_state.bind(py).copy()?;
     scope.set_item(intern!(py, "state"), state)?;
     let extensions = service.extensions.bind(py).copy()?;
+    if let Some(tls) = &ends.tls {
+        extensions.set_item(intern!(py, "tls"), tls)?;
+    }
+    if head.is_early {
+        extensions.set_item(intern!(py, "uringcore.early_data"), PyDict::new(py))?;
+    }
     scope.set_item(intern!(py, "extensions"), extensions)?;
     Ok(scope)
+}
+
+/// Makes a WebSocket's scope of the one of the request that it is.
+pub fn for_websocket<'py>(scope: &Bound<'py, PyDict>, head: &Head) -> PyResult<()> {
+    let py = scope.py();
+    scope.set_item(intern!(py, "type"), intern!(py, "websocket"))?;
+    scope.set_item(intern!(py, "scheme"), intern!(py, "wss"))?;
+    scope.del_item(intern!(py, "method"))?;
+    let subprotocols = PyList::empty(py);
+    let offered = head.fields.iter();
+    for (_, value) in offered.filter(|(name, _)| &**name == b"sec-websocket-protocol") {
+        for token in value.split(|&byte| byte == b',') {
+            subprotocols.append(String::from_utf8_lossy(token.trim_ascii()))?;
+        }
+    }
+    scope.set_item(intern!(py, "subprotocols"), subprotocols)?;
+    let asgi = scope.as_any().get_item(intern!(py, "asgi"))?;
+    let asgi = asgi.cast::<PyDict>()?.copy()?;
+    asgi.set_item(intern!(py, "spec_version"), intern!(py, "2.4"))?;
+    scope.set_item(intern!(py, "asgi"), asgi)?;
+    let extensions = PyDict::new(py);
+    extensions.set_item(intern!(py, "websocket.http.response"), PyDict::new(py))?;
+    let all = scope.as_any().get_item(intern!(py, "extensions"))?;
+    // The others are about HTTP's responses.
+    if let Some(tls) = all.cast::<PyDict>()?.get_item(intern!(py, "tls"))? {
+        extensions.set_item(intern!(py, "tls"), tls)?;
+    }
+    scope.set_item(intern!(py, "extensions"), extensions)
 }
 
 fn headers<'py>(

@@ -8,6 +8,7 @@ use pyo3::{PyTraverseError, PyVisit};
 
 use super::names::Lines;
 use super::request::Request;
+use super::socket::WebSocketLimits;
 use crate::capi::cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
 
@@ -15,9 +16,10 @@ use crate::event_loop::loop_core::LoopCore;
 ///
 /// `scope` is what every scope begins with; `state` and `extensions` are copied into each. `tasks` is the set
 /// of tasks that run applications. `report(kind, message, what)` is called for what goes wrong: kind
-/// "application" with the exception or None, "client" with its address, "load" with None.
+/// "application" with the exception or None, "client" with its address, "load" with None, "debug" with what an
+/// application wants seen.
 /// `log_access(scope, status)` for every response that begins, if it is given, and `overloaded()` is asked before
-/// an application is started, if it is given.
+/// an application is started, if it is given. `websockets` is what each of those may do, if they are taken.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct AsgiService {
     pub application: Py<PyAny>,
@@ -32,6 +34,8 @@ pub struct AsgiService {
     pub overloaded: Option<Py<PyAny>>,
     /// Every application begins in an empty context instead of a copy of the server's.
     pub fresh_context: bool,
+    /// Without them no request is a WebSocket.
+    pub websockets: Option<Py<WebSocketLimits>>,
     pub lines: GilCell<Lines>,
     changing: GilCell<Changing>,
 }
@@ -43,6 +47,8 @@ pub enum Blame<'a, 'py> {
     /// By its address.
     Client(&'a Bound<'py, PyAny>),
     Load,
+    /// Nobody's: what an application wants seen.
+    Debug(&'a Bound<'py, PyAny>),
 }
 
 /// What is in front of every path.
@@ -71,7 +77,7 @@ impl AsgiService {
     #[new]
     #[pyo3(signature = (
         application, *, event_loop, scope, root_path, raw_root_path, state, extensions, tasks, report,
-        log_access = None, overloaded = None, fresh_context = false,
+        log_access = None, overloaded = None, fresh_context = false, websockets = None,
     ))]
     #[expect(clippy::too_many_arguments)] // They are keywords in Python.
     fn new(
@@ -87,6 +93,7 @@ impl AsgiService {
         log_access: Option<Py<PyAny>>,
         overloaded: Option<Py<PyAny>>,
         fresh_context: bool,
+        websockets: Option<Py<WebSocketLimits>>,
     ) -> PyResult<Self> {
         Ok(Self {
             application,
@@ -103,6 +110,7 @@ impl AsgiService {
             log_access,
             overloaded,
             fresh_context,
+            websockets,
             lines: GilCell::new(Lines::new()),
             changing: GilCell::new(Changing::default()),
         })
@@ -220,6 +228,7 @@ impl AsgiService {
             }
             Blame::Client(address) => ("client", address.clone().unbind()),
             Blame::Load => ("load", py.None()),
+            Blame::Debug(info) => ("debug", info.clone().unbind()),
         };
         if let Err(error) = self.report.bind(py).call1((kind, message, what)) {
             error.write_unraisable(py, None);

@@ -13,10 +13,12 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use pyo3::types::PyTuple;
 use pyo3::{PyTraverseError, PyVisit, ffi, intern};
+use uringcore_proto::ws::code;
 
 use super::answer::{as_sent, raised, used_up};
 use super::request::Request;
 use super::service::Blame;
+use super::websocket::ClientDisconnected;
 use super::wire::Ending;
 use crate::capi::cell::GilCell;
 #[cfg(Py_3_12)]
@@ -349,6 +351,10 @@ impl Request {
 
     fn returned(slf: &Bound<'_, Self>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
+        if value.is_none() && this.close_socket(py, code::NORMAL, "") {
+            // What has nothing more to say hangs up.
+            return this.wake_readers(py);
+        }
         let (disconnected, is_complete, is_begun) = this.state.with(py, |state| {
             let response = &state.response;
             (
@@ -362,8 +368,12 @@ impl Request {
         } else if disconnected || is_complete {
             return Ok(());
         } else {
-            let what = if is_begun { "completing" } else { "starting" };
-            format!("ASGI callable returned without {what} response.")
+            let what = match (is_begun, this.is_socket()) {
+                (true, _) => "completing response",
+                (false, false) => "starting response",
+                (false, true) => "completing handshake",
+            };
+            format!("ASGI callable returned without {what}.")
         };
         this.service
             .get()
@@ -373,6 +383,10 @@ impl Request {
 
     fn raised(slf: &Bound<'_, Self>, error: PyErr) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
+        if this.is_socket() && error.is_instance_of::<ClientDisconnected>(py) {
+            // It was told so, and had nothing to add.
+            return Ok(());
+        }
         let message = "Exception in ASGI application\n";
         this.service
             .get()

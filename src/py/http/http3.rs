@@ -17,6 +17,7 @@ use super::limits::Http3Limits;
 use crate::asgi::request::Request;
 use crate::asgi::scope::{self, Ends};
 use crate::asgi::service::{AsgiService, Blame};
+use crate::asgi::socket::Socket;
 use crate::capi::cell::GilCell;
 use crate::quic::{Attached, QuicConnectionCore, QuicEndpoint};
 
@@ -24,7 +25,8 @@ use crate::quic::{Attached, QuicConnectionCore, QuicEndpoint};
 ///
 /// `server` is the address that applications are told. `on_event(name)` is called with "drained" (no request is
 /// open, and all that was sent of responses has been acknowledged), "used_up" (as many requests as allowed)
-/// and "idle" (none for too long). `transmit` is called after commands on a loop that has to be told to send.
+/// and "idle" (none for too long). `tls()` gives ASGI's extension of that name. `transmit` is called after
+/// commands on a loop that has to be told to send.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct Http3Connection {
     service: Py<AsgiService>,
@@ -40,22 +42,39 @@ struct State {
     /// The client's address as it was last, and as applications see it.
     client: Option<(SocketAddr, Py<PyTuple>)>,
     on_event: Option<Py<PyAny>>,
+    tls: Option<Tls>,
     transmit: Option<Py<PyAny>>,
     /// Who hears of "drained": most of the time nobody asks.
     tells_drained: bool,
     is_delivering: bool,
 }
 
+/// What applications are told of the connection's TLS.
+enum Tls {
+    /// Whom to ask, at the first request.
+    Asked(Py<PyAny>),
+    Known(Py<PyAny>),
+}
+
+impl Tls {
+    fn object(&self) -> &Py<PyAny> {
+        match self {
+            Self::Asked(object) | Self::Known(object) => object,
+        }
+    }
+}
+
 #[pymethods]
 impl Http3Connection {
     #[new]
-    #[pyo3(signature = (connection, service, limits, *, server, on_event, transmit = None))]
+    #[pyo3(signature = (connection, service, limits, *, server, on_event, tls = None, transmit = None))]
     fn new(
         connection: &Bound<'_, QuicConnectionCore>,
         service: Py<AsgiService>,
         limits: &Bound<'_, Http3Limits>,
         server: Py<PyAny>,
         on_event: Py<PyAny>,
+        tls: Option<Py<PyAny>>,
         transmit: Option<Py<PyAny>>,
     ) -> PyResult<Py<Self>> {
         let py = connection.py();
@@ -64,7 +83,9 @@ impl Http3Connection {
             .place(py)
             .ok_or_else(|| PyRuntimeError::new_err("the connection is not open"))?;
         let opened = endpoint.get().with_connection(py, key, |quic| {
-            let (settings, limits) = (limits.get().settings.clone(), limits.get().limits.clone());
+            let (mut settings, limits) =
+                (limits.get().settings.clone(), limits.get().limits.clone());
+            settings.enable_connect_protocol = service.get().websockets.is_some();
             Connection::new(quic, settings, limits, Instant::now())
         })?;
         let state = State {
@@ -72,6 +93,7 @@ impl Http3Connection {
             requests: FxHashMap::default(),
             client: None,
             on_event: Some(on_event),
+            tls: tls.map(Tls::Asked),
             transmit,
             tells_drained: false,
             is_delivering: false,
@@ -117,6 +139,13 @@ impl Http3Connection {
         self.ask(py, |http, quic, now| http.go_away(quic, now));
     }
 
+    /// The handshake is complete: requests that may not be repeated and came early are told.
+    fn handshake_completed(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let this = slf.get();
+        this.command(slf.py(), |http, quic, _| http.handshake_completed(quic))?;
+        Self::dispatch(slf)
+    }
+
     /// Gives up what has taken too long; to be called about once a second.
     fn tick(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
@@ -128,7 +157,22 @@ impl Http3Connection {
             return Ok(());
         }
         this.command(py, |http, quic, now| http.tick(quic, now))?;
-        Self::dispatch(slf)
+        Self::dispatch(slf)?;
+        let sockets = this.sockets(py);
+        sockets
+            .iter()
+            .map(|socket| socket.get().socket_tick(py, now))
+            .fold(Ok(()), Result::and)
+    }
+
+    /// Closes WebSockets as a server that stops does (1012): they might go on for ever.
+    fn close_sockets(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let sockets = slf.get().sockets(py);
+        sockets
+            .iter()
+            .map(|socket| Request::socket_restarts(socket.bind(py)))
+            .fold(Ok(()), Result::and)
     }
 
     /// The connection is over: every application hears of it. Those of a client that was closed for the requests
@@ -141,6 +185,7 @@ impl Http3Connection {
             let old = (
                 state.http.take(),
                 state.on_event.take(),
+                state.tls.take(),
                 state.transmit.take(),
             );
             (std::mem::take(&mut state.requests), old)
@@ -163,6 +208,7 @@ impl Http3Connection {
         self.state
             .traverse(|state| {
                 visit.call(&state.on_event)?;
+                visit.call(state.tls.as_ref().map(Tls::object))?;
                 visit.call(&state.transmit)?;
                 state
                     .requests
@@ -177,6 +223,7 @@ impl Http3Connection {
             (
                 std::mem::take(&mut state.requests),
                 state.on_event.take(),
+                state.tls.take(),
                 state.transmit.take(),
             )
         });
@@ -334,8 +381,13 @@ impl Http3Connection {
         let ends = Ends {
             client: this.client(py)?,
             server: this.server.bind(py).clone(),
+            tls: this.tls(py)?,
         };
         let scope = scope::build(py, service, head, &ends)?;
+        let sockets = service.websockets.as_ref().filter(|_| head.is_websocket);
+        if head.is_websocket {
+            scope::for_websocket(&scope, head)?;
+        }
         let wire = Exchange {
             connection: slf.clone().unbind(),
             stream_id,
@@ -351,6 +403,10 @@ impl Http3Connection {
             expects_continue,
             ended,
         );
+        let request = match sockets {
+            Some(limits) if refusal.is_none() => request.with_socket(Socket::new(limits.get())),
+            _ => request,
+        };
         let request = Bound::new(py, request)?;
         if let Some(refusal) = refusal {
             let text = format!("Invalid HTTP/3 request received: {}.", refusal.detail);
@@ -395,6 +451,17 @@ impl Http3Connection {
         }
     }
 
+    /// The requests that are WebSockets.
+    fn sockets(&self, py: Python<'_>) -> Vec<Py<Request>> {
+        self.state.with(py, |state| {
+            let requests = state.requests.values();
+            requests
+                .filter(|request| request.get().is_socket())
+                .map(|request| request.clone_ref(py))
+                .collect()
+        })
+    }
+
     fn find(&self, py: Python<'_>, stream_id: u64) -> Option<Py<Request>> {
         self.state.with(py, |state| {
             let request = state.requests.get(&stream_id)?;
@@ -413,6 +480,33 @@ impl Http3Connection {
             Some(on_event) => on_event.bind(py).call1((name,)).map(drop),
             None => Ok(()),
         }
+    }
+
+    /// ASGI's `tls` extension. What is said before the handshake is complete is not kept: a client's certificate
+    /// may come yet.
+    fn tls<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let ask = self.state.with(py, |state| match &state.tls {
+            None => None,
+            Some(Tls::Asked(ask)) => Some(Err(ask.clone_ref(py))),
+            Some(Tls::Known(known)) => Some(Ok(known.clone_ref(py))),
+        });
+        let ask = match ask {
+            None => return Ok(None),
+            Some(Ok(known)) => return Ok(Some(known.into_bound(py))),
+            Some(Err(ask)) => ask,
+        };
+        let told = ask.bind(py).call0()?;
+        let is_established = quic::Connection::is_established;
+        let is_established = self
+            .endpoint
+            .get()
+            .peek_connection(py, self.key, is_established)?;
+        if is_established == Some(true) {
+            let known = Tls::Known(told.clone().unbind());
+            let old = self.state.with(py, |state| state.tls.replace(known));
+            drop(old);
+        }
+        Ok(Some(told))
     }
 
     /// The client's address as ASGI wants it: IPv4 in IPv6 unmapped, no flow label or scope.

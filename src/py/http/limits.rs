@@ -5,9 +5,10 @@ use std::time::Duration;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use uringcore_proto::h3::Settings;
-use uringcore_proto::http::Limits;
+use uringcore_proto::http::{Limits, Unsafe};
 
-/// Checked limits. Times are in seconds.
+/// Checked limits. Times are in seconds. `refuses_early`: requests of 0-RTT data that may not be repeated are
+/// answered with 425 instead of waiting for the handshake.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct Http3Limits {
     pub limits: Limits,
@@ -20,7 +21,7 @@ impl Http3Limits {
     #[pyo3(signature = (
         *, max_requests, max_requests_per_connection, max_header_bytes, max_header_fields,
         max_early_resets, early_reset_rate, header_timeout, body_timeout, body_rate, send_timeout,
-        keep_alive,
+        keep_alive, refuses_early = false,
     ))]
     #[expect(clippy::too_many_arguments)] // They are keywords in Python.
     fn new(
@@ -35,6 +36,7 @@ impl Http3Limits {
         body_rate: u64,
         send_timeout: f64,
         keep_alive: f64,
+        refuses_early: bool,
     ) -> PyResult<Self> {
         let seconds = |name: &str, value: f64| match Duration::try_from_secs_f64(value) {
             Ok(duration) if !duration.is_zero() => Ok(duration),
@@ -53,6 +55,10 @@ impl Http3Limits {
                 body_rate,
                 send_timeout: seconds("send_timeout", send_timeout)?,
                 keep_alive: seconds("keep_alive", keep_alive)?,
+                unsafe_early: match refuses_early {
+                    true => Unsafe::Refused,
+                    false => Unsafe::Waits,
+                },
             },
             settings: Settings {
                 max_field_section_size: max_header_bytes,

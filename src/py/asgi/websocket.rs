@@ -1,0 +1,426 @@
+//! A request that is a WebSocket: frames on one side, ASGI's `websocket` messages on the other.
+//!
+//! Such a request has a [`Socket`](super::socket::Socket); everything that is asked of it comes through [`Request`]'s own methods,
+//! which lead here. How frames are read is in `uringcore_proto::ws`; what its stream is, is the wire's.
+//!
+//! A message is handed on to the client whole, for another one may be sent while it waits; so it waits before
+//! that, in `send`.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString};
+use pyo3::{create_exception, intern};
+use uringcore_proto::ws::{Close, Event, Opcode, code, frame};
+
+use super::message::{optional, required};
+use super::request::{Asked, Request};
+use super::response::Sent;
+use super::socket::{Phase, Socket, Stop, abnormal};
+use super::wire::Ending;
+use crate::capi::buffer;
+
+create_exception!(
+    uringcore._uringcore,
+    ClientDisconnected,
+    PyOSError,
+    "A WebSocket message was sent, and its client has gone or closed the connection."
+);
+
+/// Told by the connection.
+impl Request {
+    /// More of what the client sends; `None` if this is no WebSocket.
+    pub(super) fn socket_content(
+        &self,
+        py: Python<'_>,
+        pieces: &[Bytes],
+        ended: bool,
+    ) -> Option<PyResult<()>> {
+        let socket = self.socket.as_ref()?;
+        let stop = socket.with(py, |socket| {
+            let (last, before) = pieces.split_last().map_or((&[][..], pieces), |(last, before)| (&last[..], before));
+            let stop = before.iter().find_map(|piece| socket.received(piece, false));
+            stop.or_else(|| socket.received(last, ended))
+        });
+        Some(self.socket_has_read(py, stop))
+    }
+
+    /// What follows from having read.
+    fn socket_has_read(&self, py: Python<'_>, stop: Option<Stop>) -> PyResult<()> {
+        match stop {
+            None => self.send_pong(py),
+            // RFC 6455 section 5.5.1: the same code comes back.
+            Some(Stop::Closed(close)) => {
+                let reply = Event::Close(close.clone()).to_frame(None);
+                self.send_last(py, reply, close);
+            }
+            Some(Stop::Fault(fault)) => {
+                let close = Close {
+                    code: fault.code,
+                    reason: fault.reason.to_owned(),
+                };
+                self.send_last(py, Event::Close(close.clone()).to_frame(None), close);
+                self.with_wire(py, |wire| wire.end(py, Ending::NoMoreWanted));
+            }
+            Some(Stop::Lost) => self.send_last(py, Bytes::new(), abnormal()),
+        }
+        self.pace(py);
+        self.wake_readers(py)
+    }
+
+    /// Stops the client or lets it go on, as far as there is room.
+    fn pace(&self, py: Python<'_>) {
+        let Some(socket) = &self.socket else { return };
+        let is_full = socket.with(py, |socket| socket.is_full());
+        let changes = self.state.with(py, |state| {
+            std::mem::replace(&mut state.is_paused, is_full) != is_full
+        });
+        if changes {
+            self.with_wire(py, |wire| match is_full {
+                true => wire.pause(py),
+                false => wire.resume(py),
+            });
+        }
+    }
+
+    /// Nobody is there any more.
+    pub(super) fn socket_lost(&self, py: Python<'_>) {
+        if let Some(socket) = &self.socket {
+            socket.with(py, |socket| socket.end(abnormal()));
+        }
+    }
+
+    /// There is room on the stream.
+    pub(super) fn send_pong(&self, py: Python<'_>) {
+        let Some(socket) = &self.socket else { return };
+        if !socket.with(py, |socket| socket.pong.is_some()) {
+            return;
+        }
+        // Once it is held up the connection says when there is room.
+        if self.with_wire(py, |wire| wire.is_held_up(py)) == Some(false)
+            && let Some(payload) = socket.with(py, |socket| socket.pong.take())
+        {
+            self.send_control(py, Opcode::Pong, &payload);
+        }
+    }
+
+    fn send_control(&self, py: Python<'_>, opcode: Opcode, payload: &[u8]) {
+        // A stream that refuses has ended, and the event that says so is on its way.
+        self.with_wire(py, |wire| {
+            wire.content(py, frame(opcode, payload, None), false)
+        });
+    }
+
+    /// The last that is sent; the stream ends with it, as a connection of TCP would (RFC 9220 section 3). The
+    /// application is told `close`, unless it has been told of another end.
+    fn send_last(&self, py: Python<'_>, last: Bytes, close: Close) {
+        let Some(socket) = &self.socket else { return };
+        let was_open = socket.with(py, |socket| {
+            let was_open = socket.phase == Phase::Open;
+            socket.end(close);
+            was_open
+        });
+        if was_open {
+            self.with_wire(py, |wire| wire.content(py, last, true));
+            self.state.with(py, |state| state.response.complete());
+        }
+    }
+
+    /// Closes the connection with this code, as the server's own doing. False if it is not open.
+    pub(super) fn close_socket(&self, py: Python<'_>, code: u16, reason: &str) -> bool {
+        let is_open = |socket: &mut Socket| socket.phase == Phase::Open;
+        let Some(socket) = &self.socket else {
+            return false;
+        };
+        let was_open = socket.with(py, is_open);
+        if was_open {
+            let close = Close {
+                code,
+                reason: reason.to_owned(),
+            };
+            self.send_last(py, Event::Close(close.clone()).to_frame(None), close);
+            self.pace(py);
+        }
+        was_open
+    }
+
+    /// The server stops.
+    pub fn socket_restarts(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let Some(socket) = &this.socket else {
+            return Ok(());
+        };
+        if socket.with(py, |socket| socket.phase == Phase::Connecting) {
+            socket.with(py, |socket| socket.end(abnormal()));
+            Self::respond(slf, 503, b"Service Unavailable")?;
+        }
+        this.close_socket(py, code::SERVICE_RESTART, "");
+        this.wake_readers(py)
+    }
+
+    /// Looks at the clock, about once a second.
+    pub fn socket_tick(&self, py: Python<'_>, now: Instant) -> PyResult<()> {
+        let Some(socket) = &self.socket else {
+            return Ok(());
+        };
+        if socket.with(py, |socket| socket.is_deaf(now)) {
+            socket.with(py, |socket| socket.ended = Some(abnormal()));
+            self.close_socket(py, code::INTERNAL_ERROR, "keepalive ping timeout");
+            self.with_wire(py, |wire| wire.end(py, Ending::Cancelled));
+            return self.wake_readers(py);
+        }
+        if let Some(payload) = socket.with(py, |socket| socket.take_ping(now)) {
+            self.send_control(py, Opcode::Ping, &payload);
+        }
+        Ok(())
+    }
+
+    pub fn is_socket(&self) -> bool {
+        self.socket.is_some()
+    }
+}
+
+/// For `receive`.
+impl Request {
+    /// The next message, or whether to wait for it; `None` if this is no WebSocket.
+    pub(super) fn next_socket_message(&self, py: Python<'_>) -> Option<PyResult<Asked<Py<PyAny>>>> {
+        let socket = self.socket.as_ref()?;
+        let is_first = socket.with(py, |socket| {
+            !std::mem::replace(&mut socket.connect_told, true)
+        });
+        if is_first {
+            return Some(connect_message(py).map(Asked::Answer));
+        }
+        let message = socket.with(py, Socket::next);
+        let asked = match message {
+            Some(message) => {
+                let stop = socket.with(py, |socket| match socket.phase {
+                    Phase::Open => socket.read_on(),
+                    _ => None,
+                });
+                self.socket_has_read(py, stop)
+                    .and_then(|()| receive_message(py, &message))
+            }
+            None => match socket.with(py, |socket| socket.ended.clone()) {
+                Some(close) => disconnect_message(py, &close),
+                None => {
+                    socket.with(py, |socket| socket.is_awaited = true);
+                    self.pace(py);
+                    return Some(Ok(Asked::Wait));
+                }
+            },
+        };
+        Some(asked.map(Asked::Answer))
+    }
+}
+
+fn connect_message(py: Python<'_>) -> PyResult<Py<PyAny>> {
+    let message = PyDict::new(py);
+    message.set_item(intern!(py, "type"), intern!(py, "websocket.connect"))?;
+    Ok(message.into_any().unbind())
+}
+
+fn receive_message(py: Python<'_>, event: &Event) -> PyResult<Py<PyAny>> {
+    let message = PyDict::new(py);
+    message.set_item(intern!(py, "type"), intern!(py, "websocket.receive"))?;
+    match event {
+        Event::Text(text) => message.set_item(intern!(py, "text"), text)?,
+        Event::Binary(content) => {
+            message.set_item(intern!(py, "bytes"), PyBytes::new(py, content))?;
+        }
+        // Nothing else is queued.
+        Event::Ping(_) | Event::Pong(_) | Event::Close(_) => {}
+    }
+    Ok(message.into_any().unbind())
+}
+
+fn disconnect_message(py: Python<'_>, close: &Close) -> PyResult<Py<PyAny>> {
+    let message = PyDict::new(py);
+    message.set_item(intern!(py, "type"), intern!(py, "websocket.disconnect"))?;
+    message.set_item(intern!(py, "code"), close.code)?;
+    message.set_item(intern!(py, "reason"), &close.reason)?;
+    Ok(message.into_any().unbind())
+}
+
+/// For `send`.
+impl Request {
+    /// Takes a message of the application's; `None` if this is no WebSocket.
+    pub(super) fn take_socket_message(
+        slf: &Bound<'_, Self>,
+        message: &Bound<'_, PyAny>,
+    ) -> Option<PyResult<Sent>> {
+        let socket = slf.get().socket.as_ref()?;
+        let phase = socket.with(slf.py(), |socket| socket.phase);
+        Some(Self::take_in_phase(slf, message, phase))
+    }
+
+    fn take_in_phase(
+        slf: &Bound<'_, Self>,
+        message: &Bound<'_, PyAny>,
+        phase: Phase,
+    ) -> PyResult<Sent> {
+        let (py, this) = (slf.py(), slf.get());
+        let kind = required(message, intern!(py, "type"))?;
+        let kind: std::borrow::Cow<'_, str> = kind.extract()?;
+        let (is_complete, is_gone) = this.state.with(py, |state| {
+            (state.response.is_complete(), state.disconnected)
+        });
+        let expected = match (phase, &*kind) {
+            _ if is_gone => return Err(ClientDisconnected::new_err("the client has gone")),
+            (Phase::Connecting, "websocket.accept") => return Self::accept(slf, message),
+            (Phase::Connecting, "websocket.close") => return Self::deny(slf),
+            (Phase::Connecting, "websocket.http.response.start") => {
+                let taken = Self::start(slf, message)?;
+                this.enter(py, Phase::Denied);
+                return Ok(taken);
+            }
+            (Phase::Connecting, _) => {
+                "'websocket.accept', 'websocket.close' or 'websocket.http.response.start'"
+            }
+            (Phase::Denied, "websocket.http.response.body") if !is_complete => {
+                let taken = Self::body(slf, message)?;
+                if this.state.with(py, |state| state.response.is_complete()) {
+                    this.socket_lost(py);
+                    this.mark_closed(py);
+                    this.wake_readers(py)?;
+                }
+                return Ok(taken);
+            }
+            (Phase::Denied, _) if !is_complete => "'websocket.http.response.body'",
+            (Phase::Open, "websocket.send") => return Self::send_message(slf, message),
+            (Phase::Open, "websocket.close") => return Self::close_by_application(slf, message),
+            (Phase::Open, _) => "'websocket.send' or 'websocket.close'",
+            // The client was faster, or the server stops.
+            (Phase::Closed, kind) if !this.was_closed_by_application(py) => {
+                return match kind {
+                    "websocket.close" => Ok(Sent::Taken),
+                    _ => Err(ClientDisconnected::new_err("the connection was closed")),
+                };
+            }
+            (Phase::Denied | Phase::Closed, _) => {
+                return Err(PyRuntimeError::new_err(format!(
+                    "Unexpected ASGI message '{kind}', after sending 'websocket.close' or response already \
+                     completed."
+                )));
+            }
+        };
+        Err(PyRuntimeError::new_err(format!(
+            "Expected ASGI message {expected}, but got '{kind}'."
+        )))
+    }
+
+    fn enter(&self, py: Python<'_>, phase: Phase) {
+        if let Some(socket) = &self.socket {
+            socket.with(py, |socket| socket.phase = phase);
+        }
+    }
+
+    fn was_closed_by_application(&self, py: Python<'_>) -> bool {
+        let socket = self.socket.as_ref();
+        socket.is_some_and(|socket| socket.with(py, |socket| socket.closed_by_application))
+    }
+
+    /// `websocket.accept`.
+    fn accept(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
+        let (py, this) = (slf.py(), slf.get());
+        let headers = optional(message, intern!(py, "headers"))?;
+        let subprotocol = match optional(message, intern!(py, "subprotocol"))? {
+            Some(subprotocol) if subprotocol.is_truthy()? => Some(subprotocol.extract::<String>()?),
+            _ => None,
+        };
+        let line = subprotocol.as_ref().map(|subprotocol| {
+            let name = PyBytes::new(py, b"sec-websocket-protocol");
+            (
+                name.unbind(),
+                PyBytes::new(py, subprotocol.as_bytes()).unbind(),
+            )
+        });
+        // RFC 9220 section 3: what 101 is in HTTP/1.1.
+        Self::hold_head(slf, 200, headers.as_ref(), line)?;
+        Self::send_part(slf, Bytes::new(), false)?;
+        if this.state.with(py, |state| state.disconnected) {
+            return Err(ClientDisconnected::new_err("the client has gone"));
+        }
+        let Some(socket) = &this.socket else {
+            return Ok(Sent::Taken);
+        };
+        let stop = socket.with(py, |socket| socket.open(Instant::now()));
+        this.socket_has_read(py, stop)?;
+        Ok(Sent::Taken)
+    }
+
+    /// `websocket.close` in the place of an accept.
+    fn deny(slf: &Bound<'_, Self>) -> PyResult<Sent> {
+        let (py, this) = (slf.py(), slf.get());
+        this.socket_lost(py);
+        this.mark_closed(py);
+        Self::respond(slf, 403, b"")?;
+        this.wake_readers(py)?;
+        Ok(Sent::Taken)
+    }
+
+    fn mark_closed(&self, py: Python<'_>) {
+        if let Some(socket) = &self.socket {
+            socket.with(py, |socket| socket.closed_by_application = true);
+        }
+    }
+
+    /// `websocket.send`.
+    fn send_message(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
+        let py = slf.py();
+        let whole = if let Some(bytes) = given(message, intern!(py, "bytes"))? {
+            frame(Opcode::Binary, &buffer::bytes_like(&bytes)?, None)
+        } else if let Some(text) = given(message, intern!(py, "text"))? {
+            frame(
+                Opcode::Text,
+                text.cast::<PyString>()?.to_str()?.as_bytes(),
+                None,
+            )
+        } else {
+            // As in uvicorn.
+            return Ok(Sent::Taken);
+        };
+        Self::send_rest(slf, whole, false)
+    }
+
+    /// `websocket.close`.
+    fn close_by_application(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
+        let (py, this) = (slf.py(), slf.get());
+        let code = match given(message, intern!(py, "code"))? {
+            Some(code) => code.extract()?,
+            None => code::NORMAL,
+        };
+        if !Close::is_sendable(code) {
+            let text = format!("code: {code} is no status code that may be sent");
+            return Err(PyValueError::new_err(text));
+        }
+        let reason = match given(message, intern!(py, "reason"))? {
+            Some(reason) => reason.extract()?,
+            None => String::new(),
+        };
+        this.mark_closed(py);
+        this.close_socket(py, code, &reason);
+        this.wake_readers(py)?;
+        Ok(Sent::Taken)
+    }
+
+    /// Whether a message that waits for room is not to be sent any more, and what `send` raises then.
+    pub(super) fn check_socket(&self, py: Python<'_>) -> PyResult<()> {
+        match &self.socket {
+            Some(socket) if socket.with(py, |socket| socket.phase == Phase::Closed) => {
+                Err(ClientDisconnected::new_err("the connection was closed"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a message says, unless it is None.
+fn given<'py>(
+    message: &Bound<'py, PyAny>,
+    key: &Bound<'py, PyString>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    Ok(optional(message, key)?.filter(|value| !value.is_none()))
+}

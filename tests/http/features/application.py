@@ -1,0 +1,302 @@
+"""The ASGI application that the tests of HTTP/3's features serve: one path for each thing to be seen.
+
+Plain ASGI, so that nothing stands between the server and what is tested.
+"""
+
+import asyncio
+import json
+import os
+import tempfile
+from pathlib import Path
+
+EVENTS = []
+RELEASE = {}
+
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await lifespan(receive, send)
+        return
+    name = scope["path"].split("/")[1]
+    await (SOCKETS if scope["type"] == "websocket" else ROUTES)[name](scope, receive, send)
+
+
+async def lifespan(receive, send):
+    while (message := await receive())["type"] != "lifespan.shutdown":
+        await send({"type": f"{message['type']}.complete"})
+    await send({"type": "lifespan.shutdown.complete"})
+
+
+def released(scope):
+    """Set by /release and the rest of the path."""
+    return RELEASE.setdefault(scope["path"].split("/", 2)[2], asyncio.Event())
+
+
+def describe(scope):
+    """The scope as JSON."""
+
+    def text(value):
+        return value.decode("latin-1") if isinstance(value, bytes) else repr(value)
+
+    return json.dumps(scope, default=text)
+
+
+# HTTP
+
+
+async def answer(send, body, status=200, headers=()):
+    if not isinstance(body, bytes):
+        body = json.dumps(body).encode()
+    headers = [(b"content-length", str(len(body)).encode()), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def show_scope(scope, receive, send):
+    await answer(send, describe(scope).encode())
+
+
+async def events(scope, receive, send):
+    """What the sockets' applications have seen, once: under the name that the client gave them."""
+    name = scope["path"].split("/", 2)[2]
+    await answer(send, [event for key, event in EVENTS if key == name])
+
+
+async def release(scope, receive, send):
+    released(scope).set()
+    await answer(send, b"released")
+
+
+async def method(scope, receive, send):
+    """Notes that it runs, and whether it does so early."""
+    seen = [scope["method"], "uringcore.early_data" in scope["extensions"]]
+    EVENTS.append((scope["path"].split("/", 2)[2], seen))
+    message = await receive()
+    while message.get("more_body"):
+        message = await receive()
+    early = [value.decode() for name, value in scope["headers"] if name == b"early-data"]
+    await answer(send, [*seen, early])
+
+
+async def flood(scope, receive, send):
+    """So many bytes, in parts; a `priority` header with the query's text."""
+    size = int(scope["path"].split("/")[2])
+    headers = [(b"priority", scope["query_string"])] if scope["query_string"] else []
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    part = bytes(64 * 1024)
+    while size > 0:
+        await send({"type": "http.response.body", "body": part[:size], "more_body": True})
+        size -= len(part)
+    await send({"type": "http.response.body", "body": b""})
+
+
+# Files
+
+
+async def path_send(scope, receive, send):
+    """The file that the query names, with its length unless the path says not to."""
+    path = scope["query_string"].decode()
+    headers = []
+    if not scope["path"].endswith("/unannounced") and os.path.exists(path):
+        headers = [(b"content-length", str(os.path.getsize(path)).encode())]
+    trailers = scope["path"].endswith("/trailers")
+    start = {"type": "http.response.start", "status": 200, "headers": headers}
+    await send({**start, "trailers": trailers})
+    if scope["path"].endswith("/cut"):
+        os.truncate(path, os.path.getsize(path) // 2)
+    await send({"type": "http.response.pathsend", "path": path})
+    if trailers:
+        fields = [(b"x-checksum", b"42")]
+        await send({"type": "http.response.trailers", "headers": fields})
+
+
+async def shrinking_file(scope, receive, send):
+    """A file that is cut while most of it is still to be sent: its response waits for its client."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "shrinking"
+        path.write_bytes(bytes(16 << 20))
+        headers = [(b"content-length", b"%d" % (16 << 20))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        sending = asyncio.ensure_future(send({"type": "http.response.pathsend", "path": str(path)}))
+        await released(scope).wait()
+        os.truncate(path, 1024)
+        await sending
+        EVENTS.append((scope["path"].split("/", 2)[2], "sent"))
+
+
+async def zero_copy(scope, receive, send):
+    """Three parts of a file: from its position, from an offset, and to its end."""
+    path = scope["query_string"].decode()
+    with open(path, "rb") as file:
+        file.seek(2)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        part = {"type": "http.response.zerocopysend", "file": file}
+        await send({**part, "count": 3, "more_body": True})
+        await send({**part, "offset": 0, "count": 2, "more_body": True})
+        await send({"type": "http.response.body", "body": b"|", "more_body": True})
+        await send(part)
+        EVENTS.append(("zero-copy", file.tell()))
+
+
+async def debug(scope, receive, send):
+    if "http.response.debug" in scope["extensions"]:
+        await send({"type": "http.response.debug", "info": {"template": "a.html"}})
+    await answer(send, b"debugged")
+
+
+ROUTES = {
+    "scope": show_scope,
+    "events": events,
+    "release": release,
+    "method": method,
+    "flood": flood,
+    "path": path_send,
+    "shrinking": shrinking_file,
+    "zero-copy": zero_copy,
+    "debug": debug,
+}
+
+# WebSocket: the rest of the path is the name under which /events shows what was seen.
+
+
+async def until_disconnected(scope, receive):
+    name = scope["path"].split("/", 2)[2]
+    while True:
+        message = await receive()
+        EVENTS.append((name, seen(message)))
+        if message["type"] == "websocket.disconnect":
+            return
+        yield message
+
+
+def seen(message):
+    if message["type"] == "websocket.disconnect":
+        return ["disconnect", message["code"], message.get("reason") or ""]
+    if message["type"] == "websocket.connect":
+        return ["connect"]
+    text, data = message.get("text"), message.get("bytes")
+    value = text if text is not None else data.decode("latin-1")
+    return ["text" if text is not None else "bytes", len(value), value[:20]]
+
+
+async def echo(scope, receive, send):
+    async for message in until_disconnected(scope, receive):
+        if message["type"] == "websocket.connect":
+            await send({"type": "websocket.accept", "headers": [(b"X-Mine", b"yes")]})
+        elif message.get("text") is not None:
+            await send({"type": "websocket.send", "text": message["text"]})
+        else:
+            await send({"type": "websocket.send", "bytes": message["bytes"]})
+
+
+async def choose(scope, receive, send):
+    await receive()
+    await send({"type": "websocket.accept", "subprotocol": scope["subprotocols"][-1]})
+    await send({"type": "websocket.send", "text": ",".join(scope["subprotocols"])})
+    await send({"type": "websocket.close"})
+
+
+async def show_socket(scope, receive, send):
+    await receive()
+    await send({"type": "websocket.accept"})
+    await send({"type": "websocket.send", "text": describe(scope)})
+    await send({"type": "websocket.close", "code": 4001, "reason": "shown"})
+    async for _ in until_disconnected(scope, receive):
+        pass
+
+
+async def deny(scope, receive, send):
+    await receive()
+    await send({"type": "websocket.close", "code": 4000})
+    async for _ in until_disconnected(scope, receive):
+        pass
+
+
+async def deny_with_response(scope, receive, send):
+    await receive()
+    headers = [(b"content-type", b"text/plain"), (b"x-why", b"because")]
+    await send({"type": "websocket.http.response.start", "status": 401, "headers": headers})
+    body = {"type": "websocket.http.response.body"}
+    await send({**body, "body": b"who are ", "more_body": True})
+    await send({**body, "body": b"you?"})
+    async for _ in until_disconnected(scope, receive):
+        pass
+
+
+async def returns_at_once(scope, receive, send):
+    await receive()
+
+
+async def returns_open(scope, receive, send):
+    await receive()
+    await send({"type": "websocket.accept"})
+
+
+async def raises(scope, receive, send):
+    raise RuntimeError("the application's own fault")
+
+
+async def raises_open(scope, receive, send):
+    await receive()
+    await send({"type": "websocket.accept"})
+    raise RuntimeError("the application's own fault, later")
+
+
+async def sends_for_ever(scope, receive, send):
+    """Until its client has gone; what it is told then."""
+    await receive()
+    await send({"type": "websocket.accept"})
+    name = scope["path"].split("/", 2)[2]
+    try:
+        while True:
+            await send({"type": "websocket.send", "bytes": bytes(10_000)})
+            await asyncio.sleep(0)
+    except OSError as exc:
+        EVENTS.append((name, "told"))
+        raise exc
+
+
+async def reads_late(scope, receive, send):
+    """Nothing before /release; then all until the end."""
+    await receive()
+    await send({"type": "websocket.accept"})
+    await released(scope).wait()
+    async for message in until_disconnected(scope, receive):
+        EVENTS.append((scope["path"].split("/", 2)[2], message["type"]))
+
+
+async def wrong_order(scope, receive, send):
+    """Messages that do not belong where they are sent."""
+    errors = []
+
+    async def attempt(message):
+        try:
+            await send(message)
+        except (RuntimeError, ValueError) as exc:
+            errors.append(str(exc))
+
+    await receive()
+    await attempt({"type": "websocket.send", "text": "too early"})
+    await send({"type": "websocket.accept"})
+    await attempt({"type": "websocket.accept"})
+    await attempt({"type": "websocket.close", "code": 1005})
+    await send({"type": "websocket.send", "text": json.dumps(errors)})
+    await send({"type": "websocket.close"})
+    await attempt({"type": "websocket.send", "text": "too late"})
+    EVENTS.append((scope["path"].split("/", 2)[2], len(errors)))
+
+
+SOCKETS = {
+    "echo": echo,
+    "choose": choose,
+    "scope": show_socket,
+    "deny": deny,
+    "deny-with-response": deny_with_response,
+    "returns-at-once": returns_at_once,
+    "returns-open": returns_open,
+    "raises": raises,
+    "raises-open": raises_open,
+    "sends-for-ever": sends_for_ever,
+    "reads-late": reads_late,
+    "wrong-order": wrong_order,
+}

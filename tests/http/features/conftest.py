@@ -1,0 +1,35 @@
+"""One server for a module's tests, and on each backend."""
+
+import json
+
+import pytest
+
+from tests.server.harness import Server
+
+APPLICATION = "tests.http.features.application:app"
+
+
+@pytest.fixture(scope="module")
+def server(backend, certificate, tmp_path_factory):
+    """A server of the features' application."""
+    running = Server(
+        tmp_path_factory.mktemp("features"), certificate, backend=backend, app=APPLICATION
+    )
+    yield running
+    running.kill()
+    running.check_log()
+
+
+@pytest.fixture
+def start_features(start, backend):
+    """Starts one with these options."""
+
+    def start_server(*options, **more):
+        return start(*options, backend=backend, app=APPLICATION, **more)
+
+    return start_server
+
+
+def events(server, name):
+    """What the application has seen under this name."""
+    return json.loads(server.get(f"/events/{name}").content)

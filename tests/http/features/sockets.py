@@ -1,0 +1,99 @@
+"""WebSocket over HTTP/3 from the client's side: aioquic carries it, the `websockets` package frames it."""
+
+from __future__ import annotations
+
+from websockets.frames import Opcode
+from websockets.protocol import Protocol, Side, State
+
+from tests.http import wire
+from tests.http.wire import frame
+
+ENABLE_CONNECT_PROTOCOL = 8
+
+
+class Socket:
+    """One WebSocket on one stream of a raw connection."""
+
+    def __init__(self, raw, path, *headers, version="13"):
+        lines = list(headers)
+        if version is not None:
+            lines.insert(0, (b"sec-websocket-version", version.encode()))
+        self.raw = raw
+        self.protocol = Protocol(Side.CLIENT, state=State.OPEN, max_size=None)
+        self.received = []
+        self._taken = 0
+        self._ended = False
+        request = wire.request(path, *lines, method="CONNECT", protocol="websocket")
+        self.stream_id = raw.bidi(request)
+
+    # What comes back
+
+    @property
+    def answer(self):
+        return self.raw.answer(self.stream_id)
+
+    async def wait_answer(self):
+        """The response's head."""
+        await self.raw.wait(lambda: self.answer.status or self.stream.over)
+        return self.answer
+
+    @property
+    def stream(self):
+        return self.raw.incoming(self.stream_id)
+
+    def pump(self):
+        """Has read all that has come, and sends what is to be said to that."""
+        body = self.answer.body
+        if len(body) > self._taken:
+            new, self._taken = body[self._taken :], len(body)
+            self.protocol.receive_data(new)
+        if self.stream.ended and not self._ended:
+            self._ended = True
+            self.protocol.receive_eof()
+        self.received += self.protocol.events_received()
+        self.flush()
+        return self.received
+
+    async def wait_frames(self, count):
+        """The first frames, so many of them; they are taken away."""
+        await self.raw.wait(lambda: len(self.pump()) >= count)
+        found, self.received = self.received[:count], self.received[count:]
+        return found
+
+    async def wait_messages(self, count):
+        """The same as text and bytes."""
+        frames = await self.wait_frames(count)
+        return [
+            frame.data.decode() if frame.opcode is Opcode.TEXT else bytes(frame.data)
+            for frame in frames
+        ]
+
+    async def wait_closed(self):
+        """Code and reason of the server's Close, once its side of the stream has ended."""
+        await self.raw.wait(lambda: (self.pump(), self.stream.over)[1])
+        assert self.stream.ended, self.stream
+        close = self.protocol.close_rcvd
+        return None if close is None else (close.code, close.reason)
+
+    # What is said
+
+    def flush(self):
+        if self.stream.stopped is not None:
+            return
+        for data in self.protocol.data_to_send():
+            self.write(data, fin=not data)
+
+    def write(self, data, *, fin=False):
+        """Bytes as they are, right or wrong."""
+        self.raw.write(self.stream_id, frame(wire.DATA, data) if data else b"", fin=fin)
+
+    def send(self, message):
+        if isinstance(message, str):
+            self.protocol.send_text(message.encode())
+        else:
+            self.protocol.send_binary(message)
+        self.flush()
+
+    def close(self, code=1000, reason=""):
+        self.protocol.send_close(code, reason)
+        self.flush()
