@@ -1099,8 +1099,13 @@ class HeadersReceived(H3Event):
         stream_id: int,
         stream_ended: bool,
         push_id: int | None = None,
+        *,
+        early_data: bool = False,
     ) -> Self: ...
     def __eq__(self, other: object, /) -> bool: ...
+    @property
+    def early_data(self) -> bool:
+        """Whether any of it came as 0-RTT data, which an attacker can replay (RFC 8470)."""
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
         """The field lines in order: name and value."""

@@ -9,6 +9,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyType};
+use rustc_hash::FxHashSet;
 use uringcore_proto::h3::settings::id as setting;
 use uringcore_proto::h3::{Connection, Event, Logged, Output, Role, Settings};
 
@@ -30,6 +31,9 @@ pub struct H3Connection {
     /// The event classes seen so far and what they are to us: two or three, found by identity.
     kinds: GilCell<Vec<(Py<PyType>, EventKind)>>,
     close_on_malformed: bool,
+    /// Request streams of which something came as 0-RTT data, and no header section was told: as many as QUIC lets
+    /// the client open.
+    early: GilCell<FxHashSet<u64>>,
     /// What is to go into the connection's trace, where it has one: it begins with the connection.
     untold: Option<GilCell<Vec<Logged>>>,
 }
@@ -99,6 +103,7 @@ impl H3Connection {
             quic: GilCell::new(Some(quic.clone().unbind())),
             core: GilCell::new(core),
             kinds: GilCell::new(Vec::new()),
+            early: GilCell::new(FxHashSet::default()),
             close_on_malformed,
             untold: is_logged.then(|| GilCell::new(Vec::new())),
         };
@@ -115,6 +120,7 @@ impl H3Connection {
             EventKind::StreamData => return self.handle_stream_data(event),
             EventKind::StreamReset => {
                 let (stream_id, code) = stream_and_code(event)?;
+                self.early.with(py, |early| early.remove(&stream_id));
                 self.core
                     .with(py, |core| core.handle_stream_reset(stream_id, code));
             }
@@ -346,6 +352,14 @@ impl H3Connection {
         let object = event.getattr(intern!(py, "data"))?;
         let fin = event.getattr(intern!(py, "end_stream"))?.is_truthy()?;
         let data = buffer::bytes_like(&object)?;
+        // aioquic's event does not say.
+        let is_early = match event.getattr_opt(intern!(py, "early_data"))? {
+            Some(early) => early.is_truthy()?,
+            None => false,
+        };
+        if is_early {
+            self.early.with(py, |early| early.insert(stream_id));
+        }
         if is_unidirectional(stream_id) {
             self.learn_peer_datagrams(py)?;
         }
@@ -355,7 +369,15 @@ impl H3Connection {
             .cast_into::<PyBytes>()
             .ok()
             .map(|data| (stream_id, data));
-        self.finish(py, whole.as_ref())
+        let told = self.finish(py, whole.as_ref());
+        if is_early {
+            // Content that follows is not asked about.
+            let (early, core) = (&self.early, &self.core);
+            if !core.with(py, |core| core.awaits_headers(stream_id)) {
+                early.with(py, |early| early.remove(&stream_id));
+            }
+        }
+        told
     }
 
     /// Tells `proto` what QUIC negotiated, for the check of RFC 9297 section 2.1.1, before SETTINGS
@@ -411,6 +433,7 @@ impl H3Connection {
                 stream_id,
                 stream_ended: fin,
                 push_id: self.push_id(py, stream_id),
+                early_data: self.early.with(py, |early| early.remove(&stream_id)),
             }
             .object(py)?,
             Event::Data {

@@ -16,24 +16,29 @@ impl H3Event {
     }
 }
 
-/// Declares one event class: constructor by position or keyword, `==`, `repr`, `match`.
+/// Declares one event class: constructor by position or keyword, `==`, `repr`, `match`. A flag that aioquic's
+/// class has not is shown where it is set, and no part of a `match` by position.
 macro_rules! event_class {
     (
         $(#[$doc:meta])*
         $name:ident($signature:tt) {
             $($(#[$field_doc:meta])* $field:ident : $kind:ty),+ $(,)?
         }
+        $(flag { $(#[$flag_doc:meta])* $flag:ident })?
     ) => {
         $(#[$doc])*
         #[pyclass(module = "uringcore.h3.events", extends = H3Event, frozen, get_all)]
-        pub struct $name { $($(#[$field_doc])* pub $field: $kind),+ }
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: $kind),+
+            $(, $(#[$flag_doc])* pub $flag: bool)?
+        }
 
         #[pymethods]
         impl $name {
             #[new]
             #[pyo3(signature = $signature)]
-            fn new($($field: $kind),+) -> PyClassInitializer<Self> {
-                PyClassInitializer::from(H3Event).add_subclass(Self { $($field),+ })
+            fn new($($field: $kind),+ $(, $flag: bool)?) -> PyClassInitializer<Self> {
+                PyClassInitializer::from(H3Event).add_subclass(Self { $($field),+ $(, $flag)? })
             }
 
             #[classattr]
@@ -47,12 +52,16 @@ macro_rules! event_class {
                 $(if !self.$field.same(&other.$field, py)? {
                     return Ok(false);
                 })+
-                Ok(true)
+                Ok(true $(&& self.$flag == other.$flag)?)
             }
 
             fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
                 let fields = [$(format!("{}={}", stringify!($field), self.$field.show(py)?)),+];
-                Ok(format!("{}({})", stringify!($name), fields.join(", ")))
+                let flag = "" $(; let flag = match self.$flag {
+                    true => concat!(", ", stringify!($flag), "=True"),
+                    false => flag,
+                })?;
+                Ok(format!("{}({}{flag})", stringify!($name), fields.join(", ")))
             }
         }
 
@@ -91,7 +100,7 @@ event_class! {
 
 event_class! {
     /// A field section arrived: a request's or response's header section, or trailers.
-    HeadersReceived((headers, stream_id, stream_ended, push_id = None)) {
+    HeadersReceived((headers, stream_id, stream_ended, push_id = None, *, early_data = false)) {
         /// The field lines in order: a list of (name, value), both bytes.
         headers: Py<PyAny>,
         /// The request's stream.
@@ -100,6 +109,10 @@ event_class! {
         stream_ended: bool,
         /// The push that it belongs to; None in the answer to a request.
         push_id: Option<u64>,
+    }
+    flag {
+        /// Whether any of it came as 0-RTT data, which an attacker can replay (RFC 8470).
+        early_data
     }
 }
 

@@ -1,0 +1,148 @@
+"""FastAPI's WebSockets over HTTP/3 beside the same ones over HTTP/1.1, where uvicorn serves them."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from dataclasses import dataclass
+
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+
+import uringcore
+from tests.http.features.sockets import Socket
+from tests.http.raw import connect_raw, needs_recent_aioquic
+from tests.server.harness import Server
+
+pytestmark = needs_recent_aioquic
+
+# What the application says; uvicorn and we have some of our own.
+SHOWN = ("sec-websocket-protocol", "x-app", "x-why", "content-type")
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a client says, and how many answers it waits for before it closes, if it does."""
+
+    path: str
+    says: tuple[str | bytes, ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
+    subprotocols: tuple[str, ...] = ()
+    closes: tuple[int, str] | None = None
+
+
+@dataclass
+class Seen:
+    """What came of it."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes = b""
+    messages: tuple[str | bytes, ...] = ()
+    close: tuple[int, str] | None = None
+
+
+CASES = {
+    "text": Case(
+        "/text", ("one", "", "zw\N{LATIN SMALL LETTER O WITH DIAERESIS}lf"), closes=(1000, "")
+    ),
+    "large": Case("/text", ("x" * 300_000,), closes=(4000, "done")),
+    "json": Case("/json", ('{"a": [1]}', "null"), closes=(1001, "away")),
+    "subprotocol": Case("/chat", subprotocols=("chat.v1", "chat.v2")),
+    "dependency": Case("/guarded/7", headers=(("x-token", "secret"),)),
+    "refused by a dependency": Case("/guarded/7"),
+    "not valid": Case("/guarded/room", headers=(("x-token", "secret"),)),
+    "no such route": Case("/nowhere"),
+    "denial response": Case("/denied"),
+    "closed by an exception": Case("/guarded-later"),
+}
+
+
+@pytest.fixture(scope="module")
+def fastapi(backend, certificate, tmp_path_factory):
+    """One process that serves both."""
+    running = Server(
+        tmp_path_factory.mktemp("fastapi"),
+        certificate,
+        backend=backend,
+        app="tests.http.features.starlette_app:app",
+    )
+    yield running
+    running.kill()
+    running.check_log()
+
+
+def shown(pairs):
+    return {name.lower(): value for name, value in pairs if name.lower() in SHOWN}
+
+
+def over_http1(server, case):
+    trust = ssl.create_default_context(cafile=server.certificate)
+    try:
+        client = connect(
+            f"wss://localhost:{server.port}{case.path}",
+            ssl=trust,
+            compression=None,
+            additional_headers=case.headers,
+            subprotocols=case.subprotocols or None,
+            proxy=None,
+        )
+    except InvalidStatus as exc:
+        response = exc.response
+        return Seen(response.status_code, shown(response.headers.raw_items()), response.body)
+    with client:
+        messages = []
+        try:
+            for message in case.says:
+                client.send(message)
+                messages.append(client.recv(40))
+            if case.closes is not None:
+                client.close(*case.closes)
+            while True:
+                messages.append(client.recv(40))
+        except ConnectionClosed:
+            pass
+        headers = shown(client.response.headers.raw_items())
+        return Seen(200, headers, b"", tuple(messages), (client.close_code, client.close_reason))
+
+
+def over_http3(server, case):
+    async def main():
+        async with connect_raw(server) as raw:
+            raw.control()
+            await raw.wait_settings()
+            lines = [(name.encode(), value.encode()) for name, value in case.headers]
+            if case.subprotocols:
+                lines.append((b"sec-websocket-protocol", ", ".join(case.subprotocols).encode()))
+            socket = Socket(raw, case.path, *lines)
+            answer = await socket.wait_answer()
+            headers = shown([(name.decode(), value.decode()) for name, value in answer.fields])
+            if answer.status != 200:
+                answer = await raw.wait_answer(socket.stream_id)
+                return Seen(answer.status, headers, answer.body)
+            messages = []
+            for message in case.says:
+                socket.send(message)
+                messages += await socket.wait_messages(1)
+            if case.closes is not None:
+                socket.close(*case.closes)
+            close = await socket.wait_closed()
+            # The Close frame is told too.
+            messages += await socket.wait_messages(len(socket.received) - 1)
+            return Seen(200, headers, b"", tuple(messages), close)
+
+    return uringcore.run(main())
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_a_websocket_is_as_over_http1(fastapi, case):
+    ours, theirs = over_http3(fastapi, case), over_http1(fastapi, case)
+    if not theirs.body:
+        # An empty answer's type is the server's own.
+        ours.headers.pop("content-type", None)
+        theirs.headers.pop("content-type", None)
+    assert ours == theirs
+    if case.path == "/text":
+        ended = json.loads(fastapi.get("/ended").content)
+        assert ended[-1] == ended[-2] == list(case.closes)

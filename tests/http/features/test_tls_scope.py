@@ -1,0 +1,161 @@
+"""ASGI's `tls` extension over HTTP/3, and which clients are asked for certificates."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import ssl
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+
+import uringcore
+import uringcore.http3
+from tests.quic.certificates import make
+from tests.server.harness import command
+from uringcore.quic.configuration import QuicConfiguration
+from uringcore.quic.errors import QuicConnectionError
+from uringcore.server.subject import subject
+
+TLS_1_3 = 0x0304
+SUITES = {0x1301, 0x1302, 0x1303}
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory):
+    return make(tmp_path_factory.mktemp("pki"))
+
+
+def files(identity):
+    return str(identity.certfile), str(identity.keyfile)
+
+
+def fetch(server, pki, identity=None):
+    """The extension that a request's application sees."""
+
+    async def main():
+        configuration = QuicConfiguration(
+            is_client=True, alpn_protocols=["h3"], server_name="localhost"
+        )
+        configuration.load_verify_locations(cafile=str(pki.authority.certfile))
+        if identity is not None:
+            configuration.load_cert_chain(*files(identity))
+        async with uringcore.http3.connect(server.url, configuration=configuration) as client:
+            return json.loads((await client.get("/scope")).content)["extensions"]["tls"]
+
+    return uringcore.run(main())
+
+
+def test_the_extension_says_what_was_negotiated(server, certificate):
+    told = json.loads(server.get("/scope").content)["extensions"]["tls"]
+    assert told.pop("cipher_suite") in SUITES
+    with open(certificate[0]) as file:
+        assert told.pop("server_cert") == file.read()
+    assert told == {
+        "client_cert_chain": [],
+        "client_cert_name": None,
+        "client_cert_error": None,
+        "tls_version": TLS_1_3,
+    }
+
+
+@pytest.mark.parametrize("demand", [ssl.CERT_OPTIONAL, ssl.CERT_REQUIRED])
+def test_a_clients_certificate_is_shown_to_the_application(start_features, pki, demand):
+    server = start_features(
+        "--ssl-cert-reqs",
+        str(int(demand)),
+        "--ssl-ca-certs",
+        str(pki.authority.certfile),
+        certificate=files(pki.server),
+    )
+    told = fetch(server, pki, pki.client)
+    assert [pem.strip() for pem in told["client_cert_chain"]] == [pki.client.pem.decode().strip()]
+    assert told["client_cert_name"] == "CN=uringcore test client"
+    if demand == ssl.CERT_OPTIONAL:
+        assert fetch(server, pki)["client_cert_chain"] == []
+    else:
+        with pytest.raises(QuicConnectionError):
+            fetch(server, pki)
+    with pytest.raises(QuicConnectionError):
+        fetch(server, pki, pki.stranger)
+
+
+def test_a_self_signed_certificate_that_the_server_names_is_good(start_features, pki):
+    server = start_features(
+        "--ssl-cert-reqs",
+        "2",
+        "--ssl-ca-certs",
+        str(pki.stranger.certfile),
+        certificate=files(pki.server),
+    )
+    assert fetch(server, pki, pki.stranger)["client_cert_name"] == "CN=uringcore test stranger"
+
+
+def test_certificates_that_nobody_can_judge_are_not_asked_for(certificate):
+    certfile, keyfile = certificate
+    options = ["--ssl-certfile", certfile, "--ssl-keyfile", keyfile, "--ssl-cert-reqs", "1"]
+    done = command("tests.http.features.application:app", "--port", "0", *options)
+    assert done.returncode != 0
+    assert "--ssl-ca-certs" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_an_application_wants_seen_is_logged_where_somebody_looks(server, start_features):
+    loud = start_features("--log-level", "debug")
+    for asked in (server, loud):
+        assert asked.get("/debug").content == b"debugged"
+    loud.wait_log("Debug information of an ASGI application: {'template': 'a.html'}")
+    assert "a.html" not in server.log()
+
+
+# The name's text
+
+
+def certificate_of(name):
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.datetime.now(datetime.timezone.utc)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "issuer")]))
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now)
+        .not_valid_after(now + datetime.timedelta(days=1))
+    )
+    return builder.sign(key, hashes.SHA256())
+
+
+NAMES = {
+    "plain": [[(NameOID.COUNTRY_NAME, "DE")], [(NameOID.COMMON_NAME, "a.example")]],
+    "escaped": [
+        [(NameOID.ORGANIZATION_NAME, ' #"quoted", + <and> ; \\ equal=\N{GREEK SMALL LETTER PI} ')]
+    ],
+    "several": [[(NameOID.USER_ID, "u"), (NameOID.ORGANIZATIONAL_UNIT_NAME, "o")]],
+    "long": [[(NameOID.COMMON_NAME, "x" * 64)] for _ in range(5)],
+    "empty": [],
+}
+
+
+@pytest.mark.parametrize("parts", NAMES.values(), ids=NAMES.keys())
+def test_a_subject_is_written_as_rfc_4514_wants(parts):
+    name = x509.Name(
+        x509.RelativeDistinguishedName([x509.NameAttribute(*pair) for pair in part])
+        for part in parts
+    )
+    made = certificate_of(name)
+    der = made.public_bytes(encoding=Encoding.DER)
+    text = subject(der)
+    assert x509.Name.from_rfc4514_string(text) == made.subject if parts else text == ""
+
+
+def test_an_unknown_attribute_is_a_number_and_what_is_no_certificate_has_no_name():
+    name = x509.Name([x509.NameAttribute(x509.ObjectIdentifier("1.2.840.113549.1.9.1"), "a@b")])
+    der = certificate_of(name).public_bytes(encoding=Encoding.DER)
+    assert subject(der).startswith("1.2.840.113549.1.9.1=#")
+    for broken in (b"", b"\x30", b"\x30\x03\x02\x01", b"\x02\x01\x00", der[:40], der[:200]):
+        assert subject(broken) is None
