@@ -117,6 +117,11 @@ impl Refusal {
     pub const fn new(status: u16, detail: &'static str) -> Self {
         Self { status, detail }
     }
+
+    /// Whether the client could have known: all but 425, which asks it to come again.
+    pub fn is_a_fault(&self) -> bool {
+        self.status != 425
+    }
 }
 
 enum Cookie {

@@ -174,3 +174,33 @@ fn section_10_4_a_message_that_is_too_big_is_refused_by_its_length_alone() {
     assert_eq!(reader.read(&mut &bytes[..20]), Ok(None));
     assert!(reader.held_bytes() < 20);
 }
+
+#[test]
+fn what_comes_of_any_bytes_does_not_hang_on_how_they_are_cut() {
+    // Frames that are right, of which some bytes are changed.
+    let mut random = 24_301_u64;
+    let mut next = |below: usize| {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (random >> 33) as usize % below
+    };
+    let mut outcomes = [0; 2];
+    for _ in 0..5_000 {
+        let mut bytes = Vec::new();
+        for _ in 0..next(6) {
+            let first = [0x01, 0x02, 0x00, 0x80, 0x81, 0x82, 0x88, 0x89, 0x8a][next(9)];
+            let size = [0, 1, 5, 125, 126, 300][next(6)];
+            bytes.extend(sent(first, &vec![0x41; size]));
+        }
+        for _ in 0..next(3) {
+            if !bytes.is_empty() {
+                let at = next(bytes.len());
+                bytes[at] = next(256) as u8;
+            }
+        }
+        let read = read_within(&bytes, 400);
+        outcomes[usize::from(read.is_ok())] += 1;
+    }
+    assert!(outcomes.iter().all(|&count| count > 500), "{outcomes:?}");
+}

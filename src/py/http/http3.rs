@@ -410,7 +410,9 @@ impl Http3Connection {
         let request = Bound::new(py, request)?;
         if let Some(refusal) = refusal {
             let text = format!("Invalid HTTP/3 request received: {}.", refusal.detail);
-            service.tell(py, Blame::Client(&ends.client), &text);
+            if refusal.is_a_fault() {
+                service.tell(py, Blame::Client(&ends.client), &text);
+            }
             // Content is no answer to a HEAD, which it may have been.
             let detail = match head.method.is_empty() {
                 true => "",

@@ -144,6 +144,36 @@ async def debug(scope, receive, send):
     await answer(send, b"debugged")
 
 
+async def cold_file(scope, receive, send):
+    """The file that the query names, whose pages the kernel was asked to forget.
+
+    Notes whether it did, and how often a thread was asked to read.
+    """
+    path = scope["query_string"].decode()
+    loop = asyncio.get_running_loop()
+    asked, ask = [], loop.run_in_executor
+
+    def counting(executor, call, *args):
+        asked.append(call)
+        return ask(executor, call, *args)
+
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        try:
+            os.preadv(file.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT)
+            is_cold = False
+        except OSError:
+            is_cold = True
+    loop.run_in_executor = counting
+    try:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.pathsend", "path": path})
+    finally:
+        del loop.run_in_executor
+    EVENTS.append(("cold", [is_cold, len(asked)]))
+
+
 ROUTES = {
     "scope": show_scope,
     "events": events,
@@ -152,6 +182,7 @@ ROUTES = {
     "flood": flood,
     "path": path_send,
     "shrinking": shrinking_file,
+    "cold": cold_file,
     "zero-copy": zero_copy,
     "debug": debug,
 }

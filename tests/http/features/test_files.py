@@ -43,6 +43,14 @@ def test_a_path_is_sent_whole(server, folder, size):
     assert digest(response.content) == digest(path.read_bytes())
 
 
+def test_what_the_page_cache_does_not_have_is_read_by_a_thread(server, folder):
+    path = folder / "cold"
+    path.write_bytes(os.urandom(3 << 20))
+    assert server.get(f"/cold/x?{path}").content == path.read_bytes()
+    is_cold, reads = events(server, "cold")[-1]
+    assert reads > 0 or not is_cold
+
+
 def test_without_a_length_the_file_is_sent_to_its_end(server, folder):
     path = make(folder, 131_073)
     assert server.get(f"/path/unannounced?{path}").content == path.read_bytes()
