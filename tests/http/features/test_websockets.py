@@ -428,3 +428,21 @@ def test_a_handshake_is_logged_as_uvicorn_does(server):
     run(server, client)
     server.wait_log(r'127\.0\.0\.1:\d+ - "WebSocket /echo/logged\?a=b" \[accepted\]')
     server.wait_log(r'127\.0\.0\.1:\d+ - "WebSocket /deny/logged" 403')
+
+
+def test_on_asyncios_own_loop_sockets_and_files_work_as_well(start_features, tmp_path):
+    server = start_features("--loop", "asyncio")
+    path = tmp_path / "file"
+    path.write_bytes(bytes(range(256)) * 4096)
+
+    async def client(raw):
+        socket = Socket(raw, "/echo/asyncio")
+        socket.send("x" * 300_000)
+        assert await socket.wait_messages(1) == ["x" * 300_000]
+        socket.close()
+        await socket.wait_closed()
+
+    run(server, client)
+    assert wait_events(server, "asyncio", 3)[-1] == ["disconnect", 1000, ""]
+    for how in ("path/unannounced", "cold/x"):
+        assert server.get(f"/{how}?{path}").content == path.read_bytes()
