@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use bytes::{Buf, BytesMut};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use uringcore_proto::ws::{Close, Event, Fault, Reader, Side, code};
@@ -60,7 +61,7 @@ pub struct Socket {
     queue: VecDeque<Event>,
     queued_bytes: usize,
     /// What has come and is to be read when the queue has room, or when the handshake is done.
-    unread: Vec<u8>,
+    unread: BytesMut,
     /// Nothing follows that.
     fin: bool,
     /// The application waits in `receive`.
@@ -110,7 +111,7 @@ impl Socket {
             connect_told: false,
             queue: VecDeque::new(),
             queued_bytes: 0,
-            unread: Vec::new(),
+            unread: BytesMut::new(),
             fin: false,
             is_awaited: false,
             ended: None,
@@ -122,14 +123,13 @@ impl Socket {
         }
     }
 
-    /// Reads as many messages as may wait; what is left of `input` is kept.
-    fn read(&mut self, mut input: &[u8]) -> Option<Stop> {
+    /// Reads as many messages as may wait, and leaves the rest of `input`.
+    fn read(&mut self, input: &mut &[u8]) -> Option<Stop> {
         while self.queue.len() < self.limits.max_queue {
-            match self.reader.read(&mut input) {
+            match self.reader.read(input) {
                 Ok(Some(Event::Ping(payload))) => self.pong = Some(payload),
                 Ok(Some(Event::Pong(payload))) => {
-                    let is_answer = |ping: &Pinged| payload == ping.payload;
-                    self.ping.take_if(|ping| is_answer(ping));
+                    self.ping.take_if(|ping| payload == ping.payload);
                 }
                 Ok(Some(Event::Close(close))) => return Some(Stop::Closed(close)),
                 Ok(Some(message)) => {
@@ -137,19 +137,23 @@ impl Socket {
                     self.queued_bytes += message.size();
                     self.queue.push_back(message);
                 }
-                Ok(None) => return self.fin.then_some(Stop::Lost),
+                Ok(None) => return None,
                 Err(fault) => return Some(Stop::Fault(fault)),
             }
         }
-        self.unread.extend_from_slice(input);
-        (self.fin && self.unread.is_empty()).then_some(Stop::Lost)
+        None
     }
 
     /// More has come.
     pub fn received(&mut self, data: &[u8], ended: bool) -> Option<Stop> {
         self.fin |= ended;
         match self.phase {
-            Phase::Open if self.unread.is_empty() => self.read(data),
+            Phase::Open if self.unread.is_empty() => {
+                let mut rest = data;
+                let stop = self.read(&mut rest);
+                self.unread.extend_from_slice(rest);
+                stop.or_else(|| self.lost())
+            }
             Phase::Open => {
                 self.unread.extend_from_slice(data);
                 self.read_on()
@@ -162,10 +166,21 @@ impl Socket {
         }
     }
 
-    /// Reads what was left.
+    /// Reads on where the queue was full.
     pub fn read_on(&mut self) -> Option<Stop> {
-        let unread = std::mem::take(&mut self.unread);
-        self.read(&unread)
+        let mut unread = std::mem::take(&mut self.unread);
+        let mut rest = &unread[..];
+        let stop = self.read(&mut rest);
+        let read = unread.len() - rest.len();
+        // Without moving what is left: there may be very many small messages.
+        unread.advance(read);
+        self.unread = unread;
+        stop.or_else(|| self.lost())
+    }
+
+    /// All has been read, and nothing follows.
+    fn lost(&self) -> Option<Stop> {
+        (self.fin && self.unread.is_empty()).then_some(Stop::Lost)
     }
 
     pub fn next(&mut self) -> Option<Event> {
@@ -192,7 +207,7 @@ impl Socket {
     /// Nothing more comes of it but what is queued, and then this.
     pub fn end(&mut self, close: Close) {
         self.phase = Phase::Closed;
-        self.unread = Vec::new();
+        self.unread = BytesMut::new();
         self.pong = None;
         self.reader.stop();
         self.ended.get_or_insert(close);
@@ -217,9 +232,14 @@ impl Socket {
         Some(payload)
     }
 
-    pub fn is_deaf(&self, now: Instant) -> bool {
-        match (&self.ping, self.limits.ping_timeout) {
+    /// Whether a Ping has not been answered in time. Not while the application keeps us from reading the answer.
+    pub fn is_deaf(&mut self, now: Instant) -> bool {
+        let is_full = self.is_full();
+        match (&mut self.ping, self.limits.ping_timeout) {
             (Some(ping), Some(timeout)) if self.phase == Phase::Open => {
+                if is_full {
+                    ping.since = now;
+                }
                 now.saturating_duration_since(ping.since) > timeout
             }
             _ => false,

@@ -395,6 +395,45 @@ def test_pings_are_sent_and_one_that_is_not_answered_ends_the_connection(start_f
     assert wait_events(server, "dead", 2)[1][:2] == ["disconnect", 1006]
 
 
+def test_a_client_whose_application_does_not_read_is_not_deaf(start_features):
+    server = start_features(
+        "--ws-ping-interval", "0.1", "--ws-ping-timeout", "0.5", "--ws-max-queue", "1"
+    )
+
+    async def client(raw):
+        socket, other = Socket(raw, "/reads-late/busy"), Socket(raw, "/echo/other")
+        await socket.wait_answer()
+        socket.send("first")
+        socket.send("second")
+        # Its time passes on the server, which tells another that it is deaf.
+        await raw.wait(lambda: (socket.pump(), other.stream.over)[1])
+        await raw.wait_answer(raw.request("/release/busy"))
+        socket.send("third")
+        socket.close()
+        await raw.wait(lambda: (socket.pump(), socket.stream.over)[1])
+
+    run(server, client)
+    texts = [event[2] for event in wait_events(server, "busy", 7) if event[0] == "text"]
+    assert texts == ["first", "second", "third"]
+
+
+def test_very_many_small_messages_in_one_piece_arrive(start_features):
+    server = start_features("--ws-max-queue", "1")
+    count = 20_000
+
+    async def client(raw):
+        socket = Socket(raw, "/reads-late/many")
+        await socket.wait_answer()
+        socket.write(frame(Opcode.TEXT, b"x") * count)
+        await raw.wait_sent()
+        await raw.wait_answer(raw.request("/release/many"))
+        socket.close()
+        await socket.wait_closed()
+
+    run(server, client)
+    assert len(wait_events(server, "many", 2 * count + 1)) == 2 * count + 1
+
+
 def test_ws_none_takes_no_websockets(start_features):
     server = start_features("--ws", "none")
 
