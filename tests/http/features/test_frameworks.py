@@ -12,7 +12,7 @@ from websockets.sync.client import connect
 
 import uringcore
 from tests.http.features.sockets import Socket
-from tests.http.raw import connect_raw, needs_recent_aioquic
+from tests.http.raw import WAIT_SECONDS, connect_raw, needs_recent_aioquic
 from tests.server.harness import Server
 
 pytestmark = needs_recent_aioquic
@@ -87,6 +87,8 @@ def over_http1(server, case):
             additional_headers=case.headers,
             subprotocols=case.subprotocols or None,
             proxy=None,
+            open_timeout=WAIT_SECONDS,
+            close_timeout=WAIT_SECONDS,
         )
     except InvalidStatus as exc:
         response = exc.response
@@ -96,11 +98,11 @@ def over_http1(server, case):
         try:
             for message in case.says:
                 client.send(message)
-                messages.append(client.recv(40))
+                messages.append(client.recv(WAIT_SECONDS))
             if case.closes is not None:
                 client.close(*case.closes)
             while True:
-                messages.append(client.recv(40))
+                messages.append(client.recv(WAIT_SECONDS))
         except ConnectionClosed:
             pass
         headers = shown(client.response.headers.raw_items())
