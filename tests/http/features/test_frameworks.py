@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
 from dataclasses import dataclass
 
 import pytest
+from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import connect
 
 import uringcore
 from tests.http.features.sockets import Socket
@@ -78,35 +79,36 @@ def shown(pairs):
 
 
 def over_http1(server, case):
-    trust = ssl.create_default_context(cafile=server.certificate)
-    try:
-        client = connect(
-            f"wss://localhost:{server.port}{case.path}",
-            ssl=trust,
-            compression=None,
-            additional_headers=case.headers,
-            subprotocols=case.subprotocols or None,
-            proxy=None,
-            open_timeout=WAIT_SECONDS,
-            close_timeout=WAIT_SECONDS,
-        )
-    except InvalidStatus as exc:
-        response = exc.response
-        return Seen(response.status_code, shown(response.headers.raw_items()), response.body)
-    with client:
+    async def main():
+        trust = ssl.create_default_context(cafile=server.certificate)
+        try:
+            client = await connect(
+                f"wss://localhost:{server.port}{case.path}",
+                ssl=trust,
+                compression=None,
+                additional_headers=case.headers,
+                subprotocols=case.subprotocols or None,
+                proxy=None,
+                open_timeout=WAIT_SECONDS,
+            )
+        except InvalidStatus as exc:
+            response = exc.response
+            return Seen(response.status_code, shown(response.headers.raw_items()), response.body)
         messages = []
         try:
             for message in case.says:
-                client.send(message)
-                messages.append(client.recv(WAIT_SECONDS))
+                await client.send(message)
+                messages.append(await client.recv())
             if case.closes is not None:
-                client.close(*case.closes)
+                await client.close(*case.closes)
             while True:
-                messages.append(client.recv(WAIT_SECONDS))
+                messages.append(await client.recv())
         except ConnectionClosed:
             pass
         headers = shown(client.response.headers.raw_items())
         return Seen(200, headers, b"", tuple(messages), (client.close_code, client.close_reason))
+
+    return asyncio.run(asyncio.wait_for(main(), 2 * WAIT_SECONDS))
 
 
 def over_http3(server, case):
