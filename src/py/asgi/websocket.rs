@@ -40,8 +40,12 @@ impl Request {
     ) -> Option<PyResult<()>> {
         let socket = self.socket.as_ref()?;
         let stop = socket.with(py, |socket| {
-            let (last, before) = pieces.split_last().map_or((&[][..], pieces), |(last, before)| (&last[..], before));
-            let stop = before.iter().find_map(|piece| socket.received(piece, false));
+            let (last, before) = pieces
+                .split_last()
+                .map_or((&[][..], pieces), |(last, before)| (&last[..], before));
+            let stop = before
+                .iter()
+                .find_map(|piece| socket.received(piece, false));
             stop.or_else(|| socket.received(last, ended))
         });
         Some(self.socket_has_read(py, stop))
