@@ -22,6 +22,7 @@
 //! - `hkdf`: cipher suites whose key derivation passes through our hands.
 //! - `labels`: keys of another QUIC version than a TLS session was begun with.
 //! - `tickets`: sessions of clients that go to other processes and come from there.
+//! - `draft_parameters`: transport parameters under the number that drafts had for them.
 //!
 //! Each file's tests ask the bare library whether it does what is assumed: `cargo test -p
 //! uringcore-proto seams`, to be run first after an upgrade (CONTRIBUTING.md).
@@ -29,6 +30,7 @@
 //! Above the wire and below everything that is written around the two libraries.
 
 pub(crate) mod datagram_buffer;
+pub(crate) mod draft_parameters;
 pub(crate) mod early_data;
 pub(crate) mod forged_retry;
 pub(crate) mod fresh_id;

@@ -183,7 +183,6 @@ def test_handshake(server, play, close):
     assert play(server) == close
 
 
-@pytest.mark.xfail(strict=True, reason="rustls reads the draft's extension in every version")
 def test_tls_8_2_transport_parameters_under_the_number_of_a_draft(server):
     def prepare(quic):
         quic.extensions = lambda found: [(0xFFA5, found[0][1])]

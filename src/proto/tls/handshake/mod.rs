@@ -27,7 +27,7 @@ use super::{
 use crate::{
     qlog::{ConnectionIds, Epoch},
     seams::{
-        early_data,
+        draft_parameters, early_data,
         labels::Scope,
         tickets::{self, Exporter},
     },
@@ -146,11 +146,11 @@ impl Session {
         tap: &Tap,
         waiting: &Waiting,
     ) -> Result<quic::Connection, TransportError> {
-        let said = match waiting
-            .first
-            .hello()
-            .and_then(|hello| hello.transport_parameters())
-        {
+        let hello = waiting.first.hello();
+        if let Some((error, alert)) = hello.as_ref().and_then(draft_parameters::fault) {
+            return Err(transport_error(&error, Some(alert)));
+        }
+        let said = match hello.and_then(|hello| hello.transport_parameters()) {
             Some(params) => Information::find(params)?,
             None => None,
         };
