@@ -249,7 +249,7 @@ impl Connection {
         if self.closed {
             return;
         }
-        if [self.control_id, self.encoder_id, self.decoder_id].contains(&stream_id) {
+        if self.is_own_critical(stream_id) {
             self.close(closed_critical_stream());
             return;
         }
@@ -335,6 +335,12 @@ impl Connection {
     pub fn awaits_headers(&self, stream_id: u64) -> bool {
         let stream = self.requests.get(&stream_id);
         stream.is_some_and(|stream| !stream.announced && stream.is_request(self.role))
+    }
+
+    /// Whether this is one of the streams of ours that last as long as the connection: for control, and
+    /// for QPACK's encoder and decoder.
+    pub fn is_own_critical(&self, stream_id: u64) -> bool {
+        [self.control_id, self.encoder_id, self.decoder_id].contains(&stream_id)
     }
 
     /// How many bidirectional streams have state here.

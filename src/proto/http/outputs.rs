@@ -5,7 +5,7 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 
 use super::connection::Connection;
-use crate::h3::Output;
+use crate::h3::{Code, Output};
 use crate::quic;
 
 impl Connection {
@@ -28,7 +28,7 @@ impl Connection {
                     continue;
                 }
                 (Some(write), output) => {
-                    self.write(quic, write.stream_id, write.data.freeze(), write.fin);
+                    self.write(quic, write.stream_id, write.data.freeze(), write.fin, now);
                     output
                 }
                 (None, output) => output,
@@ -50,7 +50,7 @@ impl Connection {
                     stream_id,
                     data,
                     fin,
-                } => self.write(quic, stream_id, data, fin),
+                } => self.write(quic, stream_id, data, fin, now),
                 Output::Datagram { data } => {
                     let _ = quic.send_datagram(data);
                 }
@@ -66,13 +66,29 @@ impl Connection {
             }
         }
         if let Some(write) = joined {
-            self.write(quic, write.stream_id, write.data.freeze(), write.fin);
+            self.write(quic, write.stream_id, write.data.freeze(), write.fin, now);
         }
     }
 
-    fn write(&mut self, quic: &mut quic::Connection, stream_id: u64, data: Bytes, fin: bool) {
+    fn write(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        data: Bytes,
+        fin: bool,
+        now: Instant,
+    ) {
         if quic.send_stream(stream_id, data, fin).is_err() {
             self.refused = Some(stream_id);
+        } else if self.h3.is_own_critical(stream_id)
+            && quic.send_queue_bytes(stream_id) > CRITICAL_QUEUE_MAX
+        {
+            // What these streams carry answers the client, a few bytes for each request, and cannot be left
+            // out. RFC 9114 section 6.2 has it give them credit, and RFC 9204 section 2.1.3 says what comes of
+            // one that does not.
+            let reason = b"the control or QPACK streams are given no credit";
+            quic.close(now, Code::H3_EXCESSIVE_LOAD.0, None, reason);
+            self.is_abused = true;
         }
     }
 }
@@ -92,3 +108,7 @@ impl Joined {
 
 /// Writes up to this size together are copied into one.
 const JOINED_MAX: usize = 4096;
+/// What may wait on one of the streams that last as long as the connection. Of QPACK's encoder an honest client
+/// leaves no more than its table's 4 KiB, for no entry goes before it is acknowledged; of the decoder some
+/// thousand requests.
+const CRITICAL_QUEUE_MAX: usize = 8 << 10;

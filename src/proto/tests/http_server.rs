@@ -11,6 +11,7 @@ use crate::h3_common::headers_frame;
 use crate::support::{Pair, with_transport};
 
 mod priority;
+mod credit;
 
 type Lines<'a> = &'a [(&'a str, &'a str)];
 

@@ -5,7 +5,7 @@ import contextlib
 
 from tests.http import wire
 from tests.http.hostile.siege import SEND_TIMEOUT, run, siege
-from tests.http.raw import connect_raw, needs_recent_aioquic
+from tests.http.raw import Close, connect_raw, needs_recent_aioquic
 from uringcore.h3.connection import ErrorCode
 
 pytestmark = needs_recent_aioquic
@@ -28,6 +28,38 @@ async def greedy(server, path=FLOOD, count=128, **configuration):
         pings = asyncio.ensure_future(raw.keep_alive())
         yield raw, downloads
         pings.cancel()
+
+
+def test_qpack_streams_without_credit_close_the_connection(besiege):
+    """The server's decoder acknowledges each request, on a stream that it may not send on."""
+    server = besiege()
+    # Refers to the first entry of the table.
+    lines = wire.section(wire.fields(), insert_count=wire.prefixed(2, 8)) + b"\x80"
+    request = wire.frame(wire.HEADERS, lines)
+
+    def prepare(quic):
+        quic.grants = False
+        quic._local_max_stream_data_uni = 100
+
+    def has_room(quic):
+        return quic._remote_max_streams_bidi > quic.get_next_available_stream_id() // 4
+
+    async def attack():
+        async with siege(server, memory_mib=8) as besieged:
+            async with connect_raw(server, prepare=prepare, max_data=100 << 20) as raw:
+                raw.control()
+                inserted = wire.capacity(4096) + wire.insert(b"x", b"y")
+                raw.uni(wire.varint(wire.QPACK_ENCODER) + inserted)
+                for _ in range(20_000):
+                    await raw.wait(lambda: raw.closed or has_room(raw.quic))
+                    if raw.closed is not None:
+                        break
+                    # It is answered, and leaves an acknowledgement behind.
+                    raw.bidi(request, fin=True)
+                assert raw.closed == Close(ErrorCode.H3_EXCESSIVE_LOAD)
+            await besieged.others_served()
+
+    run(attack())
 
 
 def test_downloads_without_credit_take_little(besiege):
