@@ -5,6 +5,9 @@ import contextvars
 import functools
 import gc
 import inspect
+import warnings
+
+import anyio
 
 from tests.server.application import answer, lifespan
 
@@ -47,11 +50,55 @@ async def tasks(scope, receive, send):
         pass
     else:
         raise AssertionError("a message after the body")
-    assert asyncio.iscoroutine(receive())
-    assert inspect.isawaitable(receive())
     start = {"type": "http.response.start", "status": 200, "headers": []}
     await asyncio.create_task(send(start))
     await asyncio.create_task(send({"type": "http.response.body", "body": body}))
+
+
+async def looked_at(scope, receive, send):
+    """What `inspect`, anyio and asyncio's debug mode look for in a coroutine, in each state of one."""
+    await receive()
+    waiting = receive()
+    assert asyncio.iscoroutine(waiting)
+    assert inspect.iscoroutine(waiting)
+    assert inspect.isawaitable(waiting)
+    states = [inspect.getcoroutinestate(waiting)]
+    task = asyncio.ensure_future(waiting)
+    await asyncio.sleep(0)
+    states.append(inspect.getcoroutinestate(waiting))
+    assert "Request.receive()" in repr(task), task
+    assert len(task.get_stack()) == 1
+    assert isinstance(waiting.cr_await, type(iter(asyncio.get_running_loop().create_future())))
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    states.append(inspect.getcoroutinestate(waiting))
+    assert (waiting.cr_frame, waiting.cr_code, waiting.cr_origin) == (None, None, None)
+    async with anyio.create_task_group() as group:
+        group.start_soon(receive)
+        await anyio.sleep(0)
+        group.cancel_scope.cancel()
+    await answer(send, states)
+
+
+async def forgets(scope, receive, send):
+    """What is not awaited is not done, and Python says so."""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        send({"type": "http.response.start", "status": 500, "headers": []})
+        receive()
+        receive().close()
+        try:
+            # With an exception on its way.
+            raise KeyError(receive())
+        except KeyError as exc:
+            exc.args = ()
+    await answer(send, [[warning.category.__name__, str(warning.message)] for warning in seen])
+
+
+async def changes_its_scope(scope, receive, send):
+    seen = dict(scope["asgi"])
+    scope["asgi"]["changed"] = True
+    await answer(send, seen)
 
 
 async def current(scope, receive, send):
@@ -258,12 +305,15 @@ ROUTES = {
     "/works-on": works_on,
     "/a-future": a_future,
     "/an-awaitable": an_awaitable,
+    "/changes-its-scope": changes_its_scope,
     "/context": context,
     "/current": current,
     "/exits": exits,
     "/fails-between": fails_between,
     "/fails-later": fails_later,
+    "/forgets": forgets,
     "/head-first": head_first,
+    "/looked-at": looked_at,
     "/not-awaitable": not_awaitable,
     "/open-gate": open_gate,
     "/partial": functools.partial(hello),

@@ -33,6 +33,25 @@ def test_receive_and_send_are_coroutines(driver, size):
     assert driver.get("/tasks", "POST", content=body).content == body
 
 
+def test_they_look_like_coroutines(driver):
+    states = json.loads(driver.get("/looked-at").content)
+    assert states == ["CORO_CREATED", "CORO_SUSPENDED", "CORO_CLOSED"]
+
+
+def test_one_that_is_never_awaited_is_warned_of(driver):
+    seen = json.loads(driver.get("/forgets").content)
+    assert seen == [
+        ["RuntimeWarning", f"coroutine 'Request.{name}' was never awaited"]
+        for name in ("send", "receive", "receive")
+    ]
+
+
+def test_what_an_application_does_to_its_scope_the_next_request_does_not_see(driver):
+    for _ in range(2):
+        seen = json.loads(driver.get("/changes-its-scope").content)
+        assert sorted(seen) == ["spec_version", "version"]
+
+
 def test_an_application_has_a_task_that_shows_where_it_stands(driver):
     first, frame, second, later = json.loads(driver.get("/current").content)
     assert first == second

@@ -2,7 +2,7 @@
 //! them. Nothing happens before the first step, as with a coroutine.
 
 use bytes::Bytes;
-use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
+use pyo3::exceptions::{PyRuntimeError, PyRuntimeWarning, PyStopIteration};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyTuple};
@@ -12,12 +12,21 @@ use super::file::FileBody;
 use super::request::{Asked, Request};
 use super::response::Sent;
 use crate::capi::cell::GilCell;
+use crate::capi::coroutine;
+use crate::capi::error::warn_of_a_dying_object;
 
 /// An awaitable of `receive()` or `send()`.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct Answer {
     request: Py<Request>,
     step: GilCell<Step>,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Receive,
+    Send,
 }
 
 /// What is next.
@@ -34,6 +43,16 @@ enum Step {
     GiveWay,
     Finish,
     Over,
+}
+
+impl Step {
+    /// Whether one that is kept between two steps has been stepped into.
+    fn has_begun(&self) -> bool {
+        match self {
+            Self::Receive | Self::Send(_) | Self::Over => false,
+            Self::SendRest(..) | Self::Wait(..) | Self::GiveWay | Self::Finish => true,
+        }
+    }
 }
 
 /// What came of a step.
@@ -97,6 +116,70 @@ impl Answer {
         drop(self.take(py));
     }
 
+    #[getter(__class__)]
+    fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        coroutine::class(py)
+    }
+
+    #[getter]
+    fn __name__(&self) -> &'static str {
+        match self.kind {
+            Kind::Receive => "receive",
+            Kind::Send => "send",
+        }
+    }
+
+    #[getter]
+    fn __qualname__(&self) -> &'static str {
+        match self.kind {
+            Kind::Receive => "Request.receive",
+            Kind::Send => "Request.send",
+        }
+    }
+
+    #[getter]
+    fn cr_frame(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let has_begun = self.step.with(py, |step| match step {
+            Step::Over => None,
+            step => Some(step.has_begun()),
+        });
+        has_begun
+            .map(|has_begun| coroutine::frame(py, has_begun))
+            .transpose()
+    }
+
+    #[getter]
+    fn cr_suspended(&self, py: Python<'_>) -> bool {
+        self.step.with(py, |step| step.has_begun())
+    }
+
+    /// Nobody looks while a step runs.
+    #[getter]
+    fn cr_running(&self) -> bool {
+        false
+    }
+
+    /// What is waited for, if it is somebody's future.
+    #[getter]
+    fn cr_await(&self, py: Python<'_>) -> Option<Py<PyIterator>> {
+        self.step.with(py, |step| match step {
+            Step::Wait(waiting, _) => Some(waiting.clone_ref(py)),
+            _ => None,
+        })
+    }
+
+    /// There is no Python code here.
+    #[getter]
+    fn cr_code(&self) -> Option<Py<PyAny>> {
+        None
+    }
+
+    /// Where it was made is not remembered.
+    #[getter]
+    fn cr_origin(&self) -> Option<Py<PyAny>> {
+        None
+    }
+
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.request)?;
         self.step
@@ -113,19 +196,34 @@ impl Answer {
     }
 }
 
+/// As a coroutine of Python's: one that nobody awaits is a mistake, and what it should have done is not done.
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if !matches!(self.step.get_mut(), Step::Receive | Step::Send(_)) {
+            return;
+        }
+        let text = format!("coroutine '{}' was never awaited", self.__qualname__());
+        // Not in an interpreter that is coming to its end.
+        Python::try_attach(|py| {
+            warn_of_a_dying_object(&py.get_type::<PyRuntimeWarning>(), text);
+        });
+    }
+}
+
 impl Answer {
     pub fn to_receive(request: &Bound<'_, Request>) -> PyResult<Py<Self>> {
-        Self::new(request, Step::Receive)
+        Self::new(request, Step::Receive, Kind::Receive)
     }
 
     pub fn to_send(request: &Bound<'_, Request>, message: Py<PyAny>) -> PyResult<Py<Self>> {
-        Self::new(request, Step::Send(message))
+        Self::new(request, Step::Send(message), Kind::Send)
     }
 
-    fn new(request: &Bound<'_, Request>, step: Step) -> PyResult<Py<Self>> {
+    fn new(request: &Bound<'_, Request>, step: Step, kind: Kind) -> PyResult<Py<Self>> {
         let answer = Self {
             request: request.clone().unbind(),
             step: GilCell::new(step),
+            kind,
         };
         Py::new(request.py(), answer)
     }

@@ -23,6 +23,10 @@ pub fn build<'py>(
     ends: &Ends<'py>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let scope = service.template.bind(py).copy()?;
+    if let Some(versions) = scope.get_item(intern!(py, "asgi"))? {
+        // What an application changes in it is not for the next request to see.
+        scope.set_item(intern!(py, "asgi"), versions.cast::<PyDict>()?.copy()?)?;
+    }
     let (path, query) = split(&head.target);
     scope.set_item(intern!(py, "method"), method(py, &head.method))?;
     scope.set_item(intern!(py, "path"), service.rooted_path(py, path)?)?;

@@ -21,6 +21,7 @@ use super::service::Blame;
 use super::websocket::ClientDisconnected;
 use super::wire::Ending;
 use crate::capi::cell::GilCell;
+use crate::capi::coroutine;
 #[cfg(Py_3_12)]
 use crate::event_loop::tasks;
 
@@ -114,14 +115,28 @@ impl ApplicationCoroutine {
         closed.and(request.let_go(py))
     }
 
+    #[getter(__class__)]
+    fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        coroutine::class(py)
+    }
+
     #[getter]
     fn cr_suspended(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.inner(py, intern!(py, "cr_suspended"))
     }
 
     #[getter]
-    fn cr_frame(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.inner(py, intern!(py, "cr_frame"))
+    fn cr_frame(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let has_not_begun = |state: &mut State| matches!(state, State::NotBegun);
+        match self.state.with(py, has_not_begun) {
+            true => coroutine::frame(py, false).map(Some),
+            false => Ok(self.inner(py, intern!(py, "cr_frame"))),
+        }
+    }
+
+    #[getter]
+    fn cr_origin(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.inner(py, intern!(py, "cr_origin"))
     }
 
     #[getter]

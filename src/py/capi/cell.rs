@@ -61,6 +61,19 @@ impl<T> GilCell<T> {
             .unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
+    /// For who has the cell alone, and needs no token for it.
+    #[cfg(not(Py_GIL_DISABLED))]
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut()
+    }
+
+    #[cfg(Py_GIL_DISABLED)]
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0
+            .get_mut()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
     /// For `__traverse__`, which has no token and must not run Python code: `None` when the value is
     /// borrowed, which the collector treats as "still alive".
     #[cfg(not(Py_GIL_DISABLED))]

@@ -1,9 +1,11 @@
 //! Rust errors into Python exceptions. No other file makes an exception out of an error code.
 
+use std::ffi::CString;
+
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyTuple, PyType};
 use uringcore_io::{Errno, SetupError};
 
 /// `OSError(errno, strerror)`; Python picks the subclass (`ConnectionResetError` and so on).
@@ -63,6 +65,21 @@ pub fn loop_of_parent() -> PyErr {
 
 pub fn loop_closed() -> PyErr {
     PyRuntimeError::new_err("Event loop is closed")
+}
+
+/// A warning from an object's drop, where an exception may be on its way to somebody, and nobody is there to raise
+/// this one to if warnings are errors.
+pub fn warn_of_a_dying_object(category: &Bound<'_, PyType>, text: String) {
+    let py = category.py();
+    let pending = PyErr::take(py);
+    // Without a NUL byte in it.
+    let text = CString::new(text).unwrap_or_default();
+    if let Err(error) = PyErr::warn(py, category, &text, 1) {
+        error.write_unraisable(py, None);
+    }
+    if let Some(pending) = pending {
+        pending.restore(py);
+    }
 }
 
 /// True for what asyncio lets out of the loop instead of handing it to the exception handler.

@@ -10,6 +10,7 @@
 //! | `heap` | what the C library learns of our blocks |
 //! | `lend` | memory shown to C code for one call |
 //! | `cell` | state that a Python object owns |
+//! | `coroutine` | what coroutines of ours show to who looks at them |
 //! | `open_class` | the transports' classes as Python sees them, whose instances take attributes |
 //! | `thread_end` | a thread that the interpreter ends while it is in our turn |
 //! | `address` | socket addresses to and from Python tuples |
@@ -20,6 +21,7 @@ pub mod buffer;
 pub mod call;
 pub mod cell;
 pub mod context;
+pub mod coroutine;
 pub mod error;
 pub mod fastcall;
 pub mod heap;

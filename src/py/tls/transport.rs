@@ -13,6 +13,7 @@ use super::protocol::{
     READ_HIGH_WATER_BYTES, State, TlsProtocol, WRITE_HIGH_WATER_BYTES, is_buffered,
 };
 use crate::capi::cell::GilCell;
+use crate::capi::error::warn_of_a_dying_object;
 use crate::capi::open_class::OpenClass;
 use crate::event_loop::loop_core::LoopCore;
 use crate::transport::base::{Marks, Pause};
@@ -319,17 +320,8 @@ impl Drop for TlsTransport {
         Python::try_attach(|py| {
             let closed = self.ask(py, true, |state| std::mem::replace(&mut state.closed, true));
             if !closed {
-                let category = py.get_type::<PyResourceWarning>();
-                let warned = PyErr::warn(
-                    py,
-                    &category,
-                    c"unclosed transport <uringcore SSLTransport>",
-                    1,
-                );
-                if let Err(error) = warned {
-                    // Warnings may be errors, and there is nobody to raise this one to.
-                    error.write_unraisable(py, None);
-                }
+                let text = "unclosed transport <uringcore SSLTransport>".to_owned();
+                warn_of_a_dying_object(&py.get_type::<PyResourceWarning>(), text);
             }
         });
     }

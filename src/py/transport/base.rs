@@ -27,6 +27,7 @@ use uringcore_engine::{Engine, Key, View, WriteOutcome};
 
 use crate::capi::cell::GilCell;
 use crate::capi::context::CallbackContext;
+use crate::capi::error::warn_of_a_dying_object;
 use crate::event_loop::loop_core::LoopCore;
 use crate::tls::TlsProtocol;
 use crate::transport::extra_info;
@@ -417,17 +418,8 @@ impl Drop for BaseTransport {
             if self.state.with(py, |state| state.key.is_none()) {
                 return;
             }
-            let pending = PyErr::take(py);
             let text = format!("unclosed transport <{} fd={}>", self.name, self.fd);
-            // Without a NUL byte in it.
-            let text = std::ffi::CString::new(text).unwrap_or_default();
-            let category = py.get_type::<PyResourceWarning>();
-            if let Err(error) = PyErr::warn(py, &category, &text, 1) {
-                error.write_unraisable(py, None);
-            }
-            if let Some(pending) = pending {
-                pending.restore(py);
-            }
+            warn_of_a_dying_object(&py.get_type::<PyResourceWarning>(), text);
         });
     }
 }

@@ -1,0 +1,22 @@
+//! What coroutines of ours show to who looks at them, as Python's own do: `inspect`, anyio, asyncio's debug mode.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+
+/// The `__class__` of one: `inspect.iscoroutine` has to hold, which anyio asks before it makes a task, and no class
+/// can derive from Python's own.
+pub fn class(py: Python<'_>) -> PyResult<Py<PyAny>> {
+    let types = py.import(intern!(py, "types"))?;
+    Ok(types.getattr(intern!(py, "CoroutineType"))?.unbind())
+}
+
+/// A frame of one that has not begun, or waits.
+pub fn frame(py: Python<'_>, has_begun: bool) -> PyResult<Py<PyAny>> {
+    let frames = py.import(intern!(py, "uringcore._native_frames"))?;
+    let name = match has_begun {
+        true => intern!(py, "WAITING"),
+        false => intern!(py, "NEW"),
+    };
+    let frame = frames.getattr(name)?.getattr(intern!(py, "gi_frame"))?;
+    Ok(frame.unbind())
+}
