@@ -4,6 +4,7 @@
     python -m benchmarks.instructions            status 1 if a row has more than 5 % more
     python -m benchmarks.instructions --record   make these counts the baseline of this CPython version
     python -m benchmarks.instructions --groups uringcore-uring uvloop asyncio
+    python -m benchmarks.instructions --rooms --groups h3   whose they are: quinn-proto's, ours, ...
 
 It runs the uringcore that is installed beside the interpreter (`make bench-instructions` builds a release
 for it), or the package in `--pythonpath`. Valgrind counts, so that a loss shows on a busy machine too; of
@@ -17,13 +18,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.harness import callgrind, instructions, machine
+from benchmarks.harness import callgrind, counted_rooms, instructions, machine
 from benchmarks.harness.environment import ROOT
 from benchmarks.harness.instructions import Baseline, Build
 from benchmarks.programs.counted import DEFAULT_GROUPS, GROUPS
@@ -50,6 +52,8 @@ def main() -> int:
         return _cannot(f"{options.python} has no uringcore: {error.stderr.strip()}")
     print(f"CPython {build.version}, {package.parent}, profile {build.profile}", flush=True)
     baseline = instructions.load(instructions.PATH, build.version)
+    if options.rooms:
+        return _show_rooms(python, variables, options.groups or DEFAULT_GROUPS)
     if not options.record:
         reason = _incomparable(baseline, build)
         if reason is not None:
@@ -74,13 +78,24 @@ def main() -> int:
     return WORSE if worse else 0
 
 
+def _show_rooms(python: Path, variables: dict[str, str], groups: Sequence[str]) -> int:
+    for group in groups:
+        try:
+            texts = callgrind.files(python, variables, group)
+        except callgrind.CountFailure as failure:
+            return _cannot(f"{group}: {failure}")
+        print(counted_rooms.table(counted_rooms.per_unit(texts)), flush=True)
+    return 0
+
+
 def _options() -> Any:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--record", action="store_true", help="make the counts the baseline")
+    parser.add_argument("--rooms", action="store_true", help="only say whose instructions they are")
     parser.add_argument("--percent", type=float, default=5.0, help="more than this is worse (5)")
-    parser.add_argument("--groups", nargs="+", choices=GROUPS, help="only these loops, or quic")
+    parser.add_argument("--groups", nargs="+", choices=GROUPS, help="only these loops, quic or h3")
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="interpreter")
     parser.add_argument("--pythonpath", type=Path, help="folder with the package, if not installed")
     parser.add_argument("--profile", help="Cargo profile of the package, if it does not say")

@@ -65,7 +65,13 @@ def version() -> str:
 
 
 def count(python: Path, variables: Mapping[str, str], group: str) -> dict[str, Spread]:
-    """The instructions of each row of `group` for each time that it is done.
+    """The instructions of each row of `group` for each time that it is done. See `files`."""
+    marks = [Mark.read(text) for text in files(python, variables, group)]
+    return per_unit([mark for mark in marks if mark is not None])
+
+
+def files(python: Path, variables: Mapping[str, str], group: str) -> list[str]:
+    """What callgrind has written at each mark of `group`, in order.
 
     `python` must be the interpreter itself and no script that starts it. Raises `CountFailure`.
     """
@@ -79,9 +85,8 @@ def count(python: Path, variables: Mapping[str, str], group: str) -> dict[str, S
             {**variables, **FIXED},
         )
         # Each mark has written a file: out.1, out.2 and so on.
-        files = sorted(Path(folder).glob("out.*"), key=lambda path: int(path.suffix[1:]))
-        marks = [Mark.read(path.read_text()) for path in files]
-    return per_unit([mark for mark in marks if mark is not None])
+        written = sorted(Path(folder).glob("out.*"), key=lambda path: int(path.suffix[1:]))
+        return [path.read_text() for path in written]
 
 
 def per_unit(marks: list[Mark]) -> dict[str, Spread]:

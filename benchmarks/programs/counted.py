@@ -4,9 +4,9 @@
 times, with a mark after each, so that the difference has neither the start of the interpreter nor what
 begins and ends a row. Without `--marks` the program does the same and nothing is counted.
 
-The echoes' clients are processes of their own on the same core, which valgrind does not follow. QUIC is
-two connections in this process with a clock of their own: what a KiB costs its sender and its receiver
-together.
+The clients of the echoes and of the HTTP/3 server are processes of their own on the same core, which
+valgrind does not follow. QUIC is two connections in this process with a clock of their own: what a KiB
+costs its sender and its receiver together.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.applications import bare
 from benchmarks.harness.process import SERVER_CORE, pin
 from benchmarks.programs import micro
 from benchmarks.programs.rows import Row
-from benchmarks.servers import echo
+from benchmarks.servers import echo, http3
 from benchmarks.servers.bulk import ALPN
 from benchmarks.servers.loops import LOOPS, OURS, new_loop
 
-QUIC = "quic"
-GROUPS = (*LOOPS, QUIC)
+QUIC, H3 = "quic", "h3"
+GROUPS = (*LOOPS, QUIC, H3)
 DEFAULT_GROUPS = (*OURS, QUIC)
+"""Those of the baseline. The HTTP/3 server's rows join them when it is recorded anew."""
 REPEATS = 3
 
 Counts = tuple[int, int]
@@ -39,6 +41,7 @@ Counts = tuple[int, int]
 MICRO: Counts = (2_000, 12_000)
 ECHO: Counts = (50, 250)
 KIB: Counts = (256, 1024)
+REQUESTS: Counts = (320, 1600)
 
 # Their instructions depend on when which thread runs.
 WITH_THREADS = ("run_in_executor round trip", "call_soon_threadsafe round trip")
@@ -54,19 +57,17 @@ QUIC_WRITES = (
     ("stream in writes of 1 KiB, per KiB", 1),
     ("stream in writes of 64 KiB, per KiB", 64),
 )
+HELLOS = (("hello, one at a time", 1), ("hello, 32 at once", 32))
 CLIENT, SERVER = ("192.0.2.1", 40_000), ("192.0.2.2", 4433)
 
 
-class EchoRow:
-    """A server of one style on the loop, and its client."""
+class ServedRow:
+    """A server that is on the loop, and its client: a program of this package and its arguments."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, style: str, size: int) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, program: str, *arguments: object) -> None:
         self.loop = loop
-        port = loop.run_until_complete(echo.STYLES[style](None))
-        transport = "udp" if style == "udp" else "tcp"
-        client = [sys.executable, "-m", "benchmarks.programs.echo_client"]
         self.client = subprocess.Popen(
-            [*client, str(port), str(size), transport],
+            [sys.executable, "-m", f"benchmarks.programs.{program}", *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
@@ -165,7 +166,9 @@ def count_loop(name: str, mark: Callable[[str], None]) -> None:
         del rows[left_out]
     count_rows(rows, MICRO, mark)
     for title, style, size in ECHOES:
-        echoing = EchoRow(loop, style, size)
+        port = loop.run_until_complete(echo.STYLES[style](None))
+        transport = "udp" if style == "udp" else "tcp"
+        echoing = ServedRow(loop, "echo_client", port, size, transport)
         count_rows({title: echoing}, ECHO, mark)
         echoing.end()
     # The servers' tasks and transports go with the process: nothing of them is counted any more.
@@ -180,6 +183,26 @@ def count_quic(mark: Callable[[str], None]) -> None:
         return lambda count: pair.send(write, count)
 
     count_rows({title: row(write) for title, write in QUIC_WRITES}, KIB, mark)
+
+
+def count_h3(mark: Callable[[str], None]) -> None:
+    """The rows of the HTTP/3 server: what a request costs it, the bare application's answer included."""
+    from uringcore.devcert import DevelopmentCertificate
+
+    loop = new_loop("uringcore-uring")
+    asyncio.set_event_loop(loop)
+    with tempfile.TemporaryDirectory() as folder:
+        certificate, key = map(str, DevelopmentCertificate.make().write(folder))
+        port = http3.free_port()
+        starting = http3.start_uringcore(bare.application, port, certificate, key)
+        serving = loop.run_until_complete(starting)
+        for title, at_once in HELLOS:
+            asking = ServedRow(loop, "h3_client", port, certificate, at_once)
+            count_rows({title: asking}, REQUESTS, mark)
+            asking.end()
+    if serving.done():
+        serving.result()
+    os._exit(0)
 
 
 def main() -> None:
@@ -197,6 +220,8 @@ def main() -> None:
     marks = ctypes.CDLL(str(options.marks)) if options.marks else None
     if options.group == QUIC:
         count_quic(mark)
+    elif options.group == H3:
+        count_h3(mark)
     else:
         count_loop(options.group, mark)
 

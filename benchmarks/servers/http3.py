@@ -61,12 +61,13 @@ async def hypercorn(application: Any, port: int, cert: str, key: str) -> None:
     config.accesslog = None
     config.errorlog = None
     serving = asyncio.ensure_future(serve(application, config, shutdown_trigger=stopped.wait))
-    await _ready(port, serving)
+    await _accepting(port, serving)
+    print("READY", port, flush=True)
     await serving
 
 
-async def uringcore(application: Any, port: int, cert: str, key: str) -> None:
-    """This project's server, HTTP/3 beside HTTP/1.1, as the command line starts it."""
+async def start_uringcore(application: Any, port: int, cert: str, key: str) -> asyncio.Future[None]:
+    """This project's server, HTTP/3 beside HTTP/1.1, as the command line starts it; it accepts now."""
     from uringcore.server.config import ServerConfig
     from uringcore.server.server import Server
 
@@ -83,7 +84,14 @@ async def uringcore(application: Any, port: int, cert: str, key: str) -> None:
         )
     )
     serving = asyncio.ensure_future(server.serve())
-    await _ready(port, serving)
+    await _accepting(port, serving)
+    return serving
+
+
+async def uringcore(application: Any, port: int, cert: str, key: str) -> None:
+    """The same, until it ends."""
+    serving = await start_uringcore(application, port, cert, key)
+    print("READY", port, flush=True)
     await serving
 
 
@@ -114,8 +122,8 @@ COMMANDS: dict[str, Callable[[str, int, str, str], list[str]]] = {
 """The servers that are commands: module and arguments."""
 
 
-async def _ready(port: int, serving: asyncio.Future[Any]) -> None:
-    """Say READY once the server's TCP side accepts: the UDP side is bound by then."""
+async def _accepting(port: int, serving: asyncio.Future[Any]) -> None:
+    """Until the server's TCP side accepts: the UDP side is bound by then. Or until it has ended."""
     while not serving.done():
         try:
             _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -125,7 +133,6 @@ async def _ready(port: int, serving: asyncio.Future[Any]) -> None:
         writer.close()
         # The UDP side is bound within the same start-up, right after.
         await asyncio.sleep(0.2)
-        print("READY", port, flush=True)
         return
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import instructions as command
-from benchmarks.harness import callgrind, instructions
+from benchmarks.harness import callgrind, counted_rooms, instructions
 from benchmarks.harness.callgrind import Mark
 from benchmarks.harness.environment import ROOT
 from benchmarks.harness.instructions import Build
@@ -58,7 +58,7 @@ def test_one_row_that_is_worse_fails(run: Command, capsys: pytest.CaptureFixture
     assert run(chain=2101.0, sleep=6000.0) == command.WORSE
     marked = [line.split()[0] for line in capsys.readouterr().out.splitlines() if "WORSE" in line]
     # Once in each group.
-    assert marked == ["chain"] * 3
+    assert marked == ["chain"] * len(counted.DEFAULT_GROUPS)
 
 
 def test_the_percentage_is_the_callers(run: Command) -> None:
@@ -133,6 +133,29 @@ def test_marks_are_read_from_callgrinds_files() -> None:
     text = "part: 2\ndesc: Trigger: Client Request: 250 UDP echo, 1 KiB\n\nfn=(1)\n\ntotals: 4321\n"
     assert Mark.read(text) == Mark("UDP echo, 1 KiB", 250, 4321)
     assert Mark.read("part: 1\ndesc: Trigger: Client Request: \ntotals: 99\n") is None
+
+
+def test_the_instructions_of_a_row_are_given_to_their_rooms() -> None:
+    def dump(count: int, quinn: int) -> str:
+        lines = [
+            *("part: 2", f"desc: Trigger: Client Request: {count} hello", "events: Ir", ""),
+            *(
+                "ob=(1) /x/_uringcore.cpython-311-x86_64-linux-gnu.so",
+                "fl=(1) /w/src/py/asgi/task.rs",
+            ),
+            *("fn=(1) step", "12 5", "+2 7"),
+            # An inlined function, and one of C's.
+            *("fi=(2) /c/registry/src/index/quinn-proto-0.11.19/src/x.rs", f"* {quinn}"),
+            *("fe=(1)", "20 3", "cob=(2) /lib/libc.so.6", "cfn=(2) malloc", "calls=1 0", "20 999"),
+            *("", "ob=(2)", "fl=(3) ???", "fn=(2)", "0 11", "", f"totals: {26 + quinn}", ""),
+        ]
+        return "\n".join(lines)
+
+    empty = "part: 1\ndesc: Trigger: Client Request: \ntotals: 99\n"
+    assert counted_rooms.rooms(dump(1, 4)) == {"our py": 15, "quinn-proto": 4, "allocation": 11}
+    found = counted_rooms.per_unit([empty, dump(2, 10), empty, dump(12, 30)])
+    assert found == {"hello": {"quinn-proto": 2.0}}
+    assert "quinn-proto" in counted_rooms.table(found)
 
 
 def test_what_begins_and_ends_a_row_cancels_out() -> None:
