@@ -165,7 +165,7 @@ def test_cancelled_upload_is_noticed_though_its_body_waits(edges):
 
 
 def test_responses_that_nobody_reads_take_little_memory(edges):
-    """100 responses of 8 MB on one connection: queued is what one connection may, not 800 MB."""
+    """99 responses of 8 MB on one connection: queued is what one connection may, not 792 MB."""
     limit = 40 * 1024 * 1024
 
     # Small windows for streams, so that one for all of them does not stop the connection.
@@ -179,7 +179,8 @@ def test_responses_that_nobody_reads_take_little_memory(edges):
             before = edges.resident_bytes()
             protocol = client._protocol
             exchanges = []
-            for _ in range(100):
+            # Room is left for another one.
+            for _ in range(99):
                 request = uringcore.http3.Request.to("GET", "/whole", base=client.origin)
                 exchange = protocol.open(request)
                 protocol.pause_stream(exchange.stream_id)

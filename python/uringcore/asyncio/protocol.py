@@ -8,6 +8,7 @@ exception that ``wait_connected`` raises. Packets are not this file's business.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
@@ -39,6 +40,11 @@ QuicStreamHandler = Callable[
 class QuicConnectionProtocol(asyncio.DatagramProtocol):
     """One connection. Override :meth:`quic_event_received` to handle its events."""
 
+    # aioquic's hooks.
+    _connection_id_issued_handler: QuicConnectionIdHandler = staticmethod(lambda c: None)
+    _connection_id_retired_handler: QuicConnectionIdHandler = staticmethod(lambda c: None)
+    _connection_terminated_handler: Callable[[], None] = staticmethod(lambda: None)
+
     def __init__(
         self, quic: QuicConnection, stream_handler: QuicStreamHandler | None = None
     ) -> None:
@@ -48,22 +54,15 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         self._transport: asyncio.BaseTransport | None = None
         self._connected = False
         self._connected_waiters: list[asyncio.Future[None]] = []
-        self._closed = asyncio.Event()
         self._error: QuicConnectionError | None = None
         self._ping_waiters: dict[int, asyncio.Future[None]] = {}
         self._drain_waiters: dict[int | None, list[asyncio.Future[None]]] = {}
         self._streams: dict[int, QuicStreamAdapter] = {}
-        self._migrator = Migrator(loop, quic)
         self._stream_handler = stream_handler
         self._tasks: set[asyncio.Task[None]] = set()
         self._flush: Callable[[], None] | None = None
         self._first_flight: FirstFlight | None = None
         self._sockets: QuicTransport | DriverSockets | None = None
-
-        # aioquic's hooks.
-        self._connection_id_issued_handler: QuicConnectionIdHandler = lambda c: None
-        self._connection_id_retired_handler: QuicConnectionIdHandler = lambda c: None
-        self._connection_terminated_handler: Callable[[], None] = lambda: None
         quic._set_receiver(self._quic_events_received)
 
     # Commands -----------------------------------------------------------------------------------
@@ -82,7 +81,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         if self._quic._is_started:
             self._quic.close(error_code=error_code, reason_phrase=reason_phrase)
             self.transmit()
-        elif not self._closed.is_set():
+        elif self._error is None:
             event = events.ConnectionTerminated(
                 error_code=error_code, frame_type=None, reason_phrase=reason_phrase
             )
@@ -311,6 +310,19 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
 
     # Inside -------------------------------------------------------------------------------------
 
+    # Made when they are needed: of a server's thousands of connections, few ever do.
+
+    @functools.cached_property
+    def _closed(self) -> asyncio.Event:
+        closed = asyncio.Event()
+        if self._error is not None:
+            closed.set()
+        return closed
+
+    @functools.cached_property
+    def _migrator(self) -> Migrator:
+        return Migrator(self._loop, self._quic)
+
     def _quic_events_received(self, received: list[events.QuicEvent]) -> None:
         """One turn's events of this connection."""
         trace = self._quic._quic_logger
@@ -386,12 +398,14 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
                 waiter.set_exception(error)
         self._connected_waiters.clear()
         self._ping_waiters.clear()
-        self._migrator.terminated(self._sockets, error)
+        if "_migrator" in self.__dict__:
+            self._migrator.terminated(self._sockets, error)
         for stream_id in list(self._drain_waiters):
             self._wake_drainers(stream_id, ConnectionResetError(str(error)))
         for adapter in list(self._streams.values()):
             adapter.write_failed(ConnectionResetError(str(error)))
-        self._closed.set()
+        if "_closed" in self.__dict__:
+            self._closed.set()
         self._connection_terminated_handler()
 
     def _wake_drainers(self, stream_id: int | None, error: Exception | None) -> None:

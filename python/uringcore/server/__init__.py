@@ -53,7 +53,7 @@ What one HTTP/3 client can make the server keep, and for how long, is bounded. E
 | --- | --- | --- |
 | a WebSocket's message | ``ws_max_size`` (uvicorn's: 16 MiB) | closed with 1009 |
 | a WebSocket's messages that wait | ``ws_max_queue`` (uvicorn's: 32), 256 KiB | the client waits for credit |
-| requests of a connection at once | ``max_requests`` (128) | the client waits for a stream |
+| requests of a connection at once | ``max_requests`` (100) | the client waits for a stream |
 | requests of a connection in all | ``max_requests_per_connection`` (none) | GOAWAY |
 | a request's header section | ``max_header_bytes`` (64 KiB), ``max_header_fields`` (256) | 431, or a reset |
 | unfinished header sections of a connection | four times that | H3_EXCESSIVE_LOAD |

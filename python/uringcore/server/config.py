@@ -47,6 +47,8 @@ KEY_BYTES_MIN = 32
 EARLY_DATA = ("safe", "refuse", "off")
 """Values of ``http3_early_data``."""
 
+# Three are needed (RFC 9114 section 6.2), and some clients open one of a reserved type.
+MAX_STREAMS_UNI = 8
 MAX_STREAM_BYTES = 1024 * 1024
 MAX_CONNECTION_BYTES = 8 * 1024 * 1024
 
@@ -355,6 +357,7 @@ class ServerConfig(Config):
             max_data=MAX_CONNECTION_BYTES,
             max_stream_data=MAX_STREAM_BYTES,
             max_streams_bidi=self.http3_limits.max_requests,
+            max_streams_uni=MAX_STREAMS_UNI,
             send_buffer_high=SEND_BUFFER_HIGH,
             send_buffer_low=SEND_BUFFER_LOW,
             token_key=self.http3_token_key,

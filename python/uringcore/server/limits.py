@@ -25,9 +25,10 @@ a flood of invented addresses costs the memory of so many, and a flash crowd a r
 class HTTP3Limits:
     """The bounds of one connection; times are in seconds. Raises ``ValueError`` naming the field."""
 
-    max_requests: int = 128
-    """Requests that may be open at once; the client waits for a stream. Eight times as many applications
-    may be at work, those included that have sent their response and go on."""
+    max_requests: int = 100
+    """Requests that may be open at once; the client waits for a stream. RFC 9114 section 6.1 wants no fewer,
+    and an idle connection takes memory for each. Eight times as many applications may be at work, those
+    included that have sent their response and go on."""
 
     max_requests_per_connection: int | None = None
     """Requests in all, after which the client is told to go away (GOAWAY) and comes again."""

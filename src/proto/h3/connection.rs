@@ -337,6 +337,20 @@ impl Connection {
         stream.is_some_and(|stream| !stream.announced && stream.is_request(self.role))
     }
 
+    /// Gives back the room that the last burst has left empty, and what only makes the next one's field sections
+    /// smaller: for a host that sees nothing happen for a while.
+    pub fn rest(&mut self) {
+        self.requests.shrink_to_fit();
+        self.uni.shrink_to_fit();
+        self.abandoned.shrink_to_fit();
+        self.blocked.shrink_to_fit();
+        self.events.shrink_to_fit();
+        self.outputs.shrink_to_fit();
+        self.section = Vec::new();
+        self.encoder.rest();
+        self.decoder.rest();
+    }
+
     /// Whether this is one of the streams of ours that last as long as the connection: for control, and
     /// for QPACK's encoder and decoder.
     pub fn is_own_critical(&self, stream_id: u64) -> bool {

@@ -4,7 +4,7 @@
 //! (`responses`), frames and fields (`h3`), streams (`quic`), and when the host looks at the clock.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -59,6 +59,8 @@ pub struct Connection {
     pub(super) refused: Option<u64>,
     /// The connection was closed for what its client did.
     pub(super) is_abused: bool,
+    /// Nothing has come since room was given back.
+    is_resting: bool,
     pub(super) events: VecDeque<Event>,
 }
 
@@ -98,6 +100,7 @@ impl Connection {
             knows_priorities: false,
             refused: None,
             is_abused: false,
+            is_resting: false,
             events: VecDeque::new(),
         };
         connection.perform(quic, now);
@@ -110,6 +113,7 @@ impl Connection {
             return;
         }
         self.settle_waiting(quic);
+        self.is_resting = false;
         match event {
             Quic::StreamData {
                 stream_id,
@@ -396,7 +400,26 @@ impl Connection {
 
     /// Whether [`tick`](Self::tick) has anything to look at.
     pub fn is_due(&self, now: Instant) -> bool {
-        !self.exchanges.is_empty() || !self.unfinished.is_empty() || self.is_idle(now)
+        let is_busy = !self.exchanges.is_empty() || !self.unfinished.is_empty();
+        is_busy || self.may_rest(now) || self.is_idle(now)
+    }
+
+    /// Whether there is room to be given back, and no use for it.
+    fn may_rest(&self, now: Instant) -> bool {
+        let quiet = now.saturating_duration_since(self.quiet_since);
+        !self.is_resting && self.is_drained() && quiet > RESTS_AFTER
+    }
+
+    fn rest(&mut self, quic: &mut quic::Connection) {
+        self.is_resting = true;
+        self.h3.rest();
+        self.exchanges.shrink_to_fit();
+        self.paused.shrink_to_fit();
+        self.unacknowledged.shrink_to_fit();
+        self.unfinished.rest();
+        self.crowded = Vec::new();
+        self.events.shrink_to_fit();
+        quic.rest();
     }
 
     fn is_idle(&self, now: Instant) -> bool {
@@ -441,6 +464,9 @@ impl Connection {
                 .cancel_request(stream_id, Code::H3_REQUEST_CANCELLED.0);
             self.abort(stream_id);
         }
+        if self.may_rest(now) {
+            self.rest(quic);
+        }
         if self.is_idle(now) {
             self.quiet_since = now;
             self.events.push_back(Event::Idle);
@@ -455,6 +481,9 @@ impl Connection {
 /// its streams.
 const CONNECTION_QUEUE_HIGH: usize = 4 << 20;
 const CONNECTION_QUEUE_LOW: usize = 3 << 20;
+/// For so long nothing was asked of a connection that rests: a client's next requests cost it a few allocations
+/// once.
+const RESTS_AFTER: Duration = Duration::from_secs(1);
 /// How many applications may be at work for each request that may be open: answered ones, and those whose
 /// clients have gone.
 const AT_WORK_FACTOR: usize = 8;

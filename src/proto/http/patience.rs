@@ -30,6 +30,12 @@ impl Unfinished {
         was_there
     }
 
+    /// Keeps no room for what is to come.
+    pub fn rest(&mut self) {
+        self.waiting.shrink_to_fit();
+        self.order.shrink_to_fit();
+    }
+
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }

@@ -714,3 +714,30 @@ fn a_head_that_the_client_does_not_take_is_refused_and_nothing_is_sent() {
     site.run();
     assert_eq!(site.resets(), [(0, Code::H3_INTERNAL_ERROR.0)]);
 }
+
+#[test]
+fn a_connection_that_has_rested_goes_on_where_it_was() {
+    let mut site = Site::new(Limits::default());
+    for turn in 0..4 {
+        // The same lines each time: from the second one on they are in the tables of both sides.
+        for stream_id in [turn * 12, turn * 12 + 4, turn * 12 + 8] {
+            let mut lines = GET.to_vec();
+            lines.push(("x-same", "the same each time"));
+            site.ask(stream_id, &lines, true);
+            assert_eq!(requests(&site.take_told()), [stream_id]);
+            site.respond(stream_id, b"hello", true).unwrap();
+            site.done(stream_id);
+            site.run();
+        }
+        site.take_told();
+        let now = site.pair.now;
+        assert!(!site.http.is_due(now), "it is quiet, and not for long");
+        site.wait(Duration::from_secs(2));
+        let now = site.pair.now;
+        assert!(site.http.is_due(now), "it may rest");
+        site.tick(Duration::ZERO);
+        assert!(!site.http.is_due(now), "once");
+        assert_eq!(site.take_told(), []);
+        assert_eq!(site.closed_with(), None);
+    }
+}

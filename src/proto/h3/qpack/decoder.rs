@@ -70,6 +70,13 @@ impl Decoder {
         }
     }
 
+    /// Keeps no room for what is to come.
+    pub fn rest(&mut self) {
+        self.instructions.shrink_to_fit();
+        self.partial.shrink_to_fit();
+        self.arena = Vec::new();
+    }
+
     /// How many insertions have arrived: a section blocked on at most this many can go on.
     pub fn insert_count(&self) -> u64 {
         self.table.insert_count()

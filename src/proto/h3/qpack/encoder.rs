@@ -95,6 +95,14 @@ impl Encoder {
         }
     }
 
+    /// Keeps no room for what is to come, nor what was seen once.
+    pub fn rest(&mut self) {
+        self.outstanding.shrink_to_fit();
+        self.instructions.shrink_to_fit();
+        self.partial.shrink_to_fit();
+        self.index.seen = Vec::new();
+    }
+
     /// See [`EncoderSettings::may_block`].
     pub fn set_may_block(&mut self, may_block: bool) {
         self.settings.may_block = may_block;
@@ -418,7 +426,9 @@ impl Index {
     }
 
     fn forget(&mut self, hash: u64) {
-        self.seen[hash as usize % INDEX_SLOTS] = 0;
+        if let Some(slot) = self.seen.get_mut(hash as usize % INDEX_SLOTS) {
+            *slot = 0;
+        }
     }
 }
 

@@ -71,6 +71,12 @@ impl Connection {
         self.streams.tell_when_low(stream_id);
     }
 
+    /// Gives back the room that the last burst has left empty: for a host that sees nothing happen for a while.
+    pub fn rest(&mut self) {
+        self.events.shrink_to_fit();
+        self.streams.rest();
+    }
+
     /// Other marks for all streams together than for each of them.
     pub fn set_connection_watermarks(&mut self, high: usize, low: usize) {
         self.streams.set_total_watermarks(high, low);

@@ -98,6 +98,16 @@ impl Streams {
         self.total_low_water = low.min(high);
     }
 
+    /// See [`Connection::rest`](super::Connection::rest).
+    pub fn rest(&mut self) {
+        for stream in self.table.values_mut() {
+            stream.send.queue.rest();
+        }
+        self.table.shrink_to_fit();
+        self.ready.shrink_to_fit();
+        self.abandoned.shrink_to_fit();
+    }
+
     pub fn len(&self) -> usize {
         self.table.len()
     }

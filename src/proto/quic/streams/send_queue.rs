@@ -69,6 +69,11 @@ impl SendQueue {
         self.len -= bytes;
     }
 
+    /// Keeps no room for more than there is.
+    pub fn rest(&mut self) {
+        self.pieces.shrink_to_fit();
+    }
+
     pub fn clear(&mut self) {
         *self = Self::default();
     }

@@ -13,7 +13,7 @@ use quinn_proto::{
     transport_parameters::TransportParameters,
 };
 use rustls::{
-    HandshakeKind,
+    AlertDescription, Error, HandshakeKind,
     pki_types::CertificateDer,
     quic::{self, KeyChange, Secrets, Version},
 };
@@ -85,6 +85,20 @@ enum Inner {
     /// A server that has not yet the whole ClientHello.
     Waiting(Box<Waiting>),
     Running(Box<quic::Connection>),
+    /// A server whose handshake is complete: a client has nothing more to say to TLS (RFC 9001 section 6), which
+    /// would keep its buffers and secrets for as long as the connection lasts.
+    Done(Box<Done>),
+}
+
+/// What is asked of a session after its handshake.
+#[derive(Clone)]
+struct Done {
+    alpn: Option<Vec<u8>>,
+    server_name: Option<String>,
+    resumed: bool,
+    cipher_suite: Option<u16>,
+    peer_parameters: Option<Vec<u8>>,
+    certificates: Vec<CertificateDer<'static>>,
 }
 
 struct Waiting {
@@ -114,7 +128,7 @@ impl Session {
 
     fn tls(&self) -> Option<&quic::Connection> {
         match &self.inner {
-            Inner::Waiting(_) => None,
+            Inner::Waiting(_) | Inner::Done(_) => None,
             Inner::Running(tls) => Some(tls),
         }
     }
@@ -126,17 +140,44 @@ impl Session {
         }
     }
 
-    fn server_name(&self) -> Option<&str> {
-        match self.tls()? {
-            quic::Connection::Client(_) => None,
-            quic::Connection::Server(server) => server.server_name(),
+    /// As it is now.
+    fn state(&self) -> Done {
+        let tls = match &self.inner {
+            Inner::Waiting(_) => None,
+            Inner::Running(tls) => Some(tls),
+            Inner::Done(done) => return (**done).clone(),
+        };
+        let server_name = match tls.map(|tls| &**tls) {
+            Some(quic::Connection::Server(server)) => server.server_name(),
+            Some(quic::Connection::Client(_)) | None => None,
+        };
+        let certificates = tls.and_then(|tls| tls.peer_certificates());
+        Done {
+            alpn: tls.and_then(|tls| tls.alpn_protocol()).map(Into::into),
+            server_name: server_name.map(Into::into),
+            resumed: tls.and_then(|tls| tls.handshake_kind()) == Some(HandshakeKind::Resumed),
+            cipher_suite: tls
+                .and_then(|tls| tls.negotiated_cipher_suite())
+                .map(|suite| suite.suite().into()),
+            peer_parameters: self.peer_parameters().map(Into::into),
+            certificates: known(certificates.unwrap_or_default())
+                .map(|certificate| certificate.clone().into_owned())
+                .collect(),
+        }
+    }
+
+    fn peer_parameters(&self) -> Option<&[u8]> {
+        match &self.inner {
+            Inner::Waiting(_) => None,
+            Inner::Running(tls) => tls.quic_transport_parameters(),
+            Inner::Done(done) => done.peer_parameters.as_deref(),
         }
     }
 
     /// rustls does not say when the hello of the other side has been read.
     fn has_handshake_data(&self) -> bool {
         self.tls().is_some_and(|tls| {
-            tls.alpn_protocol().is_some() || self.server_name().is_some() || !tls.is_handshaking()
+            tls.alpn_protocol().is_some() || has_server_name(tls) || !tls.is_handshaking()
         })
     }
 
@@ -192,8 +233,16 @@ impl Session {
     }
 
     fn read(&mut self, buf: &[u8]) -> Result<(), TransportError> {
-        let Inner::Running(tls) = &mut self.inner else {
-            return Ok(());
+        let tls = match &mut self.inner {
+            Inner::Running(tls) => tls,
+            Inner::Waiting(_) => return Ok(()),
+            Inner::Done(_) => {
+                let error = Error::General("a message after the handshake".into());
+                return Err(transport_error(
+                    &error,
+                    Some(AlertDescription::UnexpectedMessage),
+                ));
+            }
         };
         let is_client = matches!(**tls, quic::Connection::Client(_));
         let (result, tickets) = match is_client && !tls.is_handshaking() {
@@ -255,32 +304,25 @@ impl crypto::Session for Session {
     }
 
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
-        let tls = self.tls();
+        let state = self.state();
         Some(Box::new(SessionDetails {
             tap: self.tap.clone(),
             versions: self.versions.clone(),
-            alpn: tls.and_then(|tls| tls.alpn_protocol()).map(Into::into),
-            server_name: self.server_name().map(Into::into),
+            alpn: state.alpn,
+            server_name: state.server_name,
             tickets: self.tickets.clone(),
-            resumed: tls.and_then(|tls| tls.handshake_kind()) == Some(HandshakeKind::Resumed),
-            cipher_suite: tls
-                .and_then(|tls| tls.negotiated_cipher_suite())
-                .map(|suite| suite.suite().into()),
-            peer_parameters: tls
-                .and_then(|tls| tls.quic_transport_parameters())
-                .map(Into::into),
+            resumed: state.resumed,
+            cipher_suite: state.cipher_suite,
+            peer_parameters: state.peer_parameters,
         }))
     }
 
     /// A `Vec<CertificateDer<'static>>`, leaf first.
     fn peer_identity(&self) -> Option<Box<dyn Any>> {
-        let certificates = self.tls()?.peer_certificates()?;
-        let owned: Vec<CertificateDer<'static>> = known(certificates)
-            .map(|c| c.clone().into_owned())
-            .collect();
-        match owned.is_empty() {
+        let certificates = self.state().certificates;
+        match certificates.is_empty() {
             true => None,
-            false => Some(Box::new(owned)),
+            false => Some(Box::new(certificates)),
         }
     }
 
@@ -305,7 +347,11 @@ impl crypto::Session for Session {
     }
 
     fn is_handshaking(&self) -> bool {
-        self.tls().is_none_or(|tls| tls.is_handshaking())
+        match &self.inner {
+            Inner::Waiting(_) => true,
+            Inner::Running(tls) => tls.is_handshaking(),
+            Inner::Done(_) => false,
+        }
     }
 
     fn read_handshake(&mut self, buf: &[u8]) -> Result<bool, TransportError> {
@@ -317,7 +363,7 @@ impl crypto::Session for Session {
                     std::mem::take(&mut waiting.first),
                 )),
             },
-            Inner::Running(_) => None,
+            Inner::Running(_) | Inner::Done(_) => None,
         };
         let first = begun.map(|(tls, first)| {
             self.inner = Inner::Running(Box::new(tls));
@@ -333,7 +379,7 @@ impl crypto::Session for Session {
     }
 
     fn transport_parameters(&self) -> Result<Option<TransportParameters>, TransportError> {
-        match self.tls().and_then(|tls| tls.quic_transport_parameters()) {
+        match self.peer_parameters() {
             None => Ok(None),
             Some(bytes) => {
                 if let Some(recorder) = self.tap.recorder() {
@@ -353,7 +399,13 @@ impl crypto::Session for Session {
         };
         let change = {
             let _labels = Scope::open(self.versions.switched());
-            tls.write_hs(buf)?
+            tls.write_hs(buf)
+        };
+        let Some(change) = change else {
+            if self.side().is_server() && !self.is_handshaking() {
+                self.inner = Inner::Done(Box::new(self.state()));
+            }
+            return None;
         };
         Some(match change {
             KeyChange::Handshake { keys } => {
@@ -393,11 +445,19 @@ impl crypto::Session for Session {
         label: &[u8],
         context: &[u8],
     ) -> Result<(), ExportKeyingMaterialError> {
+        // Of a server's that is done, nobody asks.
         let tls = self.tls().ok_or(ExportKeyingMaterialError)?;
         match tls.export_keying_material(output, label, Some(context)) {
             Ok(_) => Ok(()),
             Err(_) => Err(ExportKeyingMaterialError),
         }
+    }
+}
+
+fn has_server_name(tls: &quic::Connection) -> bool {
+    match tls {
+        quic::Connection::Client(_) => false,
+        quic::Connection::Server(server) => server.server_name().is_some(),
     }
 }
 
