@@ -445,6 +445,7 @@ impl Connection {
             if let Some(reading) = &mut exchange.reading
                 && times_bodies
                 && !exchange.has_begun
+                && !exchange.answered
                 && reading.is_over(self.limits.body_timeout, self.limits.body_rate, now)
             {
                 exchange.reading = None;

@@ -70,7 +70,7 @@ impl Exchange {
 
     /// The host begins to wait for content.
     pub fn wait(&mut self, now: Instant) {
-        if self.ended {
+        if self.ended || self.answered {
             return;
         }
         let reading = self.reading.get_or_insert(Reading {

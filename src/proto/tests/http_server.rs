@@ -741,3 +741,24 @@ fn a_connection_that_has_rested_goes_on_where_it_was() {
         assert_eq!(site.closed_with(), None);
     }
 }
+
+#[test]
+fn content_that_is_asked_for_after_the_end_is_not_waited_for() {
+    let mut site = Site::with(Limits::default(), |transport| {
+        transport.idle_timeout = Duration::ZERO
+    });
+    for stream_id in [0, 4] {
+        site.ask(stream_id, POST, false);
+    }
+    // One was given up by its client, one by the host.
+    site.browser.cancel_request(0, Code::H3_REQUEST_CANCELLED.0);
+    site.command(|http, _, now| http.wait_for_body(4, now));
+    site.command(|http, quic, now| http.cancel(quic, 4, Code::H3_INTERNAL_ERROR, now));
+    site.run();
+    assert_eq!(aborted(&site.take_told()), [0]);
+    for stream_id in [0, 4] {
+        site.command(|http, _, now| http.wait_for_body(stream_id, now));
+    }
+    site.tick(Duration::from_secs(100));
+    assert_eq!(site.take_told(), []);
+}
