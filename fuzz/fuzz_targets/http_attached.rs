@@ -1,0 +1,437 @@
+//! Invariant: whatever a client does with its streams, HTTP/3 attached to a server's connection does not panic and
+//! keeps no more of it than its bounds. A request is told of once and first, its content ends at most once, it is
+//! over at most once, and nothing is told of it after that. Once the host has answered and the client has read,
+//! nothing is left.
+
+#![no_main]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicIsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use libfuzzer_sys::fuzz_target;
+use uringcore_proto::h3::{self, Code};
+use uringcore_proto::http::{Connection, Event, Limits};
+use uringcore_proto::quic::{self, ConnectionKey, TransportSettings};
+
+use crate::support::{Pair, with_transport};
+
+#[path = "../../src/proto/tests/support/mod.rs"]
+#[allow(dead_code)]
+mod support;
+
+fuzz_target!(|data: &[u8]| {
+    // What is made once a process is not the connection's.
+    static WARM: OnceLock<()> = OnceLock::new();
+    WARM.get_or_init(|| Site::new(0).end());
+    let [options, script @ ..] = data else { return };
+    let mut site = Site::new(*options);
+    let mut script = script;
+    while let [kind, a, b, rest @ ..] = script {
+        script = rest;
+        let length = usize::from(*b & 0x3f).min(rest.len());
+        if site.step(*kind, *a, *b, &rest[..length]) {
+            script = &rest[length..];
+        }
+        site.check();
+    }
+    site.end();
+});
+
+/// A server with HTTP attached, its host, and a client that says what it likes.
+struct Site {
+    pair: Pair,
+    client: ConnectionKey,
+    server: ConnectionKey,
+    http: Connection,
+    requests: BTreeMap<u64, Request>,
+    used_up: bool,
+    closed: bool,
+    allocated_before: isize,
+}
+
+/// One request, as its host knows it.
+#[derive(Debug, Default)]
+struct Request {
+    /// All its content was told.
+    ended: bool,
+    aborted: bool,
+    timed_out: bool,
+    /// The host has answered it or given it up.
+    answered: bool,
+    /// The host is done with it.
+    done: bool,
+    waits_for_room: bool,
+}
+
+impl Site {
+    fn new(options: u8) -> Self {
+        let (client, server) = with_transport(|transport| {
+            *transport = TransportSettings {
+                idle_timeout: Duration::ZERO,
+                max_data: 64 << 10,
+                max_stream_data: 8 << 10,
+                max_streams_bidi: 12,
+                max_streams_uni: 6,
+                mtu_discovery: false,
+                ..TransportSettings::default()
+            }
+        });
+        let mut pair = Pair::new(client, server);
+        let (client, server) = pair.establish();
+        let now = pair.now;
+        let settings = h3::Settings {
+            max_field_section_size: 512,
+            max_fields: 12,
+            max_unfinished_size: Some(1024),
+            max_blocked_size: 2048,
+            max_requests: Some(12),
+            qpack_max_table_capacity: 256,
+            qpack_blocked_streams: 3,
+            ..h3::Settings::default()
+        };
+        let limits = Limits {
+            open_requests: 6,
+            requests: Some(20),
+            early_resets: if options & 1 == 0 { 4 } else { 1000 },
+            ..Limits::default()
+        };
+        let quic = pair.server.endpoint.connection(server).expect("it is open");
+        let http = Connection::new(quic, settings, limits, now);
+        let mut site = Self {
+            pair,
+            client,
+            server,
+            http,
+            requests: BTreeMap::new(),
+            used_up: false,
+            closed: false,
+            allocated_before: 0,
+        };
+        if options & 2 == 0 {
+            // An honest beginning: SETTINGS that allow our encoder a table, and both QPACK streams.
+            site.write(2, b"\x00\x04\x05\x01\x41\x00\x07\x02", false);
+            site.write(6, b"\x02\x3f\xe1\x01", false);
+            site.write(10, b"\x03", false);
+        }
+        site.pass(Duration::from_millis(100));
+        site.allocated_before = ALLOCATED.load(Ordering::Relaxed);
+        site
+    }
+
+    /// One thing that somebody does. True if it took the bytes.
+    fn step(&mut self, kind: u8, a: u8, b: u8, bytes: &[u8]) -> bool {
+        let stream_id = match a & 0x20 {
+            0 => u64::from(a & 0x1f) * 4,
+            _ => u64::from(a % 6) * 4 + 2,
+        };
+        let ends = a & 0x40 != 0;
+        match kind % 16 {
+            0 => {
+                self.write(stream_id, bytes, ends);
+                return true;
+            }
+            1..=3 => self.write(stream_id, PIECES[usize::from(b) % PIECES.len()], ends),
+            4 => {
+                // Content in a frame of its own.
+                let size = usize::from(b) * 8;
+                let mut frame = vec![0, 0x40 | (size >> 8) as u8, size as u8];
+                frame.resize(3 + size, b'x');
+                self.write(stream_id, &frame, ends);
+            }
+            5 => drop(self.with_client(|quic| quic.reset_stream(stream_id, u64::from(b)))),
+            6 => drop(self.with_client(|quic| quic.stop_stream(stream_id, u64::from(b)))),
+            // What is sent to the client's own streams, or on the server's.
+            7 => drop(self.with_client(|quic| quic.pause_stream(stream_id | u64::from(b & 1)))),
+            8 => drop(self.with_client(|quic| quic.resume_stream(stream_id | u64::from(b & 1)))),
+            9 => self.pass(Duration::from_millis(u64::from(b) * 4)),
+            10 => self.tick(Duration::from_millis(u64::from(b) * 500)),
+            11 | 12 => self.answer(stream_id, usize::from(b) * 64, ends),
+            13 => self.wait(stream_id, b),
+            14 => self.finish(stream_id, b),
+            _ => match b {
+                0 => drop(self.with_client(|quic| quic.request_key_update())),
+                1..=3 => drop(self.with_server(|http, quic, now| http.go_away(quic, now))),
+                4 => {
+                    let now = self.pair.now;
+                    self.with_client(|quic| quic.close(now, 0x100, None, b""));
+                }
+                _ => self.pass(Duration::from_millis(20)),
+            },
+        }
+        false
+    }
+
+    // The client's side
+
+    fn with_client<R>(&mut self, run: impl FnOnce(&mut quic::Connection) -> R) -> Option<R> {
+        self.pair.client.endpoint.connection(self.client).map(run)
+    }
+
+    fn write(&mut self, stream_id: u64, bytes: &[u8], ends: bool) {
+        let data = Bytes::copy_from_slice(bytes);
+        self.with_client(|quic| {
+            // What is refused has ended before.
+            let _ = quic.send_stream(stream_id, data, ends);
+        });
+    }
+
+    // The host's side
+
+    fn with_server<R>(
+        &mut self,
+        run: impl FnOnce(&mut Connection, &mut quic::Connection, std::time::Instant) -> R,
+    ) -> Option<R> {
+        let now = self.pair.now;
+        let quic = self.pair.server.endpoint.connection(self.server)?;
+        Some(run(&mut self.http, quic, now))
+    }
+
+    /// Sends a response, or more of it, unless there is no room.
+    fn answer(&mut self, stream_id: u64, size: usize, ends: bool) {
+        let Some(request) = self.requests.get(&stream_id) else {
+            return;
+        };
+        if request.waits_for_room || request.done {
+            return;
+        }
+        let was_over = request.answered || request.aborted;
+        let content = Bytes::from(vec![b'y'; size]);
+        let value = [b'v', size as u8];
+        let fields: [(&[u8], &[u8]); 2] = [(b":status", b"200"), (b"x-same", &value)];
+        let Some((sent, is_held_up)) = self.with_server(|http, quic, now| {
+            let sent = match size % 3 {
+                0 => http.send_data(quic, stream_id, content, ends, now),
+                1 => http.send_headers(quic, stream_id, &fields, ends, now),
+                _ => http.respond(quic, stream_id, &fields, content, ends, now),
+            };
+            let is_held_up = sent.is_ok() && http.is_held_up(quic, stream_id, now);
+            (sent, is_held_up)
+        }) else {
+            return;
+        };
+        assert!(!was_over || sent.is_err(), "a response after its end");
+        if let Some(request) = self.requests.get_mut(&stream_id) {
+            request.answered |= ends && sent.is_ok();
+            request.waits_for_room = is_held_up;
+        }
+    }
+
+    fn wait(&mut self, stream_id: u64, how: u8) {
+        let asks = |request: &Request| !request.done && !request.timed_out;
+        if !self.requests.get(&stream_id).is_some_and(asks) {
+            return;
+        }
+        self.with_server(|http, quic, now| match how % 3 {
+            0 => http.wait_for_body(stream_id, now),
+            1 => http.pause(quic, stream_id),
+            _ => http.resume(quic, stream_id),
+        });
+    }
+
+    /// Gives up on a request, or is done with it.
+    fn finish(&mut self, stream_id: u64, how: u8) {
+        let Some(request) = self.requests.get_mut(&stream_id) else {
+            return;
+        };
+        if request.done {
+            return;
+        }
+        request.answered = true;
+        request.done = how & 1 == 0;
+        let is_done = request.done;
+        self.with_server(|http, quic, now| {
+            http.cancel(quic, stream_id, Code::H3_INTERNAL_ERROR, now);
+            if is_done {
+                http.resume(quic, stream_id);
+            }
+        });
+        if is_done {
+            // Whether or not the connection is still there.
+            self.http.done(stream_id, self.pair.now);
+        }
+        self.take_events();
+    }
+
+    fn tick(&mut self, after: Duration) {
+        self.pass(after);
+        self.with_server(|http, quic, now| http.tick(quic, now));
+        self.take_events();
+    }
+
+    /// Lets time pass, and hands on what comes of it.
+    fn pass(&mut self, time: Duration) {
+        self.pair.run_for(time);
+        let now = self.pair.now;
+        for (_, event) in std::mem::take(&mut self.pair.server.events) {
+            self.closed |= matches!(event, quic::Event::Closed { .. });
+            if event.is_about_streams()
+                && let Some(quic) = self.pair.server.endpoint.connection(self.server)
+            {
+                self.http.handle(quic, event, now);
+            }
+        }
+        self.take_events();
+        // What the harness keeps for its tests.
+        self.pair.client.events.clear();
+        self.pair.sent_to.clear();
+        for peer in [&mut self.pair.client, &mut self.pair.server] {
+            peer.streams
+                .values_mut()
+                .for_each(|stream| stream.data = Vec::new());
+        }
+    }
+
+    fn take_events(&mut self) {
+        while let Some(event) = self.http.poll_event() {
+            self.told(&event);
+        }
+    }
+
+    fn told(&mut self, event: &Event) {
+        let stream_id = match event {
+            Event::Request {
+                stream_id, ended, ..
+            } => {
+                let request = Request {
+                    ended: *ended,
+                    ..Request::default()
+                };
+                let known = self.requests.insert(*stream_id, request);
+                assert!(known.is_none(), "{stream_id} is told again");
+                return;
+            }
+            Event::Body { stream_id, .. }
+            | Event::BodyTimedOut { stream_id }
+            | Event::Aborted { stream_id }
+            | Event::Writable { stream_id } => *stream_id,
+            Event::UsedUp => {
+                assert!(!std::mem::replace(&mut self.used_up, true));
+                return;
+            }
+            Event::Idle => return assert!(self.http.is_drained()),
+            Event::Drained => return,
+        };
+        let request = self.requests.get_mut(&stream_id).expect("told before");
+        assert!(!request.done && !request.aborted, "{event:?} after the end");
+        match event {
+            Event::Body { data, ended, .. } => {
+                assert!(!request.ended && (*ended || !data.is_empty()), "{event:?}");
+                request.ended = *ended;
+            }
+            Event::BodyTimedOut { .. } => {
+                assert!(!request.ended && !std::mem::replace(&mut request.timed_out, true));
+            }
+            Event::Aborted { .. } => {
+                assert!(!request.answered, "nobody has lost anything");
+                request.aborted = true;
+            }
+            _ => assert!(std::mem::take(&mut request.waits_for_room), "{event:?}"),
+        }
+    }
+
+    // What holds
+
+    fn check(&mut self) {
+        let open = self.requests.values().filter(|request| !request.done);
+        assert_eq!(self.http.open_requests(), open.count());
+        assert!(self.http.open_requests() <= 6 * 8);
+        let queued = |quic: &quic::Connection| [3, 7, 11].map(|id| quic.send_queue_bytes(id));
+        if let Some(queued) = self.with_server(|_, quic, _| queued(quic)) {
+            assert!(queued.iter().all(|bytes| *bytes < 16 << 10), "{queued:?}");
+        }
+        let allocated = ALLOCATED.load(Ordering::Relaxed) - self.allocated_before;
+        assert!(allocated < HELD_MAX, "{allocated} bytes are held");
+    }
+
+    /// The host answers all, the client reads all.
+    fn end(&mut self) {
+        let own = [3, 7, 11];
+        for stream_id in (0..32).map(|number| number * 4).chain(own) {
+            self.with_client(|quic| quic.resume_stream(stream_id));
+        }
+        // With each answer the client may have room for another stream that has waited for it.
+        for _ in 0..8 {
+            let open: Vec<u64> = self.requests.keys().copied().collect();
+            for stream_id in open {
+                self.finish(stream_id, 0);
+            }
+            self.tick(Duration::from_secs(8));
+            self.check();
+        }
+        assert_eq!(self.http.open_requests(), 0, "{:?}", self.requests);
+        assert!(self.closed || self.http.is_drained(), "something is left");
+    }
+}
+
+/// Counts what is allocated.
+struct Counting;
+
+static ALLOCATED: AtomicIsize = AtomicIsize::new(0);
+
+// SAFETY: all is the system's; what is counted beside it is no memory.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED.fetch_add(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: the caller's promises are handed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        ALLOCATED.fetch_sub(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: the caller's promises are handed on.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// What both ends and the link between them may hold. Windows are 64 KiB, the rest is what the host has answered:
+/// at most the mark of each of twelve streams.
+const HELD_MAX: isize = 16 << 20;
+
+/// What is sensible on some stream.
+const PIECES: &[&[u8]] = &[
+    // HEADERS: a GET of "/", with fields that QPACK knows, and one that it does not.
+    b"\x01\x08\x00\x00\xd1\xd7\xc1\x50\x01a",
+    b"\x01\x0c\x00\x00\xd1\xd7\xc1\x50\x01a\x21x\x01y",
+    // A POST, with and without the length of its content.
+    b"\x01\x08\x00\x00\xd4\xd7\xc1\x50\x01a",
+    b"\x01\x0b\x00\x00\xd4\xd7\xc1\x50\x01a\x54\x013",
+    // A request that refers to the table's first entry, and what it refers to.
+    b"\x01\x09\x02\x00\xd1\xd7\xc1\x50\x01a\x80",
+    b"\x41x\x01y",
+    // A CONNECT, trailers, the beginning of a section that never ends.
+    b"\x01\x06\x00\x00\xcf\x50\x01a",
+    b"\x01\x05\x00\x00\x21t\x01t",
+    b"\x01\x40\xff\x00\x00",
+    // DATA, DATA without content, of more than will come.
+    b"\x00\x03abc",
+    b"\x00\x00",
+    b"\x00\x40\xffabc",
+    // Unknown frames and streams.
+    b"\x21\x02ab",
+    b"\x40\x21",
+    // Types of streams.
+    b"\x00",
+    b"\x01",
+    b"\x02",
+    b"\x03",
+    // SETTINGS, GOAWAY, MAX_PUSH_ID, PRIORITY_UPDATE, CANCEL_PUSH.
+    b"\x04\x02\x01\x40\x40",
+    b"\x07\x01\x00",
+    b"\x0d\x01\x04",
+    b"\x80\x0f\x07\x00\x04\x00u=1",
+    b"\x03\x01\x00",
+    // The decoder's stream: an increment, an acknowledgement, a cancellation.
+    b"\x01",
+    b"\x80",
+    b"\x40",
+    // The encoder's: another capacity, a duplicate.
+    b"\x20",
+    b"\x00",
+];
