@@ -10,6 +10,7 @@
 //! | [`h3`] | one HTTP/3 connection over QUIC streams, with QPACK |
 //! | [`http`] | HTTP/3 attached to QUIC: requests and responses |
 //! | [`ws`] | WebSocket messages over a byte stream |
+//! | [`streams`] | a program's streams and datagrams on a QUIC connection |
 //!
 //! Each knows only what stands above it in the table, and `h3` of those only `wire`: it knows nothing
 //! of `quic`. `ws` knows none of them. None knows a socket, a clock or Python: time is an argument, bytes come and go through
@@ -23,6 +24,7 @@ pub mod http;
 pub mod qlog;
 pub mod quic;
 mod seams;
+pub mod streams;
 pub mod tls;
 mod wire;
 pub mod ws;

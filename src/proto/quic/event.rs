@@ -29,6 +29,13 @@ pub enum Event {
         data: Chunks,
         fin: bool,
     },
+    /// The peer has opened the stream, or something can be read of it, or of its end. Instead of
+    /// `StreamData` and `StreamReset`, and once until the next read, on connections that are
+    /// [read on demand](super::Connection::read_on_demand).
+    StreamReadable { stream_id: u64 },
+    /// The peer allows more streams of ours than before. Only on connections read on demand, whose host
+    /// opens its streams by [`open_stream`](super::Connection::open_stream).
+    StreamsAvailable { unidirectional: bool },
     /// The peer abandoned its side of the stream (RFC 9000 section 19.4).
     StreamReset { stream_id: u64, error_code: u64 },
     /// The peer wants no more data (RFC 9000 section 19.5). Our side has already been reset with
@@ -97,6 +104,8 @@ impl Event {
         matches!(
             self,
             Self::StreamData { .. }
+                | Self::StreamReadable { .. }
+                | Self::StreamsAvailable { .. }
                 | Self::StreamReset { .. }
                 | Self::StopSending { .. }
                 | Self::StreamWritable { .. }
@@ -128,6 +137,22 @@ pub enum CloseKind {
     VersionNegotiation,
     /// The network said that nobody is there (ICMP), while the handshake was still running.
     Unreachable { errno: i32 },
+}
+
+/// What a read of a stream gave: data, and its end if nothing comes behind that.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Received {
+    pub data: Chunks,
+    pub end: Option<StreamEnd>,
+}
+
+/// How the peer's side of a stream has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamEnd {
+    /// By a FIN: all of it has come.
+    Finished,
+    /// By a RESET_STREAM (RFC 9000 section 19.4).
+    Reset { error_code: u64 },
 }
 
 /// Received stream data, in order, as the pieces in which it arrived.
@@ -180,6 +205,37 @@ impl Chunks {
             head.copy_from_slice(piece);
             rest = tail;
         }
+    }
+
+    /// Takes the first `count` bytes out; all of them if there are fewer.
+    pub fn split_to(&mut self, count: usize) -> Self {
+        if count >= self.len {
+            return std::mem::take(self);
+        }
+        let mut front = Self {
+            early: self.early,
+            ..Self::default()
+        };
+        let mut rest = std::mem::take(&mut self.pieces).into_iter();
+        while front.len < count
+            && let Some(mut piece) = rest.next()
+        {
+            let taken = piece.split_to(piece.len().min(count - front.len));
+            front.push(taken);
+            if !piece.is_empty() {
+                self.pieces.push(piece);
+            }
+        }
+        self.pieces.extend(rest);
+        self.len -= front.len;
+        front
+    }
+
+    /// Adds what came behind it.
+    pub fn append(&mut self, behind: Self) {
+        self.len += behind.len;
+        self.early |= behind.early;
+        self.pieces.extend(behind.pieces);
     }
 
     pub fn to_vec(&self) -> Vec<u8> {

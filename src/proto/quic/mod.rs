@@ -33,7 +33,7 @@ pub use connection::{
 };
 pub use endpoint::{ConnectionKey, DatagramMeta, Endpoint, Transmit, connection_ids::Worker};
 pub use error::{ConnectError, DatagramError, MigrationError, StreamError};
-pub use event::{Chunks, CloseKind, Event};
+pub use event::{Chunks, CloseKind, Event, Received, StreamEnd};
 pub use settings::{
     AckFrequency, ClientSettings, ClientSetup, EndpointSettings, Retry, ServerSettings,
     ServerSetup, TransportSettings,

@@ -23,6 +23,7 @@ mod quic_first_flight;
 mod quic_garbage;
 mod quic_lobby;
 mod quic_migration;
+mod quic_on_demand;
 mod quic_prologue;
 mod quic_resumption;
 mod quic_server;

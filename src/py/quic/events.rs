@@ -443,6 +443,8 @@ pub fn from_protocol(py: Python<'_>, event: Event) -> PyResult<Option<Py<PyAny>>
         }
         Event::StreamFinished { stream_id } => StreamFinished { stream_id }.object(py)?,
         Event::Accepted
+        | Event::StreamReadable { .. }
+        | Event::StreamsAvailable { .. }
         | Event::SessionTicket(_)
         | Event::NewToken { .. }
         | Event::SessionsAsked { .. } => return Ok(None),

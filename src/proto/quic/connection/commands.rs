@@ -4,11 +4,11 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use quinn_proto::VarInt;
+use quinn_proto::{Dir, VarInt};
 
 use super::{Connection, Phase, news::Pending};
 use crate::{
-    quic::{CloseKind, DatagramError, Event, Priority, StreamError},
+    quic::{CloseKind, DatagramError, Event, Priority, Received, StreamError},
     seams::transport_close,
 };
 
@@ -56,6 +56,33 @@ impl Connection {
         if self.phase != Phase::Closed && self.streams.resume(stream_id) {
             self.events.push_back(Pending::Readable(stream_id));
         }
+    }
+
+    /// From now on the host reads streams by [`read_stream`](Self::read_stream), and `StreamReadable`
+    /// says when to. What it does not read stays in the state machine, and the peer gets credit for
+    /// what it does: so no more than the windows of the settings waits here. When the connection ends
+    /// by the peer's doing, what had arrived is delivered before `Closed`, as events.
+    pub fn read_on_demand(&mut self) {
+        self.streams.read_on_demand();
+    }
+
+    /// Reads at most `max` bytes that have arrived in order. After the stream's end, and on one that
+    /// was stopped, there is nothing.
+    pub fn read_stream(&mut self, stream_id: u64, max: usize) -> Received {
+        if self.phase == Phase::Closed {
+            return Received::default();
+        }
+        self.streams.take(&mut self.quinn, stream_id, max)
+    }
+
+    /// Opens the next stream of ours and returns its ID; `None` while the peer allows no more, until
+    /// `StreamsAvailable`, and when the connection is closed. The peer hears of it with the first data.
+    pub fn open_stream(&mut self, unidirectional: bool) -> Option<u64> {
+        if self.phase == Phase::Closed {
+            return None;
+        }
+        let dir = if unidirectional { Dir::Uni } else { Dir::Bi };
+        self.streams.open(&mut self.quinn, dir)
     }
 
     /// A stream whose queue grew above `high` bytes yields `StreamWritable` when it is at `low` or

@@ -130,6 +130,16 @@ impl Connection {
         self.streams.is_full(stream_id)
     }
 
+    /// Whether data of ours on the stream, or its FIN, is still to be sent or acknowledged.
+    pub fn is_sending(&self, stream_id: u64) -> bool {
+        self.streams.is_sending(stream_id)
+    }
+
+    /// Whether a stream that this side has finished is not acknowledged whole.
+    pub fn is_finishing(&self) -> bool {
+        self.streams.is_finishing()
+    }
+
     /// Whether more than the high watermark waits on all streams together, or more than half of
     /// what may wait as datagrams. `ConnectionWritable` follows.
     pub fn is_full(&self) -> bool {

@@ -1,16 +1,12 @@
 //! What the state machine has to say becomes the host's events. Not here: why it has ended, in
 //! words (`ending`).
 
-use quinn_proto::{self as quinn, StreamEvent};
+use quinn_proto::{self as quinn, Dir, StreamEvent};
 
 use super::ending::closed_event;
 use super::{Connection, Phase, session_details};
 use crate::{
-    quic::{
-        Event,
-        paths::peer_parameters::PeerParameters,
-        streams::{Heard, stream::Read},
-    },
+    quic::{Event, Received, StreamEnd, paths::peer_parameters::PeerParameters, streams::Heard},
     seams::early_data,
 };
 
@@ -57,21 +53,20 @@ impl Connection {
             match self.events.pop_front()? {
                 Pending::Ready(event) => return Some(event),
                 Pending::Readable(stream_id) => {
-                    match self.streams.read(&mut self.quinn, stream_id) {
-                        Read::Nothing => {}
-                        Read::Data { data, fin } => {
-                            return Some(Event::StreamData {
-                                stream_id,
-                                data,
-                                fin,
-                            });
-                        }
-                        Read::Reset { error_code } => {
-                            return Some(Event::StreamReset {
-                                stream_id,
-                                error_code,
-                            });
-                        }
+                    let Received { data, end } = self.streams.read(&mut self.quinn, stream_id);
+                    if let Some(StreamEnd::Reset { error_code }) = end {
+                        return Some(Event::StreamReset {
+                            stream_id,
+                            error_code,
+                        });
+                    }
+                    let fin = end == Some(StreamEnd::Finished);
+                    if fin || !data.is_empty() {
+                        return Some(Event::StreamData {
+                            stream_id,
+                            data,
+                            fin,
+                        });
                     }
                 }
                 Pending::Datagrams { early } => {
@@ -157,7 +152,13 @@ impl Connection {
                 self.tell_abandoned();
             }
             // Waiting streams are opened before every transmission.
-            StreamEvent::Available { .. } => {}
+            StreamEvent::Available { dir } => {
+                if self.streams.is_read_on_demand() {
+                    self.push(Event::StreamsAvailable {
+                        unidirectional: dir == Dir::Uni,
+                    });
+                }
+            }
         }
     }
 
@@ -171,6 +172,9 @@ impl Connection {
         let is_early = self.phase == Phase::Handshake;
         match self.streams.readable(&mut self.quinn, stream_id, is_early) {
             Heard::Nothing => {}
+            Heard::Readable if self.streams.is_read_on_demand() => {
+                self.push(Event::StreamReadable { stream_id });
+            }
             Heard::Readable => self.events.push_back(Pending::Readable(stream_id)),
             Heard::Reset { error_code } => self.push(Event::StreamReset {
                 stream_id,

@@ -42,6 +42,7 @@ pub enum Command {
     Ping {
         uid: u64,
     },
+    ReadOnDemand,
     Priority {
         stream_id: u64,
         priority: Priority,
@@ -146,6 +147,10 @@ impl Command {
             }
             Self::Ping { uid } => {
                 connection.ping(uid);
+                return Ok(());
+            }
+            Self::ReadOnDemand => {
+                connection.read_on_demand();
                 return Ok(());
             }
         };

@@ -109,7 +109,7 @@ impl Streams {
     /// Opens what waits for it, as far as the peer's limit allows. The state machine opens streams
     /// only in order, so IDs that were jumped over are opened too: RFC 9000 section 2.1 has the
     /// peer do the same.
-    fn open_waiting(&mut self, conn: &mut quinn::Connection) {
+    pub(super) fn open_waiting(&mut self, conn: &mut quinn::Connection) {
         for dir in [Dir::Bi, Dir::Uni] {
             while let Some(&index) = self.own[dir as usize].waiting.first() {
                 while self.own[dir as usize].opened <= index {

@@ -23,9 +23,9 @@ pub(super) mod stream;
 
 use early::keep;
 use own::OwnStreams;
-use stream::{Read, Receive, Send, SendState, Stream, dir, index, read_stream, stream_id};
+use stream::{Receive, Send, SendState, Stream, dir, index, read_stream, stream_id};
 
-use super::{Priority, StreamError};
+use super::{Priority, Received, StreamEnd, StreamError};
 
 /// All streams of a connection that are not over.
 pub(super) struct Streams {
@@ -52,6 +52,8 @@ pub(super) struct Streams {
     handed_over: u8,
     /// What is sent now may be rejected as a whole. See `early`.
     is_early: bool,
+    /// The host reads when it wants data, and is only told that there is some.
+    on_demand: bool,
 }
 
 /// What came of something to read.
@@ -84,7 +86,17 @@ impl Streams {
             queued_bytes: 0,
             handed_over: 0,
             is_early: false,
+            on_demand: false,
         }
+    }
+
+    /// From now on streams are read by [`take`](Self::take).
+    pub fn read_on_demand(&mut self) {
+        self.on_demand = true;
+    }
+
+    pub fn is_read_on_demand(&self) -> bool {
+        self.on_demand
     }
 
     pub fn set_watermarks(&mut self, high: usize, low: usize) {
@@ -291,7 +303,7 @@ impl Streams {
         if !receive.open {
             return Heard::Nothing;
         }
-        if receive.paused {
+        if receive.paused && !self.on_demand {
             return self.hold_back(conn, id);
         }
         match receive.announce() {
@@ -320,11 +332,16 @@ impl Streams {
         }
     }
 
-    /// The connection is over: ends all pauses. Returns the streams that still hold data.
+    /// The connection is over: ends all pauses. Returns the streams that may still hold data.
     pub fn end_pauses(&mut self) -> Vec<u64> {
+        let on_demand = std::mem::take(&mut self.on_demand);
         let held_back = |(id, stream): (&u64, &mut Stream)| {
             let receive = &mut stream.receive;
             receive.paused = false;
+            if on_demand {
+                receive.announced = false;
+                receive.held_back = true;
+            }
             let held_back = std::mem::take(&mut receive.held_back) && receive.open;
             (held_back && receive.announce()).then_some(*id)
         };
@@ -333,30 +350,43 @@ impl Streams {
         ids
     }
 
-    /// Reads what can be read in order.
-    pub fn read(&mut self, conn: &mut quinn::Connection, id: u64) -> Read {
+    /// Reads what can be read in order, unless the stream is paused.
+    pub fn read(&mut self, conn: &mut quinn::Connection, id: u64) -> Received {
+        let is_paused = |stream: &Stream| stream.receive.open && stream.receive.paused;
+        if !self.table.get(&id).is_some_and(is_paused) {
+            return self.take(conn, id, usize::MAX);
+        }
+        if let Some(stream) = self.table.get_mut(&id) {
+            stream.receive.announced = false;
+        }
+        let end = match self.hold_back(conn, id) {
+            Heard::Reset { error_code } => Some(StreamEnd::Reset { error_code }),
+            Heard::Nothing | Heard::Readable => None,
+        };
+        Received {
+            end,
+            ..Received::default()
+        }
+    }
+
+    /// Reads at most `max` bytes in order.
+    pub fn take(&mut self, conn: &mut quinn::Connection, id: u64, max: usize) -> Received {
         let Some(stream) = self.table.get_mut(&id) else {
-            return Read::Nothing;
+            return Received::default();
         };
         stream.receive.announced = false;
         if !stream.receive.open {
-            return Read::Nothing;
+            return Received::default();
         }
-        if stream.receive.paused {
-            return match self.hold_back(conn, id) {
-                Heard::Reset { error_code } => Read::Reset { error_code },
-                Heard::Nothing | Heard::Readable => Read::Nothing,
-            };
+        let mut received = read_stream(conn, id, max);
+        if !received.data.is_empty() {
+            received.data.early = std::mem::take(&mut stream.receive.early);
         }
-        let mut read = read_stream(conn, id);
-        if let Read::Data { data, .. } = &mut read {
-            data.early = std::mem::take(&mut stream.receive.early);
-        }
-        if matches!(read, Read::Reset { .. } | Read::Data { fin: true, .. }) {
+        if received.end.is_some() {
             stream.receive.open = false;
             self.forget_if_over(id);
         }
-        read
+        received
     }
 
     /// The peer does not want our data. RFC 9000 section 3.5: answer with a RESET_STREAM, and the
@@ -382,6 +412,38 @@ impl Streams {
         stream.send.state = SendState::Absent;
         self.forget_if_over(id);
         was_finished
+    }
+
+    /// Whether data of ours on this stream, or its FIN, is still to be acknowledged.
+    pub fn is_sending(&self, id: u64) -> bool {
+        self.table
+            .get(&id)
+            .is_some_and(|stream| stream.send.is_open())
+    }
+
+    /// Whether a stream that we have finished is not acknowledged whole.
+    pub fn is_finishing(&self) -> bool {
+        let mut streams = self.table.values();
+        streams.any(|stream| stream.send.fin && stream.send.is_open())
+    }
+
+    /// Opens the next stream of ours; `None` when the peer does not allow it now.
+    pub fn open(&mut self, conn: &mut quinn::Connection, dir: Dir) -> Option<u64> {
+        // Those that were named before they could be opened come first.
+        self.open_waiting(conn);
+        let own = &mut self.own[dir as usize];
+        if own.opened < own.next {
+            return None;
+        }
+        let id = conn.streams().open(dir)?;
+        own.opened = id.index() + 1;
+        own.claim(id.index());
+        let stream = Stream {
+            send: Send::new(SendState::Open),
+            receive: Receive::new(dir == Dir::Bi),
+        };
+        self.table.insert(id.into(), stream);
+        Some(id.into())
     }
 
     /// The state machine may take more of this stream.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use quinn_proto::{self as quinn, Dir, StreamId, VarInt};
 
 use super::{keep, send_queue::SendQueue};
-use crate::quic::Chunks;
+use crate::quic::{Received, StreamEnd};
 
 pub(in crate::quic) struct Stream {
     pub send: Send,
@@ -56,14 +56,6 @@ pub(in crate::quic) struct Receive {
     pub stop_when_opened: Option<u64>,
 }
 
-/// What a read gave.
-#[derive(Debug, PartialEq, Eq)]
-pub(in crate::quic) enum Read {
-    Nothing,
-    Data { data: Chunks, fin: bool },
-    Reset { error_code: u64 },
-}
-
 impl Send {
     pub fn new(state: SendState) -> Self {
         Self {
@@ -77,6 +69,14 @@ impl Send {
             rank: 0,
             early: None,
         }
+    }
+
+    /// Whether there may be something to hand over or to be acknowledged.
+    pub fn is_open(&self) -> bool {
+        matches!(
+            self.state,
+            SendState::Waiting | SendState::Open | SendState::Finished
+        )
     }
 
     /// Hands over one share of the queue, and the FIN when nothing is left in front of it.
@@ -143,28 +143,38 @@ impl Receive {
     }
 }
 
-pub(in crate::quic) fn read_stream(conn: &mut quinn::Connection, id: u64) -> Read {
-    let mut data = Chunks::default();
+/// Reads in order, at most `max` bytes.
+pub(in crate::quic) fn read_stream(conn: &mut quinn::Connection, id: u64, max: usize) -> Received {
+    let mut received = Received::default();
     let mut stream = conn.recv_stream(stream_id(id));
     let Ok(mut chunks) = stream.read(true) else {
-        return Read::Nothing;
+        return received;
     };
-    let read = loop {
-        match chunks.next(usize::MAX) {
-            Ok(Some(chunk)) => data.push(chunk.bytes),
-            Ok(None) => break Read::Data { data, fin: true },
-            Err(quinn::ReadError::Blocked) if data.is_empty() => break Read::Nothing,
-            Err(quinn::ReadError::Blocked) => break Read::Data { data, fin: false },
+    let mut room = max;
+    loop {
+        // Without room a chunk has no bytes, and is there if the stream has more: so its end is seen
+        // together with its last byte.
+        match chunks.next(room) {
+            Ok(Some(_)) if room == 0 => break,
+            Ok(Some(chunk)) => {
+                room -= chunk.bytes.len();
+                received.data.push(chunk.bytes);
+            }
+            Ok(None) => {
+                received.end = Some(StreamEnd::Finished);
+                break;
+            }
+            Err(quinn::ReadError::Blocked) => break,
             Err(quinn::ReadError::Reset(code)) => {
-                break Read::Reset {
-                    error_code: code.into_inner(),
-                };
+                let error_code = code.into_inner();
+                received.end = Some(StreamEnd::Reset { error_code });
+                break;
             }
         }
-    };
+    }
     // Whether credit is due is seen at the next `poll_transmit`, which always follows.
     let _ = chunks.finalize();
-    read
+    received
 }
 
 /// How many pieces make up a share: whole ones, and at least one.

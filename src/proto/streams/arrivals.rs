@@ -1,0 +1,280 @@
+//! What has come on one connection and nobody has asked for, and whom an event concerns.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use rustc_hash::FxHashMap;
+
+use super::datagrams::Datagrams;
+use crate::quic::{Chunks, Event, Received, StreamEnd};
+
+/// What a host can wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Key {
+    /// Something to read of this stream.
+    Readable(u64),
+    /// Room to send on this stream, or that there will be none.
+    Writable(u64),
+    /// That everything sent on this stream is acknowledged, or will not be.
+    Finished(u64),
+    /// The same of all streams that are finished.
+    AllFinished,
+    /// A stream of the peer's.
+    Accept {
+        unidirectional: bool,
+    },
+    /// That the peer allows another stream of ours.
+    Open {
+        unidirectional: bool,
+    },
+    Datagram,
+}
+
+/// The streams of the peer's that wait to be taken, codes of those that it stopped, and datagrams.
+///
+/// Bounds: streams in waiting and codes by the number of streams that may be open, which is the settings';
+/// a code is kept until its stream is [forgotten](Self::forget). Datagrams by a number of bytes. Data of
+/// streams only comes here when the connection ends, or came before it was read on demand, and is bounded
+/// by its windows.
+#[derive(Debug)]
+pub struct Arrivals {
+    is_client: bool,
+    /// By direction, as are those below: bidirectional first.
+    waiting: [VecDeque<u64>; 2],
+    /// How many streams of the peer's were heard of.
+    heard: [u64; 2],
+    stopped: FxHashMap<u64, u64>,
+    rest: FxHashMap<u64, Received>,
+    datagrams: Datagrams,
+}
+
+impl Arrivals {
+    pub fn new(is_client: bool, datagram_bytes_max: usize) -> Self {
+        Self {
+            is_client,
+            waiting: Default::default(),
+            heard: [0; 2],
+            stopped: FxHashMap::default(),
+            rest: FxHashMap::default(),
+            datagrams: Datagrams::new(datagram_bytes_max),
+        }
+    }
+
+    /// Takes one event in, and names those who are to look again.
+    pub fn handle(&mut self, event: Event, mut wake: impl FnMut(Key)) {
+        match event {
+            Event::StreamReadable { stream_id } => self.readable(stream_id, &mut wake),
+            Event::StreamData {
+                stream_id,
+                data,
+                fin,
+            } => {
+                let end = fin.then_some(StreamEnd::Finished);
+                self.leave(stream_id, data, end);
+                self.readable(stream_id, &mut wake);
+            }
+            Event::StreamReset {
+                stream_id,
+                error_code,
+            } => {
+                // What had come before is not wanted any more, by the peer's own word.
+                self.rest.remove(&stream_id);
+                let end = Some(StreamEnd::Reset { error_code });
+                self.leave(stream_id, Chunks::default(), end);
+                self.readable(stream_id, &mut wake);
+            }
+            Event::StopSending {
+                stream_id,
+                error_code,
+            } => {
+                self.hear_of(stream_id, &mut wake);
+                self.stopped.insert(stream_id, error_code);
+                wake(Key::Writable(stream_id));
+                wake(Key::Finished(stream_id));
+                wake(Key::AllFinished);
+            }
+            Event::StreamWritable { stream_id } | Event::StreamAbandoned { stream_id } => {
+                wake(Key::Writable(stream_id));
+            }
+            Event::StreamFinished { stream_id } => {
+                wake(Key::Finished(stream_id));
+                wake(Key::AllFinished);
+            }
+            Event::StreamsAvailable { unidirectional } => wake(Key::Open { unidirectional }),
+            Event::Datagram { data, .. } => {
+                self.datagrams.push(data);
+                wake(Key::Datagram);
+            }
+            // The others are nobody's here.
+            _ => {}
+        }
+    }
+
+    /// The next stream of the peer's that nobody has taken.
+    pub fn accept(&mut self, unidirectional: bool) -> Option<u64> {
+        self.waiting[usize::from(unidirectional)].pop_front()
+    }
+
+    /// The code with which the peer has asked for no more data on a stream.
+    pub fn stopped(&self, stream_id: u64) -> Option<u64> {
+        self.stopped.get(&stream_id).copied()
+    }
+
+    /// Takes what is here of a stream's data, at most `max` bytes, and its end with the last of it.
+    pub fn take_rest(&mut self, stream_id: u64, max: usize) -> Option<Received> {
+        let rest = self.rest.get_mut(&stream_id)?;
+        let data = rest.data.split_to(max);
+        if !rest.data.is_empty() {
+            return Some(Received { data, end: None });
+        }
+        let end = rest.end;
+        self.rest.remove(&stream_id);
+        Some(Received { data, end })
+    }
+
+    /// Nobody has this stream any more.
+    pub fn forget(&mut self, stream_id: u64) {
+        self.stopped.remove(&stream_id);
+        self.rest.remove(&stream_id);
+    }
+
+    pub fn pop_datagram(&mut self) -> Option<Bytes> {
+        self.datagrams.pop()
+    }
+
+    /// Datagrams that came and were dropped, because newer ones needed their room.
+    pub fn datagrams_dropped(&self) -> u64 {
+        self.datagrams.dropped()
+    }
+
+    fn leave(&mut self, stream_id: u64, data: Chunks, end: Option<StreamEnd>) {
+        let rest = self.rest.entry(stream_id).or_default();
+        rest.data.append(data);
+        rest.end = end;
+    }
+
+    fn readable(&mut self, stream_id: u64, wake: &mut impl FnMut(Key)) {
+        self.hear_of(stream_id, wake);
+        wake(Key::Readable(stream_id));
+    }
+
+    /// RFC 9000 section 2.1: a stream opens all of its kind with lower numbers.
+    fn hear_of(&mut self, stream_id: u64, wake: &mut impl FnMut(Key)) {
+        let is_clients = stream_id & 1 == 0;
+        if is_clients == self.is_client {
+            return;
+        }
+        let unidirectional = stream_id & 2 != 0;
+        let heard = &mut self.heard[usize::from(unidirectional)];
+        let kind = stream_id & 3;
+        while *heard <= stream_id >> 2 {
+            self.waiting[usize::from(unidirectional)].push_back(*heard << 2 | kind);
+            *heard += 1;
+            wake(Key::Accept { unidirectional });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn woken(arrivals: &mut Arrivals, event: Event) -> Vec<Key> {
+        let mut keys = Vec::new();
+        arrivals.handle(event, |key| keys.push(key));
+        keys
+    }
+
+    fn accepted(arrivals: &mut Arrivals, unidirectional: bool) -> Vec<u64> {
+        std::iter::from_fn(|| arrivals.accept(unidirectional)).collect()
+    }
+
+    #[test]
+    fn a_stream_opens_those_below_it_and_each_is_accepted_once() {
+        let mut arrivals = Arrivals::new(false, 1 << 20);
+        let accept = Key::Accept {
+            unidirectional: false,
+        };
+        let event = |stream_id| Event::StreamReadable { stream_id };
+        assert_eq!(
+            woken(&mut arrivals, event(8)),
+            [accept, accept, accept, Key::Readable(8)]
+        );
+        assert_eq!(woken(&mut arrivals, event(4)), [Key::Readable(4)]);
+        assert_eq!(woken(&mut arrivals, event(2)).len(), 2);
+        assert_eq!(accepted(&mut arrivals, false), [0, 4, 8]);
+        assert_eq!(accepted(&mut arrivals, true), [2]);
+        woken(&mut arrivals, event(0));
+        // One of ours.
+        woken(&mut arrivals, event(1));
+        assert_eq!(accepted(&mut arrivals, false), []);
+    }
+
+    #[test]
+    fn what_the_end_left_is_read_in_pieces_and_ends() {
+        let mut arrivals = Arrivals::new(true, 1 << 20);
+        for (data, fin) in [("abc", false), ("defg", true)] {
+            let data = Chunks::from(Bytes::from_static(data.as_bytes()));
+            let stream_id = 3;
+            arrivals.handle(
+                Event::StreamData {
+                    stream_id,
+                    data,
+                    fin,
+                },
+                |_| {},
+            );
+        }
+        let mut take = |max| {
+            let rest = arrivals.take_rest(3, max);
+            rest.map(|rest| (rest.data.to_vec(), rest.end))
+        };
+        assert_eq!(take(2), Some((b"ab".to_vec(), None)));
+        assert_eq!(
+            take(100),
+            Some((b"cdefg".to_vec(), Some(StreamEnd::Finished)))
+        );
+        assert_eq!(take(100), None);
+    }
+
+    #[test]
+    fn a_reset_leaves_nothing_but_itself() {
+        let mut arrivals = Arrivals::new(true, 1 << 20);
+        let stream_id = 0;
+        let data = Chunks::from(Bytes::from_static(b"abc"));
+        let fin = false;
+        arrivals.handle(
+            Event::StreamData {
+                stream_id,
+                data,
+                fin,
+            },
+            |_| {},
+        );
+        let error_code = 7;
+        arrivals.handle(
+            Event::StreamReset {
+                stream_id,
+                error_code,
+            },
+            |_| {},
+        );
+        let rest = arrivals.take_rest(0, 100).unwrap();
+        assert!(rest.data.is_empty());
+        assert_eq!(rest.end, Some(StreamEnd::Reset { error_code: 7 }));
+    }
+
+    #[test]
+    fn a_stop_is_known_until_its_stream_is_forgotten() {
+        let mut arrivals = Arrivals::new(true, 1 << 20);
+        let event = Event::StopSending {
+            stream_id: 4,
+            error_code: 9,
+        };
+        let keys = woken(&mut arrivals, event);
+        assert_eq!(keys, [Key::Writable(4), Key::Finished(4), Key::AllFinished]);
+        assert_eq!(arrivals.stopped(4), Some(9));
+        arrivals.forget(4);
+        assert_eq!(arrivals.stopped(4), None);
+    }
+}

@@ -1,0 +1,17 @@
+//! A program's streams and datagrams on a QUIC connection: what waits for it, and when it is to look.
+//!
+//! - `arrivals`: [`Arrivals`], what has come on a connection and nobody has asked for. Start here.
+//! - `inlet`: [`Inlet`], the receiving side of one stream: how much is read when, for whom.
+//! - `datagrams`: DATAGRAM frames that wait.
+//!
+//! Stream data is not among what waits: connections are read on demand, so it stays in the state machine
+//! until somebody reads, and the peer gets credit for what was read and no more. Here is what is asked of
+//! the events instead, and which of a host's waiters one concerns ([`Key`]). Not here: the waiters, and
+//! what is sent (`quic`).
+
+mod arrivals;
+mod datagrams;
+mod inlet;
+
+pub use arrivals::{Arrivals, Key};
+pub use inlet::{Inlet, Outcome, Portion, Want};
