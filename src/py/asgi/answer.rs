@@ -11,6 +11,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use super::file::FileBody;
 use super::request::{Asked, Request};
 use super::response::Sent;
+pub(super) use crate::capi::awaited::{as_sent, raised, used_up};
 use crate::capi::cell::GilCell;
 use crate::capi::coroutine;
 use crate::capi::error::warn_of_a_dying_object;
@@ -303,24 +304,5 @@ impl Answer {
         let waiting = future.try_iter()?.unbind();
         self.put(py, Step::Wait(waiting, Box::new(then)));
         Ok(())
-    }
-}
-
-/// What a step gives by `__next__`, as `send()` gives it: the end without a value is an exception there.
-pub(super) fn as_sent(py: Python<'_>, what: Option<Py<PyAny>>) -> PyResult<Py<PyAny>> {
-    what.ok_or_else(|| PyStopIteration::new_err((py.None(),)))
-}
-
-/// What a coroutine says to a step after its last.
-pub(super) fn used_up() -> PyErr {
-    PyRuntimeError::new_err("cannot reuse already awaited coroutine")
-}
-
-/// What `throw(type[, value[, traceback]])` raises.
-pub(super) fn raised(args: &Bound<'_, PyTuple>) -> PyResult<PyErr> {
-    let first = args.get_item(0)?;
-    match args.get_item(1) {
-        Ok(value) if !value.is_none() => Ok(PyErr::from_value(value)),
-        _ => Ok(PyErr::from_value(first)),
     }
 }

@@ -19,6 +19,7 @@ use super::response::Response;
 use super::service::{AsgiService, Blame};
 use super::socket::Socket;
 use super::wire::{Ending, Refused, Wire};
+use crate::capi::awaited::{is_done, wake};
 use crate::capi::cell::GilCell;
 
 /// One request and its response: `receive` and `send` are what the application is called with.
@@ -346,27 +347,6 @@ impl Request {
             self.with_wire(py, |wire| wire.end(py, ending));
         }
     }
-}
-
-/// Wakes all of them; the first error of a loop that is closed is told.
-fn wake(py: Python<'_>, waiting: Vec<Py<PyAny>>) -> PyResult<()> {
-    let mut outcome = Ok(());
-    for future in waiting {
-        let future = future.bind(py);
-        let set = is_done(future).and_then(|is_done| match is_done {
-            true => Ok(()),
-            false => future
-                .call_method1(intern!(py, "set_result"), (py.None(),))
-                .map(drop),
-        });
-        outcome = outcome.and(set);
-    }
-    outcome
-}
-
-fn is_done(future: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let py = future.py();
-    future.call_method0(intern!(py, "done"))?.is_truthy()
 }
 
 /// Bytes of a request's content that may wait for the application before the client is stopped.

@@ -4,6 +4,7 @@
 //! | file | noun |
 //! | --- | --- |
 //! | `call` | a callback and its arguments |
+//! | `awaited` | awaitables of our own, and the futures that they wait for |
 //! | `fastcall` | methods that take their arguments as the interpreter hands them over |
 //! | `context` | `contextvars` contexts entered through the C API |
 //! | `buffer` | Python buffers held as `Bytes`: the only file that does |
@@ -17,6 +18,7 @@
 //! | `error` | Rust errors into Python exceptions: the only file that does |
 
 pub mod address;
+pub mod awaited;
 pub mod buffer;
 pub mod call;
 pub mod cell;

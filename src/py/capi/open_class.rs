@@ -9,6 +9,7 @@
 //! What the classes do is in `stream`, `datagram` and `tls`. The Rust code of the loop asks for those,
 //! and takes the subclasses as such.
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::ffi::PyTypeObject;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -41,14 +42,26 @@ pub fn instance<T: OpenClass>(
     py: Python<'_>,
     value: impl Into<PyClassInitializer<T>>,
 ) -> PyResult<Py<T>> {
-    let class: *mut PyTypeObject = class::<T>(py)?.bind(py).as_type_ptr();
+    instance_of(class::<T>(py)?.bind(py), value)
+}
+
+/// An instance of `class`, which is T's or a subclass of it, around `value`.
+pub fn instance_of<T: PyClass>(
+    class: &Bound<'_, PyType>,
+    value: impl Into<PyClassInitializer<T>>,
+) -> PyResult<Py<T>> {
+    let py = class.py();
+    if !class.is_subclass_of::<T>()? {
+        return Err(PyTypeError::new_err("an instance of another class"));
+    }
+    let class: *mut PyTypeObject = class.as_type_ptr();
     let value: PyClassInitializer<T> = value.into();
     // PyO3 makes instances of subclasses in `#[new]` only; this is the function behind it, which is public
     // for PyO3's macros alone. Its version is pinned to the letter in Cargo.toml for that reason. Going
     // through `#[new]` itself, with the value packed into a Python object, makes three objects for each one.
     //
-    // SAFETY: what the function asks for in that version: `class` is T's class or a subclass of it, and it
-    // is one because `type` made it with that base (`class`).
+    // SAFETY: what the function asks for in that version: `class` is T's class or a subclass of it, which was
+    // looked at above.
     let object = unsafe { pyo3::impl_::pymethods::tp_new_impl(py, value, class)? };
     // SAFETY: in that version it answers with a new reference to the object that it has made.
     let object = unsafe { Bound::from_owned_ptr(py, object) };

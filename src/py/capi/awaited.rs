@@ -1,0 +1,47 @@
+//! Awaitables of our own, which are coroutines too: what they say to whoever steps them; and the futures
+//! that they wait for.
+
+use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+/// What a step gives by `__next__`, as `send()` gives it: the end without a value is an exception there.
+pub fn as_sent(py: Python<'_>, what: Option<Py<PyAny>>) -> PyResult<Py<PyAny>> {
+    what.ok_or_else(|| PyStopIteration::new_err((py.None(),)))
+}
+
+/// What a coroutine says to a step after its last.
+pub fn used_up() -> PyErr {
+    PyRuntimeError::new_err("cannot reuse already awaited coroutine")
+}
+
+/// What `throw(type[, value[, traceback]])` raises.
+pub fn raised(args: &Bound<'_, PyTuple>) -> PyResult<PyErr> {
+    let first = args.get_item(0)?;
+    match args.get_item(1) {
+        Ok(value) if !value.is_none() => Ok(PyErr::from_value(value)),
+        _ => Ok(PyErr::from_value(first)),
+    }
+}
+
+/// Wakes all of them; the first error of a loop that is closed is told.
+pub fn wake(py: Python<'_>, waiting: Vec<Py<PyAny>>) -> PyResult<()> {
+    let mut outcome = Ok(());
+    for future in waiting {
+        let future = future.bind(py);
+        let set = is_done(future).and_then(|is_done| match is_done {
+            true => Ok(()),
+            false => future
+                .call_method1(intern!(py, "set_result"), (py.None(),))
+                .map(drop),
+        });
+        outcome = outcome.and(set);
+    }
+    outcome
+}
+
+pub fn is_done(future: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = future.py();
+    future.call_method0(intern!(py, "done"))?.is_truthy()
+}
