@@ -4,9 +4,9 @@ import asyncio
 import contextvars
 import socket
 import ssl
-from collections.abc import Callable, Iterable
-from types import FrameType
-from typing import Any, ClassVar, NoReturn, final
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
+from types import FrameType, TracebackType
+from typing import Any, ClassVar, Generic, NoReturn, TypeVar, final
 
 from typing_extensions import Buffer as ReadableBuffer
 from typing_extensions import Self, disjoint_base
@@ -16,10 +16,12 @@ __all__ = [
     "ApplicationCoroutine",
     "AsgiService",
     "BaseTransport",
+    "BidirectionalStream",
     "Buffer",
     "BufferReadError",
     "BufferWriteError",
     "ClientDisconnected",
+    "ConnectionBase",
     "ConnectionIdIssued",
     "ConnectionIdRetired",
     "ConnectionTerminated",
@@ -28,6 +30,7 @@ __all__ = [
     "DatagramFrameReceived",
     "DatagramReceived",
     "DatagramTransport",
+    "Datagrams",
     "DirectReads",
     "FileOperation",
     "GoAwayReceived",
@@ -43,6 +46,7 @@ __all__ = [
     "MemorySessionStore",
     "MessageAborted",
     "MigrationFinished",
+    "Opening",
     "PacketLog",
     "PingAcknowledged",
     "ProtocolNegotiated",
@@ -54,18 +58,24 @@ __all__ = [
     "QuicEndpoint",
     "QuicEvent",
     "QuicServerSetup",
+    "QuicStreams",
+    "ReceiveStream",
     "Request",
     "SSLTransport",
+    "SendStream",
     "Spawn",
     "StopSendingReceived",
+    "Stream",
     "StreamAbandoned",
     "StreamDataReceived",
     "StreamFinished",
     "StreamReset",
     "StreamTransport",
     "StreamWritable",
+    "Streams",
     "TimerHandle",
     "TlsProtocol",
+    "Waiting",
     "WebSocketLimits",
     "WebTransportStreamDataReceived",
     "__version__",
@@ -962,6 +972,116 @@ class QuicConnectionCore:
     def datagrams_to_send(self, now: float) -> list[tuple[bytes, Any]]: ...
     def get_timer(self) -> float | None: ...
     def handle_timer(self, now: float) -> None: ...
+
+_T_co = TypeVar("_T_co", covariant=True)
+
+@final
+class QuicStreams:
+    def __new__(
+        cls,
+        quic: QuicConnectionCore,
+        new_future: Callable[[], asyncio.Future[Any]],
+        *,
+        is_client: bool,
+        datagram_bytes: int,
+        transmit: Callable[[], object] | None = None,
+    ) -> QuicStreams: ...
+    def end(self, make_error: Callable[[], BaseException], is_orderly: bool) -> None: ...
+    @property
+    def datagrams_dropped(self) -> int: ...
+
+@final
+class Waiting(Coroutine[object, None, _T_co]):
+    def __await__(self) -> Generator[object, None, _T_co]: ...
+    # Not Self: type checkers would take it for a generator.
+    def __iter__(self) -> Iterator[object]: ...
+    def __next__(self) -> object: ...
+    def send(self, _value: None) -> object: ...
+    def throw(self, *args: Any) -> object: ...
+    def close(self) -> None: ...
+    @property
+    def __name__(self) -> str: ...
+    @property
+    def __qualname__(self) -> str: ...
+
+@disjoint_base
+class ConnectionBase:
+    def __new__(cls, hub: QuicStreams, *_args: object, **_kwargs: object) -> Self: ...
+    def open_stream(self) -> Opening[BidirectionalStream]: ...
+    def open_uni_stream(self) -> Opening[SendStream]: ...
+    def accept_stream(self) -> Waiting[BidirectionalStream]: ...
+    def accept_uni_stream(self) -> Waiting[ReceiveStream]: ...
+    def streams(self) -> Streams[BidirectionalStream]: ...
+    def uni_streams(self) -> Streams[ReceiveStream]: ...
+    def send_datagram(self, data: ReadableBuffer) -> None: ...
+    def send_datagrams(self, datagrams: Iterable[ReadableBuffer]) -> None: ...
+    @property
+    def max_datagram_size(self) -> int | None: ...
+    def receive_datagram(self) -> Waiting[bytes]: ...
+    def receive_datagrams(self) -> Waiting[list[bytes]]: ...
+    def datagrams(self) -> Datagrams: ...
+    @property
+    def datagrams_dropped(self) -> int: ...
+    def wait_delivered(self) -> Waiting[None]: ...
+
+_Stream_co = TypeVar("_Stream_co", bound=Stream, covariant=True)
+
+@final
+class Opening(Generic[_Stream_co]):
+    def __await__(self) -> Generator[object, None, _Stream_co]: ...
+    def __aenter__(self) -> Waiting[_Stream_co]: ...
+    def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> Waiting[None]: ...
+
+@final
+class Streams(Generic[_Stream_co]):
+    def __aiter__(self) -> Self: ...
+    def __anext__(self) -> Waiting[_Stream_co]: ...
+
+@final
+class Datagrams:
+    def __aiter__(self) -> Self: ...
+    def __anext__(self) -> Waiting[bytes]: ...
+
+@disjoint_base
+class Stream:
+    @property
+    def id(self) -> int: ...
+    @property
+    def connection(self) -> ConnectionBase: ...
+    def __aenter__(self) -> Waiting[Self]: ...
+    def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> Waiting[None]: ...
+
+class SendStream(Stream):
+    def send(self, data: ReadableBuffer) -> Waiting[None]: ...
+    def send_all(self, data: ReadableBuffer) -> Waiting[None]: ...
+    def writelines(self, lines: Iterable[ReadableBuffer]) -> Waiting[None]: ...
+    def finish(self) -> Waiting[None]: ...
+    def wait_finished(self) -> Waiting[None]: ...
+    def reset(self, code: int = 0) -> None: ...
+    def priority(self, urgency: int, incremental: bool = False) -> None: ...
+
+class ReceiveStream(Stream):
+    def read(self, n: int = -1) -> Waiting[bytes]: ...
+    def readexactly(self, n: int) -> Waiting[bytes]: ...
+    def readuntil(
+        self, separator: ReadableBuffer | None = None, *, limit: int = 65536
+    ) -> Waiting[bytes]: ...
+    def readinto(self, buffer: ReadableBuffer) -> Waiting[int]: ...
+    def stop(self, code: int = 0) -> None: ...
+    def __aiter__(self) -> Self: ...
+    def __anext__(self) -> Waiting[bytes]: ...
+
+class BidirectionalStream(SendStream, ReceiveStream): ...
 
 @disjoint_base
 class H3Connection:

@@ -8,6 +8,7 @@
 //! | `ops` | operations that a future waits for: files, child processes |
 //! | `tls` | TLS over any transport, through `ssl.SSLObject` |
 //! | `quic`, `h3` | QUIC and HTTP/3 objects |
+//! | `streams` | streams and datagrams of a QUIC connection, read and written by awaiting |
 //! | `asgi`, `http` | applications, and the connections that their requests come on |
 //! | `capi` | Python's C API, and what crosses the boundary everywhere |
 //!
@@ -23,6 +24,7 @@ mod http;
 mod ops;
 mod quic;
 mod sock;
+mod streams;
 mod tls;
 mod transport;
 
@@ -39,6 +41,7 @@ fn _uringcore(m: &Bound<'_, PyModule>) -> PyResult<()> {
     sock::register(m)?;
     tls::register(m)?;
     quic::register(m)?;
+    streams::register(m)?;
     h3::register(m)?;
     asgi::register(m)?;
     http::register(m)

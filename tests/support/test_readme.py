@@ -132,6 +132,7 @@ def test_every_program_is_run():
     assert counts == {
         "The loop in a minute": 1,
         "Files in a minute": 1,
+        "QUIC without events": 1,
         "QUIC in a minute": 2,
         "A client in a minute": 2,
     }
@@ -157,8 +158,9 @@ def test_files_in_a_minute(tmp_path):
     assert _printed(program, tmp_path) == "one\ntwo\n8 b'two'\n"
 
 
-def test_quic_in_a_minute(tmp_path):
-    program = _programs()["QUIC in a minute"][0]
+@pytest.mark.parametrize("heading", ["QUIC without events", "QUIC in a minute"])
+def test_quic_in_a_minute(tmp_path, heading):
+    program = _programs()[heading][0]
     program = _replaced(program, "4433", str(_free_port(socket.SOCK_DGRAM)))
     program = _replaced(program, '"/tmp"', '"."')
     assert _printed(program, tmp_path) == "b'hello'\n"

@@ -22,6 +22,7 @@ MAY = {
         "h3": {"wire"},
         "http": {"wire", "seams", "qlog", "tls", "quic", "h3"},
         "ws": set(),
+        "streams": {"wire", "seams", "qlog", "tls", "quic"},
     },
 }
 
@@ -44,17 +45,29 @@ NEVER = {
     },
     # The loop knows all whose events it tells; each of those knows the loop and what is named below it.
     "py": {
-        "capi": {"event_loop", "transport", "sock", "ops", "tls", "quic", "h3", "asgi", "http"},
-        "h3": {"event_loop", "transport", "sock", "ops", "tls", "quic", "asgi", "http"},
+        "capi": {
+            "event_loop",
+            "transport",
+            "sock",
+            "ops",
+            "tls",
+            "quic",
+            "h3",
+            "asgi",
+            "http",
+            "streams",
+        },
+        "h3": {"event_loop", "transport", "sock", "ops", "tls", "quic", "asgi", "http", "streams"},
         # Applications know no connection, and no version of HTTP.
-        "asgi": {"transport", "sock", "ops", "tls", "quic", "h3", "http"},
-        "http": {"transport", "sock", "ops", "tls", "h3"},
-        "quic": {"transport", "sock", "ops", "tls", "h3", "asgi", "http"},
-        "tls": {"sock", "ops", "quic", "h3", "asgi", "http"},
-        "ops": {"transport", "tls", "quic", "h3", "asgi", "http"},
-        "sock": {"transport", "tls", "quic", "h3", "asgi", "http"},
-        "transport": {"ops", "quic", "h3", "asgi", "http"},
-        "event_loop": {"h3", "asgi", "http"},
+        "asgi": {"transport", "sock", "ops", "tls", "quic", "h3", "http", "streams"},
+        "http": {"transport", "sock", "ops", "tls", "h3", "streams"},
+        "streams": {"event_loop", "transport", "sock", "ops", "tls", "h3", "asgi", "http"},
+        "quic": {"transport", "sock", "ops", "tls", "h3", "asgi", "http", "streams"},
+        "tls": {"sock", "ops", "quic", "h3", "asgi", "http", "streams"},
+        "ops": {"transport", "tls", "quic", "h3", "asgi", "http", "streams"},
+        "sock": {"transport", "tls", "quic", "h3", "asgi", "http", "streams"},
+        "transport": {"ops", "quic", "h3", "asgi", "http", "streams"},
+        "event_loop": {"h3", "asgi", "http", "streams"},
     },
 }
 

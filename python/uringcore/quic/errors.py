@@ -1,8 +1,9 @@
-"""Why a connection failed, as exceptions: one class per cause that a program may want to catch.
+"""Why a connection or a stream failed, as exceptions: a class for each cause that a program may want to
+catch.
 
-Every class is a :class:`QuicConnectionError` (aioquic's name and attributes) and a
-``ConnectionError``. :func:`error_from_event` is the only place that decides which one a
-``ConnectionTerminated`` event becomes.
+Every class is a :class:`QuicError` with a code and a reason, and a ``ConnectionError``. Those about a
+connection are a :class:`QuicConnectionError` (aioquic's name and attributes). :func:`error_from_event`
+is the only place that decides which one a ``ConnectionTerminated`` event becomes.
 """
 
 from __future__ import annotations
@@ -18,14 +19,21 @@ if TYPE_CHECKING:
     from uringcore._uringcore import ConnectionTerminated
 
 __all__ = [
+    "ConnectionClosed",
+    "ListenerClosed",
     "QuicAlpnError",
     "QuicCertificateError",
     "QuicConfigurationError",
     "QuicConnectionError",
     "QuicConnectionRefusedError",
+    "QuicError",
     "QuicIdleTimeoutError",
     "QuicTlsError",
     "QuicVersionError",
+    "StreamClosed",
+    "StreamError",
+    "StreamReset",
+    "StreamStopped",
     "error_from_event",
 ]
 
@@ -42,6 +50,59 @@ class QuicConfigurationError(ValueError):
         return type(self), (self.field, self.message)
 
 
+class QuicError(ConnectionError):
+    """Something of a connection has ended: it as a whole, or a stream of it."""
+
+    code: int = 0
+    """The error code: the application's, or that of RFC 9000 section 20.1 where the transport is at
+    fault."""
+
+    reason: str = ""
+    """The text that came with it."""
+
+
+class StreamError(QuicError):
+    """One direction of a stream has ended otherwise than by its end."""
+
+    def __init__(self, stream_id: int, code: int, reason: str = "") -> None:
+        super().__init__(f"stream {stream_id}: {reason or self._text}, error {code:#x}")
+        self.stream_id = stream_id
+        self.code = code
+        self.reason = reason
+
+    _text = "it has failed"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.stream_id, self.code, self.reason)
+
+
+class StreamReset(StreamError):
+    """The peer gave up sending (RFC 9000 section 19.4), with this code."""
+
+    _text = "the peer has reset it"
+
+
+class StreamStopped(StreamError):
+    """The peer wants no more data (RFC 9000 section 19.5), with this code."""
+
+    _text = "the peer wants no more of it"
+
+
+class StreamClosed(StreamError):
+    """This side has finished, reset or stopped the stream."""
+
+    def __init__(self, stream_id: int, reason: str) -> None:
+        super().__init__(stream_id, 0, reason)
+        self.args = (f"stream {stream_id}: {reason}",)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.stream_id, self.reason)
+
+
+class ListenerClosed(QuicError):
+    """The listener was closed: there are no more connections to be accepted."""
+
+
 class QuicStreamResetError(ConnectionResetError, RuntimeError):
     """Data for a stream that was reset: by this side, or because the peer asked to stop.
 
@@ -53,7 +114,7 @@ class QuicStreamOverError(ConnectionResetError, ValueError):
     """A stream that is over in both directions was named. A ``ValueError`` too, as in aioquic."""
 
 
-class QuicConnectionError(ConnectionError):
+class QuicConnectionError(QuicError):
     """The connection ended.
 
     ``error_code`` is the code on the wire, ``frame_type`` the frame that was at fault (``None`` for
@@ -76,10 +137,16 @@ class QuicConnectionError(ConnectionError):
         self.error_code = error_code
         self.frame_type = frame_type
         self.reason_phrase = reason_phrase
+        self.code = error_code
+        self.reason = reason_phrase
 
     def __reduce__(self) -> tuple[Any, ...]:
         args = (self.error_code, self.frame_type, self.reason_phrase, self.args[0])
         return type(self), args
+
+
+class ConnectionClosed(QuicConnectionError):
+    """An application closed the connection, on either side, with a code and a reason of its own."""
 
 
 class QuicTlsError(QuicConnectionError):
@@ -200,9 +267,11 @@ def error_from_event(event: ConnectionTerminated, peer: object = None) -> QuicCo
         message = f"the connection{whom} was reset: the peer no longer knows it"
         return QuicConnectionError(*args, message)
     if event.kind == "local":
-        return QuicConnectionError(*args, f"the connection{whom} was closed on this side{said}")
+        kind = ConnectionClosed if event.frame_type is None else QuicConnectionError
+        return kind(*args, f"the connection{whom} was closed on this side{said}")
     if event.kind == "peer_transport" and event.error_code == QuicErrorCode.CONNECTION_REFUSED:
         return QuicConnectionRefusedError(*args, f"the server refused the connection{whom}{said}")
-    by = "application" if event.kind == "peer_application" else "transport"
+    is_applications = event.kind == "peer_application"
+    by = "application" if is_applications else "transport"
     message = f"the peer closed the connection{whom}, {by} error {event.error_code:#x}{said}"
-    return QuicConnectionError(*args, message)
+    return (ConnectionClosed if is_applications else QuicConnectionError)(*args, message)

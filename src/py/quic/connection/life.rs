@@ -92,7 +92,7 @@ impl QuicConnectionCore {
 
     /// Carries a command out, now or when the connection begins. After the connection's end it does nothing,
     /// as in aioquic: the program has been told by `ConnectionTerminated`.
-    pub(super) fn command(&self, py: Python<'_>, command: Command) -> PyResult<()> {
+    pub fn command(&self, py: Python<'_>, command: Command) -> PyResult<()> {
         let mut command = Some(command);
         let place = self.state.with(py, |state| match &mut state.phase {
             Phase::Idle(prologue) | Phase::Listening(prologue, _) => {
@@ -123,6 +123,11 @@ impl QuicConnectionCore {
         drop(old);
     }
 
+    pub fn detach(&self, py: Python<'_>) {
+        let old = self.state.with(py, |state| state.attached.take());
+        drop(old);
+    }
+
     pub fn is_attached(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| state.attached.is_some())
     }
@@ -147,7 +152,7 @@ impl QuicConnectionCore {
     }
 
     /// Runs `run` while the connection is running; `None` before and after.
-    pub(super) fn running<R>(
+    pub fn running<R>(
         &self,
         py: Python<'_>,
         run: impl FnOnce(&mut Connection) -> R,
@@ -159,7 +164,7 @@ impl QuicConnectionCore {
     }
 
     /// The same for questions: those change nothing, so nothing is looked after afterwards.
-    pub(super) fn peek<R>(
+    pub fn peek<R>(
         &self,
         py: Python<'_>,
         run: impl FnOnce(&Connection) -> R,

@@ -31,7 +31,8 @@ pub(super) struct Summary {
     pub version: Option<u32>,
 }
 
-/// Who takes the events about streams, if it is not the program: HTTP, which knows what they mean.
+/// Who takes the events about streams, if it is not the program: HTTP, which knows what they mean, or
+/// the streams that a program reads by itself.
 pub struct Attached {
     pub object: Py<PyAny>,
     pub receive: fn(&Bound<'_, PyAny>, Vec<Event>) -> PyResult<()>,

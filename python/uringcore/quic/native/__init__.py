@@ -1,0 +1,1 @@
+"""What ``uringcore.quic`` offers of its own, beside the modules in aioquic's shape."""

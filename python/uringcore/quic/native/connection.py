@@ -1,0 +1,157 @@
+"""``Connection``: a QUIC connection as a program has it. Its streams and datagrams are in Rust."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from types import TracebackType
+from typing import cast
+
+from uringcore._uringcore import ConnectionBase
+from uringcore.quic.native.link import Link
+from uringcore.quic.stats import QuicConnectionStats
+from uringcore.tls import SessionTicket
+
+__all__ = ["Connection"]
+
+
+class Connection(ConnectionBase):
+    """A connection, which :func:`~uringcore.quic.connect` and a listener make.
+
+    ``async with connection:`` closes it at the end of the block. If the block ends well, what was
+    finished on its streams is waited for first until the peer has acknowledged it, ``close_timeout``
+    seconds at most; if it ends by an exception the connection is closed at once.
+
+    One that the program forgets is closed when it is collected.
+    """
+
+    _link: Link
+
+    def __new__(cls, link: Link) -> Connection:
+        """Not for programs: connections are made by those two."""
+        self = super().__new__(cls, link.hub)
+        self._link = link
+        return self
+
+    @property
+    def alpn(self) -> str | None:
+        """The application protocol that both sides agreed on, if any."""
+        return self._link.quic.alpn_protocol
+
+    @property
+    def peer_address(self) -> tuple[str, int]:
+        """The peer's address and port, which change when it moves to another network."""
+        address = self._link.quic.get_peer_address()
+        return str(address[0]), int(address[1])
+
+    @property
+    def local_address(self) -> tuple[str, int]:
+        """The address and port of the socket."""
+        name = self._link.transport.get_extra_info("sockname")
+        return str(name[0]), int(name[1])
+
+    @property
+    def peer_certificate(self) -> bytes | None:
+        """The peer's certificate in DER, if it has shown one."""
+        chain = self.peer_certificates
+        return chain[0] if chain else None
+
+    @property
+    def peer_certificates(self) -> list[bytes]:
+        """The peer's certificate and those of its issuers that it has shown, in DER."""
+        return self._link.quic.get_peer_certificates()
+
+    @property
+    def server_name(self) -> str | None:
+        """The name that the client asked for."""
+        return self._link.quic.server_name
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether an earlier session was resumed."""
+        completed = self._link.completed
+        return completed is not None and bool(completed.session_resumed)
+
+    @property
+    def session_ticket(self) -> SessionTicket | None:
+        """The newest ticket that the server has sent, for ``ClientConfig.session_ticket`` of a later
+        connection. It comes a while after the handshake."""
+        return self._link.session_ticket
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection is over."""
+        return self._link.is_closed
+
+    def stats(self) -> QuicConnectionStats:
+        """Counters and estimates; :class:`~uringcore.quic.stats.QuicConnectionStats` names them."""
+        return cast(QuicConnectionStats, self._link.quic.stats())
+
+    async def ping(self) -> None:
+        """Waits until the peer has answered a PING.
+
+        Raises the connection's error when that ends first.
+        """
+        await self._link.ping()
+
+    async def migrate(
+        self, local_address: tuple[str, int] | None = None, *, timeout: float = 3.0
+    ) -> None:
+        """Takes a client's connection to another network: to a new socket bound to ``local_address``,
+        or to one of the system's choice (RFC 9000 section 9).
+
+        Returns when the server was heard there. If it is not within ``timeout`` seconds the connection
+        goes back to where it was, and ``TimeoutError`` is raised; ``RuntimeError`` on a server, where
+        the server forbids it, and while another move is under way; ``OSError`` when the address cannot
+        be bound; and the connection's error when that ends.
+        """
+        await self._link.migrate(local_address, timeout)
+
+    def close(self, code: int = 0, reason: str = "") -> None:
+        """Closes the connection at once, with an error code of the application's and a reason.
+
+        What is queued and not yet sent is dropped: see :meth:`wait_delivered`. A second close does
+        nothing.
+        """
+        self._link.close(code, reason)
+
+    async def wait_closed(self) -> None:
+        """Waits until the connection is over, by whatever ended it; never raises for that."""
+        await self._link.wait_closed()
+
+    async def __aenter__(self) -> Connection:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if exc_type is None and not self.is_closed:
+                await self._wait_a_while()
+        finally:
+            self.close()
+        await self.wait_closed()
+
+    async def _wait_a_while(self) -> None:
+        delivered = asyncio.ensure_future(self.wait_delivered())
+        try:
+            await asyncio.wait([delivered], timeout=self._link.close_timeout)
+        finally:
+            delivered.cancel()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.is_closed else "open"
+        address = self._link.quic.get_peer_address()
+        return f"<{type(self).__name__} {state} peer={address}>"
+
+    def __del__(self) -> None:
+        link = self._link
+        if link.is_closed or link.loop.is_closed():
+            return
+        if link.loop.get_debug():
+            message = f"unclosed connection {self!r}"
+            warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
+        link.close(0, "")

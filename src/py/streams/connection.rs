@@ -1,0 +1,337 @@
+//! `ConnectionBase`: what a connection has of streams and datagrams. Python's `Connection` is a subclass,
+//! with its life.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use pyo3::{PyTraverseError, PyVisit};
+use uringcore_proto::quic::DatagramError;
+use uringcore_proto::streams::Key;
+
+use super::hub::Hub;
+use super::stream;
+use super::work::{Job, Polled, Waiting};
+use crate::capi::buffer;
+use crate::capi::cell::GilCell;
+
+/// A connection's streams and datagrams.
+#[pyclass(frozen, subclass, weakref, module = "uringcore._uringcore")]
+pub struct ConnectionBase {
+    pub(super) hub: Py<Hub>,
+}
+
+/// A stream that is to be opened: awaited, or entered by `async with`, it is.
+#[pyclass(frozen, name = "Opening", module = "uringcore._uringcore")]
+pub struct Opening {
+    pub(super) connection: Py<ConnectionBase>,
+    unidirectional: bool,
+    /// The one that was entered.
+    stream: GilCell<Option<Py<PyAny>>>,
+}
+
+/// An asynchronous iterator over streams that the peer opens.
+#[pyclass(frozen, name = "Streams", module = "uringcore._uringcore")]
+struct Streams {
+    connection: Py<ConnectionBase>,
+    unidirectional: bool,
+}
+
+/// An asynchronous iterator over datagrams.
+#[pyclass(frozen, name = "Datagrams", module = "uringcore._uringcore")]
+struct Datagrams {
+    connection: Py<ConnectionBase>,
+}
+
+#[pymethods]
+impl ConnectionBase {
+    #[new]
+    #[pyo3(signature = (hub, *_args, **_kwargs))]
+    fn new(hub: Py<Hub>, _args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
+        Self { hub }
+    }
+
+    /// Opens a stream in both directions; waits while the peer allows no more. The peer hears of it with
+    /// the first data::
+    ///
+    ///     async with connection.open_stream() as stream:
+    ///
+    /// or ``stream = await connection.open_stream()``.
+    fn open_stream(slf: Py<Self>) -> Opening {
+        Opening::new(slf, false)
+    }
+
+    /// Opens a stream on which only this side sends, as :meth:`open_stream` does.
+    fn open_uni_stream(slf: Py<Self>) -> Opening {
+        Opening::new(slf, true)
+    }
+
+    /// The next stream in both directions that the peer opens.
+    fn accept_stream(slf: Py<Self>) -> Waiting {
+        Waiting::on(Job::Accept(slf, false))
+    }
+
+    /// The next stream on which only the peer sends.
+    fn accept_uni_stream(slf: Py<Self>) -> Waiting {
+        Waiting::on(Job::Accept(slf, true))
+    }
+
+    /// The streams in both directions that the peer opens, until an application closes the connection with
+    /// code 0; any other end is raised.
+    fn streams(slf: Py<Self>) -> Streams {
+        Streams {
+            connection: slf,
+            unidirectional: false,
+        }
+    }
+
+    /// The streams on which only the peer sends, as :meth:`streams`.
+    fn uni_streams(slf: Py<Self>) -> Streams {
+        Streams {
+            connection: slf,
+            unidirectional: true,
+        }
+    }
+
+    /// Queues one datagram (RFC 9221), which may be lost. It is never waited for: when 1 MiB is queued the
+    /// oldest make room, and ``stats()["datagram_frames_dropped"]`` counts them.
+    ///
+    /// Raises ``ValueError`` for one that is too long, or where a side takes none, and the connection's
+    /// error when that is over.
+    fn send_datagram(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        let data = buffer::bytes_like(data)?;
+        let sent = self.hub.get().need(py, |quic| quic.send_datagram(data))?;
+        sent.map_err(|error| self.not_sent(py, error))
+    }
+
+    /// Queues many datagrams at once, all or none of them, as :meth:`send_datagram` does with one.
+    fn send_datagrams(&self, py: Python<'_>, datagrams: &Bound<'_, PyAny>) -> PyResult<()> {
+        let mut all = Vec::new();
+        for data in datagrams.try_iter()? {
+            all.push(buffer::bytes_like(&data?)?);
+        }
+        let sent = self.hub.get().need(py, |quic| {
+            let max = quic.max_datagram_size();
+            let longest = all.iter().map(bytes::Bytes::len).max().unwrap_or(0);
+            match max {
+                Some(max) if longest > max => return Err(DatagramError::TooLarge { max }),
+                _ => {}
+            }
+            all.into_iter()
+                .try_for_each(|data| quic.send_datagram(data))
+        })?;
+        sent.map_err(|error| self.not_sent(py, error))
+    }
+
+    /// The most bytes that a datagram may have now; ``None`` where a side takes none.
+    #[getter]
+    fn max_datagram_size(&self, py: Python<'_>) -> PyResult<Option<usize>> {
+        let size = self
+            .hub
+            .get()
+            .command(py, |quic| quic.max_datagram_size())?;
+        Ok(size.flatten())
+    }
+
+    /// The next datagram. Those that nobody asks for wait, at most ``datagram_buffer`` bytes of them, the
+    /// newest.
+    fn receive_datagram(slf: Py<Self>) -> Waiting {
+        Waiting::on(Job::Datagram(slf))
+    }
+
+    /// All datagrams that wait, at least one.
+    fn receive_datagrams(slf: Py<Self>) -> Waiting {
+        Waiting::on(Job::Datagrams(slf))
+    }
+
+    /// The datagrams that come, until the connection ends, as :meth:`streams` does.
+    fn datagrams(slf: Py<Self>) -> Datagrams {
+        Datagrams { connection: slf }
+    }
+
+    /// Received datagrams that were dropped because newer ones needed their room.
+    #[getter]
+    fn datagrams_dropped(&self, py: Python<'_>) -> u64 {
+        self.hub
+            .get()
+            .arrivals(py, |arrivals| arrivals.datagrams_dropped())
+    }
+
+    /// Waits until all streams that this side has finished are acknowledged, or the connection is over.
+    fn wait_delivered(slf: Py<Self>) -> Waiting {
+        Waiting::on(Job::WaitAllFinished(slf))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.hub)
+    }
+}
+
+impl ConnectionBase {
+    pub fn open(slf: &Bound<'_, Self>, unidirectional: bool) -> PyResult<Polled> {
+        let opened = slf
+            .get()
+            .hub
+            .get()
+            .need(slf.py(), |quic| quic.open_stream(unidirectional))?;
+        Ok(match opened {
+            Some(id) => Polled::Ready(stream::opened(slf, id, unidirectional)?),
+            None => Polled::Wait(Key::Open { unidirectional }),
+        })
+    }
+
+    /// `iterates`: an orderly end is no error.
+    pub fn accept(slf: &Bound<'_, Self>, unidirectional: bool, iterates: bool) -> PyResult<Polled> {
+        let this = slf.get();
+        let next = |py| {
+            this.hub
+                .get()
+                .arrivals(py, |arrivals| arrivals.accept(unidirectional))
+        };
+        match next(slf.py()) {
+            Some(id) => Ok(Polled::Ready(stream::accepted(slf, id, unidirectional)?)),
+            None => this.nothing(slf.py(), Key::Accept { unidirectional }, iterates),
+        }
+    }
+
+    pub fn datagram(&self, py: Python<'_>, iterates: bool) -> PyResult<Polled> {
+        let next = self
+            .hub
+            .get()
+            .arrivals(py, |arrivals| arrivals.pop_datagram());
+        match next {
+            Some(data) => Ok(Polled::Ready(PyBytes::new(py, &data).into_any().unbind())),
+            None => self.nothing(py, Key::Datagram, iterates),
+        }
+    }
+
+    pub fn datagrams_waiting(&self, py: Python<'_>) -> PyResult<Polled> {
+        let all: Vec<_> = self.hub.get().arrivals(py, |arrivals| {
+            std::iter::from_fn(|| arrivals.pop_datagram()).collect()
+        });
+        if all.is_empty() {
+            return self.nothing(py, Key::Datagram, false);
+        }
+        let objects = all.iter().map(|data| PyBytes::new(py, data));
+        Ok(Polled::Ready(PyList::new(py, objects)?.into_any().unbind()))
+    }
+
+    pub fn wait_all_finished(&self, py: Python<'_>) -> PyResult<Polled> {
+        let hub = self.hub.get();
+        Ok(match hub.ask(py, |quic| quic.is_finishing())? {
+            Some(true) if !hub.is_over(py) => Polled::Wait(Key::AllFinished),
+            _ => Polled::Ready(py.None()),
+        })
+    }
+
+    fn nothing(&self, py: Python<'_>, key: Key, iterates: bool) -> PyResult<Polled> {
+        let hub = self.hub.get();
+        if !hub.is_over(py) {
+            Ok(Polled::Wait(key))
+        } else if iterates && hub.is_over_orderly(py) {
+            Ok(Polled::Exhausted)
+        } else {
+            Err(hub.ended(py))
+        }
+    }
+
+    fn not_sent(&self, py: Python<'_>, error: DatagramError) -> PyErr {
+        match error {
+            DatagramError::Closed => self.hub.get().ended(py),
+            error => PyValueError::new_err(error.to_string()),
+        }
+    }
+}
+
+#[pymethods]
+impl Opening {
+    fn __await__(&self, py: Python<'_>) -> Waiting {
+        let connection = self.connection.clone_ref(py);
+        Waiting::on(Job::Open(connection, self.unidirectional))
+    }
+
+    fn __aenter__(slf: Py<Self>) -> Waiting {
+        Waiting::on(Job::Enter(slf))
+    }
+
+    #[pyo3(signature = (exc_type, exc_value, traceback))]
+    fn __aexit__<'py>(
+        &self,
+        exc_type: &Bound<'py, PyAny>,
+        exc_value: &Bound<'py, PyAny>,
+        traceback: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = exc_type.py();
+        let stream = self.stream.take(py);
+        let stream = stream.unwrap_or_else(|| py.None()).into_bound(py);
+        stream.call_method1("__aexit__", (exc_type, exc_value, traceback))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.connection)?;
+        self.stream
+            .traverse(|stream| visit.call(stream))
+            .unwrap_or(Ok(()))
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        drop(self.stream.take(py));
+    }
+}
+
+impl Opening {
+    fn new(connection: Py<ConnectionBase>, unidirectional: bool) -> Self {
+        Self {
+            connection,
+            unidirectional,
+            stream: GilCell::new(None),
+        }
+    }
+
+    pub fn enter(&self, py: Python<'_>) -> PyResult<Polled> {
+        let polled = ConnectionBase::open(self.connection.bind(py), self.unidirectional)?;
+        if let Polled::Ready(stream) = &polled {
+            let stream = stream.clone_ref(py);
+            let old = self.stream.with(py, |entered| entered.replace(stream));
+            drop(old);
+        }
+        Ok(polled)
+    }
+}
+
+#[pymethods]
+impl Streams {
+    fn __aiter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __anext__(&self, py: Python<'_>) -> Waiting {
+        let connection = self.connection.clone_ref(py);
+        Waiting::on(Job::NextStream(connection, self.unidirectional))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.connection)
+    }
+}
+
+#[pymethods]
+impl Datagrams {
+    fn __aiter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __anext__(&self, py: Python<'_>) -> Waiting {
+        Waiting::on(Job::NextDatagram(self.connection.clone_ref(py)))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.connection)
+    }
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<ConnectionBase>()?;
+    m.add_class::<Opening>()?;
+    m.add_class::<Streams>()?;
+    m.add_class::<Datagrams>()
+}

@@ -1,0 +1,52 @@
+//! The exceptions of `uringcore.quic.errors` that streams raise.
+
+use pyo3::call::PyCallArgs;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+/// The peer has abandoned its side of the stream.
+pub fn stream_reset(py: Python<'_>, stream_id: u64, code: u64) -> PyErr {
+    of_stream(py, "StreamReset", (stream_id, code))
+}
+
+/// The peer wants no more data.
+pub fn stream_stopped(py: Python<'_>, stream_id: u64, code: u64) -> PyErr {
+    of_stream(py, "StreamStopped", (stream_id, code))
+}
+
+/// This side has ended the stream, or this direction of it.
+pub fn stream_closed(py: Python<'_>, stream_id: u64, what: &str) -> PyErr {
+    of_stream(py, "StreamClosed", (stream_id, what))
+}
+
+/// The end came too early; `expected` is how much was asked for, if that was a number of bytes.
+pub fn incomplete(py: Python<'_>, partial: Py<PyAny>, expected: Option<usize>) -> PyErr {
+    of_asyncio(py, "IncompleteReadError", (partial, expected))
+}
+
+/// There is no separator in the first `consumed` bytes, which stay unread.
+pub fn limit_overrun(py: Python<'_>, consumed: usize) -> PyErr {
+    let message = "the separator is not within the limit";
+    of_asyncio(py, "LimitOverrunError", (message, consumed))
+}
+
+fn of_stream<'py>(py: Python<'py>, class: &str, args: impl PyCallArgs<'py>) -> PyErr {
+    made(py, intern!(py, "uringcore.quic.errors"), class, args)
+}
+
+fn of_asyncio<'py>(py: Python<'py>, class: &str, args: impl PyCallArgs<'py>) -> PyErr {
+    made(py, intern!(py, "asyncio"), class, args)
+}
+
+fn made<'py>(
+    py: Python<'py>,
+    module: &Bound<'py, PyString>,
+    class: &str,
+    args: impl PyCallArgs<'py>,
+) -> PyErr {
+    let made = py
+        .import(module)
+        .and_then(|module| module.getattr(class)?.call1(args));
+    made.map_or_else(|error| error, PyErr::from_value)
+}

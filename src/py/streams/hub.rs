@@ -1,0 +1,286 @@
+//! `QuicStreams`: between the events of one connection and those who wait for them.
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit};
+use rustc_hash::FxHashMap;
+use uringcore_proto::quic::{Command, Connection, Event, Received};
+use uringcore_proto::streams::{Arrivals, Key};
+
+use crate::capi::awaited::{is_done, wake};
+use crate::capi::cell::GilCell;
+use crate::quic::{Attached, QuicConnectionCore};
+
+/// What takes the events about streams of one connection. It belongs to the connection and is kept by
+/// it; the program's objects refer to this one, and nothing here to them.
+#[pyclass(frozen, name = "QuicStreams", module = "uringcore._uringcore")]
+pub struct Hub {
+    quic: Py<QuicConnectionCore>,
+    /// The loop's `create_future`.
+    new_future: Py<PyAny>,
+    state: GilCell<State>,
+}
+
+struct State {
+    arrivals: Arrivals,
+    waiting: FxHashMap<Key, Vec<Py<PyAny>>>,
+    /// Called after commands on a loop that has to be told to send.
+    transmit: Option<Py<PyAny>>,
+    end: Option<End>,
+    /// Streams that were collected where the connection was out of reach.
+    forgotten: Vec<u64>,
+}
+
+/// How the connection has ended.
+struct End {
+    /// Makes the exception: each that is raised is one of its own.
+    make_error: Py<PyAny>,
+    /// An application closed it and had nothing to complain of.
+    is_orderly: bool,
+}
+
+#[pymethods]
+impl Hub {
+    /// Takes the connection's stream events from now on. `transmit` is called after commands on a loop
+    /// that has to be told to send; at most `datagram_bytes` of received datagrams wait.
+    #[new]
+    #[pyo3(signature = (quic, new_future, *, is_client, datagram_bytes, transmit = None))]
+    fn new(
+        quic: &Bound<'_, QuicConnectionCore>,
+        new_future: Py<PyAny>,
+        is_client: bool,
+        datagram_bytes: usize,
+        transmit: Option<Py<PyAny>>,
+    ) -> PyResult<Py<Self>> {
+        let py = quic.py();
+        let state = State {
+            arrivals: Arrivals::new(is_client, datagram_bytes),
+            waiting: FxHashMap::default(),
+            transmit,
+            end: None,
+            forgotten: Vec::new(),
+        };
+        let hub = Self {
+            quic: quic.clone().unbind(),
+            new_future,
+            state: GilCell::new(state),
+        };
+        let hub = Py::new(py, hub)?;
+        let object = hub.clone_ref(py).into_any();
+        let receive = Self::receive;
+        quic.get().attach(py, Attached { object, receive });
+        quic.get().command(py, Command::ReadOnDemand)?;
+        Ok(hub)
+    }
+
+    /// The connection is over: everybody who waits hears of it. `make_error()` makes an exception that says
+    /// why; `is_orderly` if an application closed it without an error.
+    fn end(&self, py: Python<'_>, make_error: Py<PyAny>, is_orderly: bool) -> PyResult<()> {
+        let end = End {
+            make_error,
+            is_orderly,
+        };
+        let (old, waiting) = self.state.with(py, |state| {
+            let old = (state.transmit.take(), state.end.replace(end));
+            (old, std::mem::take(&mut state.waiting))
+        });
+        drop(old);
+        self.quic.get().detach(py);
+        wake(py, waiting.into_values().flatten().collect())
+    }
+
+    /// Received datagrams that were dropped, because newer ones needed their room.
+    #[getter]
+    fn datagrams_dropped(&self, py: Python<'_>) -> u64 {
+        self.state
+            .with(py, |state| state.arrivals.datagrams_dropped())
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.quic)?;
+        visit.call(&self.new_future)?;
+        self.state
+            .traverse(|state| {
+                visit.call(&state.transmit)?;
+                visit.call(state.end.as_ref().map(|end| &end.make_error))?;
+                let mut waiting = state.waiting.values().flatten();
+                waiting.try_for_each(|future| visit.call(future))
+            })
+            .unwrap_or(Ok(()))
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        let old = self.state.with(py, |state| {
+            let waiting = std::mem::take(&mut state.waiting);
+            (waiting, state.transmit.take(), state.end.take())
+        });
+        drop(old);
+    }
+}
+
+impl Hub {
+    /// Runs `run` on the connection; `None` when it has not begun, and when it is over or its loop is.
+    pub fn command<R>(
+        &self,
+        py: Python<'_>,
+        run: impl FnOnce(&mut Connection) -> R,
+    ) -> PyResult<Option<R>> {
+        let result = self.quic.get().running(py, run)?;
+        let transmit = self.state.with(py, |state| {
+            state.transmit.as_ref().map(|call| call.clone_ref(py))
+        });
+        if let Some(transmit) = transmit {
+            transmit.bind(py).call0()?;
+        }
+        Ok(result)
+    }
+
+    /// As [`command`](Self::command), where the connection's end is an error.
+    pub fn need<R>(&self, py: Python<'_>, run: impl FnOnce(&mut Connection) -> R) -> PyResult<R> {
+        match self.command(py, run)? {
+            Some(result) => Ok(result),
+            None => Err(self.ended(py)),
+        }
+    }
+
+    /// Asks the connection something, which changes nothing.
+    pub fn ask<R>(
+        &self,
+        py: Python<'_>,
+        run: impl FnOnce(&Connection) -> R,
+    ) -> PyResult<Option<R>> {
+        self.quic.get().peek(py, run)
+    }
+
+    pub fn arrivals<R>(&self, py: Python<'_>, run: impl FnOnce(&mut Arrivals) -> R) -> R {
+        self.state.with(py, |state| run(&mut state.arrivals))
+    }
+
+    /// Reads at most `max` bytes of a stream.
+    pub fn pull(&self, py: Python<'_>, stream_id: u64, max: usize) -> PyResult<Received> {
+        let rest = self.arrivals(py, |arrivals| arrivals.take_rest(stream_id, max));
+        match rest {
+            Some(rest) => Ok(rest),
+            None => Ok(self
+                .command(py, |quic| quic.read_stream(stream_id, max))?
+                .unwrap_or_default()),
+        }
+    }
+
+    pub fn is_over(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| state.end.is_some())
+    }
+
+    /// Whether the connection is over, and nobody complains.
+    pub fn is_over_orderly(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| {
+            state.end.as_ref().is_some_and(|end| end.is_orderly)
+        })
+    }
+
+    /// What to raise when the connection is over.
+    pub fn ended(&self, py: Python<'_>) -> PyErr {
+        let make_error = self.state.with(py, |state| {
+            let end = state.end.as_ref()?;
+            Some(end.make_error.clone_ref(py))
+        });
+        match make_error.map(|make| make.bind(py).call0()) {
+            Some(Ok(error)) => PyErr::from_value(error),
+            Some(Err(error)) => error,
+            None => PyRuntimeError::new_err("the connection is not open, or its loop is closed"),
+        }
+    }
+
+    /// A future that is set when whoever waits for `key` is to look again.
+    pub fn waiter<'py>(&self, py: Python<'py>, key: Key) -> PyResult<Bound<'py, PyAny>> {
+        let future = self.new_future.bind(py).call0()?;
+        let mut waiting = self
+            .state
+            .with(py, |state| state.waiting.remove(&key).unwrap_or_default());
+        // Some were cancelled: programs with a time limit come again and again.
+        let mut live = Vec::with_capacity(waiting.len() + 1);
+        for other in waiting.drain(..) {
+            if !is_done(other.bind(py))? {
+                live.push(other);
+            }
+        }
+        live.push(future.clone().unbind());
+        self.state.with(py, |state| {
+            state.waiting.entry(key).or_default().append(&mut live);
+        });
+        Ok(future)
+    }
+
+    /// Has those who wait for one of `keys` look again.
+    pub fn wake(&self, py: Python<'_>, keys: impl IntoIterator<Item = Key>) -> PyResult<()> {
+        let waiting: Vec<_> = self.state.with(py, |state| {
+            if state.waiting.is_empty() {
+                return Vec::new();
+            }
+            let found = keys
+                .into_iter()
+                .filter_map(|key| state.waiting.remove(&key));
+            found.flatten().collect()
+        });
+        wake(py, waiting)
+    }
+
+    /// The program has dropped a stream; what it had not ended is `abandoned`.
+    pub fn forget(&self, py: Python<'_>, stream_id: u64, abandoned: Abandoned) {
+        self.arrivals(py, |arrivals| arrivals.forget(stream_id));
+        if !abandoned.is_nothing()
+            && self
+                .command(py, |quic| abandoned.carry_out(quic, stream_id))
+                .is_err()
+        {
+            // On another thread than the loop's: it is looked after with the next events.
+            self.state.with(py, |state| state.forgotten.push(stream_id));
+        }
+    }
+
+    /// A turn's stream events.
+    fn receive(object: &Bound<'_, PyAny>, events: Vec<Event>) -> PyResult<()> {
+        let py = object.py();
+        let this = object.cast::<Self>()?.get();
+        let mut keys = Vec::new();
+        let forgotten = this.state.with(py, |state| {
+            for event in events {
+                state.arrivals.handle(event, |key| keys.push(key));
+            }
+            std::mem::take(&mut state.forgotten)
+        });
+        for stream_id in forgotten {
+            this.command(py, |quic| Abandoned::BOTH.carry_out(quic, stream_id))?;
+        }
+        this.wake(py, keys)
+    }
+}
+
+/// The directions of a stream that nobody will use any more and nobody has ended.
+#[derive(Clone, Copy)]
+pub struct Abandoned {
+    pub sending: bool,
+    pub receiving: bool,
+}
+
+impl Abandoned {
+    pub const BOTH: Self = Self {
+        sending: true,
+        receiving: true,
+    };
+
+    fn is_nothing(self) -> bool {
+        !self.sending && !self.receiving
+    }
+
+    /// What is not complete must not look complete: sending ends with a reset.
+    pub fn carry_out(self, quic: &mut Connection, stream_id: u64) {
+        // A direction that there is not, or that has ended by itself, refuses.
+        if self.sending {
+            let _ = quic.reset_stream(stream_id, 0);
+        }
+        if self.receiving {
+            let _ = quic.stop_stream(stream_id, 0);
+        }
+    }
+}

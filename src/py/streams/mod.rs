@@ -1,0 +1,31 @@
+//! Streams and datagrams of a QUIC connection as Python's objects: `uringcore.quic`'s own face.
+//!
+//! | file | noun |
+//! | --- | --- |
+//! | `hub` | `QuicStreams`: what is between a connection's events and those who wait |
+//! | `connection` | `ConnectionBase`: opening, accepting, datagrams |
+//! | `stream` | `SendStream`, `ReceiveStream` and `BidirectionalStream` |
+//! | `reading`, `sending` | what their methods do, step by step |
+//! | `work` | what the methods give back: awaitables |
+//! | `errors` | the exceptions of `uringcore.quic.errors` |
+//!
+//! No event becomes an object here. One that somebody waits for sets a future, and the awaitable behind
+//! it reads the bytes out of the state machine at its next step: so whoever is cancelled before that has
+//! taken nothing. What streams and connections are is `proto`'s business.
+
+mod connection;
+mod errors;
+mod hub;
+mod reading;
+mod sending;
+mod stream;
+mod work;
+
+use pyo3::prelude::*;
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<hub::Hub>()?;
+    m.add_class::<work::Waiting>()?;
+    connection::register(m)?;
+    stream::register(m)
+}

@@ -1,0 +1,143 @@
+//! The receiving side of a stream, as its reader asks for it.
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use uringcore_proto::streams::{Key, Outcome, Portion, Want};
+
+use super::errors;
+use super::stream::Stream;
+use super::work::Polled;
+use crate::capi::buffer::{self, View};
+
+/// What a reader asked for, kept while it waits.
+pub enum Asked {
+    UpTo(usize),
+    All,
+    Exactly(usize),
+    Until { separator: Vec<u8>, max: usize },
+}
+
+impl Asked {
+    fn want(&self) -> Want<'_> {
+        match self {
+            Self::UpTo(max) => Want::UpTo(*max),
+            Self::All => Want::All,
+            Self::Exactly(count) => Want::Exactly(*count),
+            Self::Until { separator, max } => Want::Until {
+                separator,
+                max: *max,
+            },
+        }
+    }
+}
+
+impl Stream {
+    pub fn read(&self, py: Python<'_>, asked: &Asked) -> PyResult<Polled> {
+        Ok(match self.look(py, asked.want())? {
+            Some(portion) => Polled::Ready(to_bytes(py, &portion)?.into_any()),
+            None => Polled::Wait(Key::Readable(self.id)),
+        })
+    }
+
+    /// For `async for`: what there is, until the end.
+    pub fn next_piece(&self, py: Python<'_>) -> PyResult<Polled> {
+        Ok(match self.look(py, Want::UpTo(PIECE_MAX))? {
+            Some(portion) if portion.is_empty() => Polled::Exhausted,
+            Some(portion) => Polled::Ready(to_bytes(py, &portion)?.into_any()),
+            None => Polled::Wait(Key::Readable(self.id)),
+        })
+    }
+
+    pub fn read_into(&self, py: Python<'_>, target: &Bound<'_, PyAny>) -> PyResult<Polled> {
+        let room = View::get(target, pyo3::ffi::PyBUF_WRITABLE)?.len();
+        let Some(portion) = self.look(py, Want::UpTo(room))? else {
+            return Ok(Polled::Wait(Key::Readable(self.id)));
+        };
+        let count = portion.len();
+        let written = buffer::with_writable(target, |mut memory| {
+            for piece in portion.pieces() {
+                let (now, rest) = memory.split_at_mut(piece.len().min(memory.len()));
+                for (to, from) in now.iter_mut().zip(piece) {
+                    to.write(*from);
+                }
+                memory = rest;
+            }
+        });
+        if written.is_none() {
+            // Its owner let go of it: the bytes are for the next reader.
+            let whole: Vec<u8> = portion.pieces().flatten().copied().collect();
+            self.sides.with(py, |sides| sides.inlet.put_back(&whole));
+            return Err(pyo3::exceptions::PyBufferError::new_err(
+                "the buffer cannot be written to any more",
+            ));
+        }
+        Ok(Polled::Ready(count.into_pyobject(py)?.into_any().unbind()))
+    }
+
+    /// What was asked for, or `None` if it has not arrived.
+    fn look(&self, py: Python<'_>, want: Want<'_>) -> PyResult<Option<Portion>> {
+        loop {
+            let (outcome, lacks) = self.sides.with(py, |sides| {
+                if sides.is_stopped {
+                    return (None, 0);
+                }
+                let outcome = sides.inlet.take(want);
+                (Some(outcome), sides.inlet.lacks(want))
+            });
+            match outcome {
+                Some(Outcome::Wait) => {}
+                Some(outcome) => return self.told(py, outcome, want).map(Some),
+                None => {
+                    let what = "this side has stopped reading";
+                    return Err(errors::stream_closed(py, self.id, what));
+                }
+            }
+            let hub = self.hub.get();
+            let received = hub.pull(py, self.id, lacks)?;
+            let is_nothing = received.data.is_empty() && received.end.is_none();
+            if !is_nothing {
+                self.sides.with(py, |sides| sides.inlet.receive(received));
+            } else if hub.is_over(py) {
+                return Err(hub.ended(py));
+            } else {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn told(&self, py: Python<'_>, outcome: Outcome, want: Want<'_>) -> PyResult<Portion> {
+        match outcome {
+            Outcome::Data(portion) => Ok(portion),
+            Outcome::Incomplete(portion) => {
+                let expected = match want {
+                    Want::Exactly(count) => Some(count),
+                    _ => None,
+                };
+                let partial = to_bytes(py, &portion)?.into_any();
+                Err(errors::incomplete(py, partial, expected))
+            }
+            Outcome::TooLong(consumed) => Err(errors::limit_overrun(py, consumed)),
+            Outcome::Reset { error_code } => Err(errors::stream_reset(py, self.id, error_code)),
+            Outcome::Wait => Ok(Portion::default()),
+        }
+    }
+}
+
+/// One copy, whatever the number of pieces.
+fn to_bytes(py: Python<'_>, portion: &Portion) -> PyResult<Py<PyBytes>> {
+    let mut pieces = portion.pieces().filter(|piece| !piece.is_empty());
+    let bytes = match (pieces.next(), pieces.next()) {
+        (None, _) => PyBytes::new(py, b""),
+        (Some(only), None) => PyBytes::new(py, only),
+        _ => PyBytes::new_with_writer(py, portion.len(), |writer| {
+            portion
+                .pieces()
+                .try_for_each(|piece| std::io::Write::write_all(writer, piece))?;
+            Ok(())
+        })?,
+    };
+    Ok(bytes.unbind())
+}
+
+/// The largest piece of an iteration.
+const PIECE_MAX: usize = 256 << 10;

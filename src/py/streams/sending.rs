@@ -1,0 +1,256 @@
+//! The sending side of a stream.
+//!
+//! What is sent is taken whole when there is room, and not at all before: so whoever is cancelled while it
+//! waits has sent nothing.
+
+use bytes::Bytes;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use pyo3::{PyTraverseError, PyVisit};
+use uringcore_proto::quic::{Priority, StreamError};
+use uringcore_proto::streams::Key;
+
+use super::errors;
+use super::hub::Abandoned;
+use super::stream::Stream;
+use super::work::Polled;
+use crate::capi::buffer;
+
+/// What is still to be sent.
+pub enum Unsent {
+    /// All at once, in this order.
+    Together(Vec<Bytes>),
+    /// In pieces, as there is room for each; from this position on.
+    Cut(Bytes),
+    /// The same, of an object whose bytes may change until they are sent.
+    Lent(Py<PyAny>, usize),
+}
+
+impl Unsent {
+    /// For `send_all`.
+    pub fn in_pieces(data: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if let Ok(bytes) = data.cast::<PyBytes>() {
+            return Ok(Self::Cut(buffer::hold_bytes(bytes)));
+        }
+        match buffer::with_readable(data, |_| ()) {
+            Some(()) => Ok(Self::Lent(data.clone().unbind(), 0)),
+            None => Err(PyTypeError::new_err("data must be a bytes-like object")),
+        }
+    }
+
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self {
+            Self::Lent(data, _) => visit.call(data),
+            Self::Together(_) | Self::Cut(_) => Ok(()),
+        }
+    }
+
+    /// The next piece; `None` at the end.
+    fn next(&mut self, py: Python<'_>) -> PyResult<Option<Vec<Bytes>>> {
+        match self {
+            Self::Together(pieces) if pieces.is_empty() => Ok(None),
+            Self::Together(pieces) => Ok(Some(pieces.clone())),
+            Self::Cut(data) if data.is_empty() => Ok(None),
+            Self::Cut(data) => Ok(Some(vec![data.slice(..data.len().min(PIECE))])),
+            Self::Lent(data, start) => {
+                let piece = buffer::with_readable(data.bind(py), |bytes| {
+                    let rest = bytes.get(*start..).unwrap_or_default();
+                    Bytes::copy_from_slice(&rest[..rest.len().min(PIECE)])
+                });
+                match piece {
+                    Some(piece) if piece.is_empty() => Ok(None),
+                    Some(piece) => Ok(Some(vec![piece])),
+                    None => Err(PyTypeError::new_err(
+                        "data is no bytes-like object any more",
+                    )),
+                }
+            }
+        }
+    }
+
+    /// So many bytes were taken.
+    fn sent(&mut self, count: usize) {
+        match self {
+            Self::Together(pieces) => pieces.clear(),
+            Self::Cut(data) => drop(data.split_to(count)),
+            Self::Lent(_, start) => *start += count,
+        }
+    }
+}
+
+impl Stream {
+    pub fn send(&self, py: Python<'_>, unsent: &mut Unsent) -> PyResult<Polled> {
+        loop {
+            self.check_sending(py)?;
+            let Some(pieces) = unsent.next(py)? else {
+                return Ok(Polled::Ready(py.None()));
+            };
+            let count = pieces.iter().map(Bytes::len).sum();
+            let id = self.id;
+            let taken = self.hub.get().need(py, |quic| {
+                if quic.is_stream_full(id) {
+                    return Ok(false);
+                }
+                let mut pieces = pieces.into_iter();
+                pieces.try_for_each(|piece| quic.send_stream(id, piece, false))?;
+                Ok(true)
+            })?;
+            match taken {
+                Ok(true) => unsent.sent(count),
+                Ok(false) => return Ok(Polled::Wait(Key::Writable(id))),
+                Err(error) => return self.refused(py, error),
+            }
+        }
+    }
+
+    pub fn finish(&self, py: Python<'_>) -> PyResult<Polled> {
+        if self.sides.with(py, |sides| sides.is_finished) {
+            return Ok(Polled::Ready(py.None()));
+        }
+        self.check_sending(py)?;
+        let id = self.id;
+        let sent = self
+            .hub
+            .get()
+            .need(py, |quic| quic.send_stream(id, Bytes::new(), true))?;
+        if let Err(error) = sent {
+            return self.refused(py, error);
+        }
+        self.sides.with(py, |sides| sides.is_finished = true);
+        Ok(Polled::Ready(py.None()))
+    }
+
+    /// Everything up to our end was acknowledged.
+    pub fn wait_finished(&self, py: Python<'_>) -> PyResult<Polled> {
+        let (is_finished, is_reset) = self
+            .sides
+            .with(py, |sides| (sides.is_finished, sides.is_reset));
+        let hub = self.hub.get();
+        let stopped = hub.arrivals(py, |arrivals| arrivals.stopped(self.id));
+        if let Some(code) = stopped {
+            return Err(errors::stream_stopped(py, self.id, code));
+        }
+        if is_reset {
+            return Err(errors::stream_closed(py, self.id, WAS_RESET));
+        }
+        match hub.ask(py, |quic| quic.is_sending(self.id))? {
+            Some(false) if is_finished => {
+                self.sides.with(py, |sides| sides.is_delivered = true);
+                Ok(Polled::Ready(py.None()))
+            }
+            None if self.sides.with(py, |sides| sides.is_delivered) => Ok(Polled::Ready(py.None())),
+            None if hub.is_over(py) => Err(hub.ended(py)),
+            _ => Ok(Polled::Wait(Key::Finished(self.id))),
+        }
+    }
+
+    pub fn reset(&self, py: Python<'_>, code: u64) -> PyResult<()> {
+        let id = self.id;
+        let done = self
+            .hub
+            .get()
+            .command(py, |quic| quic.reset_stream(id, code))?;
+        // Other refusals: it has ended by itself meanwhile, or the connection has.
+        if let Some(Err(StreamError::OutOfRange)) = done {
+            return Err(code_out_of_range(code));
+        }
+        self.sides.with(py, |sides| sides.is_reset = true);
+        let keys = [Key::Writable(id), Key::Finished(id), Key::AllFinished];
+        self.hub.get().wake(py, keys)
+    }
+
+    pub fn stop(&self, py: Python<'_>, code: u64) -> PyResult<()> {
+        let id = self.id;
+        let is_ended = self.sides.with(py, |sides| sides.inlet.is_ended());
+        if !is_ended {
+            let done = self
+                .hub
+                .get()
+                .command(py, |quic| quic.stop_stream(id, code))?;
+            if let Some(Err(StreamError::OutOfRange)) = done {
+                return Err(code_out_of_range(code));
+            }
+        }
+        self.sides.with(py, |sides| {
+            sides.is_stopped = true;
+            sides.inlet.clear();
+        });
+        self.hub.get().wake(py, [Key::Readable(id)])
+    }
+
+    pub fn prioritise(&self, py: Python<'_>, urgency: i64, incremental: bool) -> PyResult<()> {
+        let priority = u8::try_from(urgency)
+            .ok()
+            .and_then(|urgency| Priority::new(urgency, incremental))
+            .ok_or_else(|| {
+                PyValueError::new_err(format!("urgency must be from 0 to 7, not {urgency}"))
+            })?;
+        let id = self.id;
+        // Of a stream that is over there is nothing to serve.
+        let _ = self
+            .hub
+            .get()
+            .command(py, |quic| quic.set_priority(id, priority))?;
+        Ok(())
+    }
+
+    /// The end of `async with`. What went well is finished, what did not must not look complete; of what
+    /// was not read nothing more is wanted. A peer that was quicker has ended the stream already.
+    pub fn leave(&self, py: Python<'_>, failed: bool) -> PyResult<Polled> {
+        let open = self.open_sides(py);
+        let id = self.id;
+        let abandoned = Abandoned {
+            sending: open.sending && failed,
+            ..open
+        };
+        self.hub.get().command(py, |quic| {
+            if open.sending && !failed {
+                let _ = quic.send_stream(id, Bytes::new(), true);
+            }
+            abandoned.carry_out(quic, id);
+        })?;
+        self.sides.with(py, |sides| {
+            sides.is_finished |= open.sending && !failed;
+            sides.is_reset |= abandoned.sending;
+            sides.is_stopped |= abandoned.receiving;
+        });
+        let keys = [Key::Readable(id), Key::Writable(id), Key::Finished(id)];
+        self.hub.get().wake(py, keys)?;
+        Ok(Polled::Ready(py.None()))
+    }
+
+    fn check_sending(&self, py: Python<'_>) -> PyResult<()> {
+        let (is_finished, is_reset) = self
+            .sides
+            .with(py, |sides| (sides.is_finished, sides.is_reset));
+        match (is_finished, is_reset) {
+            (_, true) => Err(errors::stream_closed(py, self.id, WAS_RESET)),
+            (true, _) => Err(errors::stream_closed(py, self.id, "it is finished")),
+            (false, false) => Ok(()),
+        }
+    }
+
+    /// QUIC takes no more for the stream. The event that says why may still be on its way.
+    fn refused(&self, py: Python<'_>, error: StreamError) -> PyResult<Polled> {
+        let stopped = self
+            .hub
+            .get()
+            .arrivals(py, |arrivals| arrivals.stopped(self.id));
+        match (stopped, error) {
+            (Some(code), _) => Err(errors::stream_stopped(py, self.id, code)),
+            (None, StreamError::Reset | StreamError::Over | StreamError::Closed) => {
+                Ok(Polled::Wait(Key::Writable(self.id)))
+            }
+            (None, error) => Err(errors::stream_closed(py, self.id, &error.to_string())),
+        }
+    }
+}
+
+fn code_out_of_range(code: u64) -> PyErr {
+    PyValueError::new_err(format!("the code {code} does not fit in 62 bits"))
+}
+
+const WAS_RESET: &str = "this side has reset it";
+/// So much of a long message goes to a stream's queue at a time.
+const PIECE: usize = 64 << 10;

@@ -1,0 +1,375 @@
+//! `SendStream`, `ReceiveStream` and `BidirectionalStream`: what Python holds of a stream.
+//!
+//! The last is a subclass of the other two. They have no fields of their own, so that their instances are
+//! laid out alike and CPython lets one class have both for bases; what there is has their common base.
+//!
+//! Not here: what the methods do (`reading`, `sending`).
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple, PyType};
+use pyo3::{PyClass, PyTraverseError, PyVisit};
+
+use super::connection::ConnectionBase;
+use super::hub::{Abandoned, Hub};
+use super::reading::Asked;
+use super::sending::Unsent;
+use super::work::{Job, Waiting};
+use crate::capi::buffer;
+use crate::capi::cell::GilCell;
+use crate::capi::open_class;
+use uringcore_proto::streams::Inlet;
+
+/// One stream of a connection: what all kinds of streams have.
+#[pyclass(frozen, subclass, weakref, name = "Stream", module = "uringcore.quic")]
+pub struct Stream {
+    /// Keeps the connection open for as long as a stream of it is in use.
+    connection: Py<ConnectionBase>,
+    pub(super) hub: Py<Hub>,
+    pub(super) id: u64,
+    pub(super) sides: GilCell<Sides>,
+}
+
+/// How far both directions are, as this side knows.
+pub(super) struct Sides {
+    sends: bool,
+    receives: bool,
+    pub inlet: Inlet,
+    /// We read no more.
+    pub is_stopped: bool,
+    pub is_finished: bool,
+    pub is_reset: bool,
+    /// All of it was acknowledged, and somebody has seen that.
+    pub is_delivered: bool,
+}
+
+/// The sending side of a stream.
+#[pyclass(frozen, subclass, extends = Stream, module = "uringcore.quic")]
+pub struct SendStream;
+
+/// The receiving side of a stream.
+#[pyclass(frozen, subclass, extends = Stream, module = "uringcore.quic")]
+pub struct ReceiveStream;
+
+#[pymethods]
+impl Stream {
+    /// The stream's number (RFC 9000 section 2.1).
+    #[getter]
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The connection that it is a stream of.
+    #[getter]
+    fn connection(&self, py: Python<'_>) -> Py<ConnectionBase> {
+        self.connection.clone_ref(py)
+    }
+
+    fn __aenter__(slf: Py<Self>) -> Waiting {
+        Waiting::on(Job::Itself(slf))
+    }
+
+    /// Ends the stream: see the class.
+    #[pyo3(signature = (exc_type, exc_value, traceback))]
+    fn __aexit__(
+        slf: Py<Self>,
+        exc_type: &Bound<'_, PyAny>,
+        exc_value: &Bound<'_, PyAny>,
+        traceback: &Bound<'_, PyAny>,
+    ) -> Waiting {
+        let _ = (exc_value, traceback);
+        Waiting::on(Job::Leave(slf, !exc_type.is_none()))
+    }
+
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let class = slf.get_type().name()?;
+        Ok(format!("<{class} {}>", slf.get().id))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.connection)?;
+        visit.call(&self.hub)
+    }
+}
+
+#[pymethods]
+impl SendStream {
+    /// Sends ``data``, bytes or something like them, which is taken whole.
+    ///
+    /// Returns at once while less than ``send_buffer`` bytes are queued, and waits for that otherwise.
+    /// Cancelled while it waits, it has sent nothing. A mutable object is copied at the call.
+    ///
+    /// Raises :class:`StreamStopped` when the peer wants no more, :class:`StreamClosed` after
+    /// :meth:`finish` and :meth:`reset`, and the connection's error when that is over.
+    fn send(slf: &Bound<'_, Self>, data: &Bound<'_, PyAny>) -> PyResult<Waiting> {
+        let data = buffer::bytes_like(data)?;
+        let pieces = if data.is_empty() {
+            Vec::new()
+        } else {
+            vec![data]
+        };
+        Ok(Waiting::on(Job::Send(base(slf), Unsent::Together(pieces))))
+    }
+
+    /// Sends ``data`` of any length in pieces, each as there is room for it. It has to stay as it is until
+    /// this returns, which is when the last piece is queued. Cancelled, it has sent a part.
+    ///
+    /// Raises as :meth:`send`.
+    fn send_all(slf: &Bound<'_, Self>, data: &Bound<'_, PyAny>) -> PyResult<Waiting> {
+        let unsent = Unsent::in_pieces(data)?;
+        Ok(Waiting::on(Job::Send(base(slf), unsent)))
+    }
+
+    /// Sends all of ``lines`` one behind the other, as :meth:`send` does with one.
+    fn writelines(slf: &Bound<'_, Self>, lines: &Bound<'_, PyAny>) -> PyResult<Waiting> {
+        let mut pieces = Vec::new();
+        for line in lines.try_iter()? {
+            let piece = buffer::any_buffer(&line?)?;
+            if !piece.is_empty() {
+                pieces.push(piece);
+            }
+        }
+        Ok(Waiting::on(Job::Send(base(slf), Unsent::Together(pieces))))
+    }
+
+    /// Says that nothing more is sent. It leaves with what is queued, and nothing is waited for.
+    ///
+    /// Raises as :meth:`send`; a second time does nothing.
+    fn finish(slf: &Bound<'_, Self>) -> Waiting {
+        Waiting::on(Job::Finish(base(slf)))
+    }
+
+    /// Waits until the stream is finished and the peer has acknowledged all of it: that it has arrived, not
+    /// that the program there has read it.
+    ///
+    /// Raises as :meth:`send`.
+    fn wait_finished(slf: &Bound<'_, Self>) -> Waiting {
+        Waiting::on(Job::WaitFinished(base(slf)))
+    }
+
+    /// Gives up sending with an error code of the application's (RFC 9000 section 19.4). What is queued is
+    /// dropped, and the peer may not see what it has not read. Does nothing once the stream is over.
+    ///
+    /// Raises ``ValueError`` for a code that does not fit in 62 bits.
+    #[pyo3(signature = (code = 0))]
+    fn reset(slf: &Bound<'_, Self>, code: u64) -> PyResult<()> {
+        slf.as_super().get().reset(slf.py(), code)
+    }
+
+    /// Serves the stream before others, as RFC 9218 has it: ``urgency`` 0 (first) to 7, those of one
+    /// urgency in the order of their numbers, or in turn where they are ``incremental``. Without: 3, in turn.
+    ///
+    /// Raises ``ValueError`` for another urgency.
+    #[pyo3(signature = (urgency, incremental = false))]
+    fn priority(slf: &Bound<'_, Self>, urgency: i64, incremental: bool) -> PyResult<()> {
+        let stream = slf.as_super().get();
+        stream.prioritise(slf.py(), urgency, incremental)
+    }
+}
+
+#[pymethods]
+impl ReceiveStream {
+    /// Reads at most ``n`` bytes: what there is, at least one, and ``b""`` at the end. Without ``n``, or
+    /// with -1, everything up to the end, in memory.
+    ///
+    /// Returns at once with what has arrived; the peer gets credit for as much as was read. Cancelled, it
+    /// has taken nothing.
+    ///
+    /// Raises :class:`StreamReset` when the peer gives up sending, :class:`StreamClosed` after
+    /// :meth:`stop`, and the connection's error when that ends before the stream does.
+    #[pyo3(signature = (n = -1), text_signature = "($self, n=-1)")]
+    fn read(slf: &Bound<'_, Self>, n: isize) -> Waiting {
+        let asked = usize::try_from(n).map_or(Asked::All, Asked::UpTo);
+        Waiting::on(Job::Read(base(slf), asked))
+    }
+
+    /// Reads ``n`` bytes.
+    ///
+    /// Raises ``asyncio.IncompleteReadError``, which has what there was, when the stream ends before, and
+    /// else as :meth:`read`.
+    fn readexactly(slf: &Bound<'_, Self>, n: isize) -> PyResult<Waiting> {
+        let count = usize::try_from(n)
+            .map_err(|_| PyValueError::new_err("readexactly size can not be less than zero"))?;
+        Ok(Waiting::on(Job::Read(base(slf), Asked::Exactly(count))))
+    }
+
+    /// Reads up to and with the first ``separator``, before which there are at most ``limit`` bytes.
+    ///
+    /// Raises ``asyncio.LimitOverrunError`` when there are more, which stay to be read,
+    /// ``asyncio.IncompleteReadError`` when the stream ends before, and else as :meth:`read`.
+    #[pyo3(signature = (separator = None, *, limit = 65536))]
+    fn readuntil(
+        slf: &Bound<'_, Self>,
+        separator: Option<&Bound<'_, PyAny>>,
+        limit: usize,
+    ) -> PyResult<Waiting> {
+        let separator = match separator {
+            Some(separator) => buffer::bytes_like(separator)?.to_vec(),
+            None => b"\n".to_vec(),
+        };
+        if separator.is_empty() {
+            return Err(PyValueError::new_err(
+                "Separator should be at least one-byte string",
+            ));
+        }
+        let asked = Asked::Until {
+            separator,
+            max: limit,
+        };
+        Ok(Waiting::on(Job::Read(base(slf), asked)))
+    }
+
+    /// Reads what there is into ``buffer``, a writable object of bytes, at least one byte, and returns how
+    /// many; 0 at the end.
+    ///
+    /// Raises as :meth:`read`.
+    fn readinto(slf: &Bound<'_, Self>, buffer: Py<PyAny>) -> PyResult<Waiting> {
+        if buffer::with_writable(buffer.bind(slf.py()), |_| ()).is_none() {
+            return Err(PyTypeError::new_err(
+                "buffer must be a writable bytes-like object",
+            ));
+        }
+        Ok(Waiting::on(Job::ReadInto(base(slf), buffer)))
+    }
+
+    /// Asks the peer to send no more, with an error code of the application's (RFC 9000 section 19.5).
+    /// Nothing more is read. Does nothing once the peer has ended the stream.
+    ///
+    /// Raises ``ValueError`` for a code that does not fit in 62 bits.
+    #[pyo3(signature = (code = 0))]
+    fn stop(slf: &Bound<'_, Self>, code: u64) -> PyResult<()> {
+        slf.as_super().get().stop(slf.py(), code)
+    }
+
+    fn __aiter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __anext__(slf: &Bound<'_, Self>) -> Waiting {
+        Waiting::on(Job::Next(base(slf)))
+    }
+}
+
+impl Stream {
+    fn new(connection: &Bound<'_, ConnectionBase>, id: u64, sends: bool, receives: bool) -> Self {
+        let py = connection.py();
+        let sides = Sides {
+            sends,
+            receives,
+            inlet: Inlet::default(),
+            is_stopped: false,
+            is_finished: false,
+            is_reset: false,
+            is_delivered: false,
+        };
+        Self {
+            connection: connection.clone().unbind(),
+            hub: connection.get().hub.clone_ref(py),
+            id,
+            sides: GilCell::new(sides),
+        }
+    }
+
+    /// The directions that nobody has ended.
+    pub(super) fn open_sides(&self, py: Python<'_>) -> Abandoned {
+        self.sides.with(py, |sides| Abandoned {
+            sending: sides.sends && !sides.is_finished && !sides.is_reset,
+            receiving: sides.receives && !sides.is_stopped && !sides.inlet.is_ended(),
+        })
+    }
+}
+
+/// A stream that the program forgets is ended, for nobody can do it afterwards.
+impl Drop for Stream {
+    fn drop(&mut self) {
+        Python::try_attach(|py| {
+            // It may be dropped while an exception is on its way.
+            let pending = PyErr::take(py);
+            let open = self.open_sides(py);
+            self.hub.get().forget(py, self.id, open);
+            if let Some(pending) = pending {
+                pending.restore(py);
+            }
+        });
+    }
+}
+
+/// A stream that this side has opened.
+pub fn opened(
+    connection: &Bound<'_, ConnectionBase>,
+    id: u64,
+    unidirectional: bool,
+) -> PyResult<Py<PyAny>> {
+    match unidirectional {
+        true => {
+            let py = connection.py();
+            let stream = Stream::new(connection, id, true, false);
+            let class = py.get_type::<SendStream>();
+            Ok(open_class::instance_of(&class, sending(stream))?.into_any())
+        }
+        false => bidirectional(connection, id),
+    }
+}
+
+/// A stream that the peer has opened.
+pub fn accepted(
+    connection: &Bound<'_, ConnectionBase>,
+    id: u64,
+    unidirectional: bool,
+) -> PyResult<Py<PyAny>> {
+    match unidirectional {
+        true => {
+            let py = connection.py();
+            let stream = Stream::new(connection, id, false, true);
+            let class = py.get_type::<ReceiveStream>();
+            let value = PyClassInitializer::from(stream).add_subclass(ReceiveStream);
+            Ok(open_class::instance_of(&class, value)?.into_any())
+        }
+        false => bidirectional(connection, id),
+    }
+}
+
+fn bidirectional(connection: &Bound<'_, ConnectionBase>, id: u64) -> PyResult<Py<PyAny>> {
+    let py = connection.py();
+    let class = BIDIRECTIONAL.get_or_try_init(py, || make_bidirectional(py))?;
+    let stream = Stream::new(connection, id, true, true);
+    Ok(open_class::instance_of::<SendStream>(class.bind(py), sending(stream))?.into_any())
+}
+
+fn sending(stream: Stream) -> PyClassInitializer<SendStream> {
+    PyClassInitializer::from(stream).add_subclass(SendStream)
+}
+
+/// `class BidirectionalStream(SendStream, ReceiveStream)`, without a dictionary.
+fn make_bidirectional(py: Python<'_>) -> PyResult<Py<PyType>> {
+    let bases = (py.get_type::<SendStream>(), py.get_type::<ReceiveStream>());
+    let names = PyDict::new(py);
+    names.set_item("__module__", "uringcore.quic")?;
+    names.set_item("__doc__", BIDIRECTIONAL_DOC)?;
+    names.set_item("__slots__", PyTuple::empty(py))?;
+    let class =
+        py.get_type::<PyType>()
+            .call1((intern!(py, "BidirectionalStream"), bases, names))?;
+    Ok(class.cast_into::<PyType>()?.unbind())
+}
+
+fn base<T>(stream: &Bound<'_, T>) -> Py<Stream>
+where
+    T: PyClass<BaseType = Stream>,
+{
+    stream.as_super().clone().unbind()
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = m.py();
+    m.add_class::<Stream>()?;
+    m.add_class::<SendStream>()?;
+    m.add_class::<ReceiveStream>()?;
+    let class = BIDIRECTIONAL.get_or_try_init(py, || make_bidirectional(py))?;
+    m.add("BidirectionalStream", class)
+}
+
+static BIDIRECTIONAL: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+const BIDIRECTIONAL_DOC: &str = "A stream in both directions.";

@@ -1,0 +1,172 @@
+"""What a program forgets is ended and collected; what is over leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import warnings
+import weakref
+
+import pytest
+
+from tests.quic.harness import eventually
+from tests.quic.native.pairs import connecting, listening, pair
+from uringcore import quic
+
+
+async def gone(refs):
+    """Waits until none of them is alive: the latest turn may hold the last ones for a moment."""
+    for _ in range(200):
+        gc.collect()
+        if not any(ref() for ref in refs):
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError([ref() for ref in refs if ref()])
+
+
+def test_connections_streams_and_listeners_go(run_anywhere, pki):
+    async def main():
+        refs = []
+        async with listening(pki) as listener:
+            for _ in range(5):
+                async with connecting(pki, listener) as one:
+                    async with await listener.accept() as other:
+                        async with one.open_stream() as here:
+                            await here.send(b"x")
+                            async with await other.accept_stream() as there:
+                                await there.readexactly(1)
+                                refs += map(weakref.ref, (one, other, here, there))
+                del one, other, here, there
+            refs.append(weakref.ref(listener))
+        del listener
+        await gone(refs)
+
+    run_anywhere(main())
+
+
+def test_a_forgotten_stream_is_ended(run_anywhere, pki):
+    async def main():
+        async with pair(pki) as (one, other):
+            stream = await one.open_stream()
+            await stream.send(b"half of")
+            there = await other.accept_stream()
+            ref = weakref.ref(stream)
+            del stream
+            await gone([ref])
+            with pytest.raises(quic.StreamReset):
+                await there.read()
+            with pytest.raises(quic.StreamStopped):
+                while True:
+                    await there.send(b"x")
+                    await asyncio.sleep(0)
+
+    run_anywhere(main())
+
+
+def test_a_forgotten_stream_that_was_finished_arrives(run_anywhere, pki):
+    async def main():
+        async with pair(pki) as (one, other):
+            stream = await one.open_uni_stream()
+            await stream.send(bytes(500_000))
+            await stream.finish()
+            ref = weakref.ref(stream)
+            del stream
+            await gone([ref])
+            assert len(await (await other.accept_uni_stream()).read()) == 500_000
+
+    run_anywhere(main())
+
+
+def test_streams_leave_their_places_to_others(run_anywhere, pki):
+    async def main():
+        async with pair(pki, server={"max_streams": 3}) as (one, other):
+            for _ in range(20):
+                stream = await one.open_stream()
+                await stream.send(b"x")
+                there = await other.accept_stream()
+                del stream, there
+            await eventually(lambda: one.stats()["streams_open"] <= 3)
+
+    run_anywhere(main())
+
+
+def test_a_forgotten_connection_is_closed(run_anywhere, pki):
+    async def main():
+        async with listening(pki) as listener:
+            one = await connecting(pki, listener)
+            other = await listener.accept()
+            ref = weakref.ref(one)
+            del one
+            await gone([ref])
+            await other.wait_closed()
+            with pytest.raises(quic.ConnectionClosed):
+                await other.accept_stream()
+
+    run_anywhere(main())
+
+
+def test_a_stream_keeps_its_connection(run_anywhere, pki):
+    async def main():
+        async with listening(pki) as listener:
+            stream = await (await connecting(pki, listener)).open_stream()
+            gc.collect()
+            await stream.send(b"x")
+            async with await listener.accept() as other:
+                there = await other.accept_stream()
+                assert await there.readexactly(1) == b"x"
+                stream.connection.close()
+                await stream.connection.wait_closed()
+
+    run_anywhere(main())
+
+
+def test_debug_mode_warns_of_a_forgotten_connection(run_anywhere, pki):
+    async def main():
+        asyncio.get_running_loop().set_debug(True)
+        async with listening(pki) as listener:
+            one = await connecting(pki, listener)
+            other = await listener.accept()
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                del one
+                gc.collect()
+            messages = [str(one.message) for one in caught if one.category is ResourceWarning]
+            assert any("unclosed connection" in message for message in messages)
+            await other.wait_closed()
+
+    run_anywhere(main())
+
+
+def test_waiters_of_a_dead_connection_go(run_anywhere, pki):
+    async def main():
+        async with pair(pki) as (one, other):
+            tasks = [asyncio.ensure_future(one.accept_stream()) for _ in range(10)]
+            await asyncio.sleep(0)
+            refs = [weakref.ref(task) for task in tasks]
+            other.close(3)
+            await asyncio.wait(tasks)
+            assert all(isinstance(task.exception(), quic.ConnectionClosed) for task in tasks)
+        tasks.clear()
+        await gone(refs)
+
+    run_anywhere(main())
+
+
+def test_a_loop_that_is_closed_with_open_streams(run_anywhere, pki):
+    kept = []
+
+    async def main():
+        listener = await listening(pki)
+        one = await connecting(pki, listener)
+        stream = await one.open_stream()
+        await stream.send(b"x")
+        kept.extend([listener, one, stream])
+
+    run_anywhere(main())
+    stream = kept.pop()
+    stream.reset()
+    with pytest.raises((quic.QuicError, RuntimeError)):
+        stream.send(b"x").send(None)
+    del stream
+    kept.clear()
+    gc.collect()
