@@ -2,6 +2,7 @@
 //! with its life.
 
 use pyo3::exceptions::PyValueError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
@@ -263,7 +264,7 @@ impl Opening {
         let py = exc_type.py();
         let stream = self.stream.take(py);
         let stream = stream.unwrap_or_else(|| py.None()).into_bound(py);
-        stream.call_method1("__aexit__", (exc_type, exc_value, traceback))
+        stream.call_method1(intern!(py, "__aexit__"), (exc_type, exc_value, traceback))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
