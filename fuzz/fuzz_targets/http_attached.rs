@@ -318,8 +318,8 @@ impl Site {
         let request = self.requests.get_mut(&stream_id).expect("told before");
         assert!(!request.done && !request.aborted, "{event:?} after the end");
         match event {
-            Event::Body { data, ended, .. } => {
-                assert!(!request.ended && (*ended || !data.is_empty()), "{event:?}");
+            Event::Body { pieces, ended, .. } => {
+                assert!(!request.ended && (*ended || !pieces.is_empty()), "{event:?}");
                 request.ended = *ended;
             }
             Event::BodyTimedOut { .. } => {

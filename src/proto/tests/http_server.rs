@@ -10,8 +10,8 @@ use uringcore_proto::quic::{self, CloseKind, ConnectionKey};
 use crate::h3_common::headers_frame;
 use crate::support::{Pair, with_transport};
 
-mod priority;
 mod credit;
+mod priority;
 
 type Lines<'a> = &'a [(&'a str, &'a str)];
 

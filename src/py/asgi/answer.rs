@@ -2,7 +2,7 @@
 //! them. Nothing happens before the first step, as with a coroutine.
 
 use bytes::Bytes;
-use pyo3::exceptions::{PyRuntimeError, PyRuntimeWarning, PyStopIteration};
+use pyo3::exceptions::{PyRuntimeWarning, PyStopIteration};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyTuple};
@@ -11,7 +11,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use super::file::FileBody;
 use super::request::{Asked, Request};
 use super::response::Sent;
-pub(super) use crate::capi::awaited::{as_sent, raised, used_up};
+use crate::capi::awaited::{as_sent, raised, used_up};
 use crate::capi::cell::GilCell;
 use crate::capi::coroutine;
 use crate::capi::error::warn_of_a_dying_object;
@@ -51,7 +51,11 @@ impl Step {
     fn has_begun(&self) -> bool {
         match self {
             Self::Receive | Self::Send(_) | Self::Over => false,
-            Self::SendRest(..) | Self::Wait(..) | Self::GiveWay | Self::Finish => true,
+            Self::SendRest(..)
+            | Self::SendFile(_)
+            | Self::Wait(..)
+            | Self::GiveWay
+            | Self::Finish => true,
         }
     }
 }

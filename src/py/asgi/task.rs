@@ -15,11 +15,11 @@ use pyo3::types::PyTuple;
 use pyo3::{PyTraverseError, PyVisit, ffi, intern};
 use uringcore_proto::ws::code;
 
-use super::answer::{as_sent, raised, used_up};
 use super::request::Request;
 use super::service::Blame;
 use super::websocket::ClientDisconnected;
 use super::wire::Ending;
+use crate::capi::awaited::{as_sent, raised, used_up};
 use crate::capi::cell::GilCell;
 use crate::capi::coroutine;
 #[cfg(Py_3_12)]
