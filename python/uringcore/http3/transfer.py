@@ -285,7 +285,8 @@ def header_pair(text: str) -> tuple[str, str]:
     name, separator, value = text.partition(":")
     if not separator or not name.strip():
         raise Failure(WRONG_USAGE, f"-H {text!r} is not of the form NAME:VALUE")
-    return name.strip(), value.strip()
+    # Byte for byte what was typed: fields have no encoding.
+    return name.strip(), os.fsencode(value.strip()).decode("latin-1")
 
 
 def show(line: str, headers: list[tuple[bytes, bytes]] | None = None, prefix: str = "") -> None:

@@ -61,5 +61,8 @@ def option_of(action: argparse.Action) -> click.Option:
     elif action.metavar == "FILE":
         kind = click.Path()
     return click.Option(
-        [*action.option_strings], is_flag=action.nargs == 0, type=kind, help=action.help
+        [*action.option_strings, action.dest.replace(".", "_")],
+        is_flag=action.nargs == 0,
+        type=kind,
+        help=action.help,
     )
