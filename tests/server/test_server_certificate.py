@@ -1,6 +1,7 @@
 """A certificate that is renewed while the server runs."""
 
 import hashlib
+import logging
 import os
 import shutil
 import signal
@@ -16,6 +17,8 @@ from tests.server.crowd import Asking, eventually
 from uringcore.asyncio.client import connect as quic_connect
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic.configuration import QuicConfiguration
+from uringcore.server.certificate import CertificateKeeper
+from uringcore.server.config import ServerConfig
 
 
 @pytest.fixture
@@ -149,3 +152,26 @@ def test_workers_go_on_when_their_successors_would_have_no_certificate(start, re
     assert uringcore.run(over_quic(server)) == before
     assert "Traceback" not in server.log()
     assert server.stop() == 0
+
+
+def test_a_file_that_goes_while_it_is_read_changes_nothing(renewable, caplog):
+    """Whoever renews the certificate may write it at any moment."""
+    config = ServerConfig(
+        "tests.server.application:app", ssl_certfile=renewable[0], ssl_keyfile=renewable[1]
+    )
+    config.load()
+    logging.getLogger("uvicorn.error").addHandler(caplog.handler)
+
+    class Listener:
+        def reload(self):
+            os.remove(renewable[1])
+
+    try:
+        keeper = CertificateKeeper(config)
+        assert not keeper.renew(Listener())
+    finally:
+        logging.getLogger("uvicorn.error").removeHandler(caplog.handler)
+    assert "The certificate stays as it was: " in caplog.text
+    # It is looked at again.
+    keeper.has_changed()
+    assert keeper.has_changed()

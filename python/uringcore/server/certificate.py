@@ -46,7 +46,8 @@ class CertificateKeeper:
         self._known = self._seen = signature(self._files)
         try:
             self._config.reload_certificate(listener)
-        except StartupError as exc:
+        except (StartupError, OSError) as exc:
+            # An OSError: it has changed again while it was read. The next look finds that.
             logger.error("The certificate stays as it was: %s", exc)
             return False
         logger.info("New connections get the certificate of %s as it is now", self._files[0])

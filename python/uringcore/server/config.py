@@ -296,7 +296,7 @@ class ServerConfig(Config):
             try:
                 self._load_into(quic)
                 listener.reload()
-            except (ImportError, ValueError) as exc:
+            except (ImportError, OSError, ValueError) as exc:
                 quic.certificate, quic.certificate_chain, quic.private_key = before
                 raise quic_refusal(self, exc) from None
         if self.ssl is not None:

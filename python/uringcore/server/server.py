@@ -317,7 +317,9 @@ class Server(UvicornServer):
     def _look_at_certificate(self, certificate: CertificateKeeper) -> None:
         is_asked, self._is_hung_up = self._is_hung_up, False
         if (certificate.has_changed() or is_asked) and certificate.renew(self._listener):
-            self._tls.renew(self.config.server_certificate_pem)
+            # It may be gone again, which is said at the next look.
+            with contextlib.suppress(OSError):
+                self._tls.renew(self.config.server_certificate_pem)
 
     def _is_overloaded(self) -> bool:
         """As uvicorn counts, over HTTP/1.1."""
