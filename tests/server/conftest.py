@@ -6,6 +6,8 @@ import uringcore
 from tests.server.harness import Server
 from uringcore.devcert import DevelopmentCertificate
 
+CROWD = "tests.server.crowd:app"
+
 
 def backends():
     """io_uring where this machine allows it, and epoll."""
@@ -52,3 +54,15 @@ def start(certificate, tmp_path):
         running.kill()
     for running in started:
         running.check_log()
+
+
+@pytest.fixture
+def crowd(start):
+    """Starts a server with workers."""
+
+    def start_crowd(*arguments, workers=2, **options):
+        server = start("--workers", str(workers), *arguments, app=CROWD, **options)
+        server.wait_log(rf"(?s)(HTTP/3 running.*){{{workers}}}")
+        return server
+
+    return start_crowd

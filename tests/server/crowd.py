@@ -1,6 +1,7 @@
 """An ASGI application that says which process it is in, and a client that asks.
 
-`CROWD_GATE` in the environment names a file: while it is there, the application does not start.
+`CROWD_GATE` in the environment names a file: while it is there, the application does not start. If "hang" is
+in the file it goes on starting for ever.
 """
 
 import asyncio
@@ -18,15 +19,21 @@ from uringcore.h3.events import DataReceived, GoAwayReceived, HeadersReceived
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.events import ConnectionTerminated, HandshakeCompleted, ProtocolNegotiated
 
-if os.path.exists(os.environ.get("CROWD_GATE", "")):
-    raise RuntimeError("the gate is closed")
-
-RELEASED = asyncio.Event()
+GATE = os.environ.get("CROWD_GATE", "")
+HANGS = False
+if os.path.exists(GATE):
+    with open(GATE) as gate:
+        HANGS = "hang" in gate.read()
+    if not HANGS:
+        raise RuntimeError("the gate is closed")
 
 
 async def app(scope, receive, send):
     if scope["type"] == "lifespan":
         await receive()
+        if HANGS:
+            print("LIFESPAN hangs in", os.getpid(), file=sys.stderr, flush=True)
+            await asyncio.Event().wait()
         await send({"type": "lifespan.startup.complete"})
         await receive()
         print("LIFESPAN ends in", os.getpid(), file=sys.stderr, flush=True)
@@ -36,6 +43,11 @@ async def app(scope, receive, send):
     answer = [os.getpid(), os.getppid()]
     if name == "sleep":
         await asyncio.sleep(float(rest))
+    elif name == "block":
+        print("BLOCKED", file=sys.stderr, flush=True)
+        time.sleep(600)
+    elif name == "inherited":
+        answer = sockets_of_a_child()
     elif name == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     elif name == "orphan":
@@ -51,6 +63,14 @@ async def app(scope, receive, send):
         }
     )
     await send({"type": "http.response.body", "body": body})
+
+
+def sockets_of_a_child():
+    """What a program has that is started with all that it may inherit."""
+    listing = subprocess.run(
+        ["ls", "-l", "/proc/self/fd"], close_fds=False, stdout=subprocess.PIPE, check=True
+    )
+    return [line for line in listing.stdout.decode().splitlines() if "socket:" in line]
 
 
 class Asking(QuicConnectionProtocol):

@@ -65,6 +65,12 @@ class PortWorker:
     token_key: bytes = field(repr=False)
     _parent: _Socket = field(repr=False)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """In a spawned process, which has its sockets inheritable: its children would keep the port."""
+        self.__dict__.update(state)
+        for sock in (self.socket, self._parent):
+            sock.set_inheritable(False)
+
     def tell_serving(self) -> None:
         """Tells :meth:`PortGroup.run` that packets are received; ``serve(workers=...)`` does it."""
         # Nobody listens if the program does not use `run`, or when the parent is dead.

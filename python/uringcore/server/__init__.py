@@ -73,7 +73,8 @@ What one HTTP/3 client can make the server keep, and for how long, is bounded. E
 | a graceful stop | ``timeout_graceful_shutdown`` (30 s) | applications are cancelled |
 | its wait for the last acknowledgements | 10 s | the connection is closed |
 
-Signals, as uvicorn's. SIGTERM and SIGINT stop gracefully, a second SIGINT at once. With ``--workers``
+Signals, as uvicorn's. SIGTERM and SIGINT stop gracefully, a second SIGINT at once; with ``--workers`` a
+third kills, and a worker that never gets started is killed after ``timeout_graceful_shutdown``. With workers
 SIGHUP replaces all processes, one after the other: the new one serves before the old one is told, no
 connection is refused meanwhile, HTTP/3 clients get GOAWAY and HTTP/1.1 clients ``connection: close`` with
 their next response. SIGTTIN and SIGTTOU change the number of workers. Without workers SIGHUP reads the

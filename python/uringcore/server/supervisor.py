@@ -44,7 +44,7 @@ class Supervisor:
     A worker that ends is replaced, at once if it has served for a while; the others stand in for it. SIGHUP
     replaces all of them, one after the other: the new one serves before the old one is retired, and
     one that does not get so far ends the round. SIGTTIN and SIGTTOU change their number by one. SIGTERM
-    and SIGINT end all of them gracefully, a second SIGINT at once.
+    and SIGINT end all of them gracefully, a second SIGINT at once, a third whatever they are doing.
     """
 
     def __init__(self, config: ServerConfig, sockets: ServerSockets, target: Target) -> None:
@@ -58,11 +58,13 @@ class Supervisor:
         self._leaving: list[Worker] = []
         self._status = 0
         self._is_stopping = False
+        self._is_hurried = False
         self._delay = 0.0
         self._fates: dict[Worker, asyncio.Future[bool]] = {}
         self._has_ended = asyncio.Event()
         self._later: asyncio.TimerHandle | None = None
         self._replacements: set[asyncio.Task[object]] = set()
+        self._round: asyncio.Task[object] | None = None
         self._had_terminal = has_terminal()
 
     def run(self) -> None:
@@ -136,10 +138,7 @@ class Supervisor:
         """Begins as many as are missing."""
         self._later = None
         while not self._is_stopping and len(self._crew) < self._count and self._ports.have_room:
-            try:
-                self._begin()
-            except OSError as exc:
-                logger.error("A worker process cannot be started: %s", exc.strerror or exc)
+            if self._begin() is None:
                 self._fill_later(DELAY_SECONDS_MAX)
                 return
 
@@ -147,13 +146,17 @@ class Supervisor:
         if self._later is None:
             self._later = asyncio.get_running_loop().call_later(delay, self._fill)
 
-    def _begin(self) -> Worker:
+    def _begin(self) -> Worker | None:
+        """``None``, and a line in the log: the system has no room for a process."""
         places = self._ports.take(is_first=not self._crew)
         try:
             worker = Worker(self._target, self._config, self._sockets, places)
-        except BaseException:
+        except BaseException as exc:
             self._ports.give_back(places)
-            raise
+            if not isinstance(exc, OSError):
+                raise
+            logger.error("A worker process cannot be started: %s", exc.strerror or exc)
+            return None
         loop = asyncio.get_running_loop()
         loop.add_reader(worker.channel, self._hear, worker)
         self._fates[worker] = loop.create_future()
@@ -170,7 +173,7 @@ class Supervisor:
             self._ports.mark(worker.places, accepting=not worker.is_leaving)
             self._settle(worker, True)
         if USED_UP in said:
-            self._replace_soon(self._replace(worker))
+            self._replace_soon(self._replace_used_up(worker))
         if ENDING in said and worker in self._crew:
             # Somebody has told it to.
             self._leave(worker)
@@ -190,6 +193,15 @@ class Supervisor:
         self._leaving.append(worker)
         if worker.is_serving:
             self._ports.mark(worker.places, accepting=False)
+        else:
+            # uvicorn looks at a signal once start-up is over, which may never be.
+            limit = self._config.timeout_graceful_shutdown or 0
+            asyncio.get_running_loop().call_later(limit, self._give_up, worker)
+
+    def _give_up(self, worker: Worker) -> None:
+        if worker in self._leaving and not worker.is_serving:
+            logger.error("Child process [%d] is still starting and is killed", worker.pid)
+            worker.kill()
 
     def _look(self) -> None:
         """Something has become of a child."""
@@ -244,7 +256,11 @@ class Supervisor:
         logger.info("Received SIGINT, exiting.")
         if self._is_stopping:
             for worker in self._everyone:
-                worker.stop(signal.SIGINT)
+                if self._is_hurried or not worker.is_serving:
+                    worker.kill()
+                else:
+                    worker.stop(signal.SIGINT)
+            self._is_hurried = True
         self._stop()
 
     def _terminate(self) -> None:
@@ -266,14 +282,15 @@ class Supervisor:
             self._stop()
         elif not self._is_stopping:
             logger.info("Received SIGHUP, restarting processes.")
-            for replacement in self._replacements:
-                replacement.cancel()
-            self._replace_soon(self._replace_all())
+            if self._round is not None:
+                self._round.cancel()
+            self._round = self._replace_soon(self._replace_all())
 
-    def _replace_soon(self, what: Coroutine[Any, Any, object]) -> None:
+    def _replace_soon(self, what: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
         task = asyncio.get_running_loop().create_task(what)
         self._replacements.add(task)
         task.add_done_callback(self._replacements.discard)
+        return task
 
     async def _replace_all(self) -> None:
         for old in list(self._crew):
@@ -281,24 +298,32 @@ class Supervisor:
                 logger.error("Those that serve go on, the restart has ended.")
                 return
 
+    async def _replace_used_up(self, worker: Worker) -> None:
+        """It goes on until there is another one, however often that takes."""
+        delay = DELAY_SECONDS_MIN
+        while worker in self._crew and not await self._replace(worker):
+            await asyncio.sleep(delay)
+            delay = min(DELAY_SECONDS_MAX, delay * 2)
+
     async def _replace(self, old: Worker) -> bool:
         """Retires a worker once another one serves; whether that one does."""
         while not self._ports.have_room:
             self._has_ended.clear()
             await self._has_ended.wait()
         new = self._begin()
+        if new is None:
+            return False
         try:
-            serves = await self._fates[new]
-        except asyncio.CancelledError:
-            if new in self._crew and not new.is_serving:
-                self._leave(new)
-                new.retire()
-            raise
-        if serves and len(self._crew) > self._count:
-            leaving = old if old in self._crew else self._crew[0]
-            self._leave(leaving)
-            leaving.retire()
-        return serves
+            return await self._fates[new]
+        finally:
+            # Also when this is cancelled, be it in the moment in which it serves.
+            if new in self._crew and (not new.is_serving or len(self._crew) > self._count):
+                unwanted = new if not new.is_serving else old
+                self._retire(unwanted if unwanted in self._crew else self._crew[0])
+
+    def _retire(self, worker: Worker) -> None:
+        self._leave(worker)
+        worker.retire()
 
     def _more(self) -> None:
         logger.info("Received SIGTTIN, increasing the number of processes.")
@@ -314,9 +339,7 @@ class Supervisor:
             return
         self._count -= 1
         if len(self._crew) > self._count:
-            worker = self._crew[-1]
-            self._leave(worker)
-            worker.retire()
+            self._retire(self._crew[-1])
 
 
 def how_it_ended(worker: Worker) -> str:

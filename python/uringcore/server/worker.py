@@ -15,10 +15,12 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import resource_tracker
 from typing import Protocol
+
+from uvicorn.config import STARTUP_FAILURE
 
 from uringcore.quic.workers import PortWorker
 from uringcore.server.config import ServerConfig
@@ -58,12 +60,22 @@ class WorkerSeat:
 
     _channel: socket.socket = field(repr=False)
     _is_orphan: bool = False
+    _server: _Server | None = None
+
+    def take(self, config: ServerConfig) -> None:
+        """From now on the supervisor's end is noticed, and what it says heard."""
+        threading.Thread(
+            target=self._listen, args=(config,), name="uringcore-seat", daemon=True
+        ).start()
+
+    def keep_from_children(self, sockets: Iterable[socket.socket]) -> None:
+        """What this process was spawned with goes no further: a program started here would keep the port."""
+        for sock in (self._channel, *sockets):
+            sock.set_inheritable(False)
 
     def serving(self, server: _Server) -> None:
         """``server`` takes clients from now on; and does what the supervisor says."""
-        threading.Thread(
-            target=self._listen, args=(server,), name="uringcore-seat", daemon=True
-        ).start()
+        self._server = server
         self._send(SERVING)
 
     def ending(self) -> None:
@@ -80,7 +92,7 @@ class WorkerSeat:
         """Whether the supervisor has gone, without a chance to clean up."""
         return self._is_orphan
 
-    def _listen(self, server: _Server) -> None:
+    def _listen(self, config: ServerConfig) -> None:
         while True:
             try:
                 word = self._channel.recv(1)
@@ -88,13 +100,20 @@ class WorkerSeat:
                 word = b""
             if word == ASK:
                 self._send(ANSWER)
-            elif word == RETIRE:
-                server.retire()
+            elif word == RETIRE and self._server is not None:
+                self._server.retire()
             else:
-                # Nobody would ever stop this process.
-                self._is_orphan = True
-                server.handle_exit(signal.SIGTERM, None)
+                self._be_orphan(config)
                 return
+
+    def _be_orphan(self, config: ServerConfig) -> None:
+        """Nobody would ever stop this process."""
+        self._is_orphan = True
+        if self._server is None:
+            # Start-up may never end, and nobody is served by it.
+            config.forget_sessions()
+            os._exit(STARTUP_FAILURE)
+        self._server.handle_exit(signal.SIGTERM, None)
 
     def _send(self, word: bytes) -> None:
         # Nobody is there to hear: the listening thread finds out.
@@ -135,6 +154,9 @@ class Worker:
             before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_PARENT)
             try:
                 self._process.start()
+            except BaseException:
+                self.channel.close()
+                raise
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -207,6 +229,8 @@ def begin(
     if stdin is not None:
         # For debuggers, as uvicorn does it: multiprocessing gives children none.
         sys.stdin = os.fdopen(stdin)
+    seat.keep_from_children(sockets)
+    seat.take(config)
     config.configure_logging()
     target(config, sockets, seat)
 
