@@ -12,10 +12,14 @@ import pytest
 import uringcore
 from tests.server.crowd import ask, ask_once, eventually, processes
 from tests.server.harness import ROOT, Server, environment
-from tests.server.test_server_processes import gone
+from tests.server.test_server_processes import gone, session_folders
 from uringcore.devcert import DevelopmentCertificate
 
 pytest.importorskip("gunicorn")
+
+from gunicorn.arbiter import Arbiter
+
+from uringcore.server.gunicorn import Worker
 
 
 class Gunicorn(Server):
@@ -105,6 +109,33 @@ def test_reload_replaces_workers_and_waits_for_requests(gunicorn):
 
     uringcore.run(main())
     assert server.stop() == 0
+
+
+def test_workers_end_when_the_arbiter_is_killed(gunicorn):
+    server = gunicorn("--workers", "2", "--timeout", "2")
+    server.wait_log("(?s)(HTTP/3 running.*){2}")
+
+    async def main():
+        found = await processes(server, 2)
+        (folder,) = {folder for pid in found for folder in session_folders(pid)}
+        server.kill()
+        for pid in found:
+            await gone(pid)
+        assert not os.path.exists(folder)
+
+    uringcore.run(main())
+
+
+def test_a_number_that_another_process_has_by_now_is_no_worker(monkeypatch):
+    """Its place on the port is free, whoever else that process is."""
+    worker = object.__new__(Worker)
+    worker.pid = "[booting]"
+    assert not worker.has_ended()
+    worker.pid = os.getpid()
+    monkeypatch.setattr(Arbiter, "WORKERS", {worker.pid: worker})
+    assert not worker.has_ended()
+    monkeypatch.setattr(Arbiter, "WORKERS", {})
+    assert worker.has_ended()
 
 
 def test_without_a_certificate_it_serves_http1(gunicorn):

@@ -19,7 +19,6 @@ from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
 from gunicorn.workers.base import Worker as BaseWorker
 
-from uringcore.quic.sessions import SessionStore
 from uringcore.quic.workers import PortWorker
 from uringcore.server.config import ServerConfig
 from uringcore.server.ports import WORKERS_MAX, Ports
@@ -44,7 +43,8 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
 
     # The UDP ports of all workers, and in the arbiter who has which places.
     _ports: ClassVar[Ports]
-    _sessions: ClassVar[SessionStore | None] = None
+    _keeper: ClassVar[ServerConfig]
+    """That of the first worker, whose sessions are all workers'."""
     _taken: ClassVar[dict[Worker, list[PortWorker]]] = {}
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -60,6 +60,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         except StartupError as exc:
             raise HaltServer(str(exc), Arbiter.WORKER_BOOT_ERROR) from None
         self.places: list[PortWorker] = []
+        self._is_orphan = False
         if self._config.http3:
             self._take_places()
 
@@ -94,7 +95,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         kind = type(self)
         if not hasattr(kind, "_ports"):
             kind._ports = self._make_ports()
-        self._config.session_store = kind._sessions
+        self._config.session_store = kind._keeper.session_store
         for worker in [one for one in kind._taken if one.has_ended()]:
             kind._ports.give_back(kind._taken.pop(worker))
         if kind._ports.have_room:
@@ -122,7 +123,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
             sockets = []
         self._config.share_keys()
         self._config.share_sessions()
-        type(self)._sessions = self._config.session_store
+        type(self)._keeper = self._config
         atexit.register(self._clean_up, os.getpid())
         return Ports(sockets, self._config, workers=self.cfg.workers)
 
@@ -136,14 +137,8 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
 
     def has_ended(self) -> bool:
         """In the arbiter, which has waited for it."""
-        if not isinstance(self.pid, int):
-            # It is being started.
-            return False
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return True
-        return False
+        # Until it is started its number is a word. Afterwards the number may be anybody's.
+        return isinstance(self.pid, int) and Arbiter.WORKERS.get(self.pid) is not self
 
     def init_signals(self) -> None:
         """As uvicorn's worker: the server sets its own; what it does not is as the system has it."""
@@ -164,6 +159,8 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         finally:
             if self.places:
                 type(self)._ports.give_back(self.places)
+                if self._is_orphan:
+                    self._keeper.forget_sessions()
         if not self._server.started:
             sys.exit(Arbiter.WORKER_BOOT_ERROR)
 
@@ -185,3 +182,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
 
     async def _callback_notify(self) -> None:
         self.notify()
+        if os.getppid() != self.ppid:
+            self.log.info("The arbiter is gone, exiting.")
+            self._is_orphan = True
+            self._server.handle_exit(signal.SIGTERM, None)
