@@ -96,6 +96,9 @@ class ServerConfig(Config):
       :class:`~uringcore.quic.limits.ServerLimits`: that limit.
     """
 
+    # Older ones of uvicorn have no such option.
+    ssl_context_factory: Any = None
+
     def __init__(
         self,
         app: Any,

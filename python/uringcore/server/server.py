@@ -19,7 +19,6 @@ from collections.abc import Generator, Sequence
 from types import FrameType
 from typing import Any, Protocol
 
-from uvicorn.config import STARTUP_FAILURE
 from uvicorn.server import Server as UvicornServer
 from uvicorn.supervisors import ChangeReload
 
@@ -38,7 +37,7 @@ from uringcore.server.scope import (
 )
 from uringcore.server.service import Service
 from uringcore.server.sockets import ServerSockets, SharedSocket, at, listen, remove_unix
-from uringcore.server.startup import StartupError
+from uringcore.server.startup import STARTUP_FAILURE, StartupError
 from uringcore.server.supervisor import Supervisor
 from uringcore.server.terminal import has_terminal
 from uringcore.server.worker import WorkerSeat
@@ -236,6 +235,9 @@ class Server(UvicornServer):
             # Somebody else has begun to listen meanwhile.
             logger.error("cannot listen on TCP: %s", exc.strerror or exc)
             await self.lifespan.shutdown()
+            sys.exit(STARTUP_FAILURE)
+        if self.lifespan.should_exit:
+            # Older ones of uvicorn return.
             sys.exit(STARTUP_FAILURE)
         if config.http3 and places:
             await self._start_http3(places)

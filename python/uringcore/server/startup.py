@@ -5,7 +5,10 @@ Imports nothing, so that the command can say what is missing.
 
 from __future__ import annotations
 
-__all__ = ["StartupError", "require_uvicorn"]
+__all__ = ["STARTUP_FAILURE", "StartupError", "require_uvicorn"]
+
+# The exit status, which is uvicorn's; where it has that in its modules changes.
+STARTUP_FAILURE = 3
 
 
 class StartupError(Exception):

@@ -17,11 +17,10 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
-from uvicorn.config import STARTUP_FAILURE
-
 from uringcore.server.config import ServerConfig
 from uringcore.server.ports import WORKERS_MAX, Ports
 from uringcore.server.sockets import ServerSockets
+from uringcore.server.startup import STARTUP_FAILURE
 from uringcore.server.terminal import has_terminal
 from uringcore.server.worker import ENDING, SERVING, USED_UP, Target, Worker
 

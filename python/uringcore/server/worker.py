@@ -20,10 +20,9 @@ from dataclasses import dataclass, field
 from multiprocessing import resource_tracker
 from typing import Protocol
 
-from uvicorn.config import STARTUP_FAILURE
-
 from uringcore.quic.workers import PortWorker
 from uringcore.server.config import ServerConfig
+from uringcore.server.startup import STARTUP_FAILURE
 
 __all__ = ["ENDING", "SERVING", "USED_UP", "Target", "Worker", "WorkerSeat"]
 
