@@ -176,6 +176,19 @@ def test_a_server_without_ranges_begins_again(site, tmp_path):
     assert path.read_bytes() == b"baked"
 
 
+def test_a_file_is_kept_until_there_is_something_to_replace_it(site, tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"longer than what comes")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    failure(command("get", "-o", str(path), f"https://127.0.0.1:{port}/"), 7)
+    failure(get(site, "/private", "-f", "-o", str(path)), 22)
+    assert path.read_bytes() == b"longer than what comes"
+    assert get(site, "/set/x", "-o", str(path)).returncode == 0
+    assert path.read_bytes() == b"baked"
+
+
 def test_remote_name(site, tmp_path):
     done = get(site, "/range/1000?x=/y", "-O", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

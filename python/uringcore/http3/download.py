@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import stat
 import sys
 from typing import IO, Protocol
 from urllib.parse import urlsplit
@@ -45,8 +46,8 @@ class Download:
                 raise Failure(CANNOT_RESUME, "-C continues a file: name it with -o or -O")
             return
         with write_errors(self.name):
-            # What is there is kept until the response says that it may be replaced.
-            mode = "r+b" if self._resumes and os.path.exists(self.name) else "wb"
+            # What is there is kept until there is a response to replace it.
+            mode = "r+b" if self._resumes and os.path.exists(self.name) else "ab"
             self._file = files.enter_context(open(self.name, mode))  # noqa: SIM115 - the stack's
             if continue_at is not None:
                 size = self._file.seek(0, os.SEEK_END)
@@ -71,6 +72,8 @@ class Download:
         if self._resumes and not self._continues(response):
             return False
         if self.name is not None:
+            if not self._resumes and stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+                self._cut(0)
             self._keep_validator(response)
         return True
 
