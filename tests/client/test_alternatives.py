@@ -30,6 +30,17 @@ DAY = 86400.0
         ('h3=":0"', []),
         ('h3=":65536"', []),
         ('h3=":x"', []),
+        # What could not be put into Alt-Used, or be looked up.
+        ('h3="\N{LATIN SMALL LETTER E WITH ACUTE}.example:443"', []),
+        ('h3="a b:443"', []),
+        ('h3="a\\\tb:443"', []),
+        (f'h3=":{"4" * 5000}"', []),
+        (f'h3=":443"; ma={"4" * 5000}', []),
+        ('h3=":\N{FULLWIDTH DIGIT FOUR}43"', []),
+        (
+            ", ".join(f'h3=":{port}"' for port in range(1, 99)),
+            [Alternative("", port) for port in range(1, 9)],
+        ),
         ('h3=":443"; ma=x', []),
         ("h3=443", []),
         ('h3=":443" h3=":444"', []),

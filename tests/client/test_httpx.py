@@ -254,6 +254,21 @@ def test_extensions_of_a_request(peer, run):
     run(main())
 
 
+def test_a_trace_that_fails_leaves_no_stream_behind(peer, run):
+    async def trace(name, info):
+        if name.endswith("complete"):
+            raise LookupError(name)
+
+    async def main():
+        async with client_for(peer) as client:
+            with pytest.raises(LookupError):
+                await client.get("/", extensions={"trace": trace})
+            (line,) = client._transport._pool._lines.values()
+            assert [one.streams for one in line.connections] == [0]
+
+    run(main())
+
+
 def test_proxies_are_refused(site):
     with pytest.raises(ValueError, match="proxy"):
         AsyncHTTP3Transport(proxy="http://localhost:1")

@@ -176,6 +176,23 @@ def test_a_misdirected_request_is_sent_to_the_origin(site, peer, run):
     run(main())
 
 
+def test_a_misdirected_request_that_cannot_be_repeated(site, peer, run):
+    """It fails, and the next one does not go where nobody speaks for the origin."""
+
+    async def parts():
+        yield b"once"
+
+    async def main():
+        site.alt_svc = f'h3="localhost:{peer.port}"; ma=60'
+        async with site.client(fallback_delay=30.0) as client:
+            await client.get(site.url)
+            answer = await client.post(site.url + "misdirected", content=parts())
+            assert answer.status_code == 421
+            assert (await client.get(site.url)).http_version == "HTTP/1.1"
+
+    run(main())
+
+
 def test_an_alternative_with_a_wrong_certificate_is_not_used(site, run, tmp_path):
     other = Peer(DevelopmentCertificate.make(["example.org"]).write(tmp_path))
 

@@ -34,6 +34,12 @@ _VALUE = re.compile(
     rf"(?P<protocol>{_TOKEN})=(?P<authority>{_QUOTED})"
     rf"(?P<parameters>(?:[ \t]*;[ \t]*{_TOKEN}=(?:{_TOKEN}|{_QUOTED}))*)(?:[ \t]*,[ \t,]*|$)"
 )
+# uri-host and port of RFC 3986: what does not follow them would go into Alt-Used, and to the resolver.
+_AUTHORITY = re.compile(r"(?P<host>[A-Za-z0-9._~-]*|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
+_SECONDS = re.compile(r"[0-9]{1,18}")
+
+ALTERNATIVES_MAX = 8
+"""Of one origin; those that it prefers least are not looked at."""
 # A list's elements may be empty (RFC 9110 section 5.6.1.2).
 _EMPTY = " \t,"
 _PARAMETER = re.compile(rf";[ \t]*({_TOKEN})=({_TOKEN}|{_QUOTED})")
@@ -61,7 +67,7 @@ def parse_alt_svc(value: str) -> list[Alternative] | None:
     ``clear``. A field that does not follow the grammar names none (RFC 7838 section 3)."""
     if value.strip() == "clear":
         return None
-    found = []
+    found: list[Alternative] = []
     value = value.strip(_EMPTY)
     at = 0
     while at < len(value):
@@ -70,7 +76,7 @@ def parse_alt_svc(value: str) -> list[Alternative] | None:
             return []
         at = match.end()
         alternative = _alternative(match)
-        if alternative is not None:
+        if alternative is not None and len(found) < ALTERNATIVES_MAX:
             found.append(alternative)
     return found
 
@@ -78,19 +84,19 @@ def parse_alt_svc(value: str) -> list[Alternative] | None:
 def _alternative(match: re.Match[str]) -> Alternative | None:
     if unquote(match["protocol"]) != "h3":
         return None
-    host, _, port = _unquoted(match["authority"]).rpartition(":")
-    if not port.isdecimal() or not 0 < int(port) < 65536:
+    authority = _AUTHORITY.fullmatch(_unquoted(match["authority"]))
+    if authority is None or not 0 < int(authority["port"]) < 65536:
         return None
     max_age, persist = MAX_AGE, False
     for name, given in _PARAMETER.findall(match["parameters"]):
         text = _unquoted(given)
         if name == "ma":
-            if not text.isdecimal():
+            if _SECONDS.fullmatch(text) is None:
                 return None
             max_age = min(float(text), MAX_AGE_MAX)
         elif name == "persist":
             persist = text == "1"
-    return Alternative(host.strip("[]"), int(port), max_age, persist)
+    return Alternative(authority["host"].strip("[]"), int(authority["port"]), max_age, persist)
 
 
 def _unquoted(text: str) -> str:

@@ -170,11 +170,12 @@ class AsyncHTTP3Transport(httpx.AsyncBaseTransport):
                 raise
             return None
         self.alternatives.works(origin, alternative)
-        if response.status_code == MISDIRECTED and asked.is_whole:
+        if response.status_code == MISDIRECTED:
             # RFC 7838 section 6: the alternative does not know the origin.
-            await response.aclose()
             self.alternatives.forget(origin, alternative)
-            return None
+            if asked.is_whole:
+                await response.aclose()
+                return None
         self._learn(origin, response)
         return response
 
@@ -201,7 +202,11 @@ class AsyncHTTP3Transport(httpx.AsyncBaseTransport):
         except HTTP3Error as exc:
             await trace.tell("failed", {"exception": exc})
             raise
-        await trace.tell("complete", {"return_value": (response.status, response.headers)})
+        try:
+            await trace.tell("complete", {"return_value": (response.status, response.headers)})
+        except BaseException:
+            await response.aclose()
+            raise
         return httpx.Response(
             response.status,
             headers=response.headers,
@@ -232,7 +237,8 @@ class AsyncHTTP3Transport(httpx.AsyncBaseTransport):
 
     def _learn(self, origin: Origin, response: httpx.Response) -> None:
         fields = response.headers.get_list("alt-svc")
-        if fields:
+        # RFC 7838 section 6: a 421 may come from somebody who does not speak for the origin.
+        if fields and response.status_code != MISDIRECTED:
             age = response.headers.get("age", "")
             seconds = float(age) if age.isdecimal() else 0.0
             self.alternatives.learn(origin, ", ".join(fields), age=seconds)
