@@ -12,7 +12,7 @@ from aioquic.buffer import encode_uint_var
 from aioquic.h3.connection import H3Connection, Setting, encode_frame
 from aioquic.h3.events import DataReceived, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
-from aioquic.quic.events import ProtocolNegotiated
+from aioquic.quic.events import HandshakeCompleted, ProtocolNegotiated
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
 
@@ -48,7 +48,11 @@ class Answers(QuicConnectionProtocol):
 
     def quic_event_received(self, event):
         if isinstance(event, ProtocolNegotiated):
+            if self.peer.is_mute:
+                return
             self.http = H3Connection(self._quic) if self.peer.has_websockets else Plain(self._quic)
+        if self.peer.leaves_at_once and isinstance(event, HandshakeCompleted):
+            self.close(error_code=H3_INTERNAL_ERROR, reason_phrase="enough")
         if self.http is None:
             return
         for http_event in self.http.handle_event(event):
@@ -185,6 +189,8 @@ class Socket:
         self.quic = connection._quic
         self.frames = Connection(ConnectionType.SERVER)
         headers = dict(event.headers)
+        if headers[b":path"] == b"/unanswered":
+            return
         if headers[b":path"] == b"/refused":
             self.http.send_headers(event.stream_id, [(b":status", b"403")], end_stream=True)
             return
@@ -238,6 +244,10 @@ class Peer:
         """The requests: number of the connection, path, whether it came as 0-RTT data."""
         self.gated = []
         self.has_websockets = True
+        self.is_mute = False
+        """Whether it completes handshakes and says nothing of HTTP/3, not even its SETTINGS."""
+        self.leaves_at_once = False
+        """Whether it closes connections when their handshake is complete."""
         self._tickets = {}
         self._configuration = QuicConfiguration(is_client=False, alpn_protocols=[alpn])
         self._configuration.load_cert_chain(self.certificate, key)

@@ -134,10 +134,11 @@ def test_an_idle_connection_is_closed_and_the_next_resumes(peer, run):
 
 def test_an_idle_connection_makes_room_for_another_origin(peer, run):
     async def main():
-        async with pool_for(peer, limits=Limits(connections=1)) as pool:
+        async with pool_for(peer, limits=Limits(connections=1, idle_timeout=600)) as pool:
             await pool.get(peer.url + "/")
             await pool.get(f"https://127.0.0.1:{peer.port}/")
             await until(lambda: len(pool._lines) == 1)
+            # Long before it has been idle for `idle_timeout`, which is more than this test has.
             busy = asyncio.ensure_future(pool.get(f"https://127.0.0.1:{peer.port}/gate"))
             await peer.wait_gated(1)
             other = asyncio.ensure_future(pool.get(peer.url + "/"))
@@ -217,6 +218,23 @@ def test_nobody_listens(run):
     run(main())
 
 
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+def test_a_server_that_takes_no_requests(peer, run, host):
+    """It completes handshakes and closes: the requests fail, and do not go from one to the next."""
+    peer.leaves_at_once = True
+
+    async def main():
+        async with pool_for(peer) as pool:
+            url = f"https://{host}:{peer.port}/"
+            for error in await asyncio.gather(
+                *(pool.request("POST", url, content=b"x") for _ in range(3)), return_exceptions=True
+            ):
+                assert isinstance(error, HTTP3Error)
+            assert len(peer.connections) < 10
+
+    run(main())
+
+
 def test_a_certificate_that_is_not_trusted(peer, run):
     async def main():
         async with Pool() as pool:
@@ -281,7 +299,8 @@ def test_time_to_read(peer, run):
                 assert await parts.__anext__() == b"some"
                 with pytest.raises(ReadTimeout):
                     await parts.__anext__()
-            assert peer.paths == [(0, "/silent"), (1, "/stalls")]
+            await pool.request("GET", peer.url + "/", timeouts=patient)
+            assert peer.paths == [(0, "/silent"), (1, "/stalls"), (2, "/")]
 
     run(main())
 

@@ -104,6 +104,7 @@ def test_a_connection_that_died_while_idle_is_found_out(certificate, run, monkey
         async with pool_for(dead) as pool:
             await pool.get(dead.url + "/")
             dead.vanish()
+            await heard_all(pool)
             others.append(Peer(certificate, port=dead.port))
             assert (await pool.get(dead.url + "/")).content == b"hello"
             assert others[0].paths == [(0, "/")]
@@ -113,6 +114,39 @@ def test_a_connection_that_died_while_idle_is_found_out(certificate, run, monkey
     finally:
         for other in others:
             other.stop()
+
+
+def test_one_dead_connection_is_enough_to_find_out(certificate, run, monkeypatch):
+    """Those that rest beside it are as dead: the second try goes on none of them."""
+    monkeypatch.setattr(pooled, "SURE_SECONDS", 0.0)
+    monkeypatch.setattr(pooled, "SILENCE_SECONDS", 0.2)
+    dead = Peer(certificate)
+    others = []
+
+    async def main():
+        limits = Limits(streams_per_connection=1, connections_per_origin=4)
+        async with pool_for(dead, limits=limits) as pool:
+            gated = [asyncio.ensure_future(pool.get(dead.url + "/gate")) for _ in range(3)]
+            await dead.wait_gated(3)
+            dead.release()
+            await asyncio.gather(*gated)
+            dead.vanish()
+            await heard_all(pool)
+            others.append(Peer(certificate, port=dead.port))
+            assert (await pool.get(dead.url + "/")).content == b"hello"
+
+    try:
+        run(main())
+    finally:
+        for other in others:
+            other.stop()
+
+
+async def heard_all(pool):
+    """Takes in what the server has sent before it was gone: that lies in the sockets already."""
+    heard = None
+    while heard != (heard := [c._heard for line in pool._lines.values() for c in line.connections]):
+        await asyncio.sleep(0.1)
 
 
 def test_after_a_silence_a_request_that_cannot_be_repeated_waits_alone(peer, run, monkeypatch):

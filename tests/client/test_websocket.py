@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -15,7 +16,9 @@ from tests.server.harness import ROOT, environment
 from uringcore.http3 import (
     ConnectFailed,
     ConnectionLost,
+    ReadTimeout,
     RequestReset,
+    Timeouts,
     URLError,
     WebSocketClosed,
     WebSocketRefused,
@@ -139,6 +142,22 @@ def test_a_server_without_extended_connect(peer, run):
     run(main())
 
 
+@pytest.mark.parametrize("where", ["settings", "answer"])
+def test_a_server_that_says_nothing(peer, run, where):
+    """The time-out of a pool is that of its WebSockets' opening too, though not of their messages."""
+    peer.is_mute = where == "settings"
+
+    async def main():
+        async with pool_for(peer, timeouts=Timeouts(connect=None, read=0.3)) as pool:
+            with pytest.raises(ReadTimeout, match=r"0\.3 s"):
+                async with pool.websocket(f"wss://localhost:{peer.port}/unanswered"):
+                    raise AssertionError("nobody has answered")
+            (line,) = pool._lines.values()
+            assert [one.streams for one in line.connections] == [0]
+
+    run(main())
+
+
 def test_hypercorn(certificate, tmp_path, run_ours):
     """A server of other people's, as it is run."""
     pytest.importorskip("hypercorn")
@@ -169,6 +188,7 @@ def test_hypercorn(certificate, tmp_path, run_ours):
         env=environment() | {"PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
 
     class Hypercorn:
@@ -192,7 +212,8 @@ def test_hypercorn(certificate, tmp_path, run_ours):
     try:
         run_ours(main())
     finally:
-        process.kill()
+        # Its workers are processes of their own, in the session that was begun for it.
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 

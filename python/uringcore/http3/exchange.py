@@ -65,6 +65,7 @@ class Exchange:
         self.headers: Fields = []
         self.trailers: Fields = []
         self.ended = False
+        self.timed_out = False
         self.request_ended = False
         self.request_stopped = False
         """The server wants no more of the request's body (STOP_SENDING)."""
@@ -162,6 +163,9 @@ class Exchange:
         timer = None if timeout is None else loop.call_later(timeout, _expire, waiter, timeout)
         try:
             await waiter
+        except ReadTimeout:
+            self.timed_out = True
+            raise
         finally:
             if timer is not None:
                 timer.cancel()
@@ -226,6 +230,11 @@ class Response:
     def was_early(self) -> bool:
         """Whether the request was sent as 0-RTT data, before the handshake was complete."""
         return self._exchange.was_early
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether its body has been waited for in vain (``ReadTimeout``)."""
+        return self._exchange.timed_out
 
     @property
     def trailers(self) -> Fields:

@@ -59,18 +59,25 @@ class _Waiter:
 
 
 class Line:
-    """The connections to one route. ``open(early, timeout)`` begins one, or has no room for it."""
+    """The connections to one route. ``open(early, timeout)`` begins one, or has no room for it;
+    ``on_idle()`` is called when one has become idle, so that it may make room for another route's."""
 
-    def __init__(self, limits: Limits, open: Opener) -> None:
+    def __init__(self, limits: Limits, open: Opener, on_idle: Callable[[], None]) -> None:
         self.connections: list[PooledConnection] = []
         self._limits = limits
         self._open = open
+        self._on_idle = on_idle
         self._waiting: list[_Waiter] = []
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is lost with it."""
         return not self.connections and not self._waiting
+
+    @property
+    def has_waiters(self) -> bool:
+        """Whether requests wait for a stream."""
+        return bool(self._waiting)
 
     def free(self, *, safe: bool) -> PooledConnection | None:
         """A connection that takes a further request now."""
@@ -110,18 +117,25 @@ class Line:
         """A request on the connection is over."""
         connection.streams -= 1
         self._rest(connection)
-        self.settle()
+        self._settle_after(connection)
 
     def changed(self, connection: PooledConnection) -> None:
         """Something has happened to one of the connections."""
         if connection.is_over:
             if connection in self.connections:
                 self.connections.remove(connection)
-            if connection.error is not None and not connection.is_established:
+            if connection.is_in_vain:
                 self._failed(connection)
         elif connection.protocol is not None:
             self._rest(connection)
-        self.settle()
+        self._settle_after(connection)
+
+    def died(self, connection: PooledConnection) -> None:
+        """The connection says nothing any more, and those that have rested beside it may be as dead."""
+        connection.retire()
+        for other in list(self.connections):
+            if other.idle_timer is not None:
+                other.close()
 
     def settle(self) -> None:
         """Gives those who wait what there is, and opens what they need."""
@@ -149,6 +163,12 @@ class Line:
         for connection in list(self.connections):
             connection.close()
 
+    def _settle_after(self, connection: PooledConnection) -> None:
+        """The requests of this route come first; what they leave idle is other routes' room."""
+        self.settle()
+        if connection.idle_timer is not None:
+            self._on_idle()
+
     @property
     def _is_connecting(self) -> bool:
         return any(connection.is_connecting for connection in self.connections)
@@ -169,14 +189,14 @@ class Line:
             connection.rest(self._limits.idle_timeout)
 
     def _failed(self, connection: PooledConnection) -> None:
-        """A connection never came to be: those who wait for it learn why, unless there is another
+        """A connection was of no use: those who wait for it learn why, unless there is another
         way. One that was early went to one address out of many, and one that was given no time says
         nothing about who has more."""
         other = any(not one.is_leaving for one in self.connections)
         inconclusive = connection.is_early or isinstance(connection.error, ConnectTimeout)
         if other or (inconclusive and not connection.is_cancelled):
             return
-        assert connection.error is not None
+        error = connection.error or ConnectFailed("the server takes no requests")
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
-            waiter.fail(ConnectFailed.by(connection.error))
+            waiter.fail(ConnectFailed.by(error))

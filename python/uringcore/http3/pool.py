@@ -178,17 +178,19 @@ class Pool:
     ) -> AsyncIterator[WebSocket]:
         """A WebSocket (RFC 9220) at a ``wss`` or ``https`` URL; leaving the block closes it.
 
-        ``max_size`` is the most bytes that a message received may have. ``timeouts.read`` is for each
-        message to come, and by default ``None`` here. Raises :class:`WebSocketRefused`, or another
-        :class:`HTTP3Error`.
+        ``max_size`` is the most bytes that a message received may have. ``timeouts.read`` is for the
+        server's answer and for each message to come; by default messages have no limit here. Raises
+        :class:`WebSocketRefused`, or another :class:`HTTP3Error`.
         """
         request = websocket_request(url, headers, subprotocols)
         given = replace(self.timeouts, read=None) if timeouts is None else timeouts
+        answer = (self.timeouts if timeouts is None else timeouts).read
         line = self._line(Route.direct(request.origin))
         connection = await line.lease(False, given)
         try:
             assert connection.protocol is not None
-            async with opened(connection.protocol, request, given, max_size) as websocket:
+            opening = opened(connection.protocol, request, given, max_size, answer)
+            async with opening as websocket:
                 yield websocket
         finally:
             line.release(connection)
@@ -213,9 +215,10 @@ class Pool:
         timeouts = self.timeouts if timeouts is None else timeouts
         safe = request.is_safe
         while True:
-            connection = await self._line(route).lease(safe, timeouts, patience)
+            line = self._line(route)
+            connection = await line.lease(safe, timeouts, patience)
             try:
-                response = await self._fetch(connection, request, timeouts, on_interim)
+                response = await self._fetch(line, connection, request, timeouts, on_interim)
             except HTTP3Error as exc:
                 if self._is_closed or not repeat or not request.may_repeat(exc):
                     raise
@@ -235,17 +238,17 @@ class Pool:
 
     async def _fetch(
         self,
+        line: Line,
         connection: PooledConnection,
         request: Request,
         timeouts: Timeouts,
         on_interim: InterimHandler | None,
     ) -> Response:
-        line = self._line(connection.route)
         assert connection.protocol is not None
         try:
             fetching = connection.protocol.fetch(request, timeouts, on_interim)
             if connection.is_doubtful:
-                fetching = _watched(connection, request, fetching)
+                fetching = _watched(line, connection, request, fetching)
             response = await fetching
         except BaseException as exc:
             if isinstance(exc, ReadTimeout) or (isinstance(exc, RequestReset) and exc.retryable):
@@ -255,7 +258,7 @@ class Pool:
             if isinstance(exc, ConnectionLost) and not connection.protocol.is_established:
                 raise ConnectFailed(str(exc)) from exc.__cause__
             raise
-        response._on_close = lambda: line.release(connection)
+        response._on_close = lambda: _give_back(line, connection, response)
         return response
 
     # Connections
@@ -273,7 +276,9 @@ class Pool:
         if line is None:
             configuration = self._configuration._named(route.origin.host)
             line = Line(
-                self.limits, lambda early, timeout: self._open(route, configuration, early, timeout)
+                self.limits,
+                lambda early, timeout: self._open(route, configuration, early, timeout),
+                self._settle_waiting,
             )
             self._lines[route] = line
         return line
@@ -313,15 +318,28 @@ class Pool:
         line.changed(connection)
         if not connection.is_over:
             return
-        # The room may be what another origin's requests wait for.
-        for other in list(self._lines.values()):
-            other.settle()
+        self._settle_waiting()
         if line.is_empty:
             del self._lines[connection.route]
 
+    def _settle_waiting(self) -> None:
+        """There may be room, for which another origin's requests wait."""
+        for line in list(self._lines.values()):
+            if line.has_waiters:
+                line.settle()
+
+
+def _give_back(line: Line, connection: PooledConnection, response: Response) -> None:
+    if response.timed_out:
+        connection.retire()
+    line.release(connection)
+
 
 async def _watched(
-    connection: PooledConnection, request: Request, fetching: Coroutine[Any, Any, Response]
+    line: Line,
+    connection: PooledConnection,
+    request: Request,
+    fetching: Coroutine[Any, Any, Response],
 ) -> Response:
     """The response, unless the connection turns out dead: then it gets no more requests, and one that may
     be repeated need not wait for QUIC's idle time-out."""
@@ -329,7 +347,7 @@ async def _watched(
     try:
         await asyncio.wait([task], timeout=connection.patience)
         if not task.done() and connection.is_doubtful:
-            connection.retire()
+            line.died(connection)
             why = "the connection died while it was idle: the server is silent"
             lost = ConnectionLost.by(QuicIdleTimeoutError(0, None, "", why))
             if request.may_repeat(lost):

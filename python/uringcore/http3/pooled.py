@@ -49,7 +49,8 @@ class PooledConnection:
         self.is_over = False
         self.is_cancelled = False
         self.error: Exception | None = None
-        """Why it never came to be."""
+        """Why it never came to be, or how it ended."""
+        self._was_taken = False
         self.idle_timer: asyncio.TimerHandle | None = None
         self.protocol: HTTP3ClientProtocol | None = None
         self._rested_at = 0.0
@@ -78,6 +79,14 @@ class PooledConnection:
         return self.protocol is not None and self.protocol.is_established
 
     @property
+    def is_in_vain(self) -> bool:
+        """Whether it is over and nobody has had anything of it: it never came to be, or its server has
+        ended it at once. To try another one would go on for ever."""
+        if not self.is_established:
+            return self.is_over and self.error is not None
+        return self.is_over and not self._was_taken
+
+    @property
     def is_leaving(self) -> bool:
         """Whether it takes no more requests, ever."""
         ready = self.protocol is not None
@@ -92,6 +101,7 @@ class PooledConnection:
     def taken(self) -> PooledConnection:
         """It has one request more."""
         self.streams += 1
+        self._was_taken = True
         if self.idle_timer is not None:
             self.idle_timer.cancel()
             self.idle_timer = None

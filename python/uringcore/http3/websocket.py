@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from typing import TypeVar
 
 from uringcore.http3.connection import HTTP3ClientProtocol
 from uringcore.http3.errors import HTTP3Error, ReadTimeout, RequestFailed
@@ -41,6 +42,8 @@ __all__ = ["MAX_MESSAGE_BYTES", "WebSocket", "WebSocketClosed", "WebSocketRefuse
 
 MAX_MESSAGE_BYTES = 1 << 20
 """Bytes of a message that is received, unless the program says otherwise."""
+
+T = TypeVar("T")
 
 CLOSE_SECONDS = 10.0
 """For how long the other side's Close frame is waited for."""
@@ -211,17 +214,23 @@ class WebSocket:
 
 @contextlib.asynccontextmanager
 async def opened(
-    connection: HTTP3ClientProtocol, request: Request, timeouts: Timeouts, max_size: int
+    connection: HTTP3ClientProtocol,
+    request: Request,
+    timeouts: Timeouts,
+    max_size: int,
+    answer: float | None,
 ) -> AsyncIterator[WebSocket]:
-    """The WebSocket that ``request`` asks for; leaving the block closes it.
+    """The WebSocket that ``request`` asks for; leaving the block closes it. ``answer`` is the seconds
+    that the server has for its SETTINGS, and again for its answer.
 
     Raises :class:`WebSocketRefused`, or what a request raises.
     """
-    if not await connection.offers_extended_connect():
+    if not await _within(answer, connection.offers_extended_connect()):
         raise WebSocketRefused(None, [])
     exchange = connection.open(request)
     try:
-        await _answer(exchange, timeouts.read)
+        # The request does not end before it is answered, so that its own time-out does not begin.
+        await _within(answer, exchange.wait_headers())
         assert exchange.status is not None
         if not 200 <= exchange.status < 300:
             raise WebSocketRefused(exchange.status, exchange.headers)
@@ -232,10 +241,9 @@ async def opened(
         connection.finish(exchange)
 
 
-async def _answer(exchange: Exchange, timeout: float | None) -> None:
-    """The request does not end before it is answered, so that its own time-out does not begin."""
+async def _within(timeout: float | None, awaited: Awaitable[T]) -> T:
     try:
-        await asyncio.wait_for(exchange.wait_headers(), timeout)
+        return await asyncio.wait_for(awaited, timeout)
     except asyncio.TimeoutError as exc:
         if isinstance(exc, HTTP3Error):
             raise
