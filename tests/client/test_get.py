@@ -48,7 +48,6 @@ def test_host(site, version):
         ["-H", "te: gzip"],
         ["-H", "bad name: x"],
         ["-H", "x: a\nb"],
-        ["-H", "x: \N{SNOWMAN}"],
         ["-H", ":path: /"],
         ["-X", "BAD METHOD"],
         ["--qlog", "/nowhere"],
