@@ -4,19 +4,25 @@ import pytest
 
 import uringcore
 from tests.server.harness import Server
+from tests.support.interpreter import is_default_interpreter, is_newest_interpreter
 from uringcore.devcert import DevelopmentCertificate
 
 CROWD = "tests.server.crowd:app"
 
 
 def backends():
-    """io_uring where this machine allows it, and epoll."""
+    """io_uring where this machine allows it, and epoll: both on the default interpreter, one on each other.
+
+    Below the driver nothing knows the interpreter.
+    """
+    if not is_default_interpreter() and not is_newest_interpreter():
+        return ["epoll"]
     try:
         uringcore.new_event_loop(backend="uring").close()
     except (OSError, RuntimeError) as exc:
         reason = f"io_uring is not to be had here: {exc}"
         return [pytest.param("uring", marks=pytest.mark.skip(reason=reason)), "epoll"]
-    return ["uring", "epoll"]
+    return ["uring", "epoll"] if is_default_interpreter() else ["uring"]
 
 
 @pytest.fixture(scope="session")
