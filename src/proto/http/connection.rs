@@ -189,9 +189,8 @@ impl Connection {
     ) {
         if frame::is_unidirectional(stream_id) {
             self.learn_peers_datagrams(quic);
-        } else if !self.exchanges.contains_key(&stream_id) {
+        } else {
             self.heard_below = self.heard_below.max(stream_id + 1);
-            self.unfinished.begun(stream_id, now);
         }
         let mut pieces = data.into_pieces();
         let last = pieces.pop();
@@ -200,6 +199,10 @@ impl Connection {
         }
         self.h3
             .handle_stream_data(stream_id, last.unwrap_or_default(), fin);
+        // What else comes on a stream without an exchange belongs to one that is over.
+        if self.h3.awaits_headers(stream_id) {
+            self.unfinished.begun(stream_id, now);
+        }
     }
 
     /// Before SETTINGS are read: whether the peer takes DATAGRAM frames (RFC 9297 section 2.1.1).

@@ -484,6 +484,19 @@ fn a_connection_is_not_drained_while_a_request_is_on_its_way_in() {
 }
 
 #[test]
+fn content_that_comes_when_the_host_is_done_is_no_request_on_its_way_in() {
+    let mut site = Site::new(Limits::default());
+    site.ask(0, POST, false);
+    site.respond(0, b"no more, please", true).unwrap();
+    site.done(0);
+    site.run();
+    assert!(site.http.is_drained());
+    site.browser.send_data(0, "more".into(), false).unwrap();
+    site.run();
+    assert!(site.http.is_drained());
+}
+
+#[test]
 fn a_stream_that_is_reset_before_anything_came_counts_too() {
     let limits = Limits {
         early_resets: 3,
