@@ -228,7 +228,7 @@ impl Request {
         );
         this.service.get().tell(py, Blame::Application(None), &text);
         this.end(py, Ending::Failed);
-        this.wake_readers(py)?;
+        this.wake_all(py)?;
         Ok(Sent::ToNobody)
     }
 }

@@ -177,8 +177,7 @@ impl Request {
             state.body = Body::Empty;
         });
         self.socket_lost(py);
-        self.wake_readers(py)?;
-        self.wake_writers(py)
+        self.wake_all(py)
     }
 
     /// There is room for more of the response.
@@ -319,6 +318,12 @@ impl Request {
 
     fn wake_writers(&self, py: Python<'_>) -> PyResult<()> {
         wake(py, self.take_waiting(py, true))
+    }
+
+    /// The exchange is over: who waits for content hears of it, and who waits for room, which may never come.
+    pub(super) fn wake_all(&self, py: Python<'_>) -> PyResult<()> {
+        self.wake_readers(py)?;
+        self.wake_writers(py)
     }
 
     /// Drops what has come of the content and will not be asked for.

@@ -442,7 +442,7 @@ impl Request {
             self.forget_body(py);
             self.with_wire(py, |wire| wire.end(py, Ending::NoMoreWanted));
         }
-        self.wake_readers(py)
+        self.wake_all(py)
     }
 
     /// A whole response of ours, instead of the application's.
@@ -479,7 +479,7 @@ impl Request {
     pub(super) fn fail(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         if this.close_socket(py, code::INTERNAL_ERROR, "") {
-            return this.wake_readers(py);
+            return this.wake_all(py);
         }
         let (is_over, is_begun) = this.state.with(py, |state| {
             let response = &mut state.response;

@@ -103,7 +103,8 @@ pub enum Stop {
 }
 
 impl Socket {
-    pub fn new(limits: &WebSocketLimits) -> Self {
+    /// `ended`: nothing follows its request.
+    pub fn new(limits: &WebSocketLimits, ended: bool) -> Self {
         Self {
             phase: Phase::Connecting,
             reader: Reader::new(Side::Server, limits.max_size),
@@ -112,7 +113,7 @@ impl Socket {
             queue: VecDeque::new(),
             queued_bytes: 0,
             unread: BytesMut::new(),
-            fin: false,
+            fin: ended,
             is_awaited: false,
             ended: None,
             closed_by_application: false,
@@ -194,7 +195,9 @@ impl Socket {
         let held = self.queued_bytes + self.unread.len() + self.reader.held_bytes();
         let is_over = self.fin || matches!(self.phase, Phase::Denied | Phase::Closed);
         let is_full = self.queue.len() >= self.limits.max_queue || held > HELD_HIGH_WATER;
-        is_full && !is_over && !self.is_awaited
+        // Before the handshake is done nothing is read, whoever waits.
+        let is_read = self.is_awaited && self.phase == Phase::Open;
+        is_full && !is_over && !is_read
     }
 
     /// The application has accepted.

@@ -368,7 +368,7 @@ impl Request {
         let (py, this) = (slf.py(), slf.get());
         if value.is_none() && this.close_socket(py, code::NORMAL, "") {
             // What has nothing more to say hangs up.
-            return this.wake_readers(py);
+            return this.wake_all(py);
         }
         let (disconnected, is_complete, is_begun) = this.state.with(py, |state| {
             let response = &state.response;
@@ -398,8 +398,8 @@ impl Request {
 
     fn raised(slf: &Bound<'_, Self>, error: PyErr) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
-        if this.is_socket() && error.is_instance_of::<ClientDisconnected>(py) {
-            // It was told so, and had nothing to add.
+        if this.is_socket_over(py) && error.is_instance_of::<ClientDisconnected>(py) {
+            // It was told so, and had nothing to add. While its own client is there, another's has gone.
             return Ok(());
         }
         let message = "Exception in ASGI application\n";
@@ -419,9 +419,11 @@ impl Request {
         }
         let service = self.service.get();
         service.count_answered(py);
-        match task {
+        let discarded = match task {
             Some(task) => service.tasks.bind(py).discard(task).map(drop),
             None => Ok(()),
-        }
+        };
+        // Tasks of its own that it has left behind: nothing is told here any more.
+        discarded.and(self.wake_all(py))
     }
 }

@@ -53,6 +53,7 @@ impl Request {
 
     /// What follows from having read.
     fn socket_has_read(&self, py: Python<'_>, stop: Option<Stop>) -> PyResult<()> {
+        let is_over = stop.is_some();
         match stop {
             None => self.send_pong(py),
             // RFC 6455 section 5.5.1: the same code comes back.
@@ -71,7 +72,10 @@ impl Request {
             Some(Stop::Lost) => self.send_last(py, Bytes::new(), abnormal()),
         }
         self.pace(py);
-        self.wake_readers(py)
+        match is_over {
+            true => self.wake_all(py),
+            false => self.wake_readers(py),
+        }
     }
 
     /// Stops the client or lets it go on, as far as there is room.
@@ -161,7 +165,7 @@ impl Request {
             Self::respond(slf, 503, b"Service Unavailable")?;
         }
         this.close_socket(py, code::SERVICE_RESTART, "");
-        this.wake_readers(py)
+        this.wake_all(py)
     }
 
     /// Looks at the clock, about once a second.
@@ -173,12 +177,19 @@ impl Request {
             socket.with(py, |socket| socket.ended = Some(abnormal()));
             self.close_socket(py, code::INTERNAL_ERROR, "keepalive ping timeout");
             self.with_wire(py, |wire| wire.end(py, Ending::Cancelled));
-            return self.wake_readers(py);
+            return self.wake_all(py);
         }
         if let Some(payload) = socket.with(py, |socket| socket.take_ping(now)) {
             self.send_control(py, Opcode::Ping, &payload);
         }
         Ok(())
+    }
+
+    /// Whether its end was known before the application came to its own.
+    pub(super) fn is_socket_over(&self, py: Python<'_>) -> bool {
+        let is_closed = |socket: &mut Socket| socket.phase == Phase::Closed;
+        let socket = self.socket.as_ref();
+        socket.is_some_and(|socket| socket.with(py, is_closed))
     }
 
     pub fn is_socket(&self) -> bool {
@@ -288,7 +299,7 @@ impl Request {
                 if this.state.with(py, |state| state.response.is_complete()) {
                     this.socket_lost(py);
                     this.mark_closed(py);
-                    this.wake_readers(py)?;
+                    this.wake_all(py)?;
                 }
                 return Ok(taken);
             }
@@ -361,7 +372,7 @@ impl Request {
         this.socket_lost(py);
         this.mark_closed(py);
         Self::respond(slf, 403, b"")?;
-        this.wake_readers(py)?;
+        this.wake_all(py)?;
         Ok(Sent::Taken)
     }
 
@@ -406,17 +417,15 @@ impl Request {
         };
         this.mark_closed(py);
         this.close_socket(py, code, &reason);
-        this.wake_readers(py)?;
+        this.wake_all(py)?;
         Ok(Sent::Taken)
     }
 
     /// Whether a message that waits for room is not to be sent any more, and what `send` raises then.
     pub(super) fn check_socket(&self, py: Python<'_>) -> PyResult<()> {
-        match &self.socket {
-            Some(socket) if socket.with(py, |socket| socket.phase == Phase::Closed) => {
-                Err(ClientDisconnected::new_err("the connection was closed"))
-            }
-            _ => Ok(()),
+        match self.is_socket_over(py) {
+            true => Err(ClientDisconnected::new_err("the connection was closed")),
+            false => Ok(()),
         }
     }
 }

@@ -404,7 +404,9 @@ impl Http3Connection {
             ended,
         );
         let request = match sockets {
-            Some(limits) if refusal.is_none() => request.with_socket(Socket::new(limits.get())),
+            Some(limits) if refusal.is_none() => {
+                request.with_socket(Socket::new(limits.get(), ended))
+            }
             _ => request,
         };
         let request = Bound::new(py, request)?;

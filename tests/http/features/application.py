@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 EVENTS = []
+GONE = []
 RELEASE = {}
 
 
@@ -284,6 +285,7 @@ async def sends_for_ever(scope, receive, send):
             await asyncio.sleep(0)
     except OSError as exc:
         EVENTS.append((name, "told"))
+        GONE.append(exc)
         raise exc
 
 
@@ -294,6 +296,26 @@ async def reads_late(scope, receive, send):
     await released(scope).wait()
     async for message in until_disconnected(scope, receive):
         EVENTS.append((scope["path"].split("/", 2)[2], message["type"]))
+
+
+async def raises_anothers(scope, receive, send):
+    """What `send` of another WebSocket raises, whose client has gone: a broadcast that does not catch it."""
+    await receive()
+    await send({"type": "websocket.accept"})
+    await released(scope).wait()
+    raise GONE[-1]
+
+
+async def accepts_late(scope, receive, send):
+    """Listens for the client's end while it makes up its mind, until /release."""
+    await receive()
+    listening = asyncio.ensure_future(receive())
+    await released(scope).wait()
+    await send({"type": "websocket.accept"})
+    message = await listening
+    EVENTS.append((scope["path"].split("/", 2)[2], seen(message)))
+    async for _ in until_disconnected(scope, receive):
+        pass
 
 
 async def wrong_order(scope, receive, send):
@@ -329,5 +351,7 @@ SOCKETS = {
     "raises-open": raises_open,
     "sends-for-ever": sends_for_ever,
     "reads-late": reads_late,
+    "raises-anothers": raises_anothers,
+    "accepts-late": accepts_late,
     "wrong-order": wrong_order,
 }

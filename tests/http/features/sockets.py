@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from websockets.frames import Opcode
+import asyncio
+
+from websockets.frames import Frame, Opcode
 from websockets.protocol import Protocol, Side, State
 
+import uringcore
 from tests.http import wire
-from tests.http.wire import frame
+from tests.http.features.conftest import events
+from tests.http.raw import connect_raw
 
 ENABLE_CONNECT_PROTOCOL = 8
 
@@ -85,7 +89,7 @@ class Socket:
 
     def write(self, data, *, fin=False):
         """Bytes as they are, right or wrong."""
-        self.raw.write(self.stream_id, frame(wire.DATA, data) if data else b"", fin=fin)
+        self.raw.write(self.stream_id, wire.frame(wire.DATA, data) if data else b"", fin=fin)
 
     def send(self, message):
         if isinstance(message, str):
@@ -97,3 +101,30 @@ class Socket:
     def close(self, code=1000, reason=""):
         self.protocol.send_close(code, reason)
         self.flush()
+
+
+def run(server, client, **options):
+    """Runs ``client(raw)`` on one connection whose server has said what it can."""
+
+    async def main():
+        async with connect_raw(server, **options) as raw:
+            raw.control()
+            await raw.wait_settings()
+            return await client(raw)
+
+    return uringcore.run(main())
+
+
+def frame(opcode, payload, *, fin=True, mask=True):
+    return Frame(opcode, payload, fin=fin).serialize(mask=mask)
+
+
+def wait_events(server, name, count):
+    """What the application has seen, once it is so much."""
+
+    async def enough():
+        while len(found := await asyncio.to_thread(events, server, name)) < count:
+            await asyncio.sleep(0.02)
+        return found
+
+    return asyncio.run(asyncio.wait_for(enough(), 40))

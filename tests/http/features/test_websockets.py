@@ -2,50 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
 
 import pytest
-from websockets.frames import Frame, Opcode
+from websockets.frames import Opcode
 
-import uringcore
 from tests.http import wire
-from tests.http.features.conftest import events
-from tests.http.features.sockets import ENABLE_CONNECT_PROTOCOL, Socket
-from tests.http.raw import connect_raw, needs_recent_aioquic
+from tests.http.features.sockets import (
+    ENABLE_CONNECT_PROTOCOL,
+    Socket,
+    frame,
+    run,
+    wait_events,
+)
+from tests.http.raw import needs_recent_aioquic
 from uringcore.h3.connection import ErrorCode
 
 pytestmark = needs_recent_aioquic
 
 MASK_BIT = 0x80
-
-
-def run(server, client, **options):
-    """Runs ``client(raw)`` on one connection whose server has said what it can."""
-
-    async def main():
-        async with connect_raw(server, **options) as raw:
-            raw.control()
-            await raw.wait_settings()
-            return await client(raw)
-
-    return uringcore.run(main())
-
-
-def frame(opcode, payload, *, fin=True, mask=True):
-    return Frame(opcode, payload, fin=fin).serialize(mask=mask)
-
-
-def wait_events(server, name, count):
-    """What the application has seen, once it is so much."""
-
-    async def enough():
-        while len(found := await asyncio.to_thread(events, server, name)) < count:
-            await asyncio.sleep(0.02)
-        return found
-
-    return asyncio.run(asyncio.wait_for(enough(), 40))
 
 
 def test_settings_announce_extended_connect(server):
