@@ -39,7 +39,7 @@ pub struct Connection {
     pub(super) paused: FxHashSet<u64>,
     /// Streams whose response is with QUIC whole and has not been acknowledged whole. Closing the connection
     /// earlier would drop what is queued of them.
-    pub(super) unacknowledged: FxHashSet<u64>,
+    pub(super) unacknowledged: FxHashMap<u64, Writing>,
     /// Requests that wait for the handshake.
     pub(super) waiting: Waiting,
     /// Streams that wait for the connection as a whole to have room.
@@ -88,7 +88,7 @@ impl Connection {
             unanswered: 0,
             deserted: 0,
             paused: FxHashSet::default(),
-            unacknowledged: FxHashSet::default(),
+            unacknowledged: FxHashMap::default(),
             waiting: Waiting::default(),
             crowded: Vec::new(),
             unfinished: Unfinished::default(),
@@ -403,8 +403,7 @@ impl Connection {
 
     /// Whether [`tick`](Self::tick) has anything to look at.
     pub fn is_due(&self, now: Instant) -> bool {
-        let is_busy = !self.exchanges.is_empty() || !self.unfinished.is_empty();
-        is_busy || self.may_rest(now) || self.is_idle(now)
+        !self.is_drained() || self.may_rest(now) || self.is_idle(now)
     }
 
     /// Whether there is room to be given back, and no use for it.
@@ -443,6 +442,7 @@ impl Connection {
         }
         // While content waits here the connection's window may be used up, and no client is at fault.
         let times_bodies = self.paused.is_empty();
+        let patience = self.limits.send_timeout;
         let mut stalled = Vec::new();
         for (&stream_id, exchange) in &mut self.exchanges {
             if let Some(reading) = &mut exchange.reading
@@ -454,19 +454,30 @@ impl Connection {
                 exchange.reading = None;
                 self.events.push_back(Event::BodyTimedOut { stream_id });
             }
-            if let Some(writing) = &mut exchange.writing {
-                let queued = quic.send_queue_bytes(stream_id);
-                if queued != writing.queued {
-                    *writing = Writing { since: now, queued };
-                } else if now.saturating_duration_since(writing.since) > self.limits.send_timeout {
-                    stalled.push(stream_id);
-                }
+            if let Some(writing) = &mut exchange.writing
+                && writing.is_over(quic.send_queue_bytes(stream_id), patience, now)
+            {
+                stalled.push(stream_id);
             }
         }
         for stream_id in stalled {
             self.h3
                 .cancel_request(stream_id, Code::H3_REQUEST_CANCELLED.0);
             self.abort(stream_id);
+        }
+        let mut left = Vec::new();
+        for (&stream_id, writing) in &mut self.unacknowledged {
+            let queued = quic.send_queue_bytes(stream_id);
+            // What has left is QUIC's to repeat, or to give up with the connection.
+            if queued > 0 && writing.is_over(queued, patience, now) {
+                left.push(stream_id);
+            }
+        }
+        for stream_id in left {
+            // HTTP/3 is done with it. A stream that refuses has ended.
+            let _ = quic.reset_stream(stream_id, Code::H3_REQUEST_CANCELLED.0);
+            self.unacknowledged.remove(&stream_id);
+            self.calmed(now);
         }
         if self.may_rest(now) {
             self.rest(quic);

@@ -86,6 +86,16 @@ impl Exchange {
     }
 }
 
+impl Writing {
+    /// Whether the client has had its time: nothing of what is `queued` was taken for so long.
+    pub fn is_over(&mut self, queued: usize, patience: Duration, now: Instant) -> bool {
+        if queued != self.queued {
+            *self = Self { since: now, queued };
+        }
+        now.saturating_duration_since(self.since) > patience
+    }
+}
+
 impl Reading {
     fn rest(&mut self, now: Instant) {
         if std::mem::take(&mut self.is_waiting) {

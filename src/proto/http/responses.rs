@@ -134,10 +134,14 @@ impl Connection {
         now: Instant,
     ) -> Result<(), SendError> {
         if fin {
-            self.unacknowledged.insert(stream_id);
             self.answered(stream_id);
         }
         self.perform(quic, now);
+        if fin {
+            let queued = quic.send_queue_bytes(stream_id);
+            let writing = Writing { since: now, queued };
+            self.unacknowledged.insert(stream_id, writing);
+        }
         // The event that says why may be long in coming, if the application does not wait for anything.
         match self.refused.take() {
             Some(refused) if refused == stream_id => Err(SendError::Gone),

@@ -609,6 +609,31 @@ fn a_client_that_takes_nothing_of_a_response_loses_it() {
 }
 
 #[test]
+fn a_whole_response_of_which_nothing_is_taken_is_given_up_when_its_host_is_done() {
+    let mut site = Site::with(Limits::default(), |transport| {
+        transport.idle_timeout = Duration::ZERO;
+        transport.max_stream_data = 20_000;
+    });
+    site.ask(0, GET, true);
+    let client = site.client;
+    let quic = site.pair.client.endpoint.connection(client).unwrap();
+    quic.pause_stream(0);
+    site.respond(0, &vec![0; 100_000], true).unwrap();
+    site.done(0);
+    for seconds in [300, 301] {
+        site.tick(Duration::from_secs(seconds));
+        assert!(!site.http.is_drained(), "{seconds}");
+    }
+    let now = site.pair.now;
+    assert!(site.http.is_due(now));
+    site.tick(Duration::from_secs(301));
+    assert!(site.http.is_drained());
+    let server = site.server;
+    let quic = site.pair.server.endpoint.connection(server).unwrap();
+    assert_eq!(quic.send_queue_bytes(0), 0);
+}
+
+#[test]
 fn there_is_room_again_when_the_client_has_read() {
     let mut site = Site::new(Limits::default());
     site.ask(0, GET, true);
