@@ -30,10 +30,18 @@ pub enum Key {
     Datagram,
 }
 
+impl Key {
+    /// What can be waited for on one stream.
+    pub fn of_stream(id: u64) -> [Self; 3] {
+        [Self::Readable(id), Self::Writable(id), Self::Finished(id)]
+    }
+}
+
 /// The streams of the peer's that wait to be taken, codes of those that it stopped, and datagrams.
 ///
-/// Bounds: streams in waiting and codes by the number of streams that may be open, which is the settings';
-/// a code is kept until its stream is [forgotten](Self::forget). Datagrams by a number of bytes. Data of
+/// Bounds: streams in waiting by the number of streams that may be open, which is the settings'. Codes by
+/// those in waiting and those that the program has, from [`accept`](Self::accept) or
+/// [`opened`](Self::opened) until it [forgets](Self::forget) them. Datagrams by a number of bytes. Data of
 /// streams only comes here when the connection ends, or came before it was read on demand, and is bounded
 /// by its windows.
 #[derive(Debug)]
@@ -43,7 +51,8 @@ pub struct Arrivals {
     waiting: [VecDeque<u64>; 2],
     /// How many streams of the peer's were heard of.
     heard: [u64; 2],
-    stopped: FxHashMap<u64, u64>,
+    /// The streams that the program has, and others' that wait, with the code if it was stopped.
+    stopped: FxHashMap<u64, Option<u64>>,
     rest: FxHashMap<u64, Received>,
     datagrams: Datagrams,
 }
@@ -88,7 +97,7 @@ impl Arrivals {
                 error_code,
             } => {
                 self.hear_of(stream_id, &mut wake);
-                self.stopped.insert(stream_id, error_code);
+                self.keep_code(stream_id, error_code);
                 wake(Key::Writable(stream_id));
                 wake(Key::Finished(stream_id));
                 wake(Key::AllFinished);
@@ -112,12 +121,19 @@ impl Arrivals {
 
     /// The next stream of the peer's that nobody has taken.
     pub fn accept(&mut self, unidirectional: bool) -> Option<u64> {
-        self.waiting[usize::from(unidirectional)].pop_front()
+        let stream_id = self.waiting[usize::from(unidirectional)].pop_front()?;
+        self.stopped.entry(stream_id).or_default();
+        Some(stream_id)
+    }
+
+    /// The program has opened this stream.
+    pub fn opened(&mut self, stream_id: u64) {
+        self.stopped.insert(stream_id, None);
     }
 
     /// The code with which the peer has asked for no more data on a stream.
     pub fn stopped(&self, stream_id: u64) -> Option<u64> {
-        self.stopped.get(&stream_id).copied()
+        self.stopped.get(&stream_id).copied().flatten()
     }
 
     /// Takes what is here of a stream's data, at most `max` bytes, and its end with the last of it.
@@ -147,6 +163,19 @@ impl Arrivals {
         self.datagrams.dropped()
     }
 
+    /// A peer can stop a stream for as long as it has not acknowledged all of it, which may be long after
+    /// the program has dropped that: nobody asks for the code then.
+    fn keep_code(&mut self, stream_id: u64, error_code: u64) {
+        let waiting = &self.waiting[usize::from(stream_id & 2 != 0)];
+        let is_waiting =
+            self.is_peers(stream_id) && waiting.front().is_some_and(|first| stream_id >= *first);
+        if is_waiting {
+            self.stopped.insert(stream_id, Some(error_code));
+        } else if let Some(code) = self.stopped.get_mut(&stream_id) {
+            *code = Some(error_code);
+        }
+    }
+
     fn leave(&mut self, stream_id: u64, data: Chunks, end: Option<StreamEnd>) {
         let rest = self.rest.entry(stream_id).or_default();
         rest.data.append(data);
@@ -158,10 +187,14 @@ impl Arrivals {
         wake(Key::Readable(stream_id));
     }
 
+    fn is_peers(&self, stream_id: u64) -> bool {
+        let is_clients = stream_id & 1 == 0;
+        is_clients != self.is_client
+    }
+
     /// RFC 9000 section 2.1: a stream opens all of its kind with lower numbers.
     fn hear_of(&mut self, stream_id: u64, wake: &mut impl FnMut(Key)) {
-        let is_clients = stream_id & 1 == 0;
-        if is_clients == self.is_client {
+        if !self.is_peers(stream_id) {
             return;
         }
         let unidirectional = stream_id & 2 != 0;
@@ -267,6 +300,7 @@ mod tests {
     #[test]
     fn a_stop_is_known_until_its_stream_is_forgotten() {
         let mut arrivals = Arrivals::new(true, 1 << 20);
+        arrivals.opened(4);
         let event = Event::StopSending {
             stream_id: 4,
             error_code: 9,
@@ -276,5 +310,36 @@ mod tests {
         assert_eq!(arrivals.stopped(4), Some(9));
         arrivals.forget(4);
         assert_eq!(arrivals.stopped(4), None);
+    }
+
+    #[test]
+    fn a_stop_of_a_stream_in_waiting_is_known_to_who_accepts_it() {
+        let mut arrivals = Arrivals::new(false, 1 << 20);
+        let stop = |stream_id| Event::StopSending {
+            stream_id,
+            error_code: 9,
+        };
+        woken(&mut arrivals, stop(4));
+        assert_eq!(accepted(&mut arrivals, false), [0, 4]);
+        assert_eq!([0, 4].map(|id| arrivals.stopped(id)), [None, Some(9)]);
+        woken(&mut arrivals, stop(0));
+        assert_eq!(arrivals.stopped(0), Some(9));
+    }
+
+    #[test]
+    fn a_stop_that_comes_too_late_is_not_kept() {
+        let mut arrivals = Arrivals::new(false, 1 << 20);
+        let stop = |stream_id| Event::StopSending {
+            stream_id,
+            error_code: 9,
+        };
+        woken(&mut arrivals, Event::StreamReadable { stream_id: 0 });
+        arrivals.opened(1);
+        for stream_id in accepted(&mut arrivals, false).into_iter().chain([1]) {
+            arrivals.forget(stream_id);
+            woken(&mut arrivals, stop(stream_id));
+            assert_eq!(arrivals.stopped(stream_id), None);
+        }
+        assert!(arrivals.stopped.is_empty());
     }
 }

@@ -71,7 +71,8 @@ pub struct Inlet {
     /// Received last, behind `held`: as it arrived, which pins the buffers that it arrived in.
     fresh: Chunks,
     end: Option<StreamEnd>,
-    /// From here on `held` was not searched for the separator that was asked for last.
+    /// The separator that was asked for last. From `searched` on `held` was not searched for it.
+    sought: Vec<u8>,
     searched: usize,
 }
 
@@ -145,6 +146,11 @@ impl Inlet {
 
     fn take_until(&mut self, separator: &[u8], max: usize) -> Outcome {
         self.settle();
+        // Whoever had asked before was cancelled, perhaps, and looked for something else.
+        if self.sought != separator {
+            self.sought = separator.to_vec();
+            self.searched = 0;
+        }
         let start = self.searched.min(self.held.len());
         if let Some(at) = find(&self.held[start..], separator) {
             let end = start + at;
@@ -342,6 +348,20 @@ mod tests {
         assert_eq!(read(), "cd\n\r\r\n");
         assert_eq!(read(), "e, incomplete");
         assert_eq!(read(), ", incomplete");
+    }
+
+    #[test]
+    fn another_separator_is_sought_from_the_beginning() {
+        let mut source = Source::new(&["a|b\nc"], None);
+        let mut inlet = Inlet::default();
+        let until = |separator: &'static str| Want::Until {
+            separator: separator.as_bytes(),
+            max: 100,
+        };
+        assert_eq!(text(source.read(&mut inlet, until("\r\n"))), "Wait");
+        assert_eq!(text(source.read(&mut inlet, until("|"))), "a|");
+        assert_eq!(text(source.read(&mut inlet, until("no"))), "Wait");
+        assert_eq!(text(source.read(&mut inlet, until("\n"))), "b\n");
     }
 
     #[test]

@@ -175,7 +175,13 @@ impl ConnectionBase {
             .get()
             .need(slf.py(), |quic| quic.open_stream(unidirectional))?;
         Ok(match opened {
-            Some(id) => Polled::Ready(stream::opened(slf, id, unidirectional)?),
+            Some(id) => {
+                slf.get()
+                    .hub
+                    .get()
+                    .arrivals(slf.py(), |arrivals| arrivals.opened(id));
+                Polled::Ready(stream::opened(slf, id, unidirectional)?)
+            }
             None => Polled::Wait(Key::Open { unidirectional }),
         })
     }

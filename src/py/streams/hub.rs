@@ -23,12 +23,21 @@ pub struct Hub {
 
 struct State {
     arrivals: Arrivals,
-    waiting: FxHashMap<Key, Vec<Py<PyAny>>>,
+    waiting: FxHashMap<Key, Waiters>,
     /// Called after commands on a loop that has to be told to send.
     transmit: Option<Py<PyAny>>,
     end: Option<End>,
     /// Streams that were collected where the connection was out of reach.
     forgotten: Vec<u64>,
+}
+
+/// Futures of those who wait for the same. Some were cancelled: programs with a time limit come again and
+/// again.
+#[derive(Default)]
+struct Waiters {
+    futures: Vec<Py<PyAny>>,
+    /// How many there may be before those that are done are sorted out.
+    max: usize,
 }
 
 /// How the connection has ended.
@@ -86,7 +95,8 @@ impl Hub {
         });
         drop(old);
         self.quic.get().detach(py);
-        wake(py, waiting.into_values().flatten().collect())
+        let waiting = waiting.into_values().flat_map(|waiters| waiters.futures);
+        wake(py, waiting.collect())
     }
 
     /// Received datagrams that were dropped, because newer ones needed their room.
@@ -103,8 +113,9 @@ impl Hub {
             .traverse(|state| {
                 visit.call(&state.transmit)?;
                 visit.call(state.end.as_ref().map(|end| &end.make_error))?;
-                let mut waiting = state.waiting.values().flatten();
-                waiting.try_for_each(|future| visit.call(future))
+                let waiters = state.waiting.values();
+                let mut futures = waiters.flat_map(|waiters| &waiters.futures);
+                futures.try_for_each(|future| visit.call(future))
             })
             .unwrap_or(Ok(()))
     }
@@ -194,21 +205,32 @@ impl Hub {
     /// A future that is set when whoever waits for `key` is to look again.
     pub fn waiter<'py>(&self, py: Python<'py>, key: Key) -> PyResult<Bound<'py, PyAny>> {
         let future = self.new_future.bind(py).call0()?;
-        let mut waiting = self
-            .state
-            .with(py, |state| state.waiting.remove(&key).unwrap_or_default());
-        // Some were cancelled: programs with a time limit come again and again.
-        let mut live = Vec::with_capacity(waiting.len() + 1);
-        for other in waiting.drain(..) {
-            if !is_done(other.bind(py))? {
-                live.push(other);
+        let full = self.state.with(py, |state| {
+            let waiters = state.waiting.entry(key).or_default();
+            waiters.futures.push(future.clone().unbind());
+            (waiters.futures.len() > waiters.max).then(|| std::mem::take(&mut waiters.futures))
+        });
+        if let Some(futures) = full {
+            self.sort_out(py, key, futures)?;
+        }
+        Ok(future)
+    }
+
+    /// Keeps those who still wait. It comes again when there are twice as many, so that it costs each
+    /// waiter the same, however many there are.
+    fn sort_out(&self, py: Python<'_>, key: Key, futures: Vec<Py<PyAny>>) -> PyResult<()> {
+        let mut live = Vec::with_capacity(futures.len());
+        for future in futures {
+            if !is_done(future.bind(py))? {
+                live.push(future);
             }
         }
-        live.push(future.clone().unbind());
         self.state.with(py, |state| {
-            state.waiting.entry(key).or_default().append(&mut live);
+            let waiters = state.waiting.entry(key).or_default();
+            waiters.max = live.len() * 2;
+            waiters.futures.append(&mut live);
         });
-        Ok(future)
+        Ok(())
     }
 
     /// Has those who wait for one of `keys` look again.
@@ -220,14 +242,22 @@ impl Hub {
             let found = keys
                 .into_iter()
                 .filter_map(|key| state.waiting.remove(&key));
-            found.flatten().collect()
+            found.flat_map(|waiters| waiters.futures).collect()
         });
         wake(py, waiting)
     }
 
     /// The program has dropped a stream; what it had not ended is `abandoned`.
     pub fn forget(&self, py: Python<'_>, stream_id: u64, abandoned: Abandoned) {
-        self.arrivals(py, |arrivals| arrivals.forget(stream_id));
+        // Who waits has the stream, so these are of some that were cancelled.
+        let left = self.state.with(py, |state| {
+            state.arrivals.forget(stream_id);
+            if state.waiting.is_empty() {
+                return [None, None, None];
+            }
+            Key::of_stream(stream_id).map(|key| state.waiting.remove(&key))
+        });
+        drop(left);
         if !abandoned.is_nothing()
             && self
                 .command(py, |quic| abandoned.carry_out(quic, stream_id))

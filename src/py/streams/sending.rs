@@ -215,8 +215,7 @@ impl Stream {
             sides.is_reset |= abandoned.sending;
             sides.is_stopped |= abandoned.receiving;
         });
-        let keys = [Key::Readable(id), Key::Writable(id), Key::Finished(id)];
-        self.hub.get().wake(py, keys)?;
+        self.hub.get().wake(py, Key::of_stream(id))?;
         Ok(Polled::Ready(py.None()))
     }
 

@@ -64,6 +64,19 @@ def test_what_a_cancelled_read_had_gathered_is_read_by_the_next(run_anywhere, pk
     run_anywhere(main())
 
 
+def test_a_search_that_is_cancelled_is_not_the_next_ones(run_anywhere, pki):
+    async def main():
+        async with stream_pair(pki) as (here, there):
+            searching = asyncio.ensure_future(there.readuntil(b"\r\n"))
+            before = there.connection.stats()["bytes_received"]
+            await here.send(b"a|b")
+            await eventually(lambda: there.connection.stats()["bytes_received"] > before)
+            await cancelled(searching)
+            assert await there.readuntil(b"|") == b"a|"
+
+    run_anywhere(main())
+
+
 def test_a_read_that_is_woken_and_cancelled_at_once_takes_nothing(run_anywhere, pki):
     async def main():
         async with stream_pair(pki) as (here, there):
@@ -229,6 +242,34 @@ def test_time_limits_leave_no_waiters_behind(run_anywhere, pki):
             assert await asyncio.wait_for(there.read(1), 30) == b"x"
 
     run_anywhere(main())
+
+
+def test_the_price_of_a_waiter_does_not_grow_with_their_number(pki):
+    class Future(asyncio.Future):
+        asked = 0
+
+        def done(self):
+            Future.asked += 1
+            return super().done()
+
+    class Loop(asyncio.SelectorEventLoop):
+        def create_future(self):
+            return Future(loop=self)
+
+    async def main():
+        async with pair(pki) as (one, other):
+            Future.asked = 0
+            accepting = [asyncio.ensure_future(one.accept_stream()) for _ in range(1000)]
+            await settled(accepting[0])
+            assert Future.asked < 10_000
+            other.close()
+            await asyncio.wait(accepting)
+
+    loop = Loop()
+    try:
+        loop.run_until_complete(main())
+    finally:
+        loop.close()
 
 
 def test_a_block_that_is_cancelled_resets_its_stream(run_anywhere, pki):

@@ -10,7 +10,7 @@ import weakref
 import pytest
 
 from tests.quic.harness import eventually
-from tests.quic.native.pairs import connecting, listening, pair
+from tests.quic.native.pairs import cancelled, connecting, listening, pair, settled
 from uringcore import quic
 
 
@@ -90,6 +90,20 @@ def test_streams_leave_their_places_to_others(run_anywhere, pki):
     run_anywhere(main())
 
 
+def test_a_forgotten_stream_leaves_no_cancelled_waiters(run_anywhere, pki):
+    async def main():
+        async with pair(pki) as (one, _):
+            stream = await one.open_stream()
+            reading = await settled(asyncio.ensure_future(stream.read(1)))
+            # Of asyncio's tasks, in C and in Python.
+            refs = [weakref.ref(reading._fut_waiter)]
+            await cancelled(reading)
+            del stream, reading
+            await gone(refs)
+
+    run_anywhere(main())
+
+
 def test_a_forgotten_connection_is_closed(run_anywhere, pki):
     async def main():
         async with listening(pki) as listener:
@@ -133,6 +147,23 @@ def test_debug_mode_warns_of_a_forgotten_connection(run_anywhere, pki):
             messages = [str(one.message) for one in caught if one.category is ResourceWarning]
             assert any("unclosed connection" in message for message in messages)
             await other.wait_closed()
+
+    run_anywhere(main())
+
+
+def test_nobody_is_warned_of_connections_that_a_listener_closes(run_anywhere, pki):
+    async def main():
+        asyncio.get_running_loop().set_debug(True)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            async with listening(pki) as listener:
+                async with connecting(pki, listener) as one:
+                    # An answer: the handshake is complete on both sides.
+                    await one.ping()
+                    listener.close()
+                    await one.wait_closed()
+            gc.collect()
+        assert not [one.message for one in caught if "unclosed connection" in str(one.message)]
 
     run_anywhere(main())
 

@@ -112,7 +112,8 @@ class Listener:
     def __init__(self, loop: asyncio.AbstractEventLoop, backlog: int) -> None:
         self._loop = loop
         self._backlog = backlog
-        self._waiting: deque[Connection] = deque()
+        # Not connections yet: those close themselves when nobody has them, and warn.
+        self._waiting: deque[Link] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._is_closed = False
 
@@ -151,7 +152,7 @@ class Listener:
             finally:
                 if waiter in self._waiters:
                     self._waiters.remove(waiter)
-        return self._waiting.popleft()
+        return Connection(self._waiting.popleft())
 
     def __aiter__(self) -> Listener:
         return self
@@ -199,7 +200,7 @@ class Listener:
         if len(self._waiting) >= self._backlog:
             link.close_about(QuicErrorCode.CONNECTION_REFUSED, 0, "too many wait to be accepted")
             return
-        self._waiting.append(Connection(link))
+        self._waiting.append(link)
         self._wake()
 
     def _wake(self) -> None:
