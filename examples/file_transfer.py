@@ -49,13 +49,13 @@ async def serve_client(connection: quic.Connection, folder: Path) -> None:
 async def answer(stream: quic.BidirectionalStream, folder: Path) -> None:
     """Sends what one request asks for."""
     try:
-        name = (await stream.readuntil(limit=1000)).decode().rstrip("\n")
+        path = find(folder, (await stream.readuntil(limit=1000)).decode().rstrip("\n"))
         offset = int(await stream.readuntil(limit=20))
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
         stream.reset(BAD_REQUEST)
         return
-    if (path := find(folder, name)) is None:
-        stream.reset(NO_SUCH_FILE)
+    if path is None or offset not in range(path.stat().st_size + 1):
+        stream.reset(NO_SUCH_FILE if path is None else BAD_REQUEST)
         return
     with contextlib.suppress(quic.StreamStopped):
         await stream.send(b"%d\n" % path.stat().st_size)

@@ -9,7 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+import uringcore
 from tests.quic.harness import patterned
+from uringcore import quic
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "file_transfer.py"
 
@@ -74,6 +78,36 @@ def test_files_go_over_and_go_on(tmp_path):
             status, said = _get(server, name, here)
             assert status == 1 and "0x404" in said
     assert not (here / "no such file").exists()
+
+
+def test_a_part_that_is_longer_than_the_file_is_no_whole_file(tmp_path):
+    there, here = tmp_path / "there", tmp_path / "here"
+    there.mkdir()
+    here.mkdir()
+    (there / "file").write_bytes(b"short")
+    (here / "file.part").write_bytes(b"of an older file")
+    with _server(there) as server:
+        status, said = _get(server, "file", here)
+    assert status == 1 and "0x400" in said
+    assert not (here / "file").exists()
+
+
+def test_requests_that_make_no_sense_are_refused(tmp_path):
+    (tmp_path / "file").write_bytes(b"content")
+
+    async def main(port, authority):
+        config = quic.ClientConfig(alpn=["file-transfer"], authorities=authority)
+        async with quic.connect("localhost", int(port), config) as connection:
+            for request in (b"file\n-5\n", b"fi\0le\n0\n", b"file\n%d\n" % 10**18, b"\xff\n0\n"):
+                async with connection.open_stream() as stream:
+                    await stream.send(request)
+                    await stream.finish()
+                    with pytest.raises(quic.StreamReset) as caught:
+                        await stream.read()
+                    assert caught.value.code == 0x400
+
+    with _server(tmp_path) as server:
+        uringcore.run(main(*server))
 
 
 def test_it_is_short_and_has_no_private_name():
