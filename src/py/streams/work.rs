@@ -4,7 +4,7 @@
 //! has to wait has done nothing yet: it looks again when it is woken. So cancelling it, at whatever
 //! moment, takes nothing from the stream and leaves nothing behind.
 
-use pyo3::exceptions::{PyStopAsyncIteration, PyStopIteration};
+use pyo3::exceptions::{PyRuntimeWarning, PyStopAsyncIteration, PyStopIteration};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyIterator, PyTuple};
@@ -18,6 +18,8 @@ use super::sending::Unsent;
 use super::stream::Stream;
 use crate::capi::awaited::{as_sent, raised, used_up};
 use crate::capi::cell::GilCell;
+use crate::capi::coroutine;
+use crate::capi::error::warn_of_a_dying_object;
 
 /// An awaitable of a stream's or a connection's.
 #[pyclass(frozen, module = "uringcore._uringcore")]
@@ -117,6 +119,55 @@ impl Waiting {
         drop(self.take(py));
     }
 
+    #[getter(__class__)]
+    fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        coroutine::class(py)
+    }
+
+    #[getter]
+    fn cr_frame(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let has_begun = self.step.with(py, |step| match step {
+            Step::Do(_) => Some(false),
+            Step::Wait(..) => Some(true),
+            Step::Over => None,
+        });
+        has_begun
+            .map(|has_begun| coroutine::frame(py, has_begun))
+            .transpose()
+    }
+
+    #[getter]
+    fn cr_suspended(&self, py: Python<'_>) -> bool {
+        self.step.with(py, |step| matches!(step, Step::Wait(..)))
+    }
+
+    /// Nobody looks while a step runs.
+    #[getter]
+    fn cr_running(&self) -> bool {
+        false
+    }
+
+    /// There is no Python code here.
+    #[getter]
+    fn cr_code(&self) -> Option<Py<PyAny>> {
+        None
+    }
+
+    /// Where it was made is not remembered.
+    #[getter]
+    fn cr_origin(&self) -> Option<Py<PyAny>> {
+        None
+    }
+
+    /// What is waited for.
+    #[getter]
+    fn cr_await(&self, py: Python<'_>) -> Option<Py<PyIterator>> {
+        self.step.with(py, |step| match step {
+            Step::Wait(waiting, _) => Some(waiting.clone_ref(py)),
+            _ => None,
+        })
+    }
+
     #[getter]
     fn __name__(&self) -> &'static str {
         self.name
@@ -142,6 +193,20 @@ impl Waiting {
 
     fn __clear__(&self, py: Python<'_>) {
         drop(self.take(py));
+    }
+}
+
+/// Between two steps there is something to do only before the first: somebody has forgotten an `await`.
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if !matches!(self.step.get_mut(), Step::Do(_)) {
+            return;
+        }
+        let text = format!("coroutine '{}' was never awaited", self.name);
+        // Not in an interpreter that is coming to its end.
+        Python::try_attach(|py| {
+            warn_of_a_dying_object(&py.get_type::<PyRuntimeWarning>(), text);
+        });
     }
 }
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import io
 import sys
+import warnings
 
 import pytest
 
 import uringcore
-from tests.quic.native.pairs import client_config, connecting, listening
+from tests.quic.native.pairs import client_config, connecting, listening, settled, stream_pair
 from uringcore import quic
 
 
@@ -47,6 +50,40 @@ def test_task_groups(run_anywhere, pki):
                         parts.create_task(stream.finish())
                         reading = parts.create_task(stream.read())
                     assert reading.result() == b"x"
+
+    run_anywhere(main())
+
+
+def test_what_methods_give_back_passes_for_a_coroutine(run_anywhere, pki):
+    # It asks before it makes a task.
+    anyio = pytest.importorskip("anyio", reason="anyio comes with the extra that frameworks need")
+
+    async def main():
+        async with stream_pair(pki) as (here, there):
+            reading = there.readexactly(2)
+            assert inspect.iscoroutine(reading)
+            assert inspect.getcoroutinestate(reading) == inspect.CORO_CREATED
+            task = await settled(asyncio.ensure_future(reading))
+            assert inspect.getcoroutinestate(reading) == inspect.CORO_SUSPENDED
+            assert "coro=<read" in repr(task)
+            task.print_stack(file=io.StringIO())
+            async with anyio.create_task_group() as group:
+                group.start_soon(here.send, b"ab")
+            assert await task == b"ab"
+            assert inspect.getcoroutinestate(reading) == inspect.CORO_CLOSED
+
+    run_anywhere(main())
+
+
+def test_one_that_is_never_awaited_is_warned_of(run_anywhere, pki):
+    async def main():
+        async with stream_pair(pki) as (here, _):
+            with pytest.warns(RuntimeWarning, match="coroutine 'finish' was never awaited"):
+                here.finish()
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                here.finish().close()
+                await here.finish()
 
     run_anywhere(main())
 

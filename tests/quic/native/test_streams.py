@@ -371,7 +371,8 @@ def test_nothing_happens_before_an_awaitable_is_awaited(run_anywhere, pki):
     async def main():
         async with stream_pair(pki) as (here, there):
             never = here.send(b"never")
-            del never
+            with pytest.warns(RuntimeWarning, match="never awaited"):
+                del never
             late = here.send(b"late")
             await here.send(b"early ")
             await late
