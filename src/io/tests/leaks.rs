@@ -22,9 +22,18 @@ both_backends!(
     many_drivers_leave_no_descriptor,
 );
 
+/// The kernel may still be closing what the test before has left to it.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut before = open_descriptors();
+    loop {
+        thread::sleep(Duration::from_millis(50));
+        match open_descriptors() {
+            now if now == before => return alone,
+            now => before = now,
+        }
+    }
 }
 
 fn thousands_of_connections_leave_nothing(backend: Backend) {
