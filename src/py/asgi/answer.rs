@@ -68,6 +68,16 @@ enum Came {
     Yield(Py<PyAny>),
 }
 
+impl Answer {
+    /// Whether it has been stepped into; `None` once it is over.
+    fn has_begun(&self, py: Python<'_>) -> Option<bool> {
+        self.step.with(py, |step| match step {
+            Step::Over => None,
+            step => Some(step.has_begun()),
+        })
+    }
+}
+
 #[pymethods]
 impl Answer {
     fn __await__(slf: Py<Self>) -> Py<Self> {
@@ -144,13 +154,15 @@ impl Answer {
 
     #[getter]
     fn cr_frame(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        let has_begun = self.step.with(py, |step| match step {
-            Step::Over => None,
-            step => Some(step.has_begun()),
-        });
+        let has_begun = self.has_begun(py);
         has_begun
             .map(|has_begun| coroutine::frame(py, has_begun))
             .transpose()
+    }
+
+    #[getter]
+    fn cr_state(&self, py: Python<'_>) -> &'static str {
+        coroutine::state(self.has_begun(py))
     }
 
     #[getter]

@@ -126,6 +126,24 @@ impl ApplicationCoroutine {
     }
 
     #[getter]
+    fn cr_state(&self, py: Python<'_>) -> &'static str {
+        let has_begun = self.state.with(py, |state| match state {
+            State::NotBegun => Some(false),
+            State::Running(_) => Some(true),
+            State::Over => None,
+        });
+        let is_running = || {
+            self.inner(py, intern!(py, "cr_running"))?
+                .is_truthy(py)
+                .ok()
+        };
+        match has_begun {
+            Some(true) if is_running() == Some(true) => "CORO_RUNNING",
+            has_begun => coroutine::state(has_begun),
+        }
+    }
+
+    #[getter]
     fn cr_frame(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let has_not_begun = |state: &mut State| matches!(state, State::NotBegun);
         match self.state.with(py, has_not_begun) {

@@ -10,6 +10,15 @@ pub fn class(py: Python<'_>) -> PyResult<Py<PyAny>> {
     Ok(types.getattr(intern!(py, "CoroutineType"))?.unbind())
 }
 
+/// `cr_state`, which Python has since 3.15: `None` of one that is over.
+pub fn state(has_begun: Option<bool>) -> &'static str {
+    match has_begun {
+        Some(false) => "CORO_CREATED",
+        Some(true) => "CORO_SUSPENDED",
+        None => "CORO_CLOSED",
+    }
+}
+
 /// A frame of one that has not begun, or waits.
 pub fn frame(py: Python<'_>, has_begun: bool) -> PyResult<Py<PyAny>> {
     let frames = py.import(intern!(py, "uringcore._native_frames"))?;

@@ -71,6 +71,17 @@ enum Came {
     Yield(Py<PyAny>),
 }
 
+impl Waiting {
+    /// Whether it has been stepped into; `None` once it is over.
+    fn has_begun(&self, py: Python<'_>) -> Option<bool> {
+        self.step.with(py, |step| match step {
+            Step::Do(_) => Some(false),
+            Step::Wait(..) => Some(true),
+            Step::Over => None,
+        })
+    }
+}
+
 #[pymethods]
 impl Waiting {
     fn __await__(slf: Py<Self>) -> Py<Self> {
@@ -126,14 +137,15 @@ impl Waiting {
 
     #[getter]
     fn cr_frame(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        let has_begun = self.step.with(py, |step| match step {
-            Step::Do(_) => Some(false),
-            Step::Wait(..) => Some(true),
-            Step::Over => None,
-        });
+        let has_begun = self.has_begun(py);
         has_begun
             .map(|has_begun| coroutine::frame(py, has_begun))
             .transpose()
+    }
+
+    #[getter]
+    fn cr_state(&self, py: Python<'_>) -> &'static str {
+        coroutine::state(self.has_begun(py))
     }
 
     #[getter]
