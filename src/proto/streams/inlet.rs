@@ -55,7 +55,7 @@ impl Portion {
         self.len() == 0
     }
 
-    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> + Clone {
         let fresh = self.fresh.pieces().iter().map(|piece| &piece[..]);
         std::iter::once(&self.held[..]).chain(fresh)
     }

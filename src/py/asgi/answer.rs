@@ -154,10 +154,7 @@ impl Answer {
 
     #[getter]
     fn cr_frame(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        let has_begun = self.has_begun(py);
-        has_begun
-            .map(|has_begun| coroutine::frame(py, has_begun))
-            .transpose()
+        coroutine::frame(py, self.has_begun(py))
     }
 
     #[getter]
@@ -167,7 +164,7 @@ impl Answer {
 
     #[getter]
     fn cr_suspended(&self, py: Python<'_>) -> bool {
-        self.step.with(py, |step| step.has_begun())
+        self.has_begun(py) == Some(true)
     }
 
     /// Nobody looks while a step runs.

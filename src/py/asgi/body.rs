@@ -7,6 +7,8 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::capi::buffer::bytes_of;
+
 #[derive(Default)]
 pub(super) enum Body {
     #[default]
@@ -37,15 +39,7 @@ impl Body {
         }
         let mut joined = match std::mem::take(self) {
             Self::Empty => {
-                let bytes = PyBytes::new_with(py, count, |room| {
-                    let mut rest = room;
-                    for piece in pieces {
-                        let (place, behind) = rest.split_at_mut(piece.len());
-                        place.copy_from_slice(piece);
-                        rest = behind;
-                    }
-                    Ok(())
-                })?;
+                let bytes = bytes_of(py, pieces.iter(), count)?;
                 *self = Self::Whole(bytes.unbind(), count);
                 return Ok(());
             }

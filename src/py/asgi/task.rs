@@ -147,7 +147,7 @@ impl ApplicationCoroutine {
     fn cr_frame(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let has_not_begun = |state: &mut State| matches!(state, State::NotBegun);
         match self.state.with(py, has_not_begun) {
-            true => coroutine::frame(py, false).map(Some),
+            true => coroutine::frame(py, Some(false)),
             false => Ok(self.inner(py, intern!(py, "cr_frame"))),
         }
     }

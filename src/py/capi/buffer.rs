@@ -7,7 +7,7 @@
 //! own, as it has with CPython's sockets. So mutable memory is only copied or handed to a system call,
 //! either of which takes each byte as it finds it, and nothing is decided by looking at it.
 
-use std::io;
+use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 
@@ -64,6 +64,25 @@ pub enum Outgoing<'a> {
     /// Of a `bytes` object, to be copied to where it waits.
     Copied(&'a [u8]),
     Held(Bytes),
+}
+
+/// `len` bytes that came in pieces, copied once, whatever the number of pieces.
+pub fn bytes_of<'py, P: AsRef<[u8]>>(
+    py: Python<'py>,
+    pieces: impl Iterator<Item = P> + Clone,
+    len: usize,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let mut filled = pieces.clone().filter(|piece| !piece.as_ref().is_empty());
+    match (filled.next(), filled.next()) {
+        (None, _) => Ok(PyBytes::new(py, b"")),
+        (Some(only), None) => Ok(PyBytes::new(py, only.as_ref())),
+        _ => PyBytes::new_with_writer(py, len, |writer| {
+            for piece in pieces {
+                writer.write_all(piece.as_ref())?;
+            }
+            Ok(())
+        }),
+    }
 }
 
 impl<'a> Outgoing<'a> {

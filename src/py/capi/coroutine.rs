@@ -19,13 +19,16 @@ pub fn state(has_begun: Option<bool>) -> &'static str {
     }
 }
 
-/// A frame of one that has not begun, or waits.
-pub fn frame(py: Python<'_>, has_begun: bool) -> PyResult<Py<PyAny>> {
+/// A frame of one that has not begun, or waits; none of one that is over.
+pub fn frame(py: Python<'_>, has_begun: Option<bool>) -> PyResult<Option<Py<PyAny>>> {
+    let Some(has_begun) = has_begun else {
+        return Ok(None);
+    };
     let frames = py.import(intern!(py, "uringcore._native_frames"))?;
     let name = match has_begun {
         true => intern!(py, "WAITING"),
         false => intern!(py, "NEW"),
     };
     let frame = frames.getattr(name)?.getattr(intern!(py, "gi_frame"))?;
-    Ok(frame.unbind())
+    Ok(Some(frame.unbind()))
 }

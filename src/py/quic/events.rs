@@ -5,7 +5,9 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
-use uringcore_proto::quic::{Chunks, CloseKind, Event};
+use uringcore_proto::quic::{CloseKind, Event};
+
+use crate::capi::buffer::bytes_of;
 
 /// What a QUIC connection tells its user: the base class of all events.
 #[pyclass(module = "uringcore.quic.events", subclass, frozen)]
@@ -366,7 +368,7 @@ pub fn from_protocol(py: Python<'_>, event: Event) -> PyResult<Option<Py<PyAny>>
             fin,
         } => {
             let event = StreamDataReceived {
-                data: chunks_to_bytes(py, &data)?,
+                data: bytes_of(py, data.pieces().iter(), data.len())?.unbind(),
                 end_stream: fin,
                 stream_id,
                 early_data: data.is_early(),
@@ -469,21 +471,6 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<StreamFinished>()?;
     m.add_class::<StreamReset>()?;
     m.add_class::<StreamWritable>()
-}
-
-/// One copy, whatever the number of pieces.
-fn chunks_to_bytes(py: Python<'_>, data: &Chunks) -> PyResult<Py<PyBytes>> {
-    let bytes = match data.pieces() {
-        [] => PyBytes::new(py, b""),
-        [one] => PyBytes::new(py, one),
-        pieces => PyBytes::new_with_writer(py, data.len(), |writer| {
-            pieces
-                .iter()
-                .try_for_each(|piece| std::io::Write::write_all(writer, piece))?;
-            Ok(())
-        })?,
-    };
-    Ok(bytes.unbind())
 }
 
 /// ALPN names are bytes on the wire; aioquic shows them as text, and so do we.

@@ -1,13 +1,12 @@
 //! The receiving side of a stream, as its reader asks for it.
 
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 use uringcore_proto::streams::{Key, Outcome, Portion, Want};
 
 use super::errors;
 use super::stream::Stream;
 use super::work::Polled;
-use crate::capi::buffer::{self, View};
+use crate::capi::buffer::{self, View, bytes_of};
 
 /// What a reader asked for, kept while it waits.
 pub enum Asked {
@@ -34,7 +33,7 @@ impl Asked {
 impl Stream {
     pub fn read(&self, py: Python<'_>, asked: &Asked) -> PyResult<Polled> {
         Ok(match self.look(py, asked.want())? {
-            Some(portion) => Polled::Ready(to_bytes(py, &portion)?.into_any()),
+            Some(portion) => Polled::Ready(to_bytes(py, &portion)?),
             None => Polled::Wait(Key::Readable(self.id)),
         })
     }
@@ -43,7 +42,7 @@ impl Stream {
     pub fn next_piece(&self, py: Python<'_>) -> PyResult<Polled> {
         Ok(match self.look(py, Want::UpTo(PIECE_MAX))? {
             Some(portion) if portion.is_empty() => Polled::Exhausted,
-            Some(portion) => Polled::Ready(to_bytes(py, &portion)?.into_any()),
+            Some(portion) => Polled::Ready(to_bytes(py, &portion)?),
             None => Polled::Wait(Key::Readable(self.id)),
         })
     }
@@ -113,7 +112,7 @@ impl Stream {
                     Want::Exactly(count) => Some(count),
                     _ => None,
                 };
-                let partial = to_bytes(py, &portion)?.into_any();
+                let partial = to_bytes(py, &portion)?;
                 Err(errors::incomplete(py, partial, expected))
             }
             Outcome::TooLong(consumed) => Err(errors::limit_overrun(py, consumed)),
@@ -123,20 +122,9 @@ impl Stream {
     }
 }
 
-/// One copy, whatever the number of pieces.
-fn to_bytes(py: Python<'_>, portion: &Portion) -> PyResult<Py<PyBytes>> {
-    let mut pieces = portion.pieces().filter(|piece| !piece.is_empty());
-    let bytes = match (pieces.next(), pieces.next()) {
-        (None, _) => PyBytes::new(py, b""),
-        (Some(only), None) => PyBytes::new(py, only),
-        _ => PyBytes::new_with_writer(py, portion.len(), |writer| {
-            portion
-                .pieces()
-                .try_for_each(|piece| std::io::Write::write_all(writer, piece))?;
-            Ok(())
-        })?,
-    };
-    Ok(bytes.unbind())
+fn to_bytes(py: Python<'_>, portion: &Portion) -> PyResult<Py<PyAny>> {
+    let bytes = bytes_of(py, portion.pieces(), portion.len())?;
+    Ok(bytes.into_any().unbind())
 }
 
 /// The largest piece of an iteration.

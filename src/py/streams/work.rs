@@ -137,10 +137,7 @@ impl Waiting {
 
     #[getter]
     fn cr_frame(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        let has_begun = self.has_begun(py);
-        has_begun
-            .map(|has_begun| coroutine::frame(py, has_begun))
-            .transpose()
+        coroutine::frame(py, self.has_begun(py))
     }
 
     #[getter]
@@ -150,7 +147,7 @@ impl Waiting {
 
     #[getter]
     fn cr_suspended(&self, py: Python<'_>) -> bool {
-        self.step.with(py, |step| matches!(step, Step::Wait(..)))
+        self.has_begun(py) == Some(true)
     }
 
     /// Nobody looks while a step runs.
