@@ -314,6 +314,9 @@ class UringEventLoop(  # type: ignore[misc]
         tls = None if sslcontext is None else (sslcontext, timeouts)
         # asyncio's own answer to what is no descriptor: ValueError.
         fd: int = selectors._fileobj_to_fd(sock)  # type: ignore[attr-defined]
+        if _SERVER_KNOWS_ITS_CLIENTS and server is not None and not server._clients:
+            # Not weakly: the loop holds a transport until its end, and that takes it out of here.
+            server._clients = set()
         self._listen(fd, protocol_factory, tls, server, context)
         self._listening_sockets[fd] = sock
 

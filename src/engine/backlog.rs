@@ -7,7 +7,8 @@
 use std::collections::VecDeque;
 
 pub(crate) struct Backlog<T> {
-    pieces: VecDeque<T>,
+    /// Boxed for the sake of idle transports, which have room for a pointer.
+    pieces: Option<Box<VecDeque<T>>>,
     /// A note in the queue of events says that a piece is due.
     noted: bool,
 }
@@ -15,7 +16,7 @@ pub(crate) struct Backlog<T> {
 impl<T> Default for Backlog<T> {
     fn default() -> Self {
         Self {
-            pieces: VecDeque::new(),
+            pieces: None,
             noted: false,
         }
     }
@@ -23,22 +24,22 @@ impl<T> Default for Backlog<T> {
 
 impl<T> Backlog<T> {
     pub(crate) fn is_empty(&self) -> bool {
-        self.pieces.is_empty()
+        self.iter().next().is_none()
     }
 
     /// Keeps what arrived last.
     pub(crate) fn push(&mut self, piece: T) {
-        self.pieces.push_back(piece);
+        self.pieces.get_or_insert_default().push_back(piece);
     }
 
     /// Keeps what the reader did not take of the latest piece.
     pub(crate) fn put_back(&mut self, piece: T) {
-        self.pieces.push_front(piece);
+        self.pieces.get_or_insert_default().push_front(piece);
     }
 
     /// True: a piece is due, and the caller queues the note that says so.
     pub(crate) fn note(&mut self) -> bool {
-        !self.pieces.is_empty() && !std::mem::replace(&mut self.noted, true)
+        !self.is_empty() && !std::mem::replace(&mut self.noted, true)
     }
 
     /// The note's turn has come: the piece, if the reader still reads.
@@ -50,18 +51,18 @@ impl<T> Backlog<T> {
     /// The first piece, ahead of any note.
     pub(crate) fn take(&mut self, reading: bool) -> Option<T> {
         if reading {
-            self.pieces.pop_front()
+            self.pieces.as_mut()?.pop_front()
         } else {
             None
         }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.pieces.iter()
+        self.pieces.iter().flat_map(|pieces| pieces.iter())
     }
 
     /// A note that is queued stays: it finds nothing.
     pub(crate) fn clear(&mut self) {
-        self.pieces.clear();
+        self.pieces = None;
     }
 }

@@ -40,7 +40,7 @@ pub(crate) struct Stream {
     left_to_host: u8,
     /// The socket that the host receives from. The poll is the old file's where a program closed it under
     /// its transport, and its number may be anybody's by now.
-    file: Option<FileId>,
+    file: Option<Box<FileId>>,
     /// That the socket is readable stands in the queue of events. Until it is told nothing is received: it
     /// would be told behind what the host receives then.
     is_readable_untold: bool,
@@ -379,7 +379,7 @@ impl Stream {
             return;
         }
         if self.left_to_host == 0 {
-            self.file = net::file_of(self.life.fd);
+            self.file = net::file_of(self.life.fd).map(Box::new);
         }
         self.left_to_host = LEFT_TO_HOST_AFTER_LARGE;
     }
@@ -398,7 +398,7 @@ impl Stream {
         if !self.life.is_delivering() || self.must_wait() || self.read_ended {
             return false;
         }
-        if self.file.is_none() || net::file_of(self.life.fd) != self.file {
+        if self.file.is_none() || net::file_of(self.life.fd) != self.file.as_deref().copied() {
             self.read_ended = true;
         }
         !self.read_ended

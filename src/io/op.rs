@@ -82,7 +82,7 @@ pub(crate) enum Kind {
 pub(crate) enum Payload {
     None,
     /// `send` and `write`; the offset of `write`.
-    Bytes(Bytes, Option<u64>),
+    Bytes(Bytes, u64),
     /// `send_vectored`.
     Gather(Box<GatherPayload>),
     /// `send_msg`.
@@ -100,7 +100,7 @@ pub(crate) enum Payload {
     /// `poll_again`.
     EventsAgain(u32),
     /// `read` and its offset.
-    Buffer(Vec<u8>, Option<u64>),
+    Buffer(Vec<u8>, u64),
     /// `close`, until the kernel has taken the descriptor over.
     Descriptor(OwnedFd),
     /// `file`.

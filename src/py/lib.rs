@@ -13,6 +13,9 @@
 //! | `capi` | Python's C API, and what crosses the boundary everywhere |
 //!
 //! This room knows no protocol rule: what bytes mean is decided in `proto`, when they move in `engine`.
+//!
+//! Classes of `tls`, `quic`, `h3`, `streams`, `asgi` and `http` are made when a name of theirs is first asked
+//! for: a program that only wants a loop neither waits for them nor has their pages in memory.
 
 mod asgi;
 mod capi;
@@ -28,21 +31,72 @@ mod streams;
 mod tls;
 mod transport;
 
+use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyList;
+
+/// What is made later, in the order in which it is looked through for a name.
+static LATER: [Later; 6] = [
+    Later::new(tls::register),
+    Later::new(quic::register),
+    Later::new(streams::register),
+    Later::new(h3::register),
+    Later::new(asgi::register),
+    Later::new(http::register),
+];
+
+/// A folder whose classes are made once, when they are needed.
+struct Later {
+    register: fn(&Bound<'_, PyModule>) -> PyResult<()>,
+    is_made: PyOnceLock<()>,
+}
+
+impl Later {
+    const fn new(register: fn(&Bound<'_, PyModule>) -> PyResult<()>) -> Self {
+        Self {
+            register,
+            is_made: PyOnceLock::new(),
+        }
+    }
+
+    fn make(&self, m: &Bound<'_, PyModule>) -> PyResult<()> {
+        let made = self.is_made.get_or_try_init(m.py(), || (self.register)(m));
+        made.copied()
+    }
+}
 
 // A free-threaded interpreter stays free-threaded: state sits in cells with a lock of their own there
 // (see `capi::cell`), and each loop belongs to the thread that runs it.
 #[pymodule(gil_used = false)]
 fn _uringcore(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    m.add_function(wrap_pyfunction!(look_later, m)?)?;
+    m.add_function(wrap_pyfunction!(list_names, m)?)?;
     event_loop::register(m)?;
     transport::register(m)?;
     ops::register(m)?;
-    sock::register(m)?;
-    tls::register(m)?;
-    quic::register(m)?;
-    streams::register(m)?;
-    h3::register(m)?;
-    asgi::register(m)?;
-    http::register(m)
+    sock::register(m)
+}
+
+/// What Python calls for a name that the module does not have (PEP 562).
+#[pyfunction(name = "__getattr__", pass_module)]
+fn look_later<'py>(m: &Bound<'py, PyModule>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    // Names of the import system's are no reason to make anything.
+    if !name.starts_with("__") {
+        for later in &LATER {
+            later.make(m)?;
+            if let Some(found) = m.dict().get_item(name)? {
+                return Ok(found);
+            }
+        }
+    }
+    let text = format!("module 'uringcore._uringcore' has no attribute {name:?}");
+    Err(PyAttributeError::new_err(text))
+}
+
+#[pyfunction(name = "__dir__", pass_module)]
+fn list_names<'py>(m: &Bound<'py, PyModule>) -> PyResult<Bound<'py, PyList>> {
+    LATER.iter().try_for_each(|later| later.make(m))?;
+    Ok(m.dict().keys())
 }

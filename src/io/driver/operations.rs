@@ -7,7 +7,7 @@ use socket2::SockAddr;
 
 use super::{Driver, Inner};
 use crate::completion::{Errno, Interest};
-use crate::file::FileRequest;
+use crate::file::{CURRENT_POSITION, FileRequest};
 use crate::incoming::{IncomingPayload, NamePayload};
 use crate::message::SendMsg;
 use crate::op::{Kind, OpId, Payload, Token};
@@ -57,7 +57,12 @@ impl Driver {
     /// Sends stream data, all of it unless an error or a cancel cuts it short. One send at a time
     /// and socket: the kernel does not order two of them.
     pub fn send(&mut self, fd: RawFd, data: Bytes, token: Token) -> OpId {
-        self.start(Kind::Send, fd, token, Payload::Bytes(data, None))
+        self.start(
+            Kind::Send,
+            fd,
+            token,
+            Payload::Bytes(data, CURRENT_POSITION),
+        )
     }
 
     /// [`send`](Driver::send) of several pieces, at most `IOV_MAX` (1,024).
@@ -106,11 +111,13 @@ impl Driver {
 
     /// Reads once, up to `buffer.len()` bytes, at `offset` or at the file's position.
     pub fn read(&mut self, fd: RawFd, buffer: Vec<u8>, offset: Option<u64>, token: Token) -> OpId {
+        let offset = offset.unwrap_or(CURRENT_POSITION);
         self.start(Kind::Read, fd, token, Payload::Buffer(buffer, offset))
     }
 
     /// Writes once, at `offset` or at the file's position; a short count is possible.
     pub fn write(&mut self, fd: RawFd, data: Bytes, offset: Option<u64>, token: Token) -> OpId {
+        let offset = offset.unwrap_or(CURRENT_POSITION);
         self.start(Kind::Write, fd, token, Payload::Bytes(data, offset))
     }
 

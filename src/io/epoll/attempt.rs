@@ -5,6 +5,7 @@ use std::os::fd::{AsRawFd, IntoRawFd};
 use super::Epoll;
 use crate::common::Common;
 use crate::completion::Errno;
+use crate::file::CURRENT_POSITION;
 use crate::net;
 use crate::op::{Kind, Payload, Phase, Slot};
 
@@ -129,9 +130,9 @@ fn step(slot: &mut Slot) -> Step {
             let (pointer, length) = (buffer.as_mut_ptr().cast(), buffer.len().min(TRANSFER_MAX));
             // SAFETY: the buffer is writable for `length` bytes.
             whole(unsafe {
-                match offset {
-                    Some(offset) => libc::pread64(fd, pointer, length, *offset as libc::off64_t),
-                    None => libc::read(fd, pointer, length),
+                match *offset {
+                    CURRENT_POSITION => libc::read(fd, pointer, length),
+                    offset => libc::pread64(fd, pointer, length, offset as libc::off64_t),
                 }
             })
         }
@@ -139,9 +140,9 @@ fn step(slot: &mut Slot) -> Step {
             let (pointer, length) = (data.as_ptr().cast(), data.len().min(TRANSFER_MAX));
             // SAFETY: the data is readable for `length` bytes.
             whole(unsafe {
-                match offset {
-                    Some(offset) => libc::pwrite64(fd, pointer, length, *offset as libc::off64_t),
-                    None => libc::write(fd, pointer, length),
+                match *offset {
+                    CURRENT_POSITION => libc::write(fd, pointer, length),
+                    offset => libc::pwrite64(fd, pointer, length, offset as libc::off64_t),
                 }
             })
         }
@@ -198,7 +199,7 @@ pub(super) fn file_events(slot: &Slot) -> u32 {
 }
 
 pub(super) fn has_offset(slot: &Slot) -> bool {
-    matches!(slot.payload, Payload::Buffer(_, Some(_)))
+    matches!(slot.payload, Payload::Buffer(_, offset) if offset != CURRENT_POSITION)
 }
 
 const SEND_FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;

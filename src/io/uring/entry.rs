@@ -59,12 +59,12 @@ pub(super) fn of(op: OpId, slot: &mut Slot, receive_header: &libc::msghdr) -> En
         }
         (Kind::Read, Payload::Buffer(buffer, offset)) => {
             opcode::Read::new(fd, buffer.as_mut_ptr(), length(buffer.len()))
-                .offset(offset.unwrap_or(CURRENT_POSITION))
+                .offset(*offset)
                 .build()
         }
         (Kind::Write, Payload::Bytes(data, offset)) => {
             opcode::Write::new(fd, data.as_ptr(), length(data.len()))
-                .offset(offset.unwrap_or(CURRENT_POSITION))
+                .offset(*offset)
                 .build()
         }
         (Kind::File, Payload::File(request)) => request.entry(),
@@ -202,8 +202,6 @@ fn length(bytes: usize) -> u32 {
     bytes.min(0x7fff_f000) as u32
 }
 
-/// "At the file's position", also right for what has none.
-const CURRENT_POSITION: u64 = u64::MAX;
 /// Internal entries have kind 0, which no operation has.
 pub(super) const IGNORED: u64 = 0;
 pub(super) const WAKE: u64 = 1;

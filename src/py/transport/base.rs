@@ -62,25 +62,60 @@ pub struct State {
     pub receiver: Receiver,
     pub server: Option<Py<PyAny>>,
     pub extra: Option<Py<PyDict>>,
-    pub lost_error: Option<Py<PyAny>>,
-    /// Where `connection_lost` runs, if not where all callbacks do.
-    pub lost_context: Option<Py<PyAny>>,
     /// Writes after the end, as asyncio counts them.
     pub writes_lost: u32,
     /// The protocol was told to pause.
     pub protocol_paused: bool,
     pub marks: Marks,
+    /// What few transports have, and they not for long.
+    rare: Option<Box<Rare>>,
+}
+
+#[derive(Default)]
+pub struct Rare {
+    pub lost_error: Option<Py<PyAny>>,
+    /// Where `connection_lost` runs, if not where all callbacks do.
+    pub lost_context: Option<Py<PyAny>>,
     /// sendfile's wait for an empty queue.
     pub empty_waiter: Option<Py<PyAny>>,
+}
+
+impl State {
+    pub fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    pub fn empty_waiter(&self) -> Option<&Py<PyAny>> {
+        self.rare.as_ref()?.empty_waiter.as_ref()
+    }
+
+    pub fn take_empty_waiter(&mut self) -> Option<Py<PyAny>> {
+        self.rare.as_mut()?.empty_waiter.take()
+    }
+}
+
+/// What Python sees it as.
+#[derive(Clone, Copy)]
+pub enum Class {
+    Stream,
+    Datagram,
+}
+
+impl Class {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Stream => "StreamTransport",
+            Self::Datagram => "DatagramTransport",
+        }
+    }
 }
 
 /// A transport over a socket: the base of the stream and datagram transports.
 #[pyclass(frozen, subclass, weakref, module = "uringcore._uringcore")]
 pub struct BaseTransport {
     pub owner: Py<LoopCore>,
-    /// Of the class that Python sees.
-    pub name: &'static str,
     pub fd: RawFd,
+    class: Class,
     /// What the engine says of it.
     pub view: View,
     pub state: GilCell<State>,
@@ -98,9 +133,8 @@ impl BaseTransport {
 
     /// sendfile's wait for an empty queue.
     pub fn empty_waiter<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
-        self.state.with(py, |state| {
-            state.empty_waiter.as_ref().map(|w| w.bind(py).clone())
-        })
+        self.state
+            .with(py, |state| state.empty_waiter().map(|w| w.bind(py).clone()))
     }
 
     pub fn command<R>(&self, py: Python<'_>, run: impl FnOnce(&mut Engine) -> R) -> PyResult<R> {
@@ -126,7 +160,7 @@ impl BaseTransport {
     #[getter(__class__)]
     fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let module = py.import(intern!(py, "uringcore.transports"))?;
-        Ok(module.getattr(self.name)?.unbind())
+        Ok(module.getattr(self.class.name())?.unbind())
     }
 
     // What programs read of asyncio's own transports ---------------------------------------------
@@ -385,9 +419,11 @@ impl BaseTransport {
                 visit.call(state.context.as_ref().map(CallbackContext::get))?;
                 visit.call(&state.server)?;
                 visit.call(&state.extra)?;
-                visit.call(&state.lost_error)?;
-                visit.call(&state.lost_context)?;
-                visit.call(&state.empty_waiter)?;
+                if let Some(rare) = &state.rare {
+                    visit.call(&rare.lost_error)?;
+                    visit.call(&rare.lost_context)?;
+                    visit.call(&rare.empty_waiter)?;
+                }
                 state.marks.traverse(&visit)
             })
             .unwrap_or(Ok(()))
@@ -400,9 +436,7 @@ impl BaseTransport {
                 state.context.take(),
                 state.server.take(),
                 state.extra.take(),
-                state.lost_error.take(),
-                state.lost_context.take(),
-                state.empty_waiter.take(),
+                state.rare.take(),
                 state.marks.take_given(),
             )
         });
@@ -418,7 +452,7 @@ impl Drop for BaseTransport {
             if self.state.with(py, |state| state.key.is_none()) {
                 return;
             }
-            let text = format!("unclosed transport <{} fd={}>", self.name, self.fd);
+            let text = format!("unclosed transport <{} fd={}>", self.class.name(), self.fd);
             warn_of_a_dying_object(&py.get_type::<PyResourceWarning>(), text);
         });
     }
@@ -453,7 +487,7 @@ pub const HIGH_WATER_BYTES: usize = 64 * 1024;
 
 /// What a transport is made from.
 pub struct Parts {
-    pub name: &'static str,
+    pub class: Class,
     pub fd: RawFd,
     pub descriptor: Descriptor,
     pub protocol: Py<PyAny>,

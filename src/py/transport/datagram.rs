@@ -23,7 +23,7 @@ use crate::capi::open_class::{self, OpenClass};
 use crate::event_loop::loop_core::LoopCore;
 use crate::event_loop::ready::Ready;
 use crate::transport::base::{
-    BaseTransport, Descriptor, Method, Parts, WRITES_LOST_BEFORE_WARNING,
+    BaseTransport, Class, Descriptor, Method, Parts, WRITES_LOST_BEFORE_WARNING,
 };
 
 /// An address in both forms, so that answering a peer makes neither anew.
@@ -171,7 +171,7 @@ impl DatagramTransport {
         let base = BaseTransport::build(
             owner,
             Parts {
-                name: "DatagramTransport",
+                class: Class::Datagram,
                 fd,
                 descriptor: Descriptor::Socket(socket.clone().unbind()),
                 protocol,

@@ -24,7 +24,7 @@ use crate::capi::open_class::{self, OpenClass};
 use crate::event_loop::loop_core::LoopCore;
 use crate::event_loop::ready::Ready;
 use crate::sock::lanes;
-use crate::transport::base::{BaseTransport, Descriptor, Parts, WRITES_LOST_BEFORE_WARNING};
+use crate::transport::base::{BaseTransport, Class, Descriptor, Parts, WRITES_LOST_BEFORE_WARNING};
 
 /// A connected stream socket with the interface of asyncio.Transport.
 #[pyclass(frozen, subclass, extends = BaseTransport, module = "uringcore._uringcore")]
@@ -52,7 +52,7 @@ impl StreamTransport {
         let base = BaseTransport::build(
             owner,
             Parts {
-                name: "StreamTransport",
+                class: Class::Stream,
                 fd,
                 descriptor,
                 protocol,
@@ -90,7 +90,7 @@ impl StreamTransport {
 
     /// Writing is refused after `write_eof`, and while sendfile has the socket.
     fn refuse(base: &BaseTransport, py: Python<'_>, call: &str) -> PyResult<()> {
-        let sendfile = base.state.with(py, |state| state.empty_waiter.is_some());
+        let sendfile = base.state.with(py, |state| state.empty_waiter().is_some());
         let text = match (base.view.is_finished(), sendfile) {
             (true, _) => format!("Cannot call {call}() after write_eof()"),
             (_, true) => format!("unable to {call}; sendfile is in progress"),
@@ -235,7 +235,7 @@ impl StreamTransport {
     fn _make_empty_waiter(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
         let py = slf.py();
         let base = slf.as_super().get();
-        if base.state.with(py, |state| state.empty_waiter.is_some()) {
+        if base.state.with(py, |state| state.empty_waiter().is_some()) {
             return Err(PyRuntimeError::new_err("Empty waiter is already set"));
         }
         let waiter = base
@@ -247,7 +247,8 @@ impl StreamTransport {
             None => true,
         };
         let kept = waiter.clone().unbind();
-        base.state.with(py, |state| state.empty_waiter = Some(kept));
+        base.state
+            .with(py, |state| state.rare().empty_waiter = Some(kept));
         if empty {
             waiter.call_method1(intern!(py, "set_result"), (py.None(),))?;
         }
@@ -256,7 +257,7 @@ impl StreamTransport {
 
     fn _reset_empty_waiter(slf: &Bound<'_, Self>) {
         let base = slf.as_super().get();
-        let old = base.state.with(slf.py(), |state| state.empty_waiter.take());
+        let old = base.state.with(slf.py(), |state| state.take_empty_waiter());
         drop(old);
     }
 }

@@ -31,8 +31,8 @@ impl BaseTransport {
         extra_info::answers(py)?;
         Ok(Self {
             owner: owner.clone().unbind(),
-            name: parts.name,
             fd: parts.fd,
+            class: parts.class,
             view: View::default(),
             state: GilCell::new(State {
                 key: None,
@@ -42,12 +42,10 @@ impl BaseTransport {
                 receiver,
                 server: parts.server,
                 extra: parts.extra,
-                lost_error: None,
-                lost_context: None,
                 writes_lost: 0,
                 protocol_paused: false,
                 marks: Marks::below(HIGH_WATER_BYTES),
-                empty_waiter: None,
+                rare: None,
             }),
         })
     }
@@ -136,9 +134,10 @@ impl BaseTransport {
         let ready = &self.owner.get().ready;
         ready.with(py, |ready| ready.note_events(events));
         let old = self.state.with(py, |state| {
+            let rare = state.rare();
             (
-                std::mem::replace(&mut state.lost_error, error),
-                std::mem::replace(&mut state.lost_context, context),
+                std::mem::replace(&mut rare.lost_error, error),
+                std::mem::replace(&mut rare.lost_context, context),
             )
         });
         drop(old);
@@ -159,12 +158,16 @@ impl BaseTransport {
         let py = slf.py();
         let (protocol, error, context) = slf.get().state.with(py, |state| {
             let usual = state.context.as_ref().map(|c| c.get().clone_ref(py));
+            let lost = state.rare.as_mut();
+            let (error, context) = lost.map_or((None, None), |rare| {
+                (rare.lost_error.take(), rare.lost_context.take())
+            });
             (
                 state
                     .key
                     .and(state.protocol.as_ref().map(|p| p.bind(py).clone())),
-                state.lost_error.take(),
-                state.lost_context.take().or(usual),
+                error,
+                context.or(usual),
             )
         });
         let Some(protocol) = protocol else {
@@ -198,7 +201,7 @@ impl BaseTransport {
                 state.key.take(),
                 std::mem::replace(&mut state.descriptor, Descriptor::Gone),
                 state.server.take(),
-                state.empty_waiter.take(),
+                state.take_empty_waiter(),
             )
         });
         if let Some(key) = key {

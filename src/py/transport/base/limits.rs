@@ -13,7 +13,7 @@ pub struct Marks {
     pub high: usize,
     /// The numbers as they were given, where they are more than the two above say: asyncio computes
     /// with whatever compares with numbers, and answers with it.
-    given: Option<(Py<PyAny>, Py<PyAny>)>,
+    given: Option<Box<(Py<PyAny>, Py<PyAny>)>>,
 }
 
 /// When a size is too much, which decides how a fraction of a byte counts.
@@ -65,23 +65,24 @@ impl Marks {
                     f64::floor
                 },
             )?,
-            given: (!is_size(&low) || !is_size(&high)).then(|| (low.unbind(), high.unbind())),
+            given: (!is_size(&low) || !is_size(&high))
+                .then(|| Box::new((low.unbind(), high.unbind()))),
         })
     }
 
     /// The numbers are objects of the program's, which may refer to the transport.
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         match &self.given {
-            Some((low, high)) => {
-                visit.call(low)?;
-                visit.call(high)
+            Some(given) => {
+                visit.call(&given.0)?;
+                visit.call(&given.1)
             }
             None => Ok(()),
         }
     }
 
     /// Lets go of them, for the collector; the marks stay. They are the caller's to drop.
-    pub fn take_given(&mut self) -> Option<(Py<PyAny>, Py<PyAny>)> {
+    pub fn take_given(&mut self) -> Option<Box<(Py<PyAny>, Py<PyAny>)>> {
         self.given.take()
     }
 
@@ -91,7 +92,7 @@ impl Marks {
         py: Python<'py>,
     ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
         match &self.given {
-            Some((low, high)) => Ok((low.bind(py).clone(), high.bind(py).clone())),
+            Some(given) => Ok((given.0.bind(py).clone(), given.1.bind(py).clone())),
             None => {
                 let (low, high) = (self.low.into_pyobject(py)?, self.high.into_pyobject(py)?);
                 Ok((low.into_any(), high.into_any()))

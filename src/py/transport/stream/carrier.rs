@@ -37,10 +37,11 @@ impl StreamTransport {
         let base = slf.as_super();
         BaseTransport::close(base)?;
         let kept = base.get().state.with(slf.py(), |state| {
-            if state.lost_error.is_some() {
+            let lost_error = &mut state.rare().lost_error;
+            if lost_error.is_some() {
                 return error;
             }
-            state.lost_error = error;
+            *lost_error = error;
             None
         });
         drop(kept);
