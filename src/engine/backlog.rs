@@ -6,63 +6,74 @@
 
 use std::collections::VecDeque;
 
-pub(crate) struct Backlog<T> {
-    /// Boxed for the sake of idle transports, which have room for a pointer.
-    pieces: Option<Box<VecDeque<T>>>,
+/// Boxed for the sake of idle transports, which have room for a pointer.
+pub(crate) struct Backlog<T>(Option<Box<Waiting<T>>>);
+
+struct Waiting<T> {
+    pieces: VecDeque<T>,
     /// A note in the queue of events says that a piece is due.
     noted: bool,
 }
 
 impl<T> Default for Backlog<T> {
     fn default() -> Self {
-        Self {
-            pieces: None,
-            noted: false,
-        }
+        Self(None)
     }
 }
 
 impl<T> Backlog<T> {
+    fn waiting(&mut self) -> &mut Waiting<T> {
+        self.0.get_or_insert_with(|| {
+            Box::new(Waiting {
+                pieces: VecDeque::new(),
+                noted: false,
+            })
+        })
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.iter().next().is_none()
     }
 
     /// Keeps what arrived last.
     pub(crate) fn push(&mut self, piece: T) {
-        self.pieces.get_or_insert_default().push_back(piece);
+        self.waiting().pieces.push_back(piece);
     }
 
     /// Keeps what the reader did not take of the latest piece.
     pub(crate) fn put_back(&mut self, piece: T) {
-        self.pieces.get_or_insert_default().push_front(piece);
+        self.waiting().pieces.push_front(piece);
     }
 
     /// True: a piece is due, and the caller queues the note that says so.
     pub(crate) fn note(&mut self) -> bool {
-        !self.is_empty() && !std::mem::replace(&mut self.noted, true)
+        let waiting = self.0.as_deref_mut();
+        waiting.is_some_and(|w| !w.pieces.is_empty() && !std::mem::replace(&mut w.noted, true))
     }
 
     /// The note's turn has come: the piece, if the reader still reads.
     pub(crate) fn next(&mut self, reading: bool) -> Option<T> {
-        self.noted = false;
+        self.0.as_mut()?.noted = false;
         self.take(reading)
     }
 
     /// The first piece, ahead of any note.
     pub(crate) fn take(&mut self, reading: bool) -> Option<T> {
         if reading {
-            self.pieces.as_mut()?.pop_front()
+            self.0.as_mut()?.pieces.pop_front()
         } else {
             None
         }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.pieces.iter().flat_map(|pieces| pieces.iter())
+        self.0.iter().flat_map(|waiting| &waiting.pieces)
     }
 
     /// A note that is queued stays: it finds nothing.
     pub(crate) fn clear(&mut self) {
-        self.pieces = None;
+        if let Some(waiting) = &mut self.0 {
+            waiting.pieces.clear();
+        }
     }
 }

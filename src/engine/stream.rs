@@ -52,7 +52,7 @@ pub(crate) struct Stream {
     /// What is to be sent, in order, but for the tail.
     queue: VecDeque<Bytes>,
     /// So many pieces of its front are in flight. They stay, for the rest of a short send is sent again.
-    in_flight: usize,
+    in_flight: u16,
     /// What was written last, in small pieces. Nothing of it is in flight.
     tail: Tail,
     /// What a send without the ring met; the next flush tells it.
@@ -244,11 +244,12 @@ impl Stream {
     fn start_send(&mut self, driver: &mut Driver) {
         let (fd, token) = (self.life.fd, self.life.token(SUB_SEND));
         self.seal();
-        self.in_flight = self.queue.len().min(PIECES_PER_SEND_MAX);
-        self.life.send_op = Some(if self.in_flight == 1 {
+        let in_flight = self.queue.len().min(PIECES_PER_SEND_MAX);
+        self.in_flight = in_flight as u16;
+        self.life.send_op = Some(if in_flight == 1 {
             driver.send(fd, self.queue[0].clone(), token)
         } else {
-            let pieces = self.queue.iter().take(self.in_flight);
+            let pieces = self.queue.iter().take(in_flight);
             driver.send_vectored(fd, pieces.cloned(), token)
         });
     }
@@ -275,7 +276,7 @@ impl Stream {
     /// In a forked child, of a stream that is not flushed: the parent sends what is queued. Here the
     /// stream fails, for what this process wrote behind it would come out of its order.
     pub(crate) fn leave_queue_to_parent(&mut self, driver: &mut Driver, events: &mut Queue) {
-        let has_more = self.queue.len() > self.in_flight || !self.tail.is_empty();
+        let has_more = self.queue.len() > usize::from(self.in_flight) || !self.tail.is_empty();
         if self.life.is_sending() && has_more {
             self.fail_sending(Errno::CANCELED, driver, events);
         }

@@ -18,6 +18,9 @@ pub(crate) enum Transport {
     Datagram(DatagramSocket),
 }
 
+// One for each idle connection.
+const _: () = assert!(size_of::<Transport>() <= 152);
+
 impl Transport {
     pub(crate) fn life(&self) -> &Lifecycle {
         match self {

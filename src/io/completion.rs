@@ -37,7 +37,7 @@ impl Completion {
 
     /// The operation that this belongs to.
     pub fn op(&self) -> OpId {
-        OpId(self.op_and_more & !(1 << OpId::FREE_BIT))
+        OpId::from_u64(self.op_and_more & !(1 << OpId::FREE_BIT))
     }
 
     /// True while the operation stays armed and will complete again.

@@ -14,6 +14,7 @@
 //!
 //! Not here: what an operation does (the backends).
 
+use std::num::NonZeroU64;
 use std::os::fd::{OwnedFd, RawFd};
 
 use bytes::Bytes;
@@ -29,32 +30,37 @@ pub type Token = u64;
 
 /// Names an operation: `kind:8 | generation:24 | index:32`.
 #[derive(Copy, Clone, Eq, PartialEq, Hash, Debug)]
-pub struct OpId(pub(crate) u64);
+pub struct OpId(NonZeroU64);
 
 impl OpId {
     /// An identifier that no operation ever has.
-    pub const NONE: OpId = OpId(u64::MAX >> 1);
+    pub const NONE: OpId = OpId(NonZeroU64::new(u64::MAX >> 1).unwrap());
 
     /// No identifier has the highest bit: there are fewer kinds than that.
     pub(crate) const FREE_BIT: u32 = 63;
 
     /// The raw value, for logs and for storing.
     pub fn as_u64(self) -> u64 {
-        self.0
+        self.0.get()
+    }
+
+    /// From the raw value, which may be anything that the kernel gives back: no kind is 0.
+    pub(crate) fn from_u64(raw: u64) -> OpId {
+        NonZeroU64::new(raw).map_or(OpId::NONE, OpId)
     }
 
     fn new(kind: Kind, generation: u32, index: u32) -> OpId {
-        OpId((kind as u64) << 56 | u64::from(generation) << 32 | u64::from(index))
+        OpId::from_u64((kind as u64) << 56 | u64::from(generation) << 32 | u64::from(index))
     }
 
     #[inline]
     pub(crate) fn index(self) -> u32 {
-        self.0 as u32
+        self.as_u64() as u32
     }
 
     #[inline]
     fn generation(self) -> u32 {
-        (self.0 >> 32) as u32 & GENERATION_MASK
+        (self.as_u64() >> 32) as u32 & GENERATION_MASK
     }
 }
 
@@ -136,6 +142,9 @@ pub(crate) struct Slot {
     next: u32,
     previous: u32,
 }
+
+// One for each idle connection.
+const _: () = assert!(size_of::<Slot>() <= 104);
 
 /// Where an operation stands.
 #[derive(Copy, Clone, Eq, PartialEq, Debug)]
@@ -249,7 +258,7 @@ impl OpTable {
     #[inline]
     pub(crate) fn get(&mut self, id: OpId) -> Option<&mut Slot> {
         let slot = self.slots.get_mut(id.index() as usize)?;
-        (slot.live && slot.generation == id.generation() && id.0 >> 56 == slot.kind as u64)
+        (slot.live && slot.generation == id.generation() && id.as_u64() >> 56 == slot.kind as u64)
             .then_some(slot)
     }
 

@@ -86,7 +86,7 @@ impl Aside {
             ready.extend(
                 events[..count]
                     .iter()
-                    .map(|event| (OpId(event.u64), event.events)),
+                    .map(|event| (OpId::from_u64(event.u64), event.events)),
             );
             if count < events.len() {
                 return ready;
@@ -104,7 +104,10 @@ impl Aside {
             return false;
         };
         *syscalls += 1;
-        let mut event = libc::epoll_event { events, u64: op.0 };
+        let mut event = libc::epoll_event {
+            events,
+            u64: op.as_u64(),
+        };
         // SAFETY: a live event structure.
         unsafe { libc::epoll_ctl(set.as_raw_fd(), what, fd, &raw mut event) == 0 }
     }

@@ -70,7 +70,7 @@ pub(super) fn of(op: OpId, slot: &mut Slot, receive_header: &libc::msghdr) -> En
         (Kind::File, Payload::File(request)) => request.entry(),
         (kind, _) => unreachable!("a {kind:?} with another kind's payload"),
     };
-    entry.user_data(op.0)
+    entry.user_data(op.as_u64())
 }
 
 /// Waits for readiness in the name of an operation that answered EAGAIN: io_uring hands O_NONBLOCK
@@ -89,7 +89,7 @@ pub(super) fn readiness(op: OpId, slot: &Slot) -> Entry {
     };
     opcode::PollAdd::new(Fd(slot.fd), events as u32)
         .build()
-        .user_data(op.0)
+        .user_data(op.as_u64())
 }
 
 /// What an interrupted worker thread answers is sometimes the kernel's own word for "call again",
@@ -112,7 +112,7 @@ fn file_events(slot: &Slot) -> libc::c_short {
 
 pub(super) fn cancel(op: OpId) -> Entry {
     // Without ALL exactly one match, and no answer when it worked.
-    opcode::AsyncCancel::new(op.0)
+    opcode::AsyncCancel::new(op.as_u64())
         .build()
         .flags(Flags::SKIP_SUCCESS)
         .user_data(IGNORED)
@@ -126,7 +126,7 @@ pub(super) fn cancel_everything() -> Entry {
 
 /// `close` alone, for a descriptor without operations.
 pub(super) fn close(op: OpId, fd: RawFd) -> Entry {
-    opcode::Close::new(Fd(fd)).build().user_data(op.0)
+    opcode::Close::new(Fd(fd)).build().user_data(op.as_u64())
 }
 
 /// Cancel-all, hard-linked to `close`: with a multishot armed a bare close would keep the socket

@@ -43,7 +43,7 @@ impl Uring {
 
     #[inline]
     fn handle(&mut self, common: &mut Common, event: Event, out: &mut VecDeque<Completion>) {
-        let op = OpId(event.user_data);
+        let op = OpId::from_u64(event.user_data);
         let Some(slot) = common.table.get(op) else {
             return self.handle_internal(common, event);
         };

@@ -31,7 +31,10 @@ impl Uring {
         ready.append(&mut common.ready);
         common.ready = ready;
         self.abandon_polls(common);
-        let queued = self.backlog.iter().map(|entry| OpId(entry.get_user_data()));
+        let queued = self
+            .backlog
+            .iter()
+            .map(|entry| OpId::from_u64(entry.get_user_data()));
         let movable = queued.filter(|&op| common.table.get(op).is_some()).count();
         if common.table.in_kernel() != movable {
             return Err(foreign_thread());
