@@ -427,6 +427,25 @@ def test_a_place_can_be_marked_in_a_forked_child():
             group[2].socket.recv(100)
 
 
+def duplicate(worker):
+    """What a server does with a worker's socket: here, where it is rebuilt, that makes it block."""
+    worker.socket.dup().close()
+
+
+def test_a_place_that_another_process_has_had_is_cleared_without_waiting():
+    """Whether a call blocks is the socket's, whoever has it; and nobody may come for ever."""
+    context = multiprocessing.get_context("spawn")
+    with PortGroup("127.0.0.1", 0, workers=2) as group:
+        process = context.Process(target=duplicate, args=(group[0],))
+        process.start()
+        process.join()
+        assert process.exitcode == 0
+        clearing = threading.Thread(target=group.clear, args=(0,), daemon=True)
+        clearing.start()
+        clearing.join(30)
+        assert not clearing.is_alive()
+
+
 def test_what_came_for_nobody_can_be_forgotten():
     with PortGroup("127.0.0.1", 0, workers=1) as group:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:

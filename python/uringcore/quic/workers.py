@@ -221,7 +221,8 @@ def _drop_received(sock: socket.socket) -> None:
     """
     for _ in range(_QUEUE_MAX):
         try:
-            sock.recv(1)
+            # Whether it blocks is the socket's own, which a worker's loop has had.
+            sock.recv(1, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return
 
