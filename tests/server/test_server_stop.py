@@ -19,6 +19,9 @@ from uringcore.h3.events import GoAwayReceived
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.events import ConnectionTerminated, ProtocolNegotiated
 
+SLOW_BYTES = 16 << 20
+"""More than the kernel takes for a client that does not read."""
+
 IDLE_TIMEOUT = 30  # the default, which no stop may wait for
 
 VANISHING = """
@@ -49,6 +52,30 @@ def test_stop_does_not_wait_for_vanished_clients(start, backend, path):
     started = time.monotonic()
     assert server.stop() == 0
     assert time.monotonic() - started < IDLE_TIMEOUT / 3
+
+
+@pytest.mark.parametrize("backend", backends())
+def test_stop_does_not_wait_for_the_last_word_of_a_tcp_client(start, backend):
+    """Who keeps a connection and reads nothing between two requests does not see that it is closed."""
+    server = start(backend=backend)
+    with server.http1() as connection:
+        connection.request("GET", "/")
+        assert connection.getresponse().read() == b"hello"
+        assert server.stop() == 0
+    assert "timeout graceful shutdown exceeded" not in server.log()
+
+
+def test_stop_waits_for_a_tcp_client_that_takes_its_time(start):
+    """All of the response is there when it reads on, although the connection is closed long since."""
+    server = start()
+    with server.http1() as connection:
+        connection.request("GET", f"/flood/{SLOW_BYTES}")
+        response = connection.getresponse()
+        server.send_signal()
+        server.wait_log("Shutting down")
+        time.sleep(2.5)
+        assert len(response.read()) == SLOW_BYTES
+    assert server.wait_stopped() == 0
 
 
 def test_stop_waits_for_a_busy_application_beyond_the_idle_timeout(start):

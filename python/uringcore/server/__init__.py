@@ -26,6 +26,7 @@ what uvicorn has under these names, with HTTP/3: ``Server(Config(app, ...)).run(
 | ``service`` | what all HTTP/3 connections of a server share |
 | ``connection`` | the life of one HTTP/3 connection |
 | ``limits`` | what a server takes on |
+| ``farewell`` | TCP connections of a stopping server whose clients say nothing |
 | ``watch`` | whether a stopping connection's client is there |
 | ``log`` | the access log, and what goes wrong |
 | ``json_log`` | the log as JSON |
@@ -70,6 +71,7 @@ What one HTTP/3 client can make the server keep, and for how long, is bounded. E
 | connections and handshakes | ``max_connections``, ``max_handshakes`` and others | refused, or a Retry |
 | log lines that a client causes | ``log_lines`` (10), then one a minute | left out |
 | the same silence in a graceful stop | 1 s, with open requests 3 s | the connection is closed |
+| a closed TCP connection's client, in a graceful stop | 1 s | its last word is not waited for |
 | a graceful stop | ``timeout_graceful_shutdown`` (30 s) | applications are cancelled |
 | its wait for the last acknowledgements | 10 s | the connection is closed |
 

@@ -26,6 +26,7 @@ from uringcore._uringcore import AsgiService, WebSocketLimits
 from uringcore.quic.workers import PortWorker
 from uringcore.server.certificate import CertificateKeeper
 from uringcore.server.config import ServerConfig
+from uringcore.server.farewell import part_with
 from uringcore.server.listener import HTTP3Listener
 from uringcore.server.log import RequestLog
 from uringcore.server.scope import (
@@ -339,9 +340,13 @@ class Server(UvicornServer):
         """uvicorn's graceful stop; then nothing of HTTP/3 is left either."""
         if self._seat is not None:
             self._seat.ending()
-        if self._is_retiring:
-            await self._hand_over()
-        await super().shutdown(sockets)
+        parting = asyncio.ensure_future(part_with(self.server_state.connections))
+        try:
+            if self._is_retiring:
+                await self._hand_over()
+            await super().shutdown(sockets)
+        finally:
+            parting.cancel()
         if self._listener is not None:
             # Again, since uvicorn doesn't come to it when its time limit is up.
             await self._listener.wait_closed()
