@@ -232,6 +232,14 @@ def test_a_key_that_is_too_short(files, tmp_path):
         assert f"http3_{name}_key must be a secret of at least 32 bytes, not 5" in output
 
 
+def test_a_key_is_taken_as_it_is(start, tmp_path):
+    """One of random bytes may begin and end with what is white space in a text."""
+    key = tmp_path / "key"
+    key.write_bytes(b" " + b"k" * 30 + b"\n")
+    server = start("--http3-token-key", str(key), "--http3-reset-key", str(key))
+    assert server.get("/").status == 200
+
+
 def test_keys_and_retry(start, tmp_path):
     """A client that has to prove its address first gets its answer a round trip later."""
     key = tmp_path / "key"

@@ -223,7 +223,7 @@ def start(app: str, **options: Any) -> None:
         options["http3_retry"] = RETRY_POLICIES[options["http3_retry"]]
         for name in ("http3_token_key", "http3_reset_key"):
             if options[name] is not None:
-                options[name] = options[name].read().strip()
+                options[name] = options[name].read()
         options["headers"] = [header_pair(text) for text in options.get("headers") or ()]
         config = ServerConfig(app, **options)
         for line in idle_options(said(options), config, http3=config.http3):
