@@ -20,12 +20,15 @@ from uringcore.quic.workers import PortWorker
 from uringcore.server.connection import HTTP3ServerProtocol
 from uringcore.server.service import Service
 
-__all__ = ["HTTP3Listener"]
+__all__ = ["HTTP3Listener", "tell_room"]
 
 logger = logging.getLogger("uvicorn.error")
 
 # How often connections are looked at for what has taken too long.
 TICK_SECONDS = 1.0
+
+# What a QUIC socket asks the kernel for, each way, and what it can do with.
+ROOM_WANTED, ROOM_ENOUGH = 4 << 20, 1 << 20
 
 
 class HTTP3Listener:
@@ -67,6 +70,7 @@ class HTTP3Listener:
                 retry=retry,
             )
             self._transports.append(transport)
+        tell_room(self._transports[0].get_extra_info("socket"))
         # Often enough that two may be lost.
         self._keep_alive_seconds = configuration.idle_timeout / 3
         self._keep_alive = loop.call_later(self._keep_alive_seconds, self._ping)
@@ -121,3 +125,20 @@ class HTTP3Listener:
         for transport in transports:
             transport.close()
             await transport.wait_closed()
+
+
+def tell_room(sock: socket.socket) -> None:
+    """Says it when the kernel gives a socket less room than it was asked for."""
+    # It doubles what it gives, for its own overhead (socket(7)).
+    receiving, sending = (
+        sock.getsockopt(socket.SOL_SOCKET, option) // 2
+        for option in (socket.SO_RCVBUF, socket.SO_SNDBUF)
+    )
+    if min(receiving, sending) < ROOM_ENOUGH:
+        logger.info(
+            "The kernel gives HTTP/3's socket %d KiB to receive and %d KiB to send: for full speed set "
+            "net.core.rmem_max and net.core.wmem_max to %d",
+            receiving >> 10,
+            sending >> 10,
+            ROOM_WANTED,
+        )

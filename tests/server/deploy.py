@@ -1,0 +1,179 @@
+"""docs/deploy.md as programs: its blocks, and a machine in a folder on which they are carried out.
+
+A block is what stands between fences. It is told by the file that its first line names, or by the heading
+above it and its number there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from tests.server.harness import ROOT, STARTED, Server, environment
+from uringcore.server.sockets import bind_addresses
+
+PAGE = ROOT / "docs" / "deploy.md"
+PROFILE = ROOT / "docs" / "seccomp.json"
+
+PARTS = re.compile(r"^## (?P<heading>.*?)$|^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
+NAME = re.compile(r"\A(?:#!.*\n)?# (\S+)\n")
+
+TLS = "/etc/uringcore/tls"
+
+APPLICATION = """
+import json
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+        return
+    shown = {key: scope[key] for key in ("http_version", "client", "scheme")}
+    body = json.dumps(shown).encode()
+    headers = [(b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+"""
+
+
+def blocks():
+    """The page's blocks by name."""
+    found, heading, count = {}, "", 0
+    for part in PARTS.finditer(PAGE.read_text()):
+        if part["heading"]:
+            heading, count = part["heading"], 0
+            continue
+        named = NAME.search(part["text"])
+        if named is None:
+            count += 1
+        name = named[1] if named else f"{heading} {count}"
+        assert name not in found, f"two blocks are called {name}"
+        found[name] = part["text"]
+    return found
+
+
+BLOCKS = blocks()
+
+
+def block(name, **changes):
+    """A block's text with other ports and folders: what `OLD` says for each key has to be in it."""
+    return adapted(BLOCKS[name], {OLD[key]: str(new) for key, new in changes.items()})
+
+
+OLD = {
+    "port": "443",
+    "inner": "8443",
+    "workers": "--workers 4",
+    "tls": TLS,
+    "site": "example.org",
+    "keys": "/etc/uringcore",
+    "folder": "/srv/app",
+}
+"""What tests put something else in the place of."""
+
+
+def adapted(text, changes):
+    """All at once, the longest first: what was put in is not looked at again."""
+    for old in changes:
+        assert old in text, f"{old!r} is no longer there: change the test with it\n{text}"
+    if not changes:
+        return text
+    olds = sorted(changes, key=len, reverse=True)
+    pattern = "|".join(rf"(?<!\d){re.escape(old)}(?!\d)" for old in olds)
+    return re.sub(pattern, lambda match: changes[match[0]], text)
+
+
+def free_port():
+    """A number that TCP and UDP have free on every interface."""
+    with closing(bind_addresses("", 0, 0)) as sockets:
+        return sockets.tcp[0].getsockname()[1]
+
+
+class Deployed(Server):
+    """A server that a shell has started by a command of the page's."""
+
+    def __init__(self, machine, command, name, **options):
+        self.certificate = str(machine.certificate)
+        self._log = machine.folder / f"{name}.log"
+        with self._log.open("wb") as output:
+            self.process = subprocess.Popen(
+                ["sh", "-euc", f"exec {command.strip()}"],
+                cwd=machine.folder,
+                env={**machine.environment, **options},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def wait_http3(self, workers=1):
+        """Until so many processes have begun to serve."""
+        match = self.wait_log(r"(?s)" + ".*".join([STARTED.pattern] * workers))
+        self.port = int(match[1])
+        self.url = f"https://localhost:{self.port}"
+
+
+class Machine:
+    """A folder that stands for a machine's root: with an application, a certificate and commands."""
+
+    def __init__(self, folder, certificate):
+        self.folder = folder
+        self.tls = folder / "etc" / "tls"
+        self.tls.mkdir(parents=True)
+        self.certificate = Path(shutil.copy(certificate[0], self.tls / "fullchain.pem"))
+        shutil.copy(certificate[1], self.tls / "privkey.pem")
+        (folder / "app.py").write_text(APPLICATION)
+        self.add_command("uringcore", f'exec "{sys.executable}" -m uringcore "$@"')
+        self._started = []
+
+    @property
+    def environment(self):
+        """As a shell there has it."""
+        path = f"{self.folder / 'bin'}:{os.environ['PATH']}:/usr/sbin:/sbin"
+        # The package that is tested is found from another folder, too.
+        sources = os.environ.get("PYTHONPATH", "")
+        places = [str(Path(place).resolve()) for place in sources.split(":") if place]
+        return {
+            **environment(),
+            "PATH": path,
+            "PYTHONPATH": ":".join(places),
+            "CURL_CA_BUNDLE": str(self.certificate),
+        }
+
+    def add_command(self, name, script):
+        """A program that the page names and this machine has in its own way."""
+        path = self.folder / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    def serve(self, command, name="server", **options):
+        """Starts a server; it ends with the test."""
+        self._started.append(Deployed(self, command, name, **options))
+        return self._started[-1]
+
+    def shell(self, script, **options):
+        """Carries out a block and returns what it has printed."""
+        done = subprocess.run(
+            ["sh", "-euc", script],
+            cwd=self.folder,
+            env={**self.environment, **options},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    def close(self):
+        for server in self._started:
+            server.kill()
+        for server in self._started:
+            server.check_log()

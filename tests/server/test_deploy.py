@@ -1,0 +1,266 @@
+"""docs/deploy.md: nothing in front, several machines, keys, certificates, kernel settings, what is seen.
+
+Proxies, systemd and containers have files of their own.
+"""
+
+from __future__ import annotations
+
+import ast
+import grp
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.server.certificates import make_certificate
+from tests.server.deploy import BLOCKS, PAGE, PROFILE, Machine, adapted, block, free_port
+from uringcore.devcert import DevelopmentCertificate
+from uringcore.server.listener import tell_room
+
+HERE = Path(__file__).parent
+
+RUN_BY = {
+    "Behind nothing 1": "test_deploy.py::test_behind_nothing",
+    "Behind nothing 2": "test_deploy.py::test_behind_nothing",
+    "/etc/systemd/system/uringcore.service": "test_deploy_systemd.py::test_a_service_with_workers",
+    "systemd 1": "test_deploy_systemd.py::test_a_service_with_workers",
+    "/etc/systemd/system/uringcore-activated.socket": "test_deploy_systemd.py::test_sockets_of_systemd",
+    "/etc/systemd/system/uringcore-activated.service": "test_deploy_systemd.py::test_sockets_of_systemd",
+    "systemd 2": "test_deploy_systemd.py::test_sockets_of_systemd",
+    "Behind nginx or HAProxy 1": "test_deploy_proxies.py::test_behind_nginx",
+    "/etc/nginx/conf.d/app.conf": "test_deploy_proxies.py::test_behind_nginx",
+    "Behind nginx or HAProxy 2": "test_deploy_proxies.py::test_behind_nginx",
+    "/etc/haproxy/haproxy.cfg": "test_deploy_proxies.py::test_behind_haproxy",
+    "Behind nginx or HAProxy 3": "test_deploy_proxies.py::test_behind_haproxy",
+    "/etc/nginx/nginx.conf": "test_deploy_proxies.py::test_several_machines_behind_nginx",
+    "Several machines 1": "test_deploy_proxies.py::test_several_machines_behind_nginx",
+    "Dockerfile": "test_deploy_containers.py::test_an_image_is_built",
+    "Containers 1": "test_deploy_containers.py::test_a_container_runs_on_epoll",
+    "Containers 2": "test_deploy_containers.py::test_a_container_with_the_profile_has_io_uring",
+    "app.yaml": "test_deploy_containers.py::test_kubernetes_takes_the_manifest",
+    "Kubernetes 1": "test_deploy_containers.py::test_a_pod_serves_with_its_secrets",
+    "/etc/sysctl.d/90-uringcore.conf": "test_deploy.py::test_kernel_settings",
+    "Kernel settings 1": "test_deploy.py::test_kernel_settings",
+    "/etc/letsencrypt/renewal-hooks/deploy/uringcore": "test_deploy.py::test_certbots_hook",
+    "Seen from outside 1": "test_deploy.py::test_seen_from_outside",
+}
+"""Each block of the page, and where it is carried out."""
+
+
+@pytest.fixture
+def machine(tmp_path, certificate):
+    made = Machine(tmp_path, certificate)
+    yield made
+    made.close()
+
+
+def test_every_block_is_run():
+    assert set(RUN_BY) == set(BLOCKS)
+    for where in set(RUN_BY.values()):
+        file, _, name = where.partition("::")
+        functions = [
+            node.name
+            for node in ast.walk(ast.parse((HERE / file).read_text()))
+            if isinstance(node, ast.FunctionDef)
+        ]
+        assert name in functions, where
+
+
+def test_no_command_stands_outside_of_a_block():
+    """But for names of programs, of options and of what is printed."""
+    text = re.sub(r"^```.*?^```$", "", PAGE.read_text(), flags=re.M | re.S)
+    for code in re.findall(r"`([^`]+)`", text):
+        program, _, rest = code.partition(" ")
+        is_name = code in ("uringcore app:app", "systemctl reload")
+        assert not rest or is_name or not shutil.which(program), code
+
+
+def test_what_the_page_refers_to_is_there():
+    links = re.findall(r"\]\(([^)]+)\)", PAGE.read_text())
+    headings = {
+        line[3:].lower().replace(" ", "-")
+        for line in PAGE.read_text().splitlines()
+        if line.startswith("## ")
+    }
+    for link in links:
+        if link.startswith("#"):
+            assert link[1:] in headings
+        else:
+            assert (PAGE.parent / link).exists(), link
+    assert PROFILE.name in links
+
+
+def test_behind_nothing(machine):
+    port = free_port()
+    command = block("Behind nothing 1", port=port, tls=machine.tls, workers="--workers 2")
+    server = machine.serve(command)
+    server.wait_http3(workers=2)
+    assert server.port == port
+    for host in ("localhost", "127.0.0.1", "[::1]"):
+        script = block("Behind nothing 2", site=f"{host}:{port}")
+        trusting = adapted(
+            script, {"uringcore get": f"uringcore get --cacert {machine.certificate}"}
+        )
+        said = machine.shell(trusting)
+        assert f'alt-svc: h3=":{port}"; ma=86400' in said
+        assert '"http_version": "1.1"' in said
+        assert '"http_version": "3"' in said
+    assert server.stop() == 0
+
+
+def test_seen_from_outside(machine):
+    port = free_port()
+    command, look = block("Seen from outside 1", port=port, tls=machine.tls, site="SITE").split(
+        "curl"
+    )
+    server = machine.serve(adapted(command, {"--workers 4": "--workers 2"}))
+    server.wait_http3(workers=2)
+    assert server.get("/").status == 200
+    metrics = machine.shell(f"curl{look}".replace("SITE", f"localhost:{port}"))
+    assert 'http_version="3"' in metrics
+    assert "uringcore_process_open_files" in metrics
+    assert b"<html" in server.get("/status").content
+    requests = [json.loads(line) for line in server.log().splitlines() if "GET" in line]
+    assert requests
+
+
+def test_kernel_settings(tmp_path):
+    file = tmp_path / "90-uringcore.conf"
+    file.write_text(BLOCKS["/etc/sysctl.d/90-uringcore.conf"])
+    load, ask = block("Kernel settings 1").splitlines()
+    load = adapted(load, {"/etc/sysctl.d/90-uringcore.conf": str(file)})
+    settings = dict(
+        line.split(" = ") for line in file.read_text().splitlines() if not line.startswith("#")
+    )
+    now = {key: Path("/proc/sys", *key.split(".")).read_text().strip() for key in settings}
+    # A test changes nothing of the machine's.
+    if os.geteuid() or now != settings:
+        load = adapted(load, {"sysctl": "sysctl --dry-run"})
+    path = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
+    done = subprocess.run(["sh", "-euc", load], env=path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"{key} = {value}" for key, value in settings.items()]
+    release = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
+    if release >= (6, 6):
+        done = subprocess.run(["sh", "-euc", ask], env=path, capture_output=True, text=True)
+        assert re.fullmatch(r"kernel.io_uring_disabled = [012]\n", done.stdout), done
+
+
+def test_a_socket_with_little_room_is_said(caplog):
+    """Which setting is to be raised, and to what."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+            sock.setsockopt(socket.SOL_SOCKET, option, 212_992 // 2)
+        with caplog.at_level("INFO", "uvicorn.error"):
+            tell_room(sock)
+    (said,) = caplog.messages
+    for line in BLOCKS["/etc/sysctl.d/90-uringcore.conf"].splitlines()[1:]:
+        setting, value = line.split(" = ")
+        assert setting in said
+        assert value in said
+
+
+def served_over_tcp(server):
+    trust = ssl.create_default_context()
+    trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+    with socket.create_connection(("127.0.0.1", server.port), 20) as plain:
+        with trust.wrap_socket(plain, server_hostname="localhost") as sock:
+            return sock.getpeercert(binary_form=True)
+
+
+def wait_for_certificate(server, certfile):
+    """Until a client of each protocol gets it."""
+    wanted = ssl.PEM_cert_to_DER_cert(Path(certfile).read_text())
+    deadline = time.monotonic() + 60
+    while served_over_tcp(server) != wanted:
+        assert time.monotonic() < deadline, server.log()
+        time.sleep(0.1)
+    server.certificate = certfile
+    assert server.get("/").status == 200
+
+
+@pytest.mark.parametrize("arguments", ["", "--workers 2"])
+def test_certbots_hook(machine, arguments):
+    """What certbot runs with the files that it has renewed, and nothing else."""
+    port = free_port()
+    command = block("Behind nothing 1", port=port, tls=machine.tls, workers=arguments)
+    server = machine.serve(command)
+    server.wait_http3(workers=2 if arguments else 1)
+    lineage = machine.folder / "live"
+    lineage.mkdir()
+    certfile, keyfile = DevelopmentCertificate.make().write(machine.folder / "live")
+    shutil.move(certfile, lineage / "fullchain.pem")
+    shutil.move(keyfile, lineage / "privkey.pem")
+    own_group = grp.getgrgid(os.getegid()).gr_name
+    hook = adapted(
+        BLOCKS["/etc/letsencrypt/renewal-hooks/deploy/uringcore"],
+        {"/etc/uringcore/tls": str(machine.tls), "--group=uringcore": f"--group={own_group}"},
+    )
+    script = machine.folder / "hook"
+    script.write_text(hook)
+    script.chmod(0o755)
+    subprocess.run(
+        [script], env={**os.environ, "RENEWED_LINEAGE": str(lineage)}, check=True, timeout=60
+    )
+    assert (machine.tls / "privkey.pem").stat().st_mode & 0o777 == 0o640
+    wait_for_certificate(server, str(lineage / "fullchain.pem"))
+    assert server.stop() == 0
+
+
+def test_a_certificate_of_another_key_changes_nothing(machine):
+    port = free_port()
+    server = machine.serve(block("Behind nothing 1", port=port, tls=machine.tls, workers=""))
+    server.wait_http3()
+    before = served_over_tcp(server)
+    other, _ = make_certificate(machine.folder)
+    shutil.copy(other, machine.tls / "new.pem")
+    os.replace(machine.tls / "new.pem", machine.certificate)
+    server.wait_log("The certificate stays as it was")
+    assert served_over_tcp(server) == before
+
+
+def test_sighup_reads_the_certificate_at_once(machine):
+    port = free_port()
+    server = machine.serve(block("Behind nothing 1", port=port, tls=machine.tls, workers=""))
+    server.wait_http3()
+    server.send_signal(signal.SIGHUP)
+    server.wait_log("New connections get the certificate")
+    assert server.get("/").status == 200
+
+
+def test_a_renewed_secret_of_kubernetes_is_taken_up(tmp_path, certificate):
+    """Its files are links through a link that is replaced, as kubelet does it."""
+    machine = Machine(tmp_path, certificate)
+    try:
+        volume = tmp_path / "volume"
+        renewals = []
+        for name in ("first", "second"):
+            folder = volume / f"..{name}"
+            folder.mkdir(parents=True)
+            certfile, keyfile = DevelopmentCertificate.make().write(folder)
+            shutil.move(certfile, folder / "tls.crt")
+            shutil.move(keyfile, folder / "tls.key")
+            renewals.append(folder)
+        (volume / "..data").symlink_to("..first")
+        for name in ("tls.crt", "tls.key"):
+            (volume / name).symlink_to(f"..data/{name}")
+        machine.certificate = volume / "tls.crt"
+        server = machine.serve(
+            f"uringcore app:app --host '' --port {free_port()} "
+            f"--ssl-certfile {volume}/tls.crt --ssl-keyfile {volume}/tls.key"
+        )
+        server.wait_http3()
+        assert server.get("/").status == 200
+        (volume / "..new").symlink_to("..second")
+        os.replace(volume / "..new", volume / "..data")
+        wait_for_certificate(server, str(renewals[1] / "tls.crt"))
+    finally:
+        machine.close()

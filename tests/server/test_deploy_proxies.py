@@ -1,0 +1,233 @@
+"""docs/deploy.md behind nginx and HAProxy, which are run for real: what goes through them, and past them."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import ssl
+import subprocess
+import time
+
+import pytest
+
+import uringcore
+import uringcore.http3
+from tests.server.deploy import Machine, adapted, block, free_port
+from tests.support.debian import Missing, program
+from tests.support.interpreter import is_default_interpreter
+from uringcore.asyncio.client import connect
+from uringcore.http3.client import Client, client_configuration
+from uringcore.http3.connection import HTTP3ClientProtocol
+from uringcore.http3.limits import NO_TIMEOUTS
+from uringcore.http3.url import parse_url
+
+pytestmark = pytest.mark.skipif(
+    not is_default_interpreter(), reason="what a proxy does is no interpreter's matter"
+)
+
+FORGED = "203.0.113.9"
+
+
+@pytest.fixture
+def machine(tmp_path, certificate):
+    made = Machine(tmp_path, certificate)
+    yield made
+    made.close()
+
+
+def debian(name, *packages):
+    try:
+        return program(name, *packages)
+    except Missing as why:
+        pytest.skip(str(why))
+
+
+@contextlib.contextmanager
+def running(command, environment, port, log):
+    """A proxy in the foreground, which listens on `port`."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, env=environment, stdout=output, stderr=subprocess.STDOUT
+        )
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 5).close()
+                break
+            except OSError:
+                assert process.poll() is None and time.monotonic() < deadline, log.read_text()
+                time.sleep(0.05)
+        yield process
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+class Nginx:
+    """An nginx of the test's own in `folder`: Debian's would listen on the machine's ports."""
+
+    def __init__(self, folder, configuration):
+        nginx = debian("nginx", "nginx", "libnginx-mod-stream")
+        self._log = folder / "nginx.log"
+        self._environment = nginx.environment
+        modules = nginx.root / "usr" / "lib" / "nginx" / "modules"
+        if "load_module" in configuration and not (modules / "ngx_stream_module.so").exists():
+            pytest.skip("nginx is installed without libnginx-mod-stream")
+        if modules.exists():
+            (folder / "modules").symlink_to(modules)
+        kept = [
+            f"{name}_temp_path {folder}/{name};"
+            for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        ]
+        ours = f"pid {folder}/nginx.pid; error_log stderr; user root;"
+        if "stream {" not in configuration:
+            (folder / "app.conf").write_text(configuration)
+            inner = f"access_log off; {' '.join(kept)} include {folder}/app.conf;"
+            configuration = f"{ours}\nevents {{}}\nhttp {{ {inner} }}\n"
+        else:
+            configuration = f"{ours}\n{configuration}"
+        (folder / "nginx.conf").write_text(configuration)
+        self.command = [
+            *(nginx.path, "-p", str(folder), "-e", "stderr", "-c", str(folder / "nginx.conf"))
+        ]
+
+    def check(self, command):
+        """`nginx -t`, as the page has it."""
+        assert command.split() == ["nginx", "-t"]
+        done = subprocess.run(
+            [*self.command, "-t"], env=self._environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+
+    def running(self, port):
+        command = [*self.command, "-g", "daemon off;"]
+        return running(command, self._environment, port, self._log)
+
+
+def ask(port, certificate, **headers):
+    """What the application says of a request that came to TCP `port` from 127.0.0.2; and its `Alt-Svc`."""
+    trust = ssl.create_default_context(cafile=certificate)
+    connection = http.client.HTTPSConnection(
+        "localhost", port, context=trust, timeout=30, source_address=("127.0.0.2", 0)
+    )
+    with contextlib.closing(connection):
+        connection.request("GET", "/", headers=headers)
+        response = connection.getresponse()
+        assert response.status == 200
+        return json.loads(response.read()), response.getheader("alt-svc")
+
+
+def check_both_ways(server, proxy_port):
+    """The proxy says who asks, and nobody else is believed; HTTP/3 goes past it."""
+    shown, alternative = ask(proxy_port, server.certificate, **{"X-Forwarded-For": FORGED})
+    assert (shown["http_version"], shown["scheme"]) == ("1.1", "https")
+    assert shown["client"][0] == "127.0.0.2"
+    assert alternative == f'h3=":{server.port}"; ma=86400'
+
+    async def past():
+        configuration = client_configuration(server.certificate)
+        configuration.server_name = "localhost"
+        async with connect(
+            *("127.0.0.1", server.port),
+            configuration=configuration,
+            create_protocol=HTTP3ClientProtocol,
+            local_host="127.0.0.2",
+        ) as protocol:
+            client = Client(protocol, parse_url(server.url)[0], NO_TIMEOUTS)
+            return await client.request("GET", "/", headers=[("x-forwarded-for", FORGED)])
+
+    shown = json.loads(uringcore.run(past()).content)
+    assert shown["http_version"] == "3"
+    assert shown["client"][0] == "127.0.0.2"
+
+
+def behind(machine):
+    """The server that the page puts behind a proxy, and its ports."""
+    inner, port = free_port(), free_port()
+    command = block(
+        "Behind nginx or HAProxy 1", inner=inner, port=port, tls=machine.tls, workers="--workers 2"
+    )
+    server = machine.serve(command)
+    server.wait_http3(workers=2)
+    assert server.port == port
+    return server, inner
+
+
+def test_behind_nginx(machine):
+    server, inner = behind(machine)
+    port = free_port()
+    text = block(
+        "/etc/nginx/conf.d/app.conf", port=port, inner=inner, tls=machine.tls, site="localhost"
+    )
+    nginx = Nginx(machine.folder, text)
+    nginx.check(block("Behind nginx or HAProxy 2"))
+    with nginx.running(port):
+        check_both_ways(server, port)
+    assert server.stop() == 0
+
+
+def test_behind_haproxy(machine):
+    haproxy = debian("haproxy")
+    server, inner = behind(machine)
+    port = free_port()
+    folder = machine.folder / "haproxy"
+    folder.mkdir()
+    text = adapted(
+        block("/etc/haproxy/haproxy.cfg", port=port, inner=inner), {"/etc/haproxy": str(folder)}
+    )
+    (folder / "haproxy.cfg").write_text(text)
+    machine.add_command("haproxy", f'exec {haproxy.path} "$@"')
+    script = adapted(
+        block("Behind nginx or HAProxy 3", tls=machine.tls), {"/etc/haproxy": str(folder)}
+    )
+    libraries = haproxy.environment.get("LD_LIBRARY_PATH", "")
+    machine.shell(script, LD_LIBRARY_PATH=libraries)
+    command = [haproxy.path, "-db", "-f", str(folder / "haproxy.cfg")]
+    with running(command, haproxy.environment, port, folder / "log"):
+        check_both_ways(server, port)
+    assert server.stop() == 0
+
+
+def test_several_machines_behind_nginx(machine):
+    keys = machine.folder / "keys"
+    keys.mkdir()
+    lines = block("Several machines 1").split("uringcore app:app")
+    machine.shell(adapted(lines[0], {"/etc/uringcore": str(keys)}))
+    assert (keys / "reset.key").stat().st_mode & 0o777 == 0o600
+    servers = []
+    for name in ("one", "two"):
+        changes = {
+            "/etc/uringcore/tls": str(machine.tls),
+            "/etc/uringcore": str(keys),
+            "443": str(free_port()),
+            "--workers 4": "--workers 2",
+        }
+        command = adapted(f"uringcore app:app{lines[1]}", changes)
+        servers.append(machine.serve(command, name))
+    for server in servers:
+        server.wait_http3(workers=2)
+    port = free_port()
+    first, second = servers
+    changes = {
+        "10.0.0.1:443": f"127.0.0.1:{first.port}",
+        "10.0.0.2:443": f"127.0.0.1:{second.port}",
+        "443": str(port),
+    }
+    nginx = Nginx(machine.folder, adapted(block("/etc/nginx/nginx.conf"), changes))
+    nginx.check("nginx -t")
+    with nginx.running(port):
+        shown, _ = ask(port, first.certificate)
+        assert shown["client"][0] == "127.0.0.1"
+
+        async def through():
+            url = f"https://localhost:{port}"
+            async with uringcore.http3.connect(url, cafile=first.certificate) as client:
+                return [json.loads((await client.request("GET", "/")).content) for _ in range(3)]
+
+        for shown in uringcore.run(through()):
+            assert shown["http_version"] == "3"
+    for server in servers:
+        assert server.stop() == 0

@@ -1,0 +1,157 @@
+"""docs/deploy.md under systemd: its units as they stand, on a machine of the test's own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.server.deploy import APPLICATION, BLOCKS, adapted
+from tests.server.harness import ROOT
+from tests.support.interpreter import is_default_interpreter
+from tests.support.systemd import Booted, why_not
+
+SERVICE = "/etc/systemd/system/uringcore.service"
+ACTIVATED = "/etc/systemd/system/uringcore-activated"
+
+WAIT = "until grep -q '{}' /run/server.log; do sleep 0.05; done"
+FETCH = "curl --silent --show-error --insecure --include https://localhost/"
+FETCH_HTTP3 = "/srv/app/venv/bin/uringcore get --insecure --verbose https://localhost/"
+
+needs_a_machine = pytest.mark.skipif(
+    why_not() is not None or not is_default_interpreter(),
+    reason=why_not() or "systemd does not care for the interpreter",
+)
+
+
+def needed():
+    """The folders that the interpreter and what is tested are in."""
+    sources = [place for place in os.environ.get("PYTHONPATH", "").split(":") if place]
+    return [sys.prefix, sys.base_prefix, *sources]
+
+
+def unit(path):
+    """A unit as the page has it, but for homes, in which the interpreter that is tested may be."""
+    text = BLOCKS[path]
+    if "ProtectHome=yes" in text:
+        text = adapted(text, {"ProtectHome=yes": "ProtectHome=read-only"})
+    return text
+
+
+@pytest.fixture
+def machine(tmp_path, certificate):
+    """With the application in /srv/app and a certificate."""
+    with Booted(tmp_path) as booted:
+        sources = ":".join(str(Path(place).resolve()) for place in needed()[2:])
+        booted.write("/srv/app/app.py", APPLICATION)
+        booted.write(
+            "/srv/app/venv/bin/uringcore",
+            f'#!/bin/sh\nPYTHONPATH="{sources}" exec "{sys.executable}" -m uringcore "$@"\n',
+        )
+        booted.run("chmod 755 /srv/app/venv/bin/uringcore")
+        for file, name in zip(certificate, ("fullchain.pem", "privkey.pem"), strict=True):
+            booted.write(f"/etc/uringcore/tls/{name}", Path(file).read_text())
+        yield booted
+
+
+def install(machine, path):
+    """The unit, whose output goes to a file: there is no journal."""
+    machine.write(path, unit(path))
+    if path.endswith(".service"):
+        places = {str(Path(place).resolve()) for place in (*needed(), ROOT)}
+        kept = [f"BindReadOnlyPaths={place}" for place in places if place.startswith("/tmp/")]
+        lines = ["[Service]", "StandardOutput=append:/run/server.log", *kept]
+        machine.write(f"{path}.d/test.conf", "\n".join([*lines, ""]))
+    machine.run("systemctl daemon-reload")
+
+
+def check_answers(machine):
+    said = machine.run(FETCH).stdout
+    assert 'alt-svc: h3=":443"; ma=86400' in said
+    assert '"http_version": "1.1"' in said
+    assert '"http_version": "3"' in machine.run(FETCH_HTTP3).stdout
+
+
+def wait(machine, pattern, count=1):
+    """Until the server has said it so often."""
+    machine.run(
+        f"until [ $(grep -c '{pattern}' /run/server.log) -ge {count} ]; do sleep 0.05; done"
+    )
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_finds_no_fault(tmp_path):
+    program = tmp_path / "uringcore"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    files = [name for name in BLOCKS if name.startswith("/etc/systemd/")]
+    assert len(files) == 3
+    for name in files:
+        text = BLOCKS[name].replace("/srv/app/venv/bin/uringcore", str(program))
+        (tmp_path / Path(name).name).write_text(text)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *(tmp_path / Path(name).name for name in files)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = [line for line in done.stderr.splitlines() if str(tmp_path) in line]
+    assert found == []
+
+
+@needs_a_machine
+def test_a_service_with_workers(machine):
+    install(machine, SERVICE)
+    add_user, enable, reload = BLOCKS["systemd 1"].splitlines()
+    machine.run(add_user)
+    machine.run("chown uringcore /etc/uringcore/tls/privkey.pem")
+    machine.run(enable)
+    wait(machine, "HTTP/3 running on UDP port 443", 4)
+    check_answers(machine)
+    who = machine.run("systemctl show --property=MainPID --value uringcore").stdout.strip()
+    assert machine.run(f"ps -o user= -p {who}").stdout.strip() == "uringcore"
+    before = children(machine, who)
+    assert len(before) == 4
+    machine.run(reload)
+    wait(machine, "HTTP/3 running on UDP port 443", 8)
+    wait(machine, "Finished server process", 4)
+    machine.run(f"while ps -o pid= -p {','.join(before)}; do sleep 0.05; done")
+    check_answers(machine)
+    machine.run("systemctl stop uringcore")
+    shown = machine.run("systemctl show --property=Result,ExecMainStatus uringcore").stdout
+    assert "Result=success" in shown
+    assert "ExecMainStatus=0" in shown
+
+
+def children(machine, pid):
+    """The workers, without multiprocessing's helper."""
+    lines = machine.run(f"ps -ww -o pid=,args= --ppid {pid}").stdout.splitlines()
+    return {line.split()[0] for line in lines if "spawn_main" in line}
+
+
+@needs_a_machine
+def test_sockets_of_systemd(machine):
+    """Who comes while the service restarts waits, and is served by the next one."""
+    machine.run(BLOCKS["systemd 1"].splitlines()[0])
+    machine.run("chown uringcore /etc/uringcore/tls/privkey.pem")
+    install(machine, f"{ACTIVATED}.service")
+    install(machine, f"{ACTIVATED}.socket")
+    enable, restart = BLOCKS["systemd 2"].splitlines()
+    machine.run(enable)
+    # The first client starts the service.
+    check_answers(machine)
+    wait(machine, "HTTP/3 running on UDP port 443")
+    script = f"""
+        {restart} &
+        {WAIT.format("Finished server process")}
+        {FETCH}
+        {FETCH_HTTP3}
+        wait
+    """
+    machine.run(script)
+    wait(machine, "HTTP/3 running on UDP port 443", 2)
+    check_answers(machine)
