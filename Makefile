@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-all test-rust test-conformance test-interop test-stress test-asan test-ecosystem check bench bench-instructions develop clean
+.PHONY: help demo test test-all test-rust test-conformance test-interop test-stress test-served test-asan test-ecosystem check bench bench-instructions develop clean
 
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TERM_COLOR ?= auto
@@ -32,6 +32,7 @@ help:
 	@echo 'make test-conformance  run CPython'"'"'s asyncio tests on every interpreter here, print a table'
 	@echo 'make test-interop  play every QUIC case with every peer (aioquic, qh3, aiopquic, quic-go, quinn)'
 	@echo 'make test-stress  random lives of connections, processes and loops for as long as wanted'
+	@echo 'make test-served  a minute of load on a server whose clients and workers are killed'
 	@echo 'make test-asan  the Rust tests and a stress run under AddressSanitizer (nightly Rust)'
 	@echo 'make test-ecosystem  run the suites of websockets, aiohttp, asyncpg... on this loop and on asyncio'
 	@echo 'make bench    measure against the peers, write BENCHMARK.md'
@@ -118,6 +119,11 @@ test-interop: $(DEV_VENV)
 STRESS ?= --seconds 300
 test-stress: $(DEV_VENV)
 	@for backend in uring epoll; do $(DEV_VENV)/bin/python -W ignore -m tests.stress --backend $$backend $(STRESS); done
+
+# `make test-served SERVED="--seconds 600 --seed 5"`: a server with workers, seven kinds of clients, and faults.
+SERVED ?= --seconds 60
+test-served: $(DEV_VENV)
+	@for backend in uring epoll; do $(DEV_VENV)/bin/python -m tests.stress.served --backend $$backend $(SERVED); done
 
 # The rooms of Rust under AddressSanitizer, then the extension module with a stress run on top.
 ASAN_STRESS ?= --seconds 60

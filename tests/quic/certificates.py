@@ -12,6 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import NameOID
 
+LOCAL = ["localhost", "127.0.0.1", "::1"]
+
 _DAY = datetime.timedelta(days=1)
 
 
@@ -46,15 +48,19 @@ class Certificates:
 
 def make(directory: Path) -> Certificates:
     authority = _make(directory, "authority", None, [])
-    local = ["localhost", "127.0.0.1", "::1"]
     return Certificates(
         authority=authority,
         stranger=_make(directory, "stranger", None, []),
-        server=_make(directory, "server", authority, local),
+        server=_make(directory, "server", authority, LOCAL),
         elsewhere=_make(directory, "elsewhere", authority, ["elsewhere.example"]),
-        expired=_make(directory, "expired", authority, local, ended=True),
+        expired=_make(directory, "expired", authority, LOCAL, ended=True),
         client=_make(directory, "client", authority, ["client.example"]),
     )
+
+
+def renewed(directory: Path, authority: Identity, number: int) -> Identity:
+    """The server's next certificate, with another key."""
+    return _make(directory, f"server{number}", authority, LOCAL)
 
 
 def _make(

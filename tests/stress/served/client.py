@@ -1,0 +1,29 @@
+"""`python -m tests.stress.served.client URL CAFILE SEED`: clients in a process that is going to be killed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+
+import uringcore
+from tests.stress.served.callers import Caller, Httpx, HttpxAnew, Ours, Target
+
+READY = "the requests go on"
+
+
+async def call(caller: Caller, rng: random.Random) -> None:
+    while True:
+        await caller.once(rng)
+
+
+async def main(target: Target, seed: str) -> None:
+    callers = [kind(target) for kind in (Ours, Ours, Httpx, HttpxAnew)]
+    rng = random.Random(seed)
+    await asyncio.gather(*(caller.once(rng) for caller in callers))
+    print(READY, flush=True)
+    await asyncio.gather(*(call(caller, rng) for caller in callers * 3))
+
+
+if __name__ == "__main__":
+    uringcore.run(main(Target(sys.argv[1], sys.argv[2]), sys.argv[3]))

@@ -1,0 +1,176 @@
+"""The server's processes, and what an operator or an accident does to them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import signal
+import ssl
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.quic import certificates
+from tests.server.harness import ROOT, Server, environment
+from tests.stress.served.client import READY
+
+APPLICATION = "tests.stress.served.application:app"
+WORKERS = 2
+PATIENCE_SECONDS = 90.0
+"""For what takes a second or two where the machine has nothing else to do."""
+
+CONNECTED = ("01", "08")
+"""ESTABLISHED and CLOSE_WAIT, as /proc/net/tcp has them: what a process still has a descriptor of."""
+
+RENEWED = "New connections get the certificate"
+SERVING = "HTTP/3 running on UDP port"
+DIED = "died (signal 9)"
+
+
+class Operator:
+    """Runs `uringcore APP --workers 2` in `folder`."""
+
+    def __init__(self, backend: str, folder: Path, rng: random.Random) -> None:
+        self._rng = rng
+        self._folder = folder
+        pki = certificates.make(folder)
+        self._authority = pki.authority
+        self.cafile = str(pki.authority.certfile)
+        self._live = str(folder / "live.pem"), str(folder / "live.key")
+        self._renewals = 0
+        self._put()
+        self.server = Server(
+            folder,
+            self._live,
+            *("--workers", str(WORKERS), "--http3-idle-timeout", "5", "--no-access-log"),
+            backend=backend,
+            app=APPLICATION,
+        )
+        self.server.certificate = self.cafile
+
+    async def started(self) -> None:
+        """All workers serve."""
+        await self.logged(SERVING, WORKERS)
+
+    @property
+    def url(self) -> str:
+        return self.server.url
+
+    @property
+    def pid(self) -> int:
+        """The supervisor's."""
+        return self.server.process.pid
+
+    def workers(self) -> set[int]:
+        """The processes that serve or are about to; not multiprocessing's helper."""
+        found = set()
+        for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split():
+            try:
+                command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            except FileNotFoundError:
+                continue
+            if b"spawn_main" in command:
+                found.add(int(pid))
+        return found
+
+    # What is done to them
+
+    async def roll(self) -> None:
+        """SIGHUP: all workers are followed by others."""
+        before = self.workers()
+        served = self._count(SERVING)
+        self.server.send_signal(signal.SIGHUP)
+        await self.logged(SERVING, served + WORKERS)
+        await self.until(lambda: not self.workers() & before, "the old workers end")
+
+    async def renew(self) -> None:
+        """A new certificate on the disk, which both protocols show."""
+        known = self._count(RENEWED)
+        wanted = self._put()
+        await self.logged(RENEWED, known + WORKERS)
+        shown = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", self.server.port))
+        assert ssl.PEM_cert_to_DER_cert(shown) == ssl.PEM_cert_to_DER_cert(wanted.pem.decode())
+
+    async def kill_worker(self) -> None:
+        """SIGKILL, as the kernel's when memory is short; another one takes its place."""
+        died, served = self._count(DIED), self._count(SERVING)
+        os.kill(self._rng.choice(sorted(self.workers())), signal.SIGKILL)
+        await self.logged(DIED, died + 1)
+        await self.logged(SERVING, served + 1)
+
+    async def kill_clients(self) -> None:
+        """A process with a dozen requests under way is gone, without a word to the server."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.stress.served.client"),
+            *(self.url, self.cafile, str(self._rng.random())),
+            cwd=ROOT,
+            env=environment(),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        try:
+            line = await asyncio.wait_for(process.stdout.readline(), PATIENCE_SECONDS)
+            assert line.decode().strip() == READY, line
+            await asyncio.sleep(self._rng.random() / 2)
+        finally:
+            process.kill()
+            await process.wait()
+
+    async def ended(self) -> int:
+        """Its status, when all of it has ended."""
+        return await asyncio.to_thread(self.server.wait_stopped, PATIENCE_SECONDS)
+
+    # How it is seen
+
+    def footprint(self, pid: int) -> tuple[int, int]:
+        """Descriptors and resident bytes of a process."""
+        descriptors = len(os.listdir(f"/proc/{pid}/fd"))
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        return descriptors, pages * os.sysconf("SC_PAGE_SIZE")
+
+    def connections(self) -> int:
+        """Open TCP connections of the workers: sockets beyond those that each has from the start."""
+        port = f"{self.server.port:04X}"
+        found = 0
+        for table in ("tcp", "tcp6"):
+            for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+                _, local, _, state, *_ = line.split()
+                found += local.endswith(f":{port}") and state in CONNECTED
+        return found
+
+    def complaints(self) -> list[str]:
+        """Lines of the log that no fault of ours explains."""
+        return [
+            line
+            for line in self.server.log().splitlines()
+            if ("ERROR" in line and DIED not in line)
+            or "Traceback" in line
+            or "never retrieved" in line
+            or "never awaited" in line
+        ]
+
+    async def logged(self, text: str, count: int) -> None:
+        """Until the server has said it so often."""
+        await self.until(lambda: self._count(text) >= count, f"{count} times {text!r} in the log")
+
+    async def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Until something is so; raises `AssertionError` where that never comes."""
+        deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        while not condition():
+            if asyncio.get_running_loop().time() > deadline:
+                raise AssertionError(f"in vain: {what}\n{self.server.log()[-4000:]}")
+            await asyncio.sleep(0.05)
+
+    def _count(self, text: str) -> int:
+        return self.server.log().count(text)
+
+    def _put(self) -> certificates.Identity:
+        """A new certificate on the disk, as certbot does it: each file in one step, one after the other."""
+        self._renewals += 1
+        made = certificates.renewed(self._folder, self._authority, self._renewals)
+        for file, place in zip((made.certfile, made.keyfile), self._live, strict=True):
+            shutil.copy(file, place + ".new")
+            os.replace(place + ".new", place)
+        return made

@@ -1,0 +1,259 @@
+"""Phases of load with one fault each, and the rules that hold all along.
+
+- No answer is wrong: status 200, every byte in its place, whatever happens.
+- No request hangs, and none fails but in a phase in which a worker is killed or the server ends. Nobody
+  notices an operator's SIGHUP, or a renewed certificate.
+- After a fault each client gets answers again; a phase is over when each has got one that it asked for since.
+- What was being answered when SIGTERM came is answered to its end, and the status is 0.
+- Descriptors of the processes are as many afterwards as before, and their memory has not grown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.loop.support import factory
+from tests.stress.pattern import Violation
+from tests.stress.served.callers import CALLERS, Caller, Httpx, Ours, Target, check_pattern
+from tests.stress.served.operator import PATIENCE_SECONDS, Operator
+
+REQUEST_SECONDS = 60.0
+"""A request that takes longer hangs: the longest takes half a second on an idle machine."""
+CALM_SECONDS = 0.5
+GROWTH_MAX = {"worker": 32 << 20, "supervisor": 8 << 20}
+"""Resident bytes that a process may have more of at the end than one of its kind had after the first load."""
+LATE_SECONDS, LATE_SIZE = 1.5, 200_000
+
+FAULTS = ("roll", "renew", "kill_clients", "kill_worker")
+MAY_FAIL = {"kill_worker", "drain"}
+"""Phases in which requests may fail with an error."""
+
+
+@dataclass
+class Report:
+    """What a trial did and found."""
+
+    phases: Counter[str] = field(default_factory=Counter)
+    answered: Counter[str] = field(default_factory=Counter)
+    """Verified responses by client."""
+    failed: Counter[str] = field(default_factory=Counter)
+    """Errors that clients saw in phases that have them, by what they said."""
+    footprints: dict[str, tuple[tuple[int, int], tuple[int, int]]] = field(default_factory=dict)
+    """Descriptors and resident bytes of each kind of process, before and after."""
+    violations: list[str] = field(default_factory=list)
+
+
+class Trial:
+    """One server and its clients. Made by :func:`trial`."""
+
+    def __init__(self, operator: Operator, rng: random.Random, report: Report) -> None:
+        self._operator = operator
+        self._rng = rng
+        self._report = report
+        self._phases: list[str] = []
+        self._callers: list[_Calling] = []
+        self._is_over = False
+
+    async def run(self, seconds: float) -> None:
+        """All phases, the faults in a random order again and again until the time is up."""
+        await self._operator.started()
+        async with self._load():
+            await self._phase("calm")
+        before = await self._footprints()
+        end = time.monotonic() + seconds
+        async with self._load():
+            while True:
+                for fault in self._rng.sample(FAULTS, len(FAULTS)):
+                    await self._phase(fault)
+                if time.monotonic() > end:
+                    break
+        async with self._load():
+            await self._phase("calm")
+        await self._compare(before)
+        async with self._load():
+            await self._drain()
+        self._report.violations += [f"in the log: {line}" for line in self._operator.complaints()]
+
+    @contextlib.asynccontextmanager
+    async def _load(self) -> AsyncIterator[None]:
+        """Every client makes requests; at the end their connections are closed."""
+        target = Target(self._operator.url, self._operator.cafile)
+        self._callers = [_Calling(self, kind(target)) for kind in CALLERS]
+        self._is_over = False
+        tasks = [asyncio.ensure_future(one.run(self._rng.random())) for one in self._callers]
+        try:
+            yield
+        finally:
+            self._is_over = True
+            if self._phases[-1] == "drain":
+                # There is nobody who would answer what was asked since.
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
+            else:
+                await asyncio.gather(*tasks)
+
+    async def _phase(self, name: str) -> None:
+        self._begin(name)
+        if name == "calm":
+            await asyncio.sleep(CALM_SECONDS)
+        else:
+            await getattr(self._operator, name)()
+        await self._settled(name)
+
+    def _begin(self, name: str) -> None:
+        self._phases.append(name)
+        self._report.phases[name] += 1
+
+    async def _settled(self, name: str) -> None:
+        marks = {caller: caller.begun for caller in self._callers}
+        await self._operator.until(
+            lambda: all(caller.answered > mark for caller, mark in marks.items()),
+            f"an answer for each client after {name}",
+        )
+
+    async def _drain(self) -> None:
+        """SIGTERM while responses are under way and others ask on."""
+        target = Target(self._operator.url, self._operator.cafile)
+        late = [Ours(target), Ours(target), Httpx(target), Httpx(target)]
+        begun = [asyncio.Event() for _ in late]
+        answers = [
+            asyncio.ensure_future(self._late(caller, event))
+            for caller, event in zip(late, begun, strict=True)
+        ]
+        await asyncio.wait_for(asyncio.gather(*(event.wait() for event in begun)), PATIENCE_SECONDS)
+        self._begin("drain")
+        self._operator.server.send_signal()
+        for found in await asyncio.gather(*answers, return_exceptions=True):
+            if found is not None:
+                self._violate(f"an answer that was under way at SIGTERM: {found!r}")
+        status = await self._operator.ended()
+        if status:
+            self._violate(f"status {status} after SIGTERM")
+        for caller in late:
+            await caller.aclose()
+        drain = self.phase_number()
+        await self._operator.until(
+            lambda: all(caller.since >= drain for caller in self._callers),
+            "an answer or an error for what was asked before SIGTERM",
+        )
+
+    async def _late(self, caller: Caller, begun: asyncio.Event) -> None:
+        """A response of which a tenth comes at once. `begun` is set when that is here."""
+        key = f"{self._rng.getrandbits(32):x}"
+        path = f"/late/{LATE_SECONDS}/{LATE_SIZE}/{key}"
+        async with caller.stream(path) as (status, parts):
+            body = b""
+            async for part in parts:
+                body += part
+                begun.set()
+        check_pattern(status, body, key, LATE_SIZE)
+
+    # What is called for each request
+
+    def phase_number(self) -> int:
+        """The phase that a request begins or ends in."""
+        return len(self._phases)
+
+    def succeeded(self, caller: Caller) -> None:
+        self._report.answered[type(caller).__name__] += 1
+
+    def failed(self, caller: Caller, error: Exception, since: int) -> None:
+        """An error that a client saw, which began in the phase `since`."""
+        said = f"{type(caller).__name__}: {type(error).__name__}: {error}"
+        during = self._phases[max(since - 1, 0) :]
+        if isinstance(error, Violation) or not MAY_FAIL.intersection(during):
+            self._violate(f"{said} ({', '.join(during)})")
+        else:
+            self._report.failed[said] += 1
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_over
+
+    def _violate(self, text: str) -> None:
+        self._report.violations.append(text)
+
+    # Balance
+
+    async def _footprints(self) -> dict[str, tuple[int, int]]:
+        """The largest of each kind, once nothing is left of the clients."""
+        await self._operator.until(self._has_settled, "descriptors as they were before the load")
+        found = [self._operator.footprint(pid) for pid in self._operator.workers()]
+        return {
+            "worker": (max(one[0] for one in found), max(one[1] for one in found)),
+            "supervisor": self._operator.footprint(self._operator.pid),
+        }
+
+    def _has_settled(self) -> bool:
+        """Whether no worker has a connection: sockets are those that it listens on."""
+        return not self._operator.connections()
+
+    async def _compare(self, before: dict[str, tuple[int, int]]) -> None:
+        after = await self._footprints()
+        for kind, (descriptors, memory) in after.items():
+            self._report.footprints[kind] = before[kind], after[kind]
+            if descriptors > before[kind][0]:
+                self._violate(f"{kind}: {descriptors} descriptors, {before[kind][0]} before")
+            if memory > before[kind][1] + GROWTH_MAX[kind]:
+                self._violate(f"{kind}: {memory >> 20} MiB, {before[kind][1] >> 20} before")
+
+
+class _Calling:
+    """A client that makes one request after the other until the load is over."""
+
+    def __init__(self, trial: Trial, caller: Caller) -> None:
+        self._trial = trial
+        self._caller = caller
+        self.begun = 0
+        """Requests so far."""
+        self.answered = 0
+        """The number of the last one that was answered."""
+        self.since = 0
+        """The phase in which the last one began."""
+
+    async def run(self, seed: float) -> None:
+        rng = random.Random(seed)
+        try:
+            while not self._trial.is_over:
+                await self._once(rng)
+        finally:
+            await self._caller.aclose()
+
+    async def _once(self, rng: random.Random) -> None:
+        self.begun += 1
+        since = self.since = self._trial.phase_number()
+        try:
+            await asyncio.wait_for(self._caller.once(rng), REQUEST_SECONDS)
+        except asyncio.TimeoutError:
+            self._trial.failed(self._caller, Violation("a request hangs"), since)
+        except Exception as error:
+            self._trial.failed(self._caller, error, since)
+            # Whoever is refused asks again, but not a thousand times a second.
+            await asyncio.sleep(0.05)
+        else:
+            self.answered = self.begun
+            self._trial.succeeded(self._caller)
+
+
+def trial(backend: str, seed: int, seconds: float, folder: Path) -> Report:
+    """Runs a server and its clients on `backend` for `seconds` and as long as the last round takes."""
+    rng = random.Random(f"{seed}")
+    report = Report()
+    operator = Operator(backend, folder, rng)
+    loop = factory(backend)()
+    try:
+        loop.run_until_complete(Trial(operator, rng, report).run(seconds))
+    except AssertionError as broken:
+        report.violations.append(str(broken))
+    finally:
+        loop.close()
+        operator.server.kill()
+    return report

@@ -1,0 +1,27 @@
+"""A short trial of a server under load with faults; `python -m tests.stress.served` runs longer."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.stress.served.trial import FAULTS, trial
+from tests.support.interpreter import is_default_interpreter
+
+SEED = int(os.environ.get("STRESS_SEED", "20"))
+SECONDS = float(os.environ.get("STRESS_SECONDS", "5"))
+
+
+@pytest.mark.timeout(SECONDS + 900)
+@pytest.mark.skipif(
+    not is_default_interpreter(), reason="the same processes under every interpreter"
+)
+@pytest.mark.parametrize("backend", ["uring", "epoll"])
+def test_nobody_is_lost_whatever_happens(backend: str, tmp_path: Path) -> None:
+    report = trial(backend, SEED, SECONDS, tmp_path)
+    again = f"python -m tests.stress.served --seed {SEED} --seconds {SECONDS} --backend {backend}"
+    assert not report.violations, "\n".join([again, *report.violations])
+    assert report.phases.keys() == {"calm", "drain", *FAULTS}
+    assert len(report.answered) > 4
