@@ -136,6 +136,75 @@ MATRICES: tuple[Matrix, ...] = (
         baseline="aiofiles on asyncio",
         tags=frozenset({"files"}),
     ),
+    Matrix(
+        name="http1",
+        title="HTTP/1.1",
+        about=(
+            "`uringcore app:app` and `uvicorn app:app` (uvloop, httptools) with a bare ASGI application, "
+            "without TLS and without access log, on one core. The load is asyncio on the other core, 32 "
+            "connections with a request each in flight, or one large body; a client in Python is slower than "
+            "these servers, so what counts is what a second of the server's processor time does."
+        ),
+        program="http1",
+        columns=(
+            Column("uvicorn on uvloop", "uvloop"),
+            Column("uringcore-uring", "uringcore"),
+            Column("uringcore-epoll", "uringcore"),
+        ),
+        baseline="uvicorn on uvloop",
+        unit="",
+        tags=frozenset({"deployed"}),
+    ),
+    Matrix(
+        name="workers",
+        title="Workers",
+        about=(
+            "`uringcore app:app --workers 2` beside one worker over HTTP/3, with a native load (quinn and "
+            "h3) on the same cores: 32 connections, four requests each in flight. With cores of their own "
+            "means the requests a second of the busiest worker's processor time: what the load takes is not "
+            "the server's."
+        ),
+        program="workers",
+        columns=(Column("1 worker", "uringcore"), Column("2 workers", "uringcore")),
+        baseline="1 worker",
+        unit="",
+        tags=frozenset({"deployed"}),
+    ),
+    Matrix(
+        name="hang_up",
+        title="SIGHUP under load",
+        about=(
+            "Two workers over TLS are replaced twice while four clients of each protocol make one "
+            "connection after the other, with a request on each. All share the cores, so the time is that "
+            "of a busy machine."
+        ),
+        program="hang_up",
+        columns=(
+            Column("uvicorn on uvloop", "uvloop"),
+            Column("uringcore-uring", "uringcore"),
+            Column("uringcore-epoll", "uringcore"),
+        ),
+        baseline="uringcore-uring",
+        unit="",
+        costs=True,
+        tags=frozenset({"deployed"}),
+    ),
+    Matrix(
+        name="first_byte",
+        title="First byte over 50 ms",
+        about=(
+            "Milliseconds from the beginning of a connection to the first byte of a response, over a link "
+            "with a round trip of 50 ms (netem in a network namespace; where the kernel has none, a proxy "
+            "that delays datagrams, and no row for TCP). Resumed and 0-RTT with a ticket of the connection "
+            "before; TCP is asyncio's with TLS 1.3, not resumed."
+        ),
+        program="first_byte",
+        columns=(Column("uringcore-uring", "uringcore"), Column("uringcore-epoll", "uringcore")),
+        baseline="uringcore-uring",
+        unit="ms",
+        costs=True,
+        tags=frozenset({"deployed"}),
+    ),
 )
 
 
@@ -227,7 +296,12 @@ def _visit(
         done = subprocess.run(
             command,
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": ""},
+            env={
+                **os.environ,
+                "PYTHONPATH": "",
+                "BENCHMARK_NATIVE": str(environment.native),
+                "BENCHMARK_CERTIFICATES": str(environment.certificates),
+            },
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

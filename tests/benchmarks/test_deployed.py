@@ -1,0 +1,75 @@
+"""The programs that look at whole servers: that they do what the tables say, on this project's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import uringcore
+import uringcore.devcert
+from benchmarks.programs import first_byte, hang_up, http1, workers
+from benchmarks.programs.deployed import CERTIFICATES, NATIVE, Deployed, spent
+from tests.support.interpreter import is_default_interpreter
+
+pytestmark = pytest.mark.skipif(
+    not is_default_interpreter(), reason="the benchmarks run on one interpreter"
+)
+
+
+@pytest.fixture(autouse=True)
+def certificate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    uringcore.devcert.DevelopmentCertificate.make().write(tmp_path)
+    monkeypatch.setenv(CERTIFICATES, str(tmp_path))
+    monkeypatch.setenv(NATIVE, str(tmp_path))
+
+
+def test_http1_has_requests_and_large_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http1, "BIG", 3 << 20)
+    with Deployed("uringcore-epoll", core=None) as server:
+        rows = uringcore.run(http1.measure(server, 0.2))
+    assert len(rows) == 10
+    for name, (count, wall, cpu) in rows.items():
+        assert count > 0, name
+        assert wall > 0, name
+        assert cpu > 0, name
+
+
+def test_nobody_is_refused_while_workers_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hang_up, "ROUNDS", 1)
+    with Deployed("uringcore-epoll", workers=2, tls=True, core=None) as server:
+        rows = uringcore.run(hang_up.measure(server, http3=True))
+    for protocol in ("HTTP/1.1", "HTTP/3"):
+        assert rows[f"{protocol}, answered of 1,000 attempts"] == [1000]
+
+
+def test_first_bytes_come_by_a_delaying_proxy_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_byte, "SAMPLES", 1)
+    with Deployed("uringcore-epoll", tls=True, core=None) as server:
+        rows = uringcore.run(first_byte.measure(server, linked=False))
+    assert list(rows) == ["HTTP/3", "HTTP/3, resumed", "HTTP/3, 0-RTT"]
+
+
+def test_what_the_load_takes_is_not_the_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = json.dumps({"requests": 1000, "seconds": 2.0})
+    monkeypatch.setattr(workers, "run", lambda command, limit: told)
+    looks = iter([{1: 0}, {1: 0, 2: 5 * 10**8, 3: 0}, {1: 0, 2: 10**9, 3: 250 * 10**6}])
+
+    class Server:
+        port = 1
+
+        def cpu_ns(self) -> dict[int, int]:
+            return next(looks)
+
+    rows = workers.rows_of(Server(), "hello", (), 1.0)  # type: ignore[arg-type]
+    rates = {name.partition(", ")[2]: took[0] / took[1] for name, took in rows.items()}
+    assert rates == {
+        "requests/s": 500,
+        "requests a second of the server's processor time": 1000 / 0.75,
+        "requests/s with cores of their own": 2000,
+    }
+
+
+def test_the_busiest_process_stands_first() -> None:
+    assert spent({1: 0, 2: 0}, {1: 10**9, 2: 2 * 10**9}) == [2.0, 1.0]
