@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-all test-rust test-conformance test-interop test-stress test-served test-asan test-ecosystem check bench bench-instructions develop clean
+.PHONY: help demo test test-all test-rust test-conformance test-interop test-browser test-stress test-served test-asan test-ecosystem check bench bench-instructions develop clean
 
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TERM_COLOR ?= auto
@@ -31,6 +31,7 @@ help:
 	@echo 'make check    rustfmt, clippy, ruff, mypy, stubtest, whether fuzz/ compiles, and all lock files are up to date'
 	@echo 'make test-conformance  run CPython'"'"'s asyncio tests on every interpreter here, print a table'
 	@echo 'make test-interop  play every QUIC case with every peer (aioquic, qh3, aiopquic, quic-go, quinn)'
+	@echo 'make test-browser  Chromium and Firefox: pages over HTTP/3, WebTransport and its web-platform-tests'
 	@echo 'make test-stress  random lives of connections, processes and loops for as long as wanted'
 	@echo 'make test-served  a minute of load on a server whose clients and workers are killed'
 	@echo 'make test-asan  the Rust tests and a stress run under AddressSanitizer (nightly Rust)'
@@ -114,6 +115,15 @@ test-conformance:
 INTEROP ?=
 test-interop: $(DEV_VENV)
 	@$(DEV_VENV)/bin/python -m tests.interop $(INTEROP)
+
+# Installs the browsers first, where that can be. `make test` runs the first of the two with the browsers that
+# are there; the second is all that the web-platform-tests ask of WebTransport. `make test-browser
+# BROWSER="--browser firefox --server webtransport-go close"` narrows that.
+BROWSER ?=
+test-browser: $(DEV_VENV)
+	@python3 .ci/browsers.py
+	@$(DEV_VENV)/bin/python -m pytest -q tests/browser
+	@$(DEV_VENV)/bin/python -m tests.browser.platform $(BROWSER)
 
 # `make test-stress STRESS="--seconds 3600 --seed 5"`; a failure prints the seed that repeats it.
 STRESS ?= --seconds 300

@@ -1,0 +1,96 @@
+"""Fixtures of the browsers' tests: a browser for all tests of a process, the pages' site, servers."""
+
+from functools import cache
+
+import pytest
+
+from tests.browser import browsers, servers
+from tests.browser.certificates import certificate_hash
+from tests.quic.certificates import make
+from tests.support.interpreter import is_default_interpreter
+
+ONLY_OURS = ["test_webtransport_chat.py", "test_webtransport_closing.py"]
+collect_ignore = [] if servers.OURS in servers.LISTED else ONLY_OURS
+
+
+@pytest.fixture(scope="session")
+def pki(tmp_path_factory):
+    """An authority that the browsers trust, and a certificate of it that may be named by its hash too."""
+    return make(tmp_path_factory.mktemp("pki"))
+
+
+def need(name):
+    """Skips a test where this browser is not there."""
+    if not is_default_interpreter():
+        pytest.skip("browsers see the wire: they look at it on the default interpreter")
+    if reason := browsers.lacking(name):
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def launched(pki, tmp_path_factory):
+    """Starts a browser at its first use."""
+    running = {}
+
+    def launch(name):
+        need(name)
+        if name not in running:
+            profile = tmp_path_factory.mktemp(name) / "profile"
+            running[name] = browsers.launch(name, profile, pki)
+        return running[name]
+
+    yield launch
+    for browser in running.values():
+        browser.close()
+
+
+@pytest.fixture(params=browsers.NAMES)
+def browser_name(request):
+    return request.param
+
+
+@pytest.fixture
+def page(launched, browser_name):
+    """A new tab of each browser."""
+    with launched(browser_name).new_page() as page:
+        yield page
+
+
+@pytest.fixture(scope="session")
+def site():
+    from tests.browser.site import Site, Told
+
+    running = Site(Told())
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="session")
+def start_webtransport(pki, site):
+    """Starts WebTransport servers that end with the tests."""
+    started = []
+
+    def start(name, port=0):
+        try:
+            started.append(servers.Server(name, pki.server, site.told, port))
+        except servers.Unavailable as reason:
+            pytest.skip(str(reason))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.kill()
+
+
+@pytest.fixture(scope="session")
+def servers_kept(start_webtransport):
+    """A server by its name, the same for all tests of a process."""
+    return cache(start_webtransport)
+
+
+@pytest.fixture
+def transport_page(page, pki, site):
+    """A page that knows the servers' certificate by its hash."""
+    page.open(f"{site.origin}/pages/webtransport.html")
+    page.call("trust", certificate_hash(pki.server))
+    return page

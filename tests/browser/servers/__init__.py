@@ -1,0 +1,114 @@
+"""WebTransport servers as processes: one program on uringcore, one on webtransport-go, which do the same.
+
+    PROGRAM --certificate FILE --key FILE --port PORT
+
+prints one JSON object a line, `{"port": 4433}` first and then what it has to tell of sessions that have a
+token (`{"token": "...", "event": ...}`). SIGTERM ends it, and so does the end of its stdin: no server
+outlives the tests. What it does with a session is said by the path:
+
+| path | the server |
+| --- | --- |
+| `/echo` | echoes bidirectional streams and datagrams; answers a unidirectional stream with one of its own |
+| `/opens` | opens a bidirectional stream and echoes it |
+| `/lengths` | answers a datagram with its length in decimal |
+| `/headers` | sends the request's headers as JSON on a unidirectional stream |
+| `/cookie` | accepts with `set-cookie: foo=bar` |
+| `/status?status=N` | refuses with this status |
+| `/close?code=N&reason=R` | closes the session when a unidirectional stream has come |
+| `/stops?code=N` | stops and resets each stream of the client's when the first bytes are there |
+| `/resets?code=N` | sends `hello` on a unidirectional stream and resets it |
+| `/record?token=T` | says `hello` on streams of either kind; tells of begins, ends, resets, stops, close |
+
+Others are 404.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from functools import cache
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "uringcore" / "browser"
+STOP_SECONDS = 20
+
+OURS, GO = "uringcore", "webtransport-go"
+LISTED = (GO,)
+"""Those that are tested. webtransport-go proves pages and driver right: what fails with it is not ours."""
+
+
+class Unavailable(Exception):
+    """Why a server cannot be had here, in words."""
+
+
+def program(name):
+    """How a server is started, without its options."""
+    if name == OURS:
+        return [sys.executable, "-m", "tests.browser.servers.ours"]
+    return [str(webtransport_go())]
+
+
+@cache
+def webtransport_go():
+    """The program on webtransport-go, built where Go is installed."""
+    go = shutil.which("go")
+    if go is None:
+        raise Unavailable("Go is not installed")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    # Several processes of a test run may build it at once: each replaces it by the same whole file.
+    built = CACHE / f"webtransportgo.{os.getpid()}"
+    command = [go, "build", "-mod=readonly", "-o", str(built), "."]
+    done = subprocess.run(command, cwd=HERE / "webtransportgo", capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Unavailable(f"webtransport-go cannot be built: {done.stderr.strip()[-500:]}")
+    return built.rename(CACHE / "webtransportgo")
+
+
+class Server:
+    """A server that runs, and what it tells, which goes to `told`."""
+
+    def __init__(self, name, identity, told, port=0):
+        command = [*program(name), "--certificate", str(identity.certfile)]
+        command += ["--key", str(identity.keyfile), "--port", str(port)]
+        self.name = name
+        self._told = told
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        line = self._process.stdout.readline()
+        if not line:
+            raise AssertionError(f"{name} ended with {self._process.wait()} before it served")
+        self.port = json.loads(line)["port"]
+        self._reader = threading.Thread(target=self._read, name=f"{name} tells")
+        self._reader.start()
+
+    def url(self, path):
+        return f"https://localhost:{self.port}{path}"
+
+    def stop(self):
+        """Asks it to end, and returns when it has."""
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            status = self._process.wait(STOP_SECONDS)
+        finally:
+            self.kill()
+        assert status == 0, f"{self.name} ended with {status}"
+
+    def kill(self):
+        self._process.kill()
+        self._process.wait()
+        self._process.stdin.close()
+        self._reader.join()
+        self._process.stdout.close()
+
+    def _read(self):
+        for line in self._process.stdout:
+            what = json.loads(line)
+            self._told.add(what.pop("token"), what)

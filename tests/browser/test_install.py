@@ -1,0 +1,48 @@
+"""What .ci/browsers.py says where the browsers cannot be installed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).parents[2] / ".ci" / "browsers.py"
+
+
+def install(folder):
+    """Its status and its words, where nothing but the programs in a folder is installed."""
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM)],
+        env={**os.environ, "PATH": str(folder)},
+        capture_output=True,
+        text=True,
+    )
+    return done.returncode, done.stderr
+
+
+def add_program(folder, name, script="exit 0"):
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def test_nothing_is_done_where_all_is_there(tmp_path):
+    for name in ("chromium", "firefox-esr", "certutil"):
+        add_program(tmp_path, name)
+    assert install(tmp_path) == (0, "")
+
+
+def test_a_system_that_is_no_debian_says_what_to_install(tmp_path):
+    add_program(tmp_path, "chromium")
+    status, words = install(tmp_path)
+    assert status == 1
+    assert words.startswith("browsers.py: this is no Debian: install firefox-esr, libnss3-tools (")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gets as far as apt")
+def test_what_apt_says_is_told(tmp_path):
+    add_program(tmp_path, "apt-get", "echo E: no network; exit 100")
+    status, words = install(tmp_path)
+    assert status == 1
+    assert words.endswith("browsers.py: apt-get update failed: E: no network\n")
