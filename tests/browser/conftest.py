@@ -1,6 +1,7 @@
 """Fixtures of the browsers' tests: a browser for all tests of a process, the pages' site, servers."""
 
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,17 @@ ONLY_OURS = ["test_webtransport_chat.py", "test_webtransport_closing.py"]
 collect_ignore = [] if servers.OURS in servers.LISTED else ONLY_OURS
 
 
+def pytest_collection_modifyitems(items):
+    """What a browser sees is the wire, which is the same on every interpreter."""
+    if is_default_interpreter():
+        return
+    here = Path(__file__).parent
+    once = pytest.mark.skip(reason="browsers look at the wire on the default interpreter")
+    for item in items:
+        if item.path.is_relative_to(here):
+            item.add_marker(once)
+
+
 @pytest.fixture(scope="session")
 def pki(tmp_path_factory):
     """An authority that the browsers trust, and a certificate of it that may be named by its hash too."""
@@ -21,8 +33,6 @@ def pki(tmp_path_factory):
 
 def need(name):
     """Skips a test where this browser is not there."""
-    if not is_default_interpreter():
-        pytest.skip("browsers see the wire: they look at it on the default interpreter")
     if reason := browsers.lacking(name):
         pytest.skip(reason)
 

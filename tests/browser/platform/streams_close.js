@@ -95,15 +95,20 @@ test("ends: the page cancels a unidirectional stream of the server's", async (ke
 
 test("ends: the server stops a stream", async (keep) => {
   const session = await connected(keep, "/stops?code=240");
-  const writer = (await session.createUnidirectionalStream()).getWriter();
-  await writer.write(new Uint8Array([64]));
-  isStreamError(await rejects(writer.closed, "closed"), 240);
+  let error;
+  do {
+    // On a busy machine Chromium may find its own pipe closed before it has heard why.
+    const writer = (await session.createUnidirectionalStream()).getWriter();
+    writer.write(new Uint8Array([64])).catch(() => {});
+    error = await rejects(writer.closed, "closed");
+  } while (error instanceof DOMException && error.name === "NetworkError");
+  isStreamError(error, 240);
 });
 
 test("ends: the server resets a stream", async (keep) => {
   const session = await connected(keep, "/stops?code=127");
   const stream = await session.createBidirectionalStream();
-  await stream.writable.getWriter().write(new Uint8Array([64]));
+  stream.writable.getWriter().write(new Uint8Array([64])).catch(() => {});
   isStreamError(await rejects(stream.readable.getReader().closed, "closed"), 127);
 });
 
