@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Any
 
 from uringcore._uringcore import MemorySessionStore
@@ -22,6 +22,7 @@ __all__ = [
     "AddressToken",
     "AlertDescription",
     "CipherSuite",
+    "Epoch",
     "MemorySessionStore",
     "SessionTicket",
     "SessionTicketFetcher",
@@ -69,6 +70,15 @@ class CipherSuite(IntEnum):
     AES_128_GCM_SHA256 = 0x1301
     AES_256_GCM_SHA384 = 0x1302
     CHACHA20_POLY1305_SHA256 = 0x1303
+
+
+class Epoch(Enum):
+    """Which keys protect a packet (RFC 9001 section 4.1.4), by aioquic's numbers."""
+
+    INITIAL = 0
+    ZERO_RTT = 1
+    HANDSHAKE = 2
+    ONE_RTT = 3
 
 
 @dataclass

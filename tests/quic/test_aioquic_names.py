@@ -127,6 +127,7 @@ LEFT_OUT = {
 TLS_NAMES = {
     "AlertDescription",
     "CipherSuite",
+    "Epoch",
     "SessionTicket",
     "SessionTicketFetcher",
     "SessionTicketHandler",

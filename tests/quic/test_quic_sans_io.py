@@ -344,6 +344,21 @@ def test_a_server_hears_of_a_handshake_that_failed_at_once(pair, client_configur
     assert drained(link.server) == []
 
 
+def test_ids_are_told_before_a_packet_gives_them_out(pair):
+    """The peer may use one at once, and a program that hears of it later drops what comes."""
+    link = pair()
+    link.connect()
+    for data, _ in link.client.datagrams_to_send(now=link.now):
+        link.server.receive_datagram(data, CLIENT, now=link.now)
+    issued = [e for e in drained(link.server) if isinstance(e, events.ConnectionIdIssued)]
+    assert len(issued) > 1
+    for data, _ in link.server.datagrams_to_send(now=link.now):
+        link.client.receive_datagram(data, SERVER, now=link.now)
+    link.run(lambda: link.client.is_established and link.server.is_established)
+    told = [e for e in drained(link.server) if isinstance(e, events.ConnectionIdIssued)]
+    assert told == []
+
+
 def test_a_program_that_routes_packets_itself_learns_the_ids(pair):
     """As aioquic's: the id it began with, then those that it gave out, and which were given back."""
     link = pair()

@@ -3,22 +3,55 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, TypeVar, overload
 
-from uringcore._uringcore import LoopCore
 from uringcore.asyncio.protocol import QuicConnectionProtocol, QuicStreamHandler
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection, QuicTokenHandler
-from uringcore.quic.endpoint import connect_first, create_quic_endpoint
+from uringcore.quic.endpoint import begin_at, connect_first
 from uringcore.quic.eyeballs import ATTEMPT_DELAY, interleaved
-from uringcore.quic.sockets import bound_socket, resolve
+from uringcore.quic.sockets import resolve
 from uringcore.quic.transport import QuicTransport
 from uringcore.tls import SessionTicketHandler
 
 __all__ = ["connect"]
+
+_Protocol = TypeVar("_Protocol", bound=QuicConnectionProtocol)
+
+
+@overload
+def connect(
+    host: str,
+    port: int,
+    *,
+    configuration: QuicConfiguration | None = None,
+    create_protocol: Callable[..., _Protocol],
+    session_ticket_handler: SessionTicketHandler | None = None,
+    stream_handler: QuicStreamHandler | None = None,
+    token_handler: QuicTokenHandler | None = None,
+    wait_connected: bool = True,
+    local_port: int = 0,
+    local_host: str | None = None,
+    happy_eyeballs_delay: float | None = ATTEMPT_DELAY,
+) -> AbstractAsyncContextManager[_Protocol]: ...
+
+
+@overload
+def connect(
+    host: str,
+    port: int,
+    *,
+    configuration: QuicConfiguration | None = None,
+    session_ticket_handler: SessionTicketHandler | None = None,
+    stream_handler: QuicStreamHandler | None = None,
+    token_handler: QuicTokenHandler | None = None,
+    wait_connected: bool = True,
+    local_port: int = 0,
+    local_host: str | None = None,
+    happy_eyeballs_delay: float | None = ATTEMPT_DELAY,
+) -> AbstractAsyncContextManager[QuicConnectionProtocol]: ...
 
 
 @asynccontextmanager
@@ -40,6 +73,8 @@ async def connect(
 
         async with connect("example.com", 4433, configuration=configuration) as client:
             reader, writer = await client.create_stream()
+
+    What is yielded is what ``create_protocol`` makes: of its type, for type checkers as well.
 
     Leaving the block closes the connection. Its socket stays open in the background until the server
     has heard of that, for a fraction of a second; with ``local_port`` leaving waits for it.
@@ -122,24 +157,8 @@ async def _connect_to(
     configuration: QuicConfiguration,
     wait_connected: bool,
 ) -> tuple[QuicTransport, Any]:
-    """The one address: the protocol is there before the handshake begins, and may speak first."""
-    family, address = target
-    sock = None
-    if not isinstance(loop, LoopCore):
-        # Another loop than ours only hears that nobody is there at a connected socket.
-        sock = await bound_socket(loop, local, family)
-        with contextlib.suppress(OSError):
-            # Without a route the handshake finds out.
-            sock.connect(address)
-    transport, protocol = await create_quic_endpoint(
-        loop,
-        factory,
-        local if sock is None else None,
-        address,
-        configuration=configuration,
-        sock=sock,
-        family=family,
-        transmit=wait_connected,
+    transport, protocol = await begin_at(
+        loop, factory, target, local, configuration=configuration, transmit=wait_connected
     )
     try:
         if wait_connected:

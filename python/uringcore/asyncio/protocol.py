@@ -64,6 +64,9 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         self._first_flight: FirstFlight | None = None
         self._sockets: QuicTransport | DriverSockets | None = None
         quic._set_receiver(self._quic_events_received)
+        if type(self).transmit is not QuicConnectionProtocol.transmit:
+            # As with aioquic, whose programs do there what is to be done after each datagram.
+            quic._set_on_batch(self._batch_handled)
 
     # Commands -----------------------------------------------------------------------------------
 
@@ -212,7 +215,11 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         return cast(QuicConnectionStats, self._quic.stats())
 
     def transmit(self) -> None:
-        """Sends what is queued. On uringcore's loop that happens by itself at the turn's end."""
+        """Sends what is queued. On uringcore's loop that happens by itself at the turn's end.
+
+        One that a program overrides is called as well when all that a batch of datagrams brought has
+        been told, and what a timer did.
+        """
         if self._first_flight is not None:
             first, self._first_flight = self._first_flight, None
             first.release()
@@ -341,10 +348,19 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         if self._error is not None:
             # Breaks the cycle between the connection and this object.
             self._quic._set_receiver(None)
+            self._quic._set_on_batch(None)
             self._streams.clear()
             if not isinstance(self._sockets, DriverSockets):
                 is_closed = self._error.frame_type is None or self._error.error_code == 0
                 self._loop.call_soon(self.connection_lost, None if is_closed else self._error)
+
+    def _batch_handled(self) -> None:
+        try:
+            self.transmit()
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as exc:  # noqa: BLE001 - the program's code may raise anything
+            self._report("Exception in transmit", exc)
 
     def _begin(self) -> None:
         """Whoever waits for the peer needs the first flight to have left."""

@@ -75,15 +75,22 @@ class QuicServer(asyncio.DatagramProtocol):
         self.transport.connection_lost(exc)
 
     @property
-    def sockname(self) -> Any:
-        """The address that the server is bound to."""
-        return self.transport.get_extra_info("sockname")
+    def sockname(self) -> tuple[str, int] | tuple[str, int, int, int]:
+        """The address that the server is bound to: its IP address and port, and for IPv6 two more."""
+        name: tuple[str, int] | tuple[str, int, int, int]
+        name = self.transport.get_extra_info("sockname")
+        return name
 
     @property
     def transport(self) -> QuicTransport:
         """The endpoint's transport."""
         if self._endpoint_transport is None:
             raise RuntimeError("the server is not bound yet")
+        return self._endpoint_transport
+
+    @property
+    def _transport(self) -> QuicTransport | None:
+        """aioquic's name for it, and without a transport what its programs find there."""
         return self._endpoint_transport
 
     def get_loop(self) -> asyncio.AbstractEventLoop:

@@ -83,6 +83,7 @@ from uringcore.h3.messages import (
     validate_response_headers,
     validate_trailers,
 )
+from uringcore.quic.connection import stream_is_unidirectional
 
 __all__ = [
     "COLON",
@@ -125,6 +126,7 @@ __all__ = [
     "parse_max_push_id",
     "parse_settings",
     "stream_is_request_response",
+    "stream_is_unidirectional",
     "validate_header_name",
     "validate_header_value",
     "validate_headers",

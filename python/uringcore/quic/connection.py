@@ -45,6 +45,7 @@ from uringcore.quic.packet import (
     QuicProtocolVersion,
 )
 from uringcore.quic.sessions import _TicketCallbacks
+from uringcore.quic.tables import NetworkPath, Streams
 
 if TYPE_CHECKING:
     _LoggerAdapter = logging.LoggerAdapter[logging.Logger]
@@ -246,6 +247,17 @@ class QuicConnection(QuicConnectionCore):
         if self._named_host_cid is None and not self._is_started:
             self._named_host_cid = os.urandom(self._configuration.connection_id_length)
         return self._named_host_cid
+
+    @property
+    def _streams(self) -> Streams:
+        """aioquic's table of streams, which its programs look into."""
+        return Streams(self)
+
+    @property
+    def _network_paths(self) -> list[NetworkPath]:
+        """aioquic's list of paths: the one that is used, once there is one."""
+        address = self.get_peer_address()
+        return [] if address is None else [NetworkPath(address, self.is_established)]
 
     @property
     def _logger(self) -> QuicConnectionAdapter:

@@ -5,6 +5,7 @@ that answers. What is opened is a :class:`~uringcore.quic.transport.QuicTranspor
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,7 +21,7 @@ from uringcore.quic.sockets import bound_socket, connect_socket, resolve
 from uringcore.quic.transport import QuicTransport
 from uringcore.quic.workers import PortWorker
 
-__all__ = ["connect_first", "create_quic_endpoint", "open_server"]
+__all__ = ["begin_at", "connect_first", "create_quic_endpoint", "open_server"]
 
 
 async def create_quic_endpoint(
@@ -113,6 +114,37 @@ async def create_quic_endpoint(
         raise
 
 
+async def begin_at(
+    loop: asyncio.AbstractEventLoop,
+    protocol_factory: ProtocolFactory,
+    target: tuple[int, tuple[Any, ...]],
+    local_addr: tuple[Any, ...] | None = None,
+    *,
+    configuration: QuicConfiguration,
+    transmit: bool = True,
+) -> tuple[QuicTransport, Any]:
+    """A client's endpoint and protocol at one address, where the handshake is only begun: the protocol
+    is there before that, and may speak first."""
+    family, address = target
+    sock = None
+    if not isinstance(loop, LoopCore):
+        # Another loop than ours only hears that nobody is there at a connected socket.
+        sock = await bound_socket(loop, local_addr, family)
+        with contextlib.suppress(OSError):
+            # Without a route the handshake finds out.
+            sock.connect(address)
+    return await create_quic_endpoint(
+        loop,
+        protocol_factory,
+        local_addr if sock is None else None,
+        address,
+        configuration=configuration,
+        sock=sock,
+        family=family,
+        transmit=transmit,
+    )
+
+
 async def connect_first(
     loop: asyncio.AbstractEventLoop,
     protocol_factory: ProtocolFactory,
@@ -120,7 +152,7 @@ async def connect_first(
     local_addr: tuple[Any, ...] | None = None,
     *,
     configuration: QuicConfiguration,
-    prepare: Callable[[QuicConnection], None] | None = None,
+    prepare: Callable[[QuicConnection], object] | None = None,
     limits: ServerLimits | None = None,
     reuse_port: bool | None = None,
     happy_eyeballs_delay: float | None = ATTEMPT_DELAY,

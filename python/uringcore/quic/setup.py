@@ -61,7 +61,8 @@ def server_setup(
     client_roots = None
     if configuration.verify_mode in (ssl.CERT_OPTIONAL, ssl.CERT_REQUIRED):
         client_roots = roots(configuration)
-        if client_roots is None:
+        # A certificate that is welcome and nobody's to judge is not asked for, as with aioquic.
+        if client_roots is None and configuration.verify_mode == ssl.CERT_REQUIRED:
             raise QuicConfigurationError(
                 "cafile", "verify_mode on a server needs the authority of the clients"
             )

@@ -219,7 +219,7 @@ class QuicTransport(asyncio.BaseTransport):
         self,
         configuration: QuicConfiguration,
         remote: tuple[Any, ...],
-        prepare: Callable[[QuicConnection], None] | None,
+        prepare: Callable[[QuicConnection], object] | None,
     ) -> Attempt:
         """Begins a handshake that has no protocol yet."""
         quic = QuicConnection(configuration=configuration)

@@ -41,13 +41,13 @@ pub enum Event {
     /// The peer wants no more data (RFC 9000 section 19.5). Our side has already been reset with
     /// the same code.
     StopSending { stream_id: u64, error_code: u64 },
-    /// The send queue fell to the low watermark after it had been above the high one.
+    /// The send queue fell to the low watermark after it had reached the high one.
     StreamWritable { stream_id: u64 },
-    /// Our side of the stream was reset, by whomever, while its send queue was above the high
+    /// Our side of the stream was reset, by whomever, while its send queue was at the high
     /// watermark or on its way down from there: `StreamWritable` will not come.
     StreamAbandoned { stream_id: u64 },
     /// What waits on all streams together fell to the low watermark, and the datagrams that wait
-    /// to a quarter of their bound, after one of them had been above the high watermark, or half
+    /// to a quarter of their bound, after one of them had reached the high watermark, or half
     /// of the bound.
     ConnectionWritable { queued_bytes: usize },
     /// The move to another socket that the host asked for has ended: the peer was heard there, or
@@ -58,11 +58,14 @@ pub enum Event {
     /// One DATAGRAM frame (RFC 9221). `early`: it may have come as 0-RTT data, which an attacker can
     /// replay (RFC 9001 section 9.2).
     Datagram { data: Bytes, early: bool },
-    /// This side gave the peer a further connection ID. Only after
-    /// [`watch_connection_ids`](super::Connection::watch_connection_ids).
+    /// The next packets give the peer a further connection ID of this side's. Only with
+    /// [`tells_connection_ids`](super::EndpointSettings::tells_connection_ids).
     ConnectionIdIssued { id: Vec<u8> },
     /// The peer will not use one of this side's connection IDs any more.
     ConnectionIdRetired { id: Vec<u8> },
+    /// All that a batch of datagrams brought has been told, or what a timer did. Only after
+    /// [`tell_batches`](super::Connection::tell_batches).
+    BatchHandled,
     /// A packet that carried the PING asked for with `uid` was acknowledged.
     PingAcknowledged { uid: u64 },
     /// A client got a ticket with which it can resume the session in another connection.

@@ -39,4 +39,4 @@ pub use settings::{
     ServerSetup, TransportSettings,
 };
 pub use stats::{ConnectionStats, EcnCounters, EndpointStats};
-pub use streams::priority::Priority;
+pub use streams::{StreamState, priority::Priority};

@@ -670,3 +670,28 @@ fn one_large_write_keeps_the_link_as_busy_as_many_small_ones() {
     let (large, small) = (time(16 << 20), time(16 << 10));
     assert!(large < small * 11 / 10, "{large:?} against {small:?}");
 }
+
+#[test]
+fn a_connection_that_has_become_quiet_is_woken_for_its_rest_and_then_let_be() {
+    let mut pair = Pair::default_pair();
+    let (client, server) = pair.establish();
+    for n in 0..50 {
+        let connection = pair.client.endpoint.connection(client).unwrap();
+        connection
+            .send_stream(n * 4, pattern(n, 100), true)
+            .unwrap();
+    }
+    pair.run_until("all of it to the server", |pair| {
+        (0..50).all(|n| pair.server.finished(server, n * 4))
+    });
+    pair.run_for(Duration::from_secs(3));
+    for endpoint in [&pair.client.endpoint, &pair.server.endpoint] {
+        let next = endpoint.next_timeout().unwrap() - pair.now;
+        assert!(next > Duration::from_secs(5), "woken again in {next:?}");
+    }
+    let connection = pair.client.endpoint.connection(client).unwrap();
+    connection
+        .send_stream(200, pattern(200, 100), true)
+        .unwrap();
+    pair.run_until("more of it", |pair| pair.server.finished(server, 200));
+}

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::support::{Link, Pair, Who, client_settings, server_settings};
 use uringcore_proto::{
     qlog::Recorded,
-    quic::{ClientSettings, ConnectionKey, Event, ServerSettings, VERSION_1},
+    quic::{ClientSettings, ConnectionKey, EndpointSettings, Event, ServerSettings, VERSION_1},
 };
 
 /// Settings of a client and a server that log their packets.
@@ -90,28 +90,46 @@ fn without_being_asked_nothing_is_logged() {
 }
 
 #[test]
-fn ids_are_told_when_given_out_and_taken_back() {
-    let mut net = Pair::default_pair();
-    let key = net.connect();
-    let client = net.peer(Who::Client).endpoint.connection(key).unwrap();
-    client.watch_connection_ids();
-    let first = client.host_connection_id().unwrap().to_vec();
-    net.run_for(std::time::Duration::from_secs(1));
-    let issued = |net: &mut Pair| -> Vec<Vec<u8>> {
-        let peer = net.peer(Who::Client);
-        peer.events
-            .iter()
-            .filter_map(|(_, event)| match event {
-                Event::ConnectionIdIssued { id } => Some(id.clone()),
-                _ => None,
-            })
-            .collect()
+fn ids_are_told_before_a_packet_gives_them_out() {
+    let settings = EndpointSettings {
+        tells_connection_ids: true,
+        ..EndpointSettings::default()
     };
+    let (client, mut server) = (client_settings(), server_settings());
+    server.transport.packet_log = true;
+    let mut net = Pair::with(client, server, settings);
+    net.connect();
+    let issued = |net: &mut Pair| -> Vec<Vec<u8>> {
+        let events = net.peer(Who::Server).events.iter();
+        let ids = events.filter_map(|(_, event)| match event {
+            Event::ConnectionIdIssued { id } => Some(id.clone()),
+            _ => None,
+        });
+        ids.collect()
+    };
+    net.exchange();
+    net.now += std::time::Duration::from_secs(1);
+    net.arrive();
+    // As hosts do that move packets themselves: first the events, then what is to be sent.
+    net.peer(Who::Server).take_events();
+    assert_eq!(net.peer(Who::Server).endpoint.stats().datagrams_sent, 0);
     let ids = issued(&mut net);
     assert!(!ids.is_empty());
-    let distinct: BTreeSet<_> = ids.iter().collect();
-    assert_eq!(distinct.len(), ids.len());
-    assert!(!distinct.contains(&first));
+    net.run_for(std::time::Duration::from_secs(1));
+    assert_eq!(issued(&mut net), ids, "none was told later");
+    let endpoint = &net.peer(Who::Server).endpoint;
+    let key = endpoint.keys().next().unwrap();
+    let connection = endpoint.peek(key).unwrap();
+    let given = connection.packet_log().unwrap().take();
+    let given = given
+        .iter()
+        .filter(|event| event.name == "transport:packet_sent");
+    let given: String = given.map(|event| event.data.as_str()).collect();
+    for id in ids {
+        assert_ne!(Some(&id[..]), connection.host_connection_id());
+        let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert!(given.contains(&hex), "{hex} was given to the peer");
+    }
 }
 
 /// Packets of an event by kind and number.

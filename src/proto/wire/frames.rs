@@ -18,10 +18,6 @@ pub enum Frame<'a> {
     ApplicationClose,
     /// CONNECTION_CLOSE of the transport, type 0x1c.
     TransportClose,
-    NewConnectionId {
-        sequence: u64,
-        id: &'a [u8],
-    },
     RetireConnectionId {
         sequence: u64,
     },
@@ -115,14 +111,12 @@ impl<'a> Frames<'a> {
                 Frame::ApplicationClose
             }
             0x18 => {
-                let sequence = varint::take(rest)?;
-                let _retire_prior_to = varint::take(rest)?;
+                skip_varints(rest, 2)?;
                 let (&length, after) = rest.split_first()?;
-                let (id, after) = after.split_at_checked(usize::from(length))?;
                 *rest = after;
-                // The reset token.
-                skip_bytes(rest, 16)?;
-                Frame::NewConnectionId { sequence, id }
+                // With the reset token.
+                skip_bytes(rest, usize::from(length) + 16)?;
+                Frame::Other
             }
             0x19 => Frame::RetireConnectionId {
                 sequence: varint::take(rest)?,

@@ -117,6 +117,20 @@ impl QuicConnectionCore {
         drop(old);
     }
 
+    /// `on_batch()` is called from now on when all that a batch of datagrams brought has been told, or
+    /// what a timer did.
+    fn _set_on_batch(&self, py: Python<'_>, on_batch: Option<Py<PyAny>>) -> PyResult<()> {
+        let tells = on_batch.is_some();
+        let old = self
+            .state
+            .with(py, |state| std::mem::replace(&mut state.on_batch, on_batch));
+        drop(old);
+        match tells {
+            true => self.command(py, Command::TellBatches),
+            false => Ok(()),
+        }
+    }
+
     /// Hands on events that another receiver has kept: to the present one, or for `next_event`.
     fn _receive(&self, py: Python<'_>, events: &Bound<'_, PyList>) -> PyResult<()> {
         self.receive(py, events)
@@ -153,6 +167,14 @@ impl QuicConnectionCore {
     fn is_established(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self
             .peek(py, |connection| connection.is_established())?
+            .unwrap_or(false))
+    }
+
+    /// Whether this is a server's connection that brings 0-RTT data and has not completed its handshake.
+    #[getter]
+    fn _reads_early_data(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self
+            .peek(py, |connection| connection.reads_early_data())?
             .unwrap_or(false))
     }
 
@@ -265,6 +287,26 @@ impl QuicConnectionCore {
     fn resume_stream(&self, py: Python<'_>, stream_id: u64) -> PyResult<()> {
         self.running(py, |connection| connection.resume_stream(stream_id))
             .map(drop)
+    }
+
+    /// The streams that are not over, in the order of their numbers.
+    fn _stream_ids(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+        let ids = self.peek(py, |connection| connection.stream_ids().collect::<Vec<_>>())?;
+        let mut ids = ids.unwrap_or_default();
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
+    /// Whether the peer's end has not been read, whether data of ours or its end is to be sent or
+    /// acknowledged, and whether our side was reset; None for a stream that is over.
+    fn _stream_state(
+        &self,
+        py: Python<'_>,
+        stream_id: u64,
+    ) -> PyResult<Option<(bool, bool, bool)>> {
+        let state = self.peek(py, |connection| connection.stream_state(stream_id))?;
+        let state = state.flatten();
+        Ok(state.map(|state| (state.is_receiving, state.is_sending, state.is_reset)))
     }
 
     /// Bytes that wait to be sent on a stream.

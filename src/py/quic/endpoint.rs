@@ -57,6 +57,7 @@ impl QuicEndpoint {
             connection_id_length,
             max_connections: 1,
             first_connection_id: connection_id,
+            tells_connection_ids: true,
             ..EndpointSettings::default()
         };
         Self::with_settings(endpoint_settings::checked(py, settings)?, server, None)

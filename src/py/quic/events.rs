@@ -165,7 +165,7 @@ event_class! {
 }
 
 event_class! {
-    /// Our side of a stream was reset while more was queued than `send_buffer_high`, or while that
+    /// Our side of a stream was reset while `send_buffer_high` was queued or more, or while that
     /// was going down: `StreamWritable` will not come. Says so whoever gave the stream up.
     StreamAbandoned {
         /// The stream.
@@ -193,7 +193,7 @@ event_class! {
 }
 
 event_class! {
-    /// A stream's send queue fell below `send_buffer_low` after it had been above `send_buffer_high`.
+    /// A stream's send queue fell to `send_buffer_low` after it had reached `send_buffer_high`.
     /// aioquic has no such event.
     StreamWritable {
         /// The stream.
@@ -202,8 +202,8 @@ event_class! {
 }
 
 event_class! {
-    /// What is queued on the connection fell below `send_buffer_low`, all streams together, after it
-    /// had been above `send_buffer_high`, or DATAGRAM frames had filled half of their queue. aioquic
+    /// What is queued on the connection fell to `send_buffer_low`, all streams together, after it
+    /// had reached `send_buffer_high`, or DATAGRAM frames had filled half of their queue. aioquic
     /// has no such event.
     ConnectionWritable {
         /// Bytes still queued on streams.
@@ -447,6 +447,7 @@ pub fn from_protocol(py: Python<'_>, event: Event) -> PyResult<Option<Py<PyAny>>
         Event::Accepted
         | Event::StreamReadable { .. }
         | Event::StreamsAvailable { .. }
+        | Event::BatchHandled
         | Event::SessionTicket(_)
         | Event::NewToken { .. }
         | Event::SessionsAsked { .. } => return Ok(None),

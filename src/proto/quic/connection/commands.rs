@@ -6,7 +6,10 @@ use std::time::Instant;
 use bytes::Bytes;
 use quinn_proto::{Dir, VarInt};
 
-use super::{Connection, Phase, news::Pending};
+use super::{
+    Connection, Phase,
+    news::{Batches, Pending},
+};
 use crate::{
     quic::{CloseKind, DatagramError, Event, Priority, Received, StreamError},
     seams::transport_close,
@@ -66,6 +69,11 @@ impl Connection {
         self.streams.read_on_demand();
     }
 
+    /// From now on [`BatchHandled`](Event::BatchHandled) follows whatever the network or a timer brings.
+    pub fn tell_batches(&mut self) {
+        self.batches = Batches::Told;
+    }
+
     /// Reads at most `max` bytes that have arrived in order. After the stream's end, and on one that
     /// was stopped, there is nothing.
     pub fn read_stream(&mut self, stream_id: u64, max: usize) -> Received {
@@ -85,7 +93,7 @@ impl Connection {
         self.streams.open(&mut self.quinn, dir)
     }
 
-    /// A stream whose queue grew above `high` bytes yields `StreamWritable` when it is at `low` or
+    /// A stream whose queue grew to `high` bytes yields `StreamWritable` when it is at `low` or
     /// below, or `StreamAbandoned` when it is reset before that. The same marks hold for all
     /// streams together and `ConnectionWritable`.
     pub fn set_watermarks(&mut self, high: usize, low: usize) {
@@ -98,10 +106,12 @@ impl Connection {
         self.streams.tell_when_low(stream_id);
     }
 
-    /// Gives back the room that the last burst has left empty: for a host that sees nothing happen for a while.
+    /// Gives back the room that the last burst has left empty. An endpoint's connections do that by
+    /// themselves when nothing happens to them for a second.
     pub fn rest(&mut self) {
         self.events.shrink_to_fit();
         self.streams.rest();
+        self.datagrams.rest();
     }
 
     /// Other marks for all streams together than for each of them.

@@ -86,6 +86,12 @@ impl DatagramQueue {
         self.dropped
     }
 
+    /// See [`Connection::rest`](super::Connection::rest).
+    pub fn rest(&mut self) {
+        self.queue.shrink_to_fit();
+        self.early.shrink_to_fit();
+    }
+
     pub fn is_half_full(&self) -> bool {
         self.bytes > self.bytes_max / 2
     }

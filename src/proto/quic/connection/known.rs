@@ -28,14 +28,6 @@ impl Connection {
         self.ids.host.as_deref()
     }
 
-    /// From now on `ConnectionIdIssued` and `ConnectionIdRetired` say which IDs lead here besides the
-    /// one that this side began with.
-    pub fn watch_connection_ids(&mut self) {
-        if let Some(first) = self.ids.host.clone() {
-            self.watch.expect_ids(first);
-        }
-    }
-
     pub fn stats(&self) -> ConnectionStats {
         let stats = ConnectionStats::from_quinn(self.quinn.stats());
         let gauge = gauge::read(self.quinn.congestion_state());

@@ -23,7 +23,7 @@ use std::{
     sync::Arc,
 };
 
-use quinn_proto::{self as quinn, Dir};
+use quinn_proto::{self as quinn, ConnectionId, Dir};
 
 use super::{
     CloseKind, EcnCounters, Event, TransportSettings,
@@ -32,7 +32,7 @@ use super::{
         path::{Local, Path},
         peer_parameters::{PeerParameters, PreferredAddress},
     },
-    streams::Streams,
+    streams::{StreamState, Streams},
 };
 use crate::{
     qlog::{ConnectionIds, Recorder},
@@ -60,7 +60,7 @@ mod watch;
 use datagrams::DatagramQueue;
 use ending::internal;
 use key_use::KeyUse;
-use news::Pending;
+use news::{Batches, Pending};
 use preferred::Probing;
 use watch::Watch;
 
@@ -83,6 +83,7 @@ pub struct Connection {
     /// A client's tokens.
     tokens: Option<Arc<ConnectionTokens>>,
     events: VecDeque<Pending>,
+    batches: Batches,
     path: Path,
     peer_parameters: PeerParameters,
     /// Where the server would have this client go, once the handshake is confirmed.
@@ -125,9 +126,19 @@ impl Connection {
         self.streams.queued_bytes_of(stream_id)
     }
 
-    /// Whether the stream's queue grew above the high watermark: `StreamWritable` or `StreamAbandoned` follows.
+    /// Whether the stream's queue grew to the high watermark: `StreamWritable` or `StreamAbandoned` follows.
     pub fn is_stream_full(&self, stream_id: u64) -> bool {
         self.streams.is_full(stream_id)
+    }
+
+    /// The streams that are not over, in any order.
+    pub fn stream_ids(&self) -> impl Iterator<Item = u64> + '_ {
+        self.streams.ids()
+    }
+
+    /// How far a stream is; `None` for one that is over, or never was.
+    pub fn stream_state(&self, stream_id: u64) -> Option<StreamState> {
+        self.streams.state(stream_id)
     }
 
     /// Whether data of ours on the stream, or its FIN, is still to be sent or acknowledged.
@@ -140,7 +151,7 @@ impl Connection {
         self.streams.is_finishing()
     }
 
-    /// Whether more than the high watermark waits on all streams together, or more than half of
+    /// Whether as much as the high watermark waits on all streams together, or more than half of
     /// what may wait as datagrams. `ConnectionWritable` follows.
     pub fn is_full(&self) -> bool {
         self.was_full
@@ -164,6 +175,11 @@ impl Connection {
     /// Whether the handshake is complete and the connection not closed.
     pub fn is_established(&self) -> bool {
         self.phase == Phase::Established
+    }
+
+    /// Whether this is a server's connection that reads 0-RTT data: the handshake is not complete.
+    pub fn reads_early_data(&self) -> bool {
+        self.phase == Phase::Handshake && !self.is_client() && self.quinn.has_0rtt()
     }
 
     /// Whether the connection was closed, by whomever. The event that says so may still be queued.
@@ -233,6 +249,7 @@ impl Connection {
             was_full: false,
             early_pings: Vec::new(),
             events,
+            batches: Batches::Untold,
             path: Path::new(local, has_preferred),
             peer_parameters: PeerParameters::default(),
             preferred: None,
@@ -251,6 +268,23 @@ impl Connection {
         };
         connection.log_started();
         connection
+    }
+
+    /// From now on `ConnectionIdIssued` and `ConnectionIdRetired` say which IDs lead here besides the
+    /// one that this side began with.
+    pub(super) fn watch_connection_ids(&mut self) {
+        if let Some(first) = self.ids.host.clone() {
+            self.watch.expect_ids(first);
+        }
+    }
+
+    /// The endpoint has made IDs for this connection, of which the peer will hear.
+    pub(super) fn issued(&mut self, made: impl IntoIterator<Item = ConnectionId>) {
+        for id in made {
+            if self.watch.issued(&id) && self.phase != Phase::Closed {
+                self.push(Event::ConnectionIdIssued { id: id.to_vec() });
+            }
+        }
     }
 
     pub(super) fn quinn(&mut self) -> &mut quinn::Connection {

@@ -19,6 +19,17 @@ pub(super) enum Pending {
     Datagrams {
         early: bool,
     },
+    /// Goes behind all others.
+    Batch,
+}
+
+/// Whether the host hears of each batch of datagrams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Batches {
+    Untold,
+    Told,
+    /// The event that says so is on its way.
+    Pending,
 }
 
 impl Connection {
@@ -44,6 +55,14 @@ impl Connection {
             if self.phase != Phase::Closed {
                 self.events.extend(answered.map(Pending::Ready));
             }
+        }
+    }
+
+    /// A datagram or a timer is being handled.
+    pub(in crate::quic) fn note_batch(&mut self) {
+        if self.batches == Batches::Told && self.phase != Phase::Closed {
+            self.batches = Batches::Pending;
+            self.events.push_back(Pending::Batch);
         }
     }
 
@@ -74,6 +93,13 @@ impl Connection {
                         self.events.push_front(Pending::Datagrams { early });
                         return Some(Event::Datagram { data, early });
                     }
+                }
+                // Nothing follows the end.
+                Pending::Batch if self.phase == Phase::Closed => {}
+                Pending::Batch if !self.events.is_empty() => self.events.push_back(Pending::Batch),
+                Pending::Batch => {
+                    self.batches = Batches::Told;
+                    return Some(Event::BatchHandled);
                 }
             }
         }

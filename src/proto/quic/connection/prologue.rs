@@ -43,6 +43,7 @@ pub enum Command {
         uid: u64,
     },
     ReadOnDemand,
+    TellBatches,
     Priority {
         stream_id: u64,
         priority: Priority,
@@ -151,6 +152,10 @@ impl Command {
             }
             Self::ReadOnDemand => {
                 connection.read_on_demand();
+                return Ok(());
+            }
+            Self::TellBatches => {
+                connection.tell_batches();
                 return Ok(());
             }
         };

@@ -72,6 +72,12 @@ impl Watch {
         self.tap.set_open(true);
     }
 
+    /// An ID of this side's was made. Returns whether somebody wants to know of it.
+    pub fn issued(&self, id: &[u8]) -> bool {
+        let mut state = self.inner.state();
+        state.ids.as_mut().is_some_and(|ids| ids.issued(id))
+    }
+
     pub fn watches_ids(&self) -> bool {
         self.inner.state().ids.is_some()
     }
@@ -168,10 +174,6 @@ impl PacketObserver for Inner {
         let mut state = self.state();
         if let Some(frame_type) = state.close_frame_type {
             transport_close::rewrite(payload, frame_type);
-        }
-        if let Some(ids) = state.ids.as_mut().filter(|_| space == Space::Data) {
-            ids.sealing(payload);
-            self.news.fetch_or(ids.has_news(), Ordering::Relaxed);
         }
         let awaited = space == Space::Data && !state.pings.is_empty();
         if awaited && Frames::new(payload).any(|(_, _, frame)| frame == Frame::Ping) {

@@ -113,6 +113,7 @@ impl Endpoint {
                     }
                     let counted = ecn.filter(|_| datagram_len.is_some());
                     connection.receive(event, local, meta.remote, counted);
+                    connection.note_batch();
                     self.touch(index);
                     self.follow_preference(now, index);
                 }

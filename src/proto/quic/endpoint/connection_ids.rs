@@ -10,7 +10,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -27,7 +27,7 @@ pub struct Worker {
     pub count: u8,
 }
 
-/// What the next ID is to be.
+/// What the next ID is to be, and which the last ones were.
 #[derive(Debug, Clone, Default)]
 pub(in crate::quic) struct NextId(Arc<Flags>);
 
@@ -35,9 +35,34 @@ pub(in crate::quic) struct NextId(Arc<Flags>);
 struct Flags {
     is_neighbours: AtomicBool,
     is_named: AtomicBool,
+    /// Those that were made since somebody asked, where somebody does.
+    made: Option<Mutex<Vec<ConnectionId>>>,
 }
 
 impl NextId {
+    /// `remembers`: somebody will ask which IDs were made.
+    pub fn new(remembers: bool) -> Self {
+        Self(Arc::new(Flags {
+            made: remembers.then(Mutex::default),
+            ..Flags::default()
+        }))
+    }
+
+    /// The IDs that were made since the last call, in order.
+    pub fn take_made(&self) -> Vec<ConnectionId> {
+        let made = self.0.made.as_ref();
+        let made = made.map(|made| made.lock().unwrap_or_else(PoisonError::into_inner));
+        made.map(|mut made| std::mem::take(&mut *made))
+            .unwrap_or_default()
+    }
+
+    fn made(&self, id: ConnectionId) {
+        if let Some(made) = &self.0.made {
+            let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
+            made.push(id);
+        }
+    }
+
     /// One of the next worker's: a client that is given it goes there.
     pub fn hand_over(&self, is_neighbours: bool) {
         self.0.is_neighbours.store(is_neighbours, Ordering::Relaxed);
@@ -77,8 +102,8 @@ impl ConnectionIds {
     }
 }
 
-impl ConnectionIdGenerator for ConnectionIds {
-    fn generate_cid(&mut self) -> ConnectionId {
+impl ConnectionIds {
+    fn make(&mut self) -> ConnectionId {
         if let Some(first) = self.first
             && self.next.0.is_named.swap(false, Ordering::Relaxed)
         {
@@ -95,6 +120,14 @@ impl ConnectionIdGenerator for ConnectionIds {
         };
         bytes[0] = worker.mark(first);
         ConnectionId::new(&bytes)
+    }
+}
+
+impl ConnectionIdGenerator for ConnectionIds {
+    fn generate_cid(&mut self) -> ConnectionId {
+        let id = self.make();
+        self.next.made(id);
+        id
     }
 
     fn cid_len(&self) -> usize {

@@ -153,6 +153,8 @@ pub(super) struct Entry {
     /// Where this client was connected to.
     dialed: Option<SocketAddr>,
     timer: Option<Instant>,
+    /// When it last had nothing more to send, until it has been given its rest after that.
+    quiet_since: Option<Instant>,
     is_sending: bool,
     is_eventful: bool,
     /// Whether nothing happened since [`Endpoint::settle`].
@@ -166,7 +168,8 @@ impl Endpoint {
         settings
             .check()
             .expect("the endpoint's settings were checked");
-        let (next_id, tokens) = (NextId::default(), TokenContext::default());
+        let next_id = NextId::new(settings.tells_connection_ids);
+        let tokens = TokenContext::default();
         Self {
             quinn: state_machine(&settings, server.as_ref(), next_id.clone(), &tokens),
             next_id,
@@ -314,10 +317,17 @@ impl Endpoint {
         self.drop_overdue(now);
         for index in self.timers.take_due(now) {
             self.connections[index].timer = None;
+            self.rest_if_quiet(now, index);
             self.settle(index);
             let Some(entry) = self.connections.get_mut(index) else {
                 continue;
             };
+            // It moved to later, or the connection was only given its rest.
+            if entry.timer.is_none_or(|at| at > now) {
+                continue;
+            }
+            // What is entered next is a deadline to come.
+            self.timers.remove(index, &mut entry.timer);
             if entry.connection.is_handshaking()
                 && entry.handshake_deadline.is_some_and(|at| at <= now)
             {
@@ -326,6 +336,7 @@ impl Endpoint {
                 continue;
             }
             entry.connection.handle_timeout(now);
+            entry.connection.note_batch();
             self.touch(index);
             self.settle(index);
         }

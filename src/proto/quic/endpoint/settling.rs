@@ -1,6 +1,8 @@
 //! What became of a connection: whether it has events and something to send, its deadline, its place in
 //! the state machine's table.
 
+use std::time::{Duration, Instant};
+
 use super::Endpoint;
 
 impl Endpoint {
@@ -9,6 +11,16 @@ impl Endpoint {
         self.connections[index].is_settled = false;
         self.mark_sending(index);
         self.mark_eventful(index);
+    }
+
+    /// A connection to which nothing has happened for a while gives back the room that its last burst has
+    /// left empty.
+    pub(super) fn rest_if_quiet(&mut self, now: Instant, index: usize) {
+        let entry = &mut self.connections[index];
+        if entry.quiet_since.is_some_and(|since| since + QUIET <= now) {
+            entry.quiet_since = None;
+            entry.connection.rest();
+        }
     }
 
     pub(super) fn mark_sending(&mut self, index: usize) {
@@ -42,8 +54,11 @@ impl Endpoint {
                 entry.drained = true;
                 self.by_handle[entry.handle.0] = None;
             }
+            // Some are for Retry packets, say, and lead nowhere.
+            drop(self.next_id.take_made());
             if let Some(event) = self.quinn.handle_event(entry.handle, event) {
                 entry.connection.quinn().handle_event(event);
+                entry.connection.issued(self.next_id.take_made());
             }
         }
         if !entry.connection.is_handshaking() {
@@ -65,7 +80,8 @@ impl Endpoint {
         } else {
             let mut deadline = entry.connection.quinn().poll_timeout();
             let path_deadline = entry.connection.path_deadline();
-            deadline = deadline.into_iter().chain(path_deadline).min();
+            let rest = entry.quiet_since.map(|since| since + QUIET);
+            deadline = deadline.into_iter().chain(path_deadline).chain(rest).min();
             if entry.connection.is_handshaking() {
                 deadline = deadline.into_iter().chain(entry.handshake_deadline).min();
             }
@@ -81,3 +97,6 @@ impl Endpoint {
         self.remove_if_over(index);
     }
 }
+
+/// What is taken for the end of a burst. The room is taken again with the next one.
+const QUIET: Duration = Duration::from_secs(1);

@@ -29,8 +29,17 @@ impl Endpoint {
             },
             quinn::Side::Client => Local::default(),
         };
+        let mut connection = Connection::new(conn, transport, server_name, tokens, local);
+        if self.settings.tells_connection_ids {
+            connection.watch_connection_ids();
+            // A server's preferred address has an ID of its own (RFC 9000 section 18.2). What comes before
+            // the one that the connection began with was for a Retry.
+            let first = connection.host_connection_id().map(<[u8]>::to_vec);
+            let made = self.next_id.take_made().into_iter();
+            connection.issued(made.skip_while(|id| first.as_deref() != Some(&id[..])));
+        }
         let index = self.connections.insert(Box::new(Entry {
-            connection: Connection::new(conn, transport, server_name, tokens, local),
+            connection,
             generation,
             handle,
             drained: false,
@@ -42,6 +51,7 @@ impl Endpoint {
             alias: None,
             dialed: None,
             timer: None,
+            quiet_since: None,
             is_sending: false,
             is_eventful: false,
             is_settled: false,

@@ -63,6 +63,7 @@ impl Endpoint {
                 }
                 None => {
                     entry.is_sending = false;
+                    entry.quiet_since = Some(now);
                     self.settle(index);
                 }
             }

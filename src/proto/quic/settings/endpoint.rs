@@ -44,6 +44,9 @@ pub struct EndpointSettings {
     /// The first connection ID that is issued, where the host had to name it beforehand. Of
     /// `connection_id_length` bytes.
     pub first_connection_id: Option<Vec<u8>>,
+    /// Whether `ConnectionIdIssued` and `ConnectionIdRetired` say which IDs lead to a connection besides
+    /// the one that it began with: for a host that routes packets to connections itself.
+    pub tells_connection_ids: bool,
     /// Makes the endpoint's random choices repeatable, for tests.
     pub rng_seed: Option<[u8; 32]>,
 }
@@ -63,6 +66,7 @@ impl Default for EndpointSettings {
             reset_key: None,
             worker: None,
             first_connection_id: None,
+            tells_connection_ids: false,
             rng_seed: None,
         }
     }

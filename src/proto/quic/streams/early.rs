@@ -67,7 +67,7 @@ impl Streams {
                 .into_iter()
                 .chain(rest)
                 .for_each(|piece| queue.push(piece));
-            send.above_high_water |= queue.len() > self.high_water;
+            send.above_high_water |= queue.len() >= self.high_water.max(1);
             send.queue = queue;
         }
     }

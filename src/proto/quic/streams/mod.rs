@@ -56,6 +56,17 @@ pub(super) struct Streams {
     on_demand: bool,
 }
 
+/// How far a stream is that is not over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamState {
+    /// The peer's end has not been read.
+    pub is_receiving: bool,
+    /// Data of ours, or its FIN, is still to be sent or acknowledged.
+    pub is_sending: bool,
+    /// Our side was given up, by whomever.
+    pub is_reset: bool,
+}
+
 /// What came of something to read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Heard {
@@ -124,6 +135,19 @@ impl Streams {
         self.table.len()
     }
 
+    pub fn ids(&self) -> impl Iterator<Item = u64> + '_ {
+        self.table.keys().copied()
+    }
+
+    pub fn state(&self, id: u64) -> Option<StreamState> {
+        let stream = self.table.get(&id)?;
+        Some(StreamState {
+            is_receiving: stream.receive.open,
+            is_sending: stream.send.is_open(),
+            is_reset: stream.send.state == SendState::Reset,
+        })
+    }
+
     /// Grows whenever data is handed to the state machine.
     pub fn served(&self) -> u64 {
         self.clock
@@ -134,14 +158,14 @@ impl Streams {
     }
 
     pub fn is_above_high_water(&self) -> bool {
-        self.queued_bytes > self.total_high_water
+        self.queued_bytes >= self.total_high_water.max(1)
     }
 
     pub fn is_below_low_water(&self) -> bool {
         self.queued_bytes <= self.total_low_water
     }
 
-    /// From now on as if the stream's queue had grown above the high mark, if it is above the low one.
+    /// From now on as if the stream's queue had grown to the high mark, if it is above the low one.
     pub fn tell_when_low(&mut self, id: u64) {
         let low_water = self.low_water;
         if let Some(stream) = self.table.get_mut(&id) {
@@ -149,7 +173,7 @@ impl Streams {
         }
     }
 
-    /// Whether the stream's queue grew above the high mark and has not come down to the low one.
+    /// Whether the stream's queue grew to the high mark and has not come down to the low one.
     pub fn is_full(&self, id: u64) -> bool {
         self.table
             .get(&id)
@@ -180,7 +204,7 @@ impl Streams {
         let length = data.len();
         send.queue.push(data);
         send.fin = fin;
-        send.above_high_water |= send.queue.len() > high_water;
+        send.above_high_water |= send.queue.len() >= high_water.max(1);
         self.queued_bytes += length;
         self.make_ready(id);
         Ok(())

@@ -24,6 +24,7 @@ pub(in crate::quic) struct Send {
     /// In `Streams::ready`.
     pub ready: bool,
     pub served_at: u64,
+    /// It grew to the high mark, and has not come down to the low one.
     pub above_high_water: bool,
     /// Those of a higher rank are served first (`priority`).
     pub rank: i32,

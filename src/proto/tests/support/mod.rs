@@ -616,7 +616,7 @@ impl Pair {
     }
 
     /// Everything that is due arrives.
-    fn arrive(&mut self) {
+    pub fn arrive(&mut self) {
         while let Some(Reverse((at, number, to))) = self.flights.peek().copied() {
             if at > self.now {
                 break;

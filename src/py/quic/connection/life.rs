@@ -33,6 +33,14 @@ impl QuicConnectionCore {
         }
     }
 
+    /// All that a batch of datagrams brought has been told.
+    pub fn batch_handled(&self, py: Python<'_>) -> PyResult<()> {
+        let on_batch = self.state.with(py, |state| {
+            state.on_batch.as_ref().map(|call| call.clone_ref(py))
+        });
+        on_batch.map_or(Ok(()), |call| call.bind(py).call0().map(drop))
+    }
+
     /// Hands a session ticket or a token to the program, if it wants them. False for other events.
     pub fn keep_credential(&self, py: Python<'_>, event: &Event) -> PyResult<bool> {
         let handler = |choose: fn(&State) -> &Option<Py<PyAny>>| {
@@ -234,11 +242,7 @@ impl QuicConnectionCore {
             )
         });
         drop(old);
-        let is_alone = endpoint.get().is_one_connections(py)?;
         endpoint.get().with_connection(py, key, |connection| {
-            if is_alone {
-                connection.watch_connection_ids();
-            }
             prologue.replay(connection, |reason| {
                 log::warn!(
                     "a command given before the connection began was not possible: {reason}"

@@ -43,6 +43,8 @@ pub(super) struct State {
     pub attached: Option<Attached>,
     /// Called with each list of events; without one they wait in `queue`.
     pub receiver: Option<Py<PyAny>>,
+    /// Called when all that a batch of datagrams brought has been told.
+    pub on_batch: Option<Py<PyAny>>,
     pub queue: VecDeque<Py<PyAny>>,
     /// Whether `StreamFinished` is wanted: most programs do not pay for it.
     pub notify_finished: bool,
@@ -57,6 +59,7 @@ impl State {
             phase: Phase::Idle(Prologue::new(is_client)),
             attached: None,
             receiver: None,
+            on_batch: None,
             queue: VecDeque::new(),
             notify_finished: false,
             on_ticket: None,
@@ -66,6 +69,7 @@ impl State {
 
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.receiver)?;
+        visit.call(&self.on_batch)?;
         visit.call(self.attached.as_ref().map(|attached| &attached.object))?;
         visit.call(&self.on_ticket)?;
         visit.call(&self.on_token)?;
@@ -82,7 +86,8 @@ impl State {
         let phase = std::mem::replace(&mut self.phase, Phase::Over(None, Box::default()));
         (
             phase,
-            (self.receiver.take(), self.attached.take()),
+            (self.receiver.take(), self.on_batch.take()),
+            self.attached.take(),
             (self.on_ticket.take(), self.on_token.take()),
             std::mem::take(&mut self.queue),
         )

@@ -149,6 +149,7 @@ impl QuicEndpoint {
         let list = PyList::empty(py);
         let connection = connection.bind(py).get();
         let wants_finished = connection.wants_finished(py);
+        let is_batch = matches!(group.last(), Some(Event::BatchHandled));
         let mut first_error = FirstError::default();
         if connection.is_attached(py) {
             let (streams, others) = group.into_iter().partition(Event::is_about_streams);
@@ -181,6 +182,9 @@ impl QuicEndpoint {
         }
         if !list.is_empty() {
             first_error.note(py, connection.receive(py, &list));
+        }
+        if is_batch {
+            first_error.note(py, connection.batch_handled(py));
         }
         first_error.raise()
     }

@@ -180,14 +180,6 @@ impl QuicEndpoint {
         })
     }
 
-    /// Whether this endpoint is one connection's alone, and somebody else routes packets to it.
-    pub fn is_one_connections(&self, py: Python<'_>) -> PyResult<bool> {
-        match self.is_own() {
-            true => self.with_protocol(py, |endpoint, _| endpoint.max_connections() == 1),
-            false => Ok(false),
-        }
-    }
-
     pub fn is_own(&self) -> bool {
         matches!(self.home, Home::Own(_))
     }

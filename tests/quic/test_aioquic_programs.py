@@ -1,0 +1,194 @@
+"""What programs written for aioquic rely on besides its public names: calls of their ``transmit``, private
+tables, settings that aioquic passes over."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+import pytest
+
+from tests.quic.harness import Echo, Recorder, eventually, serving
+from uringcore import _buffer, buffer, tls
+from uringcore.asyncio import connect, serve
+from uringcore.h3 import connection as h3
+from uringcore.quic import events
+from uringcore.quic.configuration import QuicConfiguration
+from uringcore.quic.connection import QuicConnection
+
+
+class Transmitting(Recorder):
+    """Does something at each ``transmit``, as there after every datagram."""
+
+    def __init__(self, *args, **kwargs):
+        self.transmitted = []
+        super().__init__(*args, **kwargs)
+
+    def transmit(self):
+        super().transmit()
+        self.transmitted.append(len(self.events))
+
+
+def test_transmit_is_called_after_each_batch_of_datagrams(
+    run_anywhere, server_configuration, client_configuration
+):
+    async def main():
+        async with (
+            serving(server_configuration(), Echo) as (port, _),
+            connect(
+                "127.0.0.1",
+                port,
+                configuration=client_configuration(),
+                create_protocol=Transmitting,
+            ) as client,
+        ):
+            # The handshake is complete, and what has told of it was followed by a call.
+            await eventually(lambda: client.transmitted[-1] == len(client.events))
+            for number in range(3):
+                before = len(client.events)
+                client._quic.send_stream_data(0, bytes([number]))
+                client.transmit()
+                client.transmitted.clear()
+                await eventually(lambda: len(client.events) > before)  # noqa: B023 - awaited here
+                await eventually(lambda: client.transmitted)
+                assert client.transmitted[-1] == len(client.events)
+            # An acknowledgement brings no event, and is a datagram.
+            client._quic.send_ping(7)
+            await client.wait_for(events.PingAcknowledged)
+            calls = len(client.transmitted)
+        assert calls > 0
+        closed = len(client.transmitted)
+        await asyncio.sleep(0.05)
+        assert len(client.transmitted) == closed
+
+    run_anywhere(main())
+
+
+def test_a_transmit_that_raises_is_reported_and_the_connection_lives(
+    run_anywhere, server_configuration, client_configuration
+):
+    class Raising(Recorder):
+        fails = False
+
+        def transmit(self):
+            super().transmit()
+            if self.fails:
+                self.fails = False
+                raise ZeroDivisionError
+
+    async def main():
+        reports = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
+        async with (
+            serving(server_configuration(), Echo) as (port, _),
+            connect(
+                "127.0.0.1", port, configuration=client_configuration(), create_protocol=Raising
+            ) as client,
+        ):
+            await client.ping()
+            client._quic.send_stream_data(0, b"echo", end_stream=True)
+            client.transmit()
+            client.fails = True
+            await client.wait_for(events.StreamDataReceived, end_stream=True)
+            await eventually(lambda: reports)
+            await client.ping()
+        assert isinstance(reports[0]["exception"], ZeroDivisionError)
+
+    run_anywhere(main())
+
+
+def test_streams_and_paths_are_found_in_the_connections_tables(
+    run_anywhere, server_configuration, client_configuration
+):
+    async def main():
+        async with (
+            serving(server_configuration(), Recorder) as (port, protocols),
+            connect("127.0.0.1", port, configuration=client_configuration()) as client,
+        ):
+            quic = client._quic
+            assert quic._network_paths[0].addr[:2] == ("127.0.0.1", port)
+            assert quic._network_paths[0].is_validated
+            assert dict(quic._streams) == {} and quic._streams.get(0) is None
+            quic.send_stream_data(0, b"question", end_stream=True)
+            quic.send_stream_data(2, b"one way")
+            client.transmit()
+            assert list(quic._streams) == [0, 2] and 0 in quic._streams and 4 not in quic._streams
+            stream = quic._streams[0]
+            assert not stream.sender.is_finished and not stream.receiver.is_finished
+            await client.ping()
+            await eventually(lambda: stream.sender.is_finished)
+            assert stream.sender.buffer_is_empty and not stream.is_finished
+            (server,) = protocols
+            assert server._quic._network_paths[0].addr[0] == "127.0.0.1"
+            there = server._quic._streams[0]
+            assert there.receiver.is_finished and there.sender._reset_error_code is None
+            server._quic.send_stream_data(0, b"answer", end_stream=True)
+            server.transmit()
+            await eventually(lambda: 0 not in quic._streams)
+            assert stream.is_finished and stream.receiver.is_finished
+            with pytest.raises(KeyError):
+                quic._streams[0]
+            quic.reset_stream(2, 5)
+            assert 2 not in quic._streams or quic._streams[2].sender._reset_error_code is not None
+        assert len(quic._streams) == 0
+
+    run_anywhere(main())
+
+
+def test_tables_are_empty_before_the_connection_begins():
+    quic = QuicConnection(configuration=QuicConfiguration(is_client=True))
+    assert quic._network_paths == [] and len(quic._streams) == 0 and 0 not in quic._streams
+
+
+def test_a_servers_transport_has_aioquics_name(run_anywhere, server_configuration):
+    async def main():
+        server = await serve("127.0.0.1", 0, configuration=server_configuration())
+        async with server:
+            assert server._transport.get_extra_info("sockname") == server.sockname
+
+    run_anywhere(main())
+
+
+def test_private_modules_and_names_are_where_programs_import_them():
+    assert _buffer.Buffer is buffer.Buffer and _buffer.BufferReadError is buffer.BufferReadError
+    assert [epoch.value for epoch in tls.Epoch] == [0, 1, 2, 3]
+    assert h3.stream_is_unidirectional(2) and not h3.stream_is_unidirectional(4)
+
+
+def test_a_server_without_authorities_asks_for_no_certificate_that_is_optional(
+    run_anywhere, server_configuration, client_configuration
+):
+    async def main():
+        server = server_configuration(verify_mode=ssl.CERT_OPTIONAL)
+        async with (
+            serving(server, Echo) as (port, _),
+            connect("127.0.0.1", port, configuration=client_configuration()) as client,
+        ):
+            await client.ping()
+
+    run_anywhere(main())
+
+
+def test_a_queue_at_the_mark_is_told_of_when_it_has_fallen(
+    run_anywhere, server_configuration, client_configuration
+):
+    """A program that stops writing at the mark would wait for ever."""
+
+    async def main():
+        narrow = {"send_buffer_high": 65536, "send_buffer_low": 16384}
+        async with (
+            serving(server_configuration(), Echo) as (port, _),
+            connect(
+                "127.0.0.1",
+                port,
+                configuration=client_configuration(**narrow),
+                create_protocol=Recorder,
+            ) as client,
+        ):
+            client._quic.send_stream_data(0, bytes(65536))
+            assert client._quic.get_send_buffer_size(0) == 65536
+            client.transmit()
+            await client.wait_for(events.StreamWritable, stream_id=0)
+            await client.wait_for(events.ConnectionWritable)
+
+    run_anywhere(main())
