@@ -11,7 +11,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use super::file::FileBody;
 use super::request::{Asked, Request};
 use super::response::Sent;
-use crate::capi::awaited::{as_sent, raised, used_up};
+use crate::capi::awaited::{as_sent, raised, returned, used_up};
 use crate::capi::cell::GilCell;
 use crate::capi::coroutine;
 use crate::capi::error::warn_of_a_dying_object;
@@ -92,8 +92,7 @@ impl Answer {
         match Self::advance(slf)? {
             Came::Yield(what) => Ok(Some(what)),
             Came::Nothing => Ok(None),
-            // A tuple of its own, for the value may be one.
-            Came::Value(value) => Err(PyStopIteration::new_err((value,))),
+            Came::Value(value) => Err(returned(slf.py(), value)),
         }
     }
 

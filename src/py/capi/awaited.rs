@@ -1,10 +1,23 @@
 //! Awaitables of our own, which are coroutines too: what they say to whoever steps them; and the futures
 //! that they wait for.
 
-use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
+use pyo3::exceptions::{PyBaseException, PyRuntimeError, PyStopIteration};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
+
+/// How a coroutine says what it returns. CPython takes the value as it is, without an exception's object
+/// around it, but for a tuple, which would be the exception's arguments, and an exception.
+pub fn returned(py: Python<'_>, value: Py<PyAny>) -> PyErr {
+    let is_taken_apart = {
+        let value = value.bind(py);
+        value.is_instance_of::<PyTuple>() || value.is_instance_of::<PyBaseException>()
+    };
+    match is_taken_apart {
+        true => PyStopIteration::new_err((value,)),
+        false => PyStopIteration::new_err(value),
+    }
+}
 
 /// What a step gives by `__next__`, as `send()` gives it: the end without a value is an exception there.
 pub fn as_sent(py: Python<'_>, what: Option<Py<PyAny>>) -> PyResult<Py<PyAny>> {

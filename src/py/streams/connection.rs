@@ -9,6 +9,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use uringcore_proto::quic::DatagramError;
 use uringcore_proto::streams::Key;
 
+use super::errors;
 use super::hub::Hub;
 use super::stream;
 use super::work::{Job, Polled, Waiting};
@@ -243,7 +244,10 @@ impl ConnectionBase {
 
     fn not_sent(&self, py: Python<'_>, error: DatagramError) -> PyErr {
         match error {
-            DatagramError::Closed => self.hub.get().ended(py),
+            DatagramError::Closed => match self.hub.get().is_over(py) {
+                true => self.hub.get().ended(py),
+                false => errors::connection_closed(py),
+            },
             error => PyValueError::new_err(error.to_string()),
         }
     }

@@ -7,17 +7,24 @@ use pyo3::types::PyString;
 
 /// The peer has abandoned its side of the stream.
 pub fn stream_reset(py: Python<'_>, stream_id: u64, code: u64) -> PyErr {
-    of_stream(py, "StreamReset", (stream_id, code))
+    of_quic(py, "StreamReset", (stream_id, code))
 }
 
 /// The peer wants no more data.
 pub fn stream_stopped(py: Python<'_>, stream_id: u64, code: u64) -> PyErr {
-    of_stream(py, "StreamStopped", (stream_id, code))
+    of_quic(py, "StreamStopped", (stream_id, code))
 }
 
 /// This side has ended the stream, or this direction of it.
 pub fn stream_closed(py: Python<'_>, stream_id: u64, what: &str) -> PyErr {
-    of_stream(py, "StreamClosed", (stream_id, what))
+    of_quic(py, "StreamClosed", (stream_id, what))
+}
+
+/// This side has closed the connection, and its end has not been told yet.
+pub fn connection_closed(py: Python<'_>) -> PyErr {
+    let (code, frame_type) = (0, py.None());
+    let message = "the connection was closed on this side";
+    of_quic(py, "ConnectionClosed", (code, frame_type, "", message))
 }
 
 /// The end came too early; `expected` is how much was asked for, if that was a number of bytes.
@@ -31,7 +38,7 @@ pub fn limit_overrun(py: Python<'_>, consumed: usize) -> PyErr {
     of_asyncio(py, "LimitOverrunError", (message, consumed))
 }
 
-fn of_stream<'py>(py: Python<'py>, class: &str, args: impl PyCallArgs<'py>) -> PyErr {
+fn of_quic<'py>(py: Python<'py>, class: &str, args: impl PyCallArgs<'py>) -> PyErr {
     made(py, intern!(py, "uringcore.quic.errors"), class, args)
 }
 

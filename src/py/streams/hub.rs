@@ -18,6 +18,8 @@ pub struct Hub {
     quic: Py<QuicConnectionCore>,
     /// The loop's `create_future`.
     new_future: Py<PyAny>,
+    /// In debug mode: says where the program is.
+    made_at: Option<Py<PyAny>>,
     state: GilCell<State>,
 }
 
@@ -51,15 +53,17 @@ struct End {
 #[pymethods]
 impl Hub {
     /// Takes the connection's stream events from now on. `transmit` is called after commands on a loop
-    /// that has to be told to send; at most `datagram_bytes` of received datagrams wait.
+    /// that has to be told to send; at most `datagram_bytes` of received datagrams wait. `made_at()` says
+    /// where a stream is made, if somebody wants to know that of those which are forgotten.
     #[new]
-    #[pyo3(signature = (quic, new_future, *, is_client, datagram_bytes, transmit = None))]
+    #[pyo3(signature = (quic, new_future, *, is_client, datagram_bytes, transmit = None, made_at = None))]
     fn new(
         quic: &Bound<'_, QuicConnectionCore>,
         new_future: Py<PyAny>,
         is_client: bool,
         datagram_bytes: usize,
         transmit: Option<Py<PyAny>>,
+        made_at: Option<Py<PyAny>>,
     ) -> PyResult<Py<Self>> {
         let py = quic.py();
         let state = State {
@@ -72,6 +76,7 @@ impl Hub {
         let hub = Self {
             quic: quic.clone().unbind(),
             new_future,
+            made_at,
             state: GilCell::new(state),
         };
         let hub = Py::new(py, hub)?;
@@ -109,6 +114,7 @@ impl Hub {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.quic)?;
         visit.call(&self.new_future)?;
+        visit.call(&self.made_at)?;
         self.state
             .traverse(|state| {
                 visit.call(&state.transmit)?;
@@ -167,6 +173,14 @@ impl Hub {
         self.state.with(py, |state| run(&mut state.arrivals))
     }
 
+    /// Where the program is that makes a stream, in debug mode.
+    pub fn origin(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        match &self.made_at {
+            Some(made_at) => made_at.bind(py).call0()?.extract(),
+            None => Ok(None),
+        }
+    }
+
     /// Reads at most `max` bytes of a stream.
     pub fn pull(&self, py: Python<'_>, stream_id: u64, max: usize) -> PyResult<Received> {
         let rest = self.arrivals(py, |arrivals| arrivals.take_rest(stream_id, max));
@@ -208,7 +222,8 @@ impl Hub {
         let full = self.state.with(py, |state| {
             let waiters = state.waiting.entry(key).or_default();
             waiters.futures.push(future.clone().unbind());
-            (waiters.futures.len() > waiters.max).then(|| std::mem::take(&mut waiters.futures))
+            (waiters.futures.len() > waiters.max.max(WAITERS_FEW))
+                .then(|| std::mem::take(&mut waiters.futures))
         });
         if let Some(futures) = full {
             self.sort_out(py, key, futures)?;
@@ -286,6 +301,9 @@ impl Hub {
     }
 }
 
+/// So few are not worth a look at who of them still waits.
+const WAITERS_FEW: usize = 8;
+
 /// The directions of a stream that nobody will use any more and nobody has ended.
 #[derive(Clone, Copy)]
 pub struct Abandoned {
@@ -299,7 +317,7 @@ impl Abandoned {
         receiving: true,
     };
 
-    fn is_nothing(self) -> bool {
+    pub fn is_nothing(self) -> bool {
         !self.sending && !self.receiving
     }
 

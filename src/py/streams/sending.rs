@@ -3,12 +3,12 @@
 //! What is sent is taken whole when there is room, and not at all before: so whoever is cancelled while it
 //! waits has sent nothing.
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_proto::quic::{Priority, StreamError};
+use uringcore_proto::quic::{Connection, Priority, StreamError};
 use uringcore_proto::streams::Key;
 
 use super::errors;
@@ -19,6 +19,7 @@ use crate::capi::buffer;
 
 /// What is still to be sent.
 pub enum Unsent {
+    Whole(Bytes),
     /// All at once, in this order.
     Together(Vec<Bytes>),
     /// In pieces, as there is room for each; from this position on.
@@ -42,17 +43,18 @@ impl Unsent {
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         match self {
             Self::Lent(data, _) => visit.call(data),
-            Self::Together(_) | Self::Cut(_) => Ok(()),
+            Self::Whole(_) | Self::Together(_) | Self::Cut(_) => Ok(()),
         }
     }
 
-    /// The next piece; `None` at the end.
-    fn next(&mut self, py: Python<'_>) -> PyResult<Option<Vec<Bytes>>> {
+    /// What is to be sent next, together; `None` at the end.
+    fn next(&mut self, py: Python<'_>) -> PyResult<Option<Next>> {
         match self {
             Self::Together(pieces) if pieces.is_empty() => Ok(None),
-            Self::Together(pieces) => Ok(Some(pieces.clone())),
-            Self::Cut(data) if data.is_empty() => Ok(None),
-            Self::Cut(data) => Ok(Some(vec![data.slice(..data.len().min(PIECE))])),
+            Self::Together(pieces) => Ok(Some(Next::Several(pieces.clone()))),
+            Self::Whole(data) | Self::Cut(data) if data.is_empty() => Ok(None),
+            Self::Whole(data) => Ok(Some(Next::One(data.clone()))),
+            Self::Cut(data) => Ok(Some(Next::One(data.slice(..data.len().min(PIECE))))),
             Self::Lent(data, start) => {
                 let piece = buffer::with_readable(data.bind(py), |bytes| {
                     let rest = bytes.get(*start..).unwrap_or_default();
@@ -60,7 +62,7 @@ impl Unsent {
                 });
                 match piece {
                     Some(piece) if piece.is_empty() => Ok(None),
-                    Some(piece) => Ok(Some(vec![piece])),
+                    Some(piece) => Ok(Some(Next::One(piece))),
                     None => Err(PyTypeError::new_err(
                         "data is no bytes-like object any more",
                     )),
@@ -73,8 +75,31 @@ impl Unsent {
     fn sent(&mut self, count: usize) {
         match self {
             Self::Together(pieces) => pieces.clear(),
-            Self::Cut(data) => drop(data.split_to(count)),
+            Self::Whole(data) | Self::Cut(data) => data.advance(count),
             Self::Lent(_, start) => *start += count,
+        }
+    }
+}
+
+enum Next {
+    One(Bytes),
+    Several(Vec<Bytes>),
+}
+
+impl Next {
+    fn len(&self) -> usize {
+        match self {
+            Self::One(piece) => piece.len(),
+            Self::Several(pieces) => pieces.iter().map(Bytes::len).sum(),
+        }
+    }
+
+    fn hand_to(self, quic: &mut Connection, stream_id: u64) -> Result<(), StreamError> {
+        match self {
+            Self::One(piece) => quic.send_stream(stream_id, piece, false),
+            Self::Several(pieces) => pieces
+                .into_iter()
+                .try_for_each(|piece| quic.send_stream(stream_id, piece, false)),
         }
     }
 }
@@ -83,18 +108,15 @@ impl Stream {
     pub fn send(&self, py: Python<'_>, unsent: &mut Unsent) -> PyResult<Polled> {
         loop {
             self.check_sending(py)?;
-            let Some(pieces) = unsent.next(py)? else {
+            let Some(next) = unsent.next(py)? else {
                 return Ok(Polled::Ready(py.None()));
             };
-            let count = pieces.iter().map(Bytes::len).sum();
-            let id = self.id;
+            let (count, id) = (next.len(), self.id);
             let taken = self.hub.get().need(py, |quic| {
                 if quic.is_stream_full(id) {
                     return Ok(false);
                 }
-                let mut pieces = pieces.into_iter();
-                pieces.try_for_each(|piece| quic.send_stream(id, piece, false))?;
-                Ok(true)
+                next.hand_to(quic, id).map(|()| true)
             })?;
             match taken {
                 Ok(true) => unsent.sent(count),
@@ -199,6 +221,9 @@ impl Stream {
     /// was not read nothing more is wanted. A peer that was quicker has ended the stream already.
     pub fn leave(&self, py: Python<'_>, failed: bool) -> PyResult<Polled> {
         let open = self.open_sides(py);
+        if open.is_nothing() {
+            return Ok(Polled::Ready(py.None()));
+        }
         let id = self.id;
         let abandoned = Abandoned {
             sending: open.sending && failed,

@@ -5,7 +5,7 @@
 //!
 //! Not here: what the methods do (`reading`, `sending`).
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyResourceWarning, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -19,6 +19,7 @@ use super::sending::Unsent;
 use super::work::{Job, Waiting};
 use crate::capi::buffer;
 use crate::capi::cell::GilCell;
+use crate::capi::error::warn_of_a_dying_object;
 use crate::capi::open_class;
 use uringcore_proto::streams::Inlet;
 
@@ -29,6 +30,8 @@ pub struct Stream {
     connection: Py<ConnectionBase>,
     pub(super) hub: Py<Hub>,
     pub(super) id: u64,
+    /// Where it was made, in debug mode.
+    origin: Option<String>,
     pub(super) sides: GilCell<Sides>,
 }
 
@@ -105,12 +108,7 @@ impl SendStream {
     /// :meth:`finish` and :meth:`reset`, and the connection's error when that is over.
     fn send(slf: &Bound<'_, Self>, data: &Bound<'_, PyAny>) -> PyResult<Waiting> {
         let data = buffer::bytes_like(data)?;
-        let pieces = if data.is_empty() {
-            Vec::new()
-        } else {
-            vec![data]
-        };
-        Ok(Waiting::on(Job::Send(base(slf), Unsent::Together(pieces))))
+        Ok(Waiting::on(Job::Send(base(slf), Unsent::Whole(data))))
     }
 
     /// Sends ``data`` of any length in pieces, each as there is room for it. It has to stay as it is until
@@ -132,6 +130,23 @@ impl SendStream {
             }
         }
         Ok(Waiting::on(Job::Send(base(slf), Unsent::Together(pieces))))
+    }
+
+    /// Sends ``file``, a regular one that is open for reading in binary, from ``offset`` on: ``count`` bytes,
+    /// or up to its end. Returns how many, and leaves the file's position behind the last one. Cancelled,
+    /// it has sent a part.
+    ///
+    /// Raises as :meth:`send`, and what reading raises.
+    #[pyo3(signature = (file, offset = 0, count = None))]
+    fn sendfile<'py>(
+        slf: &Bound<'py, Self>,
+        file: &Bound<'py, PyAny>,
+        offset: i64,
+        count: Option<i64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        py.import(intern!(py, "uringcore.quic.native.files"))?
+            .call_method1(intern!(py, "sendfile"), (slf, file, offset, count))
     }
 
     /// Says that nothing more is sent. It leaves with what is queued, and nothing is waited for.
@@ -253,8 +268,14 @@ impl ReceiveStream {
 }
 
 impl Stream {
-    fn new(connection: &Bound<'_, ConnectionBase>, id: u64, sends: bool, receives: bool) -> Self {
+    fn new(
+        connection: &Bound<'_, ConnectionBase>,
+        id: u64,
+        sends: bool,
+        receives: bool,
+    ) -> PyResult<Self> {
         let py = connection.py();
+        let hub = connection.get().hub.clone_ref(py);
         let sides = Sides {
             sends,
             receives,
@@ -264,12 +285,13 @@ impl Stream {
             is_reset: false,
             is_delivered: false,
         };
-        Self {
+        Ok(Self {
             connection: connection.clone().unbind(),
-            hub: connection.get().hub.clone_ref(py),
+            origin: hub.get().origin(py)?,
+            hub,
             id,
             sides: GilCell::new(sides),
-        }
+        })
     }
 
     /// The directions that nobody has ended.
@@ -288,7 +310,15 @@ impl Drop for Stream {
             // It may be dropped while an exception is on its way.
             let pending = PyErr::take(py);
             let open = self.open_sides(py);
-            self.hub.get().forget(py, self.id, open);
+            let hub = self.hub.get();
+            if let Some(origin) = &self.origin
+                && !open.is_nothing()
+                && !hub.is_over(py)
+            {
+                let text = format!("unclosed stream {}, made at {origin}", self.id);
+                warn_of_a_dying_object(&py.get_type::<PyResourceWarning>(), text);
+            }
+            hub.forget(py, self.id, open);
             if let Some(pending) = pending {
                 pending.restore(py);
             }
@@ -305,7 +335,7 @@ pub fn opened(
     match unidirectional {
         true => {
             let py = connection.py();
-            let stream = Stream::new(connection, id, true, false);
+            let stream = Stream::new(connection, id, true, false)?;
             let class = py.get_type::<SendStream>();
             Ok(open_class::instance_of(&class, sending(stream))?.into_any())
         }
@@ -322,7 +352,7 @@ pub fn accepted(
     match unidirectional {
         true => {
             let py = connection.py();
-            let stream = Stream::new(connection, id, false, true);
+            let stream = Stream::new(connection, id, false, true)?;
             let class = py.get_type::<ReceiveStream>();
             let value = PyClassInitializer::from(stream).add_subclass(ReceiveStream);
             Ok(open_class::instance_of(&class, value)?.into_any())
@@ -334,7 +364,7 @@ pub fn accepted(
 fn bidirectional(connection: &Bound<'_, ConnectionBase>, id: u64) -> PyResult<Py<PyAny>> {
     let py = connection.py();
     let class = BIDIRECTIONAL.get_or_try_init(py, || make_bidirectional(py))?;
-    let stream = Stream::new(connection, id, true, true);
+    let stream = Stream::new(connection, id, true, true)?;
     Ok(open_class::instance_of::<SendStream>(class.bind(py), sending(stream))?.into_any())
 }
 

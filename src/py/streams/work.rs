@@ -16,7 +16,7 @@ use super::hub::Hub;
 use super::reading::Asked;
 use super::sending::Unsent;
 use super::stream::Stream;
-use crate::capi::awaited::{as_sent, raised, used_up};
+use crate::capi::awaited::{as_sent, raised, returned, used_up};
 use crate::capi::cell::GilCell;
 use crate::capi::coroutine;
 use crate::capi::error::warn_of_a_dying_object;
@@ -96,8 +96,7 @@ impl Waiting {
         match self.advance(py)? {
             Came::Yield(what) => Ok(Some(what)),
             Came::Value(value) if value.is_none(py) => Ok(None),
-            // A tuple of its own, for the value may be one.
-            Came::Value(value) => Err(PyStopIteration::new_err((value,))),
+            Came::Value(value) => Err(returned(py, value)),
         }
     }
 

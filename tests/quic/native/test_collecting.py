@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
+import sys
 import warnings
 import weakref
 
 import pytest
 
 from tests.quic.harness import eventually
-from tests.quic.native.pairs import cancelled, connecting, listening, pair, settled
+from tests.quic.native.pairs import (
+    cancelled,
+    client_config,
+    connecting,
+    listening,
+    pair,
+    settled,
+)
 from uringcore import quic
 
 
@@ -134,19 +143,74 @@ def test_a_stream_keeps_its_connection(run_anywhere, pki):
     run_anywhere(main())
 
 
-def test_debug_mode_warns_of_a_forgotten_connection(run_anywhere, pki):
+def test_a_forgotten_listener_is_closed(run_anywhere, pki):
+    async def main():
+        listener = await listening(pki)
+        address, ref = listener.address, weakref.ref(listener)
+        async with quic.connect(*address, client_config(pki)) as one:
+            other = await listener.accept()
+            del listener
+            await gone([ref])
+            await one.wait_closed()
+            await other.wait_closed()
+        with pytest.raises(quic.QuicConnectionError):
+            await quic.connect(*address, client_config(pki, idle_timeout=2))
+
+    run_anywhere(main())
+
+
+def test_debug_mode_says_where_what_is_forgotten_was_made(run_anywhere, pki):
+    async def said(caught, pattern):
+        def is_said():
+            gc.collect()
+            newest = [str(one.message) for one in caught[-1:] if one.category is ResourceWarning]
+            return any(re.fullmatch(pattern, message) for message in newest)
+
+        await eventually(is_said)
+
+    def here(lines_before):
+        return f"made at {__file__}:{sys._getframe(1).f_lineno - lines_before}"
+
     async def main():
         asyncio.get_running_loop().set_debug(True)
-        async with listening(pki) as listener:
-            one = await connecting(pki, listener)
-            other = await listener.accept()
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                del one
-                gc.collect()
-            messages = [str(one.message) for one in caught if one.category is ResourceWarning]
-            assert any("unclosed connection" in message for message in messages)
+        listener = await listening(pki)
+        listener_made = here(1)
+        one = await connecting(pki, listener)
+        one_made = here(1)
+        other = await listener.accept()
+        stream = await one.open_stream()
+        stream_made = here(1)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            del stream
+            await said(caught, f"unclosed stream 0, {stream_made}")
+            del one
+            await said(caught, f"unclosed connection <Connection open .*>, {one_made}")
             await other.wait_closed()
+            del listener
+            await said(caught, f"unclosed listener <Listener open>, {listener_made}")
+            assert len(caught) == 3
+
+    run_anywhere(main())
+
+
+def test_nobody_is_warned_of_what_was_ended(run_anywhere, pki):
+    async def main():
+        asyncio.get_running_loop().set_debug(True)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            async with pair(pki) as (one, other):
+                stream = await one.open_stream()
+                await stream.send(b"x")
+                await stream.finish()
+                async with await other.accept_stream() as there:
+                    assert await there.read() == b"x"
+                assert await stream.read() == b""
+                left = await one.open_uni_stream()
+                left.reset()
+                del stream, there, left
+                gc.collect()
+        assert not [one.message for one in caught if "unclosed" in str(one.message)]
 
     run_anywhere(main())
 

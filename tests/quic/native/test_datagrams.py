@@ -101,3 +101,20 @@ def test_a_side_that_takes_none(run_anywhere, pki):
                 one.send_datagrams([b"x"])
 
     run_anywhere(main())
+
+
+def test_after_a_close_there_is_an_error_that_says_so(run_anywhere, pki):
+    """At once: the end itself is told in the next turn."""
+
+    async def main():
+        async with pair(pki) as (one, _):
+            one.close(3)
+            with pytest.raises(quic.ConnectionClosed):
+                one.send_datagram(b"x")
+            with pytest.raises(quic.ConnectionClosed):
+                one.send_datagrams([b"x"])
+            await one.wait_closed()
+            with pytest.raises(quic.ConnectionClosed):
+                one.send_datagram(b"x")
+
+    run_anywhere(main())

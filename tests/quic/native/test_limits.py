@@ -154,6 +154,26 @@ def test_more_connections_than_may_wait_are_refused(run_anywhere, pki):
     run_anywhere(main())
 
 
+def test_connections_that_are_over_make_room_for_others(run_anywhere, pki):
+    async def main():
+        async with listening(pki, backlog=2) as listener:
+            for number in range(5):
+                async with connecting(pki, listener) as one:
+                    await one.ping()
+                    async with one.open_stream() as stream:
+                        await stream.send(bytes([number]))
+                    await one.wait_delivered()
+                await eventually(lambda: listener.stats()["connections_closed"] > number)  # noqa: B023
+            # The last two are still to be had, with what had come on them.
+            numbers = []
+            for _ in range(2):
+                other = await listener.accept()
+                numbers.append(await (await other.accept_stream()).read())
+            assert numbers == [b"\3", b"\4"]
+
+    run_anywhere(main())
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [

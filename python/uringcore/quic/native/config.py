@@ -44,10 +44,10 @@ class Config:
     keep_alive: float | None = None
     """Seconds of silence after which a PING keeps the connection open; ``None`` sends none."""
 
-    max_streams: int = 128
+    max_streams: int = 100
     """Streams in both directions that the peer may have open at once."""
 
-    max_uni_streams: int = 128
+    max_uni_streams: int = 100
     """Streams in its direction only that the peer may have open at once."""
 
     receive_window: int = _MEBIBYTE
@@ -149,6 +149,11 @@ class ClientConfig(Config):
     session_ticket: SessionTicket | None = field(default=None, repr=False)
     """``Connection.session_ticket`` of an earlier connection to this server, which is then resumed."""
 
+    early_data: bool = False
+    """Whether ``connect`` returns before the handshake is complete if there is a ticket: what is sent then
+    leaves at once, as 0-RTT data if the ticket allows it, and again if the server rejects that. An
+    attacker can have it come twice (RFC 9001 section 9.2). Without a ticket nothing is different."""
+
     def _make(self) -> QuicConfiguration:
         configuration = QuicConfiguration(is_client=True, server_name=self.server_name)
         self._fill(configuration)
@@ -186,13 +191,19 @@ class ServerConfig(Config):
     session_store: MemorySessionStore | SessionStore | None = None
     """Where sessions are kept that clients may resume; ``None``: in memory."""
 
+    early_data: bool = False
+    """Whether 0-RTT data is read. A connection that brings some is accepted before its handshake is
+    complete; :attr:`Connection.early_data` says so, and what to mind."""
+
     def __post_init__(self) -> None:
         if not self.backlog > 0:
             raise QuicConfigurationError("backlog", f"must be above 0, not {self.backlog}")
         super().__post_init__()
 
     def _make(self) -> QuicConfiguration:
-        configuration = QuicConfiguration(is_client=False, session_store=self.session_store)
+        configuration = QuicConfiguration(
+            is_client=False, session_store=self.session_store, early_data=self.early_data
+        )
         self._fill(configuration)
         _load(configuration, self.certificate)
         if self.client_authorities is not None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import warnings
 from types import TracebackType
 from typing import cast
 
 from uringcore._uringcore import ConnectionBase
 from uringcore.quic.native.link import Link
+from uringcore.quic.native.origin import made_at, warn_of_forgotten
 from uringcore.quic.stats import QuicConnectionStats
 from uringcore.tls import SessionTicket
 
@@ -26,11 +26,13 @@ class Connection(ConnectionBase):
     """
 
     _link: Link
+    _origin: str | None
 
     def __new__(cls, link: Link) -> Connection:
         """Not for programs: connections are made by those two."""
         self = super().__new__(cls, link.hub)
         self._link = link
+        self._origin = made_at(link.loop)
         return self
 
     @property
@@ -73,6 +75,14 @@ class Connection(ConnectionBase):
         return completed is not None and bool(completed.session_resumed)
 
     @property
+    def early_data(self) -> bool:
+        """Whether 0-RTT data was taken: what a client had sent before the handshake was complete, and what
+        a server reads before it has heard that. An attacker can have it come again (RFC 9001 section
+        9.2), so a server does no more with it than what may happen twice, or waits for
+        :meth:`wait_connected`. False for as long as that is not known."""
+        return self._link.early_data
+
+    @property
     def session_ticket(self) -> SessionTicket | None:
         """The newest ticket that the server has sent, for ``ClientConfig.session_ticket`` of a later
         connection. It comes a while after the handshake."""
@@ -86,6 +96,13 @@ class Connection(ConnectionBase):
     def stats(self) -> QuicConnectionStats:
         """Counters and estimates; :class:`~uringcore.quic.stats.QuicConnectionStats` names them."""
         return cast(QuicConnectionStats, self._link.quic.stats())
+
+    async def wait_connected(self) -> None:
+        """Waits until the handshake is complete, which it is unless there is early data.
+
+        Raises why it has failed, as :func:`~uringcore.quic.connect` does.
+        """
+        await self._link.wait_connected()
 
     async def ping(self) -> None:
         """Waits until the peer has answered a PING.
@@ -151,7 +168,5 @@ class Connection(ConnectionBase):
         link = self._link
         if link.is_closed or link.loop.is_closed():
             return
-        if link.loop.get_debug():
-            message = f"unclosed connection {self!r}"
-            warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
+        warn_of_forgotten("connection", self, self._origin)
         link.close(0, "")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from uringcore._uringcore import LoopCore, QuicStreams
@@ -14,6 +14,7 @@ from uringcore.asyncio.migration import Migrator
 from uringcore.quic import events
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.errors import QuicError, error_from_event
+from uringcore.quic.native.origin import made_at
 from uringcore.quic.transport import QuicTransport
 from uringcore.tls import SessionTicket
 
@@ -24,8 +25,29 @@ class Link:
     """What is between a ``QuicConnection`` and the program's ``Connection``.
 
     It takes the place of a protocol: the endpoint's transport is told to it. ``on_connected(link)`` is
-    called when the handshake is complete.
+    called when the handshake is complete, or early data can be answered.
+
+    A server has thousands of them that do nothing: what few ever need is made when it is.
     """
+
+    __slots__ = (
+        "_closing",
+        "_connecting",
+        "_end",
+        "_flush_is_due",
+        "_flushes",
+        "_migrator",
+        "_on_connected",
+        "_pings",
+        "_transport",
+        "close_timeout",
+        "completed",
+        "hub",
+        "loop",
+        "quic",
+        "session_ticket",
+        "waits_for_socket",
+    )
 
     def __init__(
         self,
@@ -41,12 +63,14 @@ class Link:
         self.close_timeout = close_timeout
         self.completed: events.HandshakeCompleted | None = None
         self.session_ticket: SessionTicket | None = None
-        self.closed = asyncio.Event()
         self.waits_for_socket = False
         self._on_connected = on_connected
         self._end: Callable[[], QuicError] | None = None
         self._transport: QuicTransport | None = None
-        self._migrator = Migrator(loop, quic)
+        self._migrator: Migrator | None = None
+        # Those who wait for the handshake, for the end, and for PINGs to be answered by their numbers.
+        self._connecting: list[asyncio.Future[None]] = []
+        self._closing: list[asyncio.Future[None]] = []
         self._pings: dict[int, asyncio.Future[None]] = {}
         self._flushes = not isinstance(loop, LoopCore)
         self._flush_is_due = False
@@ -56,6 +80,7 @@ class Link:
             is_client=quic.configuration.is_client,
             datagram_bytes=datagram_bytes,
             transmit=self.transmit if self._flushes else None,
+            made_at=functools.partial(made_at, loop) if loop.get_debug() else None,
         )
         if quic.configuration.is_client:
             quic._set_credential_handlers(self._got_ticket, None)
@@ -65,6 +90,11 @@ class Link:
         self._transport = transport
         self.quic._set_receiver(self._received)
 
+    def connect(self, address: Any) -> None:
+        """Begins the handshake; what is said in the same turn leaves with it."""
+        self.quic.connect(address, now=self.loop.time())
+        self.transmit()
+
     @property
     def transport(self) -> QuicTransport:
         assert self._transport is not None
@@ -72,7 +102,19 @@ class Link:
 
     @property
     def is_closed(self) -> bool:
-        return self.closed.is_set()
+        return self._end is not None
+
+    @property
+    def early_data(self) -> bool:
+        if self.completed is None:
+            return self.quic._reads_early_data
+        return bool(self.completed.early_data_accepted)
+
+    async def wait_connected(self) -> None:
+        if self._end is not None:
+            raise self._end()
+        if self.completed is None:
+            await self._wait_among(self._connecting)
 
     def transmit(self) -> None:
         """Sends what is queued, once in a turn; uringcore's own loop does that by itself."""
@@ -95,7 +137,8 @@ class Link:
         """Until the connection is over. A client's socket lingers for a server that did not hear of the
         close, and nobody waits for that on our loop, unless the program chose the port and may want it
         again."""
-        await self.closed.wait()
+        if self._end is None:
+            await self._wait_among(self._closing)
         is_client = self.quic.configuration.is_client
         if is_client and (self.waits_for_socket or not self.transport.lingers()):
             await self.transport.wait_closed()
@@ -124,7 +167,19 @@ class Link:
             await self.ping()
         if self._end is not None:
             raise self._end()
+        if self._migrator is None:
+            self._migrator = Migrator(self.loop, self.quic)
         await self._migrator.migrate(self.transport, local_addr, timeout)
+
+    async def _wait_among(self, waiters: list[asyncio.Future[None]]) -> None:
+        waiter = self.loop.create_future()
+        waiters.append(waiter)
+        try:
+            await waiter
+        finally:
+            # Unless all were woken: who is cancelled again and again leaves nothing here.
+            if waiter in waiters:
+                waiters.remove(waiter)
 
     def _flush(self) -> None:
         self._flush_is_due = False
@@ -140,11 +195,16 @@ class Link:
                 self.quic._log(event)
             if isinstance(event, events.HandshakeCompleted):
                 self._connected(event)
+            elif isinstance(event, events.ProtocolNegotiated):
+                if self.quic._reads_early_data:
+                    # There is something to answer already (RFC 9001 section 4.6.1).
+                    self._tell_connected()
             elif isinstance(event, events.PingAcknowledged):
                 waiter = self._pings.pop(event.uid, None)
                 if waiter is not None and not waiter.done():
                     waiter.set_result(None)
             elif isinstance(event, events.MigrationFinished):
+                assert self._migrator is not None
                 self._migrator.finished(event)
             elif isinstance(event, events.ConnectionTerminated):
                 self._terminated(event)
@@ -152,6 +212,11 @@ class Link:
     def _connected(self, event: events.HandshakeCompleted) -> None:
         self.completed = event
         self.quic._completed = event
+        _settle(self._connecting, None)
+        self._connecting.clear()
+        self._tell_connected()
+
+    def _tell_connected(self) -> None:
         on_connected, self._on_connected = self._on_connected, None
         if on_connected is not None:
             on_connected(self)
@@ -163,13 +228,26 @@ class Link:
         is_applications = event.frame_type is None or event.kind == "peer_transport"
         is_orderly = event.error_code == 0 and is_applications
         self.hub.end(self._end, is_orderly)
-        for waiter in self._pings.values():
-            if not waiter.done():
-                waiter.set_exception(self._end())
+        _settle([*self._connecting, *self._pings.values()], self._end)
+        self._connecting.clear()
         self._pings.clear()
-        self._migrator.terminated(self._transport, self._end())
+        if self._migrator is not None:
+            self._migrator.terminated(self._transport, self._end())
         self._on_connected = None
-        self.closed.set()
+        _settle(self._closing, None)
+        self._closing.clear()
         if self._transport is not None and self.quic.configuration.is_client:
             # A client's socket is its connection's alone; it lingers as long as the server may ask.
             self._transport.close()
+
+
+def _settle(
+    waiters: Iterable[asyncio.Future[None]], make_error: Callable[[], QuicError] | None
+) -> None:
+    for waiter in waiters:
+        if waiter.done():
+            continue
+        if make_error is None:
+            waiter.set_result(None)
+        else:
+            waiter.set_exception(make_error())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections import deque
-from collections.abc import Generator, Sequence
+import functools
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -13,13 +13,109 @@ from uringcore.quic.acceptance import Acceptance
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.endpoint import open_server
 from uringcore.quic.errors import ListenerClosed
+from uringcore.quic.native.backlog import Backlog
 from uringcore.quic.native.config import Certificate, ServerConfig
 from uringcore.quic.native.connection import Connection
 from uringcore.quic.native.link import Link
-from uringcore.quic.packet import QuicErrorCode
+from uringcore.quic.native.making import Making
+from uringcore.quic.native.origin import made_at, warn_of_forgotten
 from uringcore.quic.transport import QuicTransport
 
 __all__ = ["Listener", "Listening", "listen"]
+
+
+class Listener:
+    """A server's socket. Connections whose handshake is complete wait to be accepted, ``backlog`` of
+    them; more are refused.
+
+    ``async with listener:`` closes it at the end of the block, with its connections. One that the
+    program forgets is closed when it is collected.
+    """
+
+    def __init__(self, transport: QuicTransport, backlog: Backlog) -> None:
+        """Not for programs: listeners are made by :func:`~uringcore.quic.listen`."""
+        self._transport = transport
+        self._backlog = backlog
+        self._is_closed = False
+        self._origin = made_at(asyncio.get_running_loop())
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The address and port that it is bound to."""
+        name = self._transport.get_extra_info("sockname")
+        return str(name[0]), int(name[1])
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._is_closed
+
+    def stats(self) -> dict[str, int]:
+        """Counters: connections, datagrams and bytes in both directions, who was refused and why."""
+        return self._transport.stats()
+
+    async def accept(self) -> Connection:
+        """The next connection. Cancelled, it has taken none.
+
+        Raises :class:`ListenerClosed` once the listener is closed.
+        """
+        while (link := self._backlog.take()) is None:
+            if self._is_closed:
+                raise ListenerClosed("the listener is closed")
+            await self._backlog.wait()
+        return Connection(link)
+
+    def __aiter__(self) -> Listener:
+        return self
+
+    async def __anext__(self) -> Connection:
+        try:
+            return await self.accept()
+        except ListenerClosed:
+            raise StopAsyncIteration from None
+
+    def stop_accepting(self) -> None:
+        """Refuses new connections from now on; those that are open, or wait to be accepted, go on."""
+        self._transport.stop_accepting()
+
+    def close(self, code: int = 0, reason: str = "") -> None:
+        """Closes all connections, with an error code of the application's and a reason, and then the
+        socket. What is queued and not yet sent is dropped."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._transport.stop_accepting()
+        self._transport.close_connections(code, reason)
+        self._transport.close()
+        self._backlog.clear()
+
+    async def wait_closed(self) -> None:
+        """Waits until the socket is released: until each peer has heard, or had the time to."""
+        await self._transport.wait_closed()
+
+    async def __aenter__(self) -> Listener:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+        await self.wait_closed()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {'closed' if self._is_closed else 'open'}>"
+
+    def __del__(self) -> None:
+        if not self._is_closed and not self._transport._loop.is_closed():
+            warn_of_forgotten("listener", self, self._origin)
+            self.close()
+
+
+class Listening(Making[Listener]):
+    """What :func:`listen` returns: nothing happens before it is awaited or entered."""
 
 
 def listen(
@@ -49,163 +145,22 @@ def listen(
         given = {"certificate": certificate, "alpn": alpn}
         changes: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
         config = dataclasses.replace(config, **changes) if changes else config
-    return Listening(host, port, config, reuse_port)
+    return Listening(functools.partial(_listen, (host, port), config, reuse_port))
 
 
-class Listening:
-    """What :func:`listen` returns: nothing happens before it is awaited or entered."""
+async def _listen(address: tuple[str, int], config: ServerConfig, reuse_port: bool) -> Listener:
+    loop = asyncio.get_running_loop()
+    # The endpoint has the backlog and not the listener, which the program can forget.
+    backlog = Backlog(loop, config.backlog)
 
-    def __init__(self, host: str, port: int, config: ServerConfig, reuse_port: bool) -> None:
-        self._address = (host, port)
-        self._config = config
-        self._reuse_port = reuse_port
-        self._listener: Listener | None = None
-
-    def __await__(self) -> Generator[object, None, Listener]:
-        return self._listen().__await__()
-
-    async def __aenter__(self) -> Listener:
-        self._listener = await self._listen()
-        return self._listener
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        listener, self._listener = self._listener, None
-        if listener is not None:
-            await listener.__aexit__(exc_type, exc_value, traceback)
-
-    async def _listen(self) -> Listener:
-        loop = asyncio.get_running_loop()
-        config = self._config
-        listener = Listener(loop, config.backlog)
-
-        def made(quic: QuicConnection) -> Link:
-            return Link(
-                quic,
-                datagram_bytes=config.datagram_buffer,
-                close_timeout=config.close_timeout,
-                on_connected=listener._connected,
-            )
-
-        acceptance = Acceptance(
-            made, config._configuration, retry=config.retry, limits=config.limits
+    def made(quic: QuicConnection) -> Link:
+        return Link(
+            quic,
+            datagram_bytes=config.datagram_buffer,
+            close_timeout=config.close_timeout,
+            on_connected=backlog.enter,
         )
-        listener._transport = await open_server(
-            loop, acceptance, self._address, reuse_port=self._reuse_port
-        )
-        return listener
 
-
-class Listener:
-    """A server's socket. Connections whose handshake is complete wait to be accepted, ``backlog`` of
-    them; more are refused.
-
-    ``async with listener:`` closes it at the end of the block, with its connections.
-    """
-
-    _transport: QuicTransport
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, backlog: int) -> None:
-        self._loop = loop
-        self._backlog = backlog
-        # Not connections yet: those close themselves when nobody has them, and warn.
-        self._waiting: deque[Link] = deque()
-        self._waiters: deque[asyncio.Future[None]] = deque()
-        self._is_closed = False
-
-    @property
-    def address(self) -> tuple[str, int]:
-        """The address and port that it is bound to."""
-        name = self._transport.get_extra_info("sockname")
-        return str(name[0]), int(name[1])
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether it was closed."""
-        return self._is_closed
-
-    def stats(self) -> dict[str, int]:
-        """Counters: connections, datagrams and bytes in both directions, who was refused and why."""
-        return self._transport.stats()
-
-    async def accept(self) -> Connection:
-        """The next connection. Cancelled, it has taken none.
-
-        Raises :class:`ListenerClosed` once the listener is closed.
-        """
-        while not self._waiting:
-            if self._is_closed:
-                raise ListenerClosed("the listener is closed")
-            waiter = self._loop.create_future()
-            self._waiters.append(waiter)
-            try:
-                await waiter
-            except asyncio.CancelledError:
-                if waiter.done() and not waiter.cancelled():
-                    # It was woken, and leaves: the connection is for the next one.
-                    self._wake()
-                raise
-            finally:
-                if waiter in self._waiters:
-                    self._waiters.remove(waiter)
-        return Connection(self._waiting.popleft())
-
-    def __aiter__(self) -> Listener:
-        return self
-
-    async def __anext__(self) -> Connection:
-        try:
-            return await self.accept()
-        except ListenerClosed:
-            raise StopAsyncIteration from None
-
-    def stop_accepting(self) -> None:
-        """Refuses new connections from now on; those that are open, or wait to be accepted, go on."""
-        self._transport.stop_accepting()
-
-    def close(self, code: int = 0, reason: str = "") -> None:
-        """Closes all connections, with an error code of the application's and a reason, and then the
-        socket. What is queued and not yet sent is dropped."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        self._transport.stop_accepting()
-        self._transport.close_connections(code, reason)
-        self._transport.close()
-        self._waiting.clear()
-        while self._waiters:
-            self._wake()
-
-    async def wait_closed(self) -> None:
-        """Waits until the socket is released: until each peer has heard, or had the time to."""
-        await self._transport.wait_closed()
-
-    async def __aenter__(self) -> Listener:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-        await self.wait_closed()
-
-    def _connected(self, link: Link) -> None:
-        if len(self._waiting) >= self._backlog:
-            link.close_about(QuicErrorCode.CONNECTION_REFUSED, 0, "too many wait to be accepted")
-            return
-        self._waiting.append(link)
-        self._wake()
-
-    def _wake(self) -> None:
-        while self._waiters:
-            waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
+    acceptance = Acceptance(made, config._configuration, retry=config.retry, limits=config.limits)
+    transport = await open_server(loop, acceptance, address, reuse_port=reuse_port)
+    return Listener(transport, backlog)

@@ -1,0 +1,87 @@
+"""``sendfile``: a file's bytes on a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+
+import pytest
+
+from tests.quic.harness import patterned
+from tests.quic.native.pairs import cancelled, pair
+from uringcore import quic
+
+
+@pytest.mark.parametrize(
+    ("offset", "count"), [(0, None), (0, 0), (5, 700_000), (2_999_999, None), (9_000_000, 10)]
+)
+def test_a_part_of_a_file(run_anywhere, pki, tmp_path, offset, count):
+    content = patterned(3_000_000)
+    (tmp_path / "file").write_bytes(content)
+    wanted = content[offset:] if count is None else content[offset : offset + count]
+
+    async def main():
+        async with pair(pki) as (one, other):
+            with (tmp_path / "file").open("rb") as file:
+                stream = await one.open_uni_stream()
+                sending = asyncio.ensure_future(_send(stream, file, offset, count))
+                async with await other.accept_uni_stream() as there:
+                    assert await there.read() == wanted
+                assert await sending == len(wanted)
+                assert file.tell() == offset + len(wanted)
+
+    run_anywhere(main())
+
+
+async def _send(stream, file, offset, count):
+    sent = await stream.sendfile(file, offset, count)
+    await stream.finish()
+    return sent
+
+
+def test_a_slow_reader_is_waited_for_and_a_cancelled_sender_has_sent_a_part(
+    run_anywhere, pki, tmp_path
+):
+    (tmp_path / "file").write_bytes(patterned(5_000_000))
+
+    async def main():
+        client, server = {"send_buffer": 50_000}, {"receive_window": 100_000}
+        async with pair(pki, client, server) as (one, other):
+            with (tmp_path / "file").open("rb") as file:
+                stream = await one.open_uni_stream()
+                sending = asyncio.ensure_future(stream.sendfile(file))
+                there = await other.accept_uni_stream()
+                got = await there.readexactly(1000)
+                for _ in range(3):
+                    await one.ping()
+                await cancelled(sending)
+                at = file.tell()
+                assert 1000 < at < 2_000_000
+                await stream.finish()
+                got += await there.read()
+                assert got == patterned(5_000_000)[: len(got)] and len(got) == at
+
+    run_anywhere(main())
+
+
+def test_what_cannot_be_sent(run_anywhere, pki, tmp_path):
+    (tmp_path / "file").write_bytes(b"content")
+
+    async def main():
+        async with pair(pki) as (one, other):
+            stream = await one.open_uni_stream()
+            with pytest.raises(io.UnsupportedOperation):
+                await stream.sendfile(io.BytesIO(b"x"))
+            with (tmp_path / "file").open("rb") as file:
+                for offset, count in ((-1, None), (0, -1)):
+                    with pytest.raises(ValueError):
+                        await stream.sendfile(file, offset, count)
+                await stream.sendfile(file)
+                there = await other.accept_uni_stream()
+                there.stop(4)
+                with pytest.raises(quic.StreamStopped):
+                    while True:
+                        await stream.sendfile(file)
+                        await one.ping()
+
+    run_anywhere(main())
