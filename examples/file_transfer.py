@@ -1,12 +1,11 @@
 """Files over QUIC, with progress; a transfer that was interrupted goes on where it was.
 
-    python examples/file_transfer.py serve FOLDER --port 4433
-    python examples/file_transfer.py get localhost 4433 NAME --authority certificate.pem
+    python examples/file_transfer.py serve FOLDER 4433
+    python examples/file_transfer.py get localhost 4433 NAME certificate.pem [INTO]
 
 A request is a stream: ``NAME\\nOFFSET\\n``, answered by the size in a line and the bytes from there on.
 """
 
-import argparse
 import asyncio
 import contextlib
 import sys
@@ -91,25 +90,17 @@ async def get(host: str, port: int, name: str, authority: Path, into: Path) -> N
 
 def main() -> int:
     """Reads the command line; returns the exit status."""
-    parser = argparse.ArgumentParser(description="Files over QUIC.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    server, client = commands.add_parser("serve"), commands.add_parser("get")
-    server.add_argument("folder", type=Path)
-    server.add_argument("--port", type=int, default=4433)
-    client.add_argument("host")
-    client.add_argument("port", type=int)
-    client.add_argument("name")
-    client.add_argument("--authority", type=Path, required=True)
-    client.add_argument("--into", type=Path, default=Path())
-    args = parser.parse_args()
+    match sys.argv[1:]:
+        case ["serve", folder, port]:
+            program = serve(Path(folder), int(port))
+        case ["get", host, port, name, authority, *into]:
+            program = get(host, int(port), name, Path(authority), Path(*into))
+        case _:
+            sys.exit(__doc__)
     try:
-        if args.command == "serve":
-            uringcore.run(serve(args.folder, args.port))
-        else:
-            uringcore.run(get(args.host, args.port, args.name, args.authority, args.into))
+        uringcore.run(program)
     except OSError as error:
-        print(f"{error}; what has come is kept", file=sys.stderr)
-        return 1
+        sys.exit(f"{error}; what has come is kept")
     except KeyboardInterrupt:
         return 130
     return 0

@@ -1,7 +1,9 @@
-"""``examples/file_transfer.py`` as its users run it: whole, resumed, refused, and interrupted."""
+"""The examples of ``uringcore.quic`` as their users run them: between processes, to the end, and
+interrupted."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 import signal
@@ -13,44 +15,63 @@ import pytest
 
 import uringcore
 from tests.quic.harness import patterned
-from uringcore import quic
+from tests.server.harness import Server
+from uringcore import http3, quic
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "file_transfer.py"
+EXAMPLES = Path(__file__).parents[3] / "examples"
+NAMES = ("chat", "crawler", "file_transfer", "game", "http3_proxy")
 
 
 @contextlib.contextmanager
-def _server(folder):
+def _started(name, *arguments):
+    """An example in a process of its own, with pipes to all three."""
     process = subprocess.Popen(
-        [sys.executable, EXAMPLE, "serve", folder, "--port", "0"],
+        [sys.executable, EXAMPLES / f"{name}.py", *map(str, arguments)],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            # What was typed last may have nobody to read it.
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+
+@contextlib.contextmanager
+def _serving(name, *arguments, status=0):
+    """One that serves; yields its port and the certificate that vouches for it. Then it is interrupted."""
+    with _started(name, *arguments) as process:
         line = process.stdout.readline()
         found = re.match(r"port (\d+), authority (.*)", line)
         assert found, line + process.stderr.read()
         yield found[1], found[2]
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
-        assert process.returncode == 130
+        said = process.stderr.read()
+        assert process.wait(60) == status
         assert "Traceback" not in said, said
-    finally:
-        process.kill()
-        process.communicate()
+
+
+def _run(name, *arguments):
+    """One that ends by itself: what it has said, and what it complained of."""
+    command = [sys.executable, EXAMPLES / f"{name}.py", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def _server(folder):
+    return _serving("file_transfer", "serve", folder, 0, status=130)
 
 
 def _get(server, name, into):
     port, authority = server
-    command = [sys.executable, EXAMPLE, "get", "localhost", port, name]
-    done = subprocess.run(
-        [*command, "--authority", authority, "--into", into],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert "Traceback" not in done.stderr, done.stderr
+    done = _run("file_transfer", "get", "localhost", port, name, authority, into)
     return done.returncode, done.stderr
 
 
@@ -110,7 +131,93 @@ def test_requests_that_make_no_sense_are_refused(tmp_path):
         uringcore.run(main(*server))
 
 
-def test_it_is_short_and_has_no_private_name():
-    source = EXAMPLE.read_text()
+def test_a_chat_of_three(tmp_path):
+    with (
+        _serving("chat", "serve", 0, status=130) as (port, authority),
+        contextlib.ExitStack() as doors,
+    ):
+
+        def join(name):
+            process = doors.enter_context(
+                _started("chat", "join", "localhost", port, name, authority)
+            )
+            assert process.stdout.readline() == f"* {name} is here\n"
+            return process
+
+        def say(process, line):
+            process.stdin.write(line)
+            process.stdin.flush()
+
+        ann = join("ann")
+        bob = join("bob")
+        assert ann.stdout.readline() == "* bob is here\n"
+        say(ann, "hello\n")
+        assert [who.stdout.readline() for who in (ann, bob)] == ["ann: hello\n"] * 2
+        with _started("chat", "join", "localhost", port, "bob", authority) as second:
+            assert second.wait(60) == 1
+            said = second.stderr.read()
+            assert "nobody else may be 'bob'" in said and "Traceback" not in said
+        # One that is killed has left when its connection is given up, and the others go on.
+        eve = join("eve")
+        assert [who.stdout.readline() for who in (ann, bob)] == ["* eve is here\n"] * 2
+        eve.kill()
+        bob.stdin.close()
+        assert ann.stdout.readline() == "* bob has left\n"
+        assert bob.wait(60) == 0
+        say(ann, "nobody?\n")
+        assert ann.stdout.readline() == "ann: nobody?\n"
+        ann.stdin.close()
+        assert ann.wait(60) == 0
+
+
+def test_a_game_of_a_thousand():
+    with _serving("game", "serve", 0) as (port, authority):
+        played = _run("game", "play", "localhost", port, authority, 1000)
+        assert played.returncode == 0, played.stderr
+        found = re.match(r"1000 have played, and seen up to (\d+) at once", played.stdout)
+        assert found and int(found[1]) > 1, played.stdout
+
+
+def test_a_proxy_takes_clients_to_the_server_that_they_name(tmp_path, pki):
+    files = (str(pki.server.certfile), str(pki.server.keyfile))
+    server = Server(tmp_path, files)
+    try:
+        upstream, authorities = f"localhost={server.url[8:]}", pki.authority.certfile
+        with _serving("http3_proxy", 0, authorities, upstream) as (port, authority):
+            uringcore.run(_ask(f"https://localhost:{port}", authority))
+            # Nobody has told of a server for this name.
+            with pytest.raises(http3.HTTP3Error):
+                uringcore.run(_ask(f"https://127.0.0.1:{port}", authority))
+    finally:
+        server.stop()
+
+
+async def _ask(url, authority):
+    async with http3.Pool(cafile=authority) as pool:
+        for size in (0, 1, 3_000_000):
+            sent = patterned(size)
+            response = await pool.request("POST", f"{url}/echo", content=sent)
+            assert (response.status, response.content) == (200, sent)
+        answers = await asyncio.gather(*(pool.request("GET", f"{url}/") for _ in range(50)))
+        assert {answer.status for answer in answers} == {200}
+
+
+def test_a_crawler_reads_a_site_and_names_what_is_broken(tmp_path, pki):
+    files = (str(pki.server.certfile), str(pki.server.keyfile))
+    server = Server(tmp_path, files, app="tests.quic.native.site:app")
+    try:
+        crawled = _run("crawler", f"{server.url}/", pki.authority.certfile)
+    finally:
+        server.stop()
+    first, *broken = crawled.stdout.splitlines()
+    # The start, a hundred pages, one that was moved and where it is, the picture, two that are broken.
+    assert re.match(r"106 pages, \d+ bytes, 2 broken links", first), crawled.stdout
+    assert crawled.returncode == 1
+    assert broken == [f"{server.url}/cut: {broken[0].split(': ', 1)[1]}", f"{server.url}/gone: 404"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_short_and_has_no_private_name(name):
+    source = (EXAMPLES / f"{name}.py").read_text()
     assert len(source.splitlines()) < 120
     assert not re.search(r"\._[a-z]|import _|from _", source)

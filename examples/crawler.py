@@ -1,0 +1,118 @@
+"""A crawler over HTTP/3: reads a site's pages, all that link to one another, and says what does not answer.
+
+python examples/crawler.py https://example.org/ [authorities.pem]
+"""
+
+import asyncio
+import sys
+from html.parser import HTMLParser
+from urllib.parse import urldefrag, urljoin, urlsplit
+
+import uringcore
+from uringcore import http3
+
+WORKERS = 32
+PAGES_MAX = 10_000
+PAGE_BYTES_MAX = 1 << 20
+
+
+def origin(url: str) -> str:
+    """The site that a page is of."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+class Links(HTMLParser):
+    """The targets of a page's links."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self.base = url
+        self.found: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Called for each tag of the page."""
+        target = dict(attrs).get("href")
+        if target is None:
+            return
+        if tag == "base":
+            self.base = urljoin(self.base, target)
+        elif tag in ("a", "area", "link"):
+            self.found.add(urldefrag(urljoin(self.base, target)).url)
+
+
+class Crawl:
+    """The pages of one site that were found, and those still to be read."""
+
+    def __init__(self, pool: http3.Pool, start: str) -> None:
+        self.pool = pool
+        self.site = origin(start)
+        self.found = {start}
+        self.waiting: asyncio.Queue[str] = asyncio.Queue()
+        self.waiting.put_nowait(start)
+        self.bytes = 0
+        self.broken: list[str] = []
+
+    async def run(self) -> None:
+        """Reads all pages, many at a time."""
+        workers = [asyncio.create_task(self.work()) for _ in range(WORKERS)]
+        await self.waiting.join()
+        for worker in workers:
+            worker.cancel()
+
+    async def work(self) -> None:
+        """Reads one page after the other."""
+        while True:
+            url = await self.waiting.get()
+            try:
+                await self.read(url)
+            except (http3.HTTP3Error, ValueError) as error:
+                self.broken.append(f"{url}: {error}")
+            finally:
+                self.waiting.task_done()
+
+    async def read(self, url: str) -> None:
+        """Reads a page and follows its links, on this site alone."""
+        async with self.pool.stream("GET", url, headers=[("user-agent", "crawler")]) as response:
+            if response.status in (301, 302, 303, 307, 308):
+                self.follow({urljoin(url, response.header("location", "") or "")})
+                return
+            if response.status >= 400:
+                self.broken.append(f"{url}: {response.status}")
+                return
+            page = bytearray()
+            is_page = (response.header("content-type") or "").startswith("text/html")
+            async for part in response.iter_bytes():
+                self.bytes += len(part)
+                page += part
+                if not is_page or len(page) > PAGE_BYTES_MAX:
+                    break
+        if is_page:
+            links = Links(url)
+            links.feed(page.decode(errors="replace"))
+            self.follow(links.found)
+
+    def follow(self, targets: set[str]) -> None:
+        """Has those read that are of this site and new."""
+        here = {target for target in targets if origin(target) == self.site}
+        for target in sorted(here - self.found)[: PAGES_MAX - len(self.found)]:
+            self.found.add(target)
+            self.waiting.put_nowait(target)
+
+
+async def crawl(start: str, authorities: str | None) -> int:
+    """Reads a site; returns the exit status."""
+    limits = http3.Limits(connections_per_origin=1)
+    async with http3.Pool(cafile=authorities, limits=limits) as pool:
+        crawl = Crawl(pool, start)
+        await crawl.run()
+    print(f"{len(crawl.found)} pages, {crawl.bytes} bytes, {len(crawl.broken)} broken links")
+    for broken in sorted(crawl.broken):
+        print(broken)
+    return 1 if crawl.broken else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3):
+        sys.exit(__doc__)
+    sys.exit(uringcore.run(crawl(sys.argv[1], sys.argv[2] if len(sys.argv) == 3 else None)))
