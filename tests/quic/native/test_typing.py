@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -30,7 +31,7 @@ def _pyright(folder, *paths):
     pytest.importorskip("pyright", reason="pyright is part of the development environment alone")
     # What it is not told of it would look for in folders of its own choice.
     settings = {
-        "include": [str(path) for path in paths],
+        "include": [os.path.relpath(path, folder) for path in paths],
         "extraPaths": [str(Path(uringcore.__file__).parents[1])],
         "pythonVersion": "3.10",
         "typeCheckingMode": "strict",
