@@ -6,6 +6,7 @@
 //! - `negotiation`: Version Negotiation packets.
 //! - `frames`: the frames of a packet in the clear.
 //! - `parameters`: transport parameters.
+//! - `structured`: structured fields of HTTP.
 //! - `tls`: TLS' messages and records.
 //!
 //! A leaf: nothing here imports another module of the crate. No input makes anything here fail but
@@ -16,5 +17,6 @@ pub mod frames;
 pub mod header;
 pub mod negotiation;
 pub mod parameters;
+pub mod structured;
 pub mod tls;
 pub mod varint;
