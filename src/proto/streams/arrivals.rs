@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 
-use super::datagrams::Datagrams;
+use super::datagrams::{Datagrams, Overflow};
 use crate::quic::{Chunks, Event, Received, StreamEnd};
 
 /// What a host can wait for.
@@ -67,6 +67,11 @@ impl Arrivals {
             rest: FxHashMap::default(),
             datagrams: Datagrams::new(datagram_bytes_max),
         }
+    }
+
+    /// Which datagrams are dropped when there is no room for all; else the oldest.
+    pub fn set_overflow(&mut self, overflow: Overflow) {
+        self.datagrams.set_overflow(overflow);
     }
 
     /// Takes one event in, and names those who are to look again.

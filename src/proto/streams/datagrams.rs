@@ -4,15 +4,25 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-/// Keeps the newest: of data that may be lost they are worth most.
+/// Which datagrams are dropped when there is no room for all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Overflow {
+    /// The oldest: of data that may be lost the newest is worth most.
+    #[default]
+    Oldest,
+    /// Those that come, for whom the order in which things began matters.
+    Newest,
+}
+
+/// Keeps what there is room for.
 ///
-/// Bounds: so many bytes, an overhead for each frame counted in. When it is full the oldest make room and
-/// are counted.
+/// Bounds: so many bytes, an overhead for each frame counted in. What is dropped is counted.
 #[derive(Debug)]
 pub(super) struct Datagrams {
     queue: VecDeque<Bytes>,
     bytes: usize,
     bytes_max: usize,
+    overflow: Overflow,
     dropped: u64,
 }
 
@@ -22,11 +32,20 @@ impl Datagrams {
             queue: VecDeque::new(),
             bytes: 0,
             bytes_max,
+            overflow: Overflow::default(),
             dropped: 0,
         }
     }
 
+    pub fn set_overflow(&mut self, overflow: Overflow) {
+        self.overflow = overflow;
+    }
+
     pub fn push(&mut self, data: Bytes) {
+        if self.overflow == Overflow::Newest && self.bytes + cost(&data) > self.bytes_max {
+            self.dropped += 1;
+            return;
+        }
         self.bytes += cost(&data);
         self.queue.push_back(data);
         while self.bytes > self.bytes_max && self.pop().is_some() {
@@ -66,6 +85,22 @@ mod tests {
             .collect();
         assert_eq!(kept, [2, 3, 4]);
         assert_eq!(datagrams.bytes, 0);
+    }
+
+    #[test]
+    fn the_newest_are_dropped_where_that_is_wanted() {
+        let mut datagrams = Datagrams::new(3 * (100 + size_of::<Bytes>()));
+        datagrams.set_overflow(Overflow::Newest);
+        for number in 0..5 {
+            datagrams.push(Bytes::from(vec![number; 100]));
+        }
+        assert_eq!(datagrams.dropped(), 2);
+        assert_eq!(datagrams.pop().map(|data| data[0]), Some(0));
+        datagrams.push(Bytes::from(vec![5; 100]));
+        let kept: Vec<u8> = std::iter::from_fn(|| datagrams.pop())
+            .map(|data| data[0])
+            .collect();
+        assert_eq!(kept, [1, 2, 5]);
     }
 
     #[test]

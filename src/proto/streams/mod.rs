@@ -14,4 +14,5 @@ mod datagrams;
 mod inlet;
 
 pub use arrivals::{Arrivals, Key};
+pub use datagrams::Overflow;
 pub use inlet::{Inlet, Outcome, Portion, Want};
