@@ -7,6 +7,7 @@
 //! - `hidden_acks`: acknowledgements of a ServerHello that count for nothing.
 //! - `transport_close`: a CONNECTION_CLOSE of the transport in the place of the application's.
 //! - `path_challenge`: a packet of our own in the place of a PING.
+//! - `reset_stream_at`: resets behind data that counts all the same.
 //! - `packet_size`: how large a UDP payload may be that the state machine fills.
 //! - `heard`: whether a datagram was authentic.
 //! - `losses`: the packets that the state machine counts as lost, by their numbers.
@@ -43,6 +44,7 @@ pub(crate) mod layout;
 pub(crate) mod losses;
 pub(crate) mod packet_size;
 pub(crate) mod path_challenge;
+pub(crate) mod reset_stream_at;
 pub(crate) mod tickets;
 pub(crate) mod token_context;
 pub(crate) mod transport_close;

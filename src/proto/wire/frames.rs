@@ -22,11 +22,22 @@ pub enum Frame<'a> {
         sequence: u64,
     },
     PathResponse([u8; 8]),
+    ResetStreamAt(ResetAt),
     Crypto {
         offset: u64,
         data: &'a [u8],
     },
     Other,
+}
+
+/// RESET_STREAM_AT (draft-ietf-quic-reliable-stream-reset section 4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResetAt {
+    pub stream_id: u64,
+    pub code: u64,
+    pub final_size: u64,
+    /// So many bytes come all the same.
+    pub reliable_size: u64,
 }
 
 /// The packet numbers that an ACK frame covers (RFC 9000 section 19.3).
@@ -126,6 +137,12 @@ impl<'a> Frames<'a> {
                 *rest = after;
                 Frame::PathResponse(*data)
             }
+            0x24 => Frame::ResetStreamAt(ResetAt {
+                stream_id: varint::take(rest)?,
+                code: varint::take(rest)?,
+                final_size: varint::take(rest)?,
+                reliable_size: varint::take(rest)?,
+            }),
             0x06 => {
                 let offset = varint::take(rest)?;
                 let length = usize::try_from(varint::take(rest)?).ok()?;
@@ -252,6 +269,7 @@ mod tests {
             &[0x1d, 1, 2, b'n', b'o'],
             &[0x1e],
             &[0x1f],
+            &[0x24, 0, 1, 5, 2],
             &[0x31, 2, 1, 2],
             &[0x40, 0xaf, 1, 2, 3, 4],
             &[0x30, 1, 1, 1],

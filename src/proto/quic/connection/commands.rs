@@ -43,7 +43,9 @@ impl Connection {
     /// Asks the peer to send no more (RFC 9000 section 3.5). Nothing more is read.
     pub fn stop_stream(&mut self, stream_id: u64, error_code: u64) -> Result<(), StreamError> {
         self.check_open()?;
-        self.streams.stop(&mut self.quinn, stream_id, error_code)
+        let stopped = self.streams.stop(&mut self.quinn, stream_id, error_code);
+        self.say_resets();
+        stopped
     }
 
     /// Stops reading a stream. The peer gets no more credit for it, so at most one window of data
@@ -74,13 +76,34 @@ impl Connection {
         self.batches = Batches::Told;
     }
 
+    /// Has one stream told by `StreamData` all the same, from the next of its data on: for hosts that read some
+    /// streams on demand and others not. What has arrived by now is to be [read](Self::read_stream) first.
+    pub fn deliver_stream(&mut self, stream_id: u64) {
+        self.streams.deliver(stream_id);
+    }
+
+    /// How many streams the peer may have open at a time.
+    pub fn max_streams(&self, unidirectional: bool) -> u64 {
+        let dir = if unidirectional { Dir::Uni } else { Dir::Bi };
+        self.quinn.max_concurrent_streams(dir)
+    }
+
+    /// Lets the peer have another number of streams open at a time. A smaller one holds as streams end.
+    pub fn set_max_streams(&mut self, unidirectional: bool, count: u64) {
+        let dir = if unidirectional { Dir::Uni } else { Dir::Bi };
+        let count = VarInt::from_u64(count).unwrap_or(VarInt::MAX);
+        self.quinn.set_max_concurrent_streams(dir, count);
+    }
+
     /// Reads at most `max` bytes that have arrived in order. After the stream's end, and on one that
     /// was stopped, there is nothing.
     pub fn read_stream(&mut self, stream_id: u64, max: usize) -> Received {
         if self.phase == Phase::Closed {
             return Received::default();
         }
-        self.streams.take(&mut self.quinn, stream_id, max)
+        let received = self.streams.take(&mut self.quinn, stream_id, max);
+        self.say_resets();
+        received
     }
 
     /// Opens the next stream of ours and returns its ID; `None` while the peer allows no more, until

@@ -102,6 +102,8 @@ pub struct Connection {
     versions: Arc<Versions>,
     /// Datagrams that were handed to the state machine in more than one piece.
     later_pieces: u64,
+    /// How many RESET_STREAM frames the state machine had taken when another was to be said to it.
+    resets_taken: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,6 +146,11 @@ impl Connection {
     /// Whether data of ours on the stream, or its FIN, is still to be sent or acknowledged.
     pub fn is_sending(&self, stream_id: u64) -> bool {
         self.streams.is_sending(stream_id)
+    }
+
+    /// Whether more may be read of the stream: its end has not been, and nobody has stopped it.
+    pub fn is_receiving(&self, stream_id: u64) -> bool {
+        self.streams.is_receiving(stream_id)
     }
 
     /// Whether a stream that this side has finished is not acknowledged whole.
@@ -264,6 +271,7 @@ impl Connection {
             is_held: false,
             versions: details.versions,
             later_pieces: 0,
+            resets_taken: 0,
             quinn,
         };
         connection.log_started();

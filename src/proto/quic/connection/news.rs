@@ -42,6 +42,7 @@ impl Connection {
                 self.take_over(event);
             }
         }
+        self.take_over_resets();
         self.take_over_credentials();
         if let Some(news) = self.watch.poll_pings() {
             if news.send_again {
@@ -73,6 +74,7 @@ impl Connection {
                 Pending::Ready(event) => return Some(event),
                 Pending::Readable(stream_id) => {
                     let Received { data, end } = self.streams.read(&mut self.quinn, stream_id);
+                    self.say_resets();
                     if let Some(StreamEnd::Reset { error_code }) = end {
                         return Some(Event::StreamReset {
                             stream_id,
@@ -102,6 +104,29 @@ impl Connection {
                     return Some(Event::BatchHandled);
                 }
             }
+        }
+    }
+
+    /// What RESET_STREAM_AT frames said, which the state machine does not know.
+    fn take_over_resets(&mut self) {
+        for reset in self.watch.resets().take_found() {
+            if self.phase != Phase::Closed && self.streams.reset_at(reset) {
+                self.readable(reset.stream_id);
+            }
+        }
+        let resets = self.watch.resets();
+        if resets.is_due() && self.quinn.stats().frame_rx.reset_stream != self.resets_taken {
+            resets.said();
+        }
+        self.say_resets();
+    }
+
+    /// Has the state machine hear of resets that were told without it.
+    pub(super) fn say_resets(&mut self) {
+        let due = self.streams.take_resets_due();
+        if !due.is_empty() {
+            self.watch.resets().say(due);
+            self.resets_taken = self.quinn.stats().frame_rx.reset_stream;
         }
     }
 
@@ -198,7 +223,7 @@ impl Connection {
         let is_early = self.phase == Phase::Handshake;
         match self.streams.readable(&mut self.quinn, stream_id, is_early) {
             Heard::Nothing => {}
-            Heard::Readable if self.streams.is_read_on_demand() => {
+            Heard::Readable if self.streams.is_on_demand(stream_id) => {
                 self.push(Event::StreamReadable { stream_id });
             }
             Heard::Readable => self.events.push_back(Pending::Readable(stream_id)),

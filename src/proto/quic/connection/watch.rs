@@ -18,7 +18,7 @@ use super::id_watch::IdWatch;
 use crate::tls::{PacketObserver, ProbeSlot, Tap};
 use crate::{
     quic::Event,
-    seams::transport_close,
+    seams::{reset_stream_at::ResetSlot, transport_close},
     wire::{
         frames::{Frame, Frames},
         header::Space,
@@ -85,6 +85,11 @@ impl Watch {
     /// What is sealed in the place of a PING.
     pub fn probe(&self) -> &ProbeSlot {
         self.tap.probe()
+    }
+
+    /// What RESET_STREAM_AT frames say.
+    pub fn resets(&self) -> &ResetSlot {
+        self.tap.resets()
     }
 
     /// A path was asked with `data` (RFC 9000 section 8.2.1).

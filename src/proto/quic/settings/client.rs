@@ -115,7 +115,8 @@ impl ClientSetup {
             versions: &settings.supported_versions,
             first_version,
         })?
-        .recorded(settings.transport.packet_log);
+        .recorded(settings.transport.packet_log)
+        .taking_reset_at(settings.transport.reset_stream_at);
         let crypto = Arc::new(crypto);
         let quinn_transport = Arc::new(settings.transport.build()?);
         Ok(Self {

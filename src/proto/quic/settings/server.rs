@@ -130,7 +130,8 @@ impl ServerSetup {
             limits: &settings.transport.limits(),
             versions: &settings.supported_versions,
         })?
-        .recorded(settings.transport.packet_log);
+        .recorded(settings.transport.packet_log)
+        .taking_reset_at(settings.transport.reset_stream_at);
         let tokens = ServerTokens::new(&settings.token_keys)?;
         let mut config = quinn::ServerConfig::new(Arc::new(crypto), tokens.key.clone());
         config

@@ -65,6 +65,9 @@ pub struct TransportSettings {
     pub key_update_packets: Option<u64>,
     /// Whether packets are recorded for a qlog trace: `Connection::packet_log`.
     pub packet_log: bool,
+    /// Whether the peer is told that it may reset streams behind data that counts all the same
+    /// (RESET_STREAM_AT, draft-ietf-quic-reliable-stream-reset). We never do.
+    pub reset_stream_at: bool,
 }
 
 impl Default for TransportSettings {
@@ -89,6 +92,7 @@ impl Default for TransportSettings {
             ack_frequency: None,
             key_update_packets: None,
             packet_log: false,
+            reset_stream_at: false,
         }
     }
 }

@@ -23,9 +23,10 @@ pub(super) mod stream;
 
 use early::keep;
 use own::OwnStreams;
-use stream::{Receive, Send, SendState, Stream, dir, index, read_stream, stream_id};
+use stream::{Receive, Send, SendState, Stream, dir, index, read_stream, stream_id, varint};
 
 use super::{Priority, Received, StreamEnd, StreamError};
+use crate::wire::frames::ResetAt;
 
 /// All streams of a connection that are not over.
 pub(super) struct Streams {
@@ -54,6 +55,8 @@ pub(super) struct Streams {
     is_early: bool,
     /// The host reads when it wants data, and is only told that there is some.
     on_demand: bool,
+    /// Resets that were told in our way, and that the state machine is to hear of.
+    resets_due: Vec<ResetAt>,
 }
 
 /// How far a stream is that is not over.
@@ -98,6 +101,7 @@ impl Streams {
             handed_over: 0,
             is_early: false,
             on_demand: false,
+            resets_due: Vec::new(),
         }
     }
 
@@ -108,6 +112,19 @@ impl Streams {
 
     pub fn is_read_on_demand(&self) -> bool {
         self.on_demand
+    }
+
+    /// Exempts one stream from that.
+    pub fn deliver(&mut self, id: u64) {
+        if let Some(stream) = self.table.get_mut(&id) {
+            stream.receive.delivered = true;
+        }
+    }
+
+    /// Whether the host reads this stream when it wants data.
+    pub fn is_on_demand(&self, id: u64) -> bool {
+        let stream = self.table.get(&id);
+        self.on_demand && stream.is_none_or(|stream| !stream.receive.delivered)
     }
 
     pub fn set_watermarks(&mut self, high: usize, low: usize) {
@@ -252,6 +269,7 @@ impl Streams {
             return Err(StreamError::Over);
         }
         stream.receive.open = false;
+        self.resets_due.extend(stream.receive.reset_at.take());
         match waiting {
             true => stream.receive.stop_when_opened = Some(code),
             false => {
@@ -319,6 +337,7 @@ impl Streams {
 
     /// Something can be read, `early` if it came as 0-RTT data.
     pub fn readable(&mut self, conn: &mut quinn::Connection, id: u64, early: bool) -> Heard {
+        let on_demand = self.is_on_demand(id);
         let Some(stream) = self.table.get_mut(&id) else {
             return Heard::Nothing;
         };
@@ -327,7 +346,7 @@ impl Streams {
         if !receive.open {
             return Heard::Nothing;
         }
-        if receive.paused && !self.on_demand {
+        if receive.paused && !on_demand {
             return self.hold_back(conn, id);
         }
         match receive.announce() {
@@ -356,13 +375,36 @@ impl Streams {
         }
     }
 
+    /// The peer has abandoned a stream behind data that counts. True if the host may have to hear of it.
+    pub fn reset_at(&mut self, reset: ResetAt) -> bool {
+        let stream = self.table.get_mut(&reset.stream_id);
+        match stream.filter(|stream| stream.receive.open) {
+            Some(stream) => {
+                // Said again, it may make less of it reliable, and nothing else.
+                let known = stream.receive.reset_at.get_or_insert(reset);
+                known.reliable_size = known.reliable_size.min(reset.reliable_size);
+                true
+            }
+            // Nobody reads it any more.
+            None => {
+                self.resets_due.push(reset);
+                false
+            }
+        }
+    }
+
+    /// What the state machine is to hear of.
+    pub fn take_resets_due(&mut self) -> Vec<ResetAt> {
+        std::mem::take(&mut self.resets_due)
+    }
+
     /// The connection is over: ends all pauses. Returns the streams that may still hold data.
     pub fn end_pauses(&mut self) -> Vec<u64> {
         let on_demand = std::mem::take(&mut self.on_demand);
         let held_back = |(id, stream): (&u64, &mut Stream)| {
             let receive = &mut stream.receive;
             receive.paused = false;
-            if on_demand {
+            if on_demand && !receive.delivered {
                 receive.announced = false;
                 receive.held_back = true;
             }
@@ -402,7 +444,27 @@ impl Streams {
         if !stream.receive.open {
             return Received::default();
         }
-        let mut received = read_stream(conn, id, max);
+        let reliable = stream.receive.reset_at.map(|reset| reset.reliable_size);
+        let left = reliable.map_or(u64::MAX, |size| size.saturating_sub(stream.receive.read));
+        let mut received = match left {
+            0 => Received::default(),
+            _ => read_stream(
+                conn,
+                id,
+                max.min(usize::try_from(left).unwrap_or(usize::MAX)),
+            ),
+        };
+        stream.receive.read += received.data.len() as u64;
+        if let Some(reset) = stream.receive.reset_at
+            && received.end.is_none()
+            && stream.receive.read >= reset.reliable_size
+        {
+            let error_code = reset.code;
+            received.end = Some(StreamEnd::Reset { error_code });
+            // The peer has ended it: this gives back what nobody reads, and the answer brings the rest.
+            let _ = conn.recv_stream(stream_id(id)).stop(varint(error_code));
+            self.resets_due.push(reset);
+        }
         if !received.data.is_empty() {
             received.data.early = std::mem::take(&mut stream.receive.early);
         }
@@ -443,6 +505,11 @@ impl Streams {
         self.table
             .get(&id)
             .is_some_and(|stream| stream.send.is_open())
+    }
+
+    pub fn is_receiving(&self, id: u64) -> bool {
+        let stream = self.table.get(&id);
+        stream.is_some_and(|stream| stream.receive.open)
     }
 
     /// Whether a stream that we have finished is not acknowledged whole.

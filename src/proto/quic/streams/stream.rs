@@ -8,6 +8,7 @@ use quinn_proto::{self as quinn, Dir, StreamId, VarInt};
 
 use super::{keep, send_queue::SendQueue};
 use crate::quic::{Received, StreamEnd};
+use crate::wire::frames::ResetAt;
 
 pub(in crate::quic) struct Stream {
     pub send: Send,
@@ -55,6 +56,12 @@ pub(in crate::quic) struct Receive {
     pub early: bool,
     /// Once opened, stop with this code.
     pub stop_when_opened: Option<u64>,
+    /// What can be read becomes an event, although the connection is read on demand.
+    pub delivered: bool,
+    /// How many bytes were read.
+    pub read: u64,
+    /// The peer has abandoned the stream behind so many bytes.
+    pub reset_at: Option<ResetAt>,
 }
 
 impl Send {
@@ -135,6 +142,9 @@ impl Receive {
             announced: false,
             early: false,
             stop_when_opened: None,
+            delivered: false,
+            read: 0,
+            reset_at: None,
         }
     }
 

@@ -21,6 +21,7 @@ use super::gathering::FirstMessage;
 use super::{Inner, Session, Waiting, encode};
 use crate::{
     qlog::{ConnectionIds, Recorder},
+    seams::reset_stream_at,
     tls::{
         HostClock,
         keys::{self, retry, tap::Tap},
@@ -44,6 +45,8 @@ pub(crate) struct ClientCrypto {
     first: Option<u32>,
     beginning: Beginning,
     is_recorded: bool,
+    /// RESET_STREAM_AT is announced, and understood.
+    takes_reset_at: bool,
     /// Who goes on recording what was begun before.
     recorder: Option<Arc<Recorder>>,
 }
@@ -63,6 +66,7 @@ impl ClientCrypto {
             first,
             beginning: Beginning::Chosen,
             is_recorded: false,
+            takes_reset_at: false,
             recorder: None,
         }
     }
@@ -83,6 +87,14 @@ impl ClientCrypto {
         }
     }
 
+    /// Whether RESET_STREAM_AT is announced, and understood.
+    pub fn taking_reset_at(self, takes_reset_at: bool) -> Self {
+        Self {
+            takes_reset_at,
+            ..self
+        }
+    }
+
     /// The same after a Version Negotiation packet. What it led to is begun with for good.
     pub fn told(&self, recorder: Option<Arc<Recorder>>) -> Self {
         // The server that a ticket is from spoke the version of the first flight.
@@ -96,6 +108,7 @@ impl ClientCrypto {
             first: None,
             beginning: Beginning::Told,
             is_recorded: self.is_recorded,
+            takes_reset_at: self.takes_reset_at,
             recorder,
         }
     }
@@ -114,13 +127,13 @@ impl crypto::ClientConfig for ClientCrypto {
             .to_owned();
         let first = self.first.unwrap_or(version);
         let versions = Versions::client(version, first, &self.supported, self.beginning);
-        let params = encode(params, &versions);
+        let params = encode(params, &versions, self.takes_reset_at);
         let ids = ConnectionIds::from_parameters(&params);
         let recorder = self
             .is_recorded
             .then(|| self.recorder.clone())
             .map(|begun| begun.unwrap_or_else(|| Arc::new(Recorder::new(true))));
-        let tap = new_tap(recorder);
+        let tap = new_tap(recorder, self.takes_reset_at);
         tap.local_parameters(&params);
         let mut config = self.config.clone();
         if let Some(sessions) = self.sessions.clone() {
@@ -147,6 +160,8 @@ pub(crate) struct ServerCrypto {
     clock: HostClock,
     supported: Vec<u32>,
     is_recorded: bool,
+    /// RESET_STREAM_AT is announced, and understood.
+    takes_reset_at: bool,
     /// Who records the first packets of clients that have no session yet, by the destination of
     /// those packets; the newest [`FIRST_PACKETS_MAX`].
     first_packets: Mutex<VecDeque<(Vec<u8>, Arc<Recorder>)>>,
@@ -160,6 +175,7 @@ impl ServerCrypto {
             clock,
             supported,
             is_recorded: false,
+            takes_reset_at: false,
             first_packets: Mutex::default(),
         }
     }
@@ -176,6 +192,14 @@ impl ServerCrypto {
     pub fn recorded(self, is_recorded: bool) -> Self {
         Self {
             is_recorded,
+            ..self
+        }
+    }
+
+    /// Whether RESET_STREAM_AT is announced, and understood.
+    pub fn taking_reset_at(self, takes_reset_at: bool) -> Self {
+        Self {
+            takes_reset_at,
             ..self
         }
     }
@@ -251,6 +275,9 @@ impl crypto::ServerConfig for ServerCrypto {
     ) -> Box<dyn crypto::Session> {
         let mut bytes = Vec::new();
         params.write(&mut bytes);
+        if self.takes_reset_at {
+            reset_stream_at::append_parameters(&mut bytes);
+        }
         let versions = Versions::server(version, &self.supported);
         let mut config = self.config.clone();
         if let Some(sessions) = self.sessions.clone() {
@@ -265,7 +292,7 @@ impl crypto::ServerConfig for ServerCrypto {
             first: FirstMessage::default(),
         };
         let ids = ConnectionIds::from_parameters(&waiting.params);
-        let tap = new_tap(self.recorder(&ids));
+        let tap = new_tap(self.recorder(&ids), self.takes_reset_at);
         tap.set_ids(ids);
         let inner = Inner::Waiting(Box::new(waiting));
         Box::new(Session::new(inner, self.clock.clone(), versions, tap))
@@ -293,11 +320,15 @@ fn known_version(version: u32) -> Result<Version, UnsupportedVersion> {
     versions::known(version).ok_or(UnsupportedVersion)
 }
 
-fn new_tap(recorder: Option<Arc<Recorder>>) -> Arc<Tap> {
-    Arc::new(match recorder {
+fn new_tap(recorder: Option<Arc<Recorder>>, takes_reset_at: bool) -> Arc<Tap> {
+    let tap = match recorder {
         Some(recorder) => Tap::recorded(recorder),
         None => Tap::default(),
-    })
+    };
+    if takes_reset_at {
+        tap.resets().enable();
+    }
+    Arc::new(tap)
 }
 
 /// First packets that are opened before it is clear whether they begin a connection.

@@ -29,6 +29,7 @@ use crate::{
     seams::{
         draft_parameters, early_data,
         labels::Scope,
+        reset_stream_at,
         tickets::{self, Exporter},
     },
     wire::{
@@ -461,10 +462,13 @@ fn has_server_name(tls: &quic::Connection) -> bool {
     }
 }
 
-/// Transport parameters with what is said of versions.
-fn encode(params: &TransportParameters, versions: &Versions) -> Vec<u8> {
+/// Transport parameters with what is said of versions and of RESET_STREAM_AT.
+fn encode(params: &TransportParameters, versions: &Versions, takes_reset_at: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
     params.write(&mut bytes);
+    if takes_reset_at {
+        reset_stream_at::append_parameters(&mut bytes);
+    }
     versions.append_information(&mut bytes);
     bytes
 }

@@ -239,6 +239,9 @@ fn open(
     let length = opened.len();
     payload.truncate(length);
     tap.opened(space, number, header, payload, key.tag_len());
+    if space == Space::Data {
+        tap.resets().opened(payload);
+    }
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use std::sync::{
 };
 
 use crate::qlog::{ConnectionIds, Direction, KeyName, Packet, Recorder};
-use crate::seams::path_challenge::ProbeSlot;
+use crate::seams::{path_challenge::ProbeSlot, reset_stream_at::ResetSlot};
 use crate::wire::header::Space;
 
 /// Whoever listens to a tap.
@@ -32,6 +32,7 @@ pub(crate) struct Tap {
     ids: OnceLock<ConnectionIds>,
     key_sets: AtomicU64,
     probe: ProbeSlot,
+    resets: ResetSlot,
 }
 
 impl Tap {
@@ -62,6 +63,11 @@ impl Tap {
     /// What is sealed in the place of a PING.
     pub fn probe(&self) -> &ProbeSlot {
         &self.probe
+    }
+
+    /// What RESET_STREAM_AT frames say.
+    pub fn resets(&self) -> &ResetSlot {
+        &self.resets
     }
 
     /// Keys of the next phase are being made: once ahead of the first change, then at every change.
