@@ -314,6 +314,7 @@ impl Site {
             }
             Event::Idle => return assert!(self.http.is_drained()),
             Event::Drained => return,
+            Event::Session { .. } => unreachable!("WebTransport is not attached"),
         };
         let request = self.requests.get_mut(&stream_id).expect("told before");
         assert!(!request.done && !request.aborted, "{event:?} after the end");

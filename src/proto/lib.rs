@@ -8,6 +8,8 @@
 //! | [`tls`] | certificates, verification, the crypto session under QUIC |
 //! | [`quic`] | endpoints and connections: datagrams and a clock in, datagrams and events out |
 //! | [`h3`] | one HTTP/3 connection over QUIC streams, with QPACK |
+//! | `outputs` | what an HTTP/3 connection wants of QUIC, done |
+//! | [`webtransport`] | WebTransport sessions on a connection, both roles |
 //! | [`http`] | HTTP/3 attached to QUIC: requests and responses |
 //! | [`ws`] | WebSocket messages over a byte stream |
 //! | [`streams`] | a program's streams and datagrams on a QUIC connection |
@@ -21,10 +23,12 @@
 
 pub mod h3;
 pub mod http;
+mod outputs;
 pub mod qlog;
 pub mod quic;
 mod seams;
 pub mod streams;
 pub mod tls;
+pub mod webtransport;
 mod wire;
 pub mod ws;

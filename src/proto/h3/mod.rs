@@ -6,12 +6,14 @@
 //! - `request`, `uni`: what arrives on one stream. `push`: server push, both roles.
 //! - `field`, `target`: what makes a message malformed. `settings`, `frame`, `priority`, `varint`:
 //!   what is on the wire.
+//! - `capsule`: what is cut out of the data of a request whose protocol has capsules.
 //! - `held`, `chaff`: how much a peer may make us keep, and do for nothing.
 //! - `qpack`: field compression.
 //! - `event`, `error`: what comes out, and what can go wrong.
 //!
 //! It knows stream identifiers and bytes; of QUIC only what RFC 9000 says about identifiers.
 
+pub mod capsule;
 mod chaff;
 pub mod connection;
 mod control;
@@ -40,3 +42,4 @@ pub use log::{Logged, LoggedFrame};
 pub use priority::{Priority, Signal};
 pub use qpack::Field;
 pub use settings::{PeerSettings, Settings};
+pub use streams::Place;

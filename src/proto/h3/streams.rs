@@ -12,6 +12,56 @@ use super::field::Method;
 use super::frame;
 use super::request::{Half, Receiver, RequestStream};
 
+/// What can be said of a request stream of the client's by its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// It is none, or cannot be yet: QUIC does not let the client open it.
+    Impossible,
+    /// Nothing has come on it.
+    ToCome,
+    /// Something has, and it may be over.
+    Begun,
+}
+
+/// For hosts that look at streams before they hand them over.
+impl Connection {
+    /// A server's: what can be said of a request stream.
+    pub fn place(&self, stream_id: u64) -> Place {
+        match frame::is_client_bidi(stream_id) && stream_id < self.request_end() {
+            false => Place::Impossible,
+            true if self.is_unused(stream_id) => Place::ToCome,
+            true => Place::Begun,
+        }
+    }
+
+    /// A server's: something has come on a stream of the client's in both directions that is no request.
+    pub fn note_used(&mut self, stream_id: u64) {
+        self.mark_used(stream_id);
+    }
+
+    /// Whether something of this stream of the peer's was handed over before.
+    pub fn knows(&self, stream_id: u64) -> bool {
+        if frame::is_unidirectional(stream_id) {
+            let is_push = self.requests.contains_key(&stream_id);
+            return is_push
+                || self.uni.contains_key(&stream_id)
+                || self.is_peer_critical(stream_id);
+        }
+        match self.role == Role::Server && frame::is_client_bidi(stream_id) {
+            true => !self.is_unused(stream_id),
+            false => self.requests.contains_key(&stream_id),
+        }
+    }
+
+    /// QUIC lets the client have more streams open than the [settings](super::Settings::max_requests)
+    /// said, if they did. It never has fewer: what was allowed once is not taken back.
+    pub fn raise_max_requests(&mut self, max: u64) {
+        if let Some(known) = &mut self.settings.max_requests {
+            *known = max.max(*known);
+        }
+    }
+}
+
 impl Connection {
     pub(super) fn receive_request(
         &mut self,

@@ -15,7 +15,9 @@ use super::exchange::{Exchange, Writing};
 use super::head::{Head, Refusal};
 use super::limits::Limits;
 use super::patience::Unfinished;
+use super::sessions::Attached;
 use crate::h3::{self, Code, Field, HeadersKind, Role, frame};
+use crate::outputs;
 use crate::quic::{self, AcceptRate, Bucket, Chunks};
 
 /// The HTTP/3 of a server's connection. Its methods take the QUIC connection that it is on, always the same.
@@ -46,6 +48,8 @@ pub struct Connection {
     pub(super) crowded: Vec<u64>,
     pub(super) unfinished: Unfinished,
     pub(super) early_resets: Bucket,
+    /// WebTransport, where it is on.
+    pub(super) attached: Option<Box<Attached>>,
     /// Requests so far.
     pub(super) requests: u64,
     /// Above the highest request stream that anything was heard of.
@@ -93,6 +97,7 @@ impl Connection {
             crowded: Vec::new(),
             unfinished: Unfinished::default(),
             early_resets,
+            attached: None,
             requests: 0,
             heard_below: 0,
             quiet_since: now,
@@ -108,12 +113,21 @@ impl Connection {
     }
 
     pub fn handle(&mut self, quic: &mut quic::Connection, event: quic::Event, now: Instant) {
-        use quic::Event as Quic;
         if self.is_abused {
             return;
         }
-        self.settle_waiting(quic);
+        self.settle_waiting(quic, now);
         self.is_resting = false;
+        if let Some(event) = self.sort(quic, event, now) {
+            self.handle_http(quic, event, now);
+        }
+        self.perform(quic, now);
+        self.take_over(quic, now);
+        self.settle_sessions(quic, now);
+    }
+
+    fn handle_http(&mut self, quic: &mut quic::Connection, event: quic::Event, now: Instant) {
+        use quic::Event as Quic;
         match event {
             Quic::StreamData {
                 stream_id,
@@ -148,8 +162,6 @@ impl Connection {
             // The reset has been told by its own event. HTTP datagrams are nobody's yet.
             _ => {}
         }
-        self.perform(quic, now);
-        self.take_over(quic, now);
     }
 
     pub fn poll_event(&mut self) -> Option<Event> {
@@ -163,7 +175,9 @@ impl Connection {
 
     /// Whether every response has been acknowledged, none is being made, and no request is on its way in.
     pub fn is_drained(&self) -> bool {
-        self.exchanges.is_empty() && self.unacknowledged.is_empty() && self.unfinished.is_empty()
+        let has_sessions = self.attached.as_ref().is_some_and(|it| !it.is_drained());
+        let has_requests = !self.exchanges.is_empty() || !self.unfinished.is_empty();
+        !has_sessions && !has_requests && self.unacknowledged.is_empty()
     }
 
     /// Whether the connection was closed because of the requests that its client has given up.
@@ -175,6 +189,13 @@ impl Connection {
     pub fn is_waited_for(&self, stream_id: u64) -> bool {
         let exchange = self.exchanges.get(&stream_id);
         exchange.is_some_and(|exchange| !exchange.answered)
+    }
+
+    /// Does on QUIC what HTTP/3 wants done.
+    pub(super) fn perform(&mut self, quic: &mut quic::Connection, now: Instant) {
+        let performed = outputs::perform(&mut self.h3, quic, now);
+        self.refused = performed.refused.or(self.refused);
+        self.is_abused |= performed.is_overloaded;
     }
 
     // What comes in ------------------------------------------------------------------------------
@@ -206,7 +227,7 @@ impl Connection {
     }
 
     /// Before SETTINGS are read: whether the peer takes DATAGRAM frames (RFC 9297 section 2.1.1).
-    fn learn_peers_datagrams(&mut self, quic: &mut quic::Connection) {
+    pub(super) fn learn_peers_datagrams(&mut self, quic: &mut quic::Connection) {
         if !std::mem::replace(&mut self.knows_datagrams, true) {
             self.h3
                 .set_peer_quic_datagrams(quic.peer_max_datagram_size().is_some());
@@ -216,6 +237,9 @@ impl Connection {
     /// Turns what HTTP/3 has to say into the host's events.
     fn take_over(&mut self, quic: &mut quic::Connection, now: Instant) {
         while let Some(event) = self.h3.poll_event() {
+            let Some(event) = self.sort_h3(quic, event, now) else {
+                continue;
+            };
             match event {
                 h3::Event::Headers {
                     stream_id,
@@ -265,6 +289,14 @@ impl Connection {
         now: Instant,
     ) {
         self.unfinished.ended(stream_id);
+        let (mut head, unfit) = Head::read(fields);
+        let refusal = refusal
+            .or(unfit)
+            .or_else(|| self.judge_session(&head, ended));
+        if head.is_webtransport && refusal.is_none() {
+            self.session_asked(quic, stream_id, head, now);
+            return;
+        }
         // Applications may go on working when their response has left, and nobody can stop those whose client
         // has gone.
         let at_work_max = self.limits.open_requests.saturating_mul(AT_WORK_FACTOR);
@@ -282,8 +314,6 @@ impl Connection {
         self.exchanges.insert(stream_id, Exchange::new(ended));
         self.unanswered += 1;
         self.requests += 1;
-        let (mut head, unfit) = Head::read(fields);
-        let refusal = refusal.or(unfit);
         let refusal = match refusal {
             None => self.judge_early(quic, stream_id, &mut head, ended),
             refusal => refusal,
@@ -361,7 +391,7 @@ impl Connection {
     }
 
     /// Counts a request that was given up before it was answered. False: the connection is closed for it.
-    fn may_give_up(&mut self, quic: &mut quic::Connection, now: Instant) -> bool {
+    pub(super) fn may_give_up(&mut self, quic: &mut quic::Connection, now: Instant) -> bool {
         let may = self.early_resets.try_take(now);
         if !may {
             let reason = b"too many requests were given up before they were answered";
@@ -403,7 +433,8 @@ impl Connection {
 
     /// Whether [`tick`](Self::tick) has anything to look at.
     pub fn is_due(&self, now: Instant) -> bool {
-        !self.is_drained() || self.may_rest(now) || self.is_idle(now)
+        let have_sessions = self.attached.as_ref().is_some_and(|it| it.is_due());
+        !self.is_drained() || have_sessions || self.may_rest(now) || self.is_idle(now)
     }
 
     /// Whether there is room to be given back, and no use for it.
@@ -479,6 +510,7 @@ impl Connection {
             self.unacknowledged.remove(&stream_id);
             self.calmed(now);
         }
+        self.tick_sessions(quic, now);
         if self.may_rest(now) {
             self.rest(quic);
         }

@@ -5,6 +5,7 @@
 //! same. So a request runs early only if it may be repeated, and others wait until the handshake is complete.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use super::connection::Connection;
 use super::event::Event;
@@ -31,16 +32,17 @@ pub(super) struct Waiting {
 
 impl Connection {
     /// The handshake is complete: what has waited for it is told.
-    pub fn handshake_completed(&mut self, quic: &mut quic::Connection) {
+    pub fn handshake_completed(&mut self, quic: &mut quic::Connection, now: Instant) {
         for stream_id in std::mem::take(&mut self.waiting.streams) {
             self.resume(quic, stream_id);
         }
         self.events.append(&mut self.waiting.events);
+        self.settle_sessions(quic, now);
     }
 
-    pub(super) fn settle_waiting(&mut self, quic: &mut quic::Connection) {
+    pub(super) fn settle_waiting(&mut self, quic: &mut quic::Connection, now: Instant) {
         if !self.waiting.streams.is_empty() && !quic.is_handshaking() {
-            self.handshake_completed(quic);
+            self.handshake_completed(quic, now);
         }
     }
 

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::head::{Head, Refusal};
+use crate::webtransport::Draft;
 
 /// Something that happened to a request. Those of one request come in order, `Request` first.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +14,16 @@ pub enum Event {
         head: Head,
         refusal: Option<Refusal>,
         ended: bool,
+    },
+    /// A request for a WebTransport session, to be accepted or refused by
+    /// [`Connection::webtransport`](super::Connection::webtransport), which tells all else of it. Told when it
+    /// is known what the client speaks, and the handshake is complete.
+    Session {
+        session_id: u64,
+        head: Head,
+        /// The protocols that the client offers, the most wanted first.
+        protocols: Vec<String>,
+        draft: Draft,
     },
     /// Content of a request, in the pieces in which it arrived at once; they pin the memory that they were
     /// received in. None only to say `ended`; trailers say no more than that.

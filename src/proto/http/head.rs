@@ -5,6 +5,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::h3::Field;
+use crate::webtransport;
 
 /// What an application is asked. The fields are those that HTTP/1.1 would have: `host` for the authority, one
 /// `cookie`, no pseudo-header fields.
@@ -16,6 +17,10 @@ pub struct Head {
     pub fields: Vec<Field>,
     /// It opens a WebSocket (RFC 9220): its content is the client's frames, that of a 2xx response ours.
     pub is_websocket: bool,
+    /// It asks for a WebTransport session (draft-ietf-webtrans-http3 section 3.2).
+    pub is_webtransport: bool,
+    /// It does so by the newer name.
+    pub(super) names_h3: bool,
     /// It came as 0-RTT data, and the handshake is not complete: who sees it can send it again.
     pub is_early: bool,
 }
@@ -47,6 +52,10 @@ impl Head {
                 b":scheme" if is_web(&value) => {}
                 b":scheme" => refusal = Some(Refusal::new(400, "the scheme is not https")),
                 b":protocol" if &*value == b"websocket" => head.is_websocket = true,
+                b":protocol" if webtransport::is_token(&value) => {
+                    head.is_webtransport = true;
+                    head.names_h3 = webtransport::names_h3(&value);
+                }
                 b":protocol" => {
                     refusal = Some(Refusal::new(501, "the protocol is not supported"));
                 }
@@ -69,7 +78,7 @@ impl Head {
             {
                 refusal = Some(Refusal::new(400, "sec-websocket-version is not 13"));
             }
-        } else if &*head.method == b"CONNECT" {
+        } else if &*head.method == b"CONNECT" && !head.is_webtransport {
             head.target = authority.unwrap_or_default();
             let plain = Refusal::new(501, "CONNECT is not supported");
             return (head, Some(refusal.unwrap_or(plain)));

@@ -1,7 +1,8 @@
 //! HTTP/3 attached to QUIC, a server's side: QUIC's events in, requests out, and responses the other way.
 //!
 //! - `connection`: [`Connection`], which joins an `h3::Connection` to a `quic::Connection`. Start here.
-//! - `responses`: what the host sends; `outputs`: what HTTP/3 wants of QUIC.
+//! - `responses`: what the host sends.
+//! - `sessions`: WebTransport beside requests, where it is on.
 //! - `early`: requests that come before the handshake is complete.
 //! - `head`: a request's header section, as any HTTP version has it.
 //! - `exchange`: one request and its response, as far as both are told to the other side.
@@ -19,10 +20,10 @@ mod event;
 mod exchange;
 mod head;
 mod limits;
-mod outputs;
 mod patience;
 mod priority;
 mod responses;
+mod sessions;
 
 pub use connection::Connection;
 pub use early::Unsafe;

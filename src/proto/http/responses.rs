@@ -222,6 +222,7 @@ impl Connection {
         let id = self.h3.next_goaway_id();
         // A connection that is closed needs no word.
         let _ = self.h3.send_goaway(id);
+        self.sessions_drain();
         self.perform(quic, now);
     }
 }

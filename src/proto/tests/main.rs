@@ -34,4 +34,5 @@ mod quic_transport;
 mod quic_version_credentials;
 mod quic_versions;
 mod support;
+mod webtransport;
 mod ws;

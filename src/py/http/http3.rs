@@ -142,7 +142,9 @@ impl Http3Connection {
     /// The handshake is complete: requests that may not be repeated and came early are told.
     fn handshake_completed(slf: &Bound<'_, Self>) -> PyResult<()> {
         let this = slf.get();
-        this.command(slf.py(), |http, quic, _| http.handshake_completed(quic))?;
+        this.command(slf.py(), |http, quic, now| {
+            http.handshake_completed(quic, now);
+        })?;
         Self::dispatch(slf)
     }
 
@@ -349,6 +351,8 @@ impl Http3Connection {
                 with(stream_id, &|request| request.get().disconnect(py))
             }
             Event::Writable { stream_id } => with(stream_id, &|request| request.get().writable(py)),
+            // There are none where nobody has attached WebTransport.
+            Event::Session { .. } => Ok(()),
             Event::Drained => this.tell(py, "drained", true),
             Event::UsedUp => this.tell(py, "used_up", false),
             Event::Idle => this.tell(py, "idle", false),

@@ -1,0 +1,29 @@
+//! Invariant: the first bytes of a stream say one thing, and more bytes do not change it. As long as they say
+//! nothing, what is lacking is no more than the header.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use uringcore_proto::webtransport::header::{Whose, look};
+
+fuzz_target!(|data: &[u8]| {
+    let [stream_id, data @ ..] = data else { return };
+    let stream_id = u64::from(*stream_id);
+    let mut said = None;
+    let mut promised = 0;
+    for end in 0..=data.len() {
+        let whose = look(stream_id, &data[..end]);
+        match (whose, said) {
+            (Whose::Unknown { lacks }, None) => {
+                assert!((1..=8).contains(&lacks) && end < 16);
+                promised = promised.max(end + lacks);
+            }
+            (whose, None) => {
+                // Other streams may show at their first byte; a session's header is as long as was promised.
+                assert!(whose == Whose::Http || promised <= end, "{promised} {end}");
+                said = Some(whose);
+            }
+            (whose, Some(said)) => assert_eq!(whose, said),
+        }
+    }
+});

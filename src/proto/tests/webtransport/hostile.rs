@@ -1,0 +1,261 @@
+//! Clients that break the rules, or go to the limits.
+
+use super::*;
+
+fn raw(site: &mut Site, uni: bool, bytes: &[u8], fin: bool) -> u64 {
+    let bytes = Bytes::copy_from_slice(bytes);
+    let quic = site.quic(Ours);
+    let stream = quic.open_stream(uni).unwrap();
+    quic.send_stream(stream, bytes, fin).unwrap();
+    stream
+}
+
+/// Sends capsules, or what looks like some, in a DATA frame of the CONNECT stream.
+fn say(site: &mut Site, session: u64, capsules: &[u8], fin: bool) {
+    let frame = [
+        &[
+            0x00,
+            0x40 | (capsules.len() >> 8) as u8,
+            capsules.len() as u8,
+        ][..],
+        capsules,
+    ]
+    .concat();
+    let quic = site.quic(Ours);
+    quic.send_stream(session, frame.into(), fin).unwrap();
+    site.run();
+}
+
+fn reset_with(site: &Site, stream_id: u64, error_code: u64) -> bool {
+    let reset = quic::Event::StreamReset {
+        stream_id,
+        error_code,
+    };
+    let stop = quic::Event::StopSending {
+        stream_id,
+        error_code,
+    };
+    let client = &site.pair.client;
+    client.has(site.keys[0], |event| *event == reset || *event == stop)
+}
+
+#[test]
+fn a_session_that_cannot_be_closes_the_connection() {
+    // Of the server's, unidirectional, and one that QUIC does not let the client open.
+    for id in [&b"\x01"[..], b"\x02", b"\x80\x10\x00\x00"] {
+        for uni in [false, true] {
+            let mut site = Site::new();
+            let signal = if uni { b"\x40\x54" } else { b"\x40\x41" };
+            raw(&mut site, uni, &[signal, id].concat(), false);
+            site.run();
+            assert_eq!(site.closed_with(Ours), Some(Code::H3_ID_ERROR.0));
+        }
+    }
+}
+
+#[test]
+fn a_servers_stream_without_a_session_closes_the_connection() {
+    let mut site = Site::new();
+    let quic = site.quic(Theirs);
+    let stream = quic.open_stream(false).unwrap();
+    quic.send_stream(stream, Bytes::from_static(b"\x40\x41\x40\x40"), false)
+        .unwrap();
+    site.run();
+    assert_eq!(site.closed_with(Theirs), Some(Code::H3_ID_ERROR.0));
+}
+
+#[test]
+fn streams_without_a_session_wait_up_to_a_number_and_for_a_while() {
+    let limits = Limits {
+        early_streams: 3,
+        ..Limits::default()
+    };
+    let mut site = Site::with(Limits::default(), limits);
+    let streams: Vec<u64> = (0..5)
+        .map(|_| raw(&mut site, true, b"\x40\x54\x10data", false))
+        .collect();
+    site.run();
+    let rejected = |site: &Site| -> Vec<bool> {
+        let rejected = |stream: &u64| reset_with(site, *stream, 0x3994_bd84);
+        streams.iter().map(rejected).collect()
+    };
+    assert_eq!(rejected(&site), [false, false, false, true, true]);
+    assert_eq!(site.on(Theirs, |handle, _, _| handle.streams()), 3);
+    site.pair.run_for(Duration::from_secs(11));
+    let now = site.pair.now;
+    let quic = site.pair.server.endpoint.connection(site.keys[1]).unwrap();
+    site.http.tick(quic, now);
+    site.run();
+    assert_eq!(rejected(&site), [true; 5]);
+    site.check_nothing_is_left();
+}
+
+#[test]
+fn a_header_that_does_not_end_is_given_up_after_a_while() {
+    let mut site = Site::new();
+    let streams = [
+        raw(&mut site, true, b"\x40", false),
+        raw(&mut site, false, b"\x40\x41\x80", false),
+    ];
+    site.run();
+    site.pair.run_for(Duration::from_secs(11));
+    let now = site.pair.now;
+    let quic = site.pair.server.endpoint.connection(site.keys[1]).unwrap();
+    site.http.tick(quic, now);
+    site.run();
+    for stream in streams {
+        assert!(reset_with(&site, stream, Code::H3_REQUEST_REJECTED.0));
+    }
+    site.check_nothing_is_left_at(Theirs);
+}
+
+#[test]
+fn streams_that_end_or_are_reset_inside_of_their_header_leave_nothing() {
+    let mut site = Site::new();
+    raw(&mut site, true, b"\x40", true);
+    for uni in [false, true] {
+        let stream = raw(&mut site, uni, b"\x40", false);
+        site.run();
+        site.quic(Ours).reset_stream(stream, 1).unwrap();
+        site.run();
+    }
+    assert_eq!(site.closed_with(Ours), None);
+    assert_eq!(site.on(Theirs, |handle, _, _| handle.streams()), 0);
+}
+
+#[test]
+fn there_are_no_more_sessions_than_allowed() {
+    let limits = Limits {
+        sessions: 2,
+        drafts: vec![Draft::Two],
+        ..Limits::default()
+    };
+    let mut site = Site::with(Limits::default(), limits);
+    let sessions = [0; 3].map(|_| site.connect(request()).unwrap());
+    site.run();
+    let [_, _, third] = sessions;
+    assert!(reset_with(&site, third, Code::H3_REQUEST_REJECTED.0));
+    assert_eq!(ended(&site.take(Ours)), Some((0, "", false)));
+    site.accept(sessions[0], &[], None).unwrap();
+    site.accept(sessions[1], &[], None).unwrap();
+    site.run();
+    assert_eq!(site.take(Ours).len(), 2);
+}
+
+#[test]
+fn malformed_capsules_end_the_session() {
+    let malformed = Code::H3_MESSAGE_ERROR.0;
+    for (capsules, fin, code) in [
+        // WT_CLOSE_SESSION without a whole code, too long, with a reason that is no text.
+        (&b"\x68\x43\x03abc"[..], false, malformed),
+        (b"\x68\x43\x80\x01\x00\x00", false, malformed),
+        (b"\x68\x43\x05\0\0\0\0\xff", false, malformed),
+        // WT_DRAIN_SESSION with something in it.
+        (b"\x80\x00\x78\xae\x01x", false, malformed),
+        // The end inside of a capsule, also of an unknown one.
+        (b"\x17\x05abc", true, malformed),
+        (b"\x17", true, malformed),
+        // WT_CLOSE_SESSION with something behind it.
+        (b"\x68\x43\x04\0\0\0\0\x17\x00", false, malformed),
+        // WT_MAX_DATA below what was said; WT_MAX_STREAM_DATA, which there is not.
+        (b"\x99\x0b\x4d\x3d\x01\x01", false, 0x045d_4487),
+        (b"\x99\x0b\x4d\x3e\x02\x01\x01", false, 0x045d_4487),
+        // WT_MAX_STREAMS and WT_STREAMS_BLOCKED of more than there can be.
+        (
+            b"\x99\x0b\x4d\x3f\x08\xd0\0\0\0\0\0\0\x01",
+            false,
+            0x045d_4487,
+        ),
+        (
+            b"\x99\x0b\x4d\x43\x08\xd0\0\0\0\0\0\0\x01",
+            false,
+            0x045d_4487,
+        ),
+    ] {
+        let mut site = Site::new();
+        let session = site.open();
+        say(&mut site, session, capsules, fin);
+        assert!(reset_with(&site, session, code), "{capsules:x?}");
+        assert!(ended(&site.take(Theirs)).is_some());
+        assert_eq!(site.closed_with(Ours), None);
+        site.check_nothing_is_left();
+    }
+}
+
+#[test]
+fn unknown_capsules_are_ignored_whatever_their_size() {
+    let mut site = Site::new();
+    let session = site.open();
+    let long = [&b"\x17\x43\xe8"[..], &[0; 1000], b"\x00\x01x"].concat();
+    say(&mut site, session, &long, false);
+    say(&mut site, session, b"\x68\x43\x06\0\0\0\x05hi", false);
+    assert_eq!(ended(&site.take(Theirs)), Some((5, "hi", true)));
+}
+
+#[test]
+fn too_much_before_the_answer_ends_the_session() {
+    let mut site = Site::new();
+    let session = site.connect(request()).unwrap();
+    site.run();
+    for _ in 0..5 {
+        say(&mut site, session, &[0; 1_000], false);
+    }
+    assert!(ended(&site.take(Theirs)).is_some());
+    assert!(reset_with(&site, session, Code::H3_EXCESSIVE_LOAD.0));
+    site.check_nothing_is_left();
+}
+
+#[test]
+fn capsules_before_the_answer_are_read_after_it() {
+    let mut site = Site::new();
+    let session = site.connect(request()).unwrap();
+    site.run();
+    say(&mut site, session, b"\x68\x43\x06\0\0\0\x05hi", false);
+    assert!(site.take(Theirs).is_empty());
+    site.accept(session, &[], None).unwrap();
+    assert_eq!(ended(&site.take(Theirs)), Some((5, "hi", true)));
+}
+
+#[test]
+fn requests_that_are_given_up_by_the_thousand_close_the_connection() {
+    let mut site = Site::new();
+    for _ in 0..30 {
+        if site.closed_with(Ours).is_some() {
+            break;
+        }
+        let sessions: Vec<u64> = (0..100)
+            .filter_map(|_| site.connect(request()).ok())
+            .collect();
+        site.run();
+        for session in sessions {
+            if site.closed_with(Ours).is_none() {
+                site.close(Ours, session, 0, "");
+            }
+        }
+        site.pair.run_for(Duration::from_millis(100));
+        site.handle_all_but_the_closed();
+    }
+    assert_eq!(site.closed_with(Ours), Some(Code::H3_EXCESSIVE_LOAD.0));
+}
+
+impl Site {
+    fn handle_all_but_the_closed(&mut self) {
+        if self.closed_with(Ours).is_none() {
+            self.handle();
+        }
+    }
+}
+
+#[test]
+fn a_wt_stream_frame_inside_of_a_request_closes_the_connection() {
+    let mut site = Site::new();
+    let get = b"\x01\x08\x00\x00\xd1\xd7\xc1\x50\x01a";
+    raw(
+        &mut site,
+        false,
+        &[&get[..], b"\x40\x41\x00"].concat(),
+        false,
+    );
+    site.run();
+    assert_eq!(site.closed_with(Ours), Some(Code::H3_FRAME_ERROR.0));
+}

@@ -1,0 +1,45 @@
+//! What sessions tell their host.
+
+use crate::h3::Field;
+use crate::quic;
+
+use super::Draft;
+
+/// Something that happened to a session. Those of one session come in order, and nothing behind
+/// [`What::Refused`] and [`What::Ended`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// QUIC's identifier of the session's CONNECT stream.
+    pub session_id: u64,
+    pub what: What,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// The server has taken the session that we asked for. `fields` are the response's regular ones.
+    Accepted {
+        fields: Vec<Field>,
+        protocol: Option<String>,
+        draft: Draft,
+    },
+    /// It has not.
+    Refused { status: u16, fields: Vec<Field> },
+    /// The peer has opened a stream. That it can be read is told next, whether or not there is data.
+    Opened {
+        stream_id: u64,
+        unidirectional: bool,
+    },
+    /// What QUIC says of one of the session's streams, with applications' codes (`NO_CODE` where the peer's
+    /// is none), that another may be opened, or a datagram.
+    Quic(quic::Event),
+    /// The session is to be brought to its end: the peer asks for that, or either side of the connection is
+    /// going away. Told once.
+    Draining,
+    /// The session is over, whoever has ended it. Its streams have been reset. `is_clean`: by a word of
+    /// either side, whose code and reason these are.
+    Ended {
+        code: u32,
+        reason: String,
+        is_clean: bool,
+    },
+}

@@ -1,0 +1,488 @@
+//! The sessions of one connection, of either role.
+//!
+//! Here: the table, and who comes and goes. Not here: data streams (`streams`), which event belongs to which
+//! session (`sorting`), what is said on CONNECT streams (`words`), and how all that is reached (`handle`).
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use bytes::Bytes;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::early::{Early, EarlyStream};
+use super::event::{Event, What};
+use super::flow::Flow;
+use super::session::{Closing, Error, Session};
+use super::sorting::Beginning;
+use super::streams::DataStream;
+use super::{Draft, Limits, capsule, code, draft, protocols};
+use crate::h3::{self, Code, Field, Role};
+use crate::quic;
+
+/// The sessions on one HTTP/3 connection, and what belongs to them.
+///
+/// A session is known from its request on: *asked* until the server has answered, then *open* until either
+/// side ends it, and from then on forgotten but for its CONNECT stream, which is *closing* until both sides
+/// have ended it.
+///
+/// Invariants: each stream in `streams` is one of its session's, and that is in `table`; a stream is in at
+/// most one of `streams`, `beginnings` and `early`.
+///
+/// Bounds: [`Limits`], and QUIC's number of streams. A session without streams takes some 0.6 kB.
+pub struct Sessions {
+    pub(super) role: Role,
+    pub(super) limits: Limits,
+    pub(super) table: FxHashMap<u64, Session>,
+    pub(super) streams: FxHashMap<u64, DataStream>,
+    /// Streams of the peer's of which not all of the header has come.
+    pub(super) beginnings: FxHashMap<u64, Beginning>,
+    pub(super) early: Early,
+    pub(super) closing: FxHashMap<u64, Closing>,
+    /// Sessions that wait for QUIC to allow another stream, by direction.
+    pub(super) openers: [FxHashSet<u64>; 2],
+    pub(super) events: VecDeque<Event>,
+    /// Requests that the peer gave up before they were answered.
+    given_up: u32,
+    /// How many streams QUIC let the peer open before there was any session.
+    places: Option<[u64; 2]>,
+}
+
+/// The connection below, which commands and events need.
+pub(crate) struct Below<'a> {
+    pub h3: &'a mut h3::Connection,
+    pub quic: &'a mut quic::Connection,
+    pub now: Instant,
+}
+
+/// A request for a session that its server is to answer.
+#[derive(Debug)]
+pub struct Asked {
+    pub protocols: Vec<String>,
+    pub draft: Draft,
+}
+
+impl Sessions {
+    pub fn new(role: Role, limits: Limits) -> Self {
+        Self {
+            role,
+            limits,
+            table: FxHashMap::default(),
+            streams: FxHashMap::default(),
+            beginnings: FxHashMap::default(),
+            early: Early::default(),
+            closing: FxHashMap::default(),
+            openers: Default::default(),
+            events: VecDeque::new(),
+            given_up: 0,
+            places: None,
+        }
+    }
+
+    /// What HTTP/3 has to announce.
+    pub fn prepare(limits: &Limits, settings: &mut h3::Settings) {
+        settings.webtransport = true;
+        settings.h3_datagram = true;
+        settings.enable_connect_protocol = true;
+        settings.extra.extend(draft::offers(limits));
+    }
+
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Whether no session is there, and none on its way out.
+    pub fn is_drained(&self) -> bool {
+        self.table.is_empty() && self.closing.is_empty()
+    }
+
+    /// Whether time may change anything.
+    pub fn is_due(&self) -> bool {
+        !self.closing.is_empty() || !self.beginnings.is_empty() || !self.early.is_empty()
+    }
+
+    /// How many requests the peer has given up before they were answered, since this was asked.
+    pub fn take_given_up(&mut self) -> u32 {
+        std::mem::take(&mut self.given_up)
+    }
+
+    pub(super) fn tell(&mut self, session_id: u64, what: What) {
+        self.events.push_back(Event { session_id, what });
+    }
+
+    // A server's requests ------------------------------------------------------------------------
+
+    /// A client asks for a session, of which nothing is to be told yet. False if it may not have one.
+    pub(crate) fn ask(&mut self, below: &mut Below<'_>, session_id: u64) -> bool {
+        if self.table.len() >= self.limits.sessions {
+            self.reject(below, session_id, Code::H3_REQUEST_REJECTED);
+            return false;
+        }
+        self.table.insert(session_id, Session::default());
+        true
+    }
+
+    /// The client's SETTINGS are there: which draft it speaks, and whether it has what that asks for.
+    /// `None` if it may not have the session.
+    pub(crate) fn judge(
+        &mut self,
+        below: &mut Below<'_>,
+        session_id: u64,
+        names_h3: bool,
+        fields: &[Field],
+    ) -> Option<Asked> {
+        let peer = below.h3.received_settings()?;
+        let asks_for_two = fields.iter().any(|(name, _)| &**name == draft::ASKED_TWO);
+        let spoken = Draft::common(&self.limits.drafts, peer).or_else(|| {
+            // Some announce themselves in the request alone.
+            let said = match (names_h3, asks_for_two) {
+                (true, _) => Some(Draft::Fifteen),
+                (false, true) => Some(Draft::Two),
+                (false, false) => None,
+            };
+            said.filter(|said| self.limits.drafts.contains(said))
+        });
+        let verdict = match spoken {
+            None => Err(Code::H3_MESSAGE_ERROR),
+            // Section 3.1: such a request is malformed. draft-02 does not ask for as much.
+            Some(spoken) if spoken > Draft::Two && !draft::takes_datagrams(peer) => {
+                Err(Code::H3_MESSAGE_ERROR)
+            }
+            Some(spoken) => {
+                let flow = self.flow(spoken, peer);
+                match spoken.has_flow_control() && flow.is_none() && self.table.len() > 1 {
+                    // Section 5.1: without flow control there is one at a time.
+                    true => Err(Code::H3_REQUEST_REJECTED),
+                    false => Ok((spoken, flow)),
+                }
+            }
+        };
+        let session = self.table.get_mut(&session_id)?;
+        match verdict {
+            Ok((spoken, flow)) => {
+                session.draft = Some(spoken);
+                session.flow = flow;
+                session.asks_for_two = asks_for_two;
+                session.protocols = protocols::offered(fields);
+                Some(Asked {
+                    protocols: session.protocols.clone(),
+                    draft: spoken,
+                })
+            }
+            Err(code) => {
+                self.table.remove(&session_id);
+                self.reject(below, session_id, code);
+                None
+            }
+        }
+    }
+
+    pub(super) fn flow(&self, spoken: Draft, peer: &h3::PeerSettings) -> Option<Flow> {
+        let allowed = draft::initial_credit(spoken, peer)?;
+        let streams = [self.limits.streams_bidi, self.limits.streams_uni];
+        Some(Flow::new(allowed, streams, self.limits.window))
+    }
+
+    /// Nobody hears of the session.
+    fn reject(&mut self, below: &mut Below<'_>, session_id: u64, code: Code) {
+        below.h3.cancel_request(session_id, code.0);
+        self.reject_early(below.quic, session_id);
+    }
+
+    /// Takes a session: answers 200.
+    pub(super) fn accept(
+        &mut self,
+        below: &mut Below<'_>,
+        session_id: u64,
+        fields: &[(&[u8], &[u8])],
+        protocol: Option<&str>,
+    ) -> Result<(), Error> {
+        let session = self.asked(session_id)?;
+        let mut lines: Vec<(&[u8], &[u8])> = vec![(b":status", b"200")];
+        if session.asks_for_two {
+            lines.push((draft::SPOKEN, draft::SPOKEN_TWO));
+        }
+        let mut taken = String::new();
+        if let Some(protocol) = protocol {
+            // Section 3.3.
+            if !session.protocols.iter().any(|offered| offered == protocol) {
+                let reason = format!("the client has not offered the protocol {protocol:?}");
+                return Err(Error::Invalid(reason));
+            }
+            taken.push_str(&protocols::written([protocol]).unwrap_or_default());
+            lines.push((protocols::TAKEN, taken.as_bytes()));
+        }
+        lines.extend_from_slice(fields);
+        below.h3.send_headers(session_id, &lines, false)?;
+        self.opened(below, session_id);
+        Ok(())
+    }
+
+    /// Answers with another status. The host is not told of an end: it is its own doing.
+    pub(super) fn refuse(
+        &mut self,
+        below: &mut Below<'_>,
+        session_id: u64,
+        status: u16,
+        fields: &[(&[u8], &[u8])],
+    ) -> Result<(), Error> {
+        self.asked(session_id)?;
+        let text = status.to_string();
+        let mut lines: Vec<(&[u8], &[u8])> = vec![(b":status", text.as_bytes())];
+        lines.extend_from_slice(fields);
+        if !(300..=999).contains(&status) {
+            return Err(Error::Invalid(format!("{status} refuses nothing")));
+        }
+        below.h3.send_headers(session_id, &lines, true)?;
+        // RFC 9114 section 4.1: what the client still says of it is not wanted.
+        below.h3.stop_receiving(session_id, Code::H3_NO_ERROR.0);
+        let mut closing = Closing::new(below.now);
+        closing.is_ended = true;
+        self.closing.insert(session_id, closing);
+        self.table.remove(&session_id);
+        self.reject_early(below.quic, session_id);
+        Ok(())
+    }
+
+    fn asked(&self, session_id: u64) -> Result<&Session, Error> {
+        let asked = |session: &&Session| !session.is_open && session.draft.is_some();
+        match self.table.get(&session_id).filter(asked) {
+            Some(session) if self.role == Role::Server => Ok(session),
+            _ => Err(Error::Gone),
+        }
+    }
+
+    // Open ---------------------------------------------------------------------------------------
+
+    /// The server has answered with 2xx: what has waited for that has its turn.
+    pub(super) fn opened(&mut self, below: &mut Below<'_>, session_id: u64) {
+        let Some(session) = self.table.get_mut(&session_id) else {
+            return;
+        };
+        session.is_open = true;
+        let unread = std::mem::take(&mut session.unread);
+        self.make_places(below);
+        let (streams, datagrams) = self.early.take(session_id);
+        for stream in streams {
+            self.adopt(below, stream);
+        }
+        for data in datagrams {
+            self.tell_datagram(session_id, data);
+        }
+        for data in unread {
+            self.words(below, session_id, data, false);
+        }
+    }
+
+    /// Lets the peer open the streams of sessions, and on a server further sessions: what QUIC allows was
+    /// meant for requests alone. Done by steps, because QUIC keeps something for each.
+    pub(super) fn make_places(&mut self, below: &mut Below<'_>) {
+        let quic = &mut *below.quic;
+        let base = *self
+            .places
+            .get_or_insert_with(|| [false, true].map(|uni| quic.max_streams(uni)));
+        let mut places = base;
+        if self.table.values().any(|session| session.is_open) {
+            let sessions = match self.role {
+                Role::Server => self.table.len().next_multiple_of(PLACES_STEP) as u64,
+                Role::Client => 0,
+            };
+            places[0] += self.limits.streams_bidi + sessions;
+            places[1] += self.limits.streams_uni;
+        }
+        for unidirectional in [false, true] {
+            let count = places[usize::from(unidirectional)];
+            if quic.max_streams(unidirectional) != count {
+                quic.set_max_streams(unidirectional, count);
+                if !unidirectional {
+                    below.h3.raise_max_requests(count);
+                }
+            }
+        }
+    }
+
+    /// The session is to be brought to its end. Told once.
+    pub(super) fn drains(&mut self, session_id: u64) {
+        if let Some(session) = self.table.get_mut(&session_id)
+            && !std::mem::replace(&mut session.is_draining, true)
+        {
+            self.tell(session_id, What::Draining);
+        }
+    }
+
+    /// One side of the connection is going away (section 4.7).
+    pub fn all_drain(&mut self) {
+        let mut ids: Vec<u64> = self.table.keys().copied().collect();
+        ids.sort_unstable();
+        for session_id in ids {
+            self.drains(session_id);
+        }
+    }
+
+    // The end ------------------------------------------------------------------------------------
+
+    /// Ends a session with a word.
+    pub(super) fn close(&mut self, below: &mut Below<'_>, id: u64, code: u32, reason: &str) {
+        match self.table.get(&id) {
+            None => {}
+            Some(session) if session.is_open => {
+                let reason = capsule::shortened(reason);
+                let word = capsule::close(code, reason);
+                let is_said = below.h3.send_data(id, word, true).is_ok();
+                let mut closing = Closing::new(below.now);
+                closing.is_acknowledged = !is_said;
+                self.closing.insert(id, closing);
+                self.end(below, id, code, reason, true);
+            }
+            Some(_) => {
+                below.h3.cancel_request(id, Code::H3_REQUEST_CANCELLED.0);
+                self.end(below, id, code, capsule::shortened(reason), false);
+            }
+        }
+    }
+
+    /// Ends a session without a word: by a reset of its CONNECT stream.
+    pub(super) fn abort(&mut self, below: &mut Below<'_>, id: u64, code: Code, reason: &str) {
+        below.h3.cancel_request(id, code.0);
+        self.end(below, id, 0, reason, false);
+    }
+
+    /// The peer has ended the session without a word, or the CONNECT stream is malformed.
+    pub(super) fn broken_off(&mut self, below: &mut Below<'_>, id: u64) {
+        let is_answered = self.table.get(&id).is_none_or(|session| session.is_open);
+        if !is_answered && self.role == Role::Server {
+            self.given_up += 1;
+        }
+        self.abort(below, id, Code::H3_REQUEST_CANCELLED, "");
+    }
+
+    /// The session is over: section 6 has all of its streams reset.
+    pub(super) fn end(
+        &mut self,
+        below: &mut Below<'_>,
+        session_id: u64,
+        code: u32,
+        reason: &str,
+        is_clean: bool,
+    ) {
+        let Some(session) = self.table.remove(&session_id) else {
+            return;
+        };
+        for stream_id in session.streams {
+            self.streams.remove(&stream_id);
+            end_stream(below.quic, stream_id, code::SESSION_GONE);
+        }
+        for openers in &mut self.openers {
+            openers.remove(&session_id);
+        }
+        self.reject_early(below.quic, session_id);
+        // Before it was told of a request its host knows of no session.
+        if session.draft.is_some() || self.role == Role::Client {
+            let reason = reason.to_owned();
+            let ended = What::Ended {
+                code,
+                reason,
+                is_clean,
+            };
+            self.tell(session_id, ended);
+        }
+        self.make_places(below);
+    }
+
+    /// Streams that have waited for a session that will not be, or is over.
+    pub(super) fn reject_early(&mut self, quic: &mut quic::Connection, session_id: u64) {
+        let (streams, _) = self.early.take(session_id);
+        for stream in streams {
+            end_stream(quic, stream.stream_id, code::SESSION_GONE);
+        }
+    }
+
+    /// The connection is over: nothing can be said of any session any more.
+    pub fn connection_lost(&mut self) {
+        let mut ids: Vec<u64> = self.table.keys().copied().collect();
+        ids.sort_unstable();
+        for session_id in ids {
+            let ended = What::Ended {
+                code: 0,
+                reason: String::new(),
+                is_clean: false,
+            };
+            self.tell(session_id, ended);
+        }
+        self.table.clear();
+        self.streams.clear();
+        self.beginnings.clear();
+        self.closing.clear();
+        self.openers = Default::default();
+        self.early = Early::default();
+    }
+
+    /// A CONNECT stream whose session is over has come further.
+    pub(super) fn settle_closing(&mut self, session_id: u64, note: impl FnOnce(&mut Closing)) {
+        if let Some(closing) = self.closing.get_mut(&session_id) {
+            note(closing);
+            if closing.is_over() {
+                self.closing.remove(&session_id);
+            }
+        }
+    }
+
+    // Time ---------------------------------------------------------------------------------------
+
+    /// Gives up what has taken too long.
+    pub(crate) fn tick(&mut self, below: &mut Below<'_>) {
+        let (now, patience) = (below.now, self.limits.patience);
+        let is_overdue = |since: Instant| now.saturating_duration_since(since) > patience;
+        let table = &self.table;
+        let is_unasked = |id: u64| !table.contains_key(&id);
+        let late = self
+            .early
+            .take_streams(|stream| is_overdue(stream.since) && is_unasked(stream.session_id));
+        for stream in late {
+            end_stream(below.quic, stream.stream_id, code::BUFFERED_STREAM_REJECTED);
+        }
+        if self.early.streams() == 0 {
+            self.early.drop_datagrams(is_unasked);
+        }
+        let slow = |(id, beginning): (&u64, &Beginning)| is_overdue(beginning.since).then_some(*id);
+        let slow: Vec<u64> = self.beginnings.iter().filter_map(slow).collect();
+        for stream_id in slow {
+            self.beginnings.remove(&stream_id);
+            end_stream(below.quic, stream_id, Code::H3_REQUEST_REJECTED);
+        }
+        let left = |(id, closing): (&u64, &Closing)| is_overdue(closing.since).then_some(*id);
+        let left: Vec<u64> = self.closing.iter().filter_map(left).collect();
+        for session_id in left {
+            // Section 6: the peer has had its time to end its side.
+            below.h3.cancel_request(session_id, code::SESSION_GONE.0);
+            self.closing.remove(&session_id);
+        }
+    }
+
+    // What came early ----------------------------------------------------------------------------
+
+    /// Keeps a stream until its session is there, if there is room.
+    pub(super) fn keep_early(&mut self, below: &mut Below<'_>, stream: EarlyStream) {
+        if let Err(stream) = self.early.add_stream(stream, self.limits.early_streams) {
+            end_stream(below.quic, stream.stream_id, code::BUFFERED_STREAM_REJECTED);
+        }
+    }
+
+    pub(super) fn keep_early_datagram(&mut self, session_id: u64, data: Bytes) {
+        let max = self.limits.early_datagram_bytes;
+        if !self.early.add_datagram(session_id, data, max)
+            && let Some(session) = self.table.get_mut(&session_id)
+        {
+            session.stats.datagrams_dropped += 1;
+        }
+    }
+}
+
+/// Resets what we send on a stream and refuses what we receive, as far as there is either.
+pub(super) fn end_stream(quic: &mut quic::Connection, stream_id: u64, code: Code) {
+    // A direction that there is not, or that is over, refuses.
+    let _ = quic.reset_stream(stream_id, code.0);
+    let _ = quic.stop_stream(stream_id, code.0);
+}
+
+/// Places of sessions are made by so many at a time.
+const PLACES_STEP: usize = 32;
