@@ -320,7 +320,10 @@ impl Site {
         assert!(!request.done && !request.aborted, "{event:?} after the end");
         match event {
             Event::Body { pieces, ended, .. } => {
-                assert!(!request.ended && (*ended || !pieces.is_empty()), "{event:?}");
+                assert!(
+                    !request.ended && (*ended || !pieces.is_empty()),
+                    "{event:?}"
+                );
                 request.ended = *ended;
             }
             Event::BodyTimedOut { .. } => {

@@ -132,7 +132,96 @@ const PARAMETER_OF_DRAFTS: u64 = 0x17_f758_6d2c_b571;
 
 #[cfg(test)]
 mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use quinn_proto::{self as quinn, Dir, VarInt};
+
     use super::*;
+    use crate::seams::bare::Bare;
+
+    /// Two ends of the bare library, of which the client may have one stream open. Its resets with code 64
+    /// are seen with code 7 and a reliable size of 6, which takes as many bytes.
+    fn resetting() -> (Bare, Arc<ResetSlot>) {
+        let mut transport = quinn::TransportConfig::default();
+        transport.max_concurrent_uni_streams(1u8.into());
+        let bare = Bare::connected(transport);
+        let seal = |_: &[u8], payload: &mut [u8]| {
+            let frames = Frames::new(payload).map(|(start, end, _)| start..end);
+            for frame in frames.collect::<Vec<_>>() {
+                if let [kind @ 0x04, _, code @ .., size, reliable] = &mut payload[frame] {
+                    *kind = 0x24;
+                    let final_size = *reliable;
+                    (code[0], *size, *reliable) = (7, final_size, 6);
+                }
+            }
+        };
+        *bare.client.spy.on_seal.lock().unwrap() = Some(Box::new(seal));
+        let slot = Arc::new(ResetSlot::default());
+        slot.enable();
+        let opened = slot.clone();
+        let open = move |_: &[u8], payload: &mut BytesMut| opened.opened(payload);
+        *bare.server.spy.on_open.lock().unwrap() = Some(Box::new(open));
+        (bare, slot)
+    }
+
+    fn written(bare: &mut Bare) -> quinn::StreamId {
+        let client = bare.client.connection();
+        let id = client.streams().open(Dir::Uni).unwrap();
+        client.send_stream(id).write(b"headerdata").unwrap();
+        id
+    }
+
+    fn reset(bare: &mut Bare, id: quinn::StreamId) {
+        let client = bare.client.connection();
+        client.send_stream(id).reset(VarInt::from_u32(64)).unwrap();
+        bare.exchange();
+    }
+
+    #[test]
+    fn bare_quinn_hears_of_a_reset_in_front_of_the_next_packet() {
+        let (mut bare, slot) = resetting();
+        let id = written(&mut bare);
+        bare.exchange();
+        reset(&mut bare, id);
+        let expected = ResetAt {
+            stream_id: id.into(),
+            code: 7,
+            final_size: 10,
+            reliable_size: 6,
+        };
+        assert_eq!(slot.take_found(), [expected]);
+        let server = bare.server.connection();
+        assert_eq!(server.streams().accept(Dir::Uni), Some(id));
+        let mut stream = server.recv_stream(id);
+        let mut chunks = stream.read(true).unwrap();
+        assert_eq!(chunks.next(6).unwrap().unwrap().bytes, "header");
+        let _ = chunks.finalize();
+        assert_eq!(stream.received_reset(), Ok(None));
+        stream.stop(VarInt::from_u32(7)).unwrap();
+        slot.say([expected]);
+        assert_eq!(server.stats().frame_rx.reset_stream, 0);
+        assert!(bare.client.connection().streams().open(Dir::Uni).is_none());
+        bare.exchange();
+        bare.sleep(Duration::from_millis(30));
+        bare.exchange();
+        assert!(bare.server.connection().stats().frame_rx.reset_stream > 0);
+        slot.said();
+        // The stream is over, and its place is there for another.
+        assert!(bare.client.connection().streams().open(Dir::Uni).is_some());
+    }
+
+    #[test]
+    fn bare_quinn_opens_a_stream_for_the_frame_that_takes_its_place() {
+        let (mut bare, slot) = resetting();
+        let id = written(&mut bare);
+        // Its data is lost.
+        bare.client.transmit(bare.now);
+        reset(&mut bare, id);
+        assert_eq!(slot.take_found().len(), 1);
+        let server = bare.server.connection();
+        assert_eq!(server.streams().accept(Dir::Uni), Some(id));
+        assert!(!server.is_closed());
+    }
 
     fn opened(slot: &ResetSlot, payload: &[u8]) -> Vec<u8> {
         let mut payload = BytesMut::from(payload);

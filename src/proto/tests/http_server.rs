@@ -61,7 +61,11 @@ impl Site {
         let (client, server) = pair.establish();
         let now = pair.now;
         let quic = pair.server.endpoint.connection(server).unwrap();
-        let http = Connection::new(quic, h3::Settings::default(), limits, now);
+        let settings = h3::Settings {
+            enable_connect_protocol: true,
+            ..h3::Settings::default()
+        };
+        let http = Connection::new(quic, settings, limits, now);
         let browser = h3::Connection::new(Role::Client, client_says, [2, 6, 10]);
         let mut site = Self {
             pair,
@@ -305,6 +309,23 @@ fn requests_that_no_application_can_be_asked_have_a_refusal() {
             panic!("{told:?}")
         };
         assert_eq!(refusal.map_or(0, |refusal| refusal.status), status);
+    }
+}
+
+#[test]
+fn a_session_is_refused_where_nobody_has_attached_webtransport() {
+    for token in ["webtransport", "webtransport-h3"] {
+        let mut site = Site::new(Limits::default());
+        let mut lines = GET.to_vec();
+        lines[0] = (":method", "CONNECT");
+        lines.insert(1, (":protocol", token));
+        site.ask(0, &lines, false);
+        let told = site.take_told();
+        let [Event::Request { refusal, head, .. }] = &told[..] else {
+            panic!("{told:?}")
+        };
+        assert!(head.is_webtransport);
+        assert_eq!(refusal.map(|refusal| refusal.status), Some(501));
     }
 }
 

@@ -302,7 +302,9 @@ impl Sessions {
 
     /// The session is to be brought to its end. Told once.
     pub(super) fn drains(&mut self, session_id: u64) {
-        if let Some(session) = self.table.get_mut(&session_id)
+        let draft = self.draft(session_id);
+        if self.is_told(draft)
+            && let Some(session) = self.table.get_mut(&session_id)
             && !std::mem::replace(&mut session.is_draining, true)
         {
             self.tell(session_id, What::Draining);
@@ -375,8 +377,7 @@ impl Sessions {
             openers.remove(&session_id);
         }
         self.reject_early(below.quic, session_id);
-        // Before it was told of a request its host knows of no session.
-        if session.draft.is_some() || self.role == Role::Client {
+        if self.is_told(session.draft) {
             let reason = reason.to_owned();
             let ended = What::Ended {
                 code,
@@ -386,6 +387,11 @@ impl Sessions {
             self.tell(session_id, ended);
         }
         self.make_places(below);
+    }
+
+    /// Whether the host knows of a session: a server's does when it was told of the request.
+    fn is_told(&self, draft: Option<Draft>) -> bool {
+        draft.is_some() || self.role == Role::Client
     }
 
     /// Streams that have waited for a session that will not be, or is over.
@@ -398,7 +404,8 @@ impl Sessions {
 
     /// The connection is over: nothing can be said of any session any more.
     pub fn connection_lost(&mut self) {
-        let mut ids: Vec<u64> = self.table.keys().copied().collect();
+        let told = |(id, session): (&u64, &Session)| self.is_told(session.draft).then_some(*id);
+        let mut ids: Vec<u64> = self.table.iter().filter_map(told).collect();
         ids.sort_unstable();
         for session_id in ids {
             let ended = What::Ended {

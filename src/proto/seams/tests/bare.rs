@@ -46,6 +46,7 @@ impl Packet {
 type EditHeader = fn(&mut [u8]);
 /// By the header, the payload.
 type Edit = Box<dyn Fn(&[u8], &mut [u8]) + Send>;
+type EditOpened = Box<dyn Fn(&[u8], &mut BytesMut) + Send>;
 
 /// What one end's keys see.
 #[derive(Default)]
@@ -60,7 +61,7 @@ pub struct Spy {
     pub on_header: Mutex<Option<EditHeader>>,
     /// What becomes of a payload before it is sealed and after it is opened, by the header.
     pub on_seal: Mutex<Option<Edit>>,
-    pub on_open: Mutex<Option<Edit>>,
+    pub on_open: Mutex<Option<EditOpened>>,
     /// The peer's transport parameters are kept from the state machine.
     pub hides_parameters: AtomicBool,
 }

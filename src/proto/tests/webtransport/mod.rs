@@ -659,3 +659,49 @@ fn what_had_come_when_the_connection_ended_is_told() {
     site.take_told();
     assert_eq!(ended(&site.take(Theirs)), Some((0, "", false)));
 }
+
+#[test]
+fn streams_find_their_session_on_a_link_that_loses_and_reorders() {
+    for draft in Draft::ALL {
+        let mut site = Site::speaking(draft);
+        site.pair.link = crate::support::Link {
+            loss: 10,
+            reorder: 30,
+            duplicate: 5,
+            ..Default::default()
+        };
+        let sessions: Vec<u64> = (0..3).map(|_| site.connect(request()).unwrap()).collect();
+        for _ in 0..10 {
+            site.run();
+        }
+        for session in &sessions {
+            site.accept(*session, &[], None).unwrap();
+        }
+        for _ in 0..10 {
+            site.run();
+        }
+        let mut expected = Vec::new();
+        for (at, session) in (0..90).zip(sessions.iter().cycle()) {
+            let stream = site.open_stream(Ours, *session, at % 2 == 0);
+            let data = [stream as u8; 3_000];
+            site.send(Ours, stream, &data, true);
+            expected.push((*session, stream));
+        }
+        for _ in 0..20 {
+            site.run();
+        }
+        let told = std::mem::take(&mut site.told[1]);
+        let told = told.iter().filter_map(|event| match event.what {
+            What::Opened { stream_id, .. } => Some((event.session_id, stream_id)),
+            _ => None,
+        });
+        let mut told: Vec<(u64, u64)> = told.collect();
+        told.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(told, expected);
+        for (_, stream) in expected {
+            let whole = (vec![stream as u8; 3_000], Some(StreamEnd::Finished));
+            assert_eq!(site.read(Theirs, stream), whole);
+        }
+    }
+}
