@@ -313,7 +313,6 @@ impl Connection {
         }
         self.exchanges.insert(stream_id, Exchange::new(ended));
         self.unanswered += 1;
-        self.requests += 1;
         let refusal = match refusal {
             None => self.judge_early(quic, stream_id, &mut head, ended),
             refusal => refusal,
@@ -326,6 +325,12 @@ impl Connection {
             ended,
         };
         self.tell(stream_id, request);
+        self.count_request();
+    }
+
+    /// Another request has come, for a response or for a session.
+    pub(super) fn count_request(&mut self) {
+        self.requests += 1;
         if self.limits.requests == Some(self.requests) {
             self.events.push_back(Event::UsedUp);
         }
@@ -450,6 +455,9 @@ impl Connection {
         self.paused.shrink_to_fit();
         self.unacknowledged.shrink_to_fit();
         self.unfinished.rest();
+        if let Some(attached) = &mut self.attached {
+            attached.rest();
+        }
         self.crowded = Vec::new();
         self.events.shrink_to_fit();
         quic.rest();

@@ -28,6 +28,12 @@ impl Attached {
     pub fn is_due(&self) -> bool {
         self.sessions.is_due()
     }
+
+    /// Keeps no room for what is to come.
+    pub fn rest(&mut self) {
+        self.sessions.rest();
+        self.asked = Vec::new();
+    }
 }
 
 impl Connection {
@@ -123,7 +129,7 @@ impl Connection {
         head: Head,
         now: Instant,
     ) {
-        self.requests += 1;
+        self.count_request();
         let asked =
             self.with_sessions(quic, now, |sessions, below| sessions.ask(below, session_id));
         if let (Some(true), Some(attached)) = (asked, &mut self.attached) {

@@ -105,6 +105,16 @@ impl Sessions {
         std::mem::take(&mut self.given_up)
     }
 
+    /// Gives back the room that the last burst has left empty.
+    pub fn rest(&mut self) {
+        self.table.shrink_to_fit();
+        self.streams.shrink_to_fit();
+        self.beginnings.shrink_to_fit();
+        self.closing.shrink_to_fit();
+        self.events.shrink_to_fit();
+        self.openers.iter_mut().for_each(FxHashSet::shrink_to_fit);
+    }
+
     pub(super) fn tell(&mut self, session_id: u64, what: What) {
         self.events.push_back(Event { session_id, what });
     }

@@ -143,6 +143,22 @@ fn there_are_no_more_sessions_than_allowed() {
 }
 
 #[test]
+fn sessions_are_among_the_requests_that_one_connection_may_make() {
+    let limits = http::Limits {
+        requests: Some(2),
+        ..http::Limits::default()
+    };
+    let mut site = Site::limited(limits, Limits::default(), Limits::default());
+    for _ in 0..3 {
+        site.connect(request()).unwrap();
+        site.run();
+    }
+    let told = std::mem::take(&mut site.http_told);
+    let at = told.iter().position(|event| *event == http::Event::UsedUp);
+    assert_eq!((told.len(), at), (4, Some(1)), "{told:?}");
+}
+
+#[test]
 fn malformed_capsules_end_the_session() {
     let malformed = Code::H3_MESSAGE_ERROR.0;
     for (capsules, fin, code) in [

@@ -53,6 +53,10 @@ impl Site {
     }
 
     fn with(client_limits: Limits, server_limits: Limits) -> Self {
+        Self::limited(http::Limits::default(), client_limits, server_limits)
+    }
+
+    fn limited(limits: http::Limits, client_limits: Limits, server_limits: Limits) -> Self {
         let (client, server) = with_transport(|transport| {
             transport.datagram_recv_bytes = Some(1 << 16);
         });
@@ -67,7 +71,6 @@ impl Site {
             max_requests: Some(128),
             ..h3::Settings::default()
         };
-        let limits = http::Limits::default();
         let http = http::Connection::with_webtransport(quic, settings, limits, server_limits, now);
         let mut site = Self {
             pair,
