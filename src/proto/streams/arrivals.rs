@@ -46,23 +46,41 @@ impl Key {
 /// by its windows.
 #[derive(Debug)]
 pub struct Arrivals {
-    is_client: bool,
-    /// By direction, as are those below: bidirectional first.
+    /// By direction: bidirectional first.
     waiting: [VecDeque<u64>; 2],
-    /// How many streams of the peer's were heard of.
-    heard: [u64; 2],
+    numbers: Numbers,
     /// The streams that the program has, and others' that wait, with the code if it was stopped.
     stopped: FxHashMap<u64, Option<u64>>,
     rest: FxHashMap<u64, Received>,
     datagrams: Datagrams,
 }
 
+/// How it is known that the peer has opened a stream.
+#[derive(Debug)]
+enum Numbers {
+    /// All streams of the connection are the program's, and a stream opens those of its kind with lower
+    /// numbers (RFC 9000 section 2.1): so many of each direction were heard of.
+    All { is_client: bool, heard: [u64; 2] },
+    /// Some of them are: each is [announced](Arrivals::announced).
+    Some,
+}
+
 impl Arrivals {
+    /// For all streams of a connection.
     pub fn new(is_client: bool, datagram_bytes_max: usize) -> Self {
+        let heard = [0; 2];
+        Self::of(Numbers::All { is_client, heard }, datagram_bytes_max)
+    }
+
+    /// For streams of a connection of which each is announced.
+    pub fn of_session(datagram_bytes_max: usize) -> Self {
+        Self::of(Numbers::Some, datagram_bytes_max)
+    }
+
+    fn of(numbers: Numbers, datagram_bytes_max: usize) -> Self {
         Self {
-            is_client,
             waiting: Default::default(),
-            heard: [0; 2],
+            numbers,
             stopped: FxHashMap::default(),
             rest: FxHashMap::default(),
             datagrams: Datagrams::new(datagram_bytes_max),
@@ -124,6 +142,13 @@ impl Arrivals {
         }
     }
 
+    /// The peer has opened a stream, of which nothing was told before.
+    pub fn announced(&mut self, stream_id: u64, mut wake: impl FnMut(Key)) {
+        let unidirectional = is_unidirectional(stream_id);
+        self.waiting[usize::from(unidirectional)].push_back(stream_id);
+        wake(Key::Accept { unidirectional });
+    }
+
     /// The next stream of the peer's that nobody has taken.
     pub fn accept(&mut self, unidirectional: bool) -> Option<u64> {
         let stream_id = self.waiting[usize::from(unidirectional)].pop_front()?;
@@ -171,9 +196,14 @@ impl Arrivals {
     /// A peer can stop a stream for as long as it has not acknowledged all of it, which may be long after
     /// the program has dropped that: nobody asks for the code then.
     fn keep_code(&mut self, stream_id: u64, error_code: u64) {
-        let waiting = &self.waiting[usize::from(stream_id & 2 != 0)];
-        let is_waiting =
-            self.is_peers(stream_id) && waiting.front().is_some_and(|first| stream_id >= *first);
+        let waiting = &self.waiting[usize::from(is_unidirectional(stream_id))];
+        let is_waiting = match &self.numbers {
+            Numbers::All { is_client, .. } => {
+                let is_peers = is_peers(stream_id, *is_client);
+                is_peers && waiting.front().is_some_and(|first| stream_id >= *first)
+            }
+            Numbers::Some => waiting.contains(&stream_id),
+        };
         if is_waiting {
             self.stopped.insert(stream_id, Some(error_code));
         } else if let Some(code) = self.stopped.get_mut(&stream_id) {
@@ -192,18 +222,16 @@ impl Arrivals {
         wake(Key::Readable(stream_id));
     }
 
-    fn is_peers(&self, stream_id: u64) -> bool {
-        let is_clients = stream_id & 1 == 0;
-        is_clients != self.is_client
-    }
-
     /// RFC 9000 section 2.1: a stream opens all of its kind with lower numbers.
     fn hear_of(&mut self, stream_id: u64, wake: &mut impl FnMut(Key)) {
-        if !self.is_peers(stream_id) {
+        let Numbers::All { is_client, heard } = &mut self.numbers else {
+            return;
+        };
+        if !is_peers(stream_id, *is_client) {
             return;
         }
-        let unidirectional = stream_id & 2 != 0;
-        let heard = &mut self.heard[usize::from(unidirectional)];
+        let unidirectional = is_unidirectional(stream_id);
+        let heard = &mut heard[usize::from(unidirectional)];
         let kind = stream_id & 3;
         while *heard <= stream_id >> 2 {
             self.waiting[usize::from(unidirectional)].push_back(*heard << 2 | kind);
@@ -211,6 +239,15 @@ impl Arrivals {
             wake(Key::Accept { unidirectional });
         }
     }
+}
+
+fn is_unidirectional(stream_id: u64) -> bool {
+    stream_id & 2 != 0
+}
+
+fn is_peers(stream_id: u64, is_client: bool) -> bool {
+    let is_clients = stream_id & 1 == 0;
+    is_clients != is_client
 }
 
 #[cfg(test)]
@@ -346,5 +383,25 @@ mod tests {
             assert_eq!(arrivals.stopped(stream_id), None);
         }
         assert!(arrivals.stopped.is_empty());
+    }
+
+    #[test]
+    fn streams_of_a_session_wait_in_the_order_in_which_they_are_announced() {
+        let mut arrivals = Arrivals::of_session(1 << 20);
+        let event = |stream_id| Event::StreamReadable { stream_id };
+        assert_eq!(woken(&mut arrivals, event(8)), [Key::Readable(8)]);
+        let mut keys = Vec::new();
+        for stream_id in [16, 8, 6] {
+            arrivals.announced(stream_id, |key| keys.push(key));
+        }
+        let stop = Event::StopSending {
+            stream_id: 8,
+            error_code: 9,
+        };
+        woken(&mut arrivals, stop);
+        assert_eq!(keys.len(), 3);
+        assert_eq!(accepted(&mut arrivals, false), [16, 8]);
+        assert_eq!(accepted(&mut arrivals, true), [6]);
+        assert_eq!(arrivals.stopped(8), Some(9));
     }
 }

@@ -3,6 +3,7 @@
 //! - `arrivals`: [`Arrivals`], what has come on a connection and nobody has asked for. Start here.
 //! - `inlet`: [`Inlet`], the receiving side of one stream: how much is read when, for whom.
 //! - `datagrams`: DATAGRAM frames that wait.
+//! - `carrier`: [`Carrier`], the commands and questions that a host makes streams of.
 //!
 //! Stream data is not among what waits: connections are read on demand, so it stays in the state machine
 //! until somebody reads, and the peer gets credit for what was read and no more. Here is what is asked of
@@ -10,9 +11,11 @@
 //! what is sent (`quic`).
 
 mod arrivals;
+mod carrier;
 mod datagrams;
 mod inlet;
 
 pub use arrivals::{Arrivals, Key};
+pub use carrier::Carrier;
 pub use datagrams::Overflow;
 pub use inlet::{Inlet, Outcome, Portion, Want};

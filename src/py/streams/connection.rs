@@ -101,7 +101,10 @@ impl ConnectionBase {
     /// error when that is over.
     fn send_datagram(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let data = buffer::bytes_like(data)?;
-        let sent = self.hub.get().need(py, |quic| quic.send_datagram(data))?;
+        let sent = self
+            .hub
+            .get()
+            .need(py, |carrier| carrier.send_datagram(data))?;
         sent.map_err(|error| self.not_sent(py, error))
     }
 
@@ -111,15 +114,15 @@ impl ConnectionBase {
         for data in datagrams.try_iter()? {
             all.push(buffer::bytes_like(&data?)?);
         }
-        let sent = self.hub.get().need(py, |quic| {
-            let max = quic.max_datagram_size();
+        let sent = self.hub.get().need(py, |carrier| {
+            let max = carrier.max_datagram_size();
             let longest = all.iter().map(bytes::Bytes::len).max().unwrap_or(0);
             match max {
                 Some(max) if longest > max => return Err(DatagramError::TooLarge { max }),
                 _ => {}
             }
             all.into_iter()
-                .try_for_each(|data| quic.send_datagram(data))
+                .try_for_each(|data| carrier.send_datagram(data))
         })?;
         sent.map_err(|error| self.not_sent(py, error))
     }
@@ -130,7 +133,7 @@ impl ConnectionBase {
         let size = self
             .hub
             .get()
-            .command(py, |quic| quic.max_datagram_size())?;
+            .command(py, |carrier| carrier.max_datagram_size())?;
         Ok(size.flatten())
     }
 
@@ -174,7 +177,7 @@ impl ConnectionBase {
             .get()
             .hub
             .get()
-            .need(slf.py(), |quic| quic.open_stream(unidirectional))?;
+            .need(slf.py(), |carrier| carrier.open_stream(unidirectional))?;
         Ok(match opened {
             Some(id) => {
                 slf.get()
@@ -225,7 +228,7 @@ impl ConnectionBase {
 
     pub fn wait_all_finished(&self, py: Python<'_>) -> PyResult<Polled> {
         let hub = self.hub.get();
-        Ok(match hub.ask(py, |quic| quic.is_finishing())? {
+        Ok(match hub.ask(py, |carrier| carrier.is_finishing())? {
             Some(true) if !hub.is_over(py) => Polled::Wait(Key::AllFinished),
             _ => Polled::Ready(py.None()),
         })

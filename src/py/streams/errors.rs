@@ -4,15 +4,24 @@ use pyo3::call::PyCallArgs;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
+use uringcore_proto::webtransport::NO_CODE;
 
 /// The peer has abandoned its side of the stream.
 pub fn stream_reset(py: Python<'_>, stream_id: u64, code: u64) -> PyErr {
-    of_quic(py, "StreamReset", (stream_id, code))
+    of_quic(py, "StreamReset", (stream_id, applications(code)))
 }
 
 /// The peer wants no more data.
 pub fn stream_stopped(py: Python<'_>, stream_id: u64, code: u64) -> PyErr {
-    of_quic(py, "StreamStopped", (stream_id, code))
+    of_quic(py, "StreamStopped", (stream_id, applications(code)))
+}
+
+/// Of a session's peer that gave none of an application's codes: that of no error.
+fn applications(code: u64) -> u64 {
+    match code {
+        NO_CODE => 0,
+        code => code,
+    }
 }
 
 /// This side has ended the stream, or this direction of it.

@@ -1,21 +1,22 @@
-//! `QuicStreams`: between the events of one connection and those who wait for them.
+//! `QuicStreams`: between the events of one connection, or of a session on one, and those who wait for them.
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::FxHashMap;
-use uringcore_proto::quic::{Command, Connection, Event, Received};
-use uringcore_proto::streams::{Arrivals, Key};
+use uringcore_proto::quic::{Command, Event, Received};
+use uringcore_proto::streams::{Arrivals, Carrier, Key};
 
+use super::reach::Reach;
 use crate::capi::awaited::{is_done, wake};
 use crate::capi::cell::GilCell;
 use crate::quic::{Attached, QuicConnectionCore};
 
-/// What takes the events about streams of one connection. It belongs to the connection and is kept by
+/// What takes the events about streams of one connection or session. It belongs to that and is kept by
 /// it; the program's objects refer to this one, and nothing here to them.
 #[pyclass(frozen, name = "QuicStreams", module = "uringcore._uringcore")]
 pub struct Hub {
-    quic: Py<QuicConnectionCore>,
+    reach: Box<dyn Reach>,
     /// The loop's `create_future`.
     new_future: Py<PyAny>,
     /// In debug mode: says where the program is.
@@ -29,7 +30,7 @@ struct State {
     /// Called after commands on a loop that has to be told to send.
     transmit: Option<Py<PyAny>>,
     end: Option<End>,
-    /// Streams that were collected where the connection was out of reach.
+    /// Streams that were collected where the carrier was out of reach.
     forgotten: Vec<u64>,
 }
 
@@ -42,7 +43,7 @@ struct Waiters {
     max: usize,
 }
 
-/// How the connection has ended.
+/// How the carrier has ended.
 struct End {
     /// Makes the exception: each that is raised is one of its own.
     make_error: Py<PyAny>,
@@ -66,19 +67,14 @@ impl Hub {
         made_at: Option<Py<PyAny>>,
     ) -> PyResult<Py<Self>> {
         let py = quic.py();
-        let state = State {
-            arrivals: Arrivals::new(is_client, datagram_bytes),
-            waiting: FxHashMap::default(),
-            transmit,
-            end: None,
-            forgotten: Vec::new(),
-        };
-        let hub = Self {
-            quic: quic.clone().unbind(),
+        let arrivals = Arrivals::new(is_client, datagram_bytes);
+        let hub = Self::on(
+            Box::new(quic.clone().unbind()),
             new_future,
             made_at,
-            state: GilCell::new(state),
-        };
+            arrivals,
+            transmit,
+        );
         let hub = Py::new(py, hub)?;
         let object = hub.clone_ref(py).into_any();
         let receive = Self::receive;
@@ -87,9 +83,9 @@ impl Hub {
         Ok(hub)
     }
 
-    /// The connection is over: everybody who waits hears of it. `make_error()` makes an exception that says
+    /// The carrier is over: everybody who waits hears of it. `make_error()` makes an exception that says
     /// why; `is_orderly` if an application closed it without an error.
-    fn end(&self, py: Python<'_>, make_error: Py<PyAny>, is_orderly: bool) -> PyResult<()> {
+    pub fn end(&self, py: Python<'_>, make_error: Py<PyAny>, is_orderly: bool) -> PyResult<()> {
         let end = End {
             make_error,
             is_orderly,
@@ -99,7 +95,7 @@ impl Hub {
             (old, std::mem::take(&mut state.waiting))
         });
         drop(old);
-        self.quic.get().detach(py);
+        self.reach.let_go(py);
         let waiting = waiting.into_values().flat_map(|waiters| waiters.futures);
         wake(py, waiting.collect())
     }
@@ -112,7 +108,7 @@ impl Hub {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.quic)?;
+        self.reach.traverse(&visit)?;
         visit.call(&self.new_future)?;
         visit.call(&self.made_at)?;
         self.state
@@ -136,13 +132,38 @@ impl Hub {
 }
 
 impl Hub {
-    /// Runs `run` on the connection; `None` when it has not begun, and when it is over or its loop is.
+    pub fn on(
+        reach: Box<dyn Reach>,
+        new_future: Py<PyAny>,
+        made_at: Option<Py<PyAny>>,
+        arrivals: Arrivals,
+        transmit: Option<Py<PyAny>>,
+    ) -> Self {
+        let state = State {
+            arrivals,
+            waiting: FxHashMap::default(),
+            transmit,
+            end: None,
+            forgotten: Vec::new(),
+        };
+        Self {
+            reach,
+            new_future,
+            made_at,
+            state: GilCell::new(state),
+        }
+    }
+
+    /// Runs `run` on the carrier; `None` when it has not begun, and when it is over or its loop is.
     pub fn command<R>(
         &self,
         py: Python<'_>,
-        run: impl FnOnce(&mut Connection) -> R,
+        run: impl FnOnce(&mut dyn Carrier) -> R,
     ) -> PyResult<Option<R>> {
-        let result = self.quic.get().running(py, run)?;
+        let (mut run, mut result) = (Some(run), None);
+        self.reach.command(py, &mut |carrier| {
+            result = run.take().map(|run| run(carrier));
+        })?;
         let transmit = self.state.with(py, |state| {
             state.transmit.as_ref().map(|call| call.clone_ref(py))
         });
@@ -152,21 +173,25 @@ impl Hub {
         Ok(result)
     }
 
-    /// As [`command`](Self::command), where the connection's end is an error.
-    pub fn need<R>(&self, py: Python<'_>, run: impl FnOnce(&mut Connection) -> R) -> PyResult<R> {
+    /// As [`command`](Self::command), where the carrier's end is an error.
+    pub fn need<R>(&self, py: Python<'_>, run: impl FnOnce(&mut dyn Carrier) -> R) -> PyResult<R> {
         match self.command(py, run)? {
             Some(result) => Ok(result),
             None => Err(self.ended(py)),
         }
     }
 
-    /// Asks the connection something, which changes nothing.
+    /// Asks the carrier something, which changes nothing.
     pub fn ask<R>(
         &self,
         py: Python<'_>,
-        run: impl FnOnce(&Connection) -> R,
+        run: impl FnOnce(&dyn Carrier) -> R,
     ) -> PyResult<Option<R>> {
-        self.quic.get().peek(py, run)
+        let (mut run, mut result) = (Some(run), None);
+        self.reach.ask(py, &mut |carrier| {
+            result = run.take().map(|run| run(carrier));
+        })?;
+        Ok(result)
     }
 
     pub fn arrivals<R>(&self, py: Python<'_>, run: impl FnOnce(&mut Arrivals) -> R) -> R {
@@ -187,7 +212,7 @@ impl Hub {
         match rest {
             Some(rest) => Ok(rest),
             None => Ok(self
-                .command(py, |quic| quic.read_stream(stream_id, max))?
+                .command(py, |carrier| carrier.read_stream(stream_id, max))?
                 .unwrap_or_default()),
         }
     }
@@ -273,9 +298,10 @@ impl Hub {
             Key::of_stream(stream_id).map(|key| state.waiting.remove(&key))
         });
         drop(left);
-        if !abandoned.is_nothing()
+        let is_of_interest = !abandoned.is_nothing() || self.reach.keeps_streams();
+        if is_of_interest
             && self
-                .command(py, |quic| abandoned.carry_out(quic, stream_id))
+                .command(py, |carrier| abandoned.forget(carrier, stream_id))
                 .is_err()
         {
             // On another thread than the loop's: it is looked after with the next events.
@@ -285,19 +311,29 @@ impl Hub {
 
     /// A turn's stream events.
     fn receive(object: &Bound<'_, PyAny>, events: Vec<Event>) -> PyResult<()> {
-        let py = object.py();
         let this = object.cast::<Self>()?.get();
-        let mut keys = Vec::new();
-        let forgotten = this.state.with(py, |state| {
+        this.take_in(object.py(), |arrivals, keys| {
             for event in events {
-                state.arrivals.handle(event, |key| keys.push(key));
+                arrivals.handle(event, |key| keys.push(key));
             }
+        })
+    }
+
+    /// Has `take` tell the arrivals what has come, and then those who are to look again.
+    pub fn take_in(
+        &self,
+        py: Python<'_>,
+        take: impl FnOnce(&mut Arrivals, &mut Vec<Key>),
+    ) -> PyResult<()> {
+        let mut keys = Vec::new();
+        let forgotten = self.state.with(py, |state| {
+            take(&mut state.arrivals, &mut keys);
             std::mem::take(&mut state.forgotten)
         });
         for stream_id in forgotten {
-            this.command(py, |quic| Abandoned::BOTH.carry_out(quic, stream_id))?;
+            self.command(py, |carrier| Abandoned::BOTH.forget(carrier, stream_id))?;
         }
-        this.wake(py, keys)
+        self.wake(py, keys)
     }
 }
 
@@ -321,14 +357,19 @@ impl Abandoned {
         !self.sending && !self.receiving
     }
 
+    fn forget(self, carrier: &mut dyn Carrier, stream_id: u64) {
+        self.carry_out(carrier, stream_id);
+        carrier.forget_stream(stream_id);
+    }
+
     /// What is not complete must not look complete: sending ends with a reset.
-    pub fn carry_out(self, quic: &mut Connection, stream_id: u64) {
+    pub fn carry_out(self, carrier: &mut dyn Carrier, stream_id: u64) {
         // A direction that there is not, or that has ended by itself, refuses.
         if self.sending {
-            let _ = quic.reset_stream(stream_id, 0);
+            let _ = carrier.reset_stream(stream_id, 0);
         }
         if self.receiving {
-            let _ = quic.stop_stream(stream_id, 0);
+            let _ = carrier.stop_stream(stream_id, 0);
         }
     }
 }

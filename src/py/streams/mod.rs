@@ -2,7 +2,8 @@
 //!
 //! | file | noun |
 //! | --- | --- |
-//! | `hub` | `QuicStreams`: what is between a connection's events and those who wait |
+//! | `hub` | `QuicStreams`: what is between a connection's events, or a session's, and those who wait |
+//! | `reach` | how a hub gets at what carries its streams |
 //! | `connection` | `ConnectionBase`: opening, accepting, datagrams |
 //! | `stream` | `SendStream`, `ReceiveStream` and `BidirectionalStream` |
 //! | `reading`, `sending` | what their methods do, step by step |
@@ -15,7 +16,8 @@
 
 mod connection;
 mod errors;
-mod hub;
+pub mod hub;
+pub mod reach;
 mod reading;
 mod sending;
 mod stream;

@@ -8,8 +8,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_proto::quic::{Connection, Priority, StreamError};
-use uringcore_proto::streams::Key;
+use uringcore_proto::quic::{Priority, StreamError};
+use uringcore_proto::streams::{Carrier, Key};
 
 use super::errors;
 use super::hub::Abandoned;
@@ -94,12 +94,12 @@ impl Next {
         }
     }
 
-    fn hand_to(self, quic: &mut Connection, stream_id: u64) -> Result<(), StreamError> {
+    fn hand_to(self, carrier: &mut dyn Carrier, stream_id: u64) -> Result<(), StreamError> {
         match self {
-            Self::One(piece) => quic.send_stream(stream_id, piece, false),
+            Self::One(piece) => carrier.send_stream(stream_id, piece, false),
             Self::Several(pieces) => pieces
                 .into_iter()
-                .try_for_each(|piece| quic.send_stream(stream_id, piece, false)),
+                .try_for_each(|piece| carrier.send_stream(stream_id, piece, false)),
         }
     }
 }
@@ -112,11 +112,11 @@ impl Stream {
                 return Ok(Polled::Ready(py.None()));
             };
             let (count, id) = (next.len(), self.id);
-            let taken = self.hub.get().need(py, |quic| {
-                if quic.is_stream_full(id) {
+            let taken = self.hub.get().need(py, |carrier| {
+                if carrier.is_stream_full(id) {
                     return Ok(false);
                 }
-                next.hand_to(quic, id).map(|()| true)
+                next.hand_to(carrier, id).map(|()| true)
             })?;
             match taken {
                 Ok(true) => unsent.sent(count),
@@ -135,7 +135,7 @@ impl Stream {
         let sent = self
             .hub
             .get()
-            .need(py, |quic| quic.send_stream(id, Bytes::new(), true))?;
+            .need(py, |carrier| carrier.send_stream(id, Bytes::new(), true))?;
         if let Err(error) = sent {
             return self.refused(py, error);
         }
@@ -156,7 +156,7 @@ impl Stream {
         if is_reset {
             return Err(errors::stream_closed(py, self.id, WAS_RESET));
         }
-        match hub.ask(py, |quic| quic.is_sending(self.id))? {
+        match hub.ask(py, |carrier| carrier.is_sending(self.id))? {
             Some(false) if is_finished => {
                 self.sides.with(py, |sides| sides.is_delivered = true);
                 Ok(Polled::Ready(py.None()))
@@ -172,10 +172,10 @@ impl Stream {
         let done = self
             .hub
             .get()
-            .command(py, |quic| quic.reset_stream(id, code))?;
+            .command(py, |carrier| carrier.reset_stream(id, code))?;
         // Other refusals: it has ended by itself meanwhile, or the connection has.
         if let Some(Err(StreamError::OutOfRange)) = done {
-            return Err(code_out_of_range(code));
+            return Err(self.code_out_of_range(py, code));
         }
         self.sides.with(py, |sides| sides.is_reset = true);
         let keys = [Key::Writable(id), Key::Finished(id), Key::AllFinished];
@@ -189,9 +189,9 @@ impl Stream {
             let done = self
                 .hub
                 .get()
-                .command(py, |quic| quic.stop_stream(id, code))?;
+                .command(py, |carrier| carrier.stop_stream(id, code))?;
             if let Some(Err(StreamError::OutOfRange)) = done {
-                return Err(code_out_of_range(code));
+                return Err(self.code_out_of_range(py, code));
             }
         }
         self.sides.with(py, |sides| {
@@ -213,7 +213,7 @@ impl Stream {
         let _ = self
             .hub
             .get()
-            .command(py, |quic| quic.set_priority(id, priority))?;
+            .command(py, |carrier| carrier.set_priority(id, priority))?;
         Ok(())
     }
 
@@ -229,11 +229,11 @@ impl Stream {
             sending: open.sending && failed,
             ..open
         };
-        self.hub.get().command(py, |quic| {
+        self.hub.get().command(py, |carrier| {
             if open.sending && !failed {
-                let _ = quic.send_stream(id, Bytes::new(), true);
+                let _ = carrier.send_stream(id, Bytes::new(), true);
             }
-            abandoned.carry_out(quic, id);
+            abandoned.carry_out(carrier, id);
         })?;
         self.sides.with(py, |sides| {
             sides.is_finished |= open.sending && !failed;
@@ -255,6 +255,16 @@ impl Stream {
         }
     }
 
+    fn code_out_of_range(&self, py: Python<'_>, code: u64) -> PyErr {
+        match self.hub.get().ask(py, |carrier| carrier.code_bits()) {
+            Ok(bits) => {
+                let bits = bits.unwrap_or(0);
+                PyValueError::new_err(format!("the code {code} does not fit in {bits} bits"))
+            }
+            Err(error) => error,
+        }
+    }
+
     /// QUIC takes no more for the stream. The event that says why may still be on its way.
     fn refused(&self, py: Python<'_>, error: StreamError) -> PyResult<Polled> {
         let stopped = self
@@ -269,10 +279,6 @@ impl Stream {
             (None, error) => Err(errors::stream_closed(py, self.id, &error.to_string())),
         }
     }
-}
-
-fn code_out_of_range(code: u64) -> PyErr {
-    PyValueError::new_err(format!("the code {code} does not fit in 62 bits"))
 }
 
 const WAS_RESET: &str = "this side has reset it";

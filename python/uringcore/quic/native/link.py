@@ -1,5 +1,7 @@
 """The life of one connection: its handshake, its pings and its end, which are all that reaches Python as
 events. Not here: what a program sees of it (``connection``); streams and datagrams, which are Rust's.
+
+:class:`Life` is that of any connection, :class:`Link` of one whose streams are the program's own.
 """
 
 from __future__ import annotations
@@ -18,16 +20,14 @@ from uringcore.quic.native.origin import made_at
 from uringcore.quic.transport import QuicTransport
 from uringcore.tls import SessionTicket
 
-__all__ = ["Link"]
+__all__ = ["Life", "Link"]
 
 
-class Link:
-    """What is between a ``QuicConnection`` and the program's ``Connection``.
+class Life:
+    """What is between a ``QuicConnection`` and whoever has it.
 
-    It takes the place of a protocol: the endpoint's transport is told to it. ``on_connected(link)`` is
-    called when the handshake is complete, or early data can be answered.
-
-    A server has thousands of them that do nothing: what few ever need is made when it is.
+    It takes the place of a protocol: the endpoint's transport is told to it. A server has thousands of
+    them that do nothing: what few ever need is made when it is.
     """
 
     __slots__ = (
@@ -37,26 +37,17 @@ class Link:
         "_flush_is_due",
         "_flushes",
         "_migrator",
-        "_on_connected",
         "_pings",
         "_transport",
         "close_timeout",
         "completed",
-        "hub",
         "loop",
         "quic",
         "session_ticket",
         "waits_for_socket",
     )
 
-    def __init__(
-        self,
-        quic: QuicConnection,
-        *,
-        datagram_bytes: int,
-        close_timeout: float,
-        on_connected: Callable[[Link], None] | None = None,
-    ) -> None:
+    def __init__(self, quic: QuicConnection, *, close_timeout: float) -> None:
         loop = asyncio.get_running_loop()
         self.loop = loop
         self.quic = quic
@@ -64,7 +55,6 @@ class Link:
         self.completed: events.HandshakeCompleted | None = None
         self.session_ticket: SessionTicket | None = None
         self.waits_for_socket = False
-        self._on_connected = on_connected
         self._end: Callable[[], QuicError] | None = None
         self._transport: QuicTransport | None = None
         self._migrator: Migrator | None = None
@@ -74,14 +64,6 @@ class Link:
         self._pings: dict[int, asyncio.Future[None]] = {}
         self._flushes = not isinstance(loop, LoopCore)
         self._flush_is_due = False
-        self.hub = QuicStreams(
-            quic,
-            loop.create_future,
-            is_client=quic.configuration.is_client,
-            datagram_bytes=datagram_bytes,
-            transmit=self.transmit if self._flushes else None,
-            made_at=functools.partial(made_at, loop) if loop.get_debug() else None,
-        )
         if quic.configuration.is_client:
             quic._set_credential_handlers(self._got_ticket, None)
 
@@ -198,7 +180,7 @@ class Link:
             elif isinstance(event, events.ProtocolNegotiated):
                 if self.quic._reads_early_data:
                     # There is something to answer already (RFC 9001 section 4.6.1).
-                    self._tell_connected()
+                    self._usable()
             elif isinstance(event, events.PingAcknowledged):
                 waiter = self._pings.pop(event.uid, None)
                 if waiter is not None and not waiter.done():
@@ -214,12 +196,10 @@ class Link:
         self.quic._completed = event
         _settle(self._connecting, None)
         self._connecting.clear()
-        self._tell_connected()
+        self._usable()
 
-    def _tell_connected(self) -> None:
-        on_connected, self._on_connected = self._on_connected, None
-        if on_connected is not None:
-            on_connected(self)
+    def _usable(self) -> None:
+        """The handshake is complete, or early data can be answered; told twice where both are so."""
 
     def _terminated(self, event: events.ConnectionTerminated) -> None:
         address = self.quic.get_peer_address()
@@ -227,18 +207,57 @@ class Link:
         self._end = functools.partial(error_from_event, event, peer)
         is_applications = event.frame_type is None or event.kind == "peer_transport"
         is_orderly = event.error_code == 0 and is_applications
-        self.hub.end(self._end, is_orderly)
+        self._over(self._end, is_orderly)
         _settle([*self._connecting, *self._pings.values()], self._end)
         self._connecting.clear()
         self._pings.clear()
         if self._migrator is not None:
             self._migrator.terminated(self._transport, self._end())
-        self._on_connected = None
         _settle(self._closing, None)
         self._closing.clear()
         if self._transport is not None and self.quic.configuration.is_client:
             # A client's socket is its connection's alone; it lingers as long as the server may ask.
             self._transport.close()
+
+    def _over(self, make_error: Callable[[], QuicError], is_orderly: bool) -> None:
+        """The connection is over, and ``make_error()`` says why."""
+
+
+class Link(Life):
+    """What is between a ``QuicConnection`` and the program's ``Connection``. ``on_connected(link)`` is
+    called when the handshake is complete, or early data can be answered.
+    """
+
+    __slots__ = ("_on_connected", "hub")
+
+    def __init__(
+        self,
+        quic: QuicConnection,
+        *,
+        datagram_bytes: int,
+        close_timeout: float,
+        on_connected: Callable[[Link], None] | None = None,
+    ) -> None:
+        super().__init__(quic, close_timeout=close_timeout)
+        self._on_connected = on_connected
+        loop = self.loop
+        self.hub = QuicStreams(
+            quic,
+            loop.create_future,
+            is_client=quic.configuration.is_client,
+            datagram_bytes=datagram_bytes,
+            transmit=self.transmit if self._flushes else None,
+            made_at=functools.partial(made_at, loop) if loop.get_debug() else None,
+        )
+
+    def _usable(self) -> None:
+        on_connected, self._on_connected = self._on_connected, None
+        if on_connected is not None:
+            on_connected(self)
+
+    def _over(self, make_error: Callable[[], QuicError], is_orderly: bool) -> None:
+        self.hub.end(make_error, is_orderly)
+        self._on_connected = None
 
 
 def _settle(

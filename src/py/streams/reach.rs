@@ -1,0 +1,46 @@
+//! How a hub reaches what carries its streams.
+
+use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit};
+use uringcore_proto::streams::Carrier;
+
+use crate::quic::QuicConnectionCore;
+
+/// The way to a [`Carrier`], which may have ended.
+pub trait Reach: Send + Sync {
+    /// Calls `run` once, unless the carrier has not begun, or is over, or its loop is.
+    fn command(&self, py: Python<'_>, run: &mut dyn FnMut(&mut dyn Carrier)) -> PyResult<()>;
+
+    /// The same with a question, which changes nothing.
+    fn ask(&self, py: Python<'_>, run: &mut dyn FnMut(&dyn Carrier)) -> PyResult<()>;
+
+    /// Whether the carrier wants to know which streams the program has let go of, over or not.
+    fn keeps_streams(&self) -> bool;
+
+    /// The carrier is over, and the hub wants no more events.
+    fn let_go(&self, py: Python<'_>);
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError>;
+}
+
+impl Reach for Py<QuicConnectionCore> {
+    fn command(&self, py: Python<'_>, run: &mut dyn FnMut(&mut dyn Carrier)) -> PyResult<()> {
+        self.get().running(py, |quic| run(quic)).map(drop)
+    }
+
+    fn ask(&self, py: Python<'_>, run: &mut dyn FnMut(&dyn Carrier)) -> PyResult<()> {
+        self.get().peek(py, |quic| run(quic)).map(drop)
+    }
+
+    fn keeps_streams(&self) -> bool {
+        false
+    }
+
+    fn let_go(&self, py: Python<'_>) {
+        self.get().detach(py);
+    }
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(self)
+    }
+}
