@@ -5,8 +5,8 @@ use crate::quic;
 
 use super::Draft;
 
-/// Something that happened to a session. Those of one session come in order, and nothing behind
-/// [`What::Refused`] and [`What::Ended`].
+/// Something that happened to a session. Those of one session come in order, and behind
+/// [`What::Refused`] and [`What::Ended`] nothing but [`What::Released`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     /// QUIC's identifier of the session's CONNECT stream.
@@ -42,4 +42,7 @@ pub enum What {
         reason: String,
         is_clean: bool,
     },
+    /// After an end that was clean, and after a refusal: what we have said last on the CONNECT stream is
+    /// acknowledged, or never will be. So the connection can be closed without a loss.
+    Released,
 }

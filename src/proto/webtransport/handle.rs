@@ -179,6 +179,11 @@ impl<'a> Handle<'a> {
         self.sessions.is_sending(quic, stream_id)
     }
 
+    /// Whether a stream that this side has finished in a session is not acknowledged whole.
+    pub fn is_finishing(&self, session_id: u64) -> bool {
+        self.sessions.is_finishing(session_id)
+    }
+
     /// As [`quic::Connection::read_stream`], with the application's code of a reset.
     pub fn read_stream(
         &mut self,

@@ -68,6 +68,8 @@ pub(super) struct Closing {
     pub is_ended: bool,
     /// All of ours is acknowledged, or will never be.
     pub is_acknowledged: bool,
+    /// The host knows.
+    pub is_told: bool,
 }
 
 impl Closing {
@@ -77,6 +79,7 @@ impl Closing {
             expects_end: false,
             is_ended: false,
             is_acknowledged: false,
+            is_told: false,
         }
     }
 

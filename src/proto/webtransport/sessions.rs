@@ -344,6 +344,7 @@ impl Sessions {
                 closing.is_acknowledged = !is_said;
                 self.closing.insert(id, closing);
                 self.end(below, id, code, reason, true);
+                self.settle_closing(id, |_| {});
             }
             Some(_) => {
                 below.h3.cancel_request(id, Code::H3_REQUEST_CANCELLED.0);
@@ -435,12 +436,25 @@ impl Sessions {
 
     /// A CONNECT stream whose session is over has come further.
     pub(super) fn settle_closing(&mut self, session_id: u64, note: impl FnOnce(&mut Closing)) {
-        if let Some(closing) = self.closing.get_mut(&session_id) {
-            note(closing);
-            if closing.is_over() {
-                self.closing.remove(&session_id);
-            }
+        let Some(closing) = self.closing.get_mut(&session_id) else {
+            return;
+        };
+        note(closing);
+        let is_over = closing.is_over();
+        if closing.is_acknowledged && !std::mem::replace(&mut closing.is_told, true) {
+            self.tell(session_id, What::Released);
         }
+        if is_over {
+            self.closing.remove(&session_id);
+        }
+    }
+
+    /// Nothing is waited for any more on a CONNECT stream.
+    pub(super) fn drop_closing(&mut self, session_id: u64) {
+        self.settle_closing(session_id, |closing| {
+            closing.is_acknowledged = true;
+            closing.is_ended = true;
+        });
     }
 
     // Time ---------------------------------------------------------------------------------------
@@ -471,7 +485,7 @@ impl Sessions {
         for session_id in left {
             // Section 6: the peer has had its time to end its side.
             below.h3.cancel_request(session_id, code::SESSION_GONE.0);
-            self.closing.remove(&session_id);
+            self.drop_closing(session_id);
         }
     }
 

@@ -160,8 +160,13 @@ impl Sessions {
             Quic::StreamWritable { .. } if stream.held.is_some() => return,
             _ => {}
         }
-        let is_told = self.streams.get(&stream_id);
-        if is_told.is_some_and(|stream| !stream.is_forgotten) {
+        let stream = self.streams.get(&stream_id);
+        // The end of what it has finished may be waited for long after the host has let go of a stream.
+        let is_end = matches!(
+            event,
+            Quic::StreamFinished { .. } | Quic::StopSending { .. }
+        );
+        if stream.is_some_and(|stream| !stream.is_forgotten || is_end) {
             self.tell(session_id, What::Quic(event));
         }
         self.read(below, session_id, received);
@@ -332,6 +337,19 @@ impl Sessions {
     pub(super) fn is_sending(&self, quic: &quic::Connection, stream_id: u64) -> bool {
         let stream = self.streams.get(&stream_id);
         stream.is_some_and(|stream| stream.held.is_some()) || quic.is_sending(stream_id)
+    }
+
+    /// Whether a stream that the session's host has finished is not acknowledged whole.
+    pub(super) fn is_finishing(&self, session_id: u64) -> bool {
+        let is_finishing = |stream_id| {
+            let stream: Option<&DataStream> = self.streams.get(stream_id);
+            stream.is_some_and(|stream| {
+                let is_held = stream.held.as_ref().is_some_and(|held| held.fin);
+                is_held || stream.sending == Sending::Finished
+            })
+        };
+        let session = self.table.get(&session_id);
+        session.is_some_and(|session| session.streams.iter().any(is_finishing))
     }
 
     /// Reads at most `max` bytes.

@@ -96,8 +96,8 @@ impl Sessions {
             ..Closing::new(below.now)
         };
         self.closing.insert(id, closing);
-        self.settle_closing(id, |_| {});
         self.end(below, id, code, reason, true);
+        self.settle_closing(id, |_| {});
     }
 
     fn words_after_the_end(&mut self, below: &mut Below<'_>, id: u64, data: &Bytes, fin: bool) {
@@ -105,7 +105,7 @@ impl Sessions {
         if !data.is_empty() && self.closing.get(&id).is_some_and(expects_end) {
             // Section 6.
             below.h3.cancel_request(id, Code::H3_MESSAGE_ERROR.0);
-            self.closing.remove(&id);
+            self.drop_closing(id);
         } else if fin {
             self.settle_closing(id, |closing| closing.is_ended = true);
         }

@@ -62,6 +62,7 @@ fn a_session_that_either_side_closes_leaves_nothing() {
                 for told in BOTH {
                     let told = site.take(told);
                     assert_eq!(ended(&told), Some((5, "why", true)), "{draft:?} {steps}");
+                    assert_eq!(told.last(), Some(&What::Released), "{draft:?} {steps}");
                 }
                 site.check_nothing_is_left();
             }

@@ -279,7 +279,9 @@ fn datagrams(told: &[What]) -> Vec<Bytes> {
     told.iter().filter_map(datagram).collect()
 }
 
+/// How a session has ended, after which nothing is told but that the peer knows.
 fn ended(told: &[What]) -> Option<(u32, &str, bool)> {
+    let told = told.strip_suffix(&[What::Released]).unwrap_or(told);
     match told.last()? {
         What::Ended {
             code,
