@@ -4,7 +4,7 @@ import asyncio
 import contextvars
 import socket
 import ssl
-from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from types import FrameType, TracebackType
 from typing import IO, Any, ClassVar, Generic, NoReturn, TypeVar, final
 
@@ -77,6 +77,9 @@ __all__ = [
     "TlsProtocol",
     "Waiting",
     "WebSocketLimits",
+    "WebTransportClient",
+    "WebTransportLimits",
+    "WebTransportSessionCore",
     "WebTransportStreamDataReceived",
     "__version__",
     "_add_quick_methods",
@@ -736,6 +739,8 @@ class Http3Connection:
         *,
         server: tuple[str, int | None] | None,
         on_event: Callable[[str], object],
+        on_session: Callable[[WebTransportSessionCore, dict[str, Any]], object] | None = None,
+        sessions: WebTransportLimits | None = None,
         tls: Callable[[], dict[str, Any]] | None = None,
         transmit: Callable[[], object] | None = None,
     ) -> Self: ...
@@ -999,6 +1004,54 @@ class QuicStreams:
     def end(self, make_error: Callable[[], BaseException], is_orderly: bool) -> None: ...
     @property
     def datagrams_dropped(self) -> int: ...
+
+@final
+class WebTransportSessionCore:
+    @property
+    def hub(self) -> QuicStreams: ...
+    @property
+    def id(self) -> int: ...
+    @property
+    def draft(self) -> str: ...
+    def set_receiver(self, receiver: Callable[..., object]) -> None: ...
+    def accept(
+        self, headers: Sequence[tuple[bytes, bytes]], protocol: str | None = None
+    ) -> None: ...
+    def refuse(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None: ...
+    def close(self, code: int, reason: str) -> None: ...
+    def drain(self) -> None: ...
+    def stats(self) -> dict[str, int]: ...
+
+@final
+class WebTransportLimits:
+    def __new__(
+        cls,
+        *,
+        sessions: int = 1024,
+        streams: int = 256,
+        uni_streams: int = 256,
+        window: int = ...,
+        datagram_bytes: int = ...,
+    ) -> Self: ...
+
+@final
+class WebTransportClient:
+    def __new__(
+        cls,
+        quic: QuicConnectionCore,
+        new_future: Callable[[], asyncio.Future[Any]],
+        limits: WebTransportLimits,
+        *,
+        transmit: Callable[[], object] | None = None,
+    ) -> WebTransportClient: ...
+    def connect(
+        self,
+        authority: str,
+        path: str,
+        headers: Sequence[tuple[bytes, bytes]],
+        protocols: Sequence[str],
+    ) -> WebTransportSessionCore: ...
+    def closed(self) -> None: ...
 
 @final
 class Waiting(Coroutine[object, None, _T_co]):

@@ -10,11 +10,12 @@
 //! | `quic`, `h3` | QUIC and HTTP/3 objects |
 //! | `streams` | streams and datagrams of a QUIC connection, read and written by awaiting |
 //! | `asgi`, `http` | applications, and the connections that their requests come on |
+//! | `webtransport` | sessions of streams and datagrams on HTTP/3 connections |
 //! | `capi` | Python's C API, and what crosses the boundary everywhere |
 //!
 //! This room knows no protocol rule: what bytes mean is decided in `proto`, when they move in `engine`.
 //!
-//! Classes of `tls`, `quic`, `h3`, `streams`, `asgi` and `http` are made when a name of theirs is first asked
+//! Classes of what is not the loop itself are made when a name of theirs is first asked
 //! for: a program that only wants a loop neither waits for them nor has their pages in memory.
 
 mod asgi;
@@ -30,6 +31,7 @@ mod sock;
 mod streams;
 mod tls;
 mod transport;
+mod webtransport;
 
 use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
@@ -37,13 +39,14 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyList;
 
 /// What is made later, in the order in which it is looked through for a name.
-static LATER: [Later; 6] = [
+static LATER: [Later; 7] = [
     Later::new(tls::register),
     Later::new(quic::register),
     Later::new(streams::register),
     Later::new(h3::register),
     Later::new(asgi::register),
     Later::new(http::register),
+    Later::new(webtransport::register),
 ];
 
 /// A folder whose classes are made once, when they are needed.

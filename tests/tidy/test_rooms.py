@@ -14,10 +14,11 @@ PACKAGE = ROOT / "python" / "uringcore"
 
 # room: the rooms of the package that it must not import at module level, directly or not.
 FORBIDDEN = {
-    "loop": {"quic", "asyncio", "h3", "h0", "http3", "httpx", "server", "cli"},
-    "quic": {"h3", "h0", "http3", "httpx", "server", "cli"},
-    "asyncio": {"h3", "h0", "http3", "httpx", "server", "cli"},
-    "h3": {"http3", "httpx", "server", "cli"},
+    "loop": {"quic", "asyncio", "h3", "h0", "http3", "httpx", "server", "cli", "webtransport"},
+    "quic": {"h3", "h0", "http3", "httpx", "server", "cli", "webtransport"},
+    "asyncio": {"h3", "h0", "http3", "httpx", "server", "cli", "webtransport"},
+    "h3": {"http3", "httpx", "server", "cli", "webtransport"},
+    "webtransport": {"h3", "h0", "http3", "httpx", "server", "cli"},
     "http3": {"httpx", "server", "cli"},
     "httpx": {"server", "cli"},
 }

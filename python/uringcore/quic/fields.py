@@ -151,6 +151,10 @@ class ConfigurationFields:
     there. Where the server's own socket is bound to all addresses, an address with its port needs
     no socket of its own."""
 
+    reset_stream_at: bool = False
+    """Whether the peer is told that it may reset streams behind data that counts all the same
+    (RESET_STREAM_AT, draft-ietf-quic-reliable-stream-reset), which WebTransport asks for."""
+
     send_buffer_high: int = 1048576
     """Bytes queued on a stream above which ``drain()`` waits."""
 

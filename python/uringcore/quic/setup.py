@@ -192,6 +192,7 @@ def _common(configuration: ConfigurationFields) -> dict[str, Any]:
         "packet_log": configuration.quic_logger is not None,
         "preferred_v4": preferred[0],
         "preferred_v6": preferred[1],
+        "reset_stream_at": bool(configuration.reset_stream_at),
         "send_buffer_high": configuration.send_buffer_high,
         "send_buffer_low": configuration.send_buffer_low,
         "supported_versions": list(configuration.supported_versions),

@@ -76,6 +76,21 @@ pub fn for_websocket<'py>(scope: &Bound<'py, PyDict>, head: &Head) -> PyResult<(
     scope.set_item(intern!(py, "extensions"), extensions)
 }
 
+/// Makes a session's scope of the one of the request for it. There is no specification of it.
+pub fn for_webtransport<'py>(scope: &Bound<'py, PyDict>, protocols: &[String]) -> PyResult<()> {
+    let py = scope.py();
+    scope.set_item(intern!(py, "type"), intern!(py, "webtransport"))?;
+    scope.del_item(intern!(py, "method"))?;
+    scope.set_item(intern!(py, "subprotocols"), PyList::new(py, protocols)?)?;
+    let extensions = PyDict::new(py);
+    let all = scope.as_any().get_item(intern!(py, "extensions"))?;
+    // The others are about HTTP's responses.
+    if let Some(tls) = all.cast::<PyDict>()?.get_item(intern!(py, "tls"))? {
+        extensions.set_item(intern!(py, "tls"), tls)?;
+    }
+    scope.set_item(intern!(py, "extensions"), extensions)
+}
+
 fn headers<'py>(
     py: Python<'py>,
     service: &AsgiService,

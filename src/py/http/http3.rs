@@ -20,25 +20,31 @@ use crate::asgi::service::{AsgiService, Blame};
 use crate::asgi::socket::Socket;
 use crate::capi::cell::GilCell;
 use crate::quic::{Attached, QuicConnectionCore, QuicEndpoint};
+use crate::webtransport::limits::WebTransportLimits;
+use crate::webtransport::registry::Registry;
 
 /// HTTP/3 on a server's QUIC connection: its stream events go here, and requests are answered by a service.
 ///
 /// `server` is the address that applications are told. `on_event(name)` is called with "drained" (no request is
 /// open, and all that was sent of responses has been acknowledged), "used_up" (as many requests as allowed)
-/// and "idle" (none for too long). `tls()` gives ASGI's extension of that name. `transmit` is called after
-/// commands on a loop that has to be told to send.
+/// and "idle" (none for too long). `on_session(session, scope)` is called when a client asks for a WebTransport
+/// session, within `sessions`; without these there are none. `tls()` gives ASGI's extension of that name.
+/// `transmit` is called after commands on a loop that has to be told to send.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct Http3Connection {
-    service: Py<AsgiService>,
+    pub(super) service: Py<AsgiService>,
+    pub(super) session_limits: Option<Py<WebTransportLimits>>,
     endpoint: Py<QuicEndpoint>,
     key: ConnectionKey,
-    server: Py<PyAny>,
-    state: GilCell<State>,
+    pub(super) server: Py<PyAny>,
+    pub(super) state: GilCell<State>,
 }
 
-struct State {
-    http: Option<Connection>,
+pub(super) struct State {
+    pub http: Option<Connection>,
     requests: FxHashMap<u64, Py<Request>>,
+    pub sessions: Registry,
+    pub on_session: Option<Py<PyAny>>,
     /// The client's address as it was last, and as applications see it.
     client: Option<(SocketAddr, Py<PyTuple>)>,
     on_event: Option<Py<PyAny>>,
@@ -67,13 +73,19 @@ impl Tls {
 #[pymethods]
 impl Http3Connection {
     #[new]
-    #[pyo3(signature = (connection, service, limits, *, server, on_event, tls = None, transmit = None))]
+    #[pyo3(signature = (
+        connection, service, limits, *, server, on_event, on_session = None, sessions = None,
+        tls = None, transmit = None,
+    ))]
+    #[expect(clippy::too_many_arguments)] // They are keywords in Python.
     fn new(
         connection: &Bound<'_, QuicConnectionCore>,
         service: Py<AsgiService>,
         limits: &Bound<'_, Http3Limits>,
         server: Py<PyAny>,
         on_event: Py<PyAny>,
+        on_session: Option<Py<PyAny>>,
+        sessions: Option<Py<WebTransportLimits>>,
         tls: Option<Py<PyAny>>,
         transmit: Option<Py<PyAny>>,
     ) -> PyResult<Py<Self>> {
@@ -86,11 +98,20 @@ impl Http3Connection {
             let (mut settings, limits) =
                 (limits.get().settings.clone(), limits.get().limits.clone());
             settings.enable_connect_protocol = service.get().websockets.is_some();
-            Connection::new(quic, settings, limits, Instant::now())
+            let now = Instant::now();
+            match &sessions {
+                None => Connection::new(quic, settings, limits, now),
+                Some(sessions) => {
+                    let sessions = sessions.get().limits.clone();
+                    Connection::with_webtransport(quic, settings, limits, sessions, now)
+                }
+            }
         })?;
         let state = State {
             http: opened,
             requests: FxHashMap::default(),
+            sessions: Registry::default(),
+            on_session,
             client: None,
             on_event: Some(on_event),
             tls: tls.map(Tls::Asked),
@@ -102,6 +123,7 @@ impl Http3Connection {
             py,
             Self {
                 service,
+                session_limits: sessions,
                 endpoint,
                 key,
                 server,
@@ -119,10 +141,11 @@ impl Http3Connection {
         Ok(this)
     }
 
-    /// How many requests have an application at work.
+    /// How many requests have an application at work, sessions among them.
     #[getter]
     fn open_requests(&self, py: Python<'_>) -> usize {
-        self.state.with(py, |state| state.requests.len())
+        self.state
+            .with(py, |state| state.requests.len() + state.sessions.len())
     }
 
     /// Whether no request is open, and all that was sent of responses has been acknowledged.
@@ -187,6 +210,7 @@ impl Http3Connection {
             let old = (
                 state.http.take(),
                 state.on_event.take(),
+                (state.on_session.take(), std::mem::take(&mut state.sessions)),
                 state.tls.take(),
                 state.transmit.take(),
             );
@@ -210,6 +234,8 @@ impl Http3Connection {
         self.state
             .traverse(|state| {
                 visit.call(&state.on_event)?;
+                visit.call(&state.on_session)?;
+                state.sessions.traverse(&visit)?;
                 visit.call(state.tls.as_ref().map(Tls::object))?;
                 visit.call(&state.transmit)?;
                 state
@@ -224,6 +250,7 @@ impl Http3Connection {
         let old = self.state.with(py, |state| {
             (
                 std::mem::take(&mut state.requests),
+                (state.on_session.take(), std::mem::take(&mut state.sessions)),
                 state.on_event.take(),
                 state.tls.take(),
                 state.transmit.take(),
@@ -321,7 +348,7 @@ impl Http3Connection {
         while let Some(event) = next() {
             outcome = outcome.and(Self::tell_of(slf, event));
         }
-        outcome
+        outcome.and(Self::tell_sessions(slf))
     }
 
     fn tell_of(slf: &Bound<'_, Self>, event: Event) -> PyResult<()> {
@@ -351,8 +378,12 @@ impl Http3Connection {
                 with(stream_id, &|request| request.get().disconnect(py))
             }
             Event::Writable { stream_id } => with(stream_id, &|request| request.get().writable(py)),
-            // There are none where nobody has attached WebTransport.
-            Event::Session { .. } => Ok(()),
+            Event::Session {
+                session_id,
+                head,
+                protocols,
+                draft,
+            } => Self::session(slf, session_id, &head, &protocols, draft),
             Event::Drained => this.tell(py, "drained", true),
             Event::UsedUp => this.tell(py, "used_up", false),
             Event::Idle => this.tell(py, "idle", false),
@@ -382,13 +413,13 @@ impl Http3Connection {
         if !is_waited_for {
             return Ok(());
         }
-        let ends = Ends {
-            client: this.client(py)?,
-            server: this.server.bind(py).clone(),
-            tls: this.tls(py)?,
-        };
+        let ends = this.ends(py)?;
         let scope = scope::build(py, service, head, &ends)?;
         let sockets = service.websockets.as_ref().filter(|_| head.is_websocket);
+        // Sessions may be taken where WebSockets are not.
+        let is_unknown = head.is_websocket && sockets.is_none();
+        let unknown = Refusal::new(501, "the protocol is not supported");
+        let refusal = refusal.or(is_unknown.then_some(unknown));
         if head.is_websocket {
             scope::for_websocket(&scope, head)?;
         }
@@ -438,6 +469,14 @@ impl Http3Connection {
             state.requests.insert(stream_id, request.clone().unbind())
         });
         Request::spawn(&request).or_else(|error| Request::not_started(&request, error))
+    }
+
+    pub(super) fn ends<'py>(&self, py: Python<'py>) -> PyResult<Ends<'py>> {
+        Ok(Ends {
+            client: self.client(py)?,
+            server: self.server.bind(py).clone(),
+            tls: self.tls(py)?,
+        })
     }
 
     /// The application has returned.

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `http3` | `Http3Connection`: the requests of one QUIC connection |
 //! | `exchange` | one of its streams, as a request's wire |
+//! | `sessions` | what of it is WebTransport's |
 //! | `limits` | what Python says of [`Limits`](uringcore_proto::http::Limits) |
 //!
 //! The life of a connection (when it is told to go away, when it is closed) is Python's to decide.
@@ -11,6 +12,7 @@
 mod exchange;
 mod http3;
 mod limits;
+mod sessions;
 
 use pyo3::prelude::*;
 

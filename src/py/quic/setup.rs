@@ -50,6 +50,7 @@ struct Common {
     packet_log: bool,
     preferred_v4: Option<String>,
     preferred_v6: Option<String>,
+    reset_stream_at: bool,
     send_buffer_high: usize,
     send_buffer_low: usize,
     supported_versions: Vec<u32>,
@@ -289,6 +290,7 @@ impl Common {
             ack_frequency,
             key_update_packets: self.key_update_packets,
             packet_log: self.packet_log,
+            reset_stream_at: self.reset_stream_at,
             ..TransportSettings::default()
         })
     }

@@ -1,0 +1,56 @@
+"""WebTransport over HTTP/3: sessions of streams and datagrams, as browsers have them.
+
+A client and a server, typed, without events::
+
+    from uringcore.webtransport import connect_webtransport, serve_webtransport
+
+    async with connect_webtransport("https://example.org/chat", protocols=["chat"]) as session:
+        async with session.open_stream() as stream:
+            await stream.send(b"hello")
+            await stream.finish()
+            print(await stream.read())
+
+    async def handler(session):
+        async for stream in session.streams():
+            await stream.send(await stream.read())
+            await stream.finish()
+
+    async with serve_webtransport("::", 4433, certificate=(cert, key), handler=handler) as server:
+        await server.wait_closed()
+
+Streams and datagrams are those of :mod:`uringcore.quic`. The drafts of the protocol that browsers and
+others speak are offered together: 02, 07 and the newest.
+
+The ASGI server serves sessions as well, with a scope of the type ``webtransport``
+(:mod:`uringcore.webtransport.asgi`), which :mod:`uringcore.webtransport.starlette` brings to Starlette and
+FastAPI. :mod:`uringcore.webtransport.events` has the names of aiopquic, for programs that are written in
+events.
+"""
+
+from __future__ import annotations
+
+from uringcore.quic.native.config import ClientConfig, ServerConfig
+from uringcore.webtransport.client import Connecting, connect_webtransport
+from uringcore.webtransport.errors import (
+    WebTransportError,
+    WebTransportRefused,
+    WebTransportSessionClosed,
+)
+from uringcore.webtransport.request import WebTransportRequest
+from uringcore.webtransport.server import Serving, WebTransportServer, serve_webtransport
+from uringcore.webtransport.session import WebTransportSession
+
+__all__ = [
+    "ClientConfig",
+    "Connecting",
+    "ServerConfig",
+    "Serving",
+    "WebTransportError",
+    "WebTransportRefused",
+    "WebTransportRequest",
+    "WebTransportServer",
+    "WebTransportSession",
+    "WebTransportSessionClosed",
+    "connect_webtransport",
+    "serve_webtransport",
+]

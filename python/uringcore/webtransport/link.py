@@ -1,0 +1,181 @@
+"""The life of one session: how it is answered, drained and ended, which is all that reaches Python as
+messages. Not here: what a program sees of it (``session``); streams and datagrams, which are Rust's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import traceback
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from uringcore._uringcore import WebTransportSessionCore
+from uringcore.quic.connection import QuicConnection
+from uringcore.quic.errors import QuicError
+from uringcore.webtransport.errors import (
+    Headers,
+    WebTransportError,
+    WebTransportRefused,
+    WebTransportSessionClosed,
+)
+
+__all__ = ["Asked", "SessionLink", "where"]
+
+REASON_BYTES_MAX = 1024
+NO_SESSION = "the peer has given up the session before it began"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the client has asked for."""
+
+    path: str
+    authority: str
+    origin: str | None
+    headers: Headers
+    protocols: tuple[str, ...]
+
+
+class SessionLink:
+    """What is between Rust's session and the program's."""
+
+    def __init__(
+        self,
+        core: WebTransportSessionCore,
+        quic: QuicConnection,
+        asked: Asked,
+        *,
+        close_timeout: float,
+        on_change: Callable[[SessionLink], None] | None = None,
+        wait_gone: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.core = core
+        self.quic = quic
+        self.asked = asked
+        self.close_timeout = close_timeout
+        self.protocol: str | None = None
+        self.response_headers: Headers = ()
+        self.close_code: int | None = None
+        self.close_reason = ""
+        self.refused_with: int | None = None
+        self.is_open = False
+        self.closed = asyncio.Event()
+        self.draining = asyncio.Event()
+        self.answered: asyncio.Future[None] = self.loop.create_future()
+        self.made_at = ""
+        """Where the program has made the session, in debug mode."""
+        self._on_change = on_change
+        self._wait_gone = wait_gone
+        # The peer has our last word: it may be the connection's turn to end.
+        self.released = asyncio.Event()
+        core.set_receiver(self._told)
+
+    @property
+    def is_closed(self) -> bool:
+        return self.closed.is_set()
+
+    def accept(self, headers: Headers, protocol: str | None) -> None:
+        self.core.accept(list(headers), protocol)
+        self.protocol = protocol
+        self.is_open = True
+
+    def close(self, code: int, reason: str) -> None:
+        if not 0 <= code < 1 << 32:
+            raise ValueError(f"the code {code} does not fit in 32 bits")
+        if len(reason.encode()) > REASON_BYTES_MAX:
+            raise ValueError(f"the reason is longer than {REASON_BYTES_MAX} bytes")
+        if not self.is_closed and not self.loop.is_closed():
+            self.core.close(code, reason)
+
+    def refuse(self, status: int, headers: Headers = ()) -> None:
+        """Answers that there will be no session, unless there was an answer."""
+        if not self.is_closed and not self.is_open and not self.loop.is_closed():
+            self.refused_with = status
+            self.core.refuse(status, list(headers))
+            self._end(functools.partial(WebTransportRefused, status, headers), is_orderly=False)
+
+    def drain(self) -> None:
+        if not self.is_closed and not self.loop.is_closed():
+            self.core.drain()
+
+    def connection_lost(self, make_error: Callable[[], QuicError]) -> None:
+        """The connection is over, and the session with it."""
+        self._end(make_error, is_orderly=False)
+        self._release()
+
+    def _told(self, what: str, *args: Any) -> None:
+        if what == "accepted":
+            self._accepted(*args)
+        elif what == "refused":
+            status, headers = args
+            self._end(functools.partial(WebTransportRefused, status, headers), is_orderly=False)
+            self._release()
+        elif what == "draining":
+            self.draining.set()
+        elif what == "ended":
+            self._ended(*args)
+        elif what == "released":
+            self._release()
+
+    def _ended(self, code: int, reason: str, is_clean: bool) -> None:
+        """One side has closed the session; or it was reset, and nobody knows why."""
+        make_error: Callable[[], QuicError]
+        make_error = functools.partial(WebTransportSessionClosed, code, reason)
+        if is_clean:
+            self.close_code, self.close_reason = code, reason
+        elif not self.is_open:
+            make_error = functools.partial(WebTransportError, reason or NO_SESSION)
+        self._end(make_error, is_orderly=is_clean and code == 0)
+        if not is_clean:
+            # There was no last word.
+            self._release()
+
+    def _accepted(self, headers: Headers, protocol: str | None) -> None:
+        self.response_headers = headers
+        self.protocol = protocol
+        self.is_open = True
+        if not self.answered.done():
+            self.answered.set_result(None)
+
+    def _end(self, make_error: Callable[[], QuicError], *, is_orderly: bool) -> None:
+        if self.is_closed:
+            return
+        self.core.hub.end(make_error, is_orderly)
+        if not self.answered.done():
+            self.answered.set_exception(make_error())
+            # Nobody may wait for it.
+            self.answered.exception()
+        self.closed.set()
+        self.draining.set()
+        if self._on_change is not None:
+            self._on_change(self)
+
+    def _release(self) -> None:
+        self.released.set()
+        on_change, self._on_change = self._on_change, None
+        if on_change is not None:
+            on_change(self)
+
+    async def wait_gone(self) -> None:
+        """Until the session is over, and what was there for it alone."""
+        await self.closed.wait()
+        if self._wait_gone is not None:
+            await self._wait_gone()
+
+    async def wait_released(self) -> None:
+        """Until the peer has our last word, ``close_timeout`` seconds at most."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self.released.wait(), self.close_timeout)
+
+
+def where(loop: asyncio.AbstractEventLoop) -> str:
+    """Where the program is, in debug mode: the last of its lines, without ours."""
+    if not loop.get_debug():
+        return ""
+    frames = traceback.extract_stack()
+    own = __name__.rpartition(".")[0].replace(".", "/")
+    return "".join(traceback.format_list([f for f in frames if own not in f.filename][-5:]))

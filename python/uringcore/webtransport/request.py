@@ -1,0 +1,128 @@
+"""``WebTransportRequest``: a client that asks for a session and waits for the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from uringcore.webtransport.errors import Headers, WebTransportError
+from uringcore.webtransport.fields import HeadersLike, as_headers, first
+from uringcore.webtransport.link import Asked, SessionLink, where
+from uringcore.webtransport.session import WebTransportSession
+
+__all__ = ["WebTransportRequest", "asked_in"]
+
+
+def asked_in(scope: dict[str, Any]) -> Asked:
+    """What an ASGI scope says of a request for a session."""
+    headers: Headers = [(bytes(name), bytes(value)) for name, value in scope["headers"]]
+    query = scope["query_string"]
+    return Asked(
+        path=(scope["raw_path"] + (b"?" + query if query else b"")).decode("ascii"),
+        authority=first(headers, b"host") or "",
+        origin=first(headers, b"origin"),
+        headers=headers,
+        protocols=tuple(scope["subprotocols"]),
+    )
+
+
+class WebTransportRequest:
+    """A client that asks for a session. It waits until it is accepted or refused; one that the program
+    forgets is refused."""
+
+    def __init__(self, link: SessionLink, protocols: Sequence[str] = ()) -> None:
+        """Not for programs. ``protocols`` are those of the server, the preferred one first."""
+        self._link = link
+        self._served = protocols
+        self._is_answered = False
+
+    @property
+    def path(self) -> str:
+        """The path and query that the client asks for."""
+        return self._link.asked.path
+
+    @property
+    def authority(self) -> str:
+        """The host, and the port if it was named."""
+        return self._link.asked.authority
+
+    @property
+    def origin(self) -> str | None:
+        """The page that the client acts for, as browsers tell it."""
+        return self._link.asked.origin
+
+    @property
+    def headers(self) -> Headers:
+        """The header fields, as pairs of bytes with lower-case names."""
+        return self._link.asked.headers
+
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """The application protocols that the client offers, the preferred one first."""
+        return self._link.asked.protocols
+
+    @property
+    def peer_address(self) -> tuple[str, int] | None:
+        """The client's address and port."""
+        address = self._link.quic.get_peer_address()
+        return None if address is None else (str(address[0]), int(address[1]))
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the client was given an answer."""
+        return self._is_answered
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the client does not wait any more."""
+        return self._link.is_closed
+
+    async def accept(
+        self, *, protocol: str | None = None, headers: HeadersLike = ()
+    ) -> WebTransportSession:
+        """Opens the session. ``protocol`` is one of those offered; without it, the first of the server's
+        that is offered, if one is.
+
+        Raises :class:`WebTransportError` when the client has gone, ``ValueError`` for a protocol that was
+        not offered or a header that cannot be, and ``RuntimeError`` for a second answer.
+        """
+        if protocol is None:
+            protocol = next((name for name in self._served if name in self.protocols), None)
+        elif protocol not in self.protocols:
+            raise ValueError(f"protocol: {protocol!r} is not among those offered")
+        self._answer()
+        if self._link.is_closed:
+            raise WebTransportError("the client has gone")
+        try:
+            self._link.accept(as_headers(headers), protocol)
+        except ValueError:
+            self._is_answered = False
+            raise
+        self._link.made_at = where(self._link.loop)
+        return WebTransportSession(self._link)
+
+    def refuse(self, status: int = 403, headers: HeadersLike = ()) -> None:
+        """Answers with a status from 300 to 599 instead of a session. Does nothing when the client has
+        gone.
+
+        Raises ``ValueError`` for another status or a header that cannot be, and ``RuntimeError`` for a
+        second answer.
+        """
+        if not 300 <= status <= 599:
+            raise ValueError(f"status must be from 300 to 599, not {status}")
+        lines = as_headers(headers)
+        self._answer()
+        self._link.refuse(status, lines)
+
+    def _answer(self) -> None:
+        if self._is_answered:
+            raise RuntimeError("the request has been answered")
+        self._is_answered = True
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} path={self.path!r} origin={self.origin!r}>"
+
+    def __del__(self) -> None:
+        # Not one whose making failed.
+        if not self.__dict__.get("_is_answered", True):
+            self._link.refuse(500)

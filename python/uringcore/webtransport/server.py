@@ -1,0 +1,401 @@
+"""``serve_webtransport``: a server, whose sessions are accepted one by one or handled each in a task."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
+from types import TracebackType
+from typing import Any
+
+from uringcore._uringcore import AsgiService
+from uringcore.quic.acceptance import Acceptance
+from uringcore.quic.connection import QuicConnection
+from uringcore.quic.endpoint import open_server
+from uringcore.quic.errors import QuicError
+from uringcore.quic.native.config import Certificate, ServerConfig
+from uringcore.quic.transport import QuicTransport
+from uringcore.webtransport.carrier import (
+    SessionCarrier,
+    not_found,
+    request_limits,
+    session_limits,
+)
+from uringcore.webtransport.link import SessionLink
+from uringcore.webtransport.request import WebTransportRequest
+from uringcore.webtransport.session import WebTransportSession
+
+__all__ = ["Serving", "WebTransportServer", "serve_webtransport"]
+
+Handler = Callable[[WebTransportSession], Awaitable[object]]
+
+HANDLER_FAILED = 1
+"""The code of sessions whose handler has raised."""
+
+logger = logging.getLogger("uringcore.webtransport")
+
+
+def serve_webtransport(
+    host: str,
+    port: int,
+    *,
+    certificate: Certificate | None = None,
+    config: ServerConfig | None = None,
+    paths: Collection[str] | None = None,
+    origins: Collection[str] | None = None,
+    protocols: Sequence[str] = (),
+    handler: Handler | None = None,
+    reuse_port: bool = False,
+) -> Serving:
+    """Serves WebTransport over HTTP/3: ``async with serve_webtransport(...) as server:``, or
+    ``server = await serve_webtransport(...)``, and then the program closes it.
+
+    Without a ``handler``, ``async for request in server`` gives who asks for a session. With one,
+    each session is accepted, with the first of ``protocols`` that its client offers, and ``handler(session)``
+    runs in a task of its own; when it returns the session is closed, and with code 1 if it raises,
+    which is logged.
+
+    Who asks for another path than those of ``paths`` (without the query) is answered 404, and who
+    comes from another page than those of ``origins`` 403; ``None`` takes all. Where ``origins`` are
+    named, a client has to name its own, as browsers do.
+
+    A ``certificate`` goes before that of ``config``, and one of both is needed. Raises as
+    :func:`uringcore.quic.listen`.
+    """
+    if config is None:
+        if certificate is None:
+            raise TypeError("serve_webtransport() needs a certificate or a config")
+        config = ServerConfig(certificate=certificate)
+    elif certificate is not None:
+        config = dataclasses.replace(config, certificate=certificate)
+    for name, given in (("paths", paths), ("origins", origins), ("protocols", protocols)):
+        if isinstance(given, str | bytes):
+            raise ValueError(f"{name}: must be several strings, not one")
+    # Requests for sessions are streams, which the client opens.
+    config = dataclasses.replace(config, alpn=["h3"], datagrams=True)
+    allowed = _Allowed(
+        None if paths is None else frozenset(paths),
+        None if origins is None else frozenset(origins),
+    )
+    return Serving((host, port), config, allowed, tuple(protocols), handler, reuse_port)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Allowed:
+    """Who may have a session."""
+
+    paths: frozenset[str] | None
+    origins: frozenset[str] | None
+
+    def refusal(self, link: SessionLink) -> int | None:
+        """The status for who may not."""
+        asked = link.asked
+        if self.paths is not None and asked.path.partition("?")[0] not in self.paths:
+            return 404
+        if self.origins is not None and asked.origin not in self.origins:
+            return 403
+        return None
+
+
+class Serving:
+    """What :func:`serve_webtransport` returns: nothing happens before it is awaited or entered."""
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        config: ServerConfig,
+        allowed: _Allowed,
+        protocols: tuple[str, ...],
+        handler: Handler | None,
+        reuse_port: bool,
+    ) -> None:
+        self._address = address
+        self._config = config
+        self._allowed = allowed
+        self._protocols = protocols
+        self._handler = handler
+        self._reuse_port = reuse_port
+        self._server: WebTransportServer | None = None
+
+    def __await__(self) -> Generator[object, None, WebTransportServer]:
+        return self._serve().__await__()
+
+    async def __aenter__(self) -> WebTransportServer:
+        self._server = await self._serve()
+        return self._server
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            await server.__aexit__(exc_type, exc_value, traceback)
+
+    async def _serve(self) -> WebTransportServer:
+        loop = asyncio.get_running_loop()
+        server = WebTransportServer(
+            loop, self._config, self._allowed, self._protocols, self._handler
+        )
+        acceptance = Acceptance(
+            {"h3": server._made},
+            dataclasses.replace(self._config._configuration, reset_stream_at=True),
+            retry=self._config.retry,
+            limits=self._config.limits,
+        )
+        server._transport = await open_server(
+            loop, acceptance, self._address, reuse_port=self._reuse_port
+        )
+        server._begin()
+        return server
+
+
+class WebTransportServer:
+    """A server's socket. Without a handler, requests wait to be taken, ``config.backlog`` of them; more
+    are refused with 503.
+
+    ``async with server:`` closes it at the end of the block, with its sessions.
+    """
+
+    _transport: QuicTransport
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        config: ServerConfig,
+        allowed: _Allowed,
+        protocols: tuple[str, ...],
+        handler: Handler | None,
+    ) -> None:
+        self._loop = loop
+        self._config = config
+        self._allowed = allowed
+        self._protocols = protocols
+        self._handler = handler
+        self._limits = request_limits(config.max_streams)
+        self._session_limits = session_limits(config)
+        self._service = _service(loop)
+        self._carriers: set[SessionCarrier] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: deque[SessionLink] = deque()
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._is_closed = False
+        self._is_going_away = False
+        self._ending: asyncio.Task[None] | None = None
+        self._ended = asyncio.Event()
+        self._tick: asyncio.TimerHandle | None = None
+        self._counts = {"sessions_asked": 0, "sessions_refused": 0}
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The address and port that it is bound to."""
+        name = self._transport.get_extra_info("sockname")
+        return str(name[0]), int(name[1])
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._is_closed
+
+    def stats(self) -> dict[str, int]:
+        """Counters: sessions open, asked for and refused, and those of
+        :meth:`uringcore.quic.Listener.stats`."""
+        open_now = sum(link.is_open for carrier in self._carriers for link in carrier.sessions)
+        return {**self._transport.stats(), **self._counts, "sessions_open": open_now}
+
+    def __aiter__(self) -> WebTransportServer:
+        return self
+
+    async def __anext__(self) -> WebTransportRequest:
+        """The next request. Cancelled, it has taken none."""
+        if self._handler is not None:
+            raise RuntimeError("the server has a handler, which gets the sessions")
+        while True:
+            link = self._next()
+            if link is not None:
+                return WebTransportRequest(link, self._protocols)
+            if self._is_closed:
+                raise StopAsyncIteration
+            await self._wait()
+
+    def _next(self) -> SessionLink | None:
+        """The first of those in waiting whose client is still there."""
+        while self._waiting:
+            link = self._waiting.popleft()
+            if not link.is_closed:
+                return link
+        return None
+
+    async def _wait(self) -> None:
+        waiter = self._loop.create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                # It was woken, and leaves: the request is for the next one.
+                self._wake()
+            raise
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    def stop_accepting(self) -> None:
+        """Refuses new connections and sessions from now on; those that are open go on."""
+        self._is_going_away = True
+        self._transport.stop_accepting()
+
+    def drain(self) -> None:
+        """The same, and asks all clients to bring their sessions to an end."""
+        self.stop_accepting()
+        for carrier in list(self._carriers):
+            carrier.go_away()
+
+    def close(self, code: int = 0, reason: str = "") -> None:
+        """Closes all sessions, with a code and a reason, and then the socket: see :meth:`wait_closed`."""
+        if self._is_closed:
+            return
+        self.stop_accepting()
+        for carrier in list(self._carriers):
+            for link in list(carrier.sessions):
+                if link.is_open:
+                    link.close(code, reason)
+                else:
+                    link.refuse(503)
+        self._is_closed = True
+        self._waiting.clear()
+        while self._waiters:
+            self._wake()
+        self._ending = self._loop.create_task(self._end())
+
+    async def wait_closed(self) -> None:
+        """Waits until the server is closed, clients have heard of it or had the time to
+        (``close_timeout``), handlers have returned, and the socket is released."""
+        await self._ended.wait()
+
+    async def _end(self) -> None:
+        try:
+            links = [link for carrier in self._carriers for link in carrier.leaving]
+            await asyncio.gather(*(link.wait_released() for link in links))
+            if self._tasks:
+                _, late = await asyncio.wait(self._tasks, timeout=self._config.close_timeout)
+                for task in late:
+                    task.cancel()
+                await asyncio.gather(*late, return_exceptions=True)
+        finally:
+            if self._tick is not None:
+                self._tick.cancel()
+                self._tick = None
+            self._transport.close_connections(H3_NO_ERROR, "")
+            self._transport.close()
+        await self._transport.wait_closed()
+        self._ended.set()
+
+    async def __aenter__(self) -> WebTransportServer:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+        await self.wait_closed()
+
+    # What comes in
+
+    def _begin(self) -> None:
+        self._tick = self._loop.call_later(TICK_SECONDS, self._look_at_clock)
+
+    def _look_at_clock(self) -> None:
+        self._tick = self._loop.call_later(TICK_SECONDS, self._look_at_clock)
+        for carrier in list(self._carriers):
+            carrier.tick()
+
+    def _made(self, quic: QuicConnection) -> SessionCarrier:
+        carrier = SessionCarrier(
+            quic,
+            self._service,
+            self._limits,
+            close_timeout=self._config.close_timeout,
+            session_limits=self._session_limits,
+            on_request=self._asked,
+            on_over=self._carriers.discard,
+        )
+        self._carriers.add(carrier)
+        return carrier
+
+    def _asked(self, link: SessionLink) -> None:
+        self._counts["sessions_asked"] += 1
+        status = self._allowed.refusal(link)
+        if self._is_going_away or (
+            self._handler is None and len(self._waiting) >= self._config.backlog
+        ):
+            status = 503
+        if status is not None:
+            self._counts["sessions_refused"] += 1
+            link.refuse(status)
+        elif self._handler is None:
+            self._waiting.append(link)
+            self._wake()
+        else:
+            task = self._loop.create_task(self._handle(self._handler, link))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _handle(self, handler: Handler, link: SessionLink) -> None:
+        if link.is_closed:
+            return
+        async with await WebTransportRequest(link, self._protocols).accept() as session:
+            try:
+                await handler(session)
+            except QuicError as error:
+                # When the session is over, it is no fault of the handler's.
+                if not session.is_closed:
+                    self._failed(session, error)
+            except Exception as error:  # noqa: BLE001 - a handler may raise anything
+                self._failed(session, error)
+
+    def _failed(self, session: WebTransportSession, error: Exception) -> None:
+        logger.error("Exception in the handler of %r", session, exc_info=error)
+        session.close(HANDLER_FAILED, "")
+
+    def _wake(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+
+def _service(loop: asyncio.AbstractEventLoop) -> AsgiService:
+    """What requests that ask for no session are answered by."""
+    return AsgiService(
+        not_found,
+        event_loop=loop,
+        scope={"type": "http", "asgi": {"version": "3.0"}, "http_version": "3", "scheme": "https"},
+        root_path="",
+        raw_root_path=b"",
+        state={},
+        extensions={},
+        tasks=set(),
+        report=_report,
+    )
+
+
+def _report(kind: str, message: str, what: Any) -> None:
+    if kind == "application":
+        logger.error("%s", message, exc_info=what)
+    else:
+        logger.info("%s", message)
+
+
+# How often connections are looked at for what has taken too long.
+TICK_SECONDS = 1.0
+# RFC 9114 section 8.1.
+H3_NO_ERROR = 0x100

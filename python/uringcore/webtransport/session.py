@@ -1,0 +1,173 @@
+"""``WebTransportSession``: a session as a program has it. Its streams and datagrams are in Rust."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from types import TracebackType
+
+from uringcore._uringcore import ConnectionBase
+from uringcore.webtransport.errors import Headers
+from uringcore.webtransport.link import SessionLink
+
+__all__ = ["WebTransportSession"]
+
+
+class WebTransportSession(ConnectionBase):
+    """A session, which :func:`~uringcore.webtransport.connect_webtransport` and a request's ``accept`` make.
+
+    Streams are those of :class:`uringcore.quic.Connection`; their error codes have 32 bits here. What the
+    peer sends is read when the program asks for it, and a peer that sends more has to wait.
+
+    ``async with session:`` closes it at the end of the block. If the block ends well, what was finished
+    on its streams is waited for first until the peer has acknowledged it, ``close_timeout`` seconds at
+    most; if it ends by an exception the session is closed at once.
+
+    One that the program forgets is closed when it is collected, with a ``ResourceWarning`` in debug mode
+    that says where it was made.
+    """
+
+    _link: SessionLink
+
+    def __new__(cls, link: SessionLink) -> WebTransportSession:
+        """Not for programs."""
+        self = super().__new__(cls, link.core.hub)
+        self._link = link
+        return self
+
+    @property
+    def id(self) -> int:
+        """The session's number: that of its CONNECT stream."""
+        return self._link.core.id
+
+    @property
+    def path(self) -> str:
+        """The path and query that the client has asked for."""
+        return self._link.asked.path
+
+    @property
+    def authority(self) -> str:
+        """The host, and the port if it was named, that the client has asked for."""
+        return self._link.asked.authority
+
+    @property
+    def origin(self) -> str | None:
+        """The page that the client acts for, as browsers tell it."""
+        return self._link.asked.origin
+
+    @property
+    def headers(self) -> Headers:
+        """The request's header fields, as pairs of bytes with lower-case names."""
+        return self._link.asked.headers
+
+    @property
+    def response_headers(self) -> Headers:
+        """A client's: the response's header fields."""
+        return self._link.response_headers
+
+    @property
+    def protocol(self) -> str | None:
+        """The application protocol that the server has chosen of those offered."""
+        return self._link.protocol
+
+    @property
+    def draft(self) -> str:
+        """Which draft of the protocol the connection speaks: ``"02"``, ``"07"`` or ``"15"``."""
+        return self._link.core.draft
+
+    @property
+    def peer_address(self) -> tuple[str, int] | None:
+        """The peer's address and port, which change when it moves to another network."""
+        address = self._link.quic.get_peer_address()
+        return None if address is None else (str(address[0]), int(address[1]))
+
+    @property
+    def peer_certificate(self) -> bytes | None:
+        """The peer's certificate in DER, if it has shown one."""
+        chain = self._link.quic.get_peer_certificates()
+        return chain[0] if chain else None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the session is over."""
+        return self._link.is_closed
+
+    @property
+    def close_code(self) -> int | None:
+        """The code with which one side has closed the session; ``None`` while it is open, and if it
+        ended with its connection."""
+        return self._link.close_code
+
+    @property
+    def close_reason(self) -> str:
+        """The text that came with the code."""
+        return self._link.close_reason
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the peer has asked for the session to come to its end."""
+        return self._link.draining.is_set()
+
+    def stats(self) -> dict[str, int]:
+        """Counters of the session: streams, datagrams and bytes in both directions."""
+        return self._link.core.stats()
+
+    def drain(self) -> None:
+        """Asks the peer to bring the session to its end; nothing else changes."""
+        self._link.drain()
+
+    async def wait_draining(self) -> None:
+        """Waits until the peer has asked for that, or the session is over."""
+        await self._link.draining.wait()
+
+    def close(self, code: int = 0, reason: str = "") -> None:
+        """Closes the session at once, with a code of 32 bits and a reason of 1,024 bytes at most.
+
+        Its streams are reset, and what is queued and not yet sent is dropped: see
+        :meth:`wait_delivered`. A second close does nothing.
+
+        Raises ``ValueError`` for a code or a reason that is too long.
+        """
+        self._link.close(code, reason)
+
+    async def wait_closed(self) -> None:
+        """Waits until the session is over, by whatever ended it; never raises for that. A client's
+        connection, which is the session's alone, is over then as well."""
+        await self._link.wait_gone()
+
+    async def __aenter__(self) -> WebTransportSession:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if exc_type is None and not self.is_closed:
+                await self._wait_a_while()
+        finally:
+            self.close()
+        await self.wait_closed()
+
+    async def _wait_a_while(self) -> None:
+        delivered = asyncio.ensure_future(self.wait_delivered())
+        try:
+            await asyncio.wait([delivered], timeout=self._link.close_timeout)
+        finally:
+            delivered.cancel()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.is_closed else "open"
+        return f"<{type(self).__name__} {state} path={self.path!r} peer={self.peer_address}>"
+
+    def __del__(self) -> None:
+        link = self._link
+        if link.is_closed or link.loop.is_closed():
+            return
+        if link.loop.get_debug():
+            where = f", made at (most recent call last):\n{link.made_at}" if link.made_at else ""
+            message = f"unclosed session {self!r}{where}"
+            warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
+        link.close(0, "")

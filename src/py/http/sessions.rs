@@ -1,0 +1,116 @@
+//! WebTransport sessions of a server's connection: from a request to the object, and what is told of it.
+
+use std::time::Instant;
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit};
+use uringcore_proto::http::Head;
+use uringcore_proto::quic;
+use uringcore_proto::webtransport::{Draft, Handle};
+
+use super::http3::Http3Connection;
+use crate::asgi::scope;
+use crate::asgi::service::Blame;
+use crate::webtransport::session::{Host, SessionCore};
+
+impl Http3Connection {
+    /// A client asks for a session.
+    pub(super) fn session(
+        slf: &Bound<'_, Self>,
+        session_id: u64,
+        head: &Head,
+        protocols: &[String],
+        draft: Draft,
+    ) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let on_session = this.state.with(py, |state| {
+            state.on_session.as_ref().map(|call| call.clone_ref(py))
+        });
+        let (Some(on_session), Some(limits)) = (on_session, &this.session_limits) else {
+            return Ok(());
+        };
+        let service = this.service.get();
+        if service.is_overloaded(py)? {
+            service.tell(py, Blame::Load, "Exceeded concurrency limit.");
+            return Self::refuse_session(slf, session_id, 503);
+        }
+        let scope = scope::build(py, service, head, &this.ends(py)?)?;
+        scope::for_webtransport(&scope, protocols)?;
+        let new_future = service
+            .event_loop
+            .bind(py)
+            .getattr(intern!(py, "create_future"))?;
+        let core = SessionCore::new(
+            py,
+            Box::new(ServerHost(slf.clone().unbind())),
+            session_id,
+            Some(draft),
+            new_future.unbind(),
+            limits.get().datagram_bytes,
+        )?;
+        let kept = core.clone_ref(py);
+        this.state
+            .with(py, |state| state.sessions.add(session_id, kept));
+        let told = on_session.bind(py).call1((core, scope));
+        told.map(drop)
+            .or_else(|error| Self::refuse_session(slf, session_id, 500).and(Err(error)))
+    }
+
+    fn refuse_session(slf: &Bound<'_, Self>, session_id: u64, status: u16) -> PyResult<()> {
+        slf.get().command(slf.py(), |http, quic, now| {
+            // One that is answered or over is left alone.
+            let mut handle = http.webtransport()?;
+            handle.refuse(quic, session_id, status, &[], now).ok()
+        })?;
+        Self::tell_sessions(slf)
+    }
+
+    /// Tells sessions what has happened to them.
+    pub(super) fn tell_sessions(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let next = || {
+            this.state.with(py, |state| {
+                let event = state.http.as_mut()?.webtransport()?.poll_event()?;
+                Some((state.sessions.find(py, &event), event.what))
+            })
+        };
+        // What one raises does not keep the others from their events.
+        let mut outcome = Ok(());
+        while let Some((session, what)) = next() {
+            if let Some(session) = session {
+                outcome = outcome.and(session.get().told(py, what));
+            }
+        }
+        outcome
+    }
+}
+
+struct ServerHost(Py<Http3Connection>);
+
+impl Host for ServerHost {
+    fn command(
+        &self,
+        py: Python<'_>,
+        run: &mut dyn FnMut(Handle<'_>, &mut quic::Connection, Instant),
+    ) -> PyResult<()> {
+        self.0.get().command(py, |http, quic, now| {
+            if let Some(handle) = http.webtransport() {
+                run(handle, quic, now);
+            }
+        })?;
+        self.dispatch(py)
+    }
+
+    fn dispatch(&self, py: Python<'_>) -> PyResult<()> {
+        Http3Connection::tell_sessions(self.0.bind(py))
+    }
+
+    fn clone_ref(&self, py: Python<'_>) -> Box<dyn Host> {
+        Box::new(Self(self.0.clone_ref(py)))
+    }
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.0)
+    }
+}

@@ -1,0 +1,38 @@
+//! What one peer may ask of a connection's sessions, as a program gives it.
+
+use pyo3::prelude::*;
+use uringcore_proto::webtransport::Limits;
+
+/// `sessions` at once; of each, `streams` and `uni_streams` of the peer's, `window` bytes that wait to be read
+/// where sessions have credit of their own, and `datagram_bytes` of received datagrams that wait.
+#[pyclass(frozen, module = "uringcore._uringcore")]
+pub struct WebTransportLimits {
+    pub limits: Limits,
+    pub datagram_bytes: usize,
+}
+
+#[pymethods]
+impl WebTransportLimits {
+    #[new]
+    #[pyo3(signature = (
+        *, sessions = 1024, streams = 256, uni_streams = 256, window = 16 << 20, datagram_bytes = 1 << 20,
+    ))]
+    fn new(
+        sessions: usize,
+        streams: u64,
+        uni_streams: u64,
+        window: u64,
+        datagram_bytes: usize,
+    ) -> Self {
+        Self {
+            limits: Limits {
+                sessions,
+                streams_bidi: streams,
+                streams_uni: uni_streams,
+                window,
+                ..Limits::default()
+            },
+            datagram_bytes,
+        }
+    }
+}

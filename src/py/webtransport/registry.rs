@@ -1,0 +1,42 @@
+//! The sessions of one connection as Python's objects, and whom an event is for.
+
+use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit};
+use rustc_hash::FxHashMap;
+use uringcore_proto::webtransport::{Event, What};
+
+use super::session::SessionCore;
+
+/// Sessions by number, from their request until the peer has our last word on them.
+#[derive(Default)]
+pub struct Registry(FxHashMap<u64, Py<SessionCore>>);
+
+impl Registry {
+    pub fn add(&mut self, session_id: u64, session: Py<SessionCore>) {
+        self.0.insert(session_id, session);
+    }
+
+    /// Whose this is.
+    pub fn find(&mut self, py: Python<'_>, event: &Event) -> Option<Py<SessionCore>> {
+        match event.what {
+            // Nothing more comes of it that somebody waits for.
+            What::Refused { .. }
+            | What::Ended {
+                is_clean: false, ..
+            }
+            | What::Released => self.0.remove(&event.session_id),
+            _ => {
+                let session = self.0.get(&event.session_id)?;
+                Some(session.clone_ref(py))
+            }
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.0.values().try_for_each(|session| visit.call(session))
+    }
+}

@@ -1,0 +1,302 @@
+//! `WebTransportSessionCore`: one session, between what its connection tells of it and the program.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use pyo3::exceptions::PyValueError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::{PyTraverseError, PyVisit};
+use uringcore_proto::h3::Field;
+use uringcore_proto::quic;
+use uringcore_proto::streams::Arrivals;
+use uringcore_proto::webtransport::{Draft, Error, Handle, SessionStats, What};
+
+use super::lane::SessionReach;
+use crate::capi::cell::GilCell;
+use crate::streams::hub::Hub;
+
+/// The connection that a session is on, in either role.
+pub trait Host: Send + Sync {
+    /// Calls `run` once, unless the connection is over, or its loop is. What comes of it is told before this
+    /// returns.
+    fn command(
+        &self,
+        py: Python<'_>,
+        run: &mut dyn FnMut(Handle<'_>, &mut quic::Connection, Instant),
+    ) -> PyResult<()>;
+
+    /// Tells what has not been told.
+    fn dispatch(&self, py: Python<'_>) -> PyResult<()>;
+
+    /// Another way to it: each is looked at by the collector of whoever has it.
+    fn clone_ref(&self, py: Python<'_>) -> Box<dyn Host>;
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError>;
+}
+
+/// One session. `set_receiver` says who is told of its life, as `receiver(what, ...)`: "accepted" with the
+/// response's headers and the protocol, "refused" with its status and headers, "draining", "ended" with code,
+/// reason and whether a side has said them, and "released" when the peer has our last word.
+#[pyclass(
+    frozen,
+    weakref,
+    name = "WebTransportSessionCore",
+    module = "uringcore._uringcore"
+)]
+pub struct SessionCore {
+    host: Box<dyn Host>,
+    session_id: u64,
+    hub: Py<Hub>,
+    state: GilCell<State>,
+}
+
+struct State {
+    receiver: Option<Py<PyAny>>,
+    /// What is told before anybody listens: of a client's session that could not be asked for.
+    untold: Vec<What>,
+    draft: Option<Draft>,
+    /// As they were last, for when it is over.
+    stats: SessionStats,
+}
+
+type Headers = Vec<(PyBackedBytes, PyBackedBytes)>;
+
+#[pymethods]
+impl SessionCore {
+    /// Its streams and datagrams.
+    #[getter]
+    fn hub(&self, py: Python<'_>) -> Py<Hub> {
+        self.hub.clone_ref(py)
+    }
+
+    /// The number of its CONNECT stream.
+    #[getter]
+    fn id(&self) -> u64 {
+        self.session_id
+    }
+
+    /// The number of the draft that is spoken.
+    #[getter]
+    fn draft(&self, py: Python<'_>) -> &'static str {
+        let draft = self.state.with(py, |state| state.draft);
+        draft.map_or("", Draft::name)
+    }
+
+    /// From now on `receiver` is told; what has happened before first.
+    fn set_receiver(slf: &Bound<'_, Self>, receiver: Py<PyAny>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        let (old, untold) = this.state.with(py, |state| {
+            let old = state.receiver.replace(receiver);
+            (old, std::mem::take(&mut state.untold))
+        });
+        drop(old);
+        for what in untold {
+            this.told(py, what)?;
+        }
+        this.host.dispatch(py)
+    }
+
+    /// A server takes the session.
+    #[pyo3(signature = (headers, protocol = None))]
+    fn accept(&self, py: Python<'_>, headers: Headers, protocol: Option<&str>) -> PyResult<()> {
+        self.answer(py, &headers, |handle, quic, id, fields, now| {
+            handle.accept(quic, id, fields, protocol, now)
+        })
+    }
+
+    /// A server answers with a status instead.
+    fn refuse(&self, py: Python<'_>, status: u16, headers: Headers) -> PyResult<()> {
+        self.answer(py, &headers, |handle, quic, id, fields, now| {
+            handle.refuse(quic, id, status, fields, now)
+        })
+    }
+
+    /// Ends the session.
+    fn close(&self, py: Python<'_>, code: u32, reason: &str) -> PyResult<()> {
+        let id = self.session_id;
+        self.host.command(py, &mut |mut handle, quic, now| {
+            handle.close(quic, id, code, reason, now);
+        })
+    }
+
+    /// Asks the peer to bring the session to its end.
+    fn drain(&self, py: Python<'_>) -> PyResult<()> {
+        let id = self.session_id;
+        self.host.command(py, &mut |mut handle, quic, now| {
+            handle.drain(quic, id, now);
+        })
+    }
+
+    /// Its counters.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.look_at_stats(py)?;
+        let stats = self.state.with(py, |state| state.stats);
+        let dict = PyDict::new(py);
+        for (name, value) in [
+            ("streams_opened", stats.streams_opened[0]),
+            ("uni_streams_opened", stats.streams_opened[1]),
+            ("streams_accepted", stats.streams_accepted[0]),
+            ("uni_streams_accepted", stats.streams_accepted[1]),
+            ("streams_open", stats.streams_open),
+            ("bytes_sent", stats.bytes_sent),
+            ("bytes_received", stats.bytes_received),
+            ("datagrams_sent", stats.datagrams_sent),
+            ("datagrams_received", stats.datagrams_received),
+        ] {
+            dict.set_item(name, value)?;
+        }
+        let unread = self
+            .hub
+            .get()
+            .arrivals(py, |arrivals| arrivals.datagrams_dropped());
+        dict.set_item("datagrams_dropped", stats.datagrams_dropped + unread)?;
+        Ok(dict)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.host.traverse(&visit)?;
+        visit.call(&self.hub)?;
+        self.state
+            .traverse(|state| visit.call(&state.receiver))
+            .unwrap_or(Ok(()))
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        drop(self.state.with(py, |state| state.receiver.take()));
+    }
+}
+
+impl SessionCore {
+    /// `datagram_bytes` of received datagrams may wait.
+    pub fn new(
+        py: Python<'_>,
+        host: Box<dyn Host>,
+        session_id: u64,
+        draft: Option<Draft>,
+        new_future: Py<PyAny>,
+        datagram_bytes: usize,
+    ) -> PyResult<Py<Self>> {
+        let reach = SessionReach {
+            host: host.clone_ref(py),
+            session_id,
+        };
+        let arrivals = Arrivals::of_session(datagram_bytes);
+        let hub = Py::new(py, Hub::on(Box::new(reach), new_future, arrivals, None))?;
+        let state = State {
+            receiver: None,
+            untold: Vec::new(),
+            draft,
+            stats: SessionStats::default(),
+        };
+        let core = Self {
+            host,
+            session_id,
+            hub,
+            state: GilCell::new(state),
+        };
+        Py::new(py, core)
+    }
+
+    /// Something has happened to it.
+    pub fn told(&self, py: Python<'_>, what: What) -> PyResult<()> {
+        match what {
+            What::Quic(event) => self.hub.get().take_in(py, |arrivals, keys| {
+                arrivals.handle(event, |key| keys.push(key));
+            }),
+            What::Opened { stream_id, .. } => self.hub.get().take_in(py, |arrivals, keys| {
+                arrivals.announced(stream_id, |key| keys.push(key));
+            }),
+            what => self.tell(py, what),
+        }
+    }
+
+    fn tell(&self, py: Python<'_>, what: What) -> PyResult<()> {
+        let receiver = self.state.with(py, |state| {
+            state.receiver.as_ref().map(|call| call.clone_ref(py))
+        });
+        let Some(receiver) = receiver else {
+            self.state.with(py, |state| state.untold.push(what));
+            return Ok(());
+        };
+        let args = match what {
+            What::Accepted {
+                fields,
+                protocol,
+                draft,
+            } => {
+                self.state.with(py, |state| state.draft = Some(draft));
+                ("accepted", headers(py, &fields)?, protocol).into_pyobject(py)?
+            }
+            What::Refused { status, fields } => {
+                ("refused", status, headers(py, &fields)?).into_pyobject(py)?
+            }
+            What::Draining => ("draining",).into_pyobject(py)?,
+            What::Released => ("released",).into_pyobject(py)?,
+            What::Ended {
+                code,
+                reason,
+                is_clean,
+            } => ("ended", code, reason, is_clean).into_pyobject(py)?,
+            What::Quic(_) | What::Opened { .. } => return Ok(()),
+        };
+        receiver.bind(py).call1(args).map(drop)
+    }
+
+    /// Keeps the counters of a session that is there.
+    fn look_at_stats(&self, py: Python<'_>) -> PyResult<()> {
+        let id = self.session_id;
+        let mut stats = None;
+        self.host.command(py, &mut |handle, _, _| {
+            stats = handle.stats(id);
+        })?;
+        if let Some(stats) = stats {
+            self.state.with(py, |state| state.stats = stats);
+        }
+        Ok(())
+    }
+
+    fn answer(
+        &self,
+        py: Python<'_>,
+        headers: &Headers,
+        answer: impl Fn(
+            &mut Handle<'_>,
+            &mut quic::Connection,
+            u64,
+            &[(&[u8], &[u8])],
+            Instant,
+        ) -> Result<(), Error>,
+    ) -> PyResult<()> {
+        let fields: Vec<(&[u8], &[u8])> = headers
+            .iter()
+            .map(|(name, value)| (&name[..], &value[..]))
+            .collect();
+        let mut answered = Err(Error::Gone);
+        self.host.command(py, &mut |mut handle, quic, now| {
+            answered = answer(&mut handle, quic, self.session_id, &fields, now);
+        })?;
+        answered.map_err(|error| failed(py, &error))
+    }
+}
+
+/// What the program is told of a refused command.
+pub fn failed(py: Python<'_>, error: &Error) -> PyErr {
+    match error {
+        Error::Invalid(_) | Error::TooLarge { .. } => PyValueError::new_err(error.to_string()),
+        Error::Gone | Error::GoingAway | Error::TooMany => {
+            let made = py
+                .import(intern!(py, "uringcore.webtransport.errors"))
+                .and_then(|module| module.getattr(intern!(py, "WebTransportError")))
+                .and_then(|class| class.call1((error.to_string(),)));
+            made.map_or_else(|error| error, PyErr::from_value)
+        }
+    }
+}
+
+fn headers<'py>(py: Python<'py>, fields: &[Field]) -> PyResult<Bound<'py, PyList>> {
+    let pair = |(name, value): &(Bytes, Bytes)| (PyBytes::new(py, name), PyBytes::new(py, value));
+    PyList::new(py, fields.iter().map(pair))
+}

@@ -1,0 +1,105 @@
+"""Cancelled at any await of a session's, nothing is lost; and a session may end in every state."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.quic.native.pairs import cancelled
+from tests.webtransport.pairs import accepting, connecting, serving, session_pair, stream_pair
+from uringcore.quic import QuicError
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda stream: stream.read(),
+        lambda stream: stream.read(10),
+        lambda stream: stream.readexactly(10),
+        lambda stream: stream.readuntil(b"\n"),
+        lambda stream: stream.__anext__(),
+    ],
+    ids=["all", "some", "exactly", "until", "next"],
+)
+def test_a_cancelled_read_has_taken_nothing(run_anywhere, certificate, read):
+    async def main():
+        async with stream_pair(certificate) as (here, there):
+            for _ in range(3):
+                await cancelled(asyncio.ensure_future(read(there)))
+            await here.send(b"0123456789\n")
+            await here.finish()
+            assert await there.read() == b"0123456789\n"
+
+    run_anywhere(main())
+
+
+def test_a_cancelled_accept_leaves_the_stream_to_the_next(run_anywhere, certificate):
+    async def main():
+        async with session_pair(certificate) as (one, other):
+            for _ in range(3):
+                await cancelled(asyncio.ensure_future(other.accept_stream()))
+                await cancelled(asyncio.ensure_future(other.receive_datagram()))
+            stream = await one.open_stream()
+            await stream.send(b"x")
+            one.send_datagram(b"y")
+            assert await (await other.accept_stream()).readexactly(1) == b"x"
+            assert await other.receive_datagram() == b"y"
+
+    run_anywhere(main())
+
+
+def test_a_cancelled_wait_for_requests_leaves_them_to_the_next(run_anywhere, certificate):
+    async def main():
+        async with serving(certificate) as server:
+            for _ in range(3):
+                await cancelled(asyncio.ensure_future(anext(server)))
+            asking = asyncio.ensure_future(connecting(certificate, server)._connect())
+            async with await (await anext(server)).accept():
+                async with await asking:
+                    pass
+
+    run_anywhere(main())
+
+
+def test_a_session_is_closed_at_every_step(run_anywhere, certificate):
+    """One that is closed n turns after it was asked for: either side sees an end and no more."""
+
+    async def main():
+        accepted = []
+        async with serving(certificate) as server, accepting(server, accepted):
+            for turns in range(0, 40, 3):
+                asking = asyncio.ensure_future(connecting(certificate, server)._connect())
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                asking.cancel()
+                await asyncio.wait([asking])
+                if not asking.cancelled():
+                    asking.result().close()
+                    await asking.result().wait_closed()
+            async with connecting(certificate, server) as session:
+                async with session.open_uni_stream() as stream:
+                    await stream.send(b"well")
+                await session.wait_delivered()
+                assert await (await accepted[-1].accept_uni_stream()).read() == b"well"
+
+    run_anywhere(main())
+
+
+@pytest.mark.parametrize("closer", [0, 1], ids=["client", "server"])
+def test_a_session_closed_with_streams_in_flight_ends_them(run_anywhere, certificate, closer):
+    async def main():
+        async with session_pair(certificate) as pair:
+            sending = []
+            for here in pair:
+                for _ in range(5):
+                    stream = await here.open_stream()
+                    sending.append(asyncio.ensure_future(stream.send_all(bytes(3_000_000))))
+            await asyncio.sleep(0.05)
+            pair[closer].close(1, "enough")
+            await asyncio.wait(sending)
+            assert all(isinstance(task.exception(), QuicError) for task in sending)
+            for session in pair:
+                await session.wait_closed()
+
+    run_anywhere(main())
