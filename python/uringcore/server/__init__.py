@@ -35,6 +35,7 @@ what uvicorn has under these names, with HTTP/3: ``Server(Config(app, ...)).run(
 | ``metrics``, ``status_page`` | what a report is called for Prometheus; what a browser shows |
 | ``colleagues`` | the processes of one server, which tell each other |
 | ``scope`` | the part of ASGI's scope that all requests share |
+| ``webtransport`` | sessions, each an application's |
 
 Requests themselves are answered in the extension: a scope, a task that runs the application, and
 what its ``receive`` and ``send`` do.
@@ -44,6 +45,10 @@ A request that comes as 0-RTT data runs at once if it may be repeated, says so t
 (``scope["extensions"]["uringcore.early_data"]`` and ``early-data: 1``), and waits for the handshake
 otherwise: ``http3_early_data``. Responses are served by the priority that their client asks for (RFC
 9218), or by the one in the application's own ``priority`` header.
+
+WebTransport sessions come on the same port, with a scope of the type ``webtransport``:
+:mod:`uringcore.webtransport.asgi` has the messages. An application that raises for such a scope is left
+alone, and its clients get a 501.
 
 What one HTTP/3 client can make the server keep, and for how long, is bounded. Each limit is an option
 (``http3_max_requests`` is ``--http3-max-requests``), a field of

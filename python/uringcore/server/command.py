@@ -108,6 +108,12 @@ def our_options() -> list[click.Parameter]:
             "(refuse).",
         ),
         click.Option(
+            ["--http3-webtransport/--no-http3-webtransport"],
+            default=True,
+            show_default=True,
+            help="Take WebTransport sessions (ASGI scope 'webtransport').",
+        ),
+        click.Option(
             ["--http3-token-key"],
             type=click.File("rb"),
             help="File with a secret of 32 bytes or more: address tokens outlive this process.",

@@ -51,6 +51,8 @@ EARLY_DATA = ("safe", "refuse", "off")
 MAX_STREAMS_UNI = 8
 MAX_STREAM_BYTES = 1024 * 1024
 MAX_CONNECTION_BYTES = 8 * 1024 * 1024
+# Of a frame, which is what fits in a packet at most: sessions have datagrams.
+DATAGRAM_BYTES_MAX = 65536
 
 # Of one response. All those of a connection together: CONNECTION_QUEUE_HIGH.
 SEND_BUFFER_HIGH = 128 * 1024
@@ -84,6 +86,8 @@ class ServerConfig(Config):
     - ``http3_early_data``: what becomes of requests in 0-RTT data: ``"safe"`` runs GET, HEAD and OPTIONS
       without content at once and has others wait for the handshake, ``"refuse"`` answers those with 425,
       ``"off"`` reads none.
+    - ``http3_webtransport``: take WebTransport sessions, whose scope has a type of its own; see
+      :mod:`uringcore.webtransport.asgi`.
     - ``http3_token_key``, ``http3_reset_key``: secrets of at least 32 bytes with which address tokens
       and stateless resets outlive this process; ``None`` makes new ones.
     - ``http3_log_lines``: lines that one client may cause in the log, besides its access lines, before
@@ -111,6 +115,7 @@ class ServerConfig(Config):
         http3_idle_timeout: float = 30.0,
         http3_retry: RetryPolicy = "auto",
         http3_early_data: str = "safe",
+        http3_webtransport: bool = True,
         http3_token_key: bytes | None = None,
         http3_reset_key: bytes | None = None,
         http3_log_lines: int = 10,
@@ -151,6 +156,7 @@ class ServerConfig(Config):
                 f"http3_early_data must be one of {', '.join(EARLY_DATA)}, not {http3_early_data!r}"
             )
         self.http3_early_data = http3_early_data
+        self.http3_webtransport = http3_webtransport
         self.http3_token_key = http3_token_key
         # QUIC wants 32 bytes; a secret may have more.
         self.http3_reset_key = http3_reset_key and hashlib.sha256(http3_reset_key).digest()
@@ -358,6 +364,8 @@ class ServerConfig(Config):
             alpn_protocols=["h3"],
             idle_timeout=self.http3_idle_timeout,
             max_data=MAX_CONNECTION_BYTES,
+            max_datagram_frame_size=DATAGRAM_BYTES_MAX if self.http3_webtransport else None,
+            reset_stream_at=self.http3_webtransport,
             max_stream_data=MAX_STREAM_BYTES,
             max_streams_bidi=self.http3_limits.max_requests,
             max_streams_uni=MAX_STREAMS_UNI,

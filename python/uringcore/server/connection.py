@@ -8,11 +8,13 @@ treat HTTP/1.1 and HTTP/3 alike.
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import Any
 
-from uringcore._uringcore import Http3Connection
+from uringcore._uringcore import Http3Connection, WebTransportSessionCore
 from uringcore.asyncio.protocol import QuicConnectionProtocol
 from uringcore.h3.connection import ErrorCode
+from uringcore.quic.errors import error_from_event
 from uringcore.quic.events import (
     ConnectionTerminated,
     HandshakeCompleted,
@@ -21,6 +23,7 @@ from uringcore.quic.events import (
 )
 from uringcore.server.service import Service
 from uringcore.server.watch import ClientWatch
+from uringcore.webtransport.link import SessionLink
 
 __all__ = ["HTTP3ServerProtocol"]
 
@@ -37,6 +40,7 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         self._http: Http3Connection | None = None
         self._is_going_away = False
         self._goaway_arrived = False
+        self._sessions: set[SessionLink] = set()
         # While stopping.
         self._watch: ClientWatch | None = None
 
@@ -53,6 +57,8 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
             # Where the client reached us: the address of this connection's own socket.
             server=(str(name[0]), int(name[1])),
             on_event=self._http_event,
+            on_session=self._session_asked,
+            sessions=None if service.sessions is None else service.sessions.limits,
             tls=self._tls_extension,
             transmit=None if self._flush is None else self.transmit,
         )
@@ -74,18 +80,29 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
             if self._http is not None:
                 self._http.handshake_completed()
         elif isinstance(event, ConnectionTerminated):
-            self._connection_lost()
+            self._connection_lost(event)
+
+    def _session_asked(self, core: WebTransportSessionCore, scope: dict[str, Any]) -> None:
+        assert self._service.sessions is not None
+        link = self._service.sessions.asked(core, scope, self._quic, self._session_changed)
+        self._sessions.add(link)
+
+    def _session_changed(self, link: SessionLink) -> None:
+        if link.released.is_set():
+            self._sessions.discard(link)
 
     def _tls_extension(self) -> dict[str, Any]:
         return self._service.tls.extension(self._quic)
 
-    def _connection_lost(self) -> None:
+    def _connection_lost(self, event: ConnectionTerminated) -> None:
         self._service.connections.discard(self)
         connections: set[Any] = self._service.state.connections
         connections.discard(self)
         if self._http is not None:
             self._http.closed()
             self._http = None
+            for link in list(self._sessions):
+                link.connection_lost(functools.partial(error_from_event, event))
             if self._service.ended is not None:
                 self._service.ended(self.stats())
         if self._watch is not None:
@@ -124,9 +141,14 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
             return
         if self._service.stopping:
             self._http.close_sockets()
+            for link in list(self._sessions):
+                if link.is_open:
+                    link.close(0, "the server is stopping")
         if self._is_going_away:
             return
         self._is_going_away = True
+        for link in list(self._sessions):
+            link.drain()
         self._http.go_away()
         # Closing drops what is queued. Once this is acknowledged, the GOAWAY before it has arrived,
         # and a request that crossed it has been rejected.

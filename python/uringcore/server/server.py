@@ -41,6 +41,7 @@ from uringcore.server.sockets import ServerSockets, SharedSocket, at, listen, re
 from uringcore.server.startup import STARTUP_FAILURE, StartupError
 from uringcore.server.supervisor import Supervisor
 from uringcore.server.terminal import has_terminal
+from uringcore.server.webtransport import SessionService
 from uringcore.server.worker import WorkerSeat
 
 __all__ = ["Server", "serve"]
@@ -277,11 +278,21 @@ class Server(UvicornServer):
             fresh_context=getattr(config, "reset_contextvars", False),
             websockets=websocket_limits(config),
         )
+        sessions = None
+        # Where the application is WSGI's it knows no scope at all.
+        if config.http3_webtransport and config.interface != "wsgi":
+            sessions = SessionService(
+                config.loaded_app,
+                tasks=self.server_state.tasks,
+                report=log.report,
+                log_access=log.access if logs_access else None,
+            )
         service = Service(
             asgi,
             self.server_state,
             config.http3_limits.checked(refuses_early=config.http3_early_data == "refuse"),
             self._tls,
+            sessions,
             None if config.observer is None else config.observer.connection_ended,
         )
         listener = HTTP3Listener(service)

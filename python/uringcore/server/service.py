@@ -10,6 +10,7 @@ from uvicorn.server import ServerState
 
 from uringcore._uringcore import AsgiService, Http3Limits
 from uringcore.server.scope import TLSExtension
+from uringcore.server.webtransport import SessionService
 
 __all__ = ["Service"]
 
@@ -31,6 +32,8 @@ class Service:
     state: ServerState
     http3_limits: Http3Limits
     tls: TLSExtension
+    sessions: SessionService | None = None
+    """Whose WebTransport sessions are, if they are taken."""
     ended: Callable[[Any], None] | None = None
     """Called with the ``stats()`` of each connection that has ended."""
     stopping: bool = False

@@ -411,7 +411,7 @@ def test_very_many_small_messages_in_one_piece_arrive(start_features):
 
 
 def test_ws_none_takes_no_websockets(start_features):
-    server = start_features("--ws", "none")
+    server = start_features("--ws", "none", "--no-http3-webtransport")
 
     async def client(raw):
         assert ENABLE_CONNECT_PROTOCOL not in await raw.wait_settings()
@@ -419,6 +419,15 @@ def test_ws_none_takes_no_websockets(start_features):
         return await raw.wait_over(socket.stream_id)
 
     assert ErrorCode.H3_MESSAGE_ERROR in run(server, client).codes
+
+
+def test_ws_none_takes_no_websockets_beside_sessions(start_features):
+    server = start_features("--ws", "none")
+
+    async def client(raw):
+        return (await Socket(raw, "/echo/none").wait_answer()).status
+
+    assert run(server, client) == 501
 
 
 def test_a_server_that_stops_says_1012(start_features):

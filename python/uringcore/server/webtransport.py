@@ -1,0 +1,83 @@
+"""The WebTransport sessions of one server: each is an application's, in a task of its own.
+
+Applications raise for a scope of a type that they do not know, says ASGI's specification. So one that raises
+before it has asked for anything is taken for one that knows no sessions: their clients get a 501.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from uringcore._uringcore import WebTransportLimits, WebTransportSessionCore
+from uringcore.quic.connection import QuicConnection
+from uringcore.webtransport.asgi import Application, AsgiSession
+from uringcore.webtransport.link import SessionLink
+from uringcore.webtransport.request import asked_in
+
+__all__ = ["SessionService"]
+
+logger = logging.getLogger("uvicorn.error")
+
+# How long a session's end waits for the client to have what was sent.
+CLOSE_SECONDS = 5.0
+
+
+class SessionService:
+    """What every session of one server shares. ``tasks``, ``report`` and ``log_access`` are as
+    ``AsgiService`` has them."""
+
+    def __init__(
+        self,
+        application: Application,
+        *,
+        tasks: set[asyncio.Task[None]],
+        report: Callable[[str, str, Any], object],
+        log_access: Callable[[dict[str, Any], int], object] | None,
+    ) -> None:
+        self.limits = WebTransportLimits()
+        self._application = application
+        self._tasks = tasks
+        self._report = report
+        self._log_access = log_access
+        self._is_foreign_told = False
+
+    def asked(
+        self,
+        core: WebTransportSessionCore,
+        scope: dict[str, Any],
+        quic: QuicConnection,
+        on_change: Callable[[SessionLink], None],
+    ) -> SessionLink:
+        """Runs the application for a session that a client asks for."""
+        link = SessionLink(
+            core, quic, asked_in(scope), close_timeout=CLOSE_SECONDS, on_change=on_change
+        )
+        session = AsgiSession(link, scope)
+        task = link.loop.create_task(self._run(session, link))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return link
+
+    async def _run(self, session: AsgiSession, link: SessionLink) -> None:
+        try:
+            await session.run(self._application)
+        except Exception as error:  # noqa: BLE001 - an application may raise anything
+            if session.is_untouched:
+                self._tell_foreign(error)
+            else:
+                self._report("application", "Exception in ASGI application\n", error)
+        else:
+            if not session.request.is_answered:
+                text = "ASGI callable returned without accepting or refusing the session."
+                self._report("application", text, None)
+        if self._log_access is not None:
+            status = 200 if link.is_open else link.refused_with or 500
+            self._log_access({**session.scope, "method": "CONNECT"}, status)
+
+    def _tell_foreign(self, error: Exception) -> None:
+        if not self._is_foreign_told:
+            self._is_foreign_told = True
+            logger.info("WebTransport sessions are refused: the application raises %r.", error)

@@ -1,0 +1,170 @@
+"""Applications for the server's tests: sessions in messages, and beside HTTP and WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+
+
+async def app(scope, receive, send):
+    """Does what the session's path says."""
+    if scope["type"] == "lifespan":
+        assert (await receive())["type"] == "lifespan.startup"
+        scope["state"]["answer"] = 42
+        await send({"type": "lifespan.startup.complete"})
+        assert (await receive())["type"] == "lifespan.shutdown"
+        await send({"type": "lifespan.shutdown.complete"})
+    elif scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"http"})
+    elif scope["type"] == "websocket":
+        assert (await receive())["type"] == "websocket.connect"
+        await send({"type": "websocket.accept"})
+        message = await receive()
+        await send({"type": "websocket.send", "text": message["text"]})
+        await send({"type": "websocket.close"})
+    else:
+        assert (await receive())["type"] == "webtransport.connect"
+        await PATHS[scope["path"]](scope, receive, send)
+
+
+async def echo(scope, receive, send):
+    """Sends back what comes: on the same stream, on one of our own, or in a datagram."""
+    protocols = scope["subprotocols"]
+    subprotocol = protocols[-1] if protocols else None
+    headers = [(b"x-hello", b"there")]
+    await send({"type": "webtransport.accept", "headers": headers, "subprotocol": subprotocol})
+    wanted, opened = [], []
+    while True:
+        message = await receive()
+        kind = message["type"].removeprefix("webtransport.")
+        if kind == "disconnect":
+            return
+        if kind == "datagram.receive":
+            await send({"type": "webtransport.datagram.send", "data": message["data"]})
+        elif kind == "stream.opened":
+            opened.append(message["stream"])
+        elif kind == "stream.receive" and message["stream"] & 2:
+            wanted.append(message)
+            if message["end"]:
+                await send({"type": "webtransport.stream.open", "bidirectional": False})
+        elif kind == "stream.receive":
+            answer = {key: message[key] for key in ("stream", "data", "end")}
+            await send({"type": "webtransport.stream.send", **answer})
+        if opened and wanted and wanted[-1]["end"]:
+            data = b"".join(piece["data"] for piece in wanted)
+            answer = {"stream": opened.pop(), "data": data, "end": True}
+            await send({"type": "webtransport.stream.send", **answer})
+            wanted.clear()
+
+
+async def told(scope, receive, send):
+    """Tells its scope on a stream, and what it then hears."""
+    await send({"type": "webtransport.accept"})
+    first = await receive()
+    seen = {name: scope[name] for name in ("type", "path", "scheme", "http_version")}
+    seen["query"] = scope["query_string"].decode()
+    seen["raw_path"] = scope["raw_path"].decode()
+    seen["client"] = scope["client"][0]
+    seen["subprotocols"] = scope["subprotocols"]
+    seen["state"] = scope["state"]["answer"]
+    seen["extensions"] = sorted(scope["extensions"])
+    seen["headers"] = {name.decode(): value.decode() for name, value in scope["headers"]}
+    seen["pid"] = os.getpid()
+    message = {"stream": first["stream"], "data": json.dumps(seen).encode(), "end": True}
+    await send({"type": "webtransport.stream.send", **message})
+    while (await receive())["type"] != "webtransport.disconnect":
+        pass
+
+
+async def refused(scope, receive, send):
+    await send({"type": "webtransport.close", "status": 418})
+
+
+async def silent(scope, receive, send):
+    """Neither accepts nor refuses."""
+
+
+async def failing(scope, receive, send):
+    await send({"type": "webtransport.accept"})
+    await receive()
+    raise LookupError("of the application's own")
+
+
+async def closing(scope, receive, send):
+    """Says something and closes."""
+    await send({"type": "webtransport.accept"})
+    first = await receive()
+    message = {"stream": first["stream"], "data": b"good bye", "end": True}
+    await send({"type": "webtransport.stream.send", **message})
+    await send({"type": "webtransport.close", "code": 77, "reason": "said all"})
+    assert (await receive())["type"]
+
+
+async def resets(scope, receive, send):
+    """Tells the code of a reset with a reset; data before it is sent back."""
+    await send({"type": "webtransport.accept"})
+    while True:
+        message = await receive()
+        if message["type"] == "webtransport.stream.receive":
+            answer = {"stream": message["stream"], "data": message["data"]}
+            await send({"type": "webtransport.stream.send", **answer})
+        if message["type"] == "webtransport.stream.reset":
+            answer = {"stream": message["stream"], "code": message["code"] + 1}
+            await send({"type": "webtransport.stream.reset", **answer})
+        elif message["type"] == "webtransport.disconnect":
+            return
+
+
+async def pausing(scope, receive, send):
+    """Takes nothing of a stream until a datagram comes; then tells how much it was, by a datagram."""
+    await send({"type": "webtransport.accept"})
+    count, paused = 0, None
+    while True:
+        message = await receive()
+        kind = message["type"].removeprefix("webtransport.")
+        if kind == "stream.receive":
+            count += len(message["data"])
+            if paused is None:
+                paused = message["stream"]
+                await send({"type": "webtransport.stream.pause", "stream": paused})
+            if message["end"]:
+                await send({"type": "webtransport.datagram.send", "data": b"end %d" % count})
+        elif kind == "datagram.receive" and message["data"] == b"count":
+            await send({"type": "webtransport.datagram.send", "data": b"%d" % count})
+        elif kind == "datagram.receive":
+            await send({"type": "webtransport.stream.resume", "stream": paused})
+        elif kind == "disconnect":
+            return
+
+
+async def native(scope, receive, send):
+    """Has the session itself."""
+    request = scope["extensions"]["uringcore.webtransport"]["request"]
+    async with await request.accept() as session:
+        async for stream in session.streams():
+            async with stream:
+                await stream.send(await stream.read())
+                await asyncio.sleep(0)
+
+
+PATHS = {
+    "/echo": echo,
+    "/told": told,
+    "/refused": refused,
+    "/silent": silent,
+    "/failing": failing,
+    "/closing": closing,
+    "/resets": resets,
+    "/pausing": pausing,
+    "/native": native,
+}
+
+
+async def plain(scope, receive, send):
+    """Knows HTTP alone, and says so."""
+    if scope["type"] != "http":
+        raise NotImplementedError(scope["type"])
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"http"})

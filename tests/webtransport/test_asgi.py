@@ -1,0 +1,290 @@
+"""The server's sessions: ASGI messages, the scope, frameworks, workers, and its stop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import ssl
+from pathlib import Path
+
+import pytest
+
+import uringcore
+from tests.quic.harness import patterned
+from tests.server.conftest import backends, certificate, start
+from tests.server.harness import Server
+from uringcore.quic import ClientConfig, StreamReset
+from uringcore.webtransport import (
+    WebTransportError,
+    WebTransportRefused,
+    WebTransportSessionClosed,
+    connect_webtransport,
+)
+
+__all__ = ["certificate", "start"]
+
+APPLICATION = "tests.webtransport.application:app"
+
+
+@pytest.fixture(scope="module", params=backends())
+def server(request, certificate, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("server")
+    running = Server(folder, certificate, backend=request.param, app=APPLICATION)
+    yield running
+    running.kill()
+    running.check_log()
+
+
+def connecting(server, path, **options):
+    config = ClientConfig(authorities=server.certificate)
+    return connect_webtransport(server.url + path, config, **options)
+
+
+def test_streams_and_datagrams_go_through_an_application(server):
+    async def main():
+        async with connecting(server, "/echo", protocols=["a", "b"]) as session:
+            assert session.protocol == "b"
+            assert (b"x-hello", b"there") in list(session.response_headers)
+            for message in (b"", b"hello", patterned(1_000_000)):
+                async with session.open_stream() as stream:
+                    sending = asyncio.ensure_future(_send(stream, message))
+                    assert await stream.read() == message
+                    await sending
+            async with session.open_uni_stream() as one_way:
+                await one_way.send(b"one way")
+            assert await (await session.accept_uni_stream()).read() == b"one way"
+            session.send_datagram(b"datagram")
+            assert await session.receive_datagram() == b"datagram"
+
+    uringcore.run(main())
+
+
+async def _send(stream, message):
+    await stream.send_all(message)
+    await stream.finish()
+
+
+async def _ask(session, message=b"x"):
+    async with session.open_stream() as stream:
+        await stream.send(message)
+        return await stream.read()
+
+
+def test_the_scope_says_what_was_asked(server):
+    async def main():
+        path = "/told?a=1&b=%20"
+        options = {"protocols": ["one", "two"], "origin": "https://page.example"}
+        async with connecting(server, path, headers=[("x-mine", "1")], **options) as session:
+            seen = json.loads(await _ask(session))
+        assert seen["type"] == "webtransport"
+        assert (seen["path"], seen["raw_path"], seen["query"]) == ("/told", "/told", "a=1&b=%20")
+        assert (seen["scheme"], seen["http_version"]) == ("https", "3")
+        assert seen["client"] == "127.0.0.1"
+        assert seen["subprotocols"] == ["one", "two"]
+        assert seen["state"] == 42
+        assert {"tls", "uringcore.webtransport"} <= set(seen["extensions"])
+        assert seen["headers"]["x-mine"] == "1"
+        assert seen["headers"]["origin"] == "https://page.example"
+        assert seen["headers"]["host"] == f"localhost:{server.port}"
+
+    uringcore.run(main())
+
+
+@pytest.mark.parametrize(("path", "status"), [("/refused", 418), ("/silent", 500)])
+def test_an_application_refuses(server, path, status):
+    async def main():
+        with pytest.raises(WebTransportRefused) as caught:
+            await connecting(server, path)
+        assert caught.value.status == status
+
+    uringcore.run(main())
+
+
+def test_a_failure_closes_the_session_and_is_logged(server):
+    async def main():
+        async with connecting(server, "/failing") as session:
+            with pytest.raises((WebTransportSessionClosed, StreamReset)):
+                await _ask(session)
+            await session.wait_closed()
+            assert session.close_code == 1
+
+    uringcore.run(main())
+    server.wait_log("of the application's own")
+
+
+def test_what_was_sent_arrives_before_a_close(server):
+    async def main():
+        async with connecting(server, "/closing") as session:
+            stream = await session.open_stream()
+            await stream.send(b"x")
+            assert await stream.readexactly(8) == b"good bye"
+            await session.wait_closed()
+            assert (session.close_code, session.close_reason) == (77, "said all")
+
+    uringcore.run(main())
+
+
+def test_resets_are_told_and_sent(server):
+    async def main():
+        async with connecting(server, "/resets") as session:
+            stream = await session.open_stream()
+            await stream.send(b"x")
+            assert await stream.readexactly(1) == b"x"
+            stream.reset(5)
+            with pytest.raises(StreamReset) as caught:
+                await stream.read()
+            assert caught.value.code == 6
+
+    uringcore.run(main())
+
+
+def test_a_paused_stream_makes_its_client_wait(server):
+    async def main():
+        async with connecting(server, "/pausing") as session:
+            stream = await session.open_uni_stream()
+            sending = asyncio.ensure_future(_send(stream, bytes(8_000_000)))
+            count = before = None
+            while count is None or count != before:
+                before = count
+                await asyncio.sleep(0.1)
+                session.send_datagram(b"count")
+                count = int(await session.receive_datagram())
+            assert count < 1_000_000
+            assert not sending.done()
+            session.send_datagram(b"resume")
+            assert await session.receive_datagram() == b"end 8000000"
+            await sending
+
+    uringcore.run(main())
+
+
+def test_an_application_may_have_the_session_itself(server):
+    async def main():
+        async with connecting(server, "/native") as session:
+            async with session.open_stream() as stream:
+                await _send(stream, patterned(200_000))
+                assert await stream.read() == patterned(200_000)
+
+    uringcore.run(main())
+
+
+def test_http_is_served_beside_sessions(server):
+    async def main():
+        async with connecting(server, "/echo") as session:
+            async with server.connect() as client:
+                assert (await client.request("GET", "/")).content == b"http"
+            assert await _ask_and_end(session) == b"x"
+
+    uringcore.run(main())
+    with server.http1() as connection:
+        connection.request("GET", "/")
+        assert connection.getresponse().read() == b"http"
+
+
+async def _ask_and_end(session):
+    async with session.open_stream() as stream:
+        await _send(stream, b"x")
+        return await stream.read()
+
+
+def test_many_clients_at_once(server):
+    async def client(number):
+        async with connecting(server, "/echo") as session:
+            message = b"%d" % number
+            async with session.open_stream() as stream:
+                await _send(stream, message)
+                assert await stream.read() == message
+
+    async def main():
+        await asyncio.gather(*(client(number) for number in range(50)))
+
+    uringcore.run(main())
+
+
+def test_an_application_that_knows_no_sessions_is_left_alone(start):
+    server = start(app="tests.webtransport.application:plain")
+
+    async def main():
+        for _ in range(3):
+            with pytest.raises(WebTransportRefused) as caught:
+                await connecting(server, "/")
+            assert caught.value.status == 501
+
+    uringcore.run(main())
+    assert server.get("/").content == b"http"
+    assert "Traceback" not in server.log()
+    assert server.log().count("WebTransport sessions are refused") == 1
+
+
+def test_sessions_can_be_switched_off(start):
+    server = start("--no-http3-webtransport", app=APPLICATION)
+
+    async def main():
+        with pytest.raises(WebTransportError):
+            await connecting(server, "/echo")
+
+    uringcore.run(main())
+
+
+@pytest.mark.parametrize("app", ["starlette_app", "fastapi_app"])
+def test_frameworks_have_routes_for_sessions(start, app):
+    server = start(app=f"tests.webtransport.frameworks:{app}")
+
+    async def main():
+        async with connecting(server, "/rooms/7?secret=yes") as session:
+            session.send_datagram(b"I am")
+            assert await session.receive_datagram() == b"I am in 7 at localhost"
+        for path, status in (("/rooms/7", 401), ("/rooms/x?secret=yes", 404), ("/nowhere", 404)):
+            with pytest.raises(WebTransportRefused) as caught:
+                await connecting(server, path)
+            assert caught.value.status == status
+
+    uringcore.run(main())
+    assert server.get("/").content == b"page"
+    assert "Traceback" not in server.log()
+
+
+def test_workers_serve_sessions(start):
+    server = start("--workers", "2", app=APPLICATION)
+    server.wait_log(r"(?s)(HTTP/3 running.*){2}")
+
+    async def main():
+        pids = set()
+        for _ in range(60):
+            async with connecting(server, "/told") as session:
+                pids.add(json.loads(await _ask(session))["pid"])
+            if len(pids) == 2:
+                break
+        assert len(pids) == 2
+
+    uringcore.run(main())
+
+
+def test_a_server_that_stops_closes_its_sessions(start):
+    server = start(app=APPLICATION)
+
+    async def main():
+        async with connecting(server, "/echo") as session:
+            assert await _ask_and_end(session) == b"x"
+            server.send_signal(signal.SIGTERM)
+            await session.wait_closed()
+            assert session.close_code == 0
+
+    uringcore.run(main())
+    assert server.wait_stopped() == 0
+    assert "Traceback" not in server.log()
+
+
+def test_a_browsers_hash_is_enough(server):
+    der = ssl.PEM_cert_to_DER_cert(Path(server.certificate).read_text())
+
+    async def main():
+        import hashlib
+
+        hashes = [hashlib.sha256(der).digest()]
+        url = server.url + "/native"
+        async with connect_webtransport(url, server_certificate_hashes=hashes) as session:
+            assert await _ask_and_end(session) == b"x"
+
+    uringcore.run(main())
