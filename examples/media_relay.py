@@ -1,0 +1,236 @@
+"""Live media: one publisher, many subscribers, a relay between them, over WebTransport.
+
+    python examples/media_relay.py                          # all three, for five seconds, and figures
+    python examples/media_relay.py --serve --port 4433      # the relay alone, for publishers and players
+
+Media comes in groups, each of which can be played without those before it, and each is a unidirectional
+stream: a byte for the track and four for the group's number, and then whatever it is. Sound goes before
+pictures. A subscriber that is two groups behind does not get the rest of the old one: its stream is
+reset, so that what arrives is new, and whole.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import struct
+import time
+
+import uringcore
+from uringcore.devcert import DevelopmentCertificate
+from uringcore.quic import ClientConfig, QuicError, ReceiveStream, ServerConfig, StreamReset
+from uringcore.webtransport import (
+    Serving,
+    WebTransportSession,
+    connect_webtransport,
+    serve_webtransport,
+)
+
+HEAD = struct.Struct("!BI")
+SOUND, PICTURES = 0, 1
+URGENCY = {SOUND: 1, PICTURES: 4}
+GROUPS_BEHIND_MAX = 1
+
+
+class Group:
+    """One group, as far as it has come."""
+
+    def __init__(self, track: int, number: int) -> None:
+        self.track, self.number = track, number
+        self.pieces: list[bytes] = []
+        self.is_whole = False
+        self._news = asyncio.Event()
+
+    def add(self, piece: bytes | None) -> None:
+        """More of it; ``None`` is its end."""
+        if piece is None:
+            self.is_whole = True
+        else:
+            self.pieces.append(piece)
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def wait_for(self, count: int) -> None:
+        """Waits for more than ``count`` pieces, or the end."""
+        while len(self.pieces) <= count and not self.is_whole:
+            await self._news.wait()
+
+
+class Subscriber:
+    """Somebody who watches."""
+
+    def __init__(self, session: WebTransportSession) -> None:
+        self.session = session
+        self.sending: dict[tuple[int, int], asyncio.Task[None]] = {}
+        self.dropped = 0
+
+    def begin(self, group: Group) -> None:
+        """A new group: what is too old is dropped for it."""
+        for (track, number), task in list(self.sending.items()):
+            if track == group.track and number < group.number - GROUPS_BEHIND_MAX:
+                task.cancel()
+                self.dropped += 1
+        key = (group.track, group.number)
+        self.sending[key] = task = asyncio.create_task(self._send(group))
+        task.add_done_callback(lambda _: self.sending.pop(key, None))
+
+    async def _send(self, group: Group) -> None:
+        # Left by a cancellation, the stream is reset.
+        with contextlib.suppress(QuicError):
+            async with self.session.open_uni_stream() as stream:
+                stream.priority(URGENCY.get(group.track, 7))
+                await stream.send(HEAD.pack(group.track, group.number))
+                sent = 0
+                while not group.is_whole or sent < len(group.pieces):
+                    await group.wait_for(sent)
+                    for piece in group.pieces[sent:]:
+                        await stream.send(piece)
+                        sent += 1
+
+
+class Relay:
+    """Who publishes at ``/publish`` is seen by all at ``/watch``."""
+
+    def __init__(self) -> None:
+        self.subscribers: set[Subscriber] = set()
+
+    async def handle(self, session: WebTransportSession) -> None:
+        """Serves one session."""
+        if session.path == "/publish":
+            async with contextlib.AsyncExitStack() as stack:
+                tasks: set[asyncio.Task[None]] = set()
+                stack.callback(lambda: [task.cancel() for task in tasks])
+                async for stream in session.uni_streams():
+                    task = asyncio.create_task(self._relay(stream))
+                    tasks.add(task)
+                    task.add_done_callback(tasks.discard)
+            return
+        subscriber = Subscriber(session)
+        self.subscribers.add(subscriber)
+        try:
+            await session.wait_closed()
+        finally:
+            self.subscribers.remove(subscriber)
+            for task in list(subscriber.sending.values()):
+                task.cancel()
+
+    async def _relay(self, stream: ReceiveStream) -> None:
+        with contextlib.suppress(QuicError, asyncio.IncompleteReadError):
+            group = Group(*HEAD.unpack(await stream.readexactly(HEAD.size)))
+            for subscriber in self.subscribers:
+                subscriber.begin(group)
+            try:
+                async for piece in stream:
+                    group.add(piece)
+            finally:
+                group.add(None)
+
+
+def serve(port: int, certificate: DevelopmentCertificate, relay: Relay) -> Serving:
+    """The relay's server."""
+    identity = (certificate.certificate_pem, certificate.key_pem)
+    config = ServerConfig(certificate=identity, send_buffer=64 * 1024)
+    paths = ["/publish", "/watch"]
+    return serve_webtransport("::", port, config=config, paths=paths, handler=relay.handle)
+
+
+# What plays the other parts --------------------------------------------------------------------
+
+
+async def publish(url: str, hashes: list[bytes], seconds: float, megabits: float) -> int:
+    """Publishes pictures that are made up: groups of half a second, 30 of them a second. Each begins with
+    the time. Returns how many groups it were."""
+    size = max(int(megabits * 1e6 / 8 / 30), 8)
+    async with connect_webtransport(url, server_certificate_hashes=hashes) as session:
+        groups = int(seconds * 2)
+        for number in range(groups):
+            async with session.open_uni_stream() as stream:
+                await stream.send(HEAD.pack(PICTURES, number) + struct.pack("!I", size))
+                for _ in range(15):
+                    await stream.send(struct.pack("!Q", time.monotonic_ns()).ljust(size, b"."))
+                    await asyncio.sleep(1 / 30)
+        return groups
+
+
+class Watcher:
+    """A subscriber, and what it has seen."""
+
+    def __init__(self, pause: float = 0.0) -> None:
+        self.pause = pause
+        self.whole = self.lost = 0
+        self.delays: list[float] = []
+
+    async def watch(self, url: str, hashes: list[bytes]) -> None:
+        """Takes groups until the session ends. A ``pause`` after each picture makes a slow one."""
+        config = ClientConfig(receive_window=1 << 16, connection_receive_window=1 << 18)
+        with contextlib.suppress(QuicError):
+            async with connect_webtransport(
+                url, config, server_certificate_hashes=hashes
+            ) as session:
+                async with contextlib.AsyncExitStack() as stack:
+                    tasks: set[asyncio.Task[None]] = set()
+                    stack.callback(lambda: [task.cancel() for task in tasks])
+                    async for stream in session.uni_streams():
+                        tasks.add(asyncio.create_task(self._group(stream)))
+
+    async def _group(self, stream: ReceiveStream) -> None:
+        try:
+            await stream.readexactly(HEAD.size)
+            (size,) = struct.unpack("!I", await stream.readexactly(4))
+            while True:
+                picture = await stream.readexactly(size)
+                (sent,) = struct.unpack_from("!Q", picture)
+                self.delays.append((time.monotonic_ns() - sent) / 1e6)
+                await asyncio.sleep(self.pause)
+        except asyncio.IncompleteReadError:
+            self.whole += 1
+        except StreamReset:
+            self.lost += 1
+        except QuicError:
+            pass
+
+
+async def demo(subscribers: int, seconds: float, megabits: float) -> None:
+    """A relay, its publisher and subscribers, of which the last is slow."""
+    certificate, relay = DevelopmentCertificate.make(), Relay()
+    hashes = [certificate.sha256]
+    async with serve(0, certificate, relay) as server:
+        url = f"https://localhost:{server.address[1]}"
+        watchers = [Watcher() for _ in range(subscribers - 1)] + [Watcher(pause=0.2)]
+        watching = [asyncio.create_task(each.watch(f"{url}/watch", hashes)) for each in watchers]
+        while len(relay.subscribers) < subscribers:
+            await asyncio.sleep(0.01)
+        groups = await publish(f"{url}/publish", hashes, seconds, megabits)
+        await asyncio.sleep(0.2)
+        server.close()
+        await asyncio.gather(*watching)
+    delays = sorted(delay for each in watchers[:-1] for delay in each.delays)
+    whole = sum(each.whole for each in watchers[:-1])
+    print(f"{groups} groups to {subscribers} subscribers: {whole} arrived whole at the quick ones")
+    if delays:
+        p50, p99 = (delays[int(len(delays) * part)] for part in (0.5, 0.99))
+        print(f"from publisher to subscriber: {p50:.1f} ms, at 99 % at most {p99:.1f} ms")
+    print(f"the slow one: {watchers[-1].whole} groups whole, {watchers[-1].lost} dropped")
+
+
+async def serve_for_ever(port: int) -> None:
+    """The relay alone."""
+    certificate = DevelopmentCertificate.make()
+    async with serve(port, certificate, Relay()) as server:
+        print(f"https://localhost:{server.address[1]}/publish and /watch")
+        print(certificate.describe(), flush=True)
+        await server.wait_closed()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="A relay for live media.")
+    parser.add_argument("--serve", action="store_true")
+    parser.add_argument("--port", type=int, default=4433)
+    parser.add_argument("--subscribers", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--mbit", type=float, default=2.0)
+    args = parser.parse_args()
+    with contextlib.suppress(KeyboardInterrupt):
+        if args.serve:
+            uringcore.run(serve_for_ever(args.port))
+        else:
+            uringcore.run(demo(args.subscribers, args.seconds, args.mbit))

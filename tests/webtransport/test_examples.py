@@ -1,0 +1,122 @@
+"""The examples as their users run them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import uringcore
+from tests.support.chromium import CHROMIUM, Chromium
+from uringcore.webtransport import connect_webtransport
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+class Room(NamedTuple):
+    page: str
+    text: str
+    url: str
+
+
+@contextlib.contextmanager
+def chat_room():
+    """Yields where the page is, its text and the session's URL."""
+    process = subprocess.Popen(
+        [sys.executable, EXAMPLES / "webtransport_chat.py", "--port", "0", "--page-port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        page = process.stdout.readline().strip()
+        assert page.startswith("http://127.0.0.1:"), page + process.stderr.read()
+        with urllib.request.urlopen(page, timeout=30) as answer:
+            text = answer.read().decode()
+        port = re.search(r"hostname}:(\d+)/chat", text)[1]
+        yield Room(page, text, f"https://127.0.0.1:{port}/chat")
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+        assert "Traceback" not in said, said
+    finally:
+        process.kill()
+        process.communicate()
+
+
+class Guest:
+    def __init__(self, session, stream):
+        self.session, self.stream = session, stream
+
+    @classmethod
+    async def enter(cls, session, name):
+        guest = cls(session, await session.open_stream())
+        await guest.say(name=name)
+        return guest
+
+    async def say(self, **what):
+        await self.stream.send(json.dumps(what).encode() + b"\n")
+
+    async def hear(self):
+        heard = json.loads(await self.stream.readuntil())
+        return heard["name"], heard["text"]
+
+
+def test_a_chat_of_two():
+    async def main(url, hashes):
+        options = {"server_certificate_hashes": hashes}
+        async with connect_webtransport(url, **options) as first:
+            ada = await Guest.enter(first, "Ada")
+            assert await ada.hear() == ("room", "Ada is here")
+            async with connect_webtransport(url, **options) as second:
+                bob = await Guest.enter(second, "Bob")
+                assert await ada.hear() == await bob.hear() == ("room", "Bob is here")
+                await ada.say(text="Hello <b>")
+                assert await ada.hear() == await bob.hear() == ("Ada", "Hello <b>")
+                second.send_datagram(b"Bob")
+                assert await first.receive_datagram() == b"Bob"
+            assert await ada.hear() == ("room", "Bob has left")
+            await ada.stream.send(b"no JSON\n")
+            await first.wait_closed()
+            assert first.close_code == 1
+
+    with chat_room() as room:
+        numbers = json.loads(re.search(r"Uint8Array.from\((\[.*?\])\)", room.text)[1])
+        uringcore.run(asyncio.wait_for(main(room.url, [bytes(numbers)]), 60))
+
+
+def test_a_relay_for_a_few():
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "media_relay.py", "--subscribers", "4", "--seconds", "2"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    assert "4 groups to 4 subscribers" in done.stdout, done.stdout
+    whole = int(re.search(r"(\d+) arrived whole", done.stdout)[1])
+    assert whole > 0, done.stdout
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
+def test_the_chats_page_in_a_browser(tmp_path, certificate):
+    certfile, _ = certificate.write(tmp_path)
+    with chat_room() as room, Chromium(tmp_path, certfile) as browser:
+        browser.open(room.page + "?name=Ada")
+        browser.wait_for("document.body.innerText.includes('room: Ada is here')")
+        browser.evaluate(
+            "text.value = 'Hello'; text.dispatchEvent(new Event('input'));"
+            "text.dispatchEvent(new Event('change'));"
+        )
+        browser.wait_for("document.body.innerText.includes('Ada: Hello')")
+        assert browser.complaints == []
