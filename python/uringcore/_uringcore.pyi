@@ -998,6 +998,7 @@ class QuicStreams:
         *,
         is_client: bool,
         datagram_bytes: int,
+        drops_newest: bool = False,
         transmit: Callable[[], object] | None = None,
         made_at: Callable[[], str | None] | None = None,
     ) -> QuicStreams: ...
@@ -1032,6 +1033,7 @@ class WebTransportLimits:
         uni_streams: int = 256,
         window: int = ...,
         datagram_bytes: int = ...,
+        drops_newest: bool = False,
     ) -> Self: ...
 
 @final

@@ -9,6 +9,7 @@ import weakref
 
 import pytest
 
+from tests.quic.harness import eventually
 from tests.quic.native.test_collecting import gone
 from tests.webtransport.pairs import accepting, connecting, serving, session_pair
 from uringcore.quic import StreamReset
@@ -137,3 +138,31 @@ def test_a_loop_that_is_closed_with_open_sessions(run_anywhere, certificate):
     run_anywhere(main())
     kept.clear()
     gc.collect()
+
+
+def test_sessions_of_clients_whose_connections_end_leave_nothing(run_anywhere, certificate):
+    async def main():
+        refs, kept = [], []
+
+        async def handler(session):
+            refs.append(weakref.ref(session))
+            async for stream in session.streams():
+                refs.append(weakref.ref(stream))
+
+        async with serving(certificate, {"idle_timeout": 1.0}, handler=handler) as server:
+            for _ in range(20):
+                one = await connecting(certificate, server)
+                stream = await one.open_stream()
+                await stream.send(b"x")
+                kept.append((one, stream))
+            await eventually(lambda: len(refs) == 40)
+            for one, _ in kept:
+                # The connection ends, and nobody has closed the session.
+                one._link._wait_gone.__self__.transport.drop()
+            await eventually(lambda: server.stats()["sessions_open"] == 0)
+            assert not server._carriers
+            kept.clear()
+            del one, stream
+            await gone(refs)
+
+    run_anywhere(main())

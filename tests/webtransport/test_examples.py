@@ -113,10 +113,10 @@ def test_the_chats_page_in_a_browser(tmp_path, certificate):
     certfile, _ = certificate.write(tmp_path)
     with chat_room() as room, Chromium(tmp_path, certfile) as browser:
         browser.open(room.page + "?name=Ada")
-        browser.wait_for("document.body.innerText.includes('room: Ada is here')")
+        browser.wait_for("document.body?.innerText.includes('room: Ada is here')")
         browser.evaluate(
             "text.value = 'Hello'; text.dispatchEvent(new Event('input'));"
             "text.dispatchEvent(new Event('change'));"
         )
-        browser.wait_for("document.body.innerText.includes('Ada: Hello')")
+        browser.wait_for("document.body?.innerText.includes('Ada: Hello')")
         assert browser.complaints == []

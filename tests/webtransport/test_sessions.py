@@ -486,3 +486,18 @@ def test_other_servers_are_told_apart(run_anywhere, certificate):
 def test_urls_that_cannot_be(url):
     with pytest.raises(ValueError, match="url"):
         connect_webtransport(url)
+
+
+@pytest.mark.parametrize("overflow", ["oldest", "newest"])
+def test_which_datagrams_are_dropped_is_the_programs_to_say(run_anywhere, certificate, overflow):
+    async def main():
+        server = {"config": {"datagram_buffer": 3 * 1032, "datagram_overflow": overflow}}
+        async with session_pair(certificate, server=server) as (one, other):
+            for number in range(5):
+                one.send_datagram(bytes([number]) * 1000)
+            await eventually(lambda: other.stats()["datagrams_received"] == 5)
+            kept = [data[0] for data in await other.receive_datagrams()]
+            assert kept == ([2, 3, 4] if overflow == "oldest" else [0, 1, 2])
+            assert other.stats()["datagrams_dropped"] == other.datagrams_dropped == 2
+
+    run_anywhere(main())

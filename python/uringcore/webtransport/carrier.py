@@ -48,6 +48,7 @@ def session_limits(config: Config) -> WebTransportLimits:
         uni_streams=config.max_uni_streams,
         window=config.connection_receive_window,
         datagram_bytes=config.datagram_buffer,
+        drops_newest=config.datagram_overflow == "newest",
     )
 
 

@@ -47,7 +47,7 @@ impl Http3Connection {
             session_id,
             Some(draft),
             new_future.unbind(),
-            limits.get().datagram_bytes,
+            limits.get().arrivals(),
         )?;
         let kept = core.clone_ref(py);
         this.state

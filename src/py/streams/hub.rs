@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::FxHashMap;
 use uringcore_proto::quic::{Command, Event, Received};
-use uringcore_proto::streams::{Arrivals, Carrier, Key};
+use uringcore_proto::streams::{Arrivals, Carrier, Key, Overflow};
 
 use super::reach::Reach;
 use crate::capi::awaited::{is_done, wake};
@@ -54,20 +54,23 @@ struct End {
 #[pymethods]
 impl Hub {
     /// Takes the connection's stream events from now on. `transmit` is called after commands on a loop
-    /// that has to be told to send; at most `datagram_bytes` of received datagrams wait. `made_at()` says
-    /// where a stream is made, if somebody wants to know that of those which are forgotten.
+    /// that has to be told to send; at most `datagram_bytes` of received datagrams wait, and the oldest are
+    /// dropped for others, or with `drops_newest` those that come. `made_at()` says where a stream is made,
+    /// if somebody wants to know that of those which are forgotten.
     #[new]
-    #[pyo3(signature = (quic, new_future, *, is_client, datagram_bytes, transmit = None, made_at = None))]
+    #[pyo3(signature = (quic, new_future, *, is_client, datagram_bytes, drops_newest = false, transmit = None, made_at = None))]
     fn new(
         quic: &Bound<'_, QuicConnectionCore>,
         new_future: Py<PyAny>,
         is_client: bool,
         datagram_bytes: usize,
+        drops_newest: bool,
         transmit: Option<Py<PyAny>>,
         made_at: Option<Py<PyAny>>,
     ) -> PyResult<Py<Self>> {
         let py = quic.py();
-        let arrivals = Arrivals::new(is_client, datagram_bytes);
+        let mut arrivals = Arrivals::new(is_client, datagram_bytes);
+        arrivals.set_overflow(overflow(drops_newest));
         let hub = Self::on(
             Box::new(quic.clone().unbind()),
             new_future,
@@ -339,6 +342,14 @@ impl Hub {
 
 /// So few are not worth a look at who of them still waits.
 const WAITERS_FEW: usize = 8;
+
+/// Which datagrams are dropped where there is no room.
+pub fn overflow(drops_newest: bool) -> Overflow {
+    match drops_newest {
+        true => Overflow::Newest,
+        false => Overflow::Oldest,
+    }
+}
 
 /// The directions of a stream that nobody will use any more and nobody has ended.
 #[derive(Clone, Copy)]

@@ -100,8 +100,8 @@ impl WebTransportClient {
             .map_err(|error| failed(py, &error))?;
         let host = Box::new(ClientHost(slf.clone().unbind()));
         let future = this.new_future.clone_ref(py);
-        let datagram_bytes = this.limits.get().datagram_bytes;
-        let core = SessionCore::new(py, host, session_id, None, future, datagram_bytes)?;
+        let arrivals = this.limits.get().arrivals();
+        let core = SessionCore::new(py, host, session_id, None, future, arrivals)?;
         let kept = core.clone_ref(py);
         this.state
             .with(py, |state| state.sessions.add(session_id, kept));

@@ -1,14 +1,19 @@
 //! What one peer may ask of a connection's sessions, as a program gives it.
 
 use pyo3::prelude::*;
+use uringcore_proto::streams::Arrivals;
 use uringcore_proto::webtransport::Limits;
 
+use crate::streams::hub::overflow;
+
 /// `sessions` at once; of each, `streams` and `uni_streams` of the peer's, `window` bytes that wait to be read
-/// where sessions have credit of their own, and `datagram_bytes` of received datagrams that wait.
+/// where sessions have credit of their own, and `datagram_bytes` of received datagrams that wait: the oldest are
+/// dropped for others, or with `drops_newest` those that come.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct WebTransportLimits {
     pub limits: Limits,
-    pub datagram_bytes: usize,
+    datagram_bytes: usize,
+    drops_newest: bool,
 }
 
 #[pymethods]
@@ -16,6 +21,7 @@ impl WebTransportLimits {
     #[new]
     #[pyo3(signature = (
         *, sessions = 1024, streams = 256, uni_streams = 256, window = 16 << 20, datagram_bytes = 1 << 20,
+        drops_newest = false,
     ))]
     fn new(
         sessions: usize,
@@ -23,6 +29,7 @@ impl WebTransportLimits {
         uni_streams: u64,
         window: u64,
         datagram_bytes: usize,
+        drops_newest: bool,
     ) -> Self {
         Self {
             limits: Limits {
@@ -33,6 +40,16 @@ impl WebTransportLimits {
                 ..Limits::default()
             },
             datagram_bytes,
+            drops_newest,
         }
+    }
+}
+
+impl WebTransportLimits {
+    /// What has come of a session.
+    pub fn arrivals(&self) -> Arrivals {
+        let mut arrivals = Arrivals::of_session(self.datagram_bytes);
+        arrivals.set_overflow(overflow(self.drops_newest));
+        arrivals
     }
 }

@@ -170,20 +170,18 @@ impl SessionCore {
 }
 
 impl SessionCore {
-    /// `datagram_bytes` of received datagrams may wait.
     pub fn new(
         py: Python<'_>,
         host: Box<dyn Host>,
         session_id: u64,
         draft: Option<Draft>,
         new_future: Py<PyAny>,
-        datagram_bytes: usize,
+        arrivals: Arrivals,
     ) -> PyResult<Py<Self>> {
         let reach = SessionReach {
             host: host.clone_ref(py),
             session_id,
         };
-        let arrivals = Arrivals::of_session(datagram_bytes);
         let hub = Py::new(py, Hub::on(Box::new(reach), new_future, arrivals, None))?;
         let state = State {
             receiver: None,

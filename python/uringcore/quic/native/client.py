@@ -70,7 +70,10 @@ async def _connect(
     def prepare(quic: QuicConnection) -> Link:
         # Before it begins, so that not even the first packets' streams become events.
         link = links[id(quic)] = Link(
-            quic, datagram_bytes=config.datagram_buffer, close_timeout=config.close_timeout
+            quic,
+            datagram_bytes=config.datagram_buffer,
+            drops_newest=config.datagram_overflow == "newest",
+            close_timeout=config.close_timeout,
         )
         return link
 

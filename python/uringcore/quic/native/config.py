@@ -63,7 +63,10 @@ class Config:
     """Whether datagrams are taken (RFC 9221)."""
 
     datagram_buffer: int = _MEBIBYTE
-    """Bytes of received datagrams that may wait; the oldest make room for newer ones."""
+    """Bytes of received datagrams that may wait to be asked for."""
+
+    datagram_overflow: Literal["oldest", "newest"] = "oldest"
+    """Which are dropped when more come: the oldest make room, or the newest are not taken."""
 
     congestion: Literal["reno", "cubic", "bbr"] = "reno"
     """The congestion controller."""
@@ -86,6 +89,10 @@ class Config:
         if not 0 < self.datagram_buffer < 1 << 40:
             raise QuicConfigurationError(
                 "datagram_buffer", f"must be above 0, not {self.datagram_buffer}"
+            )
+        if self.datagram_overflow not in ("oldest", "newest"):
+            raise QuicConfigurationError(
+                "datagram_overflow", f"must be oldest or newest, not {self.datagram_overflow!r}"
             )
         if not self.close_timeout >= 0:
             raise QuicConfigurationError(

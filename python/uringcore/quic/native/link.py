@@ -236,6 +236,7 @@ class Link(Life):
         *,
         datagram_bytes: int,
         close_timeout: float,
+        drops_newest: bool = False,
         on_connected: Callable[[Link], None] | None = None,
     ) -> None:
         super().__init__(quic, close_timeout=close_timeout)
@@ -246,6 +247,7 @@ class Link(Life):
             loop.create_future,
             is_client=quic.configuration.is_client,
             datagram_bytes=datagram_bytes,
+            drops_newest=drops_newest,
             transmit=self.transmit if self._flushes else None,
             made_at=functools.partial(made_at, loop) if loop.get_debug() else None,
         )

@@ -157,6 +157,7 @@ async def _listen(address: tuple[str, int], config: ServerConfig, reuse_port: bo
         return Link(
             quic,
             datagram_bytes=config.datagram_buffer,
+            drops_newest=config.datagram_overflow == "newest",
             close_timeout=config.close_timeout,
             on_connected=backlog.enter,
         )
