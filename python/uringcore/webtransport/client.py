@@ -83,7 +83,7 @@ class _Life(Life):
     def __init__(self, quic: QuicConnection, config: ClientConfig) -> None:
         super().__init__(quic, close_timeout=config.close_timeout)
         self.session: SessionLink | None = None
-        self._closing: asyncio.Task[None] | None = None
+        self._farewell: asyncio.Task[None] | None = None
         self.client = WebTransportClient(
             quic,
             self.loop.create_future,
@@ -107,8 +107,8 @@ class _Life(Life):
         return self.session
 
     def _session_changed(self, session: SessionLink) -> None:
-        if self._closing is None and not self.loop.is_closed():
-            self._closing = self.loop.create_task(self._close_after(session))
+        if self._farewell is None and not self.loop.is_closed():
+            self._farewell = self.loop.create_task(self._close_after(session))
 
     async def _close_after(self, session: SessionLink) -> None:
         """Closing drops what is queued, and our last word may be."""

@@ -182,7 +182,10 @@ impl SessionCore {
             host: host.clone_ref(py),
             session_id,
         };
-        let hub = Py::new(py, Hub::on(Box::new(reach), new_future, arrivals, None))?;
+        let hub = Py::new(
+            py,
+            Hub::on(Box::new(reach), new_future, None, arrivals, None),
+        )?;
         let state = State {
             receiver: None,
             untold: Vec::new(),
