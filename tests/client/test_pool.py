@@ -362,3 +362,25 @@ def test_bounds_that_cannot_be():
     for options in ({"connections": 0}, {"streams_per_connection": 0}, {"waiting": 0}):
         with pytest.raises(ValueError, match=next(iter(options))):
             Limits(**options)
+
+
+def test_requests_that_cross_a_graceful_end_are_served(start, run):
+    """None of them may be sent again: their content is used up."""
+    server = start("--http3-max-requests-per-connection", "5")
+
+    async def once(number):
+        yield b"%d" % number * 1000
+
+    async def main():
+        async with Pool(cafile=server.certificate, limits=Limits(connections=4)) as pool:
+            answers = await asyncio.gather(
+                *(
+                    pool.request("POST", server.url + "/echo", content=once(number))
+                    for number in range(60)
+                )
+            )
+            assert [answer.content for answer in answers] == [
+                b"%d" % number * 1000 for number in range(60)
+            ]
+
+    run(main())

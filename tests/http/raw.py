@@ -247,20 +247,21 @@ class Raw(QuicConnectionProtocol):
                 return stream_id
         return None
 
-    def their_frame(self, kind: int) -> bytes | None:
-        """The first frame of this type on the server's control stream."""
+    def their_frames(self, kind: int) -> list[bytes]:
+        """The frames of this type on the server's control stream."""
         stream_id = self.their_control
         frames = () if stream_id is None else self.frames(stream_id)
-        return next((payload for found, payload in frames if found == kind), None)
+        return [payload for found, payload in frames if found == kind]
 
-    def goaway(self) -> int | None:
-        """The first stream that the server will not process, if it has said so."""
-        payload = self.their_frame(wire.GOAWAY)
-        return None if payload is None else Buffer(data=payload).pull_uint_var()
+    def goaways(self) -> list[int]:
+        """The first stream that the server will not process, each time that it has said so."""
+        said = self.their_frames(wire.GOAWAY)
+        return [Buffer(data=payload).pull_uint_var() for payload in said]
 
     async def wait_settings(self) -> dict[int, int]:
         """What the server's SETTINGS say."""
-        data = Buffer(data=await self.wait(lambda: self.their_frame(wire.SETTINGS)))
+        (payload,) = await self.wait(lambda: self.their_frames(wire.SETTINGS))
+        data = Buffer(data=payload)
         found = {}
         while not data.eof():
             identifier = data.pull_uint_var()

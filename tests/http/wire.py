@@ -14,10 +14,14 @@ DATA, HEADERS, CANCEL_PUSH, SETTINGS, PUSH_PROMISE, GOAWAY, MAX_PUSH_ID = 0, 1, 
 PRIORITY_UPDATE, PRIORITY_UPDATE_PUSH = 0xF0700, 0xF0701
 # RFC 9114 section 6.2, RFC 9204 section 4.2.
 CONTROL, PUSH, QPACK_ENCODER, QPACK_DECODER = 0, 1, 2, 3
+# What the first GOAWAY of a graceful stop says (RFC 9114 section 5.2).
+HIGHEST_REQUEST = 2**62 - 4
 # Types that are nobody's: 0x1f * N + 0x21 (RFC 9114 sections 6.2.3 and 7.2.8).
 GREASE = 0x1F * 7 + 0x21
 # RFC 9114 section 7.2.4.1, RFC 9204 section 5.
 QPACK_MAX_TABLE_CAPACITY, MAX_FIELD_SECTION_SIZE, QPACK_BLOCKED_STREAMS = 1, 6, 7
+# RFC 9220 section 5, RFC 9297 section 5.1.
+ENABLE_CONNECT_PROTOCOL, H3_DATAGRAM = 0x8, 0x33
 
 
 def varint(value: int) -> bytes:

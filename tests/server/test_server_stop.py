@@ -8,13 +8,16 @@ import threading
 import time
 
 import pytest
+from aioquic import tls
 
 import uringcore
+from tests.http import wire
+from tests.http.raw import Close, connect_raw, needs_recent_aioquic
 from tests.server.conftest import backends
 from tests.server.harness import ROOT, environment
 from uringcore.asyncio import QuicConnectionProtocol
 from uringcore.asyncio.client import connect as quic_connect
-from uringcore.h3.connection import H3Connection
+from uringcore.h3.connection import ErrorCode, H3Connection
 from uringcore.h3.events import GoAwayReceived
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.events import ConnectionTerminated, ProtocolNegotiated
@@ -23,6 +26,9 @@ SLOW_BYTES = 16 << 20
 """More than the kernel takes for a client that does not read."""
 
 IDLE_TIMEOUT = 30  # the default, which no stop may wait for
+
+# What a client hears that has asked for nothing (RFC 9114 section 5.2).
+TOLD = [GoAwayReceived(stream_id=2**62 - 4), GoAwayReceived(stream_id=0), 0x100]
 
 VANISHING = """
 import asyncio, os, sys
@@ -131,8 +137,80 @@ def test_idle_client_is_told_goaway_before_the_end(start, backend):
             await asyncio.wait_for(client.wait_closed(), 30)
             return client.told
 
-    assert uringcore.run(main()) == [GoAwayReceived(stream_id=0), 0x100]
+    assert uringcore.run(main()) == TOLD
     assert server.wait_stopped() == 0
+
+
+@needs_recent_aioquic
+@pytest.mark.parametrize("backend", backends())
+def test_requests_that_cross_the_first_goaway_are_served(start, backend):
+    """RFC 9114 section 5.2: they had left their client before it knew."""
+    server = start(backend=backend)
+
+    async def main():
+        async with connect_raw(server) as raw:
+            raw.control()
+            slow = raw.request("/sleep/2")
+            await raw.wait(lambda: raw.answer(slow).status)
+            server.send_signal()
+            # Meanwhile nothing that comes is read here.
+            server.wait_log("Shutting down")
+            time.sleep(0.2)
+            crossing = [raw.request("/") for _ in range(3)]
+            for stream_id in crossing:
+                assert (await raw.wait_answer(stream_id)).body == b"hello"
+            await raw.wait(lambda: raw.goaways()[1:])
+            assert raw.goaways() == [wire.HIGHEST_REQUEST, crossing[-1] + 4]
+            # Who has not understood is rejected now.
+            late = await raw.wait_over(raw.request("/"))
+            assert late.codes == {ErrorCode.H3_REQUEST_REJECTED}
+            assert (await raw.wait_answer(slow)).body == b"first last"
+            assert await raw.wait_closed_by_server() == Close(ErrorCode.H3_NO_ERROR)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert server.wait_stopped() == 0
+
+
+@needs_recent_aioquic
+def test_a_websocket_that_crosses_the_first_goaway_is_closed_as_the_others(start):
+    server = start()
+    opening = ((b"sec-websocket-version", b"13"),)
+
+    async def main():
+        async with connect_raw(server) as raw:
+            raw.control()
+            slow = raw.request("/sleep/2")
+            await raw.wait(lambda: raw.answer(slow).status)
+            server.send_signal()
+            server.wait_log("Shutting down")
+            time.sleep(0.2)
+            head = wire.request("/", *opening, method="CONNECT", protocol="websocket")
+            socket = await raw.wait_over(raw.bidi(head))
+            assert socket.ended
+            # RFC 6455 section 7.4.1 and IANA: the service restarts.
+            assert bytes(socket.data).endswith(b"\x88\x02\x03\xf4")
+            await raw.wait_answer(slow)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert server.wait_stopped() == 0
+
+
+@needs_recent_aioquic
+def test_a_client_that_does_not_acknowledge_the_first_goaway_gets_the_last(start):
+    server = start()
+
+    async def main():
+        async with connect_raw(server) as raw:
+            raw.control()
+            slow = raw.request("/sleep/8")
+            await raw.wait(lambda: raw.answer(slow).status)
+            raw.quic._spaces[tls.Epoch.ONE_RTT].ack_queue.add = lambda *args: None
+            server.send_signal()
+            pings = asyncio.ensure_future(raw.keep_alive())
+            await raw.wait(lambda: raw.goaways()[1:])
+            pings.cancel()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 class Delaying:
@@ -203,5 +281,5 @@ def test_connection_that_completes_while_stopping_is_told_to_go_away(start):
             assert (await slow).content == b"first last"
             return told
 
-    assert uringcore.run(main()) == [GoAwayReceived(stream_id=0), 0x100]
+    assert uringcore.run(main()) == TOLD
     assert server.wait_stopped() == 0

@@ -28,7 +28,11 @@ from uringcore.webtransport.link import SessionLink
 __all__ = ["HTTP3ServerProtocol"]
 
 # What the pings are for, as their uid.
-KEEP_ALIVE_PING, GOAWAY_PING = 0, 1
+KEEP_ALIVE_PING, ANNOUNCED_PING, GOAWAY_PING = 0, 1, 2
+
+CROSSING_SECONDS_MAX = 3.0
+"""For how long new requests are taken from a client that was told to make no more, and does not
+acknowledge it."""
 
 
 class HTTP3ServerProtocol(QuicConnectionProtocol):
@@ -39,6 +43,8 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         self._service = service
         self._http: Http3Connection | None = None
         self._is_going_away = False
+        # Until when requests that cross the first GOAWAY are taken.
+        self._crossing: asyncio.TimerHandle | None = None
         self._goaway_arrived = False
         self._sessions: set[SessionLink] = set()
         # While stopping.
@@ -73,7 +79,9 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
     def quic_event_received(self, event: QuicEvent) -> None:
         """Called for the events that are not about streams."""
         if isinstance(event, PingAcknowledged):
-            if event.uid == GOAWAY_PING:
+            if event.uid == ANNOUNCED_PING:
+                self._end_crossing()
+            elif event.uid == GOAWAY_PING:
                 self._goaway_arrived = True
                 self._close_if_done()
         elif isinstance(event, HandshakeCompleted):
@@ -108,6 +116,9 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
+        if self._crossing is not None:
+            self._crossing.cancel()
+            self._crossing = None
 
     def _http_event(self, name: str) -> None:
         if name == "drained":
@@ -149,10 +160,11 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         self._is_going_away = True
         for link in list(self._sessions):
             link.drain()
-        self._http.go_away()
-        # Closing drops what is queued. Once this is acknowledged, the GOAWAY before it has arrived,
-        # and a request that crossed it has been rejected.
-        self._quic.send_ping(GOAWAY_PING)
+        # RFC 9114 section 5.2: once the ping is acknowledged, the GOAWAY before it has arrived, and so
+        # have the requests that had left their client by then.
+        self._http.announce_end()
+        self._quic.send_ping(ANNOUNCED_PING)
+        self._crossing = self._loop.call_later(CROSSING_SECONDS_MAX, self._end_crossing)
         self.transmit()
         self._watch = ClientWatch(
             self._loop,
@@ -162,6 +174,20 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
             # There may be nothing else to be acknowledged.
             there=self.ping_if_busy,
         )
+
+    def _end_crossing(self) -> None:
+        """What has not come by now is rejected unprocessed, and its client sends it elsewhere."""
+        if self._http is None or self._crossing is None:
+            return
+        self._crossing.cancel()
+        self._crossing = None
+        if self._service.stopping:
+            # Those that came meanwhile.
+            self._http.close_sockets()
+        self._http.go_away()
+        # Closing drops what is queued: this tells when the GOAWAY has arrived.
+        self._quic.send_ping(GOAWAY_PING)
+        self.transmit()
 
     def ping_if_busy(self) -> None:
         """Keeps the connection from idling out while an application is still working."""

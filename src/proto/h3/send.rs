@@ -67,7 +67,7 @@ impl Connection {
                     "HEADERS frame is not allowed in this state",
                 ));
             }
-            None => self.check_new_request(stream_id, &mut fields)?,
+            None => self.check_new_request(&mut fields)?,
         };
         self.check_field_section_size(&fields)?;
         let frame = self.encode_headers(stream_id, &fields);
@@ -337,7 +337,6 @@ impl Connection {
 
     fn check_new_request(
         &self,
-        stream_id: u64,
         fields: &mut Vec<(&[u8], &[u8])>,
     ) -> Result<(Half, Method), LocalError> {
         if self.role == Role::Server {
@@ -345,7 +344,8 @@ impl Connection {
                 "there is no request to respond to on this stream",
             ));
         }
-        if self.goaway_received.is_some_and(|limit| stream_id >= limit) {
+        if self.goaway_received.is_some() {
+            // RFC 9114 section 5.2: whichever its number is. A server that is about to stop names the highest.
             return Err(LocalError::GoingAway);
         }
         self.check_head(fields, Method::Other, false)

@@ -217,6 +217,14 @@ impl Connection {
         self.calmed(now);
     }
 
+    /// Says that the connection comes to its end (RFC 9114 section 5.2): the client is to make no more requests,
+    /// and those that are on their way are served. [`go_away`](Self::go_away) follows when they have come.
+    pub fn announce_end(&mut self, quic: &mut quic::Connection, now: Instant) {
+        // A connection that is closed needs no word, nor one that has had its last.
+        let _ = self.h3.send_goaway(LAST_REQUEST_STREAM);
+        self.perform(quic, now);
+    }
+
     /// No new requests: announces the first that will not be processed (RFC 9114 section 5.2).
     pub fn go_away(&mut self, quic: &mut quic::Connection, now: Instant) {
         let id = self.h3.next_goaway_id();
@@ -229,3 +237,5 @@ impl Connection {
 
 /// Next to nothing: see the bound of a connection's queues.
 const STREAM_QUEUE_FEW: usize = 32 << 10;
+/// The highest that there can be.
+const LAST_REQUEST_STREAM: u64 = (1 << 62) - 4;

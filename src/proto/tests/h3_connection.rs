@@ -307,6 +307,18 @@ fn goaway_refuses_what_comes_after_it() {
 }
 
 #[test]
+fn a_client_makes_no_request_after_any_goaway() {
+    // RFC 9114 section 5.2: the first of two names the highest stream that there can be.
+    let mut pair = Pair::new(Feed::Whole);
+    pair.server.send_goaway((1 << 62) - 4).unwrap();
+    pair.pump();
+    assert_eq!(
+        pair.client.send_headers(0, &GET, true),
+        Err(LocalError::GoingAway)
+    );
+}
+
+#[test]
 fn blocked_streams_wait_for_the_encoder_stream_and_keep_their_order() {
     both_feeds(|feed| {
         let mut pair = Pair::new(feed);

@@ -413,6 +413,36 @@ fn a_client_that_has_made_its_requests_is_told_of_once() {
 }
 
 #[test]
+fn requests_that_cross_the_first_goaway_are_served() {
+    let mut site = Site::new(Limits::default());
+    site.ask(0, GET, true);
+    site.take_told();
+    // Both leave at once.
+    site.browser.send_headers(4, GET, true).unwrap();
+    site.command(|http, quic, now| http.announce_end(quic, now));
+    site.run();
+    assert_eq!(requests(&site.take_told()), [4]);
+    assert!(site.browser.send_headers(8, GET, true).is_err());
+    site.command(|http, quic, now| http.go_away(quic, now));
+    // Said once, whoever asks again.
+    site.command(|http, quic, now| http.announce_end(quic, now));
+    site.run();
+    let goaway = |event: &h3::Event| match event {
+        h3::Event::GoAway { id } => Some(*id),
+        _ => None,
+    };
+    let said: Vec<u64> = site.heard.iter().filter_map(goaway).collect();
+    assert_eq!(said, [(1 << 62) - 4, 8]);
+    assert_eq!(site.resets(), []);
+    for stream_id in [0, 4] {
+        site.respond(stream_id, b"", true).unwrap();
+        site.done(stream_id);
+    }
+    site.run();
+    assert!(site.http.is_drained());
+}
+
+#[test]
 fn requests_given_up_early_are_an_attack_when_they_are_many() {
     let limits = Limits {
         early_resets: 3,

@@ -156,9 +156,15 @@ impl Http3Connection {
         })
     }
 
-    /// No new requests (GOAWAY, RFC 9114 section 5.2). From now on "drained" is told.
-    fn go_away(&self, py: Python<'_>) {
+    /// The client is to make no more requests; those that are on their way are served (GOAWAY, RFC 9114 section
+    /// 5.2). From now on "drained" is told.
+    fn announce_end(&self, py: Python<'_>) {
         self.state.with(py, |state| state.tells_drained = true);
+        self.ask(py, |http, quic, now| http.announce_end(quic, now));
+    }
+
+    /// No new requests from now on: the last GOAWAY.
+    fn go_away(&self, py: Python<'_>) {
         self.ask(py, |http, quic, now| http.go_away(quic, now));
     }
 
