@@ -76,7 +76,9 @@ __all__ = [
     "TimerHandle",
     "TlsProtocol",
     "Waiting",
+    "WebSocketFault",
     "WebSocketLimits",
+    "WebSocketReader",
     "WebTransportClient",
     "WebTransportLimits",
     "WebTransportSessionCore",
@@ -103,6 +105,7 @@ __all__ = [
     "_sock_send_to",
     "_sock_writable",
     "_watched",
+    "certificate_validity",
     "file_close",
     "file_describe",
     "file_link",
@@ -119,6 +122,8 @@ __all__ = [
     "make_p256_key",
     "sign_p256",
     "steer_by_connection_id",
+    "websocket_close_frame",
+    "websocket_frame",
 ]
 __version__: str
 
@@ -708,6 +713,7 @@ class QuicServerSetup:
         certificate_chain: list[bytes], private_key: bytes, server_names: list[str] | None
     ) -> tuple[list[str], str]: ...
 
+def certificate_validity(certificate: bytes) -> tuple[int, int]: ...
 def steer_by_connection_id(fd: int, sockets: bytes) -> None: ...
 
 @final
@@ -777,6 +783,17 @@ class AsgiService:
     def set_default_headers(self, headers: list[tuple[bytes, bytes]]) -> None: ...
     def take_answered(self) -> int: ...
     def flush(self) -> None: ...
+
+class WebSocketFault(Exception): ...
+
+@final
+class WebSocketReader:
+    def __new__(cls, max_size: int) -> Self: ...
+    def feed(self, data: bytes) -> None: ...
+    def next(self) -> tuple[Any, ...] | None: ...
+
+def websocket_frame(kind: str, payload: bytes, mask: bytes) -> bytes: ...
+def websocket_close_frame(code: int, reason: str, mask: bytes) -> bytes: ...
 
 @final
 class WebSocketLimits:

@@ -9,6 +9,7 @@
 //! | `tls` | TLS over any transport, through `ssl.SSLObject` |
 //! | `quic`, `h3` | QUIC and HTTP/3 objects |
 //! | `streams` | streams and datagrams of a QUIC connection, read and written by awaiting |
+//! | `ws` | frames of a client's WebSocket |
 //! | `asgi`, `http` | applications, and the connections that their requests come on |
 //! | `webtransport` | sessions of streams and datagrams on HTTP/3 connections |
 //! | `capi` | Python's C API, and what crosses the boundary everywhere |
@@ -32,6 +33,7 @@ mod streams;
 mod tls;
 mod transport;
 mod webtransport;
+mod ws;
 
 use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
@@ -39,12 +41,13 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyList;
 
 /// What is made later, in the order in which it is looked through for a name.
-static LATER: [Later; 7] = [
+static LATER: [Later; 8] = [
     Later::new(tls::register),
     Later::new(quic::register),
     Later::new(streams::register),
     Later::new(h3::register),
     Later::new(asgi::register),
+    Later::new(ws::register),
     Later::new(http::register),
     Later::new(webtransport::register),
 ];

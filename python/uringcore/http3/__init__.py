@@ -23,7 +23,7 @@
 | ``connection`` | QUIC's events made HTTP's, and requests sent |
 | ``request`` | what is asked, and whether it may be asked twice |
 | ``exchange`` | one request and its response on their stream, with flow control |
-| ``websocket``, ``frames`` | messages in both directions on a stream |
+| ``websocket`` | messages in both directions on a stream |
 | ``limits`` | time-outs by phase, and a pool's bounds |
 | ``alternatives`` | ``Alt-Svc``: where an origin says that it speaks HTTP/3 |
 | ``url`` | what a URL says about where to connect and what to ask |

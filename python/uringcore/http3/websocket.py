@@ -7,33 +7,26 @@
         async for message in websocket:
             ...
 
-Not here: frames (frames.py), and the stream below (connection.py, exchange.py).
+Not here: frames, which the extension reads and writes, and the stream below (connection.py, exchange.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
+import os
 from collections.abc import AsyncIterator, Awaitable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from uringcore._uringcore import (
+    WebSocketFault,
+    WebSocketReader,
+    websocket_close_frame,
+    websocket_frame,
+)
 from uringcore.http3.connection import HTTP3ClientProtocol
 from uringcore.http3.errors import HTTP3Error, ReadTimeout, RequestFailed
 from uringcore.http3.exchange import Exchange
-from uringcore.http3.frames import (
-    ABNORMAL,
-    CONTROL_MAX,
-    NORMAL,
-    Assembler,
-    Frame,
-    FrameFault,
-    FrameReader,
-    Opcode,
-    close_payload,
-    closing,
-    encoded,
-)
 from uringcore.http3.limits import Timeouts
 from uringcore.http3.request import Fields, Headers, Request
 from uringcore.http3.url import Origin
@@ -42,6 +35,13 @@ __all__ = ["MAX_MESSAGE_BYTES", "WebSocket", "WebSocketClosed", "WebSocketRefuse
 
 MAX_MESSAGE_BYTES = 1 << 20
 """Bytes of a message that is received, unless the program says otherwise."""
+
+# RFC 6455 section 7.4.1.
+NORMAL, NO_CODE, ABNORMAL = 1000, 1005, 1006
+
+PING_BYTES_MAX = 125
+
+MASK_BYTES = 4
 
 T = TypeVar("T")
 
@@ -86,9 +86,7 @@ class WebSocket:
         self._connection = connection
         self._exchange = exchange
         self._timeouts = timeouts
-        self._reader = FrameReader(max_size)
-        self._assembler = Assembler(max_size)
-        self._frames: deque[Frame] = deque()
+        self._reader = WebSocketReader(max_size)
         self._closed: WebSocketClosed | None = None
         self._close_sent = False
         self.headers = exchange.headers
@@ -110,15 +108,15 @@ class WebSocket:
         :class:`~uringcore.http3.WriteTimeout`.
         """
         if isinstance(message, str):
-            await self._send(Opcode.TEXT, message.encode())
+            await self._send("text", message.encode())
         else:
-            await self._send(Opcode.BINARY, bytes(message))
+            await self._send("binary", bytes(message))
 
     async def ping(self, data: bytes = b"") -> None:
         """Sends a ping of at most 125 bytes; the server answers it on its own."""
-        if len(data) > CONTROL_MAX:
+        if len(data) > PING_BYTES_MAX:
             raise ValueError("data: a ping has at most 125 bytes")
-        await self._send(Opcode.PING, data)
+        await self._send("ping", data)
 
     async def receive(self) -> str | bytes:
         """The next message, text or bytes.
@@ -130,12 +128,15 @@ class WebSocket:
             if self._closed is not None:
                 raise self._closed
             try:
-                message = await self._handle(await self._next())
-            except FrameFault as fault:
-                await self._end(fault.code, fault.reason)
-                raise WebSocketClosed(fault.code, fault.reason) from fault
-            if message is not None:
+                kind, *content = await self._next()
+            except WebSocketFault as fault:
+                code, reason = fault.args
+                await self._end(code, reason)
+                raise WebSocketClosed(code, reason) from fault
+            if kind in ("text", "binary"):
+                message: str | bytes = content[0]
                 return message
+            await self._handle(kind, *content)
 
     def __aiter__(self) -> AsyncIterator[str | bytes]:
         return self._messages()
@@ -143,9 +144,9 @@ class WebSocket:
     async def close(self, code: int = NORMAL, reason: str = "") -> None:
         """Says that it is over and waits for the server to say so, for ten seconds at most."""
         if self._closed is None and not self._close_sent:
-            with contextlib.suppress(WebSocketClosed):
-                await self._send(Opcode.CLOSE, close_payload(code, reason))
             self._close_sent = True
+            with contextlib.suppress(WebSocketClosed):
+                await self._write(websocket_close_frame(code, reason, os.urandom(MASK_BYTES)))
         with contextlib.suppress(HTTP3Error, asyncio.TimeoutError):
             await asyncio.wait_for(self._drain(), CLOSE_SECONDS)
         await self._end(code, reason)
@@ -164,31 +165,29 @@ class WebSocket:
         while self._closed is None:
             await self.receive()
 
-    async def _next(self) -> Frame:
-        while not self._frames:
+    async def _next(self) -> tuple[Any, ...]:
+        while (found := self._reader.next()) is None:
             data = await self._exchange.read(self._timeouts.read)
             if not data:
                 self._closed = self._closed or WebSocketClosed(ABNORMAL, "the stream ended")
                 raise self._closed
-            self._frames += self._reader.feed(data)
-        return self._frames.popleft()
+            self._reader.feed(data)
+        return found
 
-    async def _handle(self, frame: Frame) -> str | bytes | None:
-        if frame.opcode is Opcode.PING:
+    async def _handle(self, kind: str, *content: Any) -> None:
+        """A control frame."""
+        if kind == "ping":
             with contextlib.suppress(WebSocketClosed):
-                await self._send(Opcode.PONG, frame.data)
-        elif frame.opcode is Opcode.CLOSE:
-            code, reason = closing(frame.data)
-            await self._end(NORMAL if code == 1005 else code, reason)
+                await self._send("pong", *content)
+        elif kind == "close":
+            code, reason = content
+            await self._end(NORMAL if code == NO_CODE else code, reason)
             self._closed = WebSocketClosed(code, reason)
-        elif frame.opcode is not Opcode.PONG:
-            return self._assembler.add(frame)
-        return None
 
-    async def _send(self, opcode: Opcode, data: bytes) -> None:
+    async def _send(self, kind: str, data: bytes) -> None:
         if self._closed is not None or self._close_sent:
             raise self._closed or WebSocketClosed(NORMAL, "closed on this side")
-        await self._write(encoded(opcode, data))
+        await self._write(websocket_frame(kind, data, os.urandom(MASK_BYTES)))
 
     async def _write(self, data: bytes, *, end: bool = False) -> None:
         try:
@@ -206,7 +205,9 @@ class WebSocket:
         if self._exchange.request_ended or self._exchange.failed:
             return
         self._exchange.handle_request_ended()
-        data = b"" if self._close_sent else encoded(Opcode.CLOSE, close_payload(code, reason))
+        data = b""
+        if not self._close_sent:
+            data = websocket_close_frame(code, reason, os.urandom(MASK_BYTES))
         self._close_sent = True
         with contextlib.suppress(HTTP3Error):
             await self._write(data, end=True)

@@ -14,11 +14,12 @@ from typing import Any
 
 from uvicorn.config import Config
 
+from uringcore._uringcore import certificate_validity
 from uringcore.quic.errors import QuicConfigurationError
 from uringcore.server.startup import StartupError
 from uringcore.tls import load_pem_x509_certificates
 
-__all__ = ["check_certificate", "quic_refusal", "validity"]
+__all__ = ["check_certificate", "quic_refusal"]
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -107,7 +108,11 @@ def set_clients(context: ssl.SSLContext, config: Config) -> None:
 
 def check_dates(certfile: Any) -> None:
     """A warning and no more: the file may be renewed while the server runs."""
-    since, until = validity(load_pem_x509_certificates(Path(certfile).read_bytes())[0])
+    certificate = load_pem_x509_certificates(Path(certfile).read_bytes())[0]
+    since, until = (
+        datetime.fromtimestamp(seconds, timezone.utc)
+        for seconds in certificate_validity(certificate)
+    )
     now = datetime.now(timezone.utc)
     if now > until:
         what = f"expired on {until:%Y-%m-%d %H:%M} UTC: clients refuse it until it is renewed"
@@ -134,42 +139,3 @@ def quic_refusal(config: Config, error: Exception) -> StartupError:
     return StartupError(
         f"HTTP/3 cannot use {option}{path}: {said} (--no-http3 serves without HTTP/3)"
     )
-
-
-# Dates (RFC 5280 section 4.1)
-
-SEQUENCE, VERSION, UTC_TIME = 0x30, 0xA0, 0x17
-
-
-def validity(certificate: bytes) -> tuple[datetime, datetime]:
-    """From when until when a DER certificate is valid. Raises ``ValueError`` if it is none."""
-    try:
-        _, content, _ = element(certificate)
-        _, fields, _ = element(content)
-        tag, _, rest = element(fields)
-        # The version is left out of certificates of version 1; then come serial number, algorithm
-        # and issuer.
-        for _ in range(3 if tag == VERSION else 2):
-            _, _, rest = element(rest)
-        _, dates, _ = element(rest)
-        tag, since, rest = element(dates)
-        return moment(tag, since), moment(*element(rest)[:2])
-    except IndexError:
-        raise ValueError("the certificate is cut off") from None
-
-
-def element(der: bytes) -> tuple[int, bytes, bytes]:
-    """The tag and the content of the first element, and what follows it."""
-    length, start = der[1], 2
-    if length & 0x80:
-        start += length & 0x7F
-        length = int.from_bytes(der[2:start], "big")
-    return der[0], der[start : start + length], der[start + length :]
-
-
-def moment(tag: int, content: bytes) -> datetime:
-    """UTCTime is in 1950 to 2049 (RFC 5280 section 4.1.2.5.1)."""
-    text = content.decode("ascii")
-    if tag == UTC_TIME:
-        text = ("20" if text[:2] < "50" else "19") + text
-    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=timezone.utc)

@@ -38,7 +38,7 @@ pub(crate) use sessions::resumption::TicketInbox;
 pub(crate) use versions::{Answer, Versions, reserved_besides};
 
 pub use crate::wire::tls::records::RecordBoundaries;
-pub use certificates::SERVER_NAMES_MAX;
+pub use certificates::{SERVER_NAMES_MAX, validity::validity};
 pub use clock::WallClock;
 pub use sessions::{MemorySessions, SessionStore, tickets::SessionTicket};
 pub use settings::{

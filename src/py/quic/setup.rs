@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -435,7 +436,15 @@ impl rustls::KeyLog for KeyLog {
     }
 }
 
+/// From when to when a certificate in DER is valid, in seconds since 1970. Raises ValueError if it is none.
+#[pyfunction]
+fn certificate_validity(certificate: &[u8]) -> PyResult<(u64, u64)> {
+    uringcore_proto::tls::validity(certificate)
+        .ok_or_else(|| PyValueError::new_err("the certificate's dates cannot be read"))
+}
+
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(certificate_validity, m)?)?;
     m.add_class::<MemorySessionStore>()?;
     m.add_class::<QuicClientSetup>()?;
     m.add_class::<QuicServerSetup>()

@@ -1,5 +1,5 @@
 //! The two dates of a certificate (RFC 5280 section 4.1.2.5), for the one case in which webpki does
-//! not get that far.
+//! not get that far, and for who looks at a certificate before it is shown.
 //!
 //! Not a certificate parser: it walks over the fields before the dates and reads nothing behind
 //! them.
@@ -39,6 +39,10 @@ impl Validity {
         Ok(())
     }
 
+    fn seconds(&self) -> (u64, u64) {
+        (self.not_before.as_secs(), self.not_after.as_secs())
+    }
+
     fn parse(certificate: &[u8]) -> Option<Self> {
         let (certificate, _) = element(certificate, SEQUENCE)?;
         let (mut tbs, _) = element(certificate, SEQUENCE)?;
@@ -56,6 +60,11 @@ impl Validity {
             not_after,
         })
     }
+}
+
+/// From when to when a certificate in DER is valid, in seconds since 1970; `None` for what is no certificate.
+pub fn validity(certificate: &[u8]) -> Option<(u64, u64)> {
+    Validity::parse(certificate).map(|validity| validity.seconds())
 }
 
 /// The content of the element at the start of `input`, if it has this tag, and what follows it.

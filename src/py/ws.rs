@@ -1,0 +1,100 @@
+//! WebSocket's frames for the client, which is Python: `proto::ws` with the face of a plain function call.
+//!
+//! A server's WebSockets are in `asgi`, and their frames never seen by Python.
+
+use bytes::{Buf, BytesMut};
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+use pyo3::{create_exception, intern};
+use uringcore_proto::ws::{Close, Event, Opcode, Reader, Side, frame};
+
+use crate::capi::cell::GilCell;
+
+create_exception!(
+    uringcore._uringcore,
+    WebSocketFault,
+    PyException,
+    "The other side sent what no WebSocket may: `args` are the close code that says so (RFC 6455 section 7.4) and \
+     the reason."
+);
+
+/// The receiving half of a client's WebSocket (RFC 6455): bytes in, messages of at most `max_size` bytes out.
+#[pyclass(frozen, module = "uringcore._uringcore")]
+struct WebSocketReader(GilCell<(Reader, BytesMut)>);
+
+#[pymethods]
+impl WebSocketReader {
+    #[new]
+    fn new(max_size: usize) -> Self {
+        let reader = Reader::new(Side::Client, max_size);
+        Self(GilCell::new((reader, BytesMut::new())))
+    }
+
+    /// More has come.
+    fn feed(&self, py: Python<'_>, data: &[u8]) {
+        self.0
+            .with(py, |(_, unread)| unread.extend_from_slice(data));
+    }
+
+    /// What has come next, whole: ("text", str), ("binary", bytes), ("ping", bytes), ("pong", bytes) or ("close",
+    /// code, reason), with 1005 for no code; None if more has to come. Raises WebSocketFault.
+    fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let read = self.0.with(py, |(reader, unread)| {
+            let mut rest = &unread[..];
+            let read = reader.read(&mut rest);
+            let used = unread.len() - rest.len();
+            unread.advance(used);
+            read
+        });
+        let event = read.map_err(|fault| WebSocketFault::new_err((fault.code, fault.reason)))?;
+        let bytes = |kind, content: Vec<u8>| (kind, PyBytes::new(py, &content)).into_pyobject(py);
+        Ok(Some(match event {
+            None => return Ok(None),
+            Some(Event::Text(text)) => (intern!(py, "text"), text).into_pyobject(py)?,
+            Some(Event::Binary(content)) => bytes(intern!(py, "binary"), content)?,
+            Some(Event::Ping(content)) => bytes(intern!(py, "ping"), content)?,
+            Some(Event::Pong(content)) => bytes(intern!(py, "pong"), content)?,
+            Some(Event::Close(Close { code, reason })) => {
+                (intern!(py, "close"), code, reason).into_pyobject(py)?
+            }
+        }))
+    }
+}
+
+/// A client's frame: "text", "binary", "ping" or "pong". `mask` is to be known to nobody beforehand (RFC 6455
+/// section 5.3).
+#[pyfunction]
+fn websocket_frame<'py>(
+    py: Python<'py>,
+    kind: &str,
+    payload: &[u8],
+    mask: [u8; 4],
+) -> Bound<'py, PyBytes> {
+    let opcode = match kind {
+        "text" => Opcode::Text,
+        "ping" => Opcode::Ping,
+        "pong" => Opcode::Pong,
+        _ => Opcode::Binary,
+    };
+    PyBytes::new(py, &frame(opcode, payload, Some(mask)))
+}
+
+/// A client's Close frame; the reason is cut where it does not fit.
+#[pyfunction]
+fn websocket_close_frame<'py>(
+    py: Python<'py>,
+    code: u16,
+    reason: &str,
+    mask: [u8; 4],
+) -> Bound<'py, PyBytes> {
+    let payload = Close::payload(code, reason);
+    PyBytes::new(py, &frame(Opcode::Close, &payload, Some(mask)))
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<WebSocketReader>()?;
+    m.add("WebSocketFault", m.py().get_type::<WebSocketFault>())?;
+    m.add_function(wrap_pyfunction!(websocket_frame, m)?)?;
+    m.add_function(wrap_pyfunction!(websocket_close_frame, m)?)
+}
