@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
+import subprocess
+import sys
 
 import pytest
 
-from tests.server.harness import command
+from tests.server.harness import ROOT, command, environment
 from tests.server.test_get_command import failure, get
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.http3 import URLError
@@ -238,3 +241,23 @@ def test_http1_failures(site, tmp_path):
 def test_http1_time_limit(site, server):
     done = get(server, "/sleep/30", "--http1.1", "-m", "1")
     assert "not complete after 1 s" in failure(done, 28)
+
+
+def test_http1_is_interrupted_while_it_waits_for_a_server(tmp_path):
+    """Which is one that says nothing, be it in a minute."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
+        arguments = ["get", "--http1.1", "--connect-timeout", "600", url]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "uringcore", *arguments], cwd=ROOT, env=environment()
+        )
+        try:
+            silent.settimeout(60)
+            with silent.accept()[0] as accepted:
+                # Its ClientHello: it waits for the answer now.
+                assert accepted.recv(1)
+                process.send_signal(signal.SIGINT)
+                assert process.wait(60) == 130
+        finally:
+            process.kill()
+            process.wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import shutil
 import socket
 import ssl
 
@@ -316,3 +317,37 @@ def test_verification_switched_off(site, run):
             assert shown["version"] == "3"
 
     run(main())
+
+
+def test_the_name_of_the_certificate_and_the_target_may_be_others(peer, run):
+    async def main():
+        async with client_for(peer) as client:
+            url = f"https://127.0.0.1:{peer.port}/nothing/here"
+            extensions = {"sni_hostname": "localhost", "target": b"/hints"}
+            assert (await client.get(url, extensions=extensions)).text == "hinted"
+            with pytest.raises(httpx.ConnectError):
+                await client.get(url, extensions={"sni_hostname": "elsewhere.test"})
+            with pytest.raises(httpx.LocalProtocolError, match="not ASCII"):
+                await client.get("/", extensions={"target": b"/\xff"})
+
+    run(main())
+
+
+@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "SSL_CERT_DIR"])
+def test_authorities_that_the_environment_names(peer, run_ours, tmp_path, monkeypatch, name):
+    if name == "SSL_CERT_DIR":
+        shutil.copy(peer.certificate, tmp_path / "one.pem")
+    path = peer.certificate if name == "SSL_CERT_FILE" else str(tmp_path)
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    monkeypatch.setenv(name, path)
+
+    async def main():
+        transport = AsyncHTTP3Transport(http3="always")
+        async with httpx.AsyncClient(transport=transport) as client:
+            assert (await client.get(peer.url + "/")).text == "hello"
+        with pytest.raises(httpx.ConnectError):
+            transport = AsyncHTTP3Transport(http3="always", trust_env=False)
+            async with httpx.AsyncClient(transport=transport) as client:
+                await client.get(peer.url + "/")
+
+    run_ours(main())

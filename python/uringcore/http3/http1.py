@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import http.client
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterable
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import TypeVar
 
 from uringcore.http3.errors import RequestInvalid
 from uringcore.http3.request import Fields
@@ -20,6 +23,8 @@ from uringcore.http3.url import Origin, parse_url
 __all__ = ["HTTP1Client", "HTTP1Response"]
 
 READ_BYTES = 256 * 1024
+
+T = TypeVar("T")
 
 
 class HTTP1Response:
@@ -47,7 +52,7 @@ class HTTP1Response:
 
     async def iter_bytes(self) -> AsyncIterator[bytes]:
         """The body in the parts in which it arrives."""
-        while data := await asyncio.to_thread(self._response.read1, READ_BYTES):
+        while data := await on_a_thread(self._response.read1, READ_BYTES):
             yield data
         if self._response.length:
             raise http.client.IncompleteRead(b"", self._response.length)
@@ -76,7 +81,7 @@ class HTTP1Client:
             context.verify_mode = ssl.CERT_NONE
         client = cls(parse_url(url)[0], context, timeout)
         try:
-            await asyncio.to_thread(client._connection.connect)
+            await on_a_thread(client._connection.connect)
             client._connection.sock.settimeout(None)
             yield client
         finally:
@@ -113,7 +118,7 @@ class HTTP1Client:
             return connection.getresponse()
 
         try:
-            response = await asyncio.to_thread(exchange)
+            response = await on_a_thread(exchange)
         except ValueError as exc:
             raise RequestInvalid(str(exc)) from None
         try:
@@ -128,3 +133,31 @@ class HTTP1Client:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
         self._connection.close()
+
+
+async def on_a_thread(function: Callable[..., T], *arguments: object) -> T:
+    """What the function gives. Nobody waits for the thread of a call that was given up: the loop's own
+    threads, and with them the program, would wait for a server that does not answer."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        result = error = None
+        try:
+            result = function(*arguments)
+        except BaseException as exc:  # noqa: BLE001 - raised where it is waited for
+            error = exc
+        # The loop may be closed by now.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(functools.partial(settle, result, error))
+
+    threading.Thread(target=run, name="uringcore-http1", daemon=True).start()
+    return await future

@@ -26,6 +26,7 @@ from uringcore.http3 import (
     Pool,
     PoolTimeout,
     Request,
+    RequestInvalid,
     Response,
     Route,
     Timeouts,
@@ -58,8 +59,9 @@ class AsyncHTTP3Transport(httpx.AsyncBaseTransport):
     Time-outs of requests are kept phase by phase, and errors are httpx's. Responses have the
     extensions ``http_version`` (``b"HTTP/3"``), ``stream_id`` and ``network_stream``, whose
     ``get_extra_info`` knows ``server_addr``, ``client_addr`` and ``stats``. Requests may have
-    ``trace``, as in httpcore, and ``on_interim``, which is called with the status and header fields of
-    each interim response over HTTP/3. What httpx knows of proxies is for TCP, and is refused.
+    ``sni_hostname``, ``target`` and ``trace``, as in httpcore, and ``on_interim``, which is called
+    with the status and header fields of each interim response over HTTP/3. What httpx knows of
+    proxies is for TCP, and is refused.
 
     Raises ``ValueError`` for a ``proxy``, a ``tcp`` that has one, and an SSL context in ``verify`` whose
     authorities cannot be read from it.
@@ -93,7 +95,7 @@ class AsyncHTTP3Transport(httpx.AsyncBaseTransport):
         if configuration is None or (tcp is None and http3 == "alt-svc"):
             context = _context(verify, cert, trust_env)
             if configuration is None:
-                configuration = _configuration(verify, context, cert)
+                configuration = _configuration(_locations(verify, trust_env), context, cert)
             if tcp is None and http3 == "alt-svc":
                 self._tcp = httpx.AsyncHTTPTransport(
                     verify=context, http1=http1, http2=http2, limits=limits
@@ -116,11 +118,12 @@ class AsyncHTTP3Transport(httpx.AsyncBaseTransport):
             raise RuntimeError("AsyncHTTP3Transport runs on asyncio's loops only") from None
         if request.url.scheme != "https":
             return await self._over_plain_tcp(request)
-        origin = _origin(request.url)
+        origin = _origin(request)
         if self._always:
             with mapped(request):
                 asked = _asked(request, origin)
-                return await self._over_http3(request, asked, Route.direct(origin))
+                route = Route(origin, _host(request.url), origin.port)
+                return await self._over_http3(request, asked, route)
         alternative = self._choose(origin)
         if alternative is not None:
             with mapped(request):
@@ -286,8 +289,14 @@ class _Trace:
             await self._function(f"http3.handle_request.{what}", info)
 
 
-def _origin(url: httpx.URL) -> Origin:
-    host = url.raw_host.decode("ascii").strip("[]")
+def _host(url: httpx.URL) -> str:
+    return url.raw_host.decode("ascii").strip("[]")
+
+
+def _origin(request: httpx.Request) -> Origin:
+    """Whose certificate is wanted: that of the URL's host, or of httpcore's ``sni_hostname``."""
+    url = request.url
+    host = request.extensions.get("sni_hostname") or _host(url)
     return Origin(host, url.port or 443, url.netloc.decode("ascii"))
 
 
@@ -296,8 +305,16 @@ def _asked(request: httpx.Request, origin: Origin) -> Request:
     if isinstance(stream, httpx.ByteStream):
         # Can be sent twice, if it comes to that.
         stream = b"".join(stream) or None
-    path = request.url.raw_path.decode("ascii")
+    path = _text(request.extensions.get("target", request.url.raw_path))
     return Request(request.method, origin, path, request.headers.raw, stream)
+
+
+def _text(target: bytes) -> str:
+    """What is asked for: httpcore's ``target`` goes out as it is."""
+    try:
+        return target.decode("ascii")
+    except UnicodeDecodeError:
+        raise RequestInvalid(f"target: {target!r} is not ASCII") from None
 
 
 def _timeouts(request: httpx.Request) -> Timeouts:
@@ -317,7 +334,7 @@ def _limits(limits: httpx.Limits) -> Limits:
 def _context(verify: ssl.SSLContext | str | bool, cert: Any, trust_env: bool) -> ssl.SSLContext:
     """TLS for TCP, as httpx has it; httpx itself warns of paths and of ``cert``."""
     if isinstance(verify, str):
-        context = ssl.create_default_context(**_locations(verify))
+        context = ssl.create_default_context(**_at(verify))
     else:
         context = httpx.create_ssl_context(verify=verify, trust_env=trust_env)
     if cert is not None:
@@ -326,13 +343,13 @@ def _context(verify: ssl.SSLContext | str | bool, cert: Any, trust_env: bool) ->
 
 
 def _configuration(
-    verify: ssl.SSLContext | str | bool, context: ssl.SSLContext, cert: Any
+    locations: dict[str, Any], context: ssl.SSLContext, cert: Any
 ) -> QuicConfiguration:
     """QUIC trusts whom TCP trusts, and nobody else."""
     verifies = context.verify_mode != ssl.CERT_NONE
     configuration = pool_configuration(verify=verifies)
-    if isinstance(verify, str):
-        configuration.load_verify_locations(**_locations(verify))
+    if locations:
+        configuration.load_verify_locations(**locations)
     elif verifies:
         authorities = context.get_ca_certs(binary_form=True)
         if not authorities:
@@ -346,7 +363,19 @@ def _configuration(
     return configuration
 
 
-def _locations(path: str) -> dict[str, Any]:
+def _locations(verify: ssl.SSLContext | str | bool, trust_env: bool) -> dict[str, Any]:
+    """The files of the authorities, where they are known: as httpx, and as it asks the environment."""
+    if isinstance(verify, str):
+        return _at(verify)
+    if verify is True and trust_env:
+        for name, kind in (("SSL_CERT_FILE", "cafile"), ("SSL_CERT_DIR", "capath")):
+            path = os.environ.get(name)
+            if path:
+                return {kind: path}
+    return {}
+
+
+def _at(path: str) -> dict[str, Any]:
     return {"capath" if os.path.isdir(path) else "cafile": path}
 
 
