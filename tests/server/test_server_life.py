@@ -1,7 +1,11 @@
 """The server's life: start, both protocols on one port, lifespan, and how it stops."""
 
 import asyncio
+import json
+import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -10,6 +14,7 @@ from websockets.sync.client import connect as websocket_connect
 import uringcore
 from examples.aioquic_peer import connect_peer
 from tests.server.conftest import backends
+from tests.server.harness import ROOT, environment
 from uringcore.http3 import RequestFailed, RequestReset
 from uringcore.quic.errors import QuicConnectionError
 
@@ -229,3 +234,44 @@ def test_run_from_a_program(start):
     assert server.get("/").content == b"hello"
     assert server.stop() == 0
     assert server.log().endswith("returned\n")
+
+
+SLOW_LOG = """
+import logging, os, pathlib, time
+
+class Slow(logging.Handler):
+    def emit(self, record):
+        pathlib.Path(os.environ["MARK"]).touch()
+        time.sleep(600)
+"""
+
+
+def test_a_stop_before_the_start_leaves_no_certificate_behind(tmp_path):
+    """Between the certificate's making and the loop's beginning, which a log handler makes long."""
+    (tmp_path / "slow_log.py").write_text(SLOW_LOG)
+    handlers = {"slow": {"class": "slow_log.Slow"}}
+    loggers = {"uvicorn.error": {"handlers": ["slow"], "level": "INFO"}}
+    log = tmp_path / "log.json"
+    log.write_text(json.dumps({"version": 1, "handlers": handlers, "loggers": loggers}))
+    (made := tmp_path / "made").mkdir()
+    mark = tmp_path / "mark"
+    environ = environment() | {
+        "TMPDIR": str(made),
+        "MARK": str(mark),
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]),
+    }
+    arguments = ["tests.server.application:app", "--dev-cert", "--port", "0", "--log-config", log]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "uringcore", *arguments], cwd=ROOT, env=environ
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not mark.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert list(made.glob("uringcore-dev-cert-*"))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+    finally:
+        process.kill()
+        process.wait()
+    assert list(made.iterdir()) == []

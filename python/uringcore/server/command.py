@@ -21,7 +21,7 @@ from uringcore.server.config import EARLY_DATA, LOOP, ServerConfig
 from uringcore.server.limits import limit_options
 from uringcore.server.options import PLACES, idle_options
 from uringcore.server.server import serve
-from uringcore.server.startup import StartupError
+from uringcore.server.startup import StartupError, ended_by_sigterm
 
 __all__ = ["command"]
 
@@ -226,15 +226,16 @@ def start(app: str, **options: Any) -> None:
     for name in LISTS:
         options[name] = list(options.get(name) or ()) or None
     try:
-        options["http3_retry"] = RETRY_POLICIES[options["http3_retry"]]
-        for name in ("http3_token_key", "http3_reset_key"):
-            if options[name] is not None:
-                options[name] = options[name].read()
-        options["headers"] = [header_pair(text) for text in options.get("headers") or ()]
-        config = ServerConfig(app, **options)
-        for line in idle_options(said(options), config, http3=config.http3):
-            logger.warning(line)
-        serve(config)
+        with ended_by_sigterm():
+            options["http3_retry"] = RETRY_POLICIES[options["http3_retry"]]
+            for name in ("http3_token_key", "http3_reset_key"):
+                if options[name] is not None:
+                    options[name] = options[name].read()
+            options["headers"] = [header_pair(text) for text in options.get("headers") or ()]
+            config = ServerConfig(app, **options)
+            for line in idle_options(said(options), config, http3=config.http3):
+                logger.warning(line)
+            serve(config)
     except StartupError as exc:
         click.echo(f"Error: {exc}", err=True)
         sys.exit(exc.status)

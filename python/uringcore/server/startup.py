@@ -1,11 +1,17 @@
 """What keeps a server from starting, said in one line; and whether uvicorn is there.
 
-Imports nothing, so that the command can say what is missing.
+Imports nothing of uvicorn's, so that the command can say what is missing.
 """
 
 from __future__ import annotations
 
-__all__ = ["STARTUP_FAILURE", "StartupError", "require_uvicorn"]
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+
+__all__ = ["STARTUP_FAILURE", "StartupError", "ended_by_sigterm", "require_uvicorn"]
 
 # The exit status, which is uvicorn's; where it has that in its modules changes.
 STARTUP_FAILURE = 3
@@ -38,3 +44,18 @@ def require_uvicorn() -> None:
             f"uvicorn {uvicorn.__version__} is too old, 0.50 or later is needed: "
             "pip install --upgrade 'uringcore[server]'"
         )
+
+
+@contextlib.contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Has SIGTERM end the program as any exit does, with what has been made cleaned up, until a server
+    has a handler of its own."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
