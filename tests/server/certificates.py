@@ -18,8 +18,6 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from uringcore.server.credentials import element
-
 DAY = datetime.timedelta(days=1)
 
 
@@ -74,3 +72,12 @@ def sequence(content):
         return bytes([0x30, size]) + content
     length = size.to_bytes((size.bit_length() + 7) // 8, "big")
     return bytes([0x30, 0x80 | len(length)]) + length + content
+
+
+def element(der):
+    """The tag and the content of the first element, and what follows it."""
+    length, start = der[1], 2
+    if length & 0x80:
+        start += length & 0x7F
+        length = int.from_bytes(der[2:start], "big")
+    return der[0], der[start : start + length], der[start + length :]

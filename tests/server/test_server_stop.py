@@ -8,7 +8,6 @@ import threading
 import time
 
 import pytest
-from aioquic import tls
 
 import uringcore
 from tests.http import wire
@@ -185,10 +184,12 @@ def test_a_websocket_that_crosses_the_first_goaway_is_closed_as_the_others(start
             server.wait_log("Shutting down")
             time.sleep(0.2)
             head = wire.request("/", *opening, method="CONNECT", protocol="websocket")
-            socket = await raw.wait_over(raw.bidi(head))
+            stream_id = raw.bidi(head)
+            socket = await raw.wait_over(stream_id)
             assert socket.ended
-            # RFC 6455 section 7.4.1 and IANA: the service restarts.
-            assert bytes(socket.data).endswith(b"\x88\x02\x03\xf4")
+            # RFC 6455 section 7.4.1 and IANA: the service restarts; or it was not accepted so far.
+            closed = bytes(socket.data).endswith(b"\x88\x02\x03\xf4")
+            assert closed or raw.answer(stream_id).status == 503
             await raw.wait_answer(slow)
 
     asyncio.run(asyncio.wait_for(main(), 60))
@@ -204,7 +205,11 @@ def test_a_client_that_does_not_acknowledge_the_first_goaway_gets_the_last(start
             raw.control()
             slow = raw.request("/sleep/8")
             await raw.wait(lambda: raw.answer(slow).status)
-            raw.quic._spaces[tls.Epoch.ONE_RTT].ack_queue.add = lambda *args: None
+
+            def write_no_ack(builder, space, now):
+                space.ack_at = None
+
+            raw.quic._write_ack_frame = write_no_ack
             server.send_signal()
             pings = asyncio.ensure_future(raw.keep_alive())
             await raw.wait(lambda: raw.goaways()[1:])
