@@ -77,6 +77,7 @@ impl Site {
                 max_streams_bidi: 12,
                 max_streams_uni: 6,
                 mtu_discovery: false,
+                datagram_recv_bytes: Some(4096),
                 ..TransportSettings::default()
             }
         });
@@ -91,12 +92,15 @@ impl Site {
             max_requests: Some(12),
             qpack_max_table_capacity: 256,
             qpack_blocked_streams: 3,
+            enable_connect_protocol: true,
+            h3_datagram: true,
             ..h3::Settings::default()
         };
         let limits = Limits {
             open_requests: 6,
             requests: Some(20),
             early_resets: if options & 1 == 0 { 4 } else { 1000 },
+            protocols: ["chat", "connect-udp"].map(Bytes::from).into(),
             ..Limits::default()
         };
         let quic = pair.server.endpoint.connection(server).expect("it is open");
@@ -154,10 +158,27 @@ impl Site {
             14 => self.finish(stream_id, b),
             _ => match b {
                 0 => drop(self.with_client(|quic| quic.request_key_update())),
-                1..=3 => drop(self.with_server(|http, quic, now| http.go_away(quic, now))),
+                1 => drop(self.with_server(|http, quic, now| http.go_away(quic, now))),
+                2 | 3 => drop(self.with_server(|http, quic, now| http.announce_end(quic, now))),
                 4 => {
                     let now = self.pair.now;
                     self.with_client(|quic| quic.close(now, 0x100, None, b""));
+                }
+                5..=60 => {
+                    let mut datagram = vec![a & 0x1f];
+                    datagram.resize(usize::from(b), b'd');
+                    // What finds no room is lost.
+                    self.with_client(|quic| {
+                        let _ = quic.send_datagram(datagram.into());
+                    });
+                }
+                61..=120 => {
+                    let sent = self.with_server(|http, quic, now| {
+                        http.send_datagram(quic, stream_id, &bytes_of(b), now)
+                    });
+                    let request = self.requests.get(&stream_id);
+                    let is_over = request.is_none_or(|request| request.answered || request.aborted);
+                    assert!(!is_over || !matches!(sent, Some(Ok(_))), "a datagram after the end");
                 }
                 _ => self.pass(Duration::from_millis(20)),
             },
@@ -305,6 +326,7 @@ impl Site {
                 return;
             }
             Event::Body { stream_id, .. }
+            | Event::Datagram { stream_id, .. }
             | Event::BodyTimedOut { stream_id }
             | Event::Aborted { stream_id }
             | Event::Writable { stream_id } => *stream_id,
@@ -326,6 +348,7 @@ impl Site {
                 );
                 request.ended = *ended;
             }
+            Event::Datagram { .. } => assert!(!request.answered, "nobody asks any more"),
             Event::BodyTimedOut { .. } => {
                 assert!(!request.ended && !std::mem::replace(&mut request.timed_out, true));
             }
@@ -371,6 +394,10 @@ impl Site {
     }
 }
 
+fn bytes_of(length: u8) -> Vec<u8> {
+    vec![b'd'; usize::from(length)]
+}
+
 /// Counts what is allocated.
 struct Counting;
 
@@ -413,6 +440,12 @@ const PIECES: &[&[u8]] = &[
     b"\x01\x06\x00\x00\xcf\x50\x01a",
     b"\x01\x05\x00\x00\x21t\x01t",
     b"\x01\x40\xff\x00\x00",
+    // Extended CONNECTs of the host's two protocols, capsules: a datagram, an unknown one, one that is cut off.
+    b"\x01\x18\x00\x00\xcf\x27\x02:protocol\x04chat\xd7\xc1\x50\x01a",
+    b"\x01\x1f\x00\x00\xcf\x27\x02:protocol\x0bconnect-udp\xd7\xc1\x50\x01a",
+    b"\x00\x05\x00\x03abc",
+    b"\x00\x04\x29\x02xy",
+    b"\x00\x02\x00\x09",
     // DATA, DATA without content, of more than will come.
     b"\x00\x03abc",
     b"\x00\x00",

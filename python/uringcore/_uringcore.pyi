@@ -732,7 +732,10 @@ class Http3Limits:
         body_rate: int,
         send_timeout: float,
         keep_alive: float,
+        max_open_files: int,
+        max_large_messages: int,
         refuses_early: bool = False,
+        protocols: list[str] = ...,
     ) -> Self: ...
 
 @final

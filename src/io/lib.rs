@@ -52,7 +52,7 @@ pub use incoming::{Incoming, PeerName};
 pub use message::SendMsg;
 pub use op::{OpId, Token};
 pub use pool::RecvBuf;
-pub use sent_file::SentFile;
+pub use sent_file::{FileIdentity, SentFile};
 pub use setup_error::SetupError;
 pub use socket2::SockAddr;
 pub use stable_vec::StableVec;

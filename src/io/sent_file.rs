@@ -5,11 +5,20 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use crate::completion::Errno;
 use crate::file::read_now;
+
+/// Which file a name stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileIdentity {
+    device: u64,
+    number: u64,
+    made: SystemTime,
+}
 
 /// A regular file that is open for reading. Its descriptor is its own, and its position is nobody's.
 #[derive(Debug)]
@@ -51,6 +60,19 @@ impl SentFile {
             (false, true) => Err(io::Error::from_raw_os_error(libc::EISDIR)),
             (false, false) => Err(io::Error::from_raw_os_error(libc::EINVAL)),
         }
+    }
+
+    /// What tells it from every other file, whatever is written into it: also from one that has its number when
+    /// it is gone.
+    pub fn identity(&self) -> io::Result<FileIdentity> {
+        let metadata = self.0.metadata()?;
+        let changed = || SystemTime::UNIX_EPOCH + Duration::from_secs(metadata.ctime() as u64);
+        Ok(FileIdentity {
+            device: metadata.dev(),
+            number: metadata.ino(),
+            // Some file systems do not know when a file was made.
+            made: metadata.created().unwrap_or_else(|_| changed()),
+        })
     }
 
     pub fn size(&self) -> io::Result<u64> {
@@ -110,6 +132,10 @@ mod tests {
         let other = SentFile::duplicate(file.0.as_raw_fd()).unwrap();
         for file in [file, other] {
             assert_eq!(file.size().unwrap(), 10);
+            assert_eq!(
+                file.identity().unwrap(),
+                SentFile::open(&path).unwrap().identity().unwrap()
+            );
             assert_eq!(file.read(4, 3).unwrap(), b"3456");
             assert_eq!(file.read(40, 8).unwrap(), b"89");
             assert_eq!(file.read(4, 10).unwrap(), b"");
@@ -119,6 +145,15 @@ mod tests {
                 assert!(read.is_none_or(|read| read == expected));
             }
         }
+        let before = SentFile::open(&path).unwrap();
+        std::fs::write(&path, b"more than that").unwrap();
+        let known = SentFile::open(&path).unwrap().identity().unwrap();
+        assert_eq!(known, before.identity().unwrap());
+        let other = folder.join("another");
+        std::fs::write(&other, b"0123456789").unwrap();
+        std::fs::rename(&other, &path).unwrap();
+        let replaced = SentFile::open(&path).unwrap().identity().unwrap();
+        assert_ne!(replaced, known);
         let refused = |path: &Path| SentFile::open(path).unwrap_err().raw_os_error();
         assert_eq!(refused(&folder), Some(libc::EISDIR));
         assert_eq!(refused(Path::new("/dev/null")), Some(libc::EINVAL));

@@ -22,7 +22,12 @@ from aioquic.asyncio.protocol import QuicConnectionProtocol
 from aioquic.buffer import Buffer
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicConnection
-from aioquic.quic.events import StopSendingReceived, StreamDataReceived, StreamReset
+from aioquic.quic.events import (
+    DatagramFrameReceived,
+    StopSendingReceived,
+    StreamDataReceived,
+    StreamReset,
+)
 
 from tests.http import wire
 
@@ -151,6 +156,7 @@ class Raw(QuicConnectionProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.streams: dict[int, Incoming] = {}
+        self.datagrams: list[bytes] = []
         self.received_bytes = 0
         self._changed = asyncio.Event()
 
@@ -187,6 +193,8 @@ class Raw(QuicConnectionProtocol):
             stream.ended = stream.ended or event.end_stream
         elif isinstance(event, StreamReset):
             self.incoming(event.stream_id).reset = event.error_code
+        elif isinstance(event, DatagramFrameReceived):
+            self.datagrams.append(event.data)
         elif isinstance(event, StopSendingReceived):
             self.incoming(event.stream_id).stopped = event.error_code
 
@@ -293,6 +301,11 @@ class Raw(QuicConnectionProtocol):
     def write(self, stream_id: int, data: bytes, *, fin: bool = False) -> None:
         """More bytes on a stream of ours."""
         self._quic.send_stream_data(stream_id, data, fin)
+        self.transmit()
+
+    def datagram(self, stream_id: int, data: bytes) -> None:
+        """An HTTP datagram of a request (RFC 9297 section 2.1)."""
+        self._quic.send_datagram_frame(wire.varint(stream_id // 4) + data)
         self.transmit()
 
     def reset(self, stream_id: int, code: int) -> None:

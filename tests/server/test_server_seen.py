@@ -1,14 +1,18 @@
 """A server seen from outside: its log as JSON, its metrics, traces of its connections."""
 
 import asyncio
+import contextlib
+import http.client
 import json
 import re
+import socket
 import time
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 import uringcore
+from tests.server.conftest import backends
 from tests.server.harness import command
 from uringcore.quic.exposition import CONTENT_TYPE, Family, exposition
 from uringcore.server.counts import Counts, Histogram
@@ -103,6 +107,73 @@ def test_metrics(start):
     assert value("process_resident_memory_bytes") > 1e6
     assert value("process_open_files") > 3
     assert value("process_cpu_seconds_total") > 0
+
+
+METRICS_ON = r"Metrics on http://127\.0\.0\.1:(\d+)(/\S+)"
+
+
+def fetch(port, path, method="GET"):
+    """From the metrics' own port."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request(method, path)
+        response = connection.getresponse()
+        return response.status, response.headers["content-type"], response.read()
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("backend", backends())
+def test_metrics_on_a_port_of_their_own(start, backend):
+    server = start("--metrics-port", "0", backend=backend)
+    port, path = server.wait_log(METRICS_ON).groups()
+    assert path == "/metrics"
+    for _ in range(3):
+        server.get("/")
+    status, kind, text = fetch(int(port), "/metrics?x=1")
+    assert (status, kind) == (200, CONTENT_TYPE)
+    labels = {"http_version": "3", "method": "GET", "status": "200", "worker": "0"}
+    samples = scrape(text.decode())
+    assert samples[("uringcore_http_requests_total", *sorted(labels.items()))] == 3
+    assert fetch(int(port), "/metrics", "HEAD") == (200, CONTENT_TYPE, b"")
+    assert fetch(int(port), "/metrics", "POST")[0] == 405
+    assert fetch(int(port), "/")[0] == 404
+    # Not where the application is.
+    assert server.get("/metrics").status == 404
+    assert server.stop() == 0
+    assert "Traceback" not in server.log()
+
+
+def test_who_asks_for_metrics_and_says_nothing_keeps_nobody(start):
+    server = start("--metrics-port", "0", "--metrics-path", "/own")
+    port, path = server.wait_log(METRICS_ON).groups()
+    with contextlib.ExitStack() as stack:
+        for said in (b"", b"GET /own", b"x" * 100_000, b"\r\n\r\n"):
+            silent = socket.create_connection(("127.0.0.1", int(port)))
+            stack.enter_context(silent)
+            silent.sendall(said)
+        assert fetch(int(port), "/own")[0] == 200
+        assert server.stop() == 0
+    assert "Traceback" not in server.log()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--port", "4433", "--metrics-port", "4433"], "--metrics-port and --port are both 4433"),
+        (["--metrics-port", "TAKEN"], "cannot listen on --metrics-port 127.0.0.1:"),
+        (["--metrics-host", "0.0.0.0", "--port", "0"], "--metrics-host does nothing"),
+    ],
+)
+def test_a_port_of_metrics_that_cannot_be_had(arguments, said, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        taken_port = str(taken.getsockname()[1])
+        given = [taken_port if word == "TAKEN" else word for word in arguments]
+        application = "no_such_module:app" if "nothing" in said else "tests.server.application:app"
+        done = command(application, "--no-http3", *given)
+    assert done.returncode != 0
+    assert said in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
 
 
 def test_metrics_of_the_loop(start):

@@ -1,12 +1,13 @@
 """Metrics and the status page of a server with several processes: whichever is asked tells of all."""
 
 import json
+import signal
 import time
 
 import pytest
 
 from tests.server.conftest import backends
-from tests.server.test_server_seen import scrape
+from tests.server.test_server_seen import METRICS_ON, fetch, scrape
 
 
 def workers(samples):
@@ -56,4 +57,23 @@ def test_whichever_worker_is_asked(start, backend):
     numbers = json.loads(server.get("/status?data").content)
     assert numbers["requests"] == {"3": requests}
     assert {str(pid) for pid in numbers["processes"]} == workers(samples)
+    assert server.stop() == 0
+
+
+def test_one_port_tells_of_all_workers(start):
+    server = start("--workers", "2", "--metrics-port", "0")
+    port = int(server.wait_log(METRICS_ON).group(1))
+
+    def eventually(condition):
+        deadline = time.monotonic() + 60
+        while not condition(workers(scrape(fetch(port, "/metrics")[2].decode()))):
+            assert time.monotonic() < deadline, server.log()
+            time.sleep(0.05)
+
+    server.wait_log(r"(?s)(HTTP/3 running.*){2}")
+    eventually(lambda found: len(found) == 2)
+    before = workers(scrape(fetch(port, "/metrics")[2].decode()))
+    # While all of them are replaced somebody answers.
+    server.send_signal(signal.SIGHUP)
+    eventually(lambda found: len(found) == 2 and not found & before)
     assert server.stop() == 0

@@ -33,6 +33,7 @@ what uvicorn has under these names, with HTTP/3: ``Server(Config(app, ...)).run(
 | ``observer`` | what counts requests, and answers for the pages below |
 | ``counts``, ``report`` | what is counted as it happens; how a server stands at one moment |
 | ``metrics``, ``status_page`` | what a report is called for Prometheus; what a browser shows |
+| ``metrics_port`` | a TCP port of their own for metrics |
 | ``colleagues`` | the processes of one server, which tell each other |
 | ``scope`` | the part of ASGI's scope that all requests share |
 | ``webtransport`` | sessions, each an application's |
@@ -50,6 +51,17 @@ WebTransport sessions come on the same port, with a scope of the type ``webtrans
 :mod:`uringcore.webtransport.asgi` has the messages. An application that raises for such a scope is left
 alone, and its clients get a 501.
 
+HTTP datagrams (RFC 9297): an application that speaks a protocol of extended CONNECT, such as
+``connect-udp`` (RFC 9298), has its name given by ``http3_connect``. Its requests are ``http`` scopes
+with the method ``CONNECT`` and ``scope["extensions"]["http.datagram"] = {"protocol": "connect-udp",
+"max_size": 1180}``. Then ``receive()`` gives ``{"type": "http.datagram.receive", "data": b"..."}`` as
+well, and ``send()`` takes ``{"type": "http.datagram.send", "data": b"..."}`` behind
+``http.response.start``. A datagram goes as a QUIC DATAGRAM frame, and one above ``max_size`` is lost;
+``max_size`` is ``None`` of a client that has no such frames. Where content is capsules (RFC 9297
+section 3: ``connect-udp``, ``connect-ip``, or ``capsule-protocol: ?1``) datagrams come and, to such a
+client, go in capsules; capsules of other kinds are ignored. Nobody waits for a datagram: what finds no
+room is lost.
+
 What one HTTP/3 client can make the server keep, and for how long, is bounded. Each limit is an option
 (``http3_max_requests`` is ``--http3-max-requests``), a field of
 :class:`~uringcore.server.limits.HTTP3Limits` or, for all connections together, of
@@ -59,6 +71,9 @@ What one HTTP/3 client can make the server keep, and for how long, is bounded. E
 | --- | --- | --- |
 | a WebSocket's message | ``ws_max_size`` (uvicorn's: 16 MiB) | closed with 1009 |
 | a WebSocket's messages that wait | ``ws_max_queue`` (uvicorn's: 32), 256 KiB | the client waits for credit |
+| messages above 256 KiB under way | ``max_large_messages`` (4) a connection | the client waits for credit |
+| a request's datagrams that wait for the application | 128 KiB | the oldest are dropped |
+| a connection's datagrams that wait to be sent | 1 MiB | the oldest are dropped |
 | requests of a connection at once | ``max_requests`` (100) | the client waits for a stream |
 | requests of a connection in all | ``max_requests_per_connection`` (none) | GOAWAY |
 | a request's header section | ``max_header_bytes`` (64 KiB), ``max_header_fields`` (256) | 431, or a reset |
@@ -70,7 +85,8 @@ What one HTTP/3 client can make the server keep, and for how long, is bounded. E
 | the time for a body that is waited for | ``body_timeout`` (60 s), ``body_rate`` | 408 |
 | a response's body, not yet sent | 128 KiB, queued in parts | ``send`` waits until 32 KiB are left |
 | responses of a connection together | 4 MiB, and a part a stream | as above |
-| a client that takes nothing of a response | ``send_timeout`` (10 min) | H3_REQUEST_CANCELLED |
+| a client that takes nothing of a response | ``send_timeout`` (10 min), or of one before it | reset |
+| files open for responses that wait | ``max_open_files`` (16) | opened again for each part |
 | a client's silence | ``idle_timeout`` (30 s) | the connection is closed |
 | a connection without requests | ``keep_alive`` (120 s) | as above |
 | connections and handshakes | ``max_connections``, ``max_handshakes`` and others | refused, or a Retry |

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,19 @@ from uvicorn.importer import ImportFromStringError, import_from_string
 
 from uringcore.server.startup import StartupError
 
-__all__ = ["check_environment", "check_options", "check_paths", "check_qlog_dir"]
+__all__ = [
+    "check_environment",
+    "check_metrics_port",
+    "check_options",
+    "check_paths",
+    "check_protocols",
+    "check_qlog_dir",
+]
+
+TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""RFC 9110 section 5.6.2."""
+
+ELSEWHERE = {"websocket": "served without", "webtransport": "not to be had this way"}
 
 UDS_BYTES_MAX = 107
 """unix(7): 108 with the zero at the end."""
@@ -103,6 +116,25 @@ def check_paths(metrics_path: str | None, status_page: str | None) -> None:
             raise StartupError(f"{option}: must be a path that begins with /, not {path!r}")
     if metrics_path is not None and metrics_path == status_page:
         raise StartupError(f"--metrics-path and --status-page are both {status_page}")
+
+
+def check_metrics_port(config: Config, port: int | None) -> None:
+    """Of the port that is to have the metrics."""
+    if port is None:
+        return
+    if not 0 <= port <= 65535:
+        raise StartupError(f"--metrics-port: must be 0 to 65535, not {port}")
+    if port and port == config.port and config.uds is None and config.fd is None:
+        raise StartupError(f"--metrics-port and --port are both {port}")
+
+
+def check_protocols(protocols: Iterable[str]) -> None:
+    """Of extended CONNECT."""
+    for name in protocols:
+        if not TOKEN.fullmatch(name):
+            raise StartupError(f"--http3-connect: {name!r} is no name of a protocol")
+        if name in ELSEWHERE:
+            raise StartupError(f"--http3-connect: {name} is {ELSEWHERE[name]}")
 
 
 def check_qlog_dir(path: str | None) -> None:

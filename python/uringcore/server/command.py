@@ -46,6 +46,8 @@ LIMIT_HELP = {
     "body_rate": "Bytes of a body that earn it a second more.",
     "send_timeout": "Seconds within which a client takes something of a waiting response.",
     "keep_alive": "Seconds after which an HTTP/3 connection without requests is closed.",
+    "max_open_files": "Files that stay open for waiting responses of one HTTP/3 connection.",
+    "max_large_messages": "WebSocket messages above 256 KiB under way at once on one HTTP/3 connection.",
     "max_connections": "HTTP/3 connections at a time.",
     "max_connections_per_address": "The same from one IPv4 address or IPv6 /64.",
     "accept_rate": "HTTP/3 connections accepted in a second, in the long run.",
@@ -114,6 +116,13 @@ def our_options() -> list[click.Parameter]:
             help="Take WebTransport sessions (ASGI scope 'webtransport').",
         ),
         click.Option(
+            ["--http3-connect"],
+            metavar="PROTOCOL",
+            multiple=True,
+            help="Let requests of extended CONNECT with this protocol (connect-udp, say) come to the "
+            "application, with HTTP datagrams.",
+        ),
+        click.Option(
             ["--http3-token-key"],
             type=click.File("rb"),
             help="File with a secret of 32 bytes or more: address tokens outlive this process.",
@@ -154,6 +163,17 @@ def options_of_sight() -> list[click.Parameter]:
             ["--metrics-path"],
             metavar="PATH",
             help="Answer with metrics for Prometheus there. Whoever reaches the server can read them.",
+        ),
+        click.Option(
+            ["--metrics-port"],
+            type=click.IntRange(0, 65535),
+            help="Answer with them on this TCP port instead, without TLS.  [path: /metrics]",
+        ),
+        click.Option(
+            ["--metrics-host"],
+            default="127.0.0.1",
+            show_default=True,
+            help="The address of that port.",
         ),
         click.Option(
             ["--status-page"],

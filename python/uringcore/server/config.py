@@ -12,10 +12,11 @@ import logging
 import os
 import secrets
 import shutil
+import socket
 import ssl
 import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,8 +29,10 @@ from uringcore.quic.logger import QuicFileLogger
 from uringcore.quic.sessions import SessionStore, SharedSessionStore
 from uringcore.server.checks import (
     check_environment,
+    check_metrics_port,
     check_options,
     check_paths,
+    check_protocols,
     check_qlog_dir,
 )
 from uringcore.server.credentials import check_certificate, quic_refusal
@@ -51,8 +54,8 @@ EARLY_DATA = ("safe", "refuse", "off")
 MAX_STREAMS_UNI = 8
 MAX_STREAM_BYTES = 1024 * 1024
 MAX_CONNECTION_BYTES = 8 * 1024 * 1024
-# Of a frame, which is what fits in a packet at most: sessions have datagrams.
-DATAGRAM_BYTES_MAX = 65536
+# As RFC 9221 section 3 recommends: whatever a packet takes.
+MAX_DATAGRAM_FRAME_BYTES = 65535
 
 # Of one response. All those of a connection together: CONNECTION_QUEUE_HIGH.
 SEND_BUFFER_HIGH = 128 * 1024
@@ -88,6 +91,8 @@ class ServerConfig(Config):
       ``"off"`` reads none.
     - ``http3_webtransport``: take WebTransport sessions, whose scope has a type of its own; see
       :mod:`uringcore.webtransport.asgi`.
+    - ``http3_connect``: protocols of extended CONNECT that the application speaks, such as ``connect-udp``;
+      see "HTTP datagrams" in :mod:`uringcore.server`.
     - ``http3_token_key``, ``http3_reset_key``: secrets of at least 32 bytes with which address tokens
       and stateless resets outlive this process; ``None`` makes new ones.
     - ``http3_log_lines``: lines that one client may cause in the log, besides its access lines, before
@@ -95,6 +100,8 @@ class ServerConfig(Config):
     - ``http3_qlog_dir``: a folder in which each HTTP/3 connection leaves a qlog trace when it ends.
     - ``log_format``: ``"text"``, uvicorn's, or ``"json"``; see :mod:`uringcore.server.json_log`.
     - ``metrics_path``: a path under which the server tells its metrics, in OpenMetrics text.
+    - ``metrics_port``, ``metrics_host``: a TCP port of its own for them, without TLS and by default on
+      127.0.0.1; the application's ports do not have them then.
     - ``status_page``: a path under which it shows a page about itself.
     - ``http3_`` and the name of a field of :class:`~uringcore.server.limits.HTTP3Limits` or
       :class:`~uringcore.quic.limits.ServerLimits`: that limit.
@@ -116,12 +123,15 @@ class ServerConfig(Config):
         http3_retry: RetryPolicy = "auto",
         http3_early_data: str = "safe",
         http3_webtransport: bool = True,
+        http3_connect: Sequence[str] = (),
         http3_token_key: bytes | None = None,
         http3_reset_key: bytes | None = None,
         http3_log_lines: int = 10,
         http3_qlog_dir: str | None = None,
         log_format: str = "text",
         metrics_path: str | None = None,
+        metrics_port: int | None = None,
+        metrics_host: str = "127.0.0.1",
         status_page: str | None = None,
         **options: Any,
     ) -> None:
@@ -157,12 +167,18 @@ class ServerConfig(Config):
             )
         self.http3_early_data = http3_early_data
         self.http3_webtransport = http3_webtransport
+        check_protocols(http3_connect)
+        self.http3_connect = tuple(http3_connect)
         self.http3_token_key = http3_token_key
         # QUIC wants 32 bytes; a secret may have more.
         self.http3_reset_key = http3_reset_key and hashlib.sha256(http3_reset_key).digest()
         self.http3_log_lines = http3_log_lines
         self.http3_qlog_dir = http3_qlog_dir
         self.metrics_path = metrics_path
+        self.metrics_port = metrics_port
+        self.metrics_host = metrics_host
+        self.metrics_sockets: list[socket.socket] = []
+        """Bound; several processes have them from their parent."""
         self.status_page = status_page
         self.observer: Observer | None = None
         self.dev_certificate: DevelopmentCertificate | None = None
@@ -175,6 +191,7 @@ class ServerConfig(Config):
         super().__init__(app, **options)
         check_options(self)
         check_paths(metrics_path, status_page)
+        check_metrics_port(self, metrics_port)
         check_qlog_dir(http3_qlog_dir)
         if dev_cert:
             self._make_dev_certificate()
@@ -189,7 +206,8 @@ class ServerConfig(Config):
     @property
     def is_observed(self) -> bool:
         """Whether the server has pages about itself."""
-        return self.metrics_path is not None or self.status_page is not None
+        pages = (self.metrics_path, self.metrics_port, self.status_page)
+        return any(page is not None for page in pages)
 
     def configure_logging(self) -> None:
         """uvicorn's, with a file that cannot be used as one line."""
@@ -221,7 +239,7 @@ class ServerConfig(Config):
             self.quic = self._quic_configuration()
         if self.is_observed:
             observer = Observer(
-                metrics_path=self.metrics_path,
+                metrics_path=self.metrics_path if self.metrics_port is None else None,
                 status_path=self.status_page,
                 folder=self.reports_folder,
             )
@@ -359,12 +377,13 @@ class ServerConfig(Config):
             check_certificate(self)
 
     def _quic_configuration(self) -> QuicConfiguration:
+        has_datagrams = self.http3_webtransport or bool(self.http3_connect)
         configuration = QuicConfiguration(
             is_client=False,
             alpn_protocols=["h3"],
             idle_timeout=self.http3_idle_timeout,
             max_data=MAX_CONNECTION_BYTES,
-            max_datagram_frame_size=DATAGRAM_BYTES_MAX if self.http3_webtransport else None,
+            max_datagram_frame_size=MAX_DATAGRAM_FRAME_BYTES if has_datagrams else None,
             reset_stream_at=self.http3_webtransport,
             max_stream_data=MAX_STREAM_BYTES,
             max_streams_bidi=self.http3_limits.max_requests,

@@ -59,6 +59,9 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
             self._config = ServerConfig(**self._options())
         except StartupError as exc:
             raise HaltServer(str(exc), Arbiter.WORKER_BOOT_ERROR) from None
+        if self._config.metrics_port is not None:
+            text = "metrics_port: gunicorn's workers do not share one, use metrics_path"
+            raise HaltServer(text, Arbiter.WORKER_BOOT_ERROR)
         self.places: list[PortWorker] = []
         self._is_orphan = False
         if self._config.http3:

@@ -5,6 +5,7 @@ Each limit is a field of a dataclass, and an option of the command: ``--http3-``
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
@@ -65,13 +66,30 @@ class HTTP3Limits:
     keep_alive: float = 120.0
     """After which a connection without requests is closed, however often its client pings."""
 
+    max_open_files: int = 16
+    """Files of ``http.response.pathsend`` that stay open while their responses wait for the client. Those
+    of more responses are opened again for each part; a response whose file was replaced meanwhile is
+    given up (H3_INTERNAL_ERROR)."""
+
+    max_large_messages: int = 4
+    """Messages of more than 256 KiB that may be on their way at once on a connection's WebSockets; others
+    wait for credit until one is whole and taken."""
+
     def __post_init__(self) -> None:
-        for name in ("max_requests", "max_header_fields", "max_early_resets", "body_rate"):
+        for name in (
+            "max_requests",
+            "max_header_fields",
+            "max_early_resets",
+            "body_rate",
+            "max_large_messages",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         requests = self.max_requests_per_connection
         if requests is not None and requests < 1:
             raise ValueError(f"max_requests_per_connection must be at least 1, not {requests}")
+        if self.max_open_files < 0:
+            raise ValueError(f"max_open_files must be at least 0, not {self.max_open_files}")
         if not 1024 <= self.max_header_bytes <= HEADER_BYTES_MAX:
             raise ValueError(
                 f"max_header_bytes must be 1024 to {HEADER_BYTES_MAX}, not {self.max_header_bytes}"
@@ -80,10 +98,11 @@ class HTTP3Limits:
             raise ValueError(f"early_reset_rate must be above 0, not {self.early_reset_rate}")
         self.checked()
 
-    def checked(self, *, refuses_early: bool = False) -> Http3Limits:
+    def checked(self, *, refuses_early: bool = False, protocols: Sequence[str] = ()) -> Http3Limits:
         """For the extension. ``refuses_early``: what may not be repeated and comes as 0-RTT data
-        is answered with 425 instead of waiting for the handshake."""
-        return Http3Limits(**asdict(self), refuses_early=refuses_early)
+        is answered with 425 instead of waiting for the handshake. ``protocols``: those of extended
+        CONNECT that the application speaks, besides WebSocket."""
+        return Http3Limits(**asdict(self), refuses_early=refuses_early, protocols=list(protocols))
 
 
 def server_limits(**given: Any) -> ServerLimits:

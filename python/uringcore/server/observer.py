@@ -142,9 +142,13 @@ class Observer:
 
     # Pages
 
+    async def metrics(self) -> tuple[str, bytes]:
+        """Of all processes: their type and their text."""
+        return CONTENT_TYPE, exposition(families(await self._reports())).encode()
+
     async def _metrics(self, query: bytes) -> tuple[bytes, list[tuple[bytes, bytes]]]:
-        text = exposition(families(await self._reports()))
-        return text.encode(), [(b"content-type", CONTENT_TYPE.encode())]
+        kind, text = await self.metrics()
+        return text, [(b"content-type", kind.encode())]
 
     async def _status(self, query: bytes) -> tuple[bytes, list[tuple[bytes, bytes]]]:
         if query != status_page.DATA_QUERY:

@@ -129,6 +129,8 @@ def reasons(config: Config, *, http3: bool) -> Iterator[tuple[frozenset[str], st
         yield frozenset({"timeout_worker_healthcheck"}), "there is no --workers"
     if isinstance(config.log_config, str):
         yield frozenset({"log_format"}), "--log-config says what the log is like"
+    if getattr(config, "metrics_port", None) is None:
+        yield frozenset({"metrics_host"}), "there is no --metrics-port"
     if not config.reload:
         yield frozenset({"reload_delay"}), "there is no --reload"
 

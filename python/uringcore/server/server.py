@@ -29,6 +29,7 @@ from uringcore.server.config import ServerConfig
 from uringcore.server.farewell import part_with
 from uringcore.server.listener import HTTP3Listener
 from uringcore.server.log import RequestLog
+from uringcore.server.metrics_port import METRICS_PATH, MetricsPort
 from uringcore.server.scope import (
     DEBUG_EXTENSIONS,
     EXTENSIONS,
@@ -37,7 +38,14 @@ from uringcore.server.scope import (
     encode_path,
 )
 from uringcore.server.service import Service
-from uringcore.server.sockets import ServerSockets, SharedSocket, at, listen, remove_unix
+from uringcore.server.sockets import (
+    ServerSockets,
+    SharedSocket,
+    at,
+    bind_metrics,
+    listen,
+    remove_unix,
+)
 from uringcore.server.startup import STARTUP_FAILURE, StartupError
 from uringcore.server.supervisor import Supervisor
 from uringcore.server.terminal import has_terminal
@@ -141,6 +149,14 @@ def listen_or_exit(config: ServerConfig) -> ServerSockets:
         sys.exit(STARTUP_FAILURE)
 
 
+def bind_metrics_or_exit(config: ServerConfig) -> None:
+    try:
+        bind_metrics(config)
+    except OSError as exc:
+        logger.error(exc.strerror or exc)
+        sys.exit(STARTUP_FAILURE)
+
+
 def tell_where(config: ServerConfig, sockets: ServerSockets) -> None:
     """Says what is listened on."""
     scheme = "https" if config.is_ssl else "http"
@@ -155,6 +171,8 @@ def tell_where(config: ServerConfig, sockets: ServerSockets) -> None:
     else:
         where = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
     logger.info("Uvicorn running on %s (Press CTRL+C to quit)", where)
+    for sock in config.metrics_sockets:
+        logger.info("Metrics on http://%s%s", at(sock), config.metrics_path or METRICS_PATH)
 
 
 class Seat(Protocol):
@@ -184,6 +202,7 @@ class Server(UvicornServer):
         self._seat = seat
         self._listener: HTTP3Listener | None = None
         self._certificate: CertificateKeeper | None = None
+        self._metrics: MetricsPort | None = None
         self._tls = TLSExtension(None)
         self._is_retiring = False
         self._is_hung_up = False
@@ -202,7 +221,8 @@ class Server(UvicornServer):
             # Those that are given are closed by uvicorn when it begins to stop; connections go on.
             mine.udp = [sock.dup() for sock in mine.udp]
             if self._seat is not None:
-                mine.tcp = [SharedSocket.of(sock) for sock in mine.tcp]
+                mine.tcp = [self._mine(sock) for sock in mine.tcp]
+            bind_metrics_or_exit(self.config)
         else:
             mine = listen_or_exit(self.config)
         places: Sequence[socket.socket | PortWorker] = mine.udp
@@ -245,6 +265,13 @@ class Server(UvicornServer):
             await self._start_http3(places)
         if config.is_ssl and config.ssl_context_factory is None:
             self._certificate = CertificateKeeper(config)
+        if config.observer is not None and config.metrics_sockets:
+            self._metrics = MetricsPort(config.observer, config.metrics_path or METRICS_PATH)
+            await self._metrics.start([self._mine(sock) for sock in config.metrics_sockets])
+
+    def _mine(self, sock: socket.socket) -> socket.socket:
+        """Of a socket that other processes accept on, too, if there are any, a duplicate."""
+        return sock if self._seat is None else SharedSocket.of(sock)
 
     def _announce(self, port: int) -> None:
         """Alt-Svc (RFC 7838) tells HTTP/1.1 clients that the same port speaks HTTP/3."""
@@ -290,7 +317,9 @@ class Server(UvicornServer):
         service = Service(
             asgi,
             self.server_state,
-            config.http3_limits.checked(refuses_early=config.http3_early_data == "refuse"),
+            config.http3_limits.checked(
+                refuses_early=config.http3_early_data == "refuse", protocols=config.http3_connect
+            ),
             self._tls,
             sessions,
             None if config.observer is None else config.observer.connection_ended,
@@ -351,6 +380,9 @@ class Server(UvicornServer):
         """uvicorn's graceful stop; then nothing of HTTP/3 is left either."""
         if self._seat is not None:
             self._seat.ending()
+            if self._metrics is not None:
+                # Others go on.
+                self._metrics.stop_accepting()
         parting = asyncio.ensure_future(part_with(self.server_state.connections))
         try:
             if self._is_retiring:
@@ -361,8 +393,16 @@ class Server(UvicornServer):
         if self._listener is not None:
             # Again, since uvicorn doesn't come to it when its time limit is up.
             await self._listener.wait_closed()
+        await self._close_metrics()
         if self.config.observer is not None:
             self.config.observer.close()
+
+    async def _close_metrics(self) -> None:
+        if self._metrics is not None:
+            await self._metrics.close()
+            self._metrics = None
+            if self._seat is None:
+                self.config.metrics_sockets.clear()
 
     def retire(self) -> None:
         """Stops while another process goes on with the same sockets: nobody is to notice.

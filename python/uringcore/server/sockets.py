@@ -20,7 +20,15 @@ from uringcore.quic.sockets import bind_udp, make_room
 from uringcore.server.activation import activation_sockets
 from uringcore.server.config import ServerConfig
 
-__all__ = ["ServerSockets", "SharedSocket", "at", "bind_addresses", "listen", "remove_unix"]
+__all__ = [
+    "ServerSockets",
+    "SharedSocket",
+    "at",
+    "bind_addresses",
+    "bind_metrics",
+    "listen",
+    "remove_unix",
+]
 
 # Ports tried when the system may choose: each must be free for UDP and TCP on every address.
 PORT_ATTEMPTS = 16
@@ -105,6 +113,7 @@ def listen(config: ServerConfig) -> ServerSockets:
         if config.http3_fd is not None:
             found.udp = [socket_of(config.http3_fd, "--http3-fd", socket.SOCK_DGRAM)]
         bind_missing(found, config)
+        bind_metrics(config)
         return found
     except BaseException:
         found.close()
@@ -123,6 +132,20 @@ def bind_missing(found: ServerSockets, config: ServerConfig) -> None:
         found.udp += bound.udp
     if port is not None:
         config.port = found.tcp[0].getsockname()[1]
+
+
+def bind_metrics(config: ServerConfig) -> None:
+    """The port of the metrics, unless it is bound. Raises ``OSError``."""
+    if config.metrics_port is None or config.metrics_sockets:
+        return
+    port = config.metrics_port
+    for family, (host, _, *rest) in addresses_of(config.metrics_host):
+        with naming(f"--metrics-port {host}:{port}"):
+            sock = bind_tcp(family, (host, port, *rest))
+            # Otherwise two that are bound and not listening could have the same port.
+            sock.listen()
+        config.metrics_sockets.append(sock)
+        port = sock.getsockname()[1]
 
 
 def bind_addresses(host: str | None, port: int | None, udp_port: int | None) -> ServerSockets:

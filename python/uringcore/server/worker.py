@@ -228,7 +228,7 @@ def begin(
     if stdin is not None:
         # For debuggers, as uvicorn does it: multiprocessing gives children none.
         sys.stdin = os.fdopen(stdin)
-    seat.keep_from_children(sockets)
+    seat.keep_from_children([*sockets, *config.metrics_sockets])
     seat.take(config)
     config.configure_logging()
     target(config, sockets, seat)

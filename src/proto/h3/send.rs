@@ -166,11 +166,7 @@ impl Connection {
             return Err(LocalError::Closed);
         }
         let prefix = Self::datagram_prefix(stream_id)?;
-        let peer_enabled = self
-            .peer_settings
-            .as_ref()
-            .is_some_and(|peer| peer.is_enabled(setting::H3_DATAGRAM));
-        if !self.settings.h3_datagram || !peer_enabled {
+        if !self.are_datagrams_agreed() {
             return Err(LocalError::DatagramsNotNegotiated);
         }
         let mut datagram = BytesMut::with_capacity(prefix.len() + data.len());
@@ -180,6 +176,12 @@ impl Connection {
             data: datagram.freeze(),
         });
         Ok(())
+    }
+
+    /// Whether both sides sent SETTINGS_H3_DATAGRAM (RFC 9297 section 2.1.1).
+    pub fn are_datagrams_agreed(&self) -> bool {
+        let peer = self.peer_settings.as_ref();
+        self.settings.h3_datagram && peer.is_some_and(|peer| peer.is_enabled(setting::H3_DATAGRAM))
     }
 
     /// What an HTTP datagram of this request begins with: the quarter stream ID.

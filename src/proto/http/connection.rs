@@ -9,13 +9,15 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::datagram::Datagrams;
 use super::early::Waiting;
 use super::event::Event;
-use super::exchange::{Exchange, Writing};
+use super::exchange::Exchange;
 use super::head::{Head, Refusal};
 use super::limits::Limits;
 use super::patience::Unfinished;
 use super::sessions::Attached;
+use super::stalls::{Taken, Writing};
 use crate::h3::{self, Code, Field, HeadersKind, Role, frame};
 use crate::outputs;
 use crate::quic::{self, AcceptRate, Bucket, Chunks};
@@ -42,6 +44,7 @@ pub struct Connection {
     /// Streams whose response is with QUIC whole and has not been acknowledged whole. Closing the connection
     /// earlier would drop what is queued of them.
     pub(super) unacknowledged: FxHashMap<u64, Writing>,
+    pub(super) taken: Taken,
     /// Requests that wait for the handshake.
     pub(super) waiting: Waiting,
     /// Streams that wait for the connection as a whole to have room.
@@ -93,6 +96,7 @@ impl Connection {
             deserted: 0,
             paused: FxHashSet::default(),
             unacknowledged: FxHashMap::default(),
+            taken: Taken::default(),
             waiting: Waiting::default(),
             crowded: Vec::new(),
             unfinished: Unfinished::default(),
@@ -149,17 +153,22 @@ impl Connection {
                 self.unacknowledged.remove(&stream_id);
                 self.given_up(quic, stream_id, true, now);
             }
-            Quic::StreamWritable { stream_id } => self.has_room(stream_id),
+            Quic::StreamWritable { stream_id } => {
+                self.note_taken(stream_id, now);
+                self.has_room(stream_id);
+            }
             Quic::ConnectionWritable { .. } => {
                 for stream_id in std::mem::take(&mut self.crowded) {
                     self.has_room(stream_id);
                 }
             }
             Quic::StreamFinished { stream_id } => {
+                self.note_taken(stream_id, now);
                 self.unacknowledged.remove(&stream_id);
                 self.calmed(now);
             }
-            // The reset has been told by its own event. HTTP datagrams are nobody's yet.
+            Quic::Datagram { data, .. } => self.h3.handle_datagram(data),
+            // The reset has been told by its own event.
             _ => {}
         }
     }
@@ -252,13 +261,16 @@ impl Connection {
                     self.request(quic, stream_id, fields, Some(refusal), true, now);
                 }
                 h3::Event::Headers { stream_id, fin, .. } => {
-                    self.content(stream_id, Bytes::new(), fin, now);
+                    self.content(quic, stream_id, Bytes::new(), fin, now);
                 }
                 h3::Event::Data {
                     stream_id,
                     data,
                     fin,
-                } => self.content(stream_id, data, fin, now),
+                } => self.content(quic, stream_id, data, fin, now),
+                h3::Event::Datagram { stream_id, data } => {
+                    self.datagram(quic, stream_id, data, now);
+                }
                 h3::Event::Reset {
                     stream_id,
                     local: true,
@@ -289,7 +301,7 @@ impl Connection {
         now: Instant,
     ) {
         self.unfinished.ended(stream_id);
-        let (mut head, unfit) = Head::read(fields);
+        let (mut head, unfit) = Head::read(fields, &self.limits.protocols);
         let refusal = refusal
             .or(unfit)
             .or_else(|| self.judge_session(&head, ended));
@@ -311,7 +323,11 @@ impl Connection {
             self.perform(quic, now);
             return;
         }
-        self.exchanges.insert(stream_id, Exchange::new(ended));
+        let exchange = Exchange {
+            datagrams: head.datagrams(),
+            ..Exchange::new(ended)
+        };
+        self.exchanges.insert(stream_id, exchange);
         self.unanswered += 1;
         let refusal = match refusal {
             None => self.judge_early(quic, stream_id, &mut head, ended),
@@ -336,13 +352,23 @@ impl Connection {
         }
     }
 
-    fn content(&mut self, stream_id: u64, data: Bytes, ended: bool, now: Instant) {
+    fn content(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        data: Bytes,
+        ended: bool,
+        now: Instant,
+    ) {
         if data.is_empty() && !ended {
             return;
         }
         let Some(exchange) = self.exchanges.get_mut(&stream_id) else {
             return;
         };
+        if matches!(exchange.datagrams, Datagrams::Capsules(_)) {
+            return self.capsules(quic, stream_id, data, ended, now);
+        }
         exchange.received(data.len(), ended, now);
         let queue = self.queue_of(stream_id);
         match queue.back_mut() {
@@ -406,7 +432,7 @@ impl Connection {
         may
     }
 
-    fn abort(&mut self, stream_id: u64) {
+    pub(super) fn abort(&mut self, stream_id: u64) {
         if self.answered(stream_id)
             && let Some(exchange) = self.exchanges.get_mut(&stream_id)
         {
@@ -481,8 +507,6 @@ impl Connection {
         }
         // While content waits here the connection's window may be used up, and no client is at fault.
         let times_bodies = self.paused.is_empty();
-        let patience = self.limits.send_timeout;
-        let mut stalled = Vec::new();
         for (&stream_id, exchange) in &mut self.exchanges {
             if let Some(reading) = &mut exchange.reading
                 && times_bodies
@@ -493,31 +517,8 @@ impl Connection {
                 exchange.reading = None;
                 self.events.push_back(Event::BodyTimedOut { stream_id });
             }
-            if let Some(writing) = &mut exchange.writing
-                && writing.is_over(quic.send_queue_bytes(stream_id), patience, now)
-            {
-                stalled.push(stream_id);
-            }
         }
-        for stream_id in stalled {
-            self.h3
-                .cancel_request(stream_id, Code::H3_REQUEST_CANCELLED.0);
-            self.abort(stream_id);
-        }
-        let mut left = Vec::new();
-        for (&stream_id, writing) in &mut self.unacknowledged {
-            let queued = quic.send_queue_bytes(stream_id);
-            // What has left is QUIC's to repeat, or to give up with the connection.
-            if queued > 0 && writing.is_over(queued, patience, now) {
-                left.push(stream_id);
-            }
-        }
-        for stream_id in left {
-            // HTTP/3 is done with it. A stream that refuses has ended.
-            let _ = quic.reset_stream(stream_id, Code::H3_REQUEST_CANCELLED.0);
-            self.unacknowledged.remove(&stream_id);
-            self.calmed(now);
-        }
+        self.give_up_stalled(quic, now);
         self.tick_sessions(quic, now);
         if self.may_rest(now) {
             self.rest(quic);

@@ -72,6 +72,10 @@ impl Connection {
         None
     }
 
+    pub(super) fn waits_for_handshake(&self, stream_id: u64) -> bool {
+        self.waiting.streams.contains(&stream_id)
+    }
+
     /// Tells the host something of a request, now or when the handshake is complete.
     pub(super) fn tell(&mut self, stream_id: u64, event: Event) {
         self.queue_of(stream_id).push_back(event);
@@ -79,7 +83,7 @@ impl Connection {
 
     /// Where events of a request go.
     pub(super) fn queue_of(&mut self, stream_id: u64) -> &mut VecDeque<Event> {
-        match self.waiting.streams.contains(&stream_id) {
+        match self.waits_for_handshake(stream_id) {
             true => &mut self.waiting.events,
             false => &mut self.events,
         }

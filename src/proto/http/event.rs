@@ -32,6 +32,8 @@ pub enum Event {
         pieces: Vec<Bytes>,
         ended: bool,
     },
+    /// An HTTP datagram of a request whose protocol has them (RFC 9297), however it came.
+    Datagram { stream_id: u64, data: Bytes },
     /// The content that the host waits for is too slow in coming. Nobody has been told yet.
     BodyTimedOut { stream_id: u64 },
     /// Nobody waits for the response: the client gave the request up, what it sent was malformed, or it takes

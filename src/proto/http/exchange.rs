@@ -4,7 +4,9 @@
 
 use std::time::{Duration, Instant};
 
+use super::datagram::Datagrams;
 use super::priority::Wishes;
+use super::stalls::Writing;
 
 /// An open exchange: from its request's header section to the moment when the host is done with it.
 #[derive(Debug)]
@@ -23,6 +25,7 @@ pub(super) struct Exchange {
     pub writing: Option<Writing>,
     /// How the response is to be served beside others.
     pub wishes: Wishes,
+    pub datagrams: Datagrams,
 }
 
 /// The host waits for content of the request.
@@ -35,15 +38,6 @@ pub(super) struct Reading {
     pub is_waiting: bool,
 }
 
-/// The host waits for the client to take something of the response.
-#[derive(Debug)]
-pub(super) struct Writing {
-    /// Since when nothing was taken.
-    pub since: Instant,
-    /// What waited then.
-    pub queued: usize,
-}
-
 impl Exchange {
     pub fn new(ended: bool) -> Self {
         Self {
@@ -54,6 +48,7 @@ impl Exchange {
             reading: None,
             writing: None,
             wishes: Wishes::default(),
+            datagrams: Datagrams::default(),
         }
     }
 
@@ -83,16 +78,6 @@ impl Exchange {
             reading.is_waiting = true;
             reading.since = now;
         }
-    }
-}
-
-impl Writing {
-    /// Whether the client has had its time: nothing of what is `queued` was taken for so long.
-    pub fn is_over(&mut self, queued: usize, patience: Duration, now: Instant) -> bool {
-        if queued != self.queued {
-            *self = Self { since: now, queued };
-        }
-        now.saturating_duration_since(self.since) > patience
     }
 }
 

@@ -4,7 +4,9 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
+use super::datagram::Datagrams;
 use crate::h3::Field;
+use crate::h3::capsule::Capsules;
 use crate::webtransport;
 
 /// What an application is asked. The fields are those that HTTP/1.1 would have: `host` for the authority, one
@@ -15,6 +17,8 @@ pub struct Head {
     /// Path and query, or `*`. Of a CONNECT, the authority.
     pub target: Bytes,
     pub fields: Vec<Field>,
+    /// Of an extended CONNECT (RFC 9220) that opens no WebSocket: its content is that protocol's.
+    pub protocol: Option<Bytes>,
     /// It opens a WebSocket (RFC 9220): its content is the client's frames, that of a 2xx response ours.
     pub is_websocket: bool,
     /// It asks for a WebTransport session (draft-ietf-webtrans-http3 section 3.2).
@@ -33,7 +37,8 @@ pub struct Refusal {
 }
 
 impl Head {
-    pub(super) fn read(section: Vec<Field>) -> (Self, Option<Refusal>) {
+    /// `protocols`: those that the host speaks.
+    pub(super) fn read(section: Vec<Field>, protocols: &[Bytes]) -> (Self, Option<Refusal>) {
         let mut head = Self {
             fields: Vec::with_capacity(section.len()),
             ..Self::default()
@@ -41,6 +46,7 @@ impl Head {
         let mut authority = None;
         let mut has_host = false;
         let mut cookie: Option<Cookie> = None;
+        let mut has_early_data = false;
         let mut refusal = None;
         for (name, value) in section {
             match &*name {
@@ -51,7 +57,10 @@ impl Head {
                 // told what the connection is. Some clients say "http" for what they were given.
                 b":scheme" if is_web(&value) => {}
                 b":scheme" => refusal = Some(Refusal::new(400, "the scheme is not https")),
-                b":protocol" if &*value == b"websocket" => head.is_websocket = true,
+                b":protocol" if protocols.contains(&value) => {
+                    head.is_websocket = &*value == WEBSOCKET;
+                    head.protocol = (!head.is_websocket).then_some(value);
+                }
                 b":protocol" if webtransport::is_token(&value) => {
                     head.is_webtransport = true;
                     head.names_h3 = webtransport::names_h3(&value);
@@ -64,6 +73,8 @@ impl Head {
                     None => cookie = Some(Cookie::One(value)),
                     Some(cookie) => cookie.add(&value),
                 },
+                // RFC 8470 section 5.1: whatever it says and however often, it means 1.
+                b"early-data" => has_early_data = true,
                 _ => {
                     has_host |= &*name == b"host";
                     head.fields.push((name, value));
@@ -78,7 +89,7 @@ impl Head {
             {
                 refusal = Some(Refusal::new(400, "sec-websocket-version is not 13"));
             }
-        } else if &*head.method == b"CONNECT" && !head.is_webtransport {
+        } else if &*head.method == b"CONNECT" && head.protocol.is_none() && !head.is_webtransport {
             head.target = authority.unwrap_or_default();
             let plain = Refusal::new(501, "CONNECT is not supported");
             return (head, Some(refusal.unwrap_or(plain)));
@@ -87,6 +98,9 @@ impl Head {
             // RFC 9114 section 4.3.1: in HTTP/1.1's terms, the authority is the Host.
             head.fields
                 .insert(0, (Bytes::from_static(b"host"), authority));
+        }
+        if has_early_data {
+            head.add_early_data();
         }
         if let Some(cookie) = cookie {
             head.fields
@@ -110,8 +124,29 @@ impl Head {
     pub(super) fn mark_early(&mut self) {
         self.is_early = true;
         if self.field(b"early-data").is_none() {
-            let line = (Bytes::from_static(b"early-data"), Bytes::from_static(b"1"));
-            self.fields.push(line);
+            self.add_early_data();
+        }
+    }
+
+    fn add_early_data(&mut self) {
+        let line = (Bytes::from_static(b"early-data"), Bytes::from_static(b"1"));
+        self.fields.push(line);
+    }
+
+    /// Whether HTTP datagrams may belong to it (RFC 9297 section 2), and its content is capsules: it says so
+    /// (section 3.4), or the RFC of its protocol does (RFC 9298 section 3.2, RFC 9484 section 4.3).
+    pub(super) fn datagrams(&self) -> Datagrams {
+        match self.protocol.as_deref() {
+            None => Datagrams::None,
+            Some(b"connect-udp" | b"connect-ip") => Datagrams::Capsules(Capsules::default()),
+            Some(_) => match self
+                .field(b"capsule-protocol")
+                .map(|value| value.trim_ascii())
+            {
+                Some(b"?1") => Datagrams::Capsules(Capsules::default()),
+                Some([b'?', b'1', b';', ..]) => Datagrams::Capsules(Capsules::default()),
+                _ => Datagrams::Frames,
+            },
         }
     }
 
@@ -160,3 +195,5 @@ impl Cookie {
 fn is_web(scheme: &[u8]) -> bool {
     scheme.eq_ignore_ascii_case(b"https") || scheme.eq_ignore_ascii_case(b"http")
 }
+
+pub(super) const WEBSOCKET: &[u8] = b"websocket";

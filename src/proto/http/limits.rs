@@ -1,8 +1,12 @@
 //! What one client may ask of a server, and how long it may take for it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::early::Unsafe;
+use super::head::WEBSOCKET;
 
 /// The bounds of one connection. The host checks that they make sense.
 #[derive(Debug, Clone)]
@@ -25,6 +29,8 @@ pub struct Limits {
     pub send_timeout: Duration,
     /// What a request comes to that may not be repeated, and that came as 0-RTT data.
     pub unsafe_early: Unsafe,
+    /// The protocols of extended CONNECT that the host speaks; others are refused (501).
+    pub protocols: Arc<[Bytes]>,
     /// After which a connection without requests is closed, however often its client pings.
     pub keep_alive: Duration,
 }
@@ -41,6 +47,7 @@ impl Default for Limits {
             body_rate: 240,
             send_timeout: Duration::from_secs(600),
             unsafe_early: Unsafe::Waits,
+            protocols: Arc::new([Bytes::from_static(WEBSOCKET)]),
             keep_alive: Duration::from_secs(120),
         }
     }

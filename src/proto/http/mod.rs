@@ -8,13 +8,16 @@
 //! - `exchange`: one request and its response, as far as both are told to the other side.
 //! - `patience`: how long a client may take, for the clock that the host winds.
 //! - `priority`: which response goes first.
+//! - `stalls`: responses of which their client takes nothing.
 //! - `limits`: [`Limits`], what one client may ask of a server.
+//! - `datagram`: HTTP datagrams of requests that have any, and capsules.
 //! - `event`: what comes out.
 //!
 //! What HTTP/3 wants of QUIC is done here and at once: the host sees requests, pieces of their content and
 //! their ends, never a frame or a stream of QPACK's. It knows neither a socket nor an application.
 
 mod connection;
+mod datagram;
 mod early;
 mod event;
 mod exchange;
@@ -24,6 +27,7 @@ mod patience;
 mod priority;
 mod responses;
 mod sessions;
+mod stalls;
 
 pub use connection::Connection;
 pub use early::Unsafe;

@@ -15,6 +15,19 @@ pub(super) struct Wishes {
     application: Signal,
 }
 
+impl Wishes {
+    /// How the response is served beside others.
+    pub fn rank(self, knows_priorities: bool) -> Priority {
+        match knows_priorities {
+            true => self.application.over(self.client),
+            false => Priority {
+                incremental: true,
+                ..Priority::default()
+            },
+        }
+    }
+}
+
 impl Connection {
     /// A request has come, with these fields.
     ///

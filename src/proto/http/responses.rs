@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::connection::Connection;
-use super::exchange::Writing;
+use super::stalls::Writing;
 use crate::h3::{Code, LocalError};
 use crate::quic;
 
@@ -139,7 +139,7 @@ impl Connection {
         self.perform(quic, now);
         if fin {
             let queued = quic.send_queue_bytes(stream_id);
-            let writing = Writing { since: now, queued };
+            let writing = Writing::new(queued, self.rank(stream_id), now);
             self.unacknowledged.insert(stream_id, writing);
         }
         // The event that says why may be long in coming, if the application does not wait for anything.
@@ -162,6 +162,7 @@ impl Connection {
         if !quic.is_stream_full(stream_id) && !is_crowded {
             return false;
         }
+        let priority = self.rank(stream_id);
         let Some(exchange) = self.exchanges.get_mut(&stream_id) else {
             return false;
         };
@@ -172,7 +173,7 @@ impl Connection {
                 self.crowded.push(stream_id);
             }
         }
-        exchange.writing = Some(Writing { since: now, queued });
+        exchange.writing = Some(Writing::new(queued, priority, now));
         true
     }
 

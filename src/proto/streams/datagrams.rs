@@ -18,7 +18,7 @@ pub enum Overflow {
 ///
 /// Bounds: so many bytes, an overhead for each frame counted in. What is dropped is counted.
 #[derive(Debug)]
-pub(super) struct Datagrams {
+pub struct Datagrams {
     queue: VecDeque<Bytes>,
     bytes: usize,
     bytes_max: usize,

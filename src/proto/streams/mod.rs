@@ -17,5 +17,5 @@ mod inlet;
 
 pub use arrivals::{Arrivals, Key};
 pub use carrier::Carrier;
-pub use datagrams::Overflow;
+pub use datagrams::{Datagrams, Overflow};
 pub use inlet::{Inlet, Outcome, Portion, Want};

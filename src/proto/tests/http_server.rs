@@ -11,6 +11,7 @@ use crate::h3_common::headers_frame;
 use crate::support::{Pair, with_transport};
 
 mod credit;
+mod datagram;
 mod priority;
 
 type Lines<'a> = &'a [(&'a str, &'a str)];
@@ -63,6 +64,7 @@ impl Site {
         let quic = pair.server.endpoint.connection(server).unwrap();
         let settings = h3::Settings {
             enable_connect_protocol: true,
+            h3_datagram: quic.max_datagram_size().is_some(),
             ..h3::Settings::default()
         };
         let http = Connection::new(quic, settings, limits, now);
@@ -128,6 +130,7 @@ impl Site {
                     stream_id,
                     error_code,
                 } => self.browser.handle_stop_sending(stream_id, error_code),
+                quic::Event::Datagram { data, .. } => self.browser.handle_datagram(data),
                 _ => {}
             }
         }
@@ -143,6 +146,10 @@ impl Site {
                 return;
             };
             let _ = match output {
+                Output::Datagram { data } => {
+                    quic.send_datagram(data).unwrap();
+                    Ok(())
+                }
                 Output::Write {
                     stream_id,
                     data,
@@ -327,6 +334,22 @@ fn a_session_is_refused_where_nobody_has_attached_webtransport() {
         assert!(head.is_webtransport);
         assert_eq!(refusal.map(|refusal| refusal.status), Some(501));
     }
+fn a_client_that_speaks_of_early_data_means_one_thing() {
+    let mut site = Site::new(Limits::default());
+    let mut lines = GET.to_vec();
+    lines.extend([
+        ("early-data", "0"),
+        ("early-data", "1"),
+        ("early-data", "x"),
+    ]);
+    site.ask(0, &lines, true);
+    let told = site.take_told();
+    let [Event::Request { head, .. }] = &told[..] else {
+        panic!("{told:?}")
+    };
+    let said = head.fields.iter().filter(|(name, _)| name == "early-data");
+    assert_eq!(said.map(|(_, value)| value).collect::<Vec<_>>(), ["1"]);
+    assert!(!head.is_early);
 }
 
 #[test]

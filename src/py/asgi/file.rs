@@ -1,8 +1,9 @@
 //! Files as content: `http.response.pathsend` and `http.response.zerocopysend`.
 //!
 //! A file's bytes go from the page cache to the connection without being a Python object; what the cache does
-//! not have is read by a thread of the loop's executor. A slow client keeps a descriptor open, and one part of
-//! the file in memory.
+//! not have is read by a thread of the loop's executor. A slow client keeps one part of the file in memory, and a
+//! descriptor open; of a path only while there is a [`Place`] for it among the client's, else the file is opened
+//! again for each part.
 //!
 //! Ranges are the application's: it says Content-Range and sends a part.
 
@@ -15,9 +16,10 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
-use uringcore_io::{Errno, SentFile};
+use uringcore_io::{Errno, FileIdentity, SentFile};
 
 use super::message::{is_true, optional, required};
+use super::places::Place;
 use super::request::Request;
 use super::response::{PART_BYTES, Sent};
 use super::service::Blame;
@@ -27,7 +29,11 @@ use crate::capi::error;
 
 /// What is still to be sent of a file.
 pub(super) struct FileBody {
-    file: Arc<SentFile>,
+    /// `None` while it waits for the client without a place.
+    file: Option<Arc<SentFile>>,
+    /// Where it is found again, and how it is known then.
+    source: Option<(PathBuf, FileIdentity)>,
+    place: Option<Place>,
     /// As the log names it.
     name: String,
     offset: u64,
@@ -63,7 +69,29 @@ impl FileBody {
         {
             return outcome.map(Some);
         }
-        self.file.read_now(self.part_length(), self.offset)
+        match &self.file {
+            Some(file) => file.read_now(self.part_length(), self.offset),
+            None => Ok(None),
+        }
+    }
+
+    /// It waits for the client.
+    fn set_aside(&mut self, wire: &dyn Wire) {
+        if self.source.is_some() && self.place.is_none() {
+            self.place = wire.file_place();
+            if self.place.is_none() {
+                self.file = None;
+            }
+        }
+    }
+
+    /// Opens it again if it was let go of. False if another one is there now.
+    fn is_there(&mut self) -> bool {
+        if let (None, Some((path, identity))) = (&self.file, &self.source) {
+            let same = |file: &SentFile| file.identity().is_ok_and(|found| found == *identity);
+            self.file = SentFile::open(path).ok().filter(same).map(Arc::new);
+        }
+        self.file.is_some()
     }
 
     fn part_length(&self) -> usize {
@@ -76,8 +104,11 @@ impl FileBody {
         event_loop: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = event_loop.py();
+        let Some(file) = self.file.clone() else {
+            return Err(PyRuntimeError::new_err("the file is closed"));
+        };
         let reading = Reading {
-            file: self.file.clone(),
+            file,
             offset: self.offset,
             length: self.part_length(),
             outcome: GilCell::new(None),
@@ -114,7 +145,18 @@ impl Request {
         let size = file.size().map_err(named)?;
         // What a file that grows has more than was announced is left out.
         let length = wanted.map_or(size, |wanted| wanted.min(size));
-        Self::send_part_of(slf, file, path.display().to_string(), 0, length, false)
+        let identity = file.identity().map_err(named)?;
+        let body = FileBody {
+            file: Some(Arc::new(file)),
+            name: path.display().to_string(),
+            source: Some((path, identity)),
+            place: None,
+            offset: 0,
+            left: length,
+            last: true,
+            reading: None,
+        };
+        Self::send_whole(slf, body, false)
     }
 
     /// `http.response.zerocopysend`: a part of an open file.
@@ -156,36 +198,25 @@ impl Request {
                 .with(py, |state| state.response.account(0, more_body));
             return Self::send_rest(slf, Bytes::new(), last.map_err(runtime_error)?.last);
         }
-        Self::send_part_of(
-            slf,
-            file,
-            format!("descriptor {fd}"),
-            begin,
-            length,
-            more_body,
-        )
-    }
-
-    fn send_part_of(
-        slf: &Bound<'_, Self>,
-        file: SentFile,
-        name: String,
-        offset: u64,
-        length: u64,
-        more_body: bool,
-    ) -> PyResult<Sent> {
-        let (py, this) = (slf.py(), slf.get());
-        let accounted = this
-            .state
-            .with(py, |state| state.response.account(length, more_body));
         let body = FileBody {
-            file: Arc::new(file),
-            name,
-            offset,
+            file: Some(Arc::new(file)),
+            // The program has it open all the while.
+            source: None,
+            place: None,
+            name: format!("descriptor {fd}"),
+            offset: begin,
             left: length,
-            last: accounted.map_err(runtime_error)?.last,
+            last: true,
             reading: None,
         };
+        Self::send_whole(slf, body, more_body)
+    }
+
+    fn send_whole(slf: &Bound<'_, Self>, mut body: FileBody, more_body: bool) -> PyResult<Sent> {
+        let accounted = slf.get().state.with(slf.py(), |state| {
+            state.response.account(body.left, more_body)
+        });
+        body.last = accounted.map_err(runtime_error)?.last;
         Self::send_file(slf, Box::new(body))
     }
 
@@ -200,10 +231,16 @@ impl Request {
                 return Ok(Sent::ToNobody);
             }
             if this.with_wire(py, is_full) == Some(true) {
+                this.with_wire(py, |wire| body.set_aside(wire));
                 return Ok(Sent::FileFull(body));
             }
+            if !body.is_there() {
+                return Self::file_was_lost(slf, &body, "was replaced or removed");
+            }
             let part = match body.next_part(py) {
-                Ok(Some(part)) if part.is_empty() => return Self::file_was_cut(slf, &body),
+                Ok(Some(part)) if part.is_empty() => {
+                    return Self::file_was_lost(slf, &body, "became shorter");
+                }
                 Ok(Some(part)) => part,
                 Ok(None) => return Ok(Sent::FileUnread(body)),
                 Err(error) => return Err(error::io_error(&error)),
@@ -218,14 +255,12 @@ impl Request {
         Self::send_rest(slf, Bytes::new(), body.last)
     }
 
-    /// It is shorter than it was. What has been announced cannot be sent, and what is there is not the whole: the
-    /// client has to see that.
-    fn file_was_cut(slf: &Bound<'_, Self>, body: &FileBody) -> PyResult<Sent> {
+    /// What has been announced cannot be sent, and what has been sent is not the whole: the client has to see
+    /// that.
+    fn file_was_lost(slf: &Bound<'_, Self>, body: &FileBody, how: &str) -> PyResult<Sent> {
         let (py, this) = (slf.py(), slf.get());
-        let text = format!(
-            "A file became shorter while it was sent, and the response is given up: {}",
-            body.name
-        );
+        let name = &body.name;
+        let text = format!("A file {how} while it was sent, and the response is given up: {name}");
         this.service.get().tell(py, Blame::Application(None), &text);
         this.end(py, Ending::Failed);
         this.wake_all(py)?;

@@ -8,11 +8,13 @@
 //! | `request` | one request: its content, `receive()` |
 //! | `response` | what `send()` makes of the application's messages |
 //! | `file` | files as content |
+//! | `places` | how many of something one client may have |
 //! | `message` | what the application's messages say |
 //! | `answer` | what `receive()` and `send()` give back |
 //! | `task` | the coroutine around the application's, and its task |
 //! | `socket` | one WebSocket's state |
 //! | `websocket` | a request that is a WebSocket |
+//! | `datagram` | HTTP datagrams of a request |
 //! | `wire` | what a request writes through |
 //!
 //! No version of HTTP is known here: a [`Wire`](wire::Wire) is one stream of any. Messages are those of the ASGI
@@ -20,9 +22,11 @@
 
 pub mod answer;
 mod body;
+mod datagram;
 mod file;
 mod message;
 mod names;
+pub mod places;
 pub mod request;
 mod response;
 pub mod scope;

@@ -15,6 +15,7 @@ use pyo3::{PyTraverseError, PyVisit};
 
 use super::answer::Answer;
 use super::body::Body;
+use super::datagram::Waiting;
 use super::response::Response;
 use super::service::{AsgiService, Blame};
 use super::socket::Socket;
@@ -31,6 +32,8 @@ pub struct Request {
     pub(super) state: GilCell<State>,
     /// What else there is to it if it is a WebSocket.
     pub(super) socket: Option<Box<GilCell<Socket>>>,
+    /// If its protocol has datagrams.
+    pub(super) datagrams: Option<Waiting>,
 }
 
 pub(super) struct State {
@@ -138,6 +141,7 @@ impl Request {
             is_head,
             state: GilCell::new(state),
             socket: None,
+            datagrams: None,
         }
     }
 
@@ -225,6 +229,12 @@ impl Request {
             return asked;
         }
         this.say_continue(py)?;
+        let is_over = |state: &mut State| state.disconnected || state.response.is_complete();
+        if !this.state.with(py, is_over)
+            && let Some(datagram) = this.next_datagram(py)?
+        {
+            return Ok(Asked::Answer(datagram));
+        }
         let part = this.state.with(py, |state| {
             if state.disconnected || state.response.is_complete() {
                 return Asked::Answer(None);
@@ -243,7 +253,10 @@ impl Request {
         });
         match part {
             Asked::Wait => {
-                this.with_wire(py, |wire| wire.wait_for_body(py));
+                // Nobody owes a datagram.
+                if this.datagrams.is_none() {
+                    this.with_wire(py, |wire| wire.wait_for_body(py));
+                }
                 Ok(Asked::Wait)
             }
             Asked::Answer(None) => {

@@ -157,6 +157,9 @@ impl Request {
             "http.response.zerocopysend" if !is_first && !is_complete => {
                 Self::send_open_file(slf, message)
             }
+            "http.datagram.send" if !is_first && !is_complete && this.datagrams.is_some() => {
+                Self::send_datagram(slf, message)
+            }
             "http.response.debug" => Self::debug(slf, message),
             "http.response.trailers" if !is_first && !is_complete && has_trailers => {
                 Self::trailers(slf, message)
@@ -399,7 +402,10 @@ impl Request {
     }
 
     /// What became of something that was sent.
-    fn outcome(slf: &Bound<'_, Self>, sent: Option<Result<(), Refused>>) -> PyResult<()> {
+    pub(super) fn outcome(
+        slf: &Bound<'_, Self>,
+        sent: Option<Result<(), Refused>>,
+    ) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         match sent {
             Some(Ok(())) => Ok(()),

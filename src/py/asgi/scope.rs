@@ -14,6 +14,8 @@ pub struct Ends<'py> {
     pub server: Bound<'py, PyAny>,
     /// The extension of that name.
     pub tls: Option<Bound<'py, PyAny>>,
+    /// The largest datagram that can be sent whole and at once.
+    pub datagram_max: Option<usize>,
 }
 
 pub fn build<'py>(
@@ -43,6 +45,12 @@ pub fn build<'py>(
     }
     if head.is_early {
         extensions.set_item(intern!(py, "uringcore.early_data"), PyDict::new(py))?;
+    }
+    if let Some(protocol) = &head.protocol {
+        let datagrams = PyDict::new(py);
+        datagrams.set_item(intern!(py, "protocol"), String::from_utf8_lossy(protocol))?;
+        datagrams.set_item(intern!(py, "max_size"), ends.datagram_max)?;
+        extensions.set_item(intern!(py, "http.datagram"), datagrams)?;
     }
     scope.set_item(intern!(py, "extensions"), extensions)?;
     Ok(scope)

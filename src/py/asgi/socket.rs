@@ -4,11 +4,13 @@
 //!
 //! Towards the application so many messages wait as the server's limit says, or [`HELD_HIGH_WATER`] bytes,
 //! what has come of a message that is not whole among them; above that the client is stopped, unless the
-//! application waits: then one message of the largest size may come.
+//! application waits: then one message of the largest size may come, if there is a [`Place`] for it among the client's.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::places::{Place, Places};
 use bytes::{Buf, BytesMut};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -75,6 +77,9 @@ pub struct Socket {
     next_ping: Option<Instant>,
     ping: Option<Pinged>,
     pings: u32,
+    pub places: Arc<Places>,
+    /// While more is held than everybody may.
+    place: Option<Place>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,9 +108,11 @@ pub enum Stop {
 }
 
 impl Socket {
-    /// `ended`: nothing follows its request.
-    pub fn new(limits: &WebSocketLimits, ended: bool) -> Self {
+    /// `ended`: nothing follows its request. `places`: its client's for large messages.
+    pub fn new(limits: &WebSocketLimits, ended: bool, places: Arc<Places>) -> Self {
         Self {
+            places,
+            place: None,
             phase: Phase::Connecting,
             reader: Reader::new(Side::Server, limits.max_size),
             limits: limits.clone(),
@@ -191,13 +198,24 @@ impl Socket {
     }
 
     /// Whether the client has to wait for the application.
-    pub fn is_full(&self) -> bool {
+    pub fn is_full(&mut self) -> bool {
         let held = self.queued_bytes + self.unread.len() + self.reader.held_bytes();
+        let is_large = held > HELD_HIGH_WATER;
+        if !is_large {
+            self.place = None;
+        }
         let is_over = self.fin || matches!(self.phase, Phase::Denied | Phase::Closed);
-        let is_full = self.queue.len() >= self.limits.max_queue || held > HELD_HIGH_WATER;
+        let is_full = self.queue.len() >= self.limits.max_queue || is_large;
         // Before the handshake is done nothing is read, whoever waits.
         let is_read = self.is_awaited && self.phase == Phase::Open;
-        is_full && !is_over && !is_read
+        is_full && !is_over && !(is_read && self.may_hold(is_large))
+    }
+
+    fn may_hold(&mut self, is_large: bool) -> bool {
+        if is_large && self.place.is_none() {
+            self.place = self.places.take();
+        }
+        !is_large || self.place.is_some()
     }
 
     /// The application has accepted.
@@ -211,6 +229,7 @@ impl Socket {
     pub fn end(&mut self, close: Close) {
         self.phase = Phase::Closed;
         self.unread = BytesMut::new();
+        self.place = None;
         self.pong = None;
         self.reader.stop();
         self.ended.get_or_insert(close);

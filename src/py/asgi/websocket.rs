@@ -79,9 +79,12 @@ impl Request {
     }
 
     /// Stops the client or lets it go on, as far as there is room.
-    fn pace(&self, py: Python<'_>) {
+    pub fn pace(&self, py: Python<'_>) {
         let Some(socket) = &self.socket else { return };
-        let is_full = socket.with(py, |socket| socket.is_full());
+        let (is_full, frees_place) = socket.with(py, |socket| {
+            let is_full = socket.is_full();
+            (is_full, socket.places.take_wanted())
+        });
         let changes = self.state.with(py, |state| {
             std::mem::replace(&mut state.is_paused, is_full) != is_full
         });
@@ -90,6 +93,9 @@ impl Request {
                 true => wire.pause(py),
                 false => wire.resume(py),
             });
+        }
+        if frees_place {
+            self.with_wire(py, |wire| wire.message_place_is_free(py));
         }
     }
 
@@ -179,6 +185,8 @@ impl Request {
             self.with_wire(py, |wire| wire.end(py, Ending::Cancelled));
             return self.wake_all(py);
         }
+        // One that has ended without a word may have left a place.
+        self.pace(py);
         if let Some(payload) = socket.with(py, |socket| socket.take_ping(now)) {
             self.send_control(py, Opcode::Ping, &payload);
         }

@@ -7,6 +7,7 @@ use uringcore_proto::h3::Code;
 use uringcore_proto::http::SendError;
 
 use super::http3::Http3Connection;
+use crate::asgi::places::Place;
 use crate::asgi::wire::{Ending, Fields, Refused, Wire};
 
 pub struct Exchange {
@@ -43,6 +44,25 @@ impl Wire for Exchange {
             http.send_data(quic, stream_id, content, end, now)
         });
         outcome(sent)
+    }
+
+    fn datagram(&self, py: Python<'_>, data: &[u8]) -> Result<bool, Refused> {
+        let stream_id = self.stream_id;
+        let mut has_room = false;
+        let sent = self.connection.get().command(py, |http, quic, now| {
+            let sent = http.send_datagram(quic, stream_id, data, now);
+            sent.map(|room| has_room = room)
+        });
+        outcome(sent).map(|()| has_room)
+    }
+
+    fn file_place(&self) -> Option<Place> {
+        self.connection.get().files.take()
+    }
+
+    fn message_place_is_free(&self, py: Python<'_>) {
+        let sockets = self.connection.get().sockets(py);
+        sockets.iter().for_each(|socket| socket.get().pace(py));
     }
 
     fn is_held_up(&self, py: Python<'_>) -> bool {

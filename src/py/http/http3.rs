@@ -1,6 +1,6 @@
 //! `Http3Connection`: the requests of one QUIC connection, between its events and their applications.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,10 +12,12 @@ use rustc_hash::FxHashMap;
 use uringcore_proto::http::{Connection, Event, Head, Refusal};
 use uringcore_proto::quic::{self, ConnectionKey};
 
+use super::ends::Tls;
 use super::exchange::Exchange;
 use super::limits::Http3Limits;
+use crate::asgi::places::Places;
 use crate::asgi::request::Request;
-use crate::asgi::scope::{self, Ends};
+use crate::asgi::scope;
 use crate::asgi::service::{AsgiService, Blame};
 use crate::asgi::socket::Socket;
 use crate::capi::cell::GilCell;
@@ -34,9 +36,12 @@ use crate::webtransport::registry::Registry;
 pub struct Http3Connection {
     pub(super) service: Py<AsgiService>,
     pub(super) session_limits: Option<Py<WebTransportLimits>>,
-    endpoint: Py<QuicEndpoint>,
-    key: ConnectionKey,
+    pub(super) endpoint: Py<QuicEndpoint>,
+    pub(super) key: ConnectionKey,
     pub(super) server: Py<PyAny>,
+    /// For files that stay open while their responses wait, and for large messages of WebSockets.
+    pub(super) files: Arc<Places>,
+    messages: Arc<Places>,
     pub(super) state: GilCell<State>,
 }
 
@@ -46,28 +51,13 @@ pub(super) struct State {
     pub sessions: Registry,
     pub on_session: Option<Py<PyAny>>,
     /// The client's address as it was last, and as applications see it.
-    client: Option<(SocketAddr, Py<PyTuple>)>,
+    pub(super) client: Option<(SocketAddr, Py<PyTuple>)>,
     on_event: Option<Py<PyAny>>,
-    tls: Option<Tls>,
+    pub(super) tls: Option<Tls>,
     transmit: Option<Py<PyAny>>,
     /// Who hears of "drained": most of the time nobody asks.
     tells_drained: bool,
     is_delivering: bool,
-}
-
-/// What applications are told of the connection's TLS.
-enum Tls {
-    /// Whom to ask, at the first request.
-    Asked(Py<PyAny>),
-    Known(Py<PyAny>),
-}
-
-impl Tls {
-    fn object(&self) -> &Py<PyAny> {
-        match self {
-            Self::Asked(object) | Self::Known(object) => object,
-        }
-    }
 }
 
 #[pymethods]
@@ -95,9 +85,16 @@ impl Http3Connection {
             .place(py)
             .ok_or_else(|| PyRuntimeError::new_err("the connection is not open"))?;
         let opened = endpoint.get().with_connection(py, key, |quic| {
-            let (mut settings, limits) =
+            let (mut settings, mut limits) =
                 (limits.get().settings.clone(), limits.get().limits.clone());
-            settings.enable_connect_protocol = service.get().websockets.is_some();
+            if service.get().websockets.is_none() {
+                let others = limits.protocols.iter();
+                limits.protocols = others
+                    .filter(|&name| name != "websocket")
+                    .cloned()
+                    .collect();
+            }
+            settings.enable_connect_protocol = !limits.protocols.is_empty();
             let now = Instant::now();
             match &sessions {
                 None => Connection::new(quic, settings, limits, now),
@@ -127,6 +124,8 @@ impl Http3Connection {
                 endpoint,
                 key,
                 server,
+                files: Places::new(limits.get().open_files),
+                messages: Places::new(limits.get().large_messages),
                 state: GilCell::new(state),
             },
         )?;
@@ -379,6 +378,9 @@ impl Http3Connection {
             } => with(stream_id, &|request| {
                 request.get().content(py, &pieces, ended)
             }),
+            Event::Datagram { stream_id, data } => with(stream_id, &|request| {
+                request.get().datagram(py, data.clone())
+            }),
             Event::BodyTimedOut { stream_id } => with(stream_id, &Request::body_timed_out),
             Event::Aborted { stream_id } => {
                 with(stream_id, &|request| request.get().disconnect(py))
@@ -419,13 +421,9 @@ impl Http3Connection {
         if !is_waited_for {
             return Ok(());
         }
-        let ends = this.ends(py)?;
+        let ends = this.ends(py, stream_id, head)?;
         let scope = scope::build(py, service, head, &ends)?;
         let sockets = service.websockets.as_ref().filter(|_| head.is_websocket);
-        // Sessions may be taken where WebSockets are not.
-        let is_unknown = head.is_websocket && sockets.is_none();
-        let unknown = Refusal::new(501, "the protocol is not supported");
-        let refusal = refusal.or(is_unknown.then_some(unknown));
         if head.is_websocket {
             scope::for_websocket(&scope, head)?;
         }
@@ -446,8 +444,9 @@ impl Http3Connection {
         );
         let request = match sockets {
             Some(limits) if refusal.is_none() => {
-                request.with_socket(Socket::new(limits.get(), ended))
+                request.with_socket(Socket::new(limits.get(), ended, this.messages.clone()))
             }
+            None if head.protocol.is_some() && refusal.is_none() => request.with_datagrams(),
             _ => request,
         };
         let request = Bound::new(py, request)?;
@@ -477,14 +476,6 @@ impl Http3Connection {
         Request::spawn(&request).or_else(|error| Request::not_started(&request, error))
     }
 
-    pub(super) fn ends<'py>(&self, py: Python<'py>) -> PyResult<Ends<'py>> {
-        Ok(Ends {
-            client: self.client(py)?,
-            server: self.server.bind(py).clone(),
-            tls: self.tls(py)?,
-        })
-    }
-
     /// The application has returned.
     pub fn request_done(slf: &Bound<'_, Self>, stream_id: u64) {
         let py = slf.py();
@@ -505,7 +496,7 @@ impl Http3Connection {
     }
 
     /// The requests that are WebSockets.
-    fn sockets(&self, py: Python<'_>) -> Vec<Py<Request>> {
+    pub(super) fn sockets(&self, py: Python<'_>) -> Vec<Py<Request>> {
         self.state.with(py, |state| {
             let requests = state.requests.values();
             requests
@@ -533,61 +524,5 @@ impl Http3Connection {
             Some(on_event) => on_event.bind(py).call1((name,)).map(drop),
             None => Ok(()),
         }
-    }
-
-    /// ASGI's `tls` extension. What is said before the handshake is complete is not kept: a client's certificate
-    /// may come yet.
-    fn tls<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let ask = self.state.with(py, |state| match &state.tls {
-            None => None,
-            Some(Tls::Asked(ask)) => Some(Err(ask.clone_ref(py))),
-            Some(Tls::Known(known)) => Some(Ok(known.clone_ref(py))),
-        });
-        let ask = match ask {
-            None => return Ok(None),
-            Some(Ok(known)) => return Ok(Some(known.into_bound(py))),
-            Some(Err(ask)) => ask,
-        };
-        let told = ask.bind(py).call0()?;
-        let is_established = quic::Connection::is_established;
-        let is_established = self
-            .endpoint
-            .get()
-            .peek_connection(py, self.key, is_established)?;
-        if is_established == Some(true) {
-            let known = Tls::Known(told.clone().unbind());
-            let old = self.state.with(py, |state| state.tls.replace(known));
-            drop(old);
-        }
-        Ok(Some(told))
-    }
-
-    /// The client's address as ASGI wants it: IPv4 in IPv6 unmapped, no flow label or scope.
-    fn client<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let remote =
-            self.endpoint
-                .get()
-                .peek_connection(py, self.key, quic::Connection::remote_addr)?;
-        let Some(remote) = remote else {
-            return Ok(py.None().into_bound(py));
-        };
-        let known = self.state.with(py, |state| match &state.client {
-            Some((address, tuple)) if *address == remote => Some(tuple.clone_ref(py)),
-            _ => None,
-        });
-        if let Some(tuple) = known {
-            return Ok(tuple.into_bound(py).into_any());
-        }
-        let ip = match remote.ip() {
-            IpAddr::V6(ip) => ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4),
-            ip => ip,
-        };
-        let tuple = (ip.to_string(), remote.port()).into_pyobject(py)?;
-        let kept = tuple.clone().unbind();
-        let old = self
-            .state
-            .with(py, |state| state.client.replace((remote, kept)));
-        drop(old);
-        Ok(tuple.into_any())
     }
 }

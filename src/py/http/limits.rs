@@ -2,17 +2,21 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use uringcore_proto::h3::Settings;
 use uringcore_proto::http::{Limits, Unsafe};
 
 /// Checked limits. Times are in seconds. `refuses_early`: requests of 0-RTT data that may not be repeated are
-/// answered with 425 instead of waiting for the handshake.
+/// answered with 425 instead of waiting for the handshake. `protocols`: those of extended CONNECT that applications
+/// speak, besides WebSocket; with any of them HTTP datagrams are announced.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct Http3Limits {
     pub limits: Limits,
     pub settings: Settings,
+    pub open_files: usize,
+    pub large_messages: usize,
 }
 
 #[pymethods]
@@ -21,7 +25,7 @@ impl Http3Limits {
     #[pyo3(signature = (
         *, max_requests, max_requests_per_connection, max_header_bytes, max_header_fields,
         max_early_resets, early_reset_rate, header_timeout, body_timeout, body_rate, send_timeout,
-        keep_alive, refuses_early = false,
+        keep_alive, max_open_files, max_large_messages, refuses_early = false, protocols = Vec::new(),
     ))]
     #[expect(clippy::too_many_arguments)] // They are keywords in Python.
     fn new(
@@ -36,8 +40,14 @@ impl Http3Limits {
         body_rate: u64,
         send_timeout: f64,
         keep_alive: f64,
+        max_open_files: usize,
+        max_large_messages: usize,
         refuses_early: bool,
+        protocols: Vec<String>,
     ) -> PyResult<Self> {
+        let has_datagrams = !protocols.is_empty();
+        let protocols = protocols.into_iter().map(Bytes::from);
+        let websocket = Bytes::from_static(b"websocket");
         let seconds = |name: &str, value: f64| match Duration::try_from_secs_f64(value) {
             Ok(duration) if !duration.is_zero() => Ok(duration),
             _ => Err(PyValueError::new_err(format!(
@@ -54,6 +64,7 @@ impl Http3Limits {
                 body_timeout: seconds("body_timeout", body_timeout)?,
                 body_rate,
                 send_timeout: seconds("send_timeout", send_timeout)?,
+                protocols: std::iter::once(websocket).chain(protocols).collect(),
                 keep_alive: seconds("keep_alive", keep_alive)?,
                 unsafe_early: match refuses_early {
                     true => Unsafe::Refused,
@@ -64,8 +75,11 @@ impl Http3Limits {
                 max_field_section_size: max_header_bytes,
                 max_fields: max_header_fields,
                 max_requests: Some(max_requests as u64),
+                h3_datagram: has_datagrams,
                 ..Settings::default()
             },
+            open_files: max_open_files,
+            large_messages: max_large_messages,
         })
     }
 }

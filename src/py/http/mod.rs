@@ -5,10 +5,12 @@
 //! | `http3` | `Http3Connection`: the requests of one QUIC connection |
 //! | `exchange` | one of its streams, as a request's wire |
 //! | `sessions` | what of it is WebTransport's |
+//! | `ends` | where its requests come in: addresses and TLS |
 //! | `limits` | what Python says of [`Limits`](uringcore_proto::http::Limits) |
 //!
 //! The life of a connection (when it is told to go away, when it is closed) is Python's to decide.
 
+mod ends;
 mod exchange;
 mod http3;
 mod limits;

@@ -35,7 +35,7 @@ impl Http3Connection {
             service.tell(py, Blame::Load, "Exceeded concurrency limit.");
             return Self::refuse_session(slf, session_id, 503);
         }
-        let scope = scope::build(py, service, head, &this.ends(py)?)?;
+        let scope = scope::build(py, service, head, &this.ends(py, session_id, head)?)?;
         scope::for_webtransport(&scope, protocols)?;
         let new_future = service
             .event_loop

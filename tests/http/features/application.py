@@ -175,7 +175,55 @@ async def cold_file(scope, receive, send):
     EVENTS.append(("cold", [is_cold, len(asked)]))
 
 
+# Datagrams
+
+
+async def datagrams(scope, receive, send):
+    """Sends each back, with its length in front; a datagram that says so is the last."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    while (message := await receive())["type"] == "http.datagram.receive":
+        if message["data"] == b"scope":
+            shown = json.dumps(scope["extensions"]["http.datagram"]).encode()
+            await send({"type": "http.datagram.send", "data": shown})
+        elif message["data"] == b"last":
+            break
+        else:
+            head = b"%d:" % len(message["data"])
+            await send({"type": "http.datagram.send", "data": head + message["data"]})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def many_datagrams(scope, receive, send):
+    """Sends and receives datagrams without a pause, and then how many it has received."""
+    count, room = int(scope["path"].split("/")[2]), 0
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    for number in range(count):
+        await send({"type": "http.datagram.send", "data": b"%08d" % number * 100})
+    await released(scope).wait()
+    while True:
+        message = await receive()
+        if message["type"] != "http.datagram.receive":
+            break
+        if message["data"] == b"last":
+            await send({"type": "http.datagram.send", "data": b"%d" % room})
+            break
+        room += len(message["data"])
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def plain_datagram(scope, receive, send):
+    """Of a request that has none."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    try:
+        await send({"type": "http.datagram.send", "data": b""})
+    except RuntimeError as exc:
+        await send({"type": "http.response.body", "body": str(exc).encode()})
+
+
 ROUTES = {
+    "datagrams": datagrams,
+    "many-datagrams": many_datagrams,
+    "plain-datagram": plain_datagram,
     "scope": show_scope,
     "events": events,
     "release": release,
@@ -219,6 +267,13 @@ async def echo(scope, receive, send):
             await send({"type": "websocket.send", "text": message["text"]})
         else:
             await send({"type": "websocket.send", "bytes": message["bytes"]})
+
+
+async def sizes(scope, receive, send):
+    await receive()
+    await send({"type": "websocket.accept"})
+    while (message := await receive())["type"] == "websocket.receive":
+        await send({"type": "websocket.send", "text": str(len(message["bytes"]))})
 
 
 async def choose(scope, receive, send):
@@ -340,6 +395,7 @@ async def wrong_order(scope, receive, send):
 
 
 SOCKETS = {
+    "sizes": sizes,
     "echo": echo,
     "choose": choose,
     "scope": show_socket,

@@ -12,8 +12,6 @@ from tests.http import wire
 from tests.http.features.conftest import events
 from tests.http.raw import connect_raw
 
-ENABLE_CONNECT_PROTOCOL = 8
-
 
 class Socket:
     """One WebSocket on one stream of a raw connection."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
 import os
+from pathlib import Path
 
 import pytest
 
@@ -108,6 +111,78 @@ def test_a_file_that_becomes_shorter_ends_its_response_with_a_reset_and_one_line
     assert events(server, "cut") == ["sent"]
     lines = [line for line in server.log().splitlines() if "shorter while it was sent" in line]
     assert len(lines) == 1
+    assert "Traceback" not in server.log()
+
+
+def open_at(server, path):
+    """How often the server has a file open."""
+    folder = Path(f"/proc/{server.process.pid}/fd")
+    count = 0
+    for link in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            count += os.readlink(link) == str(path)
+    return count
+
+
+@needs_recent_aioquic
+@pytest.mark.parametrize("places", [16, 0])
+def test_readers_that_stall_keep_few_files_open(start_features, folder, places):
+    given = () if places == 16 else ("--http3-max-open-files", str(places))
+    server = start_features(*given)
+    path = folder / "stalled"
+    path.write_bytes(os.urandom(1 << 20))
+
+    async def main():
+        async with connect_raw(server, max_data=1 << 24, max_stream_data=1 << 16) as raw:
+            raw.quic.grants = False
+            raw.control()
+            streams = [raw.request(f"/path/x?{path}") for _ in range(40)]
+            for stream_id in streams:
+                stream = raw.incoming(stream_id)
+                await raw.wait(lambda stream=stream: len(stream.data) >= 1 << 16)
+            # The last of them waits by now as the others do.
+            await raw.wait_answer(raw.request("/scope"))
+            assert open_at(server, path) == places
+            raw.quic.grants = True
+            raw.say()
+            for stream_id in streams:
+                assert digest((await raw.wait_answer(stream_id)).body) == digest(path.read_bytes())
+
+    uringcore.run(asyncio.wait_for(main(), 60))
+    assert open_at(server, path) == 0
+
+
+@needs_recent_aioquic
+@pytest.mark.parametrize("how", ["replaced", "removed", "appended to"])
+def test_a_file_that_is_opened_again_is_the_same_file(start_features, folder, how):
+    server = start_features("--http3-max-open-files", "0")
+    path = folder / "replaced"
+    path.write_bytes(bytes(1 << 20))
+
+    async def main():
+        async with connect_raw(server, max_data=1 << 20, max_stream_data=1 << 16) as raw:
+            raw.quic.grants = False
+            raw.control()
+            stream_id = raw.request(f"/path/x?{path}")
+            await raw.wait(lambda: len(raw.incoming(stream_id).data) >= 1 << 16)
+            if how == "appended to":
+                with path.open("ab") as file:
+                    file.write(b"more")
+            elif how == "removed":
+                path.unlink()
+            else:
+                (folder / "new").write_bytes(bytes(1 << 20))
+                (folder / "new").rename(path)
+            raw.quic.grants = True
+            raw.say()
+            return await raw.wait_over(stream_id)
+
+    stream = uringcore.run(asyncio.wait_for(main(), 60))
+    if how == "appended to":
+        assert stream.ended
+        return
+    assert stream.reset == ErrorCode.H3_INTERNAL_ERROR
+    server.wait_log("A file was replaced or removed while it was sent")
     assert "Traceback" not in server.log()
 
 

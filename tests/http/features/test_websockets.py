@@ -9,13 +9,7 @@ import pytest
 from websockets.frames import Opcode
 
 from tests.http import wire
-from tests.http.features.sockets import (
-    ENABLE_CONNECT_PROTOCOL,
-    Socket,
-    frame,
-    run,
-    wait_events,
-)
+from tests.http.features.sockets import Socket, frame, run, wait_events
 from tests.http.raw import needs_recent_aioquic
 from uringcore.h3.connection import ErrorCode
 
@@ -28,7 +22,7 @@ def test_settings_announce_extended_connect(server):
     async def client(raw):
         return await raw.wait_settings()
 
-    assert run(server, client)[ENABLE_CONNECT_PROTOCOL] == 1
+    assert run(server, client)[wire.ENABLE_CONNECT_PROTOCOL] == 1
 
 
 def test_messages_of_all_sizes_come_back(server):
@@ -313,6 +307,39 @@ def test_what_the_application_does_not_read_stops_its_client(server):
     assert sizes == [str(number) for number in range(count)]
 
 
+def test_so_many_large_messages_of_a_connection_are_on_their_way_at_once(start_features):
+    server = start_features("--http3-max-large-messages", "2")
+    size = 5 << 19
+
+    async def client(raw):
+        sockets = [Socket(raw, f"/sizes/large-{number}") for number in range(4)]
+        for socket in sockets:
+            await socket.wait_answer()
+
+        def sent(socket):
+            return raw.quic._streams[socket.stream_id].sender.highest_offset
+
+        # A frame that is one byte short, unmasked by a mask of zeros.
+        head = bytes([0x82, 0x80 | 127]) + size.to_bytes(8, "big") + bytes(4)
+        for socket in sockets:
+            socket.write(head + bytes(size - 1))
+        await raw.wait(lambda: sum(sent(socket) >= size for socket in sockets) == 2)
+        # Of the others the stream's window, a mebibyte, and what is taken of any: 256 KiB.
+        for _ in range(10):
+            assert (await raw.wait_answer(raw.request("/scope"))).status == 200
+        waiting = [socket for socket in sockets if sent(socket) < size]
+        assert len(waiting) == 2
+        assert all(sent(socket) < 2 << 20 for socket in waiting)
+        for socket in sockets:
+            socket.write(bytes(1))
+        for socket in sockets:
+            assert await socket.wait_messages(1) == [str(size)]
+            socket.close()
+            await socket.wait_closed()
+
+    run(server, client, max_data=1 << 26, max_stream_data=1 << 23)
+
+
 def test_many_small_messages_wait_in_a_queue_of_limited_length(start_features):
     server = start_features("--ws-max-queue", "3")
 
@@ -414,7 +441,7 @@ def test_ws_none_takes_no_websockets(start_features):
     server = start_features("--ws", "none", "--no-http3-webtransport")
 
     async def client(raw):
-        assert ENABLE_CONNECT_PROTOCOL not in await raw.wait_settings()
+        assert wire.ENABLE_CONNECT_PROTOCOL not in await raw.wait_settings()
         socket = Socket(raw, "/echo/none")
         return await raw.wait_over(socket.stream_id)
 

@@ -184,3 +184,52 @@ impl Site {
         }
     }
 }
+
+#[test]
+fn a_response_that_more_urgent_ones_hold_back_has_its_time() {
+    let limits = Limits {
+        send_timeout: Duration::from_secs(2),
+        ..Limits::default()
+    };
+    let mut site = Site::new(limits);
+    site.pair.link.rate = Some(100_000);
+    site.pair.link.queue = 1 << 20;
+    site.ask_with(0, Some("u=0"));
+    site.ask_with(4, Some("u=7"));
+    site.ask_with(8, Some("u=7"));
+    // Three times as long as the less urgent ones have by themselves.
+    for (stream_id, size) in [(0, 600_000), (4, 200_000), (8, 200_000)] {
+        site.respond(stream_id, &vec![0; size], true).unwrap();
+    }
+    // One is its host's no more, of the other more may follow.
+    site.done(8);
+    for _ in 0..40 {
+        site.tick(Duration::from_millis(100));
+    }
+    assert_eq!(site.resets(), []);
+    assert!(site.received_before(4, 0) >= 590_000);
+    assert!(site.received_before(8, 0) >= 590_000);
+}
+
+#[test]
+fn urgent_responses_that_nobody_takes_keep_no_others() {
+    let limits = Limits {
+        send_timeout: Duration::from_secs(2),
+        ..Limits::default()
+    };
+    let mut site = Site::with(limits, |transport| transport.max_stream_data = 10_000);
+    let quic = site.pair.client.endpoint.connection(site.client).unwrap();
+    for stream_id in [0, 4] {
+        quic.pause_stream(stream_id);
+    }
+    site.ask_with(0, Some("u=0"));
+    site.ask_with(4, Some("u=7"));
+    for stream_id in [0, 4] {
+        site.respond(stream_id, &[0; 100_000], true).unwrap();
+        site.done(stream_id);
+    }
+    for _ in 0..6 {
+        site.tick(Duration::from_millis(100));
+    }
+    assert!(site.http.is_drained());
+}

@@ -1,0 +1,94 @@
+"""A server's metrics on a TCP port of their own: plain HTTP, for whoever scrapes them and nobody else.
+
+Not here: what is answered (observer.py), and who binds the port (sockets.py): several workers share it,
+and whichever is asked tells of all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Sequence
+from typing import Protocol
+
+__all__ = ["METRICS_PATH", "MetricsPort"]
+
+METRICS_PATH = "/metrics"
+"""Where Prometheus looks unless it is told otherwise."""
+
+REQUEST_SECONDS = 10.0
+"""For a request and its answer. Reports of processes that are stuck take two."""
+
+REQUEST_BYTES_MAX = 8192
+
+
+class _Pages(Protocol):
+    """What is asked."""
+
+    async def metrics(self) -> tuple[str, bytes]: ...
+
+
+class MetricsPort:
+    """Answers GET and HEAD of ``path`` on sockets that are bound; one request a connection."""
+
+    def __init__(self, pages: _Pages, path: str) -> None:
+        self._pages = pages
+        self._path = path
+        self._servers: list[asyncio.Server] = []
+        self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+
+    async def start(self, sockets: Sequence[socket.socket]) -> None:
+        """Takes clients from now on. The sockets are this object's."""
+        for sock in sockets:
+            self._servers.append(
+                await asyncio.start_server(self._asked, sock=sock, limit=REQUEST_BYTES_MAX)
+            )
+
+    def stop_accepting(self) -> None:
+        """Takes no more of them."""
+        for server in self._servers:
+            server.close()
+        self._servers = []
+
+    async def close(self) -> None:
+        """The same, and leaves those that are there."""
+        self.stop_accepting()
+        for writer in self._open.values():
+            writer.transport.abort()
+        if self._open:
+            await asyncio.wait(list(self._open))
+
+    async def _asked(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task: asyncio.Task[None] | None = asyncio.current_task()
+        assert task is not None
+        self._open[task] = writer
+        task.add_done_callback(self._open.pop)
+        with contextlib.closing(writer):
+            # Whoever asks may go, never end, or say something else.
+            with contextlib.suppress(
+                ConnectionError,
+                asyncio.IncompleteReadError,
+                asyncio.LimitOverrunError,
+                asyncio.TimeoutError,
+            ):
+                await asyncio.wait_for(self._serve(reader, writer), REQUEST_SECONDS)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        method, _, rest = head.partition(b" ")
+        path = rest.partition(b" ")[0].partition(b"?")[0]
+        kind, body = "text/plain; charset=utf-8", b""
+        if path != self._path.encode():
+            status = "404 Not Found"
+        elif method not in (b"GET", b"HEAD"):
+            status = "405 Method Not Allowed"
+        else:
+            status = "200 OK"
+            kind, body = await self._pages.metrics()
+        fields = (
+            f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n"
+            "cache-control: no-store\r\nconnection: close\r\n\r\n"
+        )
+        writer.write(fields.encode() + (b"" if method == b"HEAD" else body))
+        await writer.drain()

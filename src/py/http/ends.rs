@@ -1,0 +1,101 @@
+//! Where a connection's requests come in: what their applications are told of both ends, and of TLS.
+
+use std::net::IpAddr;
+
+use pyo3::prelude::*;
+use uringcore_proto::http::Head;
+use uringcore_proto::quic;
+
+use super::http3::Http3Connection;
+use crate::asgi::scope::Ends;
+
+/// What applications are told of the connection's TLS.
+pub(super) enum Tls {
+    /// Whom to ask, at the first request.
+    Asked(Py<PyAny>),
+    Known(Py<PyAny>),
+}
+
+impl Tls {
+    pub fn object(&self) -> &Py<PyAny> {
+        match self {
+            Self::Asked(object) | Self::Known(object) => object,
+        }
+    }
+}
+
+impl Http3Connection {
+    pub(super) fn ends<'py>(
+        &self,
+        py: Python<'py>,
+        stream_id: u64,
+        head: &Head,
+    ) -> PyResult<Ends<'py>> {
+        let datagram_max = head.protocol.as_ref().and_then(|_| {
+            self.ask(py, |http, quic, _| http.max_datagram_size(quic, stream_id))
+                .flatten()
+        });
+        Ok(Ends {
+            client: self.client(py)?,
+            server: self.server.bind(py).clone(),
+            tls: self.tls(py)?,
+            datagram_max,
+        })
+    }
+
+    /// ASGI's `tls` extension. What is said before the handshake is complete is not kept: a client's certificate
+    /// may come yet.
+    fn tls<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let ask = self.state.with(py, |state| match &state.tls {
+            None => None,
+            Some(Tls::Asked(ask)) => Some(Err(ask.clone_ref(py))),
+            Some(Tls::Known(known)) => Some(Ok(known.clone_ref(py))),
+        });
+        let ask = match ask {
+            None => return Ok(None),
+            Some(Ok(known)) => return Ok(Some(known.into_bound(py))),
+            Some(Err(ask)) => ask,
+        };
+        let told = ask.bind(py).call0()?;
+        let is_established = quic::Connection::is_established;
+        let is_established = self
+            .endpoint
+            .get()
+            .peek_connection(py, self.key, is_established)?;
+        if is_established == Some(true) {
+            let known = Tls::Known(told.clone().unbind());
+            let old = self.state.with(py, |state| state.tls.replace(known));
+            drop(old);
+        }
+        Ok(Some(told))
+    }
+
+    /// The client's address as ASGI wants it: IPv4 in IPv6 unmapped, no flow label or scope.
+    fn client<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let remote =
+            self.endpoint
+                .get()
+                .peek_connection(py, self.key, quic::Connection::remote_addr)?;
+        let Some(remote) = remote else {
+            return Ok(py.None().into_bound(py));
+        };
+        let known = self.state.with(py, |state| match &state.client {
+            Some((address, tuple)) if *address == remote => Some(tuple.clone_ref(py)),
+            _ => None,
+        });
+        if let Some(tuple) = known {
+            return Ok(tuple.into_bound(py).into_any());
+        }
+        let ip = match remote.ip() {
+            IpAddr::V6(ip) => ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4),
+            ip => ip,
+        };
+        let tuple = (ip.to_string(), remote.port()).into_pyobject(py)?;
+        let kept = tuple.clone().unbind();
+        let old = self
+            .state
+            .with(py, |state| state.client.replace((remote, kept)));
+        drop(old);
+        Ok(tuple.into_any())
+    }
+}
