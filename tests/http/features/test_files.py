@@ -130,13 +130,13 @@ def test_readers_that_stall_keep_few_files_open(start_features, folder, places):
     given = () if places == 16 else ("--http3-max-open-files", str(places))
     server = start_features(*given)
     path = folder / "stalled"
-    path.write_bytes(os.urandom(1 << 20))
+    path.write_bytes(os.urandom(1 << 19))
 
     async def main():
         async with connect_raw(server, max_data=1 << 24, max_stream_data=1 << 16) as raw:
             raw.quic.grants = False
             raw.control()
-            streams = [raw.request(f"/path/x?{path}") for _ in range(40)]
+            streams = [raw.request(f"/path/x?{path}") for _ in range(24)]
             for stream_id in streams:
                 stream = raw.incoming(stream_id)
                 await raw.wait(lambda stream=stream: len(stream.data) >= 1 << 16)
