@@ -334,6 +334,9 @@ fn a_session_is_refused_where_nobody_has_attached_webtransport() {
         assert!(head.is_webtransport);
         assert_eq!(refusal.map(|refusal| refusal.status), Some(501));
     }
+}
+
+#[test]
 fn a_client_that_speaks_of_early_data_means_one_thing() {
     let mut site = Site::new(Limits::default());
     let mut lines = GET.to_vec();
