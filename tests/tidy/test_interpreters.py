@@ -77,6 +77,26 @@ def test_what_is_made_is_not_made_again(tools: Path) -> None:
     assert unstable.interpreters() == {"3.15": str(binaries / "python3.15")}
 
 
+def test_a_program_that_cannot_be_had_leaves_nothing_behind(tools: Path) -> None:
+    import unstable
+
+    with pytest.raises(unstable.Unavailable, match="this is no Debian: apt-get was not found"):
+        unstable.programs(["curl"])
+    assert [path.name for path in unstable.FOLDER.parent.iterdir()] == ["curl.lock"]
+
+
+def test_a_program_that_is_there_is_not_fetched_again(tools: Path) -> None:
+    import unstable
+
+    libraries = unstable.FOLDER.with_name("curl") / "usr" / "lib" / "a-machine"
+    libraries.mkdir(parents=True)
+    for name in ("libc.so.6", "ld-linux-a.so.2"):
+        (libraries / name).touch()
+    folder, *starts = unstable.programs(["curl"])
+    assert folder == unstable.FOLDER.with_name("curl")
+    assert starts == [libraries / "ld-linux-a.so.2", "--library-path", libraries]
+
+
 def fake(tools: Path, script: str) -> None:
     """Programs of apt's names, which know one mirror and do what `script` says."""
     for name in ("apt-get", "apt-cache", "apt-config", "dpkg-deb"):
