@@ -22,7 +22,7 @@ TEST_PROFILE ?= dev-opt
 DEV_VENV := .venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 PACKAGES := python examples tests benchmarks .ci
 # Crates outside of the workspace, with lock files of their own, which follow ours.
-OTHER_CRATES := benchmarks/native tests/interop/quinn fuzz
+OTHER_CRATES := benchmarks/native tests/interop/quinn tests/interop/webtransportquinn fuzz
 
 help:
 	@echo 'make demo     set up, serve the FastAPI example, fetch it over HTTP/1.1 and HTTP/3, print a table'
@@ -30,7 +30,7 @@ help:
 	@echo 'make test-all  the same on the oldest, default and newest CPython >= 3.10 here, and on 3.14 and 3.15'
 	@echo 'make check    rustfmt, clippy, ruff, mypy, stubtest, whether fuzz/ compiles, and all lock files are up to date'
 	@echo 'make test-conformance  run CPython'"'"'s asyncio tests on every interpreter here, print a table'
-	@echo 'make test-interop  play every QUIC case with every peer (aioquic, qh3, aiopquic, quic-go, quinn)'
+	@echo 'make test-interop  play every case of QUIC, HTTP/3 and WebTransport with every peer (quic-go, curl, nginx...)'
 	@echo 'make test-browser  Chromium and Firefox: pages over HTTP/3, WebTransport and its web-platform-tests'
 	@echo 'make test-stress  random lives of connections, processes and loops for as long as wanted'
 	@echo 'make test-served  a minute of load on a server whose clients and workers are killed'
@@ -109,8 +109,8 @@ test-conformance:
 	done < <(python3 .ci/pythons.py every); \
 	$(PYTHON) -m tests.conformance.table .conformance/*.json
 
-# QUIC with other implementations, both roles, through the impairment proxy: half an hour. Needs Go and Rust for
-# quic-go and quinn; `make test-interop INTEROP="--cases v2 zerortt --peers quic-go"` narrows it. Then
+# QUIC, HTTP/3 and WebTransport with other implementations, both roles, through the impairment proxy: half an hour. Needs
+# Go and Rust for those written in them; `make test-interop INTEROP="--cases v2 zerortt --peers quic-go"` narrows it. Then
 # `python -m tests.interop.table` writes README's table.
 INTEROP ?=
 test-interop: $(DEV_VENV)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.interop.peers import OURS, ROOT
+from tests.interop.peers import OURS, ROOT, TABLES
 from tests.interop.results import LACKS, PASS, Cell, Results
 from tests.interop.runner.cases import CASES
 
@@ -12,23 +12,13 @@ __all__ = ["render"]
 
 BEGIN = "<!-- interop: written by `python -m tests.interop.table` -->"
 END = "<!-- /interop -->"
-PEERS = (OURS, "aioquic", "qh3", "aiopquic", "quic-go", "quinn")
 
 
 def render(results: Results) -> str:
-    """The table with its notes, in Markdown."""
+    """The tables with their notes, in Markdown."""
     notes: dict[str, int] = {}
-    peers = [peer for peer in PEERS if any(peer in cells for cells in results.cells.values())]
-    heads = [f"{peer} {results.versions.get(peer, '')}".strip() for peer in peers]
-    lines = [
-        "| case | " + " | ".join(heads) + " |",
-        "| --- |" + " --- |" * len(peers),
-    ]
-    for name, case in CASES.items():
-        row = results.cells.get(name)
-        if row is not None:
-            cells = [_cell(row.get(peer), peer, notes) for peer in peers]
-            lines.append(f"| {name}: {case.title} | " + " | ".join(cells) + " |")
+    tables = [_table(results, name, notes) for name in TABLES]
+    lines = "\n\n".join("\n".join(table) for table in tables if table).split("\n")
     legend = (
         "A cell is uringcore as server / as client: ✓ passes, ✗ fails, – the peer lacks it "
         "(see the note), empty where the case is not played with the peer."
@@ -37,13 +27,27 @@ def render(results: Results) -> str:
     return "\n".join([*lines, "", legend, *(["", *said] if said else [])])
 
 
+def _table(results: Results, table: str, notes: dict[str, int]) -> list[str]:
+    rows = {name: results.cells[name] for name in CASES if name in results.cells}
+    rows = {name: row for name, row in rows.items() if CASES[name].table == table}
+    peers = [peer for peer in TABLES[table] if any(peer in row for row in rows.values())]
+    heads = [f"{peer} {results.versions.get(peer, '')}".strip() for peer in peers]
+    lines = ["| case | " + " | ".join(heads) + " |", "| --- |" + " --- |" * len(peers)]
+    for name, row in rows.items():
+        cells = [_cell(row.get(peer), peer, notes) for peer in peers]
+        lines.append(f"| {name}: {CASES[name].title} | " + " | ".join(cells) + " |")
+    return lines if rows else []
+
+
 def _cell(roles: dict[str, Cell] | None, peer: str, notes: dict[str, int]) -> str:
     if not roles:
         return ""
     if peer == OURS:
         return _mark(roles["server"], peer, "", notes)
     order = ("server", "client")
-    return " / ".join(_mark(roles[role], peer, role, notes) for role in order if role in roles)
+    return " / ".join(
+        _mark(roles[role], peer, role, notes) if role in roles else "&nbsp;" for role in order
+    )
 
 
 def _mark(cell: Cell, peer: str, role: str, notes: dict[str, int]) -> str:

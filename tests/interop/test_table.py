@@ -24,8 +24,21 @@ def test_cells_are_told_apart_and_notes_are_said_once():
     assert lines[0] == "| case | uringcore | aioquic 1.0 |"
     assert lines[2].endswith("| ✓ | ✓ / ✗&nbsp;(1) |")
     assert lines[3].endswith("|  | –&nbsp;(2) / –&nbsp;(2) |")
-    assert lines[4].endswith("|  | ✓ 9100 kbit/s |")
+    assert lines[4].endswith("|  | ✓ 9100 kbit/s / &nbsp; |")
     assert lines[-2:] == ["1. aioquic: it stopped", "2. aioquic: no \\| marks"]
+
+
+def test_each_kind_of_case_has_a_table_of_its_own():
+    found = results()
+    found.put("web-get", "curl", "server", Cell(PASS))
+    found.put("web-altsvc", "nginx", "client", Cell(PASS))
+    quic, web = render(found).split("\n\n")[:2]
+    assert quic.splitlines()[0] == "| case | uringcore | aioquic 1.0 |"
+    assert web.splitlines()[0] == "| case | curl | nginx |"
+    assert [line.partition(" | ")[2] for line in web.splitlines()[2:]] == [
+        "✓ / &nbsp; |  |",
+        " | &nbsp; / ✓ |",
+    ]
 
 
 def test_results_survive_their_file(tmp_path):

@@ -2,29 +2,36 @@
 
 Every peer has the command line of `examples.interop` (role, `--testcase`, folders; the requests come
 in the environment) and its exit status, 127 for a case that it cannot play. Beside the public
-runner's cases they know two of this project's own, `datagram` and `closecodes` (see `probe.py`).
+runner's cases they know two of this project's own, `datagram` and `closecodes` (see `probe.py`), and
+some know those of HTTP/3 (../web) and WebTransport (../webtransport). Where a program comes from is
+`found`'s business.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
+import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
-__all__ = ["OURS", "PEERS", "Peer", "Unavailable", "version_of"]
+from tests.interop.peers.found import (
+    HERE,
+    ROOT,
+    Unavailable,
+    caddy,
+    curl,
+    in_go,
+    in_rust,
+    nginx,
+    program_version,
+    python_with,
+)
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
+__all__ = ["OURS", "PEERS", "ROOT", "TABLES", "Peer", "Unavailable", "version_of"]
+
 PROBES = ("datagram", "closecodes")
-
-
-class Unavailable(Exception):
-    """The peer cannot be had on this machine; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -34,15 +41,17 @@ class Peer:
     name: str
     words: Callable[[str], list[str]]
     """The command for a TESTCASE, up to the role. Raises `Unavailable`."""
+    roles: tuple[str, ...] = ("server", "client")
+    """What it can be."""
 
     def command(self, role: str, test_case: str) -> list[str]:
         """The command line up to its options."""
         return [*self.words(test_case), role]
 
-    def missing(self) -> str | None:
+    def missing(self, test_case: str = "handshake") -> str | None:
         """Why the peer cannot be run here, or None."""
         try:
-            self.words("handshake")
+            self.words(test_case)
         except Unavailable as exc:
             return str(exc)
         return None
@@ -50,6 +59,12 @@ class Peer:
 
 def _ours(backend: str) -> Callable[[str], list[str]]:
     def words(test_case: str) -> list[str]:
+        if test_case.startswith("web-"):
+            return _web(OURS)(test_case)
+        if test_case.startswith("wt-"):
+            if importlib.util.find_spec("uringcore.webtransport") is None:
+                raise Unavailable("this uringcore has no webtransport yet")
+            return _webtransport(OURS)(test_case)
         module = ["examples.interop"]
         if test_case in PROBES:
             module = ["tests.interop.peers.python", "uringcore"]
@@ -61,82 +76,46 @@ def _ours(backend: str) -> Callable[[str], list[str]]:
 
 def _library(name: str) -> Callable[[str], list[str]]:
     def words(test_case: str) -> list[str]:
+        if test_case.startswith("web-"):
+            return _web(name)(test_case)
+        if test_case.startswith("wt-"):
+            return _webtransport(name)(test_case)
         return [str(python_with(name)), "-m", "tests.interop.peers.python", name]
 
     return words
 
 
-@cache
-def python_with(library: str) -> Path:
-    """An interpreter that has the library: this one, or the peers' environment.
+def _web(name: str, needs: Callable[[], object] = lambda: None) -> Callable[[str], list[str]]:
+    """A program of tests/interop/web, if there is what it `needs`."""
 
-    The environment is made once, by the newest CPython here: aiopquic needs 3.12.
-    """
-    if library == "aioquic" and _has(Path(sys.executable), library):
-        return Path(sys.executable)
-    python = ROOT / ".venv-interop" / "bin" / "python"
-    if not python.exists():
-        base = os.environ.get("INTEROP_PYTHON") or _newest_python()
-        subprocess.run([base, "-m", "venv", str(python.parents[1])], check=True)
-    if not _has(python, library):
-        requirement = {"aioquic": "aioquic>=1.2"}.get(library, library)
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        done = subprocess.run(
-            [*pip, requirement, "cryptography"], capture_output=True, text=True, check=False
-        )
-        if done.returncode != 0:
-            raise Unavailable(f"pip cannot install {library}: {done.stderr.strip()[-200:]}")
-    return python
+    def words(test_case: str) -> list[str]:
+        needs()
+        python = python_with(name) if name in LIBRARIES else Path(sys.executable)
+        return [str(python), "-m", "tests.interop.web", name]
+
+    return words
 
 
-def _has(python: Path, library: str) -> bool:
-    found = subprocess.run(
-        [str(python), "-c", f"import {library}"], capture_output=True, check=False
-    )
-    return found.returncode == 0
+def _webtransport(name: str) -> Callable[[str], list[str]]:
+    """A library of tests/interop/webtransport."""
 
+    def words(test_case: str) -> list[str]:
+        ours = name.startswith(OURS)
+        python = Path(sys.executable) if ours else python_with(name)
+        return [str(python), "-m", "tests.interop.webtransport", name]
 
-def _newest_python() -> str:
-    found = subprocess.run(
-        [sys.executable, str(ROOT / ".ci" / "pythons.py"), "newest"],
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.strip()
-    return found or sys.executable
-
-
-@cache
-def quic_go() -> Path:
-    """The quic-go endpoint, built where Go is installed."""
-    go = shutil.which("go")
-    if go is None:
-        raise Unavailable("Go is not installed")
-    program = _built() / "quicgo"
-    _run([go, "build", "-mod=readonly", "-o", str(program), "."], HERE.parent / "quicgo")
-    return program
-
-
-@cache
-def quinn() -> Path:
-    """The quinn endpoint, built where Cargo is installed."""
-    cargo = shutil.which("cargo")
-    if cargo is None:
-        raise Unavailable("Cargo is not installed")
-    target = _built() / "quinn"
-    environment = {**os.environ, "CARGO_TARGET_DIR": str(target)}
-    _run([cargo, "build", "--locked", "--quiet"], HERE.parent / "quinn", environment)
-    return target / "debug" / "quinn_interop"
+    return words
 
 
 def version_of(name: str) -> str:
     """The peer's version, of its package or of the file that pins it; ours is this tree's."""
-    if name == "quic-go":
-        return _pinned(HERE.parent / "quicgo" / "go.mod", "github.com/quic-go/quic-go v")
-    if name == "quinn":
-        return _pinned(HERE.parent / "quinn" / "Cargo.lock", 'name = "quinn"\nversion = "')
+    if name in PINNED:
+        file, before = PINNED[name]
+        return _pinned(HERE.parent / file, before)
     if name.startswith(OURS):
         return ""
+    if name in PROGRAMS:
+        return program_version(PROGRAMS[name]())
     code = f"from importlib.metadata import version; print(version({name!r}))"
     asked = subprocess.run(
         [str(python_with(name)), "-c", code], capture_output=True, text=True, check=True
@@ -149,21 +128,18 @@ def _pinned(path: Path, before: str) -> str:
     return rest.split()[0].strip('"') if rest else ""
 
 
-def _built() -> Path:
-    folder = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "interop"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def _run(command: list[str], folder: Path, environment: dict[str, str] | None = None) -> None:
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        raise Unavailable(f"{folder.name} does not build: {done.stderr.strip()[-500:]}")
-
-
 OURS = "uringcore"
+LIBRARIES = ("aioquic", "niquests")
+PINNED = {
+    "quic-go": ("quicgo/go.mod", "github.com/quic-go/quic-go v"),
+    "quinn": ("quinn/Cargo.lock", 'name = "quinn"\nversion = "'),
+    "webtransport-go": ("webtransportgo/go.mod", "github.com/quic-go/webtransport-go v"),
+    "web-transport-quinn": (
+        "webtransportquinn/Cargo.lock",
+        'name = "web-transport-quinn"\nversion = "',
+    ),
+}
+PROGRAMS = {"curl": curl, "nginx": nginx, "caddy": caddy}
 PEERS: dict[str, Peer] = {
     peer.name: peer
     for peer in (
@@ -172,7 +148,29 @@ PEERS: dict[str, Peer] = {
         Peer("aioquic", _library("aioquic")),
         Peer("qh3", _library("qh3")),
         Peer("aiopquic", _library("aiopquic")),
-        Peer("quic-go", lambda test_case: [str(quic_go())]),
-        Peer("quinn", lambda test_case: [str(quinn())]),
+        Peer("quic-go", lambda test_case: [str(in_go("quicgo"))]),
+        Peer("quinn", lambda test_case: [str(in_rust("quinn", "quinn_interop"))]),
+        Peer("curl", _web("curl", curl), ("client",)),
+        Peer("niquests", _web("niquests"), ("client",)),
+        Peer("httpx", _web("httpx"), ("client",)),
+        Peer("nginx", _web("nginx", nginx), ("server",)),
+        Peer("caddy", _web("caddy", caddy), ("server",)),
+        Peer("hypercorn", _web("hypercorn"), ("server",)),
+        # uringcore in aioquic's shape, `H3Connection`.
+        Peer("uringcore_h3", _webtransport("uringcore_h3")),
+        Peer("pywebtransport", _webtransport("pywebtransport")),
+        Peer("webtransport-go", lambda test_case: [str(in_go("webtransportgo"))]),
+        Peer(
+            "web-transport-quinn",
+            lambda test_case: [str(in_rust("webtransportquinn", "webtransportquinn"))],
+        ),
     )
+}
+# Who plays the cases of a table, in the order of its columns.
+TABLES = {
+    "quic": (OURS, "aioquic", "qh3", "aiopquic", "quic-go", "quinn"),
+    "web": (OURS, "aioquic", "quic-go", "curl", "niquests", "httpx", "nginx", "caddy", "hypercorn"),
+    "webtransport": (
+        *(OURS, "aioquic", "aiopquic", "pywebtransport", "webtransport-go", "web-transport-quinn"),
+    ),
 }

@@ -36,6 +36,9 @@ func fetchAll(ctx context.Context, o options, log io.Writer) error {
 		KeyLogWriter:       log,
 		ClientSessionCache: newCache(),
 	}
+	if isWeb(o.testCase) {
+		return fetchWeb(o, config)
+	}
 	switch o.testCase {
 	case "http3":
 		return fetchHTTP3(o, config)

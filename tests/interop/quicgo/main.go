@@ -90,13 +90,18 @@ func (o options) check() error {
 		return fmt.Errorf("%w: quic-go has no compatible version negotiation (RFC 9368)", errUnsupported)
 	case "connectionmigration":
 		return fmt.Errorf("%w: quic-go neither serves nor uses preferred_address", errUnsupported)
+	case "web-websocket":
+		return fmt.Errorf("%w: quic-go has no WebSocket", errUnsupported)
 	}
 	return nil
 }
 
 // quicConfig is the same for both roles but for the version that a client begins with.
 func (o options) quicConfig() *quic.Config {
-	config := &quic.Config{Allow0RTT: o.testCase == "zerortt", EnableDatagrams: o.testCase == "datagram"}
+	config := &quic.Config{
+		Allow0RTT:       strings.HasSuffix(o.testCase, "zerortt"),
+		EnableDatagrams: o.testCase == "datagram",
+	}
 	if o.testCase == "v2first" && o.role == "client" {
 		config.Versions = []quic.Version{quic.Version2}
 	}
@@ -104,6 +109,9 @@ func (o options) quicConfig() *quic.Config {
 }
 
 func (o options) protocol() string {
+	if isWeb(o.testCase) {
+		return "h3"
+	}
 	switch o.testCase {
 	case "http3":
 		return "h3"

@@ -43,8 +43,14 @@ func serve(ctx context.Context, o options, log io.Writer) error {
 		return err
 	}
 	defer listener.Close()
-	fmt.Println("READY", socket.LocalAddr().(*net.UDPAddr).Port)
-	web := &http3.Server{Handler: http.FileServer(http.Dir(o.www))}
+	port := socket.LocalAddr().(*net.UDPAddr).Port
+	web := &http3.Server{Handler: site(o.www)}
+	if o.testCase == "web-altsvc" {
+		if err := serveTCP(o.host, port, config, web.Handler); err != nil {
+			return err
+		}
+	}
+	fmt.Println("READY", port)
 	for {
 		connection, err := listener.Accept(ctx)
 		if err != nil {

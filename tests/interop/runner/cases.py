@@ -19,6 +19,7 @@ __all__ = ["CASES", "Case"]
 KB, MB = 1 << 10, 1 << 20
 NETWORK = {"delay": 0.015, "rate": 10e6, "queue": 25}
 LINE = Conditions(**NETWORK)
+SERVER, CLIENT = ("server",), ("client",)
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,14 @@ class Case:
     """Belongs to the matrix of all peers; every case is the runner's too."""
     quick: bool = False
     """Part of the ordinary test run."""
+    table: str = "quic"
+    """The table that the case is a row of: `quic`, `web` or `webtransport`."""
+    roles: tuple[str, ...] = ("server", "client")
+    """Which ends of ours are looked at, where the other one would show nothing."""
+    direct: bool = False
+    """The client goes to the server itself: the case needs its TCP port as well."""
+    drained: bool = False
+    """The server is asked to stop while it holds a response back (application.py of the web's peers)."""
 
 
 def _lossy(**harm: float) -> Conditions:
@@ -59,6 +68,14 @@ def _lossy(**harm: float) -> Conditions:
 
 def _rebind(*hosts: str | None) -> Callable[[ImpairmentProxy], None]:
     return lambda proxy: proxy.rebind_every(1.0, 5.0, hosts or (None,))
+
+
+def _web(name: str, title: str, files: tuple[int, ...] = (KB,), **more: object) -> Case:
+    return Case(f"web-{name}", title, files, matrix=True, table="web", **more)  # type: ignore[arg-type]
+
+
+def _webtransport(name: str, title: str, quick: bool = True) -> Case:
+    return Case(f"wt-{name}", title, (), checks=(), matrix=True, quick=quick, table="webtransport")
 
 
 CASES: dict[str, Case] = {
@@ -272,5 +289,38 @@ CASES: dict[str, Case] = {
             rival=True,
             seconds=120,
         ),
+        _web("get", "GET of 1 KiB, 100 KiB and 1 MiB", (KB, 100 * KB, MB), quick=True),
+        _web("post", "POST of 1 MiB, and back", (MB,), quick=True),
+        _web(
+            "resumption",
+            "a second connection resumed",
+            (5 * KB, 10 * KB),
+            checks=(evidence.connections(2), evidence.resumed),
+            chain=5,
+            quick=True,
+        ),
+        _web(
+            "zerortt",
+            "GET in 0-RTT",
+            (5 * KB, 32),
+            checks=(evidence.connections(2), evidence.resumed, evidence.early),
+            chain=5,
+            quick=True,
+        ),
+        _web("hints", "an interim response", files=(), quick=True),
+        _web("trailers", "a trailer section", files=(), quick=True),
+        _web("goaway", "SIGTERM while a response is under way", (MB,), drained=True, roles=SERVER),
+        _web("resume", "`uringcore get -C -` of 20 MiB", (20 * MB,), roles=CLIENT),
+        _web("altsvc", "found by Alt-Svc over TCP", checks=(), direct=True, roles=CLIENT),
+        _web("websocket", "messages of a WebSocket", files=(), roles=CLIENT),
+        _web("broken", "a response cut short, and the next one", (KB,), roles=CLIENT),
+        _webtransport("echo", "1 MiB on a stream, and twenty at once"),
+        _webtransport("streams", "unidirectional both ways, bidirectional of the server's"),
+        _webtransport("datagrams", "100 datagrams and back"),
+        _webtransport("close", "the server's close code and reason"),
+        _webtransport("closed", "the client's close code and reason"),
+        _webtransport("codes", "codes of reset and stop"),
+        _webtransport("refusal", "a path that is not served"),
+        _webtransport("protocol", "negotiation of a protocol", quick=False),
     )
 }

@@ -75,8 +75,22 @@ class _Run:
             (self.www / name).write_bytes((block * (size // len(block) + 1))[:size])
 
     async def play(self) -> Outcome:
-        case, loop = self.case, asyncio.get_running_loop()
         port = await self._start_server()
+        if self.case.direct:
+            return await self._play_directly(port)
+        return await self._play_through_proxy(port)
+
+    async def _play_directly(self, port: int) -> Outcome:
+        begin = asyncio.get_running_loop().time()
+        address = (self.case.host, port)
+        process = await self._start_client(self.case.name, address, self.downloads)
+        await self._finished(process, "client", self.client, self.case.seconds)
+        seconds = asyncio.get_running_loop().time() - begin
+        await self._stop_server()
+        return Outcome(PASSED, seconds=seconds)
+
+    async def _play_through_proxy(self, port: int) -> Outcome:
+        case, loop = self.case, asyncio.get_running_loop()
         async with ImpairmentProxy(
             (case.host, port), up=case.up, down=case.down, seed=self.seed, capture=True
         ) as proxy:
@@ -84,10 +98,12 @@ class _Run:
                 case.during(proxy)
             rival = None
             if case.rival:
-                rival = await self._start_client("transfer", proxy, self.folder / "rival")
+                rival = await self._start_client("transfer", proxy.address, self.folder / "rival")
             begin = loop.time()
             test_case = case.client or case.name
-            process = await self._start_client(test_case, proxy, self.downloads)
+            process = await self._start_client(test_case, proxy.address, self.downloads)
+            if case.drained:
+                await self._drain(process)
             await self._finished(process, "client", self.client, case.seconds)
             seconds = loop.time() - begin
             if rival is not None:
@@ -140,9 +156,9 @@ class _Run:
             return ["--preferred", f"127.0.0.2:{free.getsockname()[1]}"]
 
     async def _start_client(
-        self, test_case: str, proxy: ImpairmentProxy, downloads: Path
+        self, test_case: str, address: tuple[str, int], downloads: Path
     ) -> asyncio.subprocess.Process:
-        host, port = proxy.address
+        host, port = address
         bracketed = f"[{host}]" if ":" in host else host
         urls = [f"https://{bracketed}:{port}/{name}" for name in self.names or ["none"]]
         return await self._start(
@@ -150,7 +166,7 @@ class _Run:
             "client",
             test_case,
             ["--downloads", str(downloads)],
-            {"REQUESTS": " ".join(urls)},
+            {"REQUESTS": " ".join(urls), "UPLOADS": str(self.www)},
         )
 
     async def _start(
@@ -202,8 +218,18 @@ class _Run:
         lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
         return lines[-1][:300] if lines else ""
 
-    async def _stop_server(self) -> None:
+    async def _drain(self, client: asyncio.subprocess.Process) -> None:
+        """Asks the server to stop when the client has half of its response, and lets it go on."""
+        while not (self.www / "held").exists() and client.returncode is None:
+            await asyncio.sleep(0.02)
         self.serving.terminate()
+        # Time in which a server that does not care for its clients would leave them.
+        await asyncio.sleep(0.5)
+        (self.www / "go").touch()
+
+    async def _stop_server(self) -> None:
+        if not self.case.drained:
+            self.serving.terminate()
         await self._finished(self.serving, "server", self.server, 15.0)
 
     def _compare_files(self) -> None:

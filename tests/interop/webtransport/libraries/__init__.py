@@ -1,0 +1,1 @@
+"""Libraries for WebTransport, each a module of the shape that `session.Library` describes."""
