@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import uringcore
 from tests.interop.webtransport.session import Ended, Handler, Refused, Reset
-from uringcore.quic import BidirectionalStream, ClientConfig, QuicError, StreamReset, StreamStopped
+from uringcore.quic import ClientConfig, QuicError, StreamReset, StreamStopped
 from uringcore.webtransport import (
     WebTransportRefused,
     connect_webtransport,
@@ -55,32 +54,23 @@ class WTStream:
 
 
 class WTSession:
-    """A session, with a task that sorts its streams."""
+    """A session."""
 
     def __init__(self, session: Any) -> None:
         self.session = session
         self.protocol = session.protocol
-        self.streams: dict[bool, asyncio.Queue[WTStream | None]] = {
-            True: asyncio.Queue(),
-            False: asyncio.Queue(),
-        }
-        self.sorting = asyncio.ensure_future(self._sort())
-
-    async def _sort(self) -> None:
-        async for stream in self.session.streams():
-            self.streams[isinstance(stream, BidirectionalStream)].put_nowait(WTStream(stream))
-        for queue in self.streams.values():
-            queue.put_nowait(None)
 
     async def open(self, bidirectional: bool) -> WTStream:
         opened = self.session.open_stream() if bidirectional else self.session.open_uni_stream()
         return WTStream(await opened)
 
     async def accept(self, bidirectional: bool) -> WTStream:
-        stream = await self.streams[bidirectional].get()
-        if stream is None:
-            raise Ended
-        return stream
+        session = self.session
+        try:
+            accepting = session.accept_stream() if bidirectional else session.accept_uni_stream()
+            return WTStream(await accepting)
+        except QuicError as error:
+            raise Ended from error
 
     async def send_datagram(self, data: bytes) -> None:
         self.session.send_datagram(data)
