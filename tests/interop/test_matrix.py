@@ -27,9 +27,13 @@ PAIRS = {
         ("aioquic", OURS),
         ("quic-go", OURS),
     ],
-    "web": [(OURS, "curl"), (OURS, "quic-go"), ("nginx", OURS), ("quic-go", OURS)],
-    # In aioquic's shape: replies on a stream that the library itself has opened, too.
-    "webtransport": [("uringcore_h3", "aioquic"), ("aioquic", "uringcore_h3")],
+    "web": [(OURS, "curl"), (OURS, "quic-go"), ("nginx", OURS)],
+    "webtransport": [
+        # In aioquic's shape: replies on a stream that the library itself has opened, too.
+        ("uringcore_h3", "aioquic"),
+        ("aioquic", "uringcore_h3"),
+        (OURS, "webtransport-go"),
+    ],
 }
 QUICK = [(name, *pair) for name, case in CASES.items() if case.quick for pair in PAIRS[case.table]]
 
