@@ -7,6 +7,7 @@ generator with its arguments, and how its numbers are told: per request or per M
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from benchmarks.harness.matrix import MATRICES, Matrix
 
@@ -315,6 +316,64 @@ def _transfer(mode: str) -> Case:
     )
 
 
+SESSIONS = Unit("sessions/s", "session")
+STREAMS = Unit("streams/s", "stream")
+
+
+def _webtransport(name: str, title: str, about: str, unit: Unit, *load: str, **more: Any) -> Case:
+    return Case(
+        name=f"webtransport_{name}",
+        title=f"WebTransport {title}",
+        about=f"{about} A native client, quinn with what WebTransport adds to it.",
+        family="webtransport",
+        unit=unit,
+        load=("quic_load", "--webtransport", "1", "--mode", *load),
+        baseline="aiopquic",
+        tags=frozenset({"webtransport"}),
+        **more,
+    )
+
+
+_WEBTRANSPORT = (
+    *(
+        _webtransport(
+            f"{mode}{suffix}",
+            f"{mode} on one stream, writes of {title}",
+            f"One bidirectional stream; who sends writes pieces of {title}. {check}",
+            GIGABITS,
+            *(mode, "--write", str(size)),
+            latency=False,
+        )
+        for mode, check in (
+            ("upload", "Before the clock starts, 8 MiB are uploaded and their SHA-256 compared."),
+            ("download", "Every byte is compared."),
+        )
+        for suffix, title, size in (("", "64 KiB", 1 << 16), ("_1k", "1 KiB", 1 << 10))
+    ),
+    _webtransport(
+        "datagrams",
+        "datagrams, 1,000 bytes",
+        "Up to 256 on their way, which the server sends back; what came back is counted.",
+        DATAGRAMS,
+        "datagram",
+        latency=False,
+    ),
+    _webtransport(
+        "streams",
+        "streams opened, echoed and closed",
+        "Eight streams under way, each with 100 bytes there and back.",
+        STREAMS,
+        "stream",
+    ),
+    _webtransport(
+        "sessions",
+        "sessions on one connection",
+        "Eight under way, each accepted and closed again.",
+        SESSIONS,
+        "session",
+    ),
+)
+
 CASES: tuple[Case, ...] = (
     *(
         _echo(kind, size, connections)
@@ -437,6 +496,7 @@ CASES: tuple[Case, ...] = (
         amount=Amount("connections", full=10_000, quick=1_000, counted=100),
         tags=frozenset({"h3", "idle"}),
     ),
+    *_WEBTRANSPORT,
 )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks.harness.cases import IN_PROCESS, RAW_QUIC, Case
-from benchmarks.harness.environment import Environment
+from benchmarks.harness.environment import ROOT, Environment
 from benchmarks.harness.matrix import LOOPS
 
 LACKING = {
@@ -108,6 +108,13 @@ def _quic_peers() -> tuple[Peer, ...]:
     )
 
 
+def _webtransport(name: str, package: str, kind: str = "peer") -> Peer:
+    there = package != "uringcore" or (ROOT / "python" / "uringcore" / "webtransport").is_dir()
+    lacking = None if there else "this tree has no WebTransport"
+    command = _python("webtransport", "--library", name)
+    return Peer(name, package, command, kind=kind, lacking=lacking)
+
+
 def _h3(name: str, application: str, package: str, kind: str = "peer") -> Peer:
     command = _python("http3", "--server", name, "--application", application)
     needed = "fastapi" if application == "fastapi" else None
@@ -172,6 +179,12 @@ PEERS: dict[str, tuple[Peer, ...]] = {
             kind="limit",
         ),
         Peer("quinn", None, _native("quinn_server"), program="quinn_server", kind="limit"),
+    ),
+    "webtransport": (
+        _webtransport("aiopquic", "aiopquic"),
+        _webtransport("pywebtransport", "pywebtransport"),
+        _webtransport("uringcore-uring", "uringcore", "ours"),
+        _webtransport("uringcore-epoll", "uringcore", "ours"),
     ),
     "h3_bare": _h3_peers("bare"),
     "h3_fastapi": (*_h3_peers("fastapi"), _in_process("fastapi")),

@@ -4,6 +4,7 @@
 //! Nothing here knows a protocol; that is the business of each program.
 
 pub mod args;
+pub mod carrier;
 pub mod channel;
 pub mod cpu;
 pub mod latency;

@@ -1,4 +1,5 @@
-//! QUIC load: bulk on one stream at a time with every byte checked, handshakes, round trips, DATAGRAMs.
+//! QUIC load: bulk on one stream at a time with every byte checked, handshakes, round trips, DATAGRAMs; the same in a
+//! WebTransport session with `--webtransport 1`, and sessions.
 //!
 //! The protocol of the bulk servers, on a bidirectional stream that the client opens with one byte:
 //!
@@ -15,12 +16,14 @@ mod others;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use quinn::{Connection, SendStream, VarInt};
+use quinn::SendStream;
 
 use uringcore_bench::args::Args;
+use uringcore_bench::carrier::{Carrier, WebTransport};
 use uringcore_bench::report::Report;
 use uringcore_bench::upload::{VERIFIED_BLOCKS, VERIFIED_BYTES, check_count, check_verified};
 use uringcore_bench::{Failure, cpu, exit_with, memory, pattern, quic};
@@ -43,10 +46,18 @@ async fn run() -> Result<(), Failure> {
     let warmup = Duration::from_secs_f64(args.required("warmup")?);
     let window = Duration::from_secs_f64(args.required("seconds")?);
 
-    let endpoint = quic::client(&args, b"bulk")?;
+    let is_webtransport = args.or("webtransport", 0)? != 0;
+    let endpoint = quic::client(&args, if is_webtransport { b"h3" } else { b"bulk" })?;
     let connection = quic::connect(&endpoint, address).await?;
+    let (mut http, mut session, mut carrier) = (None, None, Carrier::raw(connection.clone()));
+    if is_webtransport {
+        let authority = format!("{}:{}", quic::SERVER_NAME, address.port());
+        let (opened, first) = WebTransport::new(connection, authority, mode == "session").await?;
+        carrier = opened.carrier(&first);
+        (http, session) = (Some(Arc::new(opened)), Some(first));
+    }
     let load = Load {
-        connection,
+        carrier,
         block: Bytes::from(pattern::block()),
         write: args.or("write", pattern::BLOCK)?,
         server,
@@ -66,11 +77,12 @@ async fn run() -> Result<(), Failure> {
         }
         "download" => load.download(warmup, window).await?,
         _ => {
-            let others = others::Load::new(&endpoint, address, load.connection, server);
+            let others = others::Load::new(&endpoint, address, load.carrier, http, server);
             return others.run(&mode, warmup, window).await;
         }
     };
-    load.connection.close(VarInt::from_u32(0), b"done");
+    load.carrier.close();
+    drop((http, session));
     endpoint.wait_idle().await;
 
     Report::default()
@@ -92,7 +104,7 @@ struct Measured {
 }
 
 struct Load {
-    connection: Connection,
+    carrier: Carrier,
     block: Bytes,
     /// Bytes of one write.
     write: usize,
@@ -102,7 +114,7 @@ struct Load {
 impl Load {
     /// Gives how many bytes it was.
     async fn verified_upload(&self) -> Result<u64, Failure> {
-        let (mut send, mut receive) = self.connection.open_bi().await?;
+        let (mut send, mut receive) = self.carrier.open_bi().await?;
         send.write_all(b"V").await?;
         for _ in 0..VERIFIED_BLOCKS {
             within(self.write_block(&mut send)).await?;
@@ -115,7 +127,7 @@ impl Load {
 
     /// Uploads for `window` and waits until the server has counted the last byte.
     async fn upload(&self, window: Duration) -> Result<Measured, Failure> {
-        let (mut send, mut receive) = self.connection.open_bi().await?;
+        let (mut send, mut receive) = self.carrier.open_bi().await?;
         send.write_all(b"U").await?;
         let cpu_before = cpu::cpu_ns(self.server)?;
         let begin = Instant::now();
@@ -138,7 +150,7 @@ impl Load {
 
     /// Downloads for `warmup` and then for `window`; gives what arrived within the latter.
     async fn download(&self, warmup: Duration, window: Duration) -> Result<Measured, Failure> {
-        let (mut send, mut receive) = self.connection.open_bi().await?;
+        let (mut send, mut receive) = self.carrier.open_bi().await?;
         let mode = if self.write == pattern::BLOCK {
             b"D"
         } else {

@@ -1,4 +1,5 @@
-//! What is counted rather than streamed: handshakes, round trips of a stream, DATAGRAMs there and back.
+//! What is counted rather than streamed: handshakes, round trips of a stream, DATAGRAMs there and back, short streams,
+//! WebTransport sessions.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,15 +7,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use quinn::{Connection, Endpoint, VarInt};
+use quinn::{Endpoint, VarInt};
 use tokio::sync::Notify;
 
+use uringcore_bench::carrier::{Carrier, WebTransport};
 use uringcore_bench::latency::Latencies;
 use uringcore_bench::report::Report;
 use uringcore_bench::{Failure, cpu, memory, quic};
 
-/// Handshakes under way at once.
-const CONNECTIONS: usize = 8;
+/// Handshakes, short streams or sessions under way at once.
+const CONCURRENT: usize = 8;
 const PING_BYTES: usize = 100;
 const DATAGRAM_BYTES: usize = 1000;
 /// DATAGRAMs sent and not yet back. What is lost is given up when nothing comes for `LOST`.
@@ -25,7 +27,8 @@ const STALL: Duration = Duration::from_secs(20);
 pub struct Load<'a> {
     endpoint: &'a Endpoint,
     address: SocketAddr,
-    connection: Connection,
+    carrier: Carrier,
+    http: Option<Arc<WebTransport>>,
     server: u32,
 }
 
@@ -36,17 +39,76 @@ struct Counted {
     latencies: Latencies,
 }
 
+/// Does the same again and again, with a fixed number under way.
+async fn under_way<W>(
+    time: Duration,
+    work: impl Fn() -> W + Clone + Send + 'static,
+) -> Result<Counted, Failure>
+where
+    W: Future<Output = Result<(), Failure>> + Send,
+{
+    let end = Instant::now() + time;
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..CONCURRENT {
+        let work = work.clone();
+        tasks.spawn(async move {
+            let mut latencies = Vec::new();
+            while Instant::now() < end {
+                let begin = Instant::now();
+                tokio::time::timeout(STALL, work()).await??;
+                latencies.push(begin.elapsed());
+            }
+            Ok::<_, Failure>(latencies)
+        });
+    }
+    let mut counted = Counted::default();
+    while let Some(done) = tasks.join_next().await {
+        for latency in done?? {
+            counted.requests += 1;
+            counted.latencies.add(latency);
+        }
+    }
+    Ok(counted)
+}
+
+/// A full handshake, followed by a close.
+async fn handshake(endpoint: Endpoint, address: SocketAddr) -> Result<(), Failure> {
+    let connection = quic::connect(&endpoint, address).await?;
+    connection.close(VarInt::from_u32(0), b"");
+    Ok(())
+}
+
+/// One message there and back on a stream of its own.
+async fn echo(carrier: Carrier) -> Result<(), Failure> {
+    let (mut send, mut receive) = carrier.open_bi().await?;
+    let mut message = vec![b'E'];
+    message.extend_from_slice(&[7; PING_BYTES]);
+    send.write_all(&message).await?;
+    send.finish()?;
+    if receive.read_to_end(PING_BYTES).await? != message[1..] {
+        return Err("a wrong byte came back".into());
+    }
+    Ok(())
+}
+
+/// A session that is accepted and closed again.
+async fn session(http: Arc<WebTransport>) -> Result<(), Failure> {
+    http.session().await?.close().await
+}
+
 impl<'a> Load<'a> {
     pub fn new(
         endpoint: &'a Endpoint,
         address: SocketAddr,
-        connection: Connection,
+        carrier: Carrier,
+        http: Option<Arc<WebTransport>>,
         server: u32,
     ) -> Self {
         Self {
             endpoint,
             address,
-            connection,
+            carrier,
+            http,
             server,
         }
     }
@@ -58,7 +120,7 @@ impl<'a> Load<'a> {
         let mut counted = self.count(mode, window).await?;
         let seconds = begin.elapsed().as_secs_f64();
         let cpu_ns = cpu::cpu_ns(self.server)? - cpu_before;
-        self.connection.close(VarInt::from_u32(0), b"done");
+        self.carrier.close();
         self.endpoint.wait_idle().await;
         if counted.requests == 0 {
             return Err(format!("--mode {mode}: nothing came back").into());
@@ -80,44 +142,29 @@ impl<'a> Load<'a> {
 
     async fn count(&self, mode: &str, time: Duration) -> Result<Counted, Failure> {
         match mode {
-            "handshake" => self.handshakes(time).await,
+            "handshake" => {
+                let (endpoint, address) = (self.endpoint.clone(), self.address);
+                under_way(time, move || handshake(endpoint.clone(), address)).await
+            }
             "ping" => self.pings(time).await,
             "datagram" => self.datagrams(time).await,
+            "stream" => {
+                let carrier = self.carrier.clone();
+                under_way(time, move || echo(carrier.clone())).await
+            }
+            "session" => {
+                let http = self.http.clone();
+                let http = http.ok_or("--mode session: needs --webtransport")?;
+                under_way(time, move || session(http.clone())).await
+            }
             _ => Err(format!("--mode: {mode:?} is none").into()),
         }
-    }
-
-    /// Full handshakes, each followed by a close, with a fixed number under way.
-    async fn handshakes(&self, time: Duration) -> Result<Counted, Failure> {
-        let end = Instant::now() + time;
-        let mut tasks = tokio::task::JoinSet::new();
-        for _ in 0..CONNECTIONS {
-            let (endpoint, address) = (self.endpoint.clone(), self.address);
-            tasks.spawn(async move {
-                let mut latencies = Vec::new();
-                while Instant::now() < end {
-                    let begin = Instant::now();
-                    let connection = quic::connect(&endpoint, address).await?;
-                    latencies.push(begin.elapsed());
-                    connection.close(VarInt::from_u32(0), b"");
-                }
-                Ok::<_, Failure>(latencies)
-            });
-        }
-        let mut counted = Counted::default();
-        while let Some(done) = tasks.join_next().await {
-            for latency in done?? {
-                counted.requests += 1;
-                counted.latencies.add(latency);
-            }
-        }
-        Ok(counted)
     }
 
     /// One message in flight on one stream.
     async fn pings(&self, time: Duration) -> Result<Counted, Failure> {
         let end = Instant::now() + time;
-        let (mut send, mut receive) = self.connection.open_bi().await?;
+        let (mut send, mut receive) = self.carrier.open_bi().await?;
         send.write_all(b"E").await?;
         let (sent, mut received) = ([7; PING_BYTES], [0; PING_BYTES]);
         let mut counted = Counted::default();
@@ -143,9 +190,9 @@ impl<'a> Load<'a> {
         let data = Bytes::from(vec![7; DATAGRAM_BYTES]);
         let back = Arc::new((AtomicU64::new(0), Notify::new()));
         let reader = tokio::spawn({
-            let (connection, back) = (self.connection.clone(), back.clone());
+            let (carrier, back) = (self.carrier.clone(), back.clone());
             async move {
-                while let Ok(data) = connection.read_datagram().await {
+                while let Ok(data) = carrier.read_datagram().await {
                     if data.len() == DATAGRAM_BYTES {
                         back.0.fetch_add(1, Ordering::Relaxed);
                         back.1.notify_one();
@@ -157,7 +204,7 @@ impl<'a> Load<'a> {
         while Instant::now() < end {
             let under_way = sent - given_up - back.0.load(Ordering::Relaxed).min(sent - given_up);
             if under_way < DATAGRAMS {
-                self.connection.send_datagram_wait(data.clone()).await?;
+                self.carrier.send_datagram(&data).await?;
                 sent += 1;
             } else if tokio::time::timeout(LOST, back.1.notified()).await.is_err() {
                 given_up += under_way;

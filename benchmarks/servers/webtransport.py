@@ -1,0 +1,279 @@
+"""The WebTransport server on a named library: aiopquic, pywebtransport or uringcore.
+
+Prints `READY <port>` and ends on SIGTERM. In a session it speaks the protocol of the bulk servers
+(`native/quic_load.rs`) on bidirectional streams, and sends datagrams back. Each library is used as its own
+documents show it, and with the same windows where it lets them be set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any
+
+from benchmarks.servers.bulk import WINDOW, Upload, pattern
+from benchmarks.servers.loops import new_loop
+
+LIBRARIES = ("aiopquic", "pywebtransport", "uringcore-uring", "uringcore-epoll")
+PATH = "/bulk"
+STREAMS = 10_000
+"""How many streams a client may have open, where the library has a number for it."""
+SESSIONS = 1_000_000
+"""The same of sessions, those included that are over and not forgotten yet."""
+READ = 256 * 1024
+BLOCK = pattern()
+WRITES = {b"D": len(BLOCK), b"d": 1024}
+Send = Callable[[bytes, bool], Awaitable[None]]
+Tasks = set["asyncio.Task[Any]"]
+
+
+async def bulk(pieces: AsyncIterator[Any], send: Send) -> None:
+    """One stream, of which the client's bytes are `pieces`."""
+    first = bytes(await anext(pieces))
+    mode, rest = first[:1], first[1:]
+    if mode == b"E":
+        if rest:
+            await send(rest, False)
+        async for piece in pieces:
+            await send(bytes(piece), False)
+        await send(b"", True)
+    elif mode in WRITES:
+        await _download(pieces, send, WRITES[mode])
+    else:
+        upload = Upload(hashed=mode == b"V")
+        upload.feed(rest)
+        async for piece in pieces:
+            upload.feed(piece)
+        await send(upload.answer(), True)
+
+
+async def _download(pieces: AsyncIterator[Any], send: Send, write: int) -> None:
+    """Sends until the client has ended its side."""
+
+    async def end() -> None:
+        async for _ in pieces:
+            raise RuntimeError("a client that downloads has nothing to say")
+
+    writes = [BLOCK[at : at + write] for at in range(0, len(BLOCK), write)]
+    ended = asyncio.ensure_future(end())
+    while not ended.done():
+        for piece in writes:
+            await send(piece, False)
+        await asyncio.sleep(0)
+    await ended
+    await send(b"", True)
+
+
+def start(tasks: Tasks, work: Coroutine[Any, Any, Any]) -> None:
+    """Runs it, kept until it ends."""
+    task = asyncio.ensure_future(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+
+
+# aiopquic
+
+
+async def serve_aiopquic(port: int, cert: str, key: str) -> Any:
+    """Its sessions are events and numbers of streams."""
+    from aiopquic.asyncio.webtransport import serve_webtransport
+    from aiopquic.quic import events
+    from aiopquic.quic.configuration import QuicConfiguration
+
+    async def pieces(session: Any, stream_id: int) -> AsyncIterator[Any]:
+        async for event in session.receive_stream_data(stream_id):
+            if isinstance(event, events.WebTransportStreamReset):
+                return
+            if event.data:
+                yield event.data
+
+    def stream(session: Any, stream_id: int) -> Coroutine[Any, Any, None]:
+        async def send(data: bytes, end: bool) -> None:
+            await session.send_stream_data_drained(stream_id, data, end)
+
+        return bulk(pieces(session, stream_id), send)
+
+    async def handle(session: Any) -> None:
+        tasks: Tasks = set()
+        async for event in session.events():
+            if isinstance(event, events.WebTransportNewStream):
+                start(tasks, stream(session, event.stream_id))
+            elif isinstance(event, events.WebTransportDatagramReceived):
+                session.send_datagram_frame(bytes(event.data))
+            elif isinstance(event, events.WebTransportSessionClosed):
+                break
+        for task in tasks:
+            task.cancel()
+
+    configuration = QuicConfiguration(
+        is_client=False,
+        max_data=2 * WINDOW,
+        max_stream_data=WINDOW,
+        max_streams_bidi=STREAMS,
+    )
+    return await serve_webtransport(
+        "127.0.0.1",
+        port,
+        PATH,
+        handler=handle,
+        cert_file=cert,
+        key_file=key,
+        configuration=configuration,
+    )
+
+
+# pywebtransport
+
+
+async def serve_pywebtransport(port: int, cert: str, key: str) -> Any:
+    """Its server has connections, these sessions, and these streams, each to be iterated over."""
+    from pywebtransport import ServerConfig, WebTransportError, WebTransportServer
+
+    async def pieces(stream: Any) -> AsyncIterator[bytes]:
+        while piece := await stream.read(max_size=READ):
+            yield piece
+
+    async def datagrams(session: Any) -> None:
+        try:
+            while True:
+                await session.send_datagram(data=await session.read_datagram())
+        except WebTransportError:
+            """The session is over."""
+
+    async def handle(session: Any) -> None:
+        tasks: Tasks = set()
+        await session.accept()
+        start(tasks, datagrams(session))
+        async for stream in session.incoming_bidirectional_streams():
+
+            async def send(data: bytes, end: bool, stream: Any = stream) -> None:
+                await stream.write(data=data, end_stream=end)
+
+            start(tasks, bulk(pieces(stream), send))
+        for task in tasks:
+            task.cancel()
+
+    config = ServerConfig(
+        bind_host="127.0.0.1",
+        bind_port=port,
+        certfile=cert,
+        keyfile=key,
+        connection_receive_window=2 * WINDOW,
+        session_receive_window=2 * WINDOW,
+        stream_receive_window=WINDOW,
+        max_sessions=SESSIONS,
+        # Sessions that are over count until it has cleaned up.
+        resource_cleanup_interval=0.1,
+    )
+    server = WebTransportServer(config=config)
+    await server.__aenter__()
+    await server.listen()
+    tasks: Tasks = set()
+
+    async def connections() -> None:
+        async for connection in server.incoming_connections():
+            start(tasks, sessions(connection))
+
+    async def sessions(connection: Any) -> None:
+        async for session in connection.incoming_sessions():
+            start(tasks, handle(session))
+
+    start(tasks, connections())
+    return server
+
+
+# uringcore
+
+
+async def serve_uringcore(port: int, cert: str, key: str) -> Any:
+    """A handler for each session, a task for each of its streams."""
+    from uringcore.quic import QuicError, ServerConfig
+    from uringcore.webtransport import serve_webtransport
+
+    async def pieces(stream: Any) -> AsyncIterator[bytes]:
+        while piece := await stream.read(READ):
+            yield piece
+
+    async def one(stream: Any) -> None:
+        async def send(data: bytes, end: bool) -> None:
+            if data:
+                await stream.send(data)
+            if end:
+                await stream.finish()
+
+        await bulk(pieces(stream), send)
+
+    async def datagrams(session: Any) -> None:
+        try:
+            while True:
+                session.send_datagrams(await session.receive_datagrams())
+        except QuicError:
+            """The session is over."""
+
+    async def handle(session: Any) -> None:
+        tasks: Tasks = set()
+        start(tasks, datagrams(session))
+        async for stream in session.streams():
+            start(tasks, one(stream))
+        for task in tasks:
+            task.cancel()
+
+    serving = serve_webtransport(
+        "127.0.0.1",
+        port,
+        config=ServerConfig(
+            certificate=(cert, key),
+            connection_receive_window=2 * WINDOW,
+            receive_window=WINDOW,
+        ),
+        paths=[PATH],
+        handler=handle,
+    )
+    return await serving.__aenter__()
+
+
+SERVERS = {
+    "aiopquic": serve_aiopquic,
+    "pywebtransport": serve_pywebtransport,
+    "uringcore": serve_uringcore,
+}
+
+
+async def serve(package: str, cert: str, key: str) -> None:
+    """Listen on a free port of 127.0.0.1 until SIGTERM."""
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = await SERVERS[package](port, cert, key)
+    print("READY", port, flush=True)
+    await stopped.wait()
+    ending = server.close()
+    if package == "uringcore":
+        ending = server.wait_closed()
+    if asyncio.iscoroutine(ending):
+        await ending
+
+
+def main() -> None:
+    """Run the server named on the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--library", choices=LIBRARIES, required=True)
+    parser.add_argument("--cert", required=True)
+    parser.add_argument("--key", required=True)
+    options = parser.parse_args()
+    package = options.library.partition("-")[0]
+    loop = new_loop(options.library if package == "uringcore" else "asyncio")
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_until_complete(serve(package, options.cert, options.key))
+    finally:
+        loop.close()
+
+
+if __name__ == "__main__":
+    main()
