@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 
+	"github.com/quic-go/quic-go"
 	"github.com/quic-go/webtransport-go"
 )
 
@@ -40,12 +41,17 @@ func play(ctx context.Context, o options, host string) error {
 		return err
 	}
 	connect := func(ctx context.Context, path string, protocols ...string) (*webtransport.Session, *http.Response, error) {
-		transport := webtransport.Transport{
-			TLSClientConfig:      config,
-			QUICConfig:           quicConfig(),
-			ApplicationProtocols: protocols,
+		// Not by Transport.Dial, whose connections close with their session, before its close has left.
+		connection, err := quic.DialAddr(ctx, host, config, quicConfig())
+		if err != nil {
+			return nil, nil, err
 		}
-		response, session, err := transport.Dial(ctx, "https://"+host+path, nil)
+		transport := webtransport.Transport{ApplicationProtocols: protocols}
+		client, err := transport.NewClientConn(connection)
+		if err != nil {
+			return nil, nil, err
+		}
+		response, session, err := client.Dial(ctx, "https://"+host+path, nil)
 		return session, response, err
 	}
 	work, found := cases[os.Getenv("TESTCASE")]
