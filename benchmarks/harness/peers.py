@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks.harness.cases import IN_PROCESS, RAW_QUIC, Case
-from benchmarks.harness.environment import ROOT, Environment
+from benchmarks.harness.environment import Environment
 from benchmarks.harness.matrix import LOOPS
 
 LACKING = {
@@ -109,10 +109,7 @@ def _quic_peers() -> tuple[Peer, ...]:
 
 
 def _webtransport(name: str, package: str, kind: str = "peer") -> Peer:
-    there = package != "uringcore" or (ROOT / "python" / "uringcore" / "webtransport").is_dir()
-    lacking = None if there else "this tree has no WebTransport"
-    command = _python("webtransport", "--library", name)
-    return Peer(name, package, command, kind=kind, lacking=lacking)
+    return Peer(name, package, _python("webtransport", "--library", name), kind=kind)
 
 
 def _h3(name: str, application: str, package: str, kind: str = "peer") -> Peer:

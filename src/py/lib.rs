@@ -36,6 +36,7 @@ mod webtransport;
 mod ws;
 
 use pyo3::exceptions::PyAttributeError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyList;
@@ -67,7 +68,10 @@ impl Later {
     }
 
     fn make(&self, m: &Bound<'_, PyModule>) -> PyResult<()> {
-        let made = self.is_made.get_or_try_init(m.py(), || (self.register)(m));
+        let made = self.is_made.get_or_try_init(m.py(), || {
+            (self.register)(m)?;
+            forget_all(m)
+        });
         made.copied()
     }
 }
@@ -82,7 +86,13 @@ fn _uringcore(m: &Bound<'_, PyModule>) -> PyResult<()> {
     event_loop::register(m)?;
     transport::register(m)?;
     ops::register(m)?;
-    sock::register(m)
+    sock::register(m)?;
+    forget_all(m)
+}
+
+/// PyO3 lists what it adds in `__all__`, where what is made later would be missing.
+fn forget_all(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.dict().del_item(intern!(m.py(), "__all__"))
 }
 
 /// What Python calls for a name that the module does not have (PEP 562).

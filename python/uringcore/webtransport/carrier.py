@@ -38,6 +38,8 @@ def request_limits(sessions: int) -> Http3Limits:
         body_rate=240,
         send_timeout=600.0,
         keep_alive=120.0,
+        max_open_files=0,
+        max_large_messages=0,
     )
 
 

@@ -41,6 +41,8 @@ pub struct Sessions {
     /// Sessions that wait for QUIC to allow another stream, by direction.
     pub(super) openers: [FxHashSet<u64>; 2],
     pub(super) events: VecDeque<Event>,
+    /// Sessions whose peer wants to hear no more, and since when: its last word may be on its way.
+    pub(super) deaf: Vec<(u64, Instant)>,
     /// Requests that the peer gave up before they were answered.
     given_up: u32,
     /// How many streams QUIC let the peer open before there was any session.
@@ -73,6 +75,7 @@ impl Sessions {
             closing: FxHashMap::default(),
             openers: Default::default(),
             events: VecDeque::new(),
+            deaf: Vec::new(),
             given_up: 0,
             places: None,
         }
@@ -97,7 +100,8 @@ impl Sessions {
 
     /// Whether time may change anything.
     pub fn is_due(&self) -> bool {
-        !self.closing.is_empty() || !self.beginnings.is_empty() || !self.early.is_empty()
+        let has_early = !self.beginnings.is_empty() || !self.early.is_empty();
+        has_early || !self.closing.is_empty() || !self.deaf.is_empty()
     }
 
     /// How many requests the peer has given up before they were answered, since this was asked.
@@ -332,6 +336,11 @@ impl Sessions {
 
     // The end ------------------------------------------------------------------------------------
 
+    /// The peer listens no more: what is said is never acknowledged.
+    pub(super) fn is_deaf(&self, id: u64) -> bool {
+        self.deaf.iter().any(|&(deaf, _)| deaf == id)
+    }
+
     /// Ends a session with a word.
     pub(super) fn close(&mut self, below: &mut Below<'_>, id: u64, code: u32, reason: &str) {
         match self.table.get(&id) {
@@ -341,7 +350,7 @@ impl Sessions {
                 let word = capsule::close(code, reason);
                 let is_said = below.h3.send_data(id, word, true).is_ok();
                 let mut closing = Closing::new(below.now);
-                closing.is_acknowledged = !is_said;
+                closing.is_acknowledged = !is_said || self.is_deaf(id);
                 self.closing.insert(id, closing);
                 self.end(below, id, code, reason, true);
                 self.settle_closing(id, |_| {});
@@ -380,6 +389,7 @@ impl Sessions {
         let Some(session) = self.table.remove(&session_id) else {
             return;
         };
+        self.deaf.retain(|&(id, _)| id != session_id);
         for stream_id in session.streams {
             self.streams.remove(&stream_id);
             end_stream(below.quic, stream_id, code::SESSION_GONE);
@@ -486,6 +496,13 @@ impl Sessions {
             // Section 6: the peer has had its time to end its side.
             below.h3.cancel_request(session_id, code::SESSION_GONE.0);
             self.drop_closing(session_id);
+        }
+        let given_up = self
+            .deaf
+            .extract_if(.., |&mut (_, since)| is_overdue(since));
+        for (session_id, _) in given_up.collect::<Vec<_>>() {
+            below.h3.cancel_request(session_id, code::SESSION_GONE.0);
+            self.broken_off(below, session_id);
         }
     }
 

@@ -313,11 +313,14 @@ impl Sessions {
                 self.broken_off(below, stream_id);
             }
             H3::StopSending { stream_id, .. } if self.table.contains_key(&stream_id) => {
-                // RFC 9114 section 4.1: the answer may come all the same.
                 let is_open = self.table.get(&stream_id).is_some_and(|it| it.is_open);
-                if is_open || self.role == Role::Server {
+                if is_open {
+                    // What the peer says last may be in the same packet, and is told behind this.
+                    self.deaf.push((stream_id, below.now));
+                } else if self.role == Role::Server {
                     self.broken_off(below, stream_id);
                 }
+                // RFC 9114 section 4.1: a client's answer may come all the same.
             }
             H3::Datagram { stream_id, data } => {
                 return self.sort_http_datagram(below, stream_id, data);

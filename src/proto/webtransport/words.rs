@@ -92,7 +92,7 @@ impl Sessions {
         let closing = Closing {
             expects_end: true,
             is_ended,
-            is_acknowledged: !is_said,
+            is_acknowledged: !is_said || self.is_deaf(id),
             ..Closing::new(below.now)
         };
         self.closing.insert(id, closing);

@@ -40,7 +40,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "urin
 STOP_SECONDS = 20
 
 OURS, GO = "uringcore", "webtransport-go"
-LISTED = (GO,)
+LISTED = (OURS, GO)
 """Those that are tested. webtransport-go proves pages and driver right: what fails with it is not ours."""
 
 

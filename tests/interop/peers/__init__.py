@@ -9,7 +9,6 @@ some know those of HTTP/3 (../web) and WebTransport (../webtransport). Where a p
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable
@@ -62,8 +61,6 @@ def _ours(backend: str) -> Callable[[str], list[str]]:
         if test_case.startswith("web-"):
             return _web(OURS)(test_case)
         if test_case.startswith("wt-"):
-            if importlib.util.find_spec("uringcore.webtransport") is None:
-                raise Unavailable("this uringcore has no webtransport yet")
             return _webtransport(OURS)(test_case)
         module = ["examples.interop"]
         if test_case in PROBES:

@@ -90,6 +90,51 @@ fn a_session_whose_streams_connect_stream_is_reset_leaves_nothing() {
 }
 
 #[test]
+fn a_last_word_is_heard_of_a_peer_that_listens_no_more() {
+    for side in BOTH {
+        let mut site = Site::new();
+        let session = site.open();
+        site.on(side, |_, quic, _| quic.stop_stream(session, 0))
+            .unwrap();
+        site.close(side, session, 5, "why");
+        site.run();
+        for told in BOTH {
+            assert_eq!(ended(&site.take(told)), Some((5, "why", true)));
+        }
+        // Who reads no more does not see the other side end either.
+        site.pair.run_for(Duration::from_secs(11));
+        site.tick();
+        site.run();
+        site.check_nothing_is_left();
+    }
+}
+
+#[test]
+fn a_session_whose_peer_neither_listens_nor_says_a_last_word_is_given_up() {
+    for side in BOTH {
+        let mut site = Site::new();
+        let session = site.open();
+        site.on(side, |_, quic, _| quic.stop_stream(session, 0))
+            .unwrap();
+        site.run();
+        site.tick();
+        for told in BOTH {
+            assert_eq!(ended(&site.take(told)), None);
+        }
+        // First by the one that is not heard, and then by the other, which it listens to no more.
+        for _ in BOTH {
+            site.pair.run_for(Duration::from_secs(11));
+            site.tick();
+            site.run();
+        }
+        for told in BOTH {
+            assert_eq!(ended(&site.take(told)), Some((0, "", false)));
+        }
+        site.check_nothing_is_left();
+    }
+}
+
+#[test]
 fn streams_of_a_session_that_is_over_are_reset_with_its_code() {
     let mut site = Site::new();
     let session = site.open();
@@ -162,9 +207,7 @@ fn a_peer_that_does_not_end_its_side_is_given_up_after_a_while() {
     }
     assert!(!site.http.is_drained());
     site.pair.run_for(Duration::from_secs(11));
-    let now = site.pair.now;
-    let quic = site.pair.server.endpoint.connection(site.keys[1]).unwrap();
-    site.http.tick(quic, now);
+    site.tick();
     assert!(site.http.is_drained());
     site.run();
     site.check_nothing_is_left();

@@ -112,6 +112,15 @@ impl Site {
         self.take_told();
     }
 
+    /// Both sides look at the clock.
+    fn tick(&mut self) {
+        let now = self.pair.now;
+        let quic = self.pair.client.endpoint.connection(self.keys[0]).unwrap();
+        self.client.tick(quic, now);
+        let quic = self.pair.server.endpoint.connection(self.keys[1]).unwrap();
+        self.http.tick(quic, now);
+    }
+
     fn take_told(&mut self) {
         let mut client = self.client.webtransport();
         self.told[0].extend(std::iter::from_fn(|| client.poll_event()));
