@@ -13,10 +13,7 @@ import urllib.request
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 import uringcore
-from tests.support.chromium import CHROMIUM, Chromium
 from uringcore.webtransport import connect_webtransport
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -106,17 +103,3 @@ def test_a_relay_for_a_few():
     assert "4 groups to 4 subscribers" in done.stdout, done.stdout
     whole = int(re.search(r"(\d+) arrived whole", done.stdout)[1])
     assert whole > 0, done.stdout
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
-def test_the_chats_page_in_a_browser(tmp_path, certificate):
-    certfile, _ = certificate.write(tmp_path)
-    with chat_room() as room, Chromium(tmp_path, certfile) as browser:
-        browser.open(room.page + "?name=Ada")
-        browser.wait_for("document.body?.innerText.includes('room: Ada is here')")
-        browser.evaluate(
-            "text.value = 'Hello'; text.dispatchEvent(new Event('input'));"
-            "text.dispatchEvent(new Event('change'));"
-        )
-        browser.wait_for("document.body?.innerText.includes('Ada: Hello')")
-        assert browser.complaints == []
