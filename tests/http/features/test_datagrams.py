@@ -133,7 +133,7 @@ def test_other_protocols_and_requests_have_none(start_features):
 
 
 def test_nothing_is_announced_unless_it_is_asked_for(start_features):
-    server = start_features()
+    server = start_features("--no-http3-webtransport")
 
     async def main():
         async with connect_raw(server, max_datagram_frame_size=65_535) as raw:
