@@ -110,6 +110,14 @@ async def flood(scope, receive, send):
     await send({"type": "http.response.body", "body": b""})
 
 
+async def burst(scope, receive, send):
+    """All of it in one message, as frameworks do."""
+    size = int(scope["path"].split("/")[2])
+    headers = [(b"content-length", str(size).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": bytes(size)})
+
+
 async def slow_flood(scope, receive, send):
     """2 MiB in about two seconds."""
     headers = [(b"content-length", str(32 * len(PART)).encode())]
@@ -209,6 +217,7 @@ ROUTES = {
     "scope": show_scope,
     "upload": upload,
     "echo": echo,
+    "burst": burst,
     "flood": flood,
     "slow-flood": slow_flood,
     "hold": hold,

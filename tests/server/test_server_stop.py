@@ -70,11 +70,14 @@ def test_stop_does_not_wait_for_the_last_word_of_a_tcp_client(start, backend):
     assert "timeout graceful shutdown exceeded" not in server.log()
 
 
-def test_stop_waits_for_a_tcp_client_that_takes_its_time(start):
-    """All of the response is there when it reads on, although the connection is closed long since."""
+@pytest.mark.parametrize("route", ["flood", "burst"])
+def test_stop_waits_for_a_tcp_client_that_takes_its_time(start, route):
+    """All of the response is there when it reads on. A burst's connection is closed by then: all of it waits
+    encrypted.
+    """
     server = start()
     with server.http1() as connection:
-        connection.request("GET", f"/flood/{SLOW_BYTES}")
+        connection.request("GET", f"/{route}/{SLOW_BYTES}")
         response = connection.getresponse()
         server.send_signal()
         server.wait_log("Shutting down")

@@ -152,9 +152,7 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
             return
         if self._service.stopping:
             self._http.close_sockets()
-            for link in list(self._sessions):
-                if link.is_open:
-                    link.close(0, "the server is stopping")
+            self._end_sessions()
         if self._is_going_away:
             return
         self._is_going_away = True
@@ -175,6 +173,14 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
             there=self.ping_if_busy,
         )
 
+    def _end_sessions(self) -> None:
+        """The server stops: no application has to hear of it from its clients."""
+        for link in list(self._sessions):
+            if link.is_open:
+                link.close(0, "the server is stopping")
+            else:
+                link.refuse(503)
+
     def _end_crossing(self) -> None:
         """What has not come by now is rejected unprocessed, and its client sends it elsewhere."""
         if self._http is None or self._crossing is None:
@@ -184,6 +190,7 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         if self._service.stopping:
             # Those that came meanwhile.
             self._http.close_sockets()
+            self._end_sessions()
         self._http.go_away()
         # Closing drops what is queued: this tells when the GOAWAY has arrived.
         self._quic.send_ping(GOAWAY_PING)

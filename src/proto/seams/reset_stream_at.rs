@@ -72,7 +72,9 @@ impl ResetSlot {
             return;
         }
         let mut state = self.state();
-        state.found.extend(found.iter().map(|(_, _, reset)| *reset));
+        let room = FOUND_MAX.saturating_sub(state.found.len());
+        let found = found.iter().map(|(_, _, reset)| *reset);
+        state.found.extend(found.take(room));
         self.is_used.store(true, Ordering::Relaxed);
         if !state.due.is_empty() {
             let mut whole = BytesMut::new();
@@ -96,7 +98,13 @@ impl ResetSlot {
 
     /// The state machine is to hear of this.
     pub fn say(&self, resets: impl IntoIterator<Item = ResetAt>) {
-        self.state().due.extend(resets);
+        let due = &mut self.state().due;
+        for reset in resets {
+            let is_known = due.iter().any(|one| one.stream_id == reset.stream_id);
+            if !is_known && due.len() < DUE_MAX {
+                due.push(reset);
+            }
+        }
         self.is_used.store(true, Ordering::Relaxed);
     }
 
@@ -126,6 +134,11 @@ pub fn append_parameters(parameters: &mut Vec<u8>) {
         varint::put(parameters, 0);
     }
 }
+
+/// What is found until somebody looks, and what is said at a time: a peer may repeat itself, and reset what is
+/// over, as often as it likes. No honest one has so many streams.
+const FOUND_MAX: usize = 4096;
+const DUE_MAX: usize = 256;
 
 const PARAMETER: u64 = 0x1d;
 const PARAMETER_OF_DRAFTS: u64 = 0x17_f758_6d2c_b571;

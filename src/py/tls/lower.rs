@@ -54,6 +54,19 @@ impl Lower {
         }
     }
 
+    /// Bytes that it has accepted and not yet sent, as far as it says.
+    pub fn queued_bytes(&self, py: Python<'_>) -> usize {
+        match self {
+            Self::Stream(stream) => StreamTransport::write_queue_bytes(stream.bind(py)),
+            Self::Other(other) => {
+                let size = other
+                    .bind(py)
+                    .call_method0(intern!(py, "get_write_buffer_size"));
+                size.and_then(|size| size.extract()).unwrap_or(0)
+            }
+        }
+    }
+
     /// Ends the connection with `error`, after `last_words` where that takes no waiting.
     pub fn fail(
         &self,

@@ -211,6 +211,16 @@ impl TlsProtocol {
         Ok(self.ssl.outgoing_bytes(py)? + self.state.with(py, |state| state.backlog_bytes))
     }
 
+    /// The same as the application is told. When it has closed all is encrypted at once, and waits beneath.
+    pub(super) fn unsent_bytes(&self, py: Python<'_>) -> PyResult<usize> {
+        let own = self.write_buffer_bytes(py)?;
+        let beneath = match self.phase(py) {
+            Phase::Flushing | Phase::Shutdown => self.lower(py),
+            Phase::Unwrapped | Phase::Handshake | Phase::Wrapped => None,
+        };
+        Ok(own + beneath.map_or(0, |lower| lower.queued_bytes(py)))
+    }
+
     /// Tells the application to stop writing, or to go on.
     pub(super) fn control_app_writing(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();

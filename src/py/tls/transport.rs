@@ -246,7 +246,7 @@ impl TlsTransport {
     /// Bytes that wait to be encrypted or to be taken by the transport beneath.
     fn get_write_buffer_size(&self, py: Python<'_>) -> PyResult<usize> {
         match self.protocol(py) {
-            Some(protocol) => protocol.get().write_buffer_bytes(py),
+            Some(protocol) => protocol.get().unsent_bytes(py),
             None => Ok(0),
         }
     }
