@@ -29,6 +29,7 @@ from benchmarks.programs.rows import Row
 from benchmarks.servers import echo, http3
 from benchmarks.servers.bulk import ALPN
 from benchmarks.servers.loops import LOOPS, OURS, new_loop
+from tests.support.ports import free_port
 
 QUIC, H3 = "quic", "h3"
 GROUPS = (*LOOPS, QUIC, H3)
@@ -193,7 +194,7 @@ def count_h3(mark: Callable[[str], None]) -> None:
     asyncio.set_event_loop(loop)
     with tempfile.TemporaryDirectory() as folder:
         certificate, key = map(str, DevelopmentCertificate.make().write(folder))
-        port = http3.free_port()
+        port = free_port()
         starting = http3.start_uringcore(bare.application, port, certificate, key)
         serving = loop.run_until_complete(starting)
         for title, at_once in HELLOS:

@@ -24,7 +24,7 @@ from benchmarks.harness.process import (
     children_of,
     pin,
 )
-from benchmarks.servers.http3 import free_port
+from tests.support.ports import free_port
 
 START_SECONDS = 30.0
 APPLICATION = "benchmarks.applications.bare:application"

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.servers.loops import new_loop
+from tests.support.ports import free_port
 
 SERVERS = ("hypercorn", "weft", "peregrine", "uringcore-uring", "uringcore-epoll")
 APPLICATIONS = {"bare": "benchmarks.applications.bare", "fastapi": "benchmarks.applications.fast"}
@@ -28,22 +29,6 @@ BODY_BYTES_MAX = 2 << 30
 CONNECTIONS_MAX = 20_000
 KEEP_ALIVE_SECONDS = 600
 START_SECONDS = 20.0
-
-
-def free_port() -> int:
-    """A port that is free for TCP and UDP on 127.0.0.1."""
-    while True:
-        with (
-            socket.socket(socket.AF_INET, socket.SOCK_STREAM) as stream,
-            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagram,
-        ):
-            stream.bind(("127.0.0.1", 0))
-            port: int = stream.getsockname()[1]
-            try:
-                datagram.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
 
 
 async def hypercorn(application: Any, port: int, cert: str, key: str) -> None:

@@ -22,7 +22,8 @@ BODY = (pattern() * 2)[: 100 * 1024]
 
 SUPERVISED = """
 import os, signal, socket, ssl, sys
-from benchmarks.servers.http3 import free_port, say_ready_of
+from benchmarks.servers.http3 import say_ready_of
+from tests.support.ports import free_port
 port = free_port()
 say_ready_of(port)
 listener = socket.create_server(("127.0.0.1", port))

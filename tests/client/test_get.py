@@ -13,6 +13,7 @@ import pytest
 
 from tests.server.harness import ROOT, command, environment
 from tests.server.test_get_command import failure, get
+from tests.support.ports import free_port
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.http3 import URLError
 from uringcore.http3.redirects import Asked, redirected
@@ -181,9 +182,7 @@ def test_a_server_without_ranges_begins_again(site, tmp_path):
 def test_a_file_is_kept_until_there_is_something_to_replace_it(site, tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"longer than what comes")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     failure(command("get", "-o", str(path), f"https://127.0.0.1:{port}/"), 7)
     failure(get(site, "/private", "-f", "-o", str(path)), 22)
     assert path.read_bytes() == b"longer than what comes"

@@ -8,6 +8,7 @@ import socket
 import pytest
 
 from tests.client.peer import BODY, until
+from tests.support.ports import free_port
 from uringcore.http3 import (
     ConnectFailed,
     ConnectTimeout,
@@ -202,9 +203,7 @@ def test_a_pool_serves_one_loop_after_the_other(peer, run):
 
 
 def test_nobody_listens(run):
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
-        url = f"https://127.0.0.1:{free.getsockname()[1]}/"
+    url = f"https://127.0.0.1:{free_port()}/"
 
     async def main():
         async with Pool() as pool:

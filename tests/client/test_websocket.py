@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 
@@ -13,6 +12,7 @@ import pytest
 
 from tests.client.test_pool import pool_for
 from tests.server.harness import ROOT, environment
+from tests.support.ports import free_port
 from uringcore._uringcore import (
     WebSocketFault,
     WebSocketReader,
@@ -173,9 +173,7 @@ def test_hypercorn(certificate, tmp_path, run_ours):
         "            message = await receive()\n"
         "            await send({'type': message['type'] + '.complete'})\n"
     )
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     bind = ["--quic-bind", f"127.0.0.1:{port}", "--bind", f"unix:{tmp_path}/socket"]
     tls = ["--certfile", certificate[0], "--keyfile", certificate[1]]
     process = subprocess.Popen(

@@ -14,11 +14,12 @@ import argparse
 import asyncio
 import importlib
 import signal
-import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+
+from tests.support.ports import free_port
 
 STREAMS = 20
 STREAM_BYTES = 1 << 20
@@ -99,9 +100,7 @@ async def serving(library: Library, cert: str, key: str) -> AsyncIterator[int]:
         is_client=False, alpn_protocols=[ALPN_ECHO, ALPN_H3], max_data=8 * WINDOW
     )
     configuration.load_cert_chain(cert, key)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
+    port = free_port()
     server = await library.asyncio.serve(
         "127.0.0.1",
         port,

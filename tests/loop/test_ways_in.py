@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +17,7 @@ import pytest
 
 import uringcore
 from tests.loop.support import BACKENDS, Echo, Recorder, Runner, listen, python_version
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -231,9 +231,7 @@ async def app(scope, receive, send):
 def test_uvicorn(tmp_path: Path, backend: str) -> None:
     pytest.importorskip("uvicorn")
     (tmp_path / "application.py").write_text(APPLICATION)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "uvicorn", "application:app", "--port", str(port)]
     process = subprocess.Popen(
         [*command, "--loop", "uringcore:new_event_loop"],

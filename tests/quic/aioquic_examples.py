@@ -6,7 +6,6 @@ import contextlib
 import json
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tarfile
@@ -56,12 +55,6 @@ def rewritten(source, target, *, loop):
             text = pattern.sub(replacement, text)
         path.write_text(text)
     return target
-
-
-def free_port():
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
 
 
 def _is_bound(port):

@@ -13,13 +13,13 @@ import pytest
 from tests.quic.aioquic_examples import (
     VERSION,
     download,
-    free_port,
     rewritten,
     run_client,
     running,
     written_trace,
 )
 from tests.support.interpreter import is_newest_interpreter
+from tests.support.ports import free_port
 
 aioquic = pytest.importorskip("aioquic")
 pytest.importorskip("wsproto", reason="aioquic's examples need wsproto")

@@ -8,6 +8,7 @@ import socket
 import pytest
 
 from tests.quic.harness import Echo, Recorder, eventually, serving
+from tests.support.ports import free_port
 from uringcore.asyncio import connect, serve
 from uringcore.quic import events
 from uringcore.quic.errors import (
@@ -234,9 +235,7 @@ def test_a_chosen_local_port_is_free_again_at_the_end_of_the_block(
     run_anywhere, server_configuration, client_configuration
 ):
     async def main():
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            sock.bind(("127.0.0.1", 0))
-            chosen = sock.getsockname()[1]
+        chosen = free_port()
         async with serving(server_configuration()) as (port, _):
             for _ in range(3):
                 async with connect(

@@ -10,6 +10,7 @@ import pytest
 
 from tests.quic.harness import Recorder, eventually, serving
 from tests.support.link import Conditions
+from tests.support.ports import free_port
 from tests.support.proxy import ImpairmentProxy
 from uringcore.asyncio import QuicConnectionProtocol, connect
 from uringcore.quic import events
@@ -376,9 +377,7 @@ def test_an_established_connection_does_not_believe_icmp(
 
 def test_a_port_that_is_closed_is_told_once(run, client_configuration):
     async def main():
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            sock.bind(("127.0.0.1", 0))
-            port = sock.getsockname()[1]
+        port = free_port()
         async with connect(
             "127.0.0.1",
             port,

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives import serialization
 
 from tests.quic import certificates
 from tests.quic.harness import Recorder, eventually, serving
+from tests.support.ports import free_port
 from uringcore.asyncio import connect
 from uringcore.quic import events
 from uringcore.quic.configuration import QuicConfiguration
@@ -117,9 +118,7 @@ def test_no_common_alpn(run_anywhere, server_configuration, client_configuration
 
 
 def test_a_dead_port(run_anywhere, client_configuration):
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind(("127.0.0.1", 0))
-        port = sock.getsockname()[1]
+    port = free_port()
 
     async def main():
         error = await _fails(port, client_configuration())

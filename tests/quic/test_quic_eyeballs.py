@@ -14,6 +14,7 @@ from typing import ClassVar
 import pytest
 
 from tests.quic.harness import Echo, Recorder, completed, eventually, serving, ticket_of
+from tests.support.ports import free_port
 from uringcore.asyncio import connect, serve
 from uringcore.http3 import connect as http3_connect
 from uringcore.quic import events
@@ -167,9 +168,7 @@ def test_the_first_address_is_used_when_it_answers(
 def test_when_all_addresses_fail_their_errors_are_in_the_message(
     run_anywhere, made, monkeypatch, client_configuration
 ):
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind(("127.0.0.1", 0))
-        port = sock.getsockname()[1]
+    port = free_port()
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -274,9 +273,7 @@ def test_the_losers_are_closed(run, monkeypatch, server_configuration, client_co
 def test_a_local_port_is_used_by_one_attempt_after_the_other(
     run_anywhere, monkeypatch, server_configuration, client_configuration
 ):
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind(("127.0.0.1", 0))
-        local_port = sock.getsockname()[1]
+    local_port = free_port()
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -368,9 +365,7 @@ def test_an_address_that_cannot_be_sent_to_is_followed_by_the_next_without_a_del
 def test_an_address_that_cannot_be_sent_to_does_not_change_what_the_others_say(
     run_anywhere, monkeypatch, client_configuration
 ):
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind(("127.0.0.1", 0))
-        port = sock.getsockname()[1]
+    port = free_port()
 
     async def main():
         loop = asyncio.get_running_loop()

@@ -11,11 +11,9 @@ import re
 import shutil
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 from tests.server.harness import ROOT, STARTED, Server, environment
-from uringcore.server.sockets import bind_addresses
 
 PAGE = ROOT / "docs" / "deploy.md"
 PROFILE = ROOT / "docs" / "seccomp.json"
@@ -88,12 +86,6 @@ def adapted(text, changes):
     olds = sorted(changes, key=len, reverse=True)
     pattern = "|".join(rf"(?<!\d){re.escape(old)}(?!\d)" for old in olds)
     return re.sub(pattern, lambda match: changes[match[0]], text)
-
-
-def free_port():
-    """A number that TCP and UDP have free on every interface."""
-    with closing(bind_addresses("", 0, 0)) as sockets:
-        return sockets.tcp[0].getsockname()[1]
 
 
 class Deployed(Server):

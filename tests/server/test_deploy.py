@@ -20,7 +20,8 @@ from pathlib import Path
 import pytest
 
 from tests.server.certificates import make_certificate
-from tests.server.deploy import BLOCKS, PAGE, PROFILE, Machine, adapted, block, free_port
+from tests.server.deploy import BLOCKS, PAGE, PROFILE, Machine, adapted, block
+from tests.support.ports import free_port
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.server.listener import tell_room
 

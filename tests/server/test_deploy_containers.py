@@ -21,10 +21,11 @@ import sys
 import pytest
 
 import uringcore
-from tests.server.deploy import BLOCKS, PROFILE, Machine, adapted, block, free_port
+from tests.server.deploy import BLOCKS, PROFILE, Machine, adapted, block
 from tests.server.harness import ROOT
 from tests.support.docker import Daemon
 from tests.support.interpreter import is_default_interpreter
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.skipif(
     not is_default_interpreter(), reason="a container is no interpreter's matter"

@@ -14,9 +14,10 @@ import pytest
 
 import uringcore
 import uringcore.http3
-from tests.server.deploy import Machine, adapted, block, free_port
+from tests.server.deploy import Machine, adapted, block
 from tests.support.debian import Missing, program
 from tests.support.interpreter import is_default_interpreter
+from tests.support.ports import free_port
 from uringcore.asyncio.client import connect
 from uringcore.http3.client import Client, client_configuration
 from uringcore.http3.connection import HTTP3ClientProtocol

@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from tests.server.harness import ROOT, command, environment
+from tests.support.ports import free_port
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.http3.progress import bytes_text, progress_line
 from uringcore.http3.url import URLError, parse_url
@@ -158,9 +159,7 @@ def test_wrong_name(certificate, start, tmp_path):
 
 
 def test_nobody_listens():
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     assert "refused" in failure(command("get", f"https://127.0.0.1:{port}/"), 7)
 
 

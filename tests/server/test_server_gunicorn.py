@@ -19,6 +19,7 @@ pytest.importorskip("gunicorn")
 
 from gunicorn.arbiter import Arbiter
 
+from tests.support.ports import free_port
 from uringcore.server.gunicorn import Worker
 
 
@@ -26,9 +27,7 @@ class Gunicorn(Server):
     def __init__(self, folder, certificate, *arguments):
         self.certificate, key = certificate
         self._log = folder / "server.log"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.url = f"https://localhost:{self.port}"
         command = [sys.executable, "-m", "gunicorn", "-k", "uringcore.server.gunicorn.Worker"]
         command += ["--bind", f"127.0.0.1:{self.port}", *arguments]

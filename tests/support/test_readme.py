@@ -21,6 +21,7 @@ import pytest
 
 from tests.server.harness import Server
 from tests.support.interpreter import is_default_interpreter
+from tests.support.ports import free_port
 from uringcore.asyncio import connect
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic.configuration import QuicConfiguration
@@ -67,12 +68,6 @@ def _programs() -> dict[str, list[str]]:
 def _replaced(program: str, old: str, new: str) -> str:
     assert old in program, f"{old!r} is no longer in README's program: change this test with it"
     return program.replace(old, new)
-
-
-def _free_port(kind: socket.SocketKind) -> int:
-    with closing(socket.socket(socket.AF_INET, kind)) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager
@@ -140,7 +135,7 @@ def test_every_program_is_run():
 
 def test_the_loop_in_a_minute(tmp_path):
     (program,) = _programs()["The loop in a minute"]
-    port = _free_port(socket.SOCK_STREAM)
+    port = free_port()
     program = _replaced(program, "8888", str(port))
 
     def echoed():
@@ -161,7 +156,7 @@ def test_files_in_a_minute(tmp_path):
 @pytest.mark.parametrize("heading", ["QUIC without events", "QUIC in a minute"])
 def test_quic_in_a_minute(tmp_path, heading):
     program = _programs()[heading][0]
-    program = _replaced(program, "4433", str(_free_port(socket.SOCK_DGRAM)))
+    program = _replaced(program, "4433", str(free_port()))
     program = _replaced(program, '"/tmp"', '"."')
     assert _printed(program, tmp_path) == "b'hello'\n"
 
@@ -186,7 +181,7 @@ def test_a_client_in_a_minute(tmp_path):
 @pytest.mark.skipif(not is_default_interpreter(), reason="once is enough: it starts five processes")
 def test_a_server_on_each_core(tmp_path):
     program = _programs()["QUIC in a minute"][1]
-    port = _free_port(socket.SOCK_DGRAM)
+    port = free_port()
     program = REST + _replaced(program, "4433", str(port))
 
     async def echoed():

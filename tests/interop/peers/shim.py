@@ -11,11 +11,12 @@ import contextlib
 import enum
 import importlib
 import os
-import socket
 import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
+
+from tests.support.ports import free_port
 
 __all__ = ["names"]
 
@@ -89,7 +90,7 @@ def _asyncio(library: str, module: Any) -> dict[str, Any]:
             return 0 if stream is None else len(stream.sender._buffer)
 
     async def serve(host: str, port: int, **options: Any) -> Server:
-        port = port or _free_port(host)
+        port = port or free_port()
         return Server(await module.serve(host, port, **options), port)
 
     return {"QuicConnectionProtocol": QuicConnectionProtocol, "serve": serve}
@@ -104,14 +105,6 @@ def _with_datagrams(base: Any) -> Any:
         return base(**fields)
 
     return make
-
-
-def _free_port(host: str) -> int:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as free:
-        free.bind((host, 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 # aiopquic, which has the shape but not all of the names --------------------------------------------
@@ -153,7 +146,7 @@ def _aiopquic_asyncio() -> dict[str, Any]:
     async def serve(host: str, port: int, **options: Any) -> Server:
         for name in ("session_ticket_fetcher", "session_ticket_handler"):
             options.pop(name, None)
-        port = port or _free_port(host)
+        port = port or free_port()
         return Server(await module.serve(host, port, **options), port)
 
     return {

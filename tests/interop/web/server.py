@@ -10,7 +10,6 @@ import argparse
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from pathlib import Path
 from tests.interop.peers.found import caddy, nginx, nginx_version, python_with
 from tests.interop.web import origin
 from tests.interop.web.application import TRAILER
+from tests.support.ports import free_port
 
 APPLICATION = "tests.interop.web.application:app"
 ROOT = Path(__file__).resolve().parents[3]
@@ -167,7 +167,7 @@ def main(arguments: Sequence[str]) -> int:
         print("nginx passes 103 on since 1.29", file=sys.stderr)
         return UNSUPPORTED
     with tempfile.TemporaryDirectory(prefix="interop-") as work:
-        port = int(options.port) or free_port(options.host)
+        port = int(options.port) or free_port()
         place = Place(options.host, port, Path(options.www), Path(options.certs), Path(work))
         return run(SERVERS[name](place), place)
 
@@ -199,21 +199,6 @@ def is_bound(place: Place) -> bool:
     pattern = re.compile(rf"^ *\d+: \w+{hexadecimal}", re.MULTILINE)
     families = ("udp", "udp6")
     return any(pattern.search(Path(f"/proc/net/{family}").read_text()) for family in families)
-
-
-def free_port(host: str) -> int:
-    """A port that is free for TCP and UDP."""
-    while True:
-        with (
-            socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp,
-            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp,
-        ):
-            tcp.bind((host, 0))
-            try:
-                udp.bind((host, tcp.getsockname()[1]))
-            except OSError:
-                continue
-            return tcp.getsockname()[1]
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import contextlib
 import importlib
 import os
 import signal
-import socket
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -25,6 +24,7 @@ from tests.interop.webtransport.session import (
     Session,
     Stream,
 )
+from tests.support.ports import free_port
 
 PATH, NOWHERE = "/probe", "/nothing"
 OFFERED, TAKEN = ["first", "second"], ["second"]
@@ -303,7 +303,7 @@ def main(arguments: Sequence[str]) -> int:
 async def _serve(library: Library, options: argparse.Namespace, case: str) -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    certificates, port = Path(options.certs), int(options.port) or free_port(options.host)
+    certificates, port = Path(options.certs), int(options.port) or free_port()
     server = Server()
     stop = await library.serve(options.host, port, PATH, certificates, TAKEN, server.handle)
     print("READY", port, flush=True)
@@ -323,9 +323,3 @@ async def _play(library: Library, options: argparse.Namespace, case: str) -> Non
         )
 
     await asyncio.wait_for(CASES[case](connect), SECONDS)
-
-
-def free_port(host: str) -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
-        udp.bind((host, 0))
-        return udp.getsockname()[1]

@@ -16,6 +16,7 @@ from tests.quic.native.pairs import (
     server_config,
     settled,
 )
+from tests.support.ports import free_port
 from uringcore import quic
 
 
@@ -286,7 +287,7 @@ def test_a_client_goes_to_another_network(run_anywhere, pki):
 def test_a_port_can_be_used_again_at_once(run_anywhere, pki):
     async def main():
         async with listening(pki) as listener:
-            port = _free_port()
+            port = free_port()
             for _ in range(3):
                 config = client_config(pki)
                 async with quic.connect(
@@ -295,12 +296,6 @@ def test_a_port_can_be_used_again_at_once(run_anywhere, pki):
                     assert one.local_address[1] == port
 
     run_anywhere(main())
-
-
-def _free_port():
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
 
 
 def test_the_keywords_go_before_the_settings(run_anywhere, pki):

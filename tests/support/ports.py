@@ -1,0 +1,47 @@
+"""``free_port``: a number for a server that is told where to listen.
+
+A program that can say where it listens is started with port 0; this is for the others. The kernel's own
+choice is of no use to them: until such a server binds its number, any socket that connects may be given it.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+
+__all__ = ["free_port"]
+
+_CANDIDATES = range(10_000, 65_536)
+
+
+def free_port() -> int:
+    """A number that is free for TCP and UDP on every interface, and that the kernel gives to nobody."""
+    low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    candidates = [port for port in _CANDIDATES if not low <= port <= high]
+    random.Random().shuffle(candidates)
+    for port in candidates:
+        if all(_is_free(family, port) for family in (socket.AF_INET, socket.AF_INET6)):
+            return port
+    raise RuntimeError("no port is free outside of net.ipv4.ip_local_port_range")
+
+
+def _is_free(family: socket.AddressFamily, port: int) -> bool:
+    with ExitStack() as opened:
+        for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+            try:
+                probe = opened.enter_context(socket.socket(family, kind))
+            except OSError:
+                # A machine without IPv6.
+                return family == socket.AF_INET6
+            if family == socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            if kind == socket.SOCK_STREAM:
+                # As servers do: connections of another server that wait for their time do not count.
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("", port))
+            except OSError:
+                return False
+    return True
