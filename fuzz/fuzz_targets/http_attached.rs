@@ -15,13 +15,11 @@ use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use uringcore_proto::h3::{self, Code};
 use uringcore_proto::http::{Connection, Event, Limits};
-use uringcore_proto::quic::{self, ConnectionKey, TransportSettings};
+use uringcore_proto::quic;
 
-use crate::support::{Pair, with_transport};
+use crate::wire::Wire;
 
-#[path = "../../src/proto/tests/support/mod.rs"]
-#[allow(dead_code)]
-mod support;
+mod wire;
 
 fuzz_target!(|data: &[u8]| {
     // What is made once a process is not the connection's.
@@ -43,9 +41,7 @@ fuzz_target!(|data: &[u8]| {
 
 /// A server with HTTP attached, its host, and a client that says what it likes.
 struct Site {
-    pair: Pair,
-    client: ConnectionKey,
-    server: ConnectionKey,
+    wire: Wire,
     http: Connection,
     requests: BTreeMap<u64, Request>,
     used_up: bool,
@@ -69,21 +65,7 @@ struct Request {
 
 impl Site {
     fn new(options: u8) -> Self {
-        let (client, server) = with_transport(|transport| {
-            *transport = TransportSettings {
-                idle_timeout: Duration::ZERO,
-                max_data: 64 << 10,
-                max_stream_data: 8 << 10,
-                max_streams_bidi: 12,
-                max_streams_uni: 6,
-                mtu_discovery: false,
-                datagram_recv_bytes: Some(4096),
-                ..TransportSettings::default()
-            }
-        });
-        let mut pair = Pair::new(client, server);
-        let (client, server) = pair.establish();
-        let now = pair.now;
+        let mut wire = Wire::new(4096);
         let settings = h3::Settings {
             max_field_section_size: 512,
             max_fields: 12,
@@ -103,12 +85,10 @@ impl Site {
             protocols: ["chat", "connect-udp"].map(Bytes::from).into(),
             ..Limits::default()
         };
-        let quic = pair.server.endpoint.connection(server).expect("it is open");
+        let (quic, now) = wire.server().expect("it is open");
         let http = Connection::new(quic, settings, limits, now);
         let mut site = Self {
-            pair,
-            client,
-            server,
+            wire,
             http,
             requests: BTreeMap::new(),
             used_up: false,
@@ -117,9 +97,10 @@ impl Site {
         };
         if options & 2 == 0 {
             // An honest beginning: SETTINGS that allow our encoder a table, and both QPACK streams.
-            site.write(2, b"\x00\x04\x05\x01\x41\x00\x07\x02", false);
-            site.write(6, b"\x02\x3f\xe1\x01", false);
-            site.write(10, b"\x03", false);
+            site.wire
+                .write(2, b"\x00\x04\x05\x01\x41\x00\x07\x02", false);
+            site.wire.write(6, b"\x02\x3f\xe1\x01", false);
+            site.wire.write(10, b"\x03", false);
         }
         site.pass(Duration::from_millis(100));
         site.allocated_before = ALLOCATED.load(Ordering::Relaxed);
@@ -135,40 +116,54 @@ impl Site {
         let ends = a & 0x40 != 0;
         match kind % 16 {
             0 => {
-                self.write(stream_id, bytes, ends);
+                self.wire.write(stream_id, bytes, ends);
                 return true;
             }
-            1..=3 => self.write(stream_id, PIECES[usize::from(b) % PIECES.len()], ends),
+            1..=3 => self
+                .wire
+                .write(stream_id, PIECES[usize::from(b) % PIECES.len()], ends),
             4 => {
                 // Content in a frame of its own.
                 let size = usize::from(b) * 8;
                 let mut frame = vec![0, 0x40 | (size >> 8) as u8, size as u8];
                 frame.resize(3 + size, b'x');
-                self.write(stream_id, &frame, ends);
+                self.wire.write(stream_id, &frame, ends);
             }
-            5 => drop(self.with_client(|quic| quic.reset_stream(stream_id, u64::from(b)))),
-            6 => drop(self.with_client(|quic| quic.stop_stream(stream_id, u64::from(b)))),
+            5 => drop(
+                self.wire
+                    .client(|quic| quic.reset_stream(stream_id, u64::from(b))),
+            ),
+            6 => drop(
+                self.wire
+                    .client(|quic| quic.stop_stream(stream_id, u64::from(b))),
+            ),
             // What is sent to the client's own streams, or on the server's.
-            7 => drop(self.with_client(|quic| quic.pause_stream(stream_id | u64::from(b & 1)))),
-            8 => drop(self.with_client(|quic| quic.resume_stream(stream_id | u64::from(b & 1)))),
+            7 => drop(
+                self.wire
+                    .client(|quic| quic.pause_stream(stream_id | u64::from(b & 1))),
+            ),
+            8 => drop(
+                self.wire
+                    .client(|quic| quic.resume_stream(stream_id | u64::from(b & 1))),
+            ),
             9 => self.pass(Duration::from_millis(u64::from(b) * 4)),
             10 => self.tick(Duration::from_millis(u64::from(b) * 500)),
             11 | 12 => self.answer(stream_id, usize::from(b) * 64, ends),
             13 => self.wait(stream_id, b),
             14 => self.finish(stream_id, b),
             _ => match b {
-                0 => drop(self.with_client(|quic| quic.request_key_update())),
+                0 => drop(self.wire.client(|quic| quic.request_key_update())),
                 1 => drop(self.with_server(|http, quic, now| http.go_away(quic, now))),
                 2 | 3 => drop(self.with_server(|http, quic, now| http.announce_end(quic, now))),
                 4 => {
-                    let now = self.pair.now;
-                    self.with_client(|quic| quic.close(now, 0x100, None, b""));
+                    let now = self.wire.pair.now;
+                    self.wire.client(|quic| quic.close(now, 0x100, None, b""));
                 }
                 5..=60 => {
                     let mut datagram = vec![a & 0x1f];
                     datagram.resize(usize::from(b), b'd');
                     // What finds no room is lost.
-                    self.with_client(|quic| {
+                    self.wire.client(|quic| {
                         let _ = quic.send_datagram(datagram.into());
                     });
                 }
@@ -178,26 +173,15 @@ impl Site {
                     });
                     let request = self.requests.get(&stream_id);
                     let is_over = request.is_none_or(|request| request.answered || request.aborted);
-                    assert!(!is_over || !matches!(sent, Some(Ok(_))), "a datagram after the end");
+                    assert!(
+                        !is_over || !matches!(sent, Some(Ok(_))),
+                        "a datagram after the end"
+                    );
                 }
                 _ => self.pass(Duration::from_millis(20)),
             },
         }
         false
-    }
-
-    // The client's side
-
-    fn with_client<R>(&mut self, run: impl FnOnce(&mut quic::Connection) -> R) -> Option<R> {
-        self.pair.client.endpoint.connection(self.client).map(run)
-    }
-
-    fn write(&mut self, stream_id: u64, bytes: &[u8], ends: bool) {
-        let data = Bytes::copy_from_slice(bytes);
-        self.with_client(|quic| {
-            // What is refused has ended before.
-            let _ = quic.send_stream(stream_id, data, ends);
-        });
     }
 
     // The host's side
@@ -206,8 +190,7 @@ impl Site {
         &mut self,
         run: impl FnOnce(&mut Connection, &mut quic::Connection, std::time::Instant) -> R,
     ) -> Option<R> {
-        let now = self.pair.now;
-        let quic = self.pair.server.endpoint.connection(self.server)?;
+        let (quic, now) = self.wire.server()?;
         Some(run(&mut self.http, quic, now))
     }
 
@@ -272,7 +255,7 @@ impl Site {
         });
         if is_done {
             // Whether or not the connection is still there.
-            self.http.done(stream_id, self.pair.now);
+            self.http.done(stream_id, self.wire.pair.now);
         }
         self.take_events();
     }
@@ -285,25 +268,15 @@ impl Site {
 
     /// Lets time pass, and hands on what comes of it.
     fn pass(&mut self, time: Duration) {
-        self.pair.run_for(time);
-        let now = self.pair.now;
-        for (_, event) in std::mem::take(&mut self.pair.server.events) {
+        for event in self.wire.pass(time) {
             self.closed |= matches!(event, quic::Event::Closed { .. });
             if event.is_about_streams()
-                && let Some(quic) = self.pair.server.endpoint.connection(self.server)
+                && let Some((quic, now)) = self.wire.server()
             {
                 self.http.handle(quic, event, now);
             }
         }
         self.take_events();
-        // What the harness keeps for its tests.
-        self.pair.client.events.clear();
-        self.pair.sent_to.clear();
-        for peer in [&mut self.pair.client, &mut self.pair.server] {
-            peer.streams
-                .values_mut()
-                .for_each(|stream| stream.data = Vec::new());
-        }
     }
 
     fn take_events(&mut self) {
@@ -378,7 +351,7 @@ impl Site {
     fn end(&mut self) {
         let own = [3, 7, 11];
         for stream_id in (0..32).map(|number| number * 4).chain(own) {
-            self.with_client(|quic| quic.resume_stream(stream_id));
+            self.wire.client(|quic| quic.resume_stream(stream_id));
         }
         // With each answer the client may have room for another stream that has waited for it.
         for _ in 0..8 {

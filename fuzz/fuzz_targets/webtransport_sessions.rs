@@ -12,14 +12,12 @@ use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use uringcore_proto::h3;
 use uringcore_proto::http::{self, Connection};
-use uringcore_proto::quic::{self, ConnectionKey, TransportSettings};
+use uringcore_proto::quic;
 use uringcore_proto::webtransport::{Event, Handle, Limits, What};
 
-use crate::support::{Pair, with_transport};
+use crate::wire::Wire;
 
-#[path = "../../src/proto/tests/support/mod.rs"]
-#[allow(dead_code)]
-mod support;
+mod wire;
 
 fuzz_target!(|data: &[u8]| {
     let [options, script @ ..] = data else { return };
@@ -38,9 +36,7 @@ fuzz_target!(|data: &[u8]| {
 
 /// A server with WebTransport, its host, and a client that says what it likes.
 struct Site {
-    pair: Pair,
-    client: ConnectionKey,
-    server: ConnectionKey,
+    wire: Wire,
     http: Connection,
     sessions: BTreeMap<u64, Session>,
 }
@@ -56,21 +52,7 @@ struct Session {
 
 impl Site {
     fn new(options: u8) -> Self {
-        let (client, server) = with_transport(|transport| {
-            *transport = TransportSettings {
-                idle_timeout: Duration::ZERO,
-                max_data: 64 << 10,
-                max_stream_data: 8 << 10,
-                max_streams_bidi: 12,
-                max_streams_uni: 6,
-                datagram_recv_bytes: Some(8 << 10),
-                mtu_discovery: false,
-                ..TransportSettings::default()
-            }
-        });
-        let mut pair = Pair::new(client, server);
-        let (client, server) = pair.establish();
-        let now = pair.now;
+        let mut wire = Wire::new(8 << 10);
         let settings = h3::Settings {
             max_requests: Some(12),
             ..h3::Settings::default()
@@ -85,13 +67,11 @@ impl Site {
             early_capsule_bytes: 50,
             ..Limits::default()
         };
-        let quic = pair.server.endpoint.connection(server).expect("it is open");
+        let (quic, now) = wire.server().expect("it is open");
         let http =
             Connection::with_webtransport(quic, settings, http::Limits::default(), limits, now);
         let mut site = Self {
-            pair,
-            client,
-            server,
+            wire,
             http,
             sessions: BTreeMap::new(),
         };
@@ -104,7 +84,7 @@ impl Site {
         };
         if options & 4 == 0 {
             let frame = [&[0x00, 0x04, announced.len() as u8][..], announced].concat();
-            site.write(2, &frame, false);
+            site.wire.write(2, &frame, false);
         }
         site.pass(Duration::from_millis(100));
         site
@@ -120,23 +100,32 @@ impl Site {
         let ends = a & 0x40 != 0;
         match kind % 18 {
             0 => {
-                self.write(stream_id, bytes, ends);
+                self.wire.write(stream_id, bytes, ends);
                 return true;
             }
             // What a stream of a session begins with.
             1 | 2 => {
                 let signal = if stream_id & 2 == 0 { 0x41 } else { 0x54 };
-                self.write(stream_id, &[0x40, signal, session_id as u8], ends);
+                self.wire
+                    .write(stream_id, &[0x40, signal, session_id as u8], ends);
             }
-            3 => self.write(stream_id, CONNECT, ends),
-            4 | 5 => self.write(session_id, CAPSULES[usize::from(a) % CAPSULES.len()], ends),
+            3 => self.wire.write(stream_id, CONNECT, ends),
+            4 | 5 => self
+                .wire
+                .write(session_id, CAPSULES[usize::from(a) % CAPSULES.len()], ends),
             6 => {
                 let datagram = [&[b][..], bytes].concat();
-                let _ = self.with_client(|quic| quic.send_datagram(datagram.into()));
+                let _ = self.wire.client(|quic| quic.send_datagram(datagram.into()));
                 return true;
             }
-            7 => drop(self.with_client(|quic| quic.reset_stream(stream_id, u64::from(b)))),
-            8 => drop(self.with_client(|quic| quic.stop_stream(stream_id | u64::from(b & 1), 7))),
+            7 => drop(
+                self.wire
+                    .client(|quic| quic.reset_stream(stream_id, u64::from(b))),
+            ),
+            8 => drop(
+                self.wire
+                    .client(|quic| quic.stop_stream(stream_id | u64::from(b & 1), 7)),
+            ),
             9 => self.pass(Duration::from_millis(u64::from(b) * 4)),
             10 => self.tick(Duration::from_millis(u64::from(b) * 100)),
             11 | 12 => self.answer(session_id, a),
@@ -149,28 +138,13 @@ impl Site {
         false
     }
 
-    // The client's side
-
-    fn with_client<R>(&mut self, run: impl FnOnce(&mut quic::Connection) -> R) -> Option<R> {
-        self.pair.client.endpoint.connection(self.client).map(run)
-    }
-
-    fn write(&mut self, stream_id: u64, bytes: &[u8], ends: bool) {
-        let data = Bytes::copy_from_slice(bytes);
-        self.with_client(|quic| {
-            // What is refused has ended before.
-            let _ = quic.send_stream(stream_id, data, ends);
-        });
-    }
-
     // The host's side
 
     fn with_server<R>(
         &mut self,
         run: impl FnOnce(&mut Handle<'_>, &mut quic::Connection, Instant) -> R,
     ) -> Option<R> {
-        let now = self.pair.now;
-        let quic = self.pair.server.endpoint.connection(self.server)?;
+        let (quic, now) = self.wire.server()?;
         let mut handle = self.http.webtransport().expect("it is attached");
         let result = run(&mut handle, quic, now);
         self.take_events();
@@ -193,7 +167,11 @@ impl Site {
         let is_done = done.is_some_and(|done| done.is_ok());
         assert!(may || !is_done);
         // HTTP/3 may have ended, of which its host is yet to hear.
-        if let Some(session) = self.sessions.get_mut(&session_id).filter(|_| may && !is_done) {
+        if let Some(session) = self
+            .sessions
+            .get_mut(&session_id)
+            .filter(|_| may && !is_done)
+        {
             (session.open, session.ended) = (false, false);
         }
     }
@@ -240,8 +218,7 @@ impl Site {
 
     fn tick(&mut self, after: Duration) {
         self.pass(after);
-        let now = self.pair.now;
-        if let Some(quic) = self.pair.server.endpoint.connection(self.server) {
+        if let Some((quic, now)) = self.wire.server() {
             self.http.tick(quic, now);
         }
         self.take_events();
@@ -249,24 +226,14 @@ impl Site {
 
     /// Lets time pass, and hands on what comes of it.
     fn pass(&mut self, time: Duration) {
-        self.pair.run_for(time);
-        let now = self.pair.now;
-        for (_, event) in std::mem::take(&mut self.pair.server.events) {
+        for event in self.wire.pass(time) {
             if event.is_about_streams()
-                && let Some(quic) = self.pair.server.endpoint.connection(self.server)
+                && let Some((quic, now)) = self.wire.server()
             {
                 self.http.handle(quic, event, now);
             }
         }
         self.take_events();
-        // What the harness keeps for its tests.
-        self.pair.client.events.clear();
-        self.pair.sent_to.clear();
-        for peer in [&mut self.pair.client, &mut self.pair.server] {
-            peer.streams
-                .values_mut()
-                .for_each(|stream| stream.data = Vec::new());
-        }
     }
 
     fn take_events(&mut self) {
@@ -287,12 +254,11 @@ impl Site {
 
     /// A request that is none for a session.
     fn refuse(&mut self, stream_id: u64) {
-        let now = self.pair.now;
-        if let Some(quic) = self.pair.server.endpoint.connection(self.server) {
+        if let Some((quic, now)) = self.wire.server() {
             let lines: [(&[u8], &[u8]); 1] = [(b":status", b"404")];
             let _ = self.http.send_headers(quic, stream_id, &lines, true, now);
         }
-        self.http.done(stream_id, now);
+        self.http.done(stream_id, self.wire.pair.now);
     }
 
     fn told(&mut self, event: Event) {
@@ -335,12 +301,12 @@ impl Site {
 
     /// The host ends all sessions, and the client goes.
     fn end(&mut self) {
-        let now = self.pair.now;
+        let now = self.wire.pair.now;
         let ids: Vec<u64> = self.sessions.keys().copied().collect();
         for session_id in ids {
             self.with_server(|handle, quic, now| handle.close(quic, session_id, 0, "", now));
         }
-        self.with_client(|quic| quic.close(now, 0x100, None, b""));
+        self.wire.client(|quic| quic.close(now, 0x100, None, b""));
         self.pass(Duration::from_secs(1));
         self.http
             .webtransport()

@@ -37,14 +37,8 @@ pub fn perform(h3: &mut h3::Connection, quic: &mut quic::Connection, now: Instan
                 continue;
             }
             (Some(write), output) => {
-                performed.write(
-                    h3,
-                    quic,
-                    write.stream_id,
-                    write.data.freeze(),
-                    write.fin,
-                    now,
-                );
+                let data = write.data.freeze();
+                performed.write(h3, quic, write.stream_id, data, write.fin, now);
                 output
             }
             (None, output) => output,
@@ -82,14 +76,8 @@ pub fn perform(h3: &mut h3::Connection, quic: &mut quic::Connection, now: Instan
         }
     }
     if let Some(write) = joined {
-        performed.write(
-            h3,
-            quic,
-            write.stream_id,
-            write.data.freeze(),
-            write.fin,
-            now,
-        );
+        let data = write.data.freeze();
+        performed.write(h3, quic, write.stream_id, data, write.fin, now);
     }
     performed
 }

@@ -54,7 +54,7 @@ def test_a_cancelled_wait_for_requests_leaves_them_to_the_next(run_anywhere, cer
         async with serving(certificate) as server:
             for _ in range(3):
                 await cancelled(asyncio.ensure_future(anext(server)))
-            asking = asyncio.ensure_future(connecting(certificate, server)._connect())
+            asking = asyncio.ensure_future(connecting(certificate, server))
             async with await (await anext(server)).accept():
                 async with await asking:
                     pass
@@ -69,7 +69,7 @@ def test_a_session_is_closed_at_every_step(run_anywhere, certificate):
         accepted = []
         async with serving(certificate) as server, accepting(server, accepted):
             for turns in range(0, 40, 3):
-                asking = asyncio.ensure_future(connecting(certificate, server)._connect())
+                asking = asyncio.ensure_future(connecting(certificate, server))
                 for _ in range(turns):
                     await asyncio.sleep(0)
                 asking.cancel()

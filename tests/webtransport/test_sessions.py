@@ -133,7 +133,7 @@ def test_what_was_asked_is_known_on_both_sides(run_anywhere, certificate):
             connection = connecting(
                 certificate, server, "/some/where?x=1", headers=headers, **options
             )
-            asking = asyncio.ensure_future(connection._connect())
+            asking = asyncio.ensure_future(connection)
             request = await anext(server)
             assert request.path == "/some/where?x=1"
             assert request.authority == f"127.0.0.1:{server.address[1]}"
@@ -310,7 +310,7 @@ def test_a_server_that_drains_asks_all_its_sessions_to_end(run_anywhere, certifi
 def test_a_refusal_has_a_status_and_headers(run_anywhere, certificate, status):
     async def main():
         async with serving(certificate) as server:
-            asking = asyncio.ensure_future(connecting(certificate, server)._connect())
+            asking = asyncio.ensure_future(connecting(certificate, server))
             request = await anext(server)
             request.refuse(status, [("x-why", "because")])
             with pytest.raises(WebTransportRefused) as caught:
@@ -350,7 +350,7 @@ def test_other_paths_and_origins_are_refused(run_anywhere, certificate):
 def test_a_request_that_is_forgotten_is_refused(run_anywhere, certificate):
     async def main():
         async with serving(certificate) as server:
-            asking = asyncio.ensure_future(connecting(certificate, server)._connect())
+            asking = asyncio.ensure_future(connecting(certificate, server))
             request = await anext(server)
             del request
             with pytest.raises(WebTransportRefused) as caught:
@@ -363,7 +363,7 @@ def test_a_request_that_is_forgotten_is_refused(run_anywhere, certificate):
 def test_a_client_that_gives_up_is_gone(run_anywhere, certificate):
     async def main():
         async with serving(certificate) as server:
-            asking = asyncio.ensure_future(connecting(certificate, server)._connect())
+            asking = asyncio.ensure_future(connecting(certificate, server))
             request = await anext(server)
             asking.cancel()
             await asyncio.wait([asking])
@@ -386,9 +386,7 @@ def test_a_client_does_not_wait_for_ever(run_anywhere, certificate):
 def test_more_requests_than_may_wait_are_refused(run_anywhere, certificate):
     async def main():
         async with serving(certificate, {"backlog": 2}) as server:
-            asking = [
-                asyncio.ensure_future(connecting(certificate, server)._connect()) for _ in range(4)
-            ]
+            asking = [asyncio.ensure_future(connecting(certificate, server)) for _ in range(4)]
             done, waiting = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
             while len(done) < 2:
                 more, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

@@ -35,6 +35,7 @@ from typing import Any, ClassVar
 
 from uringcore._uringcore import ReceiveStream, SendStream, Stream
 from uringcore.quic.errors import QuicError, StreamReset
+from uringcore.quic.native.leaving import wait_delivered
 from uringcore.webtransport.link import SessionLink
 from uringcore.webtransport.request import WebTransportRequest
 from uringcore.webtransport.session import WebTransportSession
@@ -109,7 +110,7 @@ class AsgiSession:
         if self._link.is_closed or not self._link.is_open:
             return
         if self.session is not None:
-            await self.session._wait_a_while()
+            await wait_delivered(self.session, self._link.close_timeout)
         self._link.close(code, reason)
 
     # The application's side

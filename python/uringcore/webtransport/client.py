@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Generator, Sequence
-from types import TracebackType
+from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
 from uringcore._uringcore import WebTransportClient
@@ -15,6 +14,7 @@ from uringcore.quic.errors import QuicError
 from uringcore.quic.eyeballs import ATTEMPT_DELAY, interleaved
 from uringcore.quic.native.config import ClientConfig
 from uringcore.quic.native.link import Life
+from uringcore.quic.native.making import Making
 from uringcore.quic.sockets import resolve
 from uringcore.webtransport.carrier import session_limits
 from uringcore.webtransport.fields import HeadersLike, as_headers
@@ -55,7 +55,8 @@ def connect_webtransport(
     if isinstance(protocols, str | bytes):
         raise ValueError("protocols: must be a list of strings")
     host, port, asked = _read(url, as_headers(headers), origin, tuple(protocols))
-    return Connecting((host, port), config, asked, timeout, happy_eyeballs_delay)
+    target = _Target((host, port), config, asked, timeout, happy_eyeballs_delay)
+    return Connecting(target.connect)
 
 
 def _read(
@@ -121,53 +122,32 @@ class _Life(Life):
             self.session.connection_lost(make_error)
 
 
-class Connecting:
+class Connecting(Making[WebTransportSession]):
     """What :func:`connect_webtransport` returns: nothing happens before it is awaited or entered."""
 
-    def __init__(
-        self,
-        target: tuple[str, int],
-        config: ClientConfig,
-        asked: Asked,
-        timeout: float | None,
-        happy_eyeballs_delay: float | None,
-    ) -> None:
-        self._target = target
-        self._config = config
-        self._asked = asked
-        self._timeout = timeout
-        self._delay = happy_eyeballs_delay
-        self._session: WebTransportSession | None = None
 
-    def __await__(self) -> Generator[object, None, WebTransportSession]:
-        return self._connect().__await__()
+@dataclasses.dataclass(frozen=True)
+class _Target:
+    """Whom to ask for which session, and how."""
 
-    async def __aenter__(self) -> WebTransportSession:
-        self._session = await self._connect()
-        return self._session
+    address: tuple[str, int]
+    config: ClientConfig
+    asked: Asked
+    timeout: float | None
+    delay: float | None
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            await session.__aexit__(exc_type, exc_value, traceback)
-
-    async def _connect(self) -> WebTransportSession:
+    async def connect(self) -> WebTransportSession:
         made_at = where(asyncio.get_running_loop())
         try:
-            return await asyncio.wait_for(self._open(made_at), self._timeout)
+            return await asyncio.wait_for(self._open(made_at), self.timeout)
         except asyncio.TimeoutError:
             # Another class than the built-in one before CPython 3.11.
-            raise TimeoutError(f"no session within {self._timeout} seconds") from None
+            raise TimeoutError(f"no session within {self.timeout} seconds") from None
 
     async def _open(self, made_at: str) -> WebTransportSession:
         life = await self._reach()
         try:
-            link = life.ask(self._asked)
+            link = life.ask(self.asked)
             link.made_at = made_at
             await link.answered
         except BaseException:
@@ -177,14 +157,14 @@ class Connecting:
 
     async def _reach(self) -> _Life:
         loop = asyncio.get_running_loop()
-        configuration = dataclasses.replace(self._config._configuration, reset_stream_at=True)
+        configuration = dataclasses.replace(self.config._configuration, reset_stream_at=True)
         if configuration.server_name is None:
-            configuration = configuration._named(self._target[0])
+            configuration = configuration._named(self.address[0])
         lives: dict[int, _Life] = {}
 
         def prepare(quic: QuicConnection) -> None:
             # Before it begins, so that not even the first packets' streams become events.
-            lives[id(quic)] = _Life(quic, self._config)
+            lives[id(quic)] = _Life(quic, self.config)
 
         def of(quic: QuicConnection) -> _Life:
             return lives[id(quic)]
@@ -193,10 +173,10 @@ class Connecting:
         _, life = await connect_first(
             loop,
             of,
-            interleaved(await resolve(loop, self._target)),
+            interleaved(await resolve(loop, self.address)),
             configuration=configuration,
             prepare=prepare,
-            happy_eyeballs_delay=self._delay,
+            happy_eyeballs_delay=self.delay,
         )
         return life
 

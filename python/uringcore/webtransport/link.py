@@ -22,7 +22,7 @@ from uringcore.webtransport.errors import (
     WebTransportSessionClosed,
 )
 
-__all__ = ["Asked", "SessionLink", "where"]
+__all__ = ["Asked", "OfSession", "SessionLink", "where"]
 
 REASON_BYTES_MAX = 1024
 NO_SESSION = "the peer has given up the session before it began"
@@ -170,6 +170,38 @@ class SessionLink:
         """Until the peer has our last word, ``close_timeout`` seconds at most."""
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self.released.wait(), self.close_timeout)
+
+
+class OfSession:
+    """What a request and the session made of it say alike."""
+
+    _link: SessionLink
+
+    @property
+    def path(self) -> str:
+        """The path and query that the client has asked for."""
+        return self._link.asked.path
+
+    @property
+    def authority(self) -> str:
+        """The host, and the port if it was named, that the client has asked for."""
+        return self._link.asked.authority
+
+    @property
+    def origin(self) -> str | None:
+        """The page that the client acts for, as browsers tell it."""
+        return self._link.asked.origin
+
+    @property
+    def headers(self) -> Headers:
+        """The request's header fields, as pairs of bytes with lower-case names."""
+        return self._link.asked.headers
+
+    @property
+    def peer_address(self) -> tuple[str, int] | None:
+        """The peer's address and port, which change when it moves to another network."""
+        address = self._link.quic.get_peer_address()
+        return None if address is None else (str(address[0]), int(address[1]))
 
 
 def where(loop: asyncio.AbstractEventLoop) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from uringcore.webtransport.errors import Headers, WebTransportError
 from uringcore.webtransport.fields import HeadersLike, as_headers, first
-from uringcore.webtransport.link import Asked, SessionLink, where
+from uringcore.webtransport.link import Asked, OfSession, SessionLink, where
 from uringcore.webtransport.session import WebTransportSession
 
 __all__ = ["WebTransportRequest", "asked_in"]
@@ -26,7 +26,7 @@ def asked_in(scope: dict[str, Any]) -> Asked:
     )
 
 
-class WebTransportRequest:
+class WebTransportRequest(OfSession):
     """A client that asks for a session. It waits until it is accepted or refused; one that the program
     forgets is refused."""
 
@@ -37,35 +37,9 @@ class WebTransportRequest:
         self._is_answered = False
 
     @property
-    def path(self) -> str:
-        """The path and query that the client asks for."""
-        return self._link.asked.path
-
-    @property
-    def authority(self) -> str:
-        """The host, and the port if it was named."""
-        return self._link.asked.authority
-
-    @property
-    def origin(self) -> str | None:
-        """The page that the client acts for, as browsers tell it."""
-        return self._link.asked.origin
-
-    @property
-    def headers(self) -> Headers:
-        """The header fields, as pairs of bytes with lower-case names."""
-        return self._link.asked.headers
-
-    @property
     def protocols(self) -> tuple[str, ...]:
         """The application protocols that the client offers, the preferred one first."""
         return self._link.asked.protocols
-
-    @property
-    def peer_address(self) -> tuple[str, int] | None:
-        """The client's address and port."""
-        address = self._link.quic.get_peer_address()
-        return None if address is None else (str(address[0]), int(address[1]))
 
     @property
     def is_answered(self) -> bool:

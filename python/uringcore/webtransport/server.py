@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -15,7 +14,9 @@ from uringcore.quic.acceptance import Acceptance
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.endpoint import open_server
 from uringcore.quic.errors import QuicError
+from uringcore.quic.native.backlog import Backlog
 from uringcore.quic.native.config import Certificate, ServerConfig
+from uringcore.quic.native.making import Making
 from uringcore.quic.transport import QuicTransport
 from uringcore.webtransport.carrier import (
     SessionCarrier,
@@ -79,7 +80,14 @@ def serve_webtransport(
         None if paths is None else frozenset(paths),
         None if origins is None else frozenset(origins),
     )
-    return Serving((host, port), config, allowed, tuple(protocols), handler, reuse_port)
+
+    async def serve() -> WebTransportServer:
+        loop = asyncio.get_running_loop()
+        server = WebTransportServer(loop, config, allowed, tuple(protocols), handler)
+        await server._listen((host, port), reuse_port=reuse_port)
+        return server
+
+    return Serving(serve)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,61 +105,6 @@ class _Allowed:
         if self.origins is not None and asked.origin not in self.origins:
             return 403
         return None
-
-
-class Serving:
-    """What :func:`serve_webtransport` returns: nothing happens before it is awaited or entered."""
-
-    def __init__(
-        self,
-        address: tuple[str, int],
-        config: ServerConfig,
-        allowed: _Allowed,
-        protocols: tuple[str, ...],
-        handler: Handler | None,
-        reuse_port: bool,
-    ) -> None:
-        self._address = address
-        self._config = config
-        self._allowed = allowed
-        self._protocols = protocols
-        self._handler = handler
-        self._reuse_port = reuse_port
-        self._server: WebTransportServer | None = None
-
-    def __await__(self) -> Generator[object, None, WebTransportServer]:
-        return self._serve().__await__()
-
-    async def __aenter__(self) -> WebTransportServer:
-        self._server = await self._serve()
-        return self._server
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        server, self._server = self._server, None
-        if server is not None:
-            await server.__aexit__(exc_type, exc_value, traceback)
-
-    async def _serve(self) -> WebTransportServer:
-        loop = asyncio.get_running_loop()
-        server = WebTransportServer(
-            loop, self._config, self._allowed, self._protocols, self._handler
-        )
-        acceptance = Acceptance(
-            {"h3": server._made},
-            dataclasses.replace(self._config._configuration, reset_stream_at=True),
-            retry=self._config.retry,
-            limits=self._config.limits,
-        )
-        server._transport = await open_server(
-            loop, acceptance, self._address, reuse_port=self._reuse_port
-        )
-        server._begin()
-        return server
 
 
 class WebTransportServer:
@@ -181,8 +134,7 @@ class WebTransportServer:
         self._service = _service(loop)
         self._carriers: set[SessionCarrier] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._waiting: deque[SessionLink] = deque()
-        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._backlog: Backlog[SessionLink] = Backlog(loop, config.backlog)
         self._is_closed = False
         self._is_going_away = False
         self._ending: asyncio.Task[None] | None = None
@@ -220,29 +172,14 @@ class WebTransportServer:
                 return WebTransportRequest(link, self._protocols)
             if self._is_closed:
                 raise StopAsyncIteration
-            await self._wait()
+            await self._backlog.wait()
 
     def _next(self) -> SessionLink | None:
         """The first of those in waiting whose client is still there."""
-        while self._waiting:
-            link = self._waiting.popleft()
+        while (link := self._backlog.take()) is not None:
             if not link.is_closed:
                 return link
         return None
-
-    async def _wait(self) -> None:
-        waiter = self._loop.create_future()
-        self._waiters.append(waiter)
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():
-                # It was woken, and leaves: the request is for the next one.
-                self._wake()
-            raise
-        finally:
-            if waiter in self._waiters:
-                self._waiters.remove(waiter)
 
     def stop_accepting(self) -> None:
         """Refuses new connections and sessions from now on; those that are open go on."""
@@ -267,9 +204,7 @@ class WebTransportServer:
                 else:
                     link.refuse(503)
         self._is_closed = True
-        self._waiting.clear()
-        while self._waiters:
-            self._wake()
+        self._backlog.clear()
         self._ending = self._loop.create_task(self._end())
 
     async def wait_closed(self) -> None:
@@ -309,7 +244,15 @@ class WebTransportServer:
 
     # What comes in
 
-    def _begin(self) -> None:
+    async def _listen(self, address: tuple[str, int], *, reuse_port: bool) -> None:
+        config = self._config
+        acceptance = Acceptance(
+            {"h3": self._made},
+            dataclasses.replace(config._configuration, reset_stream_at=True),
+            retry=config.retry,
+            limits=config.limits,
+        )
+        self._transport = await open_server(self._loop, acceptance, address, reuse_port=reuse_port)
         self._tick = self._loop.call_later(TICK_SECONDS, self._look_at_clock)
 
     def _look_at_clock(self) -> None:
@@ -332,18 +275,13 @@ class WebTransportServer:
 
     def _asked(self, link: SessionLink) -> None:
         self._counts["sessions_asked"] += 1
-        status = self._allowed.refusal(link)
-        if self._is_going_away or (
-            self._handler is None and len(self._waiting) >= self._config.backlog
-        ):
+        status = 503 if self._is_going_away else self._allowed.refusal(link)
+        if status is None and self._handler is None and not self._backlog.enter(link):
             status = 503
         if status is not None:
             self._counts["sessions_refused"] += 1
             link.refuse(status)
-        elif self._handler is None:
-            self._waiting.append(link)
-            self._wake()
-        else:
+        elif self._handler is not None:
             task = self._loop.create_task(self._handle(self._handler, link))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -365,12 +303,9 @@ class WebTransportServer:
         logger.error("Exception in the handler of %r", session, exc_info=error)
         session.close(HANDLER_FAILED, "")
 
-    def _wake(self) -> None:
-        while self._waiters:
-            waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
+
+class Serving(Making[WebTransportServer]):
+    """What :func:`serve_webtransport` returns: nothing happens before it is awaited or entered."""
 
 
 def _service(loop: asyncio.AbstractEventLoop) -> AsgiService:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import warnings
 from types import TracebackType
 
 from uringcore._uringcore import ConnectionBase
+from uringcore.quic.native.leaving import leave
 from uringcore.webtransport.errors import Headers
-from uringcore.webtransport.link import SessionLink
+from uringcore.webtransport.link import OfSession, SessionLink
 
 __all__ = ["WebTransportSession"]
 
 
-class WebTransportSession(ConnectionBase):
+class WebTransportSession(OfSession, ConnectionBase):
     """A session, which :func:`~uringcore.webtransport.connect_webtransport` and a request's ``accept`` make.
 
     Streams are those of :class:`uringcore.quic.Connection`; their error codes have 32 bits here. What the
@@ -27,8 +27,6 @@ class WebTransportSession(ConnectionBase):
     that says where it was made.
     """
 
-    _link: SessionLink
-
     def __new__(cls, link: SessionLink) -> WebTransportSession:
         """Not for programs."""
         self = super().__new__(cls, link.core.hub)
@@ -39,26 +37,6 @@ class WebTransportSession(ConnectionBase):
     def id(self) -> int:
         """The session's number: that of its CONNECT stream."""
         return self._link.core.id
-
-    @property
-    def path(self) -> str:
-        """The path and query that the client has asked for."""
-        return self._link.asked.path
-
-    @property
-    def authority(self) -> str:
-        """The host, and the port if it was named, that the client has asked for."""
-        return self._link.asked.authority
-
-    @property
-    def origin(self) -> str | None:
-        """The page that the client acts for, as browsers tell it."""
-        return self._link.asked.origin
-
-    @property
-    def headers(self) -> Headers:
-        """The request's header fields, as pairs of bytes with lower-case names."""
-        return self._link.asked.headers
 
     @property
     def response_headers(self) -> Headers:
@@ -74,12 +52,6 @@ class WebTransportSession(ConnectionBase):
     def draft(self) -> str:
         """Which draft of the protocol the connection speaks: ``"02"``, ``"07"`` or ``"15"``."""
         return self._link.core.draft
-
-    @property
-    def peer_address(self) -> tuple[str, int] | None:
-        """The peer's address and port, which change when it moves to another network."""
-        address = self._link.quic.get_peer_address()
-        return None if address is None else (str(address[0]), int(address[1]))
 
     @property
     def peer_certificate(self) -> bytes | None:
@@ -144,19 +116,7 @@ class WebTransportSession(ConnectionBase):
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        try:
-            if exc_type is None and not self.is_closed:
-                await self._wait_a_while()
-        finally:
-            self.close()
-        await self.wait_closed()
-
-    async def _wait_a_while(self) -> None:
-        delivered = asyncio.ensure_future(self.wait_delivered())
-        try:
-            await asyncio.wait([delivered], timeout=self._link.close_timeout)
-        finally:
-            delivered.cancel()
+        await leave(self, exc_type, self._link.close_timeout)
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else "open"

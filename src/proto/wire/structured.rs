@@ -34,20 +34,12 @@ impl<'a> Parser<'a> {
         while !self.0.is_empty() {
             let key = self.key()?;
             let value = match self.accept(b'=') {
-                true if self.0.first() == Some(&b'(') => self.inner_list()?,
-                true => self.bare_item()?,
+                true => self.member()?,
                 false => Value::Boolean(true),
             };
             self.parameters()?;
             member(key, value);
-            self.skip(is_optional_space);
-            if self.0.is_empty() {
-                return Some(());
-            }
-            self.accept(b',').then_some(())?;
-            self.skip(is_optional_space);
-            // Nothing may end in a comma.
-            self.0.first()?;
+            self.next_member()?;
         }
         Some(())
     }
@@ -56,22 +48,31 @@ impl<'a> Parser<'a> {
     pub fn list(&mut self, mut member: impl FnMut(Value<'a>)) -> Option<()> {
         self.skip(|byte| byte == b' ');
         while !self.0.is_empty() {
-            let value = match self.0.first() {
-                Some(&b'(') => self.inner_list()?,
-                _ => self.bare_item()?,
-            };
+            let value = self.member()?;
             self.parameters()?;
             member(value);
-            self.skip(is_optional_space);
-            if self.0.is_empty() {
-                return Some(());
-            }
-            self.accept(b',').then_some(())?;
-            self.skip(is_optional_space);
-            // Nothing may end in a comma.
-            self.0.first()?;
+            self.next_member()?;
         }
         Some(())
+    }
+
+    fn member(&mut self) -> Option<Value<'a>> {
+        match self.0.first() {
+            Some(&b'(') => self.inner_list(),
+            _ => self.bare_item(),
+        }
+    }
+
+    /// Behind a member: the end, or a comma and another one.
+    fn next_member(&mut self) -> Option<()> {
+        self.skip(is_optional_space);
+        if self.0.is_empty() {
+            return Some(());
+        }
+        self.accept(b',').then_some(())?;
+        self.skip(is_optional_space);
+        // Nothing may end in a comma.
+        self.0.first().map(|_| ())
     }
 
     /// Section 4.2.3, and nothing behind it.

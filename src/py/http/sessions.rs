@@ -12,6 +12,7 @@ use uringcore_proto::webtransport::{Draft, Handle};
 use super::http3::Http3Connection;
 use crate::asgi::scope;
 use crate::asgi::service::Blame;
+use crate::webtransport::registry::Registry;
 use crate::webtransport::session::{Host, SessionCore};
 
 impl Http3Connection {
@@ -69,20 +70,12 @@ impl Http3Connection {
     /// Tells sessions what has happened to them.
     pub(super) fn tell_sessions(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
-        let next = || {
+        Registry::tell(py, || {
             this.state.with(py, |state| {
                 let event = state.http.as_mut()?.webtransport()?.poll_event()?;
                 Some((state.sessions.find(py, &event), event.what))
             })
-        };
-        // What one raises does not keep the others from their events.
-        let mut outcome = Ok(());
-        while let Some((session, what)) = next() {
-            if let Some(session) = session {
-                outcome = outcome.and(session.get().told(py, what));
-            }
-        }
-        outcome
+        })
     }
 }
 

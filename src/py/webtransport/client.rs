@@ -181,21 +181,13 @@ impl WebTransportClient {
 
     /// Tells what has happened.
     fn dispatch(&self, py: Python<'_>) -> PyResult<()> {
-        let next = || {
+        Registry::tell(py, || {
             self.state.with(py, |state| {
                 let client = state.client.as_mut()?;
                 let event = client.webtransport().poll_event()?;
                 Some((state.sessions.find(py, &event), event.what))
             })
-        };
-        // What one raises does not keep the others from their events.
-        let mut outcome = Ok(());
-        while let Some((session, what)) = next() {
-            if let Some(session) = session {
-                outcome = outcome.and(session.get().told(py, what));
-            }
-        }
-        outcome
+        })
     }
 }
 

@@ -32,6 +32,21 @@ impl Registry {
         }
     }
 
+    /// Tells sessions what has happened to them, as long as there is something. What one raises does not keep
+    /// the others from their events.
+    pub fn tell(
+        py: Python<'_>,
+        next: impl Fn() -> Option<(Option<Py<SessionCore>>, What)>,
+    ) -> PyResult<()> {
+        let mut outcome = Ok(());
+        while let Some((session, what)) = next() {
+            if let Some(session) = session {
+                outcome = outcome.and(session.get().told(py, what));
+            }
+        }
+        outcome
+    }
+
     pub fn len(&self) -> usize {
         self.0.len()
     }

@@ -1,42 +1,47 @@
-"""``Backlog``: a server's connections that nobody has accepted, and those who wait to accept one."""
+"""``Backlog``: what a server has that nobody has accepted, and those who wait to accept it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-
-from uringcore.quic.native.link import Link
-from uringcore.quic.packet import QuicErrorCode
+from typing import Generic, Protocol, TypeVar
 
 __all__ = ["Backlog"]
 
 
-class Backlog:
-    """At most so many connections; one more is refused. Those that are over can be accepted for what has
-    come on them, and make room for others.
+class _Life(Protocol):
+    @property
+    def is_closed(self) -> bool: ...
+
+
+_Link = TypeVar("_Link", bound=_Life)
+
+
+class Backlog(Generic[_Link]):
+    """At most so many connections, or sessions. Those that are over can be accepted for what has come on
+    them, and make room for others.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, places: int) -> None:
         self._loop = loop
         self._places = places
-        # Not connections yet: those close themselves when nobody has them, and warn.
-        self._links: deque[Link] = deque()
+        # Not what the program has: that closes itself when nobody has it, and warns.
+        self._links: deque[_Link] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
 
-    def enter(self, link: Link) -> None:
-        """A connection is there to be accepted."""
+    def enter(self, link: _Link) -> bool:
+        """There is another one to be accepted. False: there is no room for it."""
         if len(self._links) >= self._places:
             over = next((other for other in self._links if other.is_closed), None)
             if over is not None:
                 self._links.remove(over)
         if len(self._links) >= self._places:
-            reason = "too many wait to be accepted"
-            link.close_about(QuicErrorCode.CONNECTION_REFUSED, 0, reason)
-            return
+            return False
         self._links.append(link)
         self._wake()
+        return True
 
-    def take(self) -> Link | None:
+    def take(self) -> _Link | None:
         """The one that has waited longest."""
         return self._links.popleft() if self._links else None
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import TracebackType
 from typing import cast
 
 from uringcore._uringcore import ConnectionBase
+from uringcore.quic.native.leaving import leave
 from uringcore.quic.native.link import Link
 from uringcore.quic.native.origin import made_at, warn_of_forgotten
 from uringcore.quic.stats import QuicConnectionStats
@@ -145,19 +145,7 @@ class Connection(ConnectionBase):
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        try:
-            if exc_type is None and not self.is_closed:
-                await self._wait_a_while()
-        finally:
-            self.close()
-        await self.wait_closed()
-
-    async def _wait_a_while(self) -> None:
-        delivered = asyncio.ensure_future(self.wait_delivered())
-        try:
-            await asyncio.wait([delivered], timeout=self._link.close_timeout)
-        finally:
-            delivered.cancel()
+        await leave(self, exc_type, self._link.close_timeout)
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else "open"

@@ -19,6 +19,7 @@ from uringcore.quic.native.connection import Connection
 from uringcore.quic.native.link import Link
 from uringcore.quic.native.making import Making
 from uringcore.quic.native.origin import made_at, warn_of_forgotten
+from uringcore.quic.packet import QuicErrorCode
 from uringcore.quic.transport import QuicTransport
 
 __all__ = ["Listener", "Listening", "listen"]
@@ -32,7 +33,7 @@ class Listener:
     program forgets is closed when it is collected.
     """
 
-    def __init__(self, transport: QuicTransport, backlog: Backlog) -> None:
+    def __init__(self, transport: QuicTransport, backlog: Backlog[Link]) -> None:
         """Not for programs: listeners are made by :func:`~uringcore.quic.listen`."""
         self._transport = transport
         self._backlog = backlog
@@ -151,7 +152,12 @@ def listen(
 async def _listen(address: tuple[str, int], config: ServerConfig, reuse_port: bool) -> Listener:
     loop = asyncio.get_running_loop()
     # The endpoint has the backlog and not the listener, which the program can forget.
-    backlog = Backlog(loop, config.backlog)
+    backlog: Backlog[Link] = Backlog(loop, config.backlog)
+
+    def connected(link: Link) -> None:
+        if not backlog.enter(link):
+            reason = "too many wait to be accepted"
+            link.close_about(QuicErrorCode.CONNECTION_REFUSED, 0, reason)
 
     def made(quic: QuicConnection) -> Link:
         return Link(
@@ -159,7 +165,7 @@ async def _listen(address: tuple[str, int], config: ServerConfig, reuse_port: bo
             datagram_bytes=config.datagram_buffer,
             drops_newest=config.datagram_overflow == "newest",
             close_timeout=config.close_timeout,
-            on_connected=backlog.enter,
+            on_connected=connected,
         )
 
     acceptance = Acceptance(made, config._configuration, retry=config.retry, limits=config.limits)
