@@ -159,10 +159,9 @@ MATRICES: tuple[Matrix, ...] = (
         name="workers",
         title="Workers",
         about=(
-            "`uringcore app:app --workers 2` beside one worker over HTTP/3, with a native load (quinn and "
-            "h3) on the same cores: 32 connections, four requests each in flight. With cores of their own "
-            "means the requests a second of the busiest worker's processor time: what the load takes is not "
-            "the server's."
+            "`uringcore app:app --workers 2` on two cores beside one worker on one of them, over HTTP/3. On "
+            "each core runs a native load (quinn and h3) too, 32 connections with four requests each in "
+            "flight: what two cores do beside one, with the load's own share in both columns."
         ),
         program="workers",
         columns=(Column("1 worker", "uringcore"), Column("2 workers", "uringcore")),

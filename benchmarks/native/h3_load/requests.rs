@@ -32,6 +32,13 @@ pub async fn run(args: &Args, target: Target) -> Result<Report, Failure> {
     let warmup = Duration::from_secs_f64(args.required("warmup")?);
     let window = Duration::from_secs_f64(args.required("seconds")?);
 
+    // A server of several processes names them all.
+    let pids: String = args.or("processes", target.pid.to_string())?;
+    let pids = pids
+        .split(',')
+        .map(str::parse)
+        .collect::<Result<Vec<u32>, _>>()?;
+
     let ask = Rc::new(ask(args, &target)?);
     let shared = Rc::new(Shared::default());
     let mut tasks = JoinSet::new();
@@ -45,12 +52,12 @@ pub async fn run(args: &Args, target: Target) -> Result<Report, Failure> {
     watch(&mut tasks, warmup).await?;
     shared.latencies.replace(Latencies::with_capacity(1 << 18));
     let before = shared.requests.get();
-    let cpu_before = cpu::cpu_ns(target.pid)?;
+    let cpu_before = cpu_of_all(&pids)?;
     let begin = Instant::now();
     watch(&mut tasks, window).await?;
     let seconds = begin.elapsed().as_secs_f64();
     let requests = shared.requests.get() - before;
-    let cpu_ns = cpu::cpu_ns(target.pid)? - cpu_before;
+    let cpu_ns = cpu_of_all(&pids)? - cpu_before;
     let resident = memory::resident_bytes(target.pid)?;
 
     shared.ended.set(true);
@@ -68,6 +75,10 @@ pub async fn run(args: &Args, target: Target) -> Result<Report, Failure> {
         .field("server_rss_bytes", resident as f64)
         .field("p50_us", latencies.percentile_us(50.0))
         .field("p99_us", latencies.percentile_us(99.0)))
+}
+
+fn cpu_of_all(pids: &[u32]) -> Result<u64, Failure> {
+    pids.iter().map(|pid| cpu::cpu_ns(*pid)).sum()
 }
 
 /// `--path` answers `--size` bytes of the pattern, or the hello; with `--upload` it takes so many and
