@@ -456,6 +456,19 @@ CASES: tuple[Case, ...] = (
         tags=frozenset({"quic"}),
     ),
     Case(
+        name="quic_requests",
+        title="QUIC requests, 100 bytes, 100 at once",
+        about=(
+            "100 streams under way on one connection: the client opens one, sends 100 bytes and ends its "
+            "side, the server sends them back and ends its own."
+        ),
+        family="quic",
+        unit=REQUESTS,
+        load=("quic_load", "--mode", "stream", "--concurrent", "100"),
+        baseline="aioquic",
+        tags=frozenset({"quic"}),
+    ),
+    Case(
         name="quic_datagrams",
         title="QUIC DATAGRAM frames, 1,000 bytes",
         about=(

@@ -97,13 +97,17 @@ def _quic(name: str, package: str, kind: str = "peer") -> Peer:
     return Peer(name, package, _python("quic_bulk", "--library", name), kind=kind)
 
 
-def _quic_peers() -> tuple[Peer, ...]:
+def _quic_peers(*limits: Peer) -> tuple[Peer, ...]:
+    """`uringcore` is the API in aioquic's shape, `uringcore.quic` the one of its own."""
+    native = _python("quic_native", "--loop", "uringcore-uring")
     return (
         _quic("aioquic", "aioquic"),
         _quic("qh3", "qh3"),
         _quic("aiopquic", "aiopquic"),
         _quic("uringcore-uring", "uringcore", "ours"),
         _quic("uringcore-epoll", "uringcore", "ours"),
+        Peer("uringcore.quic", "uringcore", native, kind="ours"),
+        *limits,
         Peer("quinn", None, _native("quinn_server"), program="quinn_server", kind="limit"),
     )
 
@@ -162,20 +166,8 @@ PEERS: dict[str, tuple[Peer, ...]] = {
     "slow_upload_tls": _loops("slow_upload_tls", "slow_upload", "protocol", tls=True),
     "quic": _quic_peers(),
     # The engine without Python serves 64 KiB writes only.
-    "quic_bulk": (
-        _quic("aioquic", "aioquic"),
-        _quic("qh3", "qh3"),
-        _quic("aiopquic", "aiopquic"),
-        _quic("uringcore-uring", "uringcore", "ours"),
-        _quic("uringcore-epoll", "uringcore", "ours"),
-        Peer(
-            "engine",
-            None,
-            _native("engine_server"),
-            program="engine_server",
-            kind="limit",
-        ),
-        Peer("quinn", None, _native("quinn_server"), program="quinn_server", kind="limit"),
+    "quic_bulk": _quic_peers(
+        Peer("engine", None, _native("engine_server"), program="engine_server", kind="limit")
     ),
     "webtransport": (
         _webtransport("aiopquic", "aiopquic"),

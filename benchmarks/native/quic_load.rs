@@ -77,7 +77,9 @@ async fn run() -> Result<(), Failure> {
         }
         "download" => load.download(warmup, window).await?,
         _ => {
-            let others = others::Load::new(&endpoint, address, load.carrier, http, server);
+            let concurrent = args.or("concurrent", 8)?;
+            let others =
+                others::Load::new(&endpoint, address, load.carrier, http, server, concurrent);
             return others.run(&mode, warmup, window).await;
         }
     };

@@ -11,12 +11,12 @@ import argparse
 import asyncio
 import importlib
 import signal
-import socket
 from collections.abc import Callable
 from typing import Any
 
 from benchmarks.servers.bulk import ALPN, IN_FLIGHT_MAX, WINDOW, Upload, pattern
 from benchmarks.servers.loops import new_loop
+from tests.support.ports import free_port
 
 LIBRARIES = ("aioquic", "qh3", "aiopquic", "uringcore-uring", "uringcore-epoll")
 BLOCK = pattern()
@@ -247,9 +247,7 @@ async def serve(package: str, configuration: Any) -> None:
     stopped = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stopped.set)
     # The servers do not all tell the port that they were given, so it is chosen here.
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     library = importlib.import_module(f"{package}.asyncio")
     server = await library.serve(
         "127.0.0.1",

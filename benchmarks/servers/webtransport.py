@@ -10,12 +10,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import signal
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
-from benchmarks.servers.bulk import WINDOW, Upload, pattern
+from benchmarks.servers.bulk import WINDOW
+from benchmarks.servers.bulk_streams import READ, Tasks, bulk, serve_streams, start
 from benchmarks.servers.loops import new_loop
+from tests.support.ports import free_port
 
 LIBRARIES = ("aiopquic", "pywebtransport", "uringcore-uring", "uringcore-epoll")
 PATH = "/bulk"
@@ -23,55 +24,6 @@ STREAMS = 10_000
 """How many streams a client may have open, where the library has a number for it."""
 SESSIONS = 1_000_000
 """The same of sessions, those included that are over and not forgotten yet."""
-READ = 256 * 1024
-BLOCK = pattern()
-WRITES = {b"D": len(BLOCK), b"d": 1024}
-Send = Callable[[bytes, bool], Awaitable[None]]
-Tasks = set["asyncio.Task[Any]"]
-
-
-async def bulk(pieces: AsyncIterator[Any], send: Send) -> None:
-    """One stream, of which the client's bytes are `pieces`."""
-    first = bytes(await anext(pieces))
-    mode, rest = first[:1], first[1:]
-    if mode == b"E":
-        if rest:
-            await send(rest, False)
-        async for piece in pieces:
-            await send(bytes(piece), False)
-        await send(b"", True)
-    elif mode in WRITES:
-        await _download(pieces, send, WRITES[mode])
-    else:
-        upload = Upload(hashed=mode == b"V")
-        upload.feed(rest)
-        async for piece in pieces:
-            upload.feed(piece)
-        await send(upload.answer(), True)
-
-
-async def _download(pieces: AsyncIterator[Any], send: Send, write: int) -> None:
-    """Sends until the client has ended its side."""
-
-    async def end() -> None:
-        async for _ in pieces:
-            raise RuntimeError("a client that downloads has nothing to say")
-
-    writes = [BLOCK[at : at + write] for at in range(0, len(BLOCK), write)]
-    ended = asyncio.ensure_future(end())
-    while not ended.done():
-        for piece in writes:
-            await send(piece, False)
-        await asyncio.sleep(0)
-    await ended
-    await send(b"", True)
-
-
-def start(tasks: Tasks, work: Coroutine[Any, Any, Any]) -> None:
-    """Runs it, kept until it ends."""
-    task = asyncio.ensure_future(work)
-    tasks.add(task)
-    task.add_done_callback(tasks.discard)
 
 
 # aiopquic
@@ -190,36 +142,8 @@ async def serve_pywebtransport(port: int, cert: str, key: str) -> Any:
 
 async def serve_uringcore(port: int, cert: str, key: str) -> Any:
     """A handler for each session, a task for each of its streams."""
-    from uringcore.quic import QuicError, ServerConfig
+    from uringcore.quic import ServerConfig
     from uringcore.webtransport import serve_webtransport
-
-    async def pieces(stream: Any) -> AsyncIterator[bytes]:
-        while piece := await stream.read(READ):
-            yield piece
-
-    async def one(stream: Any) -> None:
-        async def send(data: bytes, end: bool) -> None:
-            if data:
-                await stream.send(data)
-            if end:
-                await stream.finish()
-
-        await bulk(pieces(stream), send)
-
-    async def datagrams(session: Any) -> None:
-        try:
-            while True:
-                session.send_datagrams(await session.receive_datagrams())
-        except QuicError:
-            """The session is over."""
-
-    async def handle(session: Any) -> None:
-        tasks: Tasks = set()
-        start(tasks, datagrams(session))
-        async for stream in session.streams():
-            start(tasks, one(stream))
-        for task in tasks:
-            task.cancel()
 
     serving = serve_webtransport(
         "127.0.0.1",
@@ -230,7 +154,7 @@ async def serve_uringcore(port: int, cert: str, key: str) -> Any:
             receive_window=WINDOW,
         ),
         paths=[PATH],
-        handler=handle,
+        handler=serve_streams,
     )
     return await serving.__aenter__()
 
@@ -246,9 +170,7 @@ async def serve(package: str, cert: str, key: str) -> None:
     """Listen on a free port of 127.0.0.1 until SIGTERM."""
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     server = await SERVERS[package](port, cert, key)
     print("READY", port, flush=True)
     await stopped.wait()

@@ -15,8 +15,6 @@ use uringcore_bench::latency::Latencies;
 use uringcore_bench::report::Report;
 use uringcore_bench::{Failure, cpu, memory, quic};
 
-/// Handshakes, short streams or sessions under way at once.
-const CONCURRENT: usize = 8;
 const PING_BYTES: usize = 100;
 const DATAGRAM_BYTES: usize = 1000;
 /// DATAGRAMs sent and not yet back. What is lost is given up when nothing comes for `LOST`.
@@ -30,6 +28,8 @@ pub struct Load<'a> {
     carrier: Carrier,
     http: Option<Arc<WebTransport>>,
     server: u32,
+    /// Handshakes, short streams or sessions under way at once.
+    concurrent: usize,
 }
 
 #[derive(Default)]
@@ -41,6 +41,7 @@ struct Counted {
 
 /// Does the same again and again, with a fixed number under way.
 async fn under_way<W>(
+    concurrent: usize,
     time: Duration,
     work: impl Fn() -> W + Clone + Send + 'static,
 ) -> Result<Counted, Failure>
@@ -49,7 +50,7 @@ where
 {
     let end = Instant::now() + time;
     let mut tasks = tokio::task::JoinSet::new();
-    for _ in 0..CONCURRENT {
+    for _ in 0..concurrent {
         let work = work.clone();
         tasks.spawn(async move {
             let mut latencies = Vec::new();
@@ -103,6 +104,7 @@ impl<'a> Load<'a> {
         carrier: Carrier,
         http: Option<Arc<WebTransport>>,
         server: u32,
+        concurrent: usize,
     ) -> Self {
         Self {
             endpoint,
@@ -110,6 +112,7 @@ impl<'a> Load<'a> {
             carrier,
             http,
             server,
+            concurrent,
         }
     }
 
@@ -144,18 +147,21 @@ impl<'a> Load<'a> {
         match mode {
             "handshake" => {
                 let (endpoint, address) = (self.endpoint.clone(), self.address);
-                under_way(time, move || handshake(endpoint.clone(), address)).await
+                under_way(self.concurrent, time, move || {
+                    handshake(endpoint.clone(), address)
+                })
+                .await
             }
             "ping" => self.pings(time).await,
             "datagram" => self.datagrams(time).await,
             "stream" => {
                 let carrier = self.carrier.clone();
-                under_way(time, move || echo(carrier.clone())).await
+                under_way(self.concurrent, time, move || echo(carrier.clone())).await
             }
             "session" => {
                 let http = self.http.clone();
                 let http = http.ok_or("--mode session: needs --webtransport")?;
-                under_way(time, move || session(http.clone())).await
+                under_way(self.concurrent, time, move || session(http.clone())).await
             }
             _ => Err(format!("--mode: {mode:?} is none").into()),
         }
