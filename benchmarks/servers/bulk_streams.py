@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from benchmarks.servers.bulk import Upload, pattern
@@ -11,35 +12,37 @@ from benchmarks.servers.bulk import Upload, pattern
 READ = 256 * 1024
 BLOCK = pattern()
 WRITES = {b"D": len(BLOCK), b"d": 1024}
+Read = Callable[[], Awaitable[Any]]
+"""What is next of a stream, empty at its end."""
 Send = Callable[[bytes, bool], Awaitable[None]]
 Tasks = set["asyncio.Task[Any]"]
 
 
-async def bulk(pieces: AsyncIterator[Any], send: Send) -> None:
-    """One stream, of which the client's bytes are `pieces`."""
-    first = bytes(await anext(pieces))
+async def bulk(read: Read, send: Send) -> None:
+    """One stream."""
+    first = bytes(await read())
     mode, rest = first[:1], first[1:]
     if mode == b"E":
         if rest:
             await send(rest, False)
-        async for piece in pieces:
+        while piece := await read():
             await send(bytes(piece), False)
         await send(b"", True)
     elif mode in WRITES:
-        await _download(pieces, send, WRITES[mode])
+        await _download(read, send, WRITES[mode])
     else:
         upload = Upload(hashed=mode == b"V")
         upload.feed(rest)
-        async for piece in pieces:
+        while piece := await read():
             upload.feed(piece)
         await send(upload.answer(), True)
 
 
-async def _download(pieces: AsyncIterator[Any], send: Send, write: int) -> None:
+async def _download(read: Read, send: Send, write: int) -> None:
     """Sends until the client has ended its side."""
 
     async def end() -> None:
-        async for _ in pieces:
+        if await read():
             raise RuntimeError("a client that downloads has nothing to say")
 
     writes = [BLOCK[at : at + write] for at in range(0, len(BLOCK), write)]
@@ -70,17 +73,13 @@ async def serve_streams(carrier: Any) -> None:
 
 
 async def _stream(stream: Any) -> None:
-    async def pieces() -> AsyncIterator[bytes]:
-        while piece := await stream.read(READ):
-            yield piece
-
     async def send(data: bytes, end: bool) -> None:
         if data:
             await stream.send(data)
         if end:
             await stream.finish()
 
-    await bulk(pieces(), send)
+    await bulk(partial(stream.read, READ), send)
 
 
 async def _datagrams(carrier: Any) -> None:

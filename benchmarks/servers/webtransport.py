@@ -10,7 +10,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 from benchmarks.servers.bulk import WINDOW
@@ -35,18 +36,21 @@ async def serve_aiopquic(port: int, cert: str, key: str) -> Any:
     from aiopquic.quic import events
     from aiopquic.quic.configuration import QuicConfiguration
 
-    async def pieces(session: Any, stream_id: int) -> AsyncIterator[Any]:
-        async for event in session.receive_stream_data(stream_id):
-            if isinstance(event, events.WebTransportStreamReset):
-                return
-            if event.data:
-                yield event.data
-
     def stream(session: Any, stream_id: int) -> Coroutine[Any, Any, None]:
+        received = session.receive_stream_data(stream_id)
+
+        async def read() -> bytes:
+            async for event in received:
+                if isinstance(event, events.WebTransportStreamReset):
+                    break
+                if event.data:
+                    return event.data
+            return b""
+
         async def send(data: bytes, end: bool) -> None:
             await session.send_stream_data_drained(stream_id, data, end)
 
-        return bulk(pieces(session, stream_id), send)
+        return bulk(read, send)
 
     async def handle(session: Any) -> None:
         tasks: Tasks = set()
@@ -84,10 +88,6 @@ async def serve_pywebtransport(port: int, cert: str, key: str) -> Any:
     """Its server has connections, these sessions, and these streams, each to be iterated over."""
     from pywebtransport import ServerConfig, WebTransportError, WebTransportServer
 
-    async def pieces(stream: Any) -> AsyncIterator[bytes]:
-        while piece := await stream.read(max_size=READ):
-            yield piece
-
     async def datagrams(session: Any) -> None:
         try:
             while True:
@@ -104,7 +104,7 @@ async def serve_pywebtransport(port: int, cert: str, key: str) -> Any:
             async def send(data: bytes, end: bool, stream: Any = stream) -> None:
                 await stream.write(data=data, end_stream=end)
 
-            start(tasks, bulk(pieces(stream), send))
+            start(tasks, bulk(partial(stream.read, max_size=READ), send))
         for task in tasks:
             task.cancel()
 
