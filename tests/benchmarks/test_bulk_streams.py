@@ -1,4 +1,4 @@
-"""What the benchmarks' WebTransport servers do with a stream, whatever the library."""
+"""What the benchmarks' servers do with a stream that is read and written, whatever the library."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import hashlib
 import pytest
 
 from benchmarks.servers.bulk import pattern
-from benchmarks.servers.webtransport import bulk
+from benchmarks.servers.bulk_streams import bulk
 
 
 def served(pieces, until=0):
@@ -16,11 +16,14 @@ def served(pieces, until=0):
     sent, ends = [], []
     enough = asyncio.Event()
 
-    async def client():
-        for piece in pieces:
-            yield piece
+    left = iter(pieces)
+
+    async def read():
+        for piece in left:
+            return piece
         if until:
             await enough.wait()
+        return b""
 
     async def send(data, end):
         sent.append(bytes(data))
@@ -28,7 +31,7 @@ def served(pieces, until=0):
             enough.set()
         ends.append(end)
 
-    asyncio.run(bulk(client(), send))
+    asyncio.run(bulk(read, send))
     assert ends == [False] * (len(ends) - 1) + [True]
     return sent
 
