@@ -7,7 +7,8 @@
 //! - `hidden_acks`: acknowledgements of a ServerHello that count for nothing.
 //! - `transport_close`: a CONNECTION_CLOSE of the transport in the place of the application's.
 //! - `path_challenge`: a packet of our own in the place of a PING.
-//! - `reset_stream_at`: resets behind data that counts all the same.
+//! - `reset_stream_at`: resets behind data that counts all the same, received.
+//! - `delivered`: whether the peer has the first bytes of a stream.
 //! - `packet_size`: how large a UDP payload may be that the state machine fills.
 //! - `heard`: whether a datagram was authentic.
 //! - `losses`: the packets that the state machine counts as lost, by their numbers.
@@ -31,6 +32,7 @@
 //! Above the wire and below everything that is written around the two libraries.
 
 pub(crate) mod datagram_buffer;
+pub(crate) mod delivered;
 pub(crate) mod draft_parameters;
 pub(crate) mod early_data;
 pub(crate) mod forged_retry;
@@ -51,4 +53,4 @@ pub(crate) mod transport_close;
 
 #[cfg(test)]
 #[path = "tests/bare.rs"]
-mod bare;
+pub(crate) mod bare;

@@ -8,6 +8,9 @@
 //! peer's answer to the STOP_SENDING, if no other comes before. It is repeated until one was taken, for a
 //! packet that is opened may be a duplicate.
 //!
+//! Bounds: a connection looks at what was found after each datagram, so there is never more than fits into one;
+//! what is due is said once for each stream that was stopped.
+//!
 //! Assumed of quinn-proto: a packet key may give a payload back that is longer than what was sealed; an empty
 //! STREAM frame opens a stream, and is ignored on one that is over; a RESET_STREAM ends one that was stopped;
 //! `stats` counts those that it took.
@@ -68,13 +71,11 @@ impl ResetSlot {
             let size = varint::size(reset.stream_id);
             varint::fill(&mut frame[1..=size], reset.stream_id);
         }
-        if found.is_empty() && !self.is_used.load(Ordering::Relaxed) {
+        if found.is_empty() && !self.is_used() {
             return;
         }
         let mut state = self.state();
-        let room = FOUND_MAX.saturating_sub(state.found.len());
-        let found = found.iter().map(|(_, _, reset)| *reset);
-        state.found.extend(found.take(room));
+        state.found.extend(found.iter().map(|(_, _, reset)| *reset));
         self.is_used.store(true, Ordering::Relaxed);
         if !state.due.is_empty() {
             let mut whole = BytesMut::new();
@@ -88,23 +89,24 @@ impl ResetSlot {
         }
     }
 
+    /// Whether something was found, or is to be said.
+    pub fn is_used(&self) -> bool {
+        self.is_used.load(Ordering::Relaxed)
+    }
+
     /// What was found since the last time.
     pub fn take_found(&self) -> Vec<ResetAt> {
-        match self.is_used.load(Ordering::Relaxed) {
-            true => std::mem::take(&mut self.state().found),
-            false => Vec::new(),
+        if !self.is_used() {
+            return Vec::new();
         }
+        let mut state = self.state();
+        self.is_used.store(!state.due.is_empty(), Ordering::Relaxed);
+        std::mem::take(&mut state.found)
     }
 
     /// The state machine is to hear of this.
     pub fn say(&self, resets: impl IntoIterator<Item = ResetAt>) {
-        let due = &mut self.state().due;
-        for reset in resets {
-            let is_known = due.iter().any(|one| one.stream_id == reset.stream_id);
-            if !is_known && due.len() < DUE_MAX {
-                due.push(reset);
-            }
-        }
+        self.state().due.extend(resets);
         self.is_used.store(true, Ordering::Relaxed);
     }
 
@@ -118,7 +120,7 @@ impl ResetSlot {
 
     /// Whether something is to be said.
     pub fn is_due(&self) -> bool {
-        self.is_used.load(Ordering::Relaxed) && !self.state().due.is_empty()
+        self.is_used() && !self.state().due.is_empty()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -134,11 +136,6 @@ pub fn append_parameters(parameters: &mut Vec<u8>) {
         varint::put(parameters, 0);
     }
 }
-
-/// What is found until somebody looks, and what is said at a time: a peer may repeat itself, and reset what is
-/// over, as often as it likes. No honest one has so many streams.
-const FOUND_MAX: usize = 4096;
-const DUE_MAX: usize = 256;
 
 const PARAMETER: u64 = 0x1d;
 const PARAMETER_OF_DRAFTS: u64 = 0x17_f758_6d2c_b571;

@@ -32,6 +32,13 @@ impl Connection {
         Ok(())
     }
 
+    /// Has a stream that was just opened begin with `head`, which nobody else has. If the stream is reset the
+    /// head arrives all the same: the reset leaves when the peer has acknowledged it, as if it were said by
+    /// RESET_STREAM_AT (draft-ietf-quic-reliable-stream-reset).
+    pub fn send_head(&mut self, stream_id: u64, head: Bytes) {
+        self.streams.send_head(stream_id, head);
+    }
+
     /// Abandons our side of a stream (RFC 9000 section 3.1). What is still queued is dropped.
     pub fn reset_stream(&mut self, stream_id: u64, error_code: u64) -> Result<(), StreamError> {
         self.check_open()?;

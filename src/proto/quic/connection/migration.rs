@@ -34,6 +34,10 @@ impl Connection {
             .then(|| frames_received(&self.quinn));
         let is_stranger = self.packet_log.is_some() && self.is_stranger(remote);
         self.quinn.handle_event(event);
+        if self.watch.resets().is_used() {
+            // What one datagram says of resets is seen to before the next is opened.
+            self.pump();
+        }
         self.log_received(is_stranger);
         if self.quinn.remote_address() != old {
             self.path.peer_moved(old, local);

@@ -240,6 +240,9 @@ impl Connection {
         if side.is_client() && quinn.has_0rtt() {
             streams.begin_early();
         }
+        if settings.reset_stream_at {
+            streams.take_reset_at();
+        }
         let connection = Self {
             user: 0,
             phase: Phase::Handshake,

@@ -43,6 +43,7 @@ impl Connection {
             }
         }
         self.take_over_resets();
+        self.streams.reset_given_up(&mut self.quinn);
         self.take_over_credentials();
         if let Some(news) = self.watch.poll_pings() {
             if news.send_again {

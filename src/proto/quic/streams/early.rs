@@ -55,7 +55,7 @@ impl Streams {
                     send.fin = true;
                 }
                 // It is reset as soon as it is opened.
-                SendState::Reset | SendState::Absent => send.early = None,
+                SendState::Reset | SendState::GivenUp | SendState::Absent => send.early = None,
             }
             let Some(early) = send.early.take() else {
                 continue;

@@ -5,10 +5,12 @@
 //!
 //! - `stream`: one of them; `own`: those of ours by number; `send_queue`: data that waits.
 //! - `flush`: which data is handed over when; `priority`: RFC 9218's urgencies for that.
-//! - `early`: what 0-RTT data needs.
+//! - `giving_up`: resets and stops, by either side; `early`: what 0-RTT data needs.
 //!
 //! Not here: what the state machine does with bytes, and events, which `connection` makes of the
 //! outcomes.
+
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use quinn_proto::{self as quinn, Dir, Side, StreamId, VarInt};
@@ -16,6 +18,7 @@ use rustc_hash::FxHashMap;
 
 mod early;
 mod flush;
+mod giving_up;
 mod own;
 pub(super) mod priority;
 mod send_queue;
@@ -26,6 +29,7 @@ use own::OwnStreams;
 use stream::{Receive, Send, SendState, Stream, dir, index, read_stream, stream_id, varint};
 
 use super::{Priority, Received, StreamEnd, StreamError};
+use crate::seams::delivered::Head;
 use crate::wire::frames::ResetAt;
 
 /// All streams of a connection that are not over.
@@ -55,7 +59,15 @@ pub(super) struct Streams {
     is_early: bool,
     /// The host reads when it wants data, and is only told that there is some.
     on_demand: bool,
-    /// Resets that were told in our way, and that the state machine is to hear of.
+    /// Streams that are given up, and their codes, until the peer has their heads.
+    given_up: Vec<(u64, VarInt)>,
+    /// The peer may say RESET_STREAM_AT.
+    takes_reset_at: bool,
+    /// Streams that were stopped and of whose end nothing is known here: the state machine knows of it, or is to
+    /// hear of it when the peer says it in that way. Nobody tells which of them have ended otherwise, so beyond
+    /// a number the oldest are forgotten.
+    awaited: BTreeSet<u64>,
+    /// Resets that were told in our way, and that the state machine is to hear of. Each stream's once.
     resets_due: Vec<ResetAt>,
 }
 
@@ -101,8 +113,16 @@ impl Streams {
             handed_over: 0,
             is_early: false,
             on_demand: false,
+            given_up: Vec::new(),
+            takes_reset_at: false,
+            awaited: BTreeSet::new(),
             resets_due: Vec::new(),
         }
+    }
+
+    /// The peer was told that it may say RESET_STREAM_AT.
+    pub fn take_reset_at(&mut self) {
+        self.takes_reset_at = true;
     }
 
     /// From now on streams are read by [`take`](Self::take).
@@ -161,7 +181,7 @@ impl Streams {
         Some(StreamState {
             is_receiving: stream.receive.open,
             is_sending: stream.send.is_open(),
-            is_reset: stream.send.state == SendState::Reset,
+            is_reset: matches!(stream.send.state, SendState::Reset | SendState::GivenUp),
         })
     }
 
@@ -213,7 +233,7 @@ impl Streams {
         let send = &mut self.for_sending(id)?.send;
         match send.state {
             SendState::Absent => return Err(StreamError::Finished),
-            SendState::Reset => return Err(StreamError::Reset),
+            SendState::Reset | SendState::GivenUp => return Err(StreamError::Reset),
             SendState::Finished => return Err(StreamError::Finished),
             SendState::Waiting | SendState::Open if send.fin => return Err(StreamError::Finished),
             SendState::Waiting | SendState::Open => {}
@@ -227,58 +247,13 @@ impl Streams {
         Ok(())
     }
 
-    pub fn reset(
-        &mut self,
-        conn: &mut quinn::Connection,
-        id: u64,
-        code: u64,
-    ) -> Result<(), StreamError> {
-        let error_code = VarInt::from_u64(code).map_err(|_| StreamError::OutOfRange)?;
-        let is_early = self.is_early;
-        let send = &mut self.for_sending(id)?.send;
-        match send.state {
-            SendState::Absent => return Err(StreamError::Finished),
-            // The peer's STOP_SENDING may have been quicker: what was asked for has happened.
-            SendState::Reset => return Ok(()),
-            SendState::Waiting => send.reset_when_opened = Some(code),
-            SendState::Open | SendState::Finished => {
-                send.reset_when_opened = is_early.then_some(code);
-                // It is closed already when everything was acknowledged a moment ago.
-                let _ = conn.send_stream(stream_id(id)).reset(error_code);
-            }
+    /// Has a stream that was just opened begin with `head`, which is nobody else's. If the stream is reset
+    /// that arrives all the same, as it would before a RESET_STREAM_AT.
+    pub fn send_head(&mut self, id: u64, head: Bytes) {
+        if let Some(stream) = self.table.get_mut(&id) {
+            stream.send.head = Some(Head::new(head));
         }
-        self.abandon_sending(id);
-        Ok(())
-    }
-
-    pub fn stop(
-        &mut self,
-        conn: &mut quinn::Connection,
-        id: u64,
-        code: u64,
-    ) -> Result<(), StreamError> {
-        let error_code = VarInt::from_u64(code).map_err(|_| StreamError::OutOfRange)?;
-        if self.is_own(id) && dir(id) == Dir::Uni {
-            return Err(StreamError::WrongDirection);
-        }
-        let waiting = self.is_own(id) && index(id) >= self.own[dir(id) as usize].opened;
-        let Some(stream) = self.table.get_mut(&id) else {
-            return Err(self.missing(id));
-        };
-        if !stream.receive.open {
-            return Err(StreamError::Over);
-        }
-        stream.receive.open = false;
-        self.resets_due.extend(stream.receive.reset_at.take());
-        match waiting {
-            true => stream.receive.stop_when_opened = Some(code),
-            false => {
-                stream.receive.stop_when_opened = self.is_early.then_some(code);
-                let _ = conn.recv_stream(stream_id(id)).stop(error_code);
-            }
-        }
-        self.forget_if_over(id);
-        Ok(())
+        self.make_ready(id);
     }
 
     pub fn set_priority(
@@ -296,7 +271,9 @@ impl Streams {
                 let _ = conn.send_stream(stream_id(id)).set_priority(send.rank);
             }
             SendState::Waiting => {}
-            SendState::Absent | SendState::Reset => return Err(StreamError::Finished),
+            SendState::Absent | SendState::Reset | SendState::GivenUp => {
+                return Err(StreamError::Finished);
+            }
         }
         Ok(())
     }
@@ -375,29 +352,6 @@ impl Streams {
         }
     }
 
-    /// The peer has abandoned a stream behind data that counts. True if the host may have to hear of it.
-    pub fn reset_at(&mut self, reset: ResetAt) -> bool {
-        let stream = self.table.get_mut(&reset.stream_id);
-        match stream.filter(|stream| stream.receive.open) {
-            Some(stream) => {
-                // Said again, it may make less of it reliable, and nothing else.
-                let known = stream.receive.reset_at.get_or_insert(reset);
-                known.reliable_size = known.reliable_size.min(reset.reliable_size);
-                true
-            }
-            // Nobody reads it any more.
-            None => {
-                self.resets_due.push(reset);
-                false
-            }
-        }
-    }
-
-    /// What the state machine is to hear of.
-    pub fn take_resets_due(&mut self) -> Vec<ResetAt> {
-        std::mem::take(&mut self.resets_due)
-    }
-
     /// The connection is over: ends all pauses. Returns the streams that may still hold data.
     pub fn end_pauses(&mut self) -> Vec<u64> {
         let on_demand = std::mem::take(&mut self.on_demand);
@@ -473,20 +427,6 @@ impl Streams {
             self.forget_if_over(id);
         }
         received
-    }
-
-    /// The peer does not want our data. RFC 9000 section 3.5: answer with a RESET_STREAM, and the
-    /// code should be the peer's. Returns whether the host is to hear of it.
-    pub fn stopped(&mut self, conn: &mut quinn::Connection, id: u64, error_code: VarInt) -> bool {
-        let _ = conn.send_stream(stream_id(id)).reset(error_code);
-        let Some(stream) = self.table.get(&id) else {
-            return false;
-        };
-        let was_sending = matches!(stream.send.state, SendState::Open | SendState::Finished);
-        if was_sending {
-            self.abandon_sending(id);
-        }
-        was_sending
     }
 
     /// Everything up to our FIN was acknowledged. Returns whether the host is to hear of it.
@@ -601,29 +541,10 @@ impl Streams {
             return;
         };
         let send = &mut stream.send;
-        let wants = send.state == SendState::Open && (send.fin || !send.queue.is_empty());
-        if wants && !send.ready {
+        if send.has_more() && !send.ready {
             send.ready = true;
             self.ready.push(id);
         }
-    }
-
-    fn abandon_sending(&mut self, id: u64) {
-        let Some(stream) = self.table.get_mut(&id) else {
-            return;
-        };
-        self.queued_bytes -= stream.send.queue.len();
-        stream.send.queue.clear();
-        stream.send.state = SendState::Reset;
-        if std::mem::take(&mut stream.send.above_high_water) {
-            self.abandoned.push(id);
-        }
-        self.forget_if_over(id);
-    }
-
-    /// The streams whose `StreamWritable` will not come, each once.
-    pub fn take_abandoned(&mut self) -> Vec<u64> {
-        std::mem::take(&mut self.abandoned)
     }
 
     fn forget_if_over(&mut self, id: u64) {

@@ -8,6 +8,7 @@ use quinn_proto::{self as quinn, Dir, StreamId, VarInt};
 
 use super::{keep, send_queue::SendQueue};
 use crate::quic::{Received, StreamEnd};
+use crate::seams::delivered::Head;
 use crate::wire::frames::ResetAt;
 
 pub(in crate::quic) struct Stream {
@@ -17,6 +18,8 @@ pub(in crate::quic) struct Stream {
 
 pub(in crate::quic) struct Send {
     pub state: SendState,
+    /// Goes before the queue, and arrives even if the stream is reset.
+    pub head: Option<Head>,
     pub queue: SendQueue,
     /// A FIN follows the queue.
     pub fin: bool,
@@ -42,6 +45,8 @@ pub(in crate::quic) enum SendState {
     Open,
     /// The FIN was handed over and is not yet acknowledged.
     Finished,
+    /// Given up, and to be reset when the peer has the head.
+    GivenUp,
     Reset,
 }
 
@@ -68,6 +73,7 @@ impl Send {
     pub fn new(state: SendState) -> Self {
         Self {
             state,
+            head: None,
             queue: SendQueue::default(),
             fin: false,
             reset_when_opened: None,
@@ -87,12 +93,37 @@ impl Send {
         )
     }
 
-    /// Hands over one share of the queue, and the FIN when nothing is left in front of it.
+    /// Whether the peer is to get something before it hears of a reset.
+    pub fn owes_head(&self) -> bool {
+        self.head.as_ref().is_some_and(|head| !head.is_delivered())
+    }
+
+    /// Whether there is something to hand over now.
+    pub fn has_more(&self) -> bool {
+        let has_head = self.head.as_ref().is_some_and(Head::is_waiting);
+        match self.state {
+            SendState::Open => has_head || self.fin || !self.queue.is_empty(),
+            SendState::GivenUp => has_head,
+            _ => false,
+        }
+    }
+
+    /// Hands over the head and one share of the queue, and the FIN when nothing is left in front of it.
     pub fn flush(&mut self, conn: &mut quinn::Connection, id: u64) -> Flushed {
-        if self.state != SendState::Open {
+        if !self.has_more() {
             return Flushed::Done;
         }
         let mut stream = conn.send_stream(stream_id(id));
+        if let Some(head) = &mut self.head {
+            match head.hand_over(&mut stream) {
+                Ok(()) => {}
+                Err(quinn::WriteError::Blocked) => return Flushed::Blocked,
+                // The event that says why is on its way.
+                Err(quinn::WriteError::Stopped(_) | quinn::WriteError::ClosedStream) => {
+                    return Flushed::Done;
+                }
+            }
+        }
         let mut share = SHARE;
         while !self.queue.is_empty() {
             let pieces = self.queue.pieces();
@@ -116,7 +147,7 @@ impl Send {
                 return Flushed::Share;
             }
         }
-        if self.fin {
+        if self.fin && self.state == SendState::Open {
             self.state = SendState::Finished;
             let _ = stream.finish();
         }
