@@ -47,6 +47,8 @@ struct Session {
     answered: bool,
     open: bool,
     ended: bool,
+    /// By an event, and not by a refusal of the host's.
+    told_ended: bool,
     streams: BTreeSet<u64>,
 }
 
@@ -166,13 +168,13 @@ impl Site {
         });
         let is_done = done.is_some_and(|done| done.is_ok());
         assert!(may || !is_done);
-        // HTTP/3 may have ended, of which its host is yet to hear.
+        // HTTP/3 may have ended, of which its host is yet to hear; or the client takes no answer.
         if let Some(session) = self
             .sessions
             .get_mut(&session_id)
             .filter(|_| may && !is_done)
         {
-            (session.open, session.ended) = (false, false);
+            (session.open, session.ended) = (false, session.told_ended);
         }
     }
 
@@ -264,13 +266,13 @@ impl Site {
     fn told(&mut self, event: Event) {
         let session = self.sessions.get_mut(&event.session_id);
         let session = session.unwrap_or_else(|| panic!("{event:?} before its request"));
-        assert!(!session.ended, "{event:?} after the end");
+        assert_eq!(session.ended, event.what == What::Released, "{event:?}");
         match event.what {
             What::Opened { stream_id, .. } => {
                 assert!(session.open && session.streams.insert(stream_id));
             }
             What::Ended { .. } => {
-                session.ended = true;
+                (session.ended, session.told_ended) = (true, true);
                 session.open = false;
                 session.streams.clear();
             }
@@ -278,7 +280,7 @@ impl Site {
                 assert!(session.streams.contains(&stream_id));
             }
             What::Quic(_) => assert!(session.open),
-            What::Draining => {}
+            What::Draining | What::Released => {}
             other => panic!("{other:?} at a server"),
         }
     }

@@ -942,6 +942,7 @@ class WebTransportLimits:
         window: int = ...,
         datagram_bytes: int = ...,
         drops_newest: bool = False,
+        patience: float = 10.0,
     ) -> Self: ...
 
 @final
@@ -949,9 +950,10 @@ class WebTransportClient:
     def __new__(
         cls,
         quic: QuicConnectionCore,
-        new_future: Callable[[], asyncio.Future[Any]],
+        event_loop: asyncio.AbstractEventLoop,
         limits: WebTransportLimits,
         *,
+        on_due: Callable[[], object],
         transmit: Callable[[], object] | None = None,
     ) -> WebTransportClient: ...
     def connect(
@@ -961,6 +963,7 @@ class WebTransportClient:
         headers: Sequence[tuple[bytes, bytes]],
         protocols: Sequence[str],
     ) -> WebTransportSessionCore: ...
+    def tick(self) -> bool: ...
     def closed(self) -> None: ...
 
 @final

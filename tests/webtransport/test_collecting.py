@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import warnings
 import weakref
 
@@ -103,6 +104,23 @@ def test_debug_mode_says_where_a_forgotten_session_was_made(run_anywhere, certif
             assert "test_collecting.py" in message
             assert "connecting(certificate, server)" in message
             await accepted[0].wait_closed()
+
+    run_anywhere(main())
+
+
+def test_debug_mode_says_where_a_forgotten_stream_was_made(run_anywhere, certificate):
+    async def main():
+        asyncio.get_running_loop().set_debug(True)
+        async with session_pair(certificate) as ends:
+            for session in ends:
+                stream = await session.open_uni_stream()
+                line = sys._getframe().f_lineno - 1
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    del stream
+                    gc.collect()
+                messages = [str(one.message) for one in caught]
+                assert f"made at {__file__}:{line}" in "".join(messages)
 
     run_anywhere(main())
 

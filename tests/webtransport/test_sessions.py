@@ -17,6 +17,7 @@ from tests.webtransport.pairs import (
     url_of,
 )
 from uringcore import quic
+from uringcore._uringcore import WebTransportLimits
 from uringcore.quic import StreamClosed, StreamReset, StreamStopped
 from uringcore.webtransport import (
     WebTransportError,
@@ -283,8 +284,11 @@ def test_draining_is_told_to_the_other_side(run_anywhere, certificate):
             assert not other.is_draining
             one.drain()
             await other.wait_draining()
-            assert other.is_draining
+            assert other.is_draining and not one.is_draining
             assert not other.is_closed
+            # Who was asked may ask as well.
+            other.drain()
+            await one.wait_draining()
             async with other.open_uni_stream() as stream:
                 await stream.send(b"still")
             assert await (await one.accept_uni_stream()).read() == b"still"
@@ -302,6 +306,78 @@ def test_a_server_that_drains_asks_all_its_sessions_to_end(run_anywhere, certifi
                 assert not one.is_closed
                 with pytest.raises(quic.QuicConnectionError):
                     await connecting(certificate, server)
+
+    run_anywhere(main())
+
+
+def test_counters_are_there_when_a_session_is_over(run_anywhere, certificate):
+    async def main():
+        async with session_pair(certificate) as (one, other):
+            stream = await one.open_uni_stream()
+            await stream.send(patterned(1_000))
+            there = await other.accept_uni_stream()
+            assert await there.readexactly(1_000) == patterned(1_000)
+            one.close(3)
+            await other.wait_closed()
+            assert one.stats()["bytes_sent"] == other.stats()["bytes_received"] == 1_000
+            assert one.stats()["uni_streams_opened"] == other.stats()["uni_streams_accepted"] == 1
+            assert one.stats()["streams_open"] == other.stats()["streams_open"] == 0
+        # The same where the connection ends first.
+        async with session_pair(certificate) as (one, other):
+            stream = await one.open_uni_stream()
+            await stream.send(patterned(1_000))
+            there = await other.accept_uni_stream()
+            assert await there.readexactly(1_000) == patterned(1_000)
+            one._link.quic.close(error_code=1)
+            with pytest.raises(quic.QuicError):
+                # Which has a loop that is not ours send the close.
+                one.send_datagram(b"x")
+            await one.wait_closed()
+            await other.wait_closed()
+            assert one.stats()["bytes_sent"] == other.stats()["bytes_received"] == 1_000
+
+    run_anywhere(main())
+
+
+def test_a_client_leaves_a_server_that_listens_no_more(run_anywhere, certificate, monkeypatch):
+    def impatient(config):
+        return WebTransportLimits(patience=0.1)
+
+    monkeypatch.setattr("uringcore.webtransport.client.session_limits", impatient)
+
+    async def main():
+        accepted = []
+        async with serving(certificate) as server, accepting(server, accepted):
+            one = await connecting(certificate, server)
+            other = accepted[0]
+            # Of the CONNECT stream, and not a word more.
+            other._link.quic.stop_stream(other.id, 0x100)
+            other.send_datagram(b"which sends it")
+            await one.wait_closed()
+            assert one.close_code is None
+            await other.wait_closed()
+
+    run_anywhere(main())
+
+
+def test_streams_that_are_reset_at_once_are_heard_of(run_anywhere, certificate):
+    async def main():
+        options = {"config": {"max_uni_streams": 8}}
+        async with session_pair(certificate, server=options) as (one, other):
+
+            async def reset(count):
+                for _ in range(count):
+                    (await one.open_uni_stream()).reset(7)
+
+            resetting = asyncio.ensure_future(reset(100))
+            for _ in range(100):
+                with pytest.raises(StreamReset) as caught:
+                    await (await other.accept_uni_stream()).read()
+                assert caught.value.code == 7
+            await resetting
+            stream = await one.open_uni_stream()
+            await stream.send(b"x")
+            assert await (await other.accept_uni_stream()).readexactly(1) == b"x"
 
     run_anywhere(main())
 

@@ -85,10 +85,12 @@ class _Life(Life):
         super().__init__(quic, close_timeout=config.close_timeout)
         self.session: SessionLink | None = None
         self._farewell: asyncio.Task[None] | None = None
+        self._ticking: asyncio.TimerHandle | None = None
         self.client = WebTransportClient(
             quic,
-            self.loop.create_future,
+            self.loop,
             session_limits(config),
+            on_due=self._something_waits,
             transmit=self.transmit if self._flushes else None,
         )
 
@@ -107,6 +109,14 @@ class _Life(Life):
         )
         return self.session
 
+    def _something_waits(self) -> None:
+        if not self.loop.is_closed():
+            self._ticking = self.loop.call_later(1.0, self._tick)
+
+    def _tick(self) -> None:
+        if self.client.tick():
+            self._something_waits()
+
     def _session_changed(self, session: SessionLink) -> None:
         if self._farewell is None and not self.loop.is_closed():
             self._farewell = self.loop.create_task(self._close_after(session))
@@ -118,6 +128,8 @@ class _Life(Life):
 
     def _over(self, make_error: Callable[[], QuicError], is_orderly: bool) -> None:
         self.client.closed()
+        if self._ticking is not None:
+            self._ticking.cancel()
         if self.session is not None:
             self.session.connection_lost(make_error)
 

@@ -94,8 +94,8 @@ class SessionLink:
     def refuse(self, status: int, headers: Headers = ()) -> None:
         """Answers that there will be no session, unless there was an answer."""
         if not self.is_closed and not self.is_open and not self.loop.is_closed():
-            self.refused_with = status
             self.core.refuse(status, list(headers))
+            self.refused_with = status
             self._end(functools.partial(WebTransportRefused, status, headers), is_orderly=False)
 
     def drain(self) -> None:

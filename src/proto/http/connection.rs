@@ -127,6 +127,11 @@ impl Connection {
         }
         self.perform(quic, now);
         self.take_over(quic, now);
+        if let Some(event) = self.take_behind() {
+            self.handle_http(quic, event, now);
+            self.perform(quic, now);
+            self.take_over(quic, now);
+        }
         self.settle_sessions(quic, now);
     }
 
@@ -148,6 +153,7 @@ impl Connection {
             Quic::StopSending {
                 stream_id,
                 error_code,
+                ..
             } => {
                 self.h3.handle_stop_sending(stream_id, error_code);
                 self.unacknowledged.remove(&stream_id);

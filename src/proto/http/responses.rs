@@ -226,12 +226,13 @@ impl Connection {
         self.perform(quic, now);
     }
 
-    /// No new requests: announces the first that will not be processed (RFC 9114 section 5.2).
+    /// No new requests: announces the first that will not be processed (RFC 9114 section 5.2). Sessions are asked
+    /// to end one by one ([`Handle::drain`](crate::webtransport::Handle::drain)): not all clients take this
+    /// for it.
     pub fn go_away(&mut self, quic: &mut quic::Connection, now: Instant) {
         let id = self.h3.next_goaway_id();
         // A connection that is closed needs no word.
         let _ = self.h3.send_goaway(id);
-        self.sessions_drain();
         self.perform(quic, now);
     }
 }

@@ -98,6 +98,11 @@ impl Connection {
         self.with_sessions(quic, now, |sessions, below| sessions.sort(below, event))?
     }
 
+    /// What is HTTP's as well, behind that.
+    pub(super) fn take_behind(&mut self) -> Option<quic::Event> {
+        self.attached.as_mut()?.sessions.take_behind()
+    }
+
     /// The same of HTTP/3's events.
     pub(super) fn sort_h3(
         &mut self,
@@ -185,13 +190,5 @@ impl Connection {
     pub(super) fn tick_sessions(&mut self, quic: &mut quic::Connection, now: Instant) {
         self.with_sessions(quic, now, |sessions, below| sessions.tick(below));
         self.settle_sessions(quic, now);
-    }
-
-    /// This side is going away, which asks for the end of every session (draft-ietf-webtrans-http3 section
-    /// 4.7).
-    pub(super) fn sessions_drain(&mut self) {
-        if let Some(attached) = &mut self.attached {
-            attached.sessions.all_drain();
-        }
     }
 }

@@ -39,8 +39,12 @@ pub enum Event {
     /// The peer abandoned its side of the stream (RFC 9000 section 19.4).
     StreamReset { stream_id: u64, error_code: u64 },
     /// The peer wants no more data (RFC 9000 section 19.5). Our side has already been reset with
-    /// the same code.
-    StopSending { stream_id: u64, error_code: u64 },
+    /// the same code, and the `unsent` bytes of its queue dropped.
+    StopSending {
+        stream_id: u64,
+        error_code: u64,
+        unsent: usize,
+    },
     /// The send queue fell to the low watermark after it had reached the high one.
     StreamWritable { stream_id: u64 },
     /// Our side of the stream was reset, by whomever, while its send queue was at the high

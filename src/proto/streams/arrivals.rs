@@ -118,6 +118,7 @@ impl Arrivals {
             Event::StopSending {
                 stream_id,
                 error_code,
+                ..
             } => {
                 self.hear_of(stream_id, &mut wake);
                 self.keep_code(stream_id, error_code);
@@ -346,6 +347,7 @@ mod tests {
         let event = Event::StopSending {
             stream_id: 4,
             error_code: 9,
+            unsent: 0,
         };
         let keys = woken(&mut arrivals, event);
         assert_eq!(keys, [Key::Writable(4), Key::Finished(4), Key::AllFinished]);
@@ -360,6 +362,7 @@ mod tests {
         let stop = |stream_id| Event::StopSending {
             stream_id,
             error_code: 9,
+            unsent: 0,
         };
         woken(&mut arrivals, stop(4));
         assert_eq!(accepted(&mut arrivals, false), [0, 4]);
@@ -374,6 +377,7 @@ mod tests {
         let stop = |stream_id| Event::StopSending {
             stream_id,
             error_code: 9,
+            unsent: 0,
         };
         woken(&mut arrivals, Event::StreamReadable { stream_id: 0 });
         arrivals.opened(1);
@@ -397,6 +401,7 @@ mod tests {
         let stop = Event::StopSending {
             stream_id: 8,
             error_code: 9,
+            unsent: 0,
         };
         woken(&mut arrivals, stop);
         assert_eq!(keys.len(), 3);

@@ -129,6 +129,7 @@ impl Site {
                 quic::Event::StopSending {
                     stream_id,
                     error_code,
+                    ..
                 } => self.browser.handle_stop_sending(stream_id, error_code),
                 quic::Event::Datagram { data, .. } => self.browser.handle_datagram(data),
                 _ => {}
@@ -624,7 +625,7 @@ fn a_header_section_that_never_ends_is_refused_in_time() {
     site.tick(Duration::from_secs(6));
     let reset = |event: &quic::Event| matches!(event, quic::Event::StreamReset { stream_id: 0, error_code } if *error_code == Code::H3_REQUEST_REJECTED.0);
     assert!(site.pair.client.has(site.client, reset));
-    let stopped = |event: &quic::Event| matches!(event, quic::Event::StopSending { stream_id: 0, error_code } if *error_code == Code::H3_REQUEST_REJECTED.0);
+    let stopped = |event: &quic::Event| matches!(event, quic::Event::StopSending { stream_id: 0, error_code, .. } if *error_code == Code::H3_REQUEST_REJECTED.0);
     assert!(site.pair.client.has(site.client, stopped));
     // The one that is complete waits for its application as long as that takes.
     assert_eq!(requests(&site.take_told()), [4]);

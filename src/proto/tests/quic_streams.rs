@@ -252,13 +252,22 @@ fn stop_sending_carries_its_code_and_is_answered_by_a_reset() {
         .stop_stream(0, 77)
         .unwrap();
     let is_stop = |event: &Event| {
-        *event
-            == Event::StopSending {
+        matches!(
+            event,
+            Event::StopSending {
                 stream_id: 0,
                 error_code: 77,
+                ..
             }
+        )
     };
     pair.run_until("the stop", |pair| pair.client.has(client, is_stop));
+    // All of the stream but what the state machine had, two windows of it at most.
+    let drops_the_queue = |event: &Event| match event {
+        Event::StopSending { unsent, .. } => (3 << 20..4 << 20).contains(unsent),
+        _ => false,
+    };
+    assert!(pair.client.has(client, drops_the_queue));
     let conn = pair.client.endpoint.connection(client).unwrap();
     assert_eq!(
         conn.send_stream(0, Bytes::new(), true),

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::event::What;
 use super::handle::Handle;
 use super::session::{Error, Session};
-use super::sessions::{Below, Sessions};
+use super::sessions::{Below, Sessions, end_stream};
 use super::{Draft, Limits, code, draft, protocols};
 use crate::h3::settings::id as setting;
 use crate::h3::{self, Code, Field, Role, field};
@@ -119,6 +119,9 @@ impl Client {
             ..Session::default()
         };
         self.sessions.table.insert(session_id, session);
+        // Some were given up meanwhile.
+        let table = &self.sessions.table;
+        self.waiting.retain(|(id, _)| table.contains_key(id));
         self.waiting.push_back((session_id, request));
         self.take_over(quic, now);
         Ok(session_id)
@@ -155,7 +158,12 @@ impl Client {
             // The rest is of no consequence for sessions.
             let _ = self.sessions.sort_h3(&mut below, event);
         }
-        if below.h3.received_settings().is_some() {
+        if let Some(peer) = below.h3.received_settings() {
+            if self.sessions.limits.drafts.contains(&Draft::Fifteen) && draft::is_malformed(peer) {
+                let reason = b"the server's WT_ENABLED is neither 0 nor 1";
+                let code = Code::H3_SETTINGS_ERROR;
+                below.quic.close(now, code.0, None, reason);
+            }
             while let Some((session_id, request)) = self.waiting.pop_front() {
                 self.sessions.send_request(&mut below, session_id, &request);
             }
@@ -224,9 +232,7 @@ impl Sessions {
 
     /// The request has not left, and will not.
     fn give_up_request(&mut self, below: &mut Below<'_>, session_id: u64, reason: &str) {
-        let code = Code::H3_REQUEST_CANCELLED;
-        let _ = below.quic.reset_stream(session_id, code.0);
-        let _ = below.quic.stop_stream(session_id, code.0);
+        end_stream(below.quic, session_id, Code::H3_REQUEST_CANCELLED);
         self.end(below, session_id, 0, reason, false);
     }
 
@@ -301,6 +307,7 @@ fn handle_http(h3: &mut h3::Connection, event: quic::Event) {
         quic::Event::StopSending {
             stream_id,
             error_code,
+            ..
         } => h3.handle_stop_sending(stream_id, error_code),
         // What is finished or writable is nobody's here.
         _ => {}

@@ -8,7 +8,6 @@ use crate::h3::Code;
 pub const FLOW_CONTROL_ERROR: Code = Code(0x045d_4487);
 pub const ALPN_ERROR: Code = Code(0x0817_b3dd);
 pub const SESSION_GONE: Code = Code(0x170d_7b68);
-pub const REQUIREMENTS_NOT_MET: Code = Code(0x212c_0d48);
 pub const BUFFERED_STREAM_REJECTED: Code = Code(0x3994_bd84);
 
 /// Of a stream that the peer reset or stopped with a code that is no application's (section 4.4).

@@ -77,6 +77,11 @@ impl Draft {
     }
 }
 
+/// draft-16: whether a server's WT_ENABLED is neither 0 nor 1, which its clients may not let pass.
+pub(super) fn is_malformed(peer: &PeerSettings) -> bool {
+    peer.get(WT_ENABLED).is_some_and(|value| value > 1)
+}
+
 /// Whether `:protocol` asks for a session.
 pub fn is_token(protocol: &[u8]) -> bool {
     protocol == TOKEN.as_bytes() || protocol == TOKEN_H3.as_bytes()

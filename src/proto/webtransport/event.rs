@@ -3,7 +3,7 @@
 use crate::h3::Field;
 use crate::quic;
 
-use super::Draft;
+use super::{Draft, SessionStats};
 
 /// Something that happened to a session. Those of one session come in order, and behind
 /// [`What::Refused`] and [`What::Ended`] nothing but [`What::Released`].
@@ -32,15 +32,15 @@ pub enum What {
     /// What QUIC says of one of the session's streams, with applications' codes (`NO_CODE` where the peer's
     /// is none), that another may be opened, or a datagram.
     Quic(quic::Event),
-    /// The session is to be brought to its end: the peer asks for that, or either side of the connection is
-    /// going away. Told once.
+    /// The peer asks for the session to be brought to its end, or is going away. Told once.
     Draining,
     /// The session is over, whoever has ended it. Its streams have been reset. `is_clean`: by a word of
-    /// either side, whose code and reason these are.
+    /// either side, whose code and reason these are. `stats` are its last.
     Ended {
         code: u32,
         reason: String,
         is_clean: bool,
+        stats: SessionStats,
     },
     /// After an end that was clean, and after a refusal: what we have said last on the CONNECT stream is
     /// acknowledged, or never will be. So the connection can be closed without a loss.

@@ -1,7 +1,7 @@
 //! Flow control of one session (draft-ietf-webtrans-http3 section 5): streams and bytes, both ways.
 //!
 //! Numbers count from the session's beginning. By direction of streams: bidirectional first. Not here:
-//! what waits for credit (`sending`), and credit of QUIC's.
+//! what waits for credit (`streams`), and credit of QUIC's.
 
 use super::capsule;
 
@@ -158,14 +158,16 @@ impl Flow {
         let mut due = std::mem::take(&mut self.blocked);
         let peers = &mut self.peers;
         for at in 0..2 {
-            let limit = (peers.over[at] + peers.streams_window[at]).min(STREAMS_MAX);
+            let limit = peers.over[at].saturating_add(peers.streams_window[at]);
+            let limit = limit.min(STREAMS_MAX);
             let step = (peers.streams_window[at] / 2).max(1);
-            if limit >= peers.streams[at] + step {
+            if limit >= peers.streams[at].saturating_add(step) {
                 peers.streams[at] = limit;
                 due.push((capsule::MAX_STREAMS[at], limit));
             }
         }
-        let limit = (peers.received + peers.given_up + peers.window).min(DATA_MAX);
+        let limit = peers.received.saturating_add(peers.given_up);
+        let limit = limit.saturating_add(peers.window).min(DATA_MAX);
         if limit >= peers.data + (peers.window / 2).max(1) {
             peers.data = limit;
             due.push((capsule::MAX_DATA, limit));
@@ -182,9 +184,10 @@ pub(super) fn check_blocked(streams: Option<u64>) -> Result<(), Violation> {
     }
 }
 
-/// Capsules come in order, so that each has to say more than the one before.
+/// Capsules come in order, so that none says less than the one before. draft-16 wants each to say more, which
+/// those that speak draft-15 do not know; and they cannot be told apart.
 fn raise(known: &mut u64, limit: u64) -> Result<(), Violation> {
-    if limit <= *known {
+    if limit < *known {
         return Err(Violation);
     }
     *known = limit;
@@ -211,15 +214,20 @@ mod tests {
             (capsule::STREAMS_BLOCKED[0], 1),
         ];
         assert_eq!(flow.take_due(), blocked);
-        assert_eq!(flow.allow_streams(false, 1), Err(Violation));
+        assert_eq!(flow.allow_streams(false, 0), Err(Violation));
         assert_eq!(flow.allow_streams(false, STREAMS_MAX + 1), Err(Violation));
+        // A limit may be said again.
+        assert_eq!(flow.allow_streams(false, 1), Ok(()));
+        assert!(!flow.may_open(false));
         assert_eq!(flow.allow_streams(false, 2), Ok(()));
         assert!(flow.may_open(false));
         flow.sent(10);
         assert_eq!(flow.room(), 0);
         flow.not_sent(4);
         assert_eq!(flow.room(), 4);
-        assert_eq!(flow.allow_data(10), Err(Violation));
+        assert_eq!(flow.allow_data(9), Err(Violation));
+        assert_eq!(flow.allow_data(10), Ok(()));
+        assert_eq!(flow.room(), 4);
         assert_eq!(flow.allow_data(11), Ok(()));
         assert_eq!(flow.room(), 5);
     }
@@ -243,5 +251,19 @@ mod tests {
         flow.gave_up(100);
         assert_eq!(flow.take_due(), [(capsule::MAX_DATA, 250)]);
         assert_eq!(flow.received(201), Err(Violation));
+    }
+
+    #[test]
+    fn credit_has_an_end() {
+        let mut flow = Flow::new(([0, 0], 0), [2, 4], DATA_MAX - 1_000);
+        for _ in 0..9 {
+            flow.gave_up(DATA_MAX - 1_000);
+        }
+        assert_eq!(flow.take_due(), []);
+        let mut flow = Flow::new(([0, 0], 0), [2, 4], DATA_MAX / 2);
+        for _ in 0..9 {
+            flow.gave_up(DATA_MAX / 2);
+        }
+        assert_eq!(flow.take_due(), [(capsule::MAX_DATA, DATA_MAX)]);
     }
 }

@@ -40,8 +40,9 @@ impl<'a> Handle<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`] if the session is answered or over, [`Error::Invalid`] for a protocol that was not
-    /// offered and for fields that make a message malformed, [`Error::TooLarge`].
+    /// [`Error::Gone`] if the session is answered or over, and if its client takes no answer at all, which
+    /// ends it. [`Error::Invalid`] for a protocol that was not offered and for fields that make a message
+    /// malformed, and [`Error::TooLarge`]: then nothing was answered.
     pub fn accept(
         &mut self,
         quic: &mut quic::Connection,
@@ -55,7 +56,14 @@ impl<'a> Handle<'a> {
         })
     }
 
-    /// A server answers with a status from 300 on. Nothing more is told of the session.
+    /// A server answers with a status from 300 on. Nothing more is told of the session but its release. Fields
+    /// that the client does not take are left out, and one that takes no answer at all has its stream reset
+    /// (H3_REQUEST_REJECTED).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`] if the session is answered or over; [`Error::Invalid`] for another status and for fields
+    /// that make a message malformed: then nothing was answered.
     pub fn refuse(
         &mut self,
         quic: &mut quic::Connection,
@@ -97,16 +105,12 @@ impl<'a> Handle<'a> {
         });
     }
 
-    /// Asks the peer to bring a session to its end (section 4.7). Both go on until somebody closes it.
+    /// Asks the peer to bring a session to its end (section 4.7). Both go on until somebody closes it, and
+    /// nothing is told of it here.
     pub fn drain(&mut self, quic: &mut quic::Connection, session_id: u64, now: Instant) {
         self.run(quic, now, |sessions, below| {
             sessions.drain(below, session_id)
         });
-    }
-
-    /// The same of all.
-    pub fn drain_all(&mut self, quic: &mut quic::Connection, now: Instant) {
-        self.run(quic, now, Sessions::drain_each);
     }
 
     /// The connection is over: every session ends.

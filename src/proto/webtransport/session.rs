@@ -1,12 +1,12 @@
 //! One session: how far it is, and what it has of streams and credit.
 //!
-//! Not here: what moves it from one state to the next (`life`, `words`).
+//! Not here: what moves it from one state to the next (`sessions`, `words`).
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::Instant;
 
-use bytes::Bytes;
+use bytes::BytesMut;
 use rustc_hash::FxHashSet;
 
 use super::Draft;
@@ -28,13 +28,15 @@ pub(super) struct Session {
     pub capsules: Capsules,
     /// What came on the CONNECT stream before the session was accepted: no capsules before that
     /// (section 3.2).
-    pub unread: Vec<Bytes>,
-    pub unread_bytes: usize,
+    pub unread: BytesMut,
     /// The host waits for another stream, in both directions or in one.
     pub wants_stream: [bool; 2],
     /// Streams with bytes that wait for the session's credit, in turn.
     pub held_up: VecDeque<u64>,
-    pub is_draining: bool,
+    /// The peer was asked to bring the session to its end.
+    pub has_said_drain: bool,
+    /// The peer has asked for that.
+    pub has_heard_drain: bool,
     /// The protocols that the client offers.
     pub protocols: Vec<String>,
     /// The client asks for draft-02's word.

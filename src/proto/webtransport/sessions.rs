@@ -12,11 +12,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::early::{Early, EarlyStream};
 use super::event::{Event, What};
 use super::flow::Flow;
-use super::session::{Closing, Error, Session};
+use super::session::{Closing, Error, Session, SessionStats};
 use super::sorting::Beginning;
 use super::streams::DataStream;
 use super::{Draft, Limits, capsule, code, draft, protocols};
-use crate::h3::{self, Code, Field, Role};
+use crate::h3::{self, Code, Field, LocalError, Role};
 use crate::quic;
 
 /// The sessions on one HTTP/3 connection, and what belongs to them.
@@ -41,6 +41,8 @@ pub struct Sessions {
     /// Sessions that wait for QUIC to allow another stream, by direction.
     pub(super) openers: [FxHashSet<u64>; 2],
     pub(super) events: VecDeque<Event>,
+    /// HTTP/3's as well, behind the event that was given back last.
+    pub(super) behind: Option<quic::Event>,
     /// Sessions whose peer wants to hear no more, and since when: its last word may be on its way.
     pub(super) deaf: Vec<(u64, Instant)>,
     /// Requests that the peer gave up before they were answered.
@@ -75,6 +77,7 @@ impl Sessions {
             closing: FxHashMap::default(),
             openers: Default::default(),
             events: VecDeque::new(),
+            behind: None,
             deaf: Vec::new(),
             given_up: 0,
             places: None,
@@ -163,8 +166,9 @@ impl Sessions {
             }
             Some(spoken) => {
                 let flow = self.flow(spoken, peer);
-                match spoken.has_flow_control() && flow.is_none() && self.table.len() > 1 {
-                    // Section 5.1: without flow control there is one at a time.
+                // Section 5.1: without flow control there is one at a time.
+                let is_one = spoken.has_flow_control() && flow.is_none();
+                match is_one && self.table.values().any(|other| other.draft.is_some()) {
                     true => Err(Code::H3_REQUEST_REJECTED),
                     false => Ok((spoken, flow)),
                 }
@@ -226,8 +230,15 @@ impl Sessions {
             lines.push((protocols::TAKEN, taken.as_bytes()));
         }
         lines.extend_from_slice(fields);
-        below.h3.send_headers(session_id, &lines, false)?;
-        self.opened(below, session_id);
+        match below.h3.send_headers(session_id, &lines, false) {
+            Ok(()) => self.opened(below, session_id),
+            Err(LocalError::FieldSectionTooLarge { .. }) if fields.is_empty() => {
+                let reason = "the client takes no answer";
+                self.abort(below, session_id, Code::H3_REQUEST_REJECTED, reason);
+                return Err(Error::Gone);
+            }
+            Err(error) => return Err(error.into()),
+        }
         Ok(())
     }
 
@@ -240,20 +251,33 @@ impl Sessions {
         fields: &[(&[u8], &[u8])],
     ) -> Result<(), Error> {
         self.asked(session_id)?;
-        let text = status.to_string();
-        let mut lines: Vec<(&[u8], &[u8])> = vec![(b":status", text.as_bytes())];
-        lines.extend_from_slice(fields);
         if !(300..=999).contains(&status) {
             return Err(Error::Invalid(format!("{status} refuses nothing")));
         }
-        below.h3.send_headers(session_id, &lines, true)?;
-        // RFC 9114 section 4.1: what the client still says of it is not wanted.
-        below.h3.stop_receiving(session_id, Code::H3_NO_ERROR.0);
+        let text = status.to_string();
+        let mut lines: Vec<(&[u8], &[u8])> = vec![(b":status", text.as_bytes())];
+        lines.extend_from_slice(fields);
+        let mut said = below.h3.send_headers(session_id, &lines, true);
+        match said {
+            Err(LocalError::InvalidField(reason)) => return Err(Error::Invalid(reason)),
+            // Perhaps the client takes less.
+            Err(_) => said = below.h3.send_headers(session_id, &lines[..1], true),
+            Ok(()) => {}
+        }
         let mut closing = Closing::new(below.now);
         closing.is_ended = true;
+        closing.is_acknowledged = said.is_err();
+        match said {
+            // RFC 9114 section 4.1: what the client still says of it is not wanted.
+            Ok(()) => below.h3.stop_receiving(session_id, Code::H3_NO_ERROR.0),
+            Err(_) => below
+                .h3
+                .cancel_request(session_id, Code::H3_REQUEST_REJECTED.0),
+        }
         self.closing.insert(session_id, closing);
         self.table.remove(&session_id);
         self.reject_early(below.quic, session_id);
+        self.settle_closing(session_id, |_| {});
         Ok(())
     }
 
@@ -282,8 +306,8 @@ impl Sessions {
         for data in datagrams {
             self.tell_datagram(session_id, data);
         }
-        for data in unread {
-            self.words(below, session_id, data, false);
+        if !unread.is_empty() {
+            self.words(below, session_id, unread.freeze(), false);
         }
     }
 
@@ -314,23 +338,30 @@ impl Sessions {
         }
     }
 
-    /// The session is to be brought to its end. Told once.
+    /// The peer asks for the end of a session. Told once.
     pub(super) fn drains(&mut self, session_id: u64) {
         let draft = self.draft(session_id);
         if self.is_told(draft)
             && let Some(session) = self.table.get_mut(&session_id)
-            && !std::mem::replace(&mut session.is_draining, true)
+            && !std::mem::replace(&mut session.has_heard_drain, true)
         {
             self.tell(session_id, What::Draining);
         }
     }
 
-    /// One side of the connection is going away (section 4.7).
-    pub fn all_drain(&mut self) {
+    /// The peer is going away (section 4.7), and processes no request from `first_unprocessed` on.
+    pub(super) fn peer_goes_away(&mut self, below: &mut Below<'_>, first_unprocessed: u64) {
         let mut ids: Vec<u64> = self.table.keys().copied().collect();
         ids.sort_unstable();
-        for session_id in ids {
-            self.drains(session_id);
+        for id in ids {
+            let is_open = self.table.get(&id).is_some_and(|session| session.is_open);
+            match self.role == Role::Client && !is_open && id >= first_unprocessed {
+                true => {
+                    let reason = "the server takes no further sessions";
+                    self.abort(below, id, Code::H3_REQUEST_CANCELLED, reason);
+                }
+                false => self.drains(id),
+            }
         }
     }
 
@@ -356,15 +387,24 @@ impl Sessions {
                 self.settle_closing(id, |_| {});
             }
             Some(_) => {
-                below.h3.cancel_request(id, Code::H3_REQUEST_CANCELLED.0);
+                self.reset(below, id, Code::H3_REQUEST_CANCELLED);
                 self.end(below, id, code, capsule::shortened(reason), false);
             }
         }
     }
 
+    /// Resets the CONNECT stream of a session.
+    fn reset(&self, below: &mut Below<'_>, id: u64, code: Code) {
+        below.h3.cancel_request(id, code.0);
+        if self.role == Role::Client && self.draft(id).is_none() {
+            // HTTP/3 does not know of it before it is asked for.
+            end_stream(below.quic, id, code);
+        }
+    }
+
     /// Ends a session without a word: by a reset of its CONNECT stream.
     pub(super) fn abort(&mut self, below: &mut Below<'_>, id: u64, code: Code, reason: &str) {
-        below.h3.cancel_request(id, code.0);
+        self.reset(below, id, code);
         self.end(below, id, 0, reason, false);
     }
 
@@ -399,13 +439,7 @@ impl Sessions {
         }
         self.reject_early(below.quic, session_id);
         if self.is_told(session.draft) {
-            let reason = reason.to_owned();
-            let ended = What::Ended {
-                code,
-                reason,
-                is_clean,
-            };
-            self.tell(session_id, ended);
+            self.tell(session_id, ended(session.stats, code, reason, is_clean));
         }
         self.make_places(below);
     }
@@ -425,16 +459,14 @@ impl Sessions {
 
     /// The connection is over: nothing can be said of any session any more.
     pub fn connection_lost(&mut self) {
-        let told = |(id, session): (&u64, &Session)| self.is_told(session.draft).then_some(*id);
-        let mut ids: Vec<u64> = self.table.iter().filter_map(told).collect();
-        ids.sort_unstable();
-        for session_id in ids {
-            let ended = What::Ended {
-                code: 0,
-                reason: String::new(),
-                is_clean: false,
-            };
-            self.tell(session_id, ended);
+        let told = |(id, session): (&u64, &Session)| {
+            let is_told = self.is_told(session.draft);
+            is_told.then_some((*id, session.stats))
+        };
+        let mut told: Vec<(u64, SessionStats)> = self.table.iter().filter_map(told).collect();
+        told.sort_unstable_by_key(|(id, _)| *id);
+        for (session_id, stats) in told {
+            self.tell(session_id, ended(stats, 0, "", false));
         }
         self.table.clear();
         self.streams.clear();
@@ -522,6 +554,15 @@ impl Sessions {
         {
             session.stats.datagrams_dropped += 1;
         }
+    }
+}
+
+fn ended(stats: SessionStats, code: u32, reason: &str, is_clean: bool) -> What {
+    What::Ended {
+        code,
+        reason: reason.to_owned(),
+        is_clean,
+        stats,
     }
 }
 

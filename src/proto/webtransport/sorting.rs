@@ -105,18 +105,43 @@ impl Sessions {
                 let arrived = Received { data, end };
                 self.begin(below, stream_id, arrived, false)
             }
-            Quic::StopSending { error_code, .. } => {
-                if let Some(beginning) = self.beginnings.get_mut(&stream_id) {
+            Quic::StopSending { error_code, .. } => match self.beginnings.get_mut(&stream_id) {
+                // Whose word that is says the header.
+                Some(beginning) => {
                     beginning.stopped = Some(error_code);
+                    None
                 }
-                self.http_event(stream_id, event)
-            }
-            Quic::StreamReset { .. } => {
-                self.beginnings.remove(&stream_id);
-                self.http_event(stream_id, event)
+                None => self.http_event(stream_id, event),
+            },
+            Quic::StreamReset { .. } if self.beginnings.remove(&stream_id).is_some() => {
+                self.given_up_unnamed(below, stream_id, event)
             }
             _ => self.http_event(stream_id, event),
         }
+    }
+
+    /// A stream of the peer's was reset before it said whose it is. Where there are sessions that may be
+    /// one of theirs, and nobody asked for anything.
+    fn given_up_unnamed(
+        &mut self,
+        below: &mut Below<'_>,
+        stream_id: u64,
+        event: quic::Event,
+    ) -> Option<quic::Event> {
+        let is_servers = self.role == Role::Server;
+        if is_unidirectional(stream_id) || (is_servers && self.table.is_empty()) {
+            return Some(event);
+        }
+        if is_servers {
+            below.h3.note_used(stream_id);
+        }
+        end_stream(below.quic, stream_id, Code::H3_REQUEST_REJECTED);
+        None
+    }
+
+    /// The second of two events that are HTTP/3's, of which [`sort`](Self::sort) has given back one.
+    pub(crate) fn take_behind(&mut self) -> Option<quic::Event> {
+        self.behind.take()
     }
 
     /// Streams in both directions that the server opens are never HTTP/3's.
@@ -164,6 +189,13 @@ impl Sessions {
                 beginning.bytes.extend_from_slice(&piece.to_vec());
                 continue;
             }
+            if let Some(StreamEnd::Reset { error_code }) = arrived.end {
+                let reset = quic::Event::StreamReset {
+                    stream_id,
+                    error_code,
+                };
+                return self.given_up_unnamed(below, stream_id, reset);
+            }
             if arrived.end.is_some() {
                 // It ends before it says whose it is: HTTP/3 knows what that means.
                 return self.hand_over(below, stream_id, beginning, arrived, pulls);
@@ -188,6 +220,13 @@ impl Sessions {
             arrived.end = more.end;
         }
         below.quic.deliver_stream(stream_id);
+        self.behind = beginning
+            .stopped
+            .map(|error_code| quic::Event::StopSending {
+                stream_id,
+                error_code,
+                unsent: 0,
+            });
         let mut data = Chunks::from(Bytes::from(beginning.bytes));
         data.append(arrived.data);
         Some(match arrived.end {
@@ -325,8 +364,8 @@ impl Sessions {
             H3::Datagram { stream_id, data } => {
                 return self.sort_http_datagram(below, stream_id, data);
             }
-            H3::GoAway { .. } => {
-                self.all_drain();
+            H3::GoAway { id } => {
+                self.peer_goes_away(below, id);
                 return Some(event);
             }
             _ => return Some(event),

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::early::EarlyStream;
 use super::event::What;
 use super::session::Error;
-use super::sessions::{Below, Sessions};
+use super::sessions::{Below, Sessions, end_stream};
 use super::{capsule, code, header};
 use crate::h3::Role;
 use crate::h3::frame::{is_server_initiated, is_unidirectional};
@@ -79,6 +79,8 @@ impl Sessions {
         } = stream;
         let unidirectional = is_unidirectional(stream_id);
         let Some(session) = self.table.get_mut(&session_id) else {
+            // One of those that came before it has ended the session.
+            end_stream(below.quic, stream_id, code::SESSION_GONE);
             return;
         };
         session.streams.insert(stream_id);
@@ -100,8 +102,9 @@ impl Sessions {
             unidirectional,
         };
         self.tell(session_id, opened);
-        if !rest.data.is_empty() || rest.end == Some(StreamEnd::Finished) {
-            let fin = rest.end.is_some();
+        let fin = rest.end == Some(StreamEnd::Finished);
+        let is_pushed = !rest.data.is_empty() || rest.end.is_some();
+        if !rest.data.is_empty() || fin {
             let data = rest.data;
             let pushed = quic::Event::StreamData {
                 stream_id,
@@ -109,13 +112,15 @@ impl Sessions {
                 fin,
             };
             self.stream_event(below, stream_id, pushed);
-        } else if let Some(StreamEnd::Reset { error_code }) = rest.end {
+        }
+        if let Some(StreamEnd::Reset { error_code }) = rest.end {
             let reset = quic::Event::StreamReset {
                 stream_id,
                 error_code,
             };
             self.stream_event(below, stream_id, reset);
-        } else {
+        }
+        if !is_pushed {
             let readable = quic::Event::StreamReadable { stream_id };
             self.stream_event(below, stream_id, readable);
         }
@@ -123,6 +128,7 @@ impl Sessions {
             let stopped = quic::Event::StopSending {
                 stream_id,
                 error_code,
+                unsent: 0,
             };
             self.stream_event(below, stream_id, stopped);
         }
@@ -140,7 +146,7 @@ impl Sessions {
             return;
         };
         let session_id = stream.session_id;
-        let mut received = 0;
+        let (mut received, mut not_sent) = (0, 0);
         match &mut event {
             Quic::StreamData { data, fin, .. } => {
                 received = data.len();
@@ -150,10 +156,13 @@ impl Sessions {
                 *error_code = code::from_wire(*error_code);
                 self.gave_up_reading(stream_id);
             }
-            Quic::StopSending { error_code, .. } => {
+            Quic::StopSending {
+                error_code, unsent, ..
+            } => {
                 *error_code = code::from_wire(*error_code);
                 stream.sending = Sending::Over;
                 stream.held = None;
+                not_sent = *unsent;
             }
             Quic::StreamFinished { .. } => stream.sending = Sending::Over,
             // There will be room when what waits for credit has gone.
@@ -170,6 +179,7 @@ impl Sessions {
             self.tell(session_id, What::Quic(event));
         }
         self.read(below, session_id, received);
+        self.not_sent(below, session_id, not_sent);
         self.settle_stream(below, stream_id);
     }
 
@@ -210,9 +220,9 @@ impl Sessions {
         session.streams.insert(stream_id);
         let stream = DataStream::new(session_id, stream_id, true);
         self.streams.insert(stream_id, stream);
-        // It was opened a moment ago, and takes it.
+        // Section 4.4: the peer hears whose stream it was even if it is reset.
         let header = header::written(stream_id, session_id);
-        let _ = below.quic.send_stream(stream_id, header, false);
+        below.quic.send_head(stream_id, header);
         Ok(Some(stream_id))
     }
 
@@ -414,12 +424,21 @@ impl Sessions {
         below.quic.reset_stream(stream_id, code::to_wire(code))?;
         stream.sending = Sending::Over;
         stream.held = None;
-        let session = self.table.get_mut(&stream.session_id);
-        if let Some(flow) = session.and_then(|session| session.flow.as_mut()) {
-            flow.not_sent(unsent);
-        }
+        let session_id = stream.session_id;
+        self.not_sent(below, session_id, unsent);
         self.settle_stream(below, stream_id);
         Ok(())
+    }
+
+    /// So much that was queued will not leave: others may send as much.
+    fn not_sent(&mut self, below: &mut Below<'_>, session_id: u64, count: usize) {
+        let session = self.table.get_mut(&session_id);
+        if count > 0
+            && let Some(flow) = session.and_then(|session| session.flow.as_mut())
+        {
+            flow.not_sent(count);
+            self.credit_came(below, session_id);
+        }
     }
 
     /// Asks the peer to send no more.

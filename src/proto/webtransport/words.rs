@@ -19,7 +19,7 @@ impl Sessions {
         }
         let is_open = self.table.get(&id).is_some_and(|session| session.is_open);
         if !is_open {
-            self.words_before_the_answer(below, id, data, fin);
+            self.words_before_the_answer(below, id, &data, fin);
             return;
         }
         while let Some(session) = self.table.get_mut(&id) {
@@ -61,16 +61,14 @@ impl Sessions {
     }
 
     /// Section 3.2: what comes before the answer waits for it.
-    fn words_before_the_answer(&mut self, below: &mut Below<'_>, id: u64, data: Bytes, fin: bool) {
+    fn words_before_the_answer(&mut self, below: &mut Below<'_>, id: u64, data: &[u8], fin: bool) {
         let max = self.limits.early_capsule_bytes;
         let Some(session) = self.table.get_mut(&id) else {
             return;
         };
-        session.unread_bytes += data.len();
-        let is_too_much = session.unread_bytes > max;
         // What waits does not pin the packet that it came in.
-        session.unread.push(Bytes::copy_from_slice(&data));
-        if is_too_much {
+        session.unread.extend_from_slice(data);
+        if session.unread.len() > max {
             let reason = "too much was said before the answer";
             self.abort(below, id, Code::H3_EXCESSIVE_LOAD, reason);
         } else if fin {
@@ -153,20 +151,10 @@ impl Sessions {
 
     /// Asks the peer to bring a session to its end.
     pub(super) fn drain(&mut self, below: &mut Below<'_>, id: u64) {
-        let session = self.table.get(&id);
-        if session.is_some_and(|session| session.is_open && !session.is_draining) {
+        let session = self.table.get_mut(&id).filter(|session| session.is_open);
+        if session.is_some_and(|session| !std::mem::replace(&mut session.has_said_drain, true)) {
             // A stream that refuses has ended.
             let _ = below.h3.send_data(id, capsule::drain(), false);
-            self.drains(id);
-        }
-    }
-
-    /// The same of all.
-    pub(super) fn drain_each(&mut self, below: &mut Below<'_>) {
-        let mut ids: Vec<u64> = self.table.keys().copied().collect();
-        ids.sort_unstable();
-        for id in ids {
-            self.drain(below, id);
         }
     }
 }

@@ -211,6 +211,11 @@ impl Http3Connection {
         let cancels = self.state.with(py, |state| {
             state.http.as_ref().is_some_and(Connection::is_abused)
         });
+        let last = self.state.with(py, |state| {
+            let handle = state.http.as_mut()?.webtransport()?;
+            Some(state.sessions.last_stats(py, &handle))
+        });
+        last.unwrap_or_default().keep(py);
         let (requests, old) = self.state.with(py, |state| {
             let old = (
                 state.http.take(),

@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_proto::http::Head;
@@ -38,16 +37,12 @@ impl Http3Connection {
         }
         let scope = scope::build(py, service, head, &this.ends(py, session_id, head)?)?;
         scope::for_webtransport(&scope, protocols)?;
-        let new_future = service
-            .event_loop
-            .bind(py)
-            .getattr(intern!(py, "create_future"))?;
         let core = SessionCore::new(
             py,
             Box::new(ServerHost(slf.clone().unbind())),
             session_id,
             Some(draft),
-            new_future.unbind(),
+            service.event_loop.bind(py),
             limits.get().arrivals(),
         )?;
         let kept = core.clone_ref(py);

@@ -395,6 +395,7 @@ pub fn from_protocol(py: Python<'_>, event: Event) -> PyResult<Option<Py<PyAny>>
         Event::StopSending {
             stream_id,
             error_code,
+            ..
         } => StopSendingReceived {
             error_code,
             stream_id,

@@ -16,12 +16,13 @@ use super::session::{Host, SessionCore, failed};
 use crate::capi::cell::GilCell;
 use crate::quic::{Attached, QuicConnectionCore};
 
-/// WebTransport on a client's QUIC connection: its stream events go here. `transmit` is called after commands
-/// on a loop that has to be told to send.
+/// WebTransport on a client's QUIC connection: its stream events go here. `on_due` is called when something begins
+/// to wait for its time: then `tick` is to be called each second for as long as it says so. `transmit` is
+/// called after commands on a loop that has to be told to send.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct WebTransportClient {
     quic: Py<QuicConnectionCore>,
-    new_future: Py<PyAny>,
+    event_loop: Py<PyAny>,
     limits: Py<WebTransportLimits>,
     state: GilCell<State>,
 }
@@ -30,6 +31,9 @@ struct State {
     /// From the first event or command on, which is when QUIC's connection runs.
     client: Option<Client>,
     sessions: Registry,
+    on_due: Option<Py<PyAny>>,
+    /// It was called, and `tick` has not said since that nothing waits.
+    is_ticking: bool,
     transmit: Option<Py<PyAny>>,
     is_over: bool,
 }
@@ -37,23 +41,26 @@ struct State {
 #[pymethods]
 impl WebTransportClient {
     #[new]
-    #[pyo3(signature = (quic, new_future, limits, *, transmit = None))]
+    #[pyo3(signature = (quic, event_loop, limits, *, on_due, transmit = None))]
     fn new(
         quic: &Bound<'_, QuicConnectionCore>,
-        new_future: Py<PyAny>,
+        event_loop: Py<PyAny>,
         limits: Py<WebTransportLimits>,
+        on_due: Py<PyAny>,
         transmit: Option<Py<PyAny>>,
     ) -> PyResult<Py<Self>> {
         let py = quic.py();
         let state = State {
             client: None,
             sessions: Registry::default(),
+            on_due: Some(on_due),
+            is_ticking: false,
             transmit,
             is_over: false,
         };
         let this = Self {
             quic: quic.clone().unbind(),
-            new_future,
+            event_loop,
             limits,
             state: GilCell::new(state),
         };
@@ -99,21 +106,40 @@ impl WebTransportClient {
             .unwrap_or(Err(Error::Gone))
             .map_err(|error| failed(py, &error))?;
         let host = Box::new(ClientHost(slf.clone().unbind()));
-        let future = this.new_future.clone_ref(py);
+        let event_loop = this.event_loop.bind(py);
         let arrivals = this.limits.get().arrivals();
-        let core = SessionCore::new(py, host, session_id, None, future, arrivals)?;
+        let core = SessionCore::new(py, host, session_id, None, event_loop, arrivals)?;
         let kept = core.clone_ref(py);
         this.state
             .with(py, |state| state.sessions.add(session_id, kept));
         Ok(core)
     }
 
+    /// Gives up what has taken too long. Returns whether something still waits.
+    fn tick(&self, py: Python<'_>) -> PyResult<bool> {
+        self.state.with(py, |state| state.is_ticking = true);
+        let is_due = self.run(py, |client, quic, now| {
+            client.tick(quic, now);
+            client.is_due()
+        })?;
+        let is_due = is_due.unwrap_or(false);
+        self.state.with(py, |state| state.is_ticking = is_due);
+        self.dispatch(py)?;
+        Ok(is_due)
+    }
+
     /// The connection is over: nothing is told any more.
     fn closed(&self, py: Python<'_>) {
+        let last = self.state.with(py, |state| {
+            let client = state.client.as_mut()?;
+            Some(state.sessions.last_stats(py, &client.webtransport()))
+        });
+        last.unwrap_or_default().keep(py);
         let old = self.state.with(py, |state| {
             state.is_over = true;
             let sessions = std::mem::take(&mut state.sessions);
-            (state.client.take(), sessions, state.transmit.take())
+            let calls = (state.on_due.take(), state.transmit.take());
+            (state.client.take(), sessions, calls)
         });
         drop(old);
         self.quic.get().detach(py);
@@ -121,9 +147,10 @@ impl WebTransportClient {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.quic)?;
-        visit.call(&self.new_future)?;
+        visit.call(&self.event_loop)?;
         self.state
             .traverse(|state| {
+                visit.call(&state.on_due)?;
                 visit.call(&state.transmit)?;
                 state.sessions.traverse(&visit)
             })
@@ -132,7 +159,8 @@ impl WebTransportClient {
 
     fn __clear__(&self, py: Python<'_>) {
         let old = self.state.with(py, |state| {
-            (std::mem::take(&mut state.sessions), state.transmit.take())
+            let calls = (state.on_due.take(), state.transmit.take());
+            (std::mem::take(&mut state.sessions), calls)
         });
         drop(old);
     }
@@ -155,16 +183,24 @@ impl WebTransportClient {
                 let client = state.client.get_or_insert_with(|| {
                     Client::new(quic, self.limits.get().limits.clone(), now)
                 });
-                Some(run(client, quic, now))
+                let result = run(client, quic, now);
+                let begins = client.is_due() && !state.is_ticking;
+                state.is_ticking |= begins;
+                Some((result, begins))
             })
         })?;
-        let transmit = self.state.with(py, |state| {
-            state.transmit.as_ref().map(|call| call.clone_ref(py))
+        let (result, begins) = result.flatten().unzip();
+        let (on_due, transmit) = self.state.with(py, |state| {
+            let clone = |call: &Option<Py<PyAny>>| call.as_ref().map(|call| call.clone_ref(py));
+            (clone(&state.on_due), clone(&state.transmit))
         });
+        if let (Some(on_due), Some(true)) = (on_due, begins) {
+            on_due.bind(py).call0()?;
+        }
         if let Some(transmit) = transmit {
             transmit.bind(py).call0()?;
         }
-        Ok(result.flatten())
+        Ok(result)
     }
 
     /// A turn's stream events.

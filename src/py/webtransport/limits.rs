@@ -1,5 +1,8 @@
 //! What one peer may ask of a connection's sessions, as a program gives it.
 
+use std::time::Duration;
+
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use uringcore_proto::streams::Arrivals;
 use uringcore_proto::webtransport::Limits;
@@ -8,7 +11,8 @@ use crate::streams::hub::overflow;
 
 /// `sessions` at once; of each, `streams` and `uni_streams` of the peer's, `window` bytes that wait to be read
 /// where sessions have credit of their own, and `datagram_bytes` of received datagrams that wait: the oldest are
-/// dropped for others, or with `drops_newest` those that come.
+/// dropped for others, or with `drops_newest` those that come. For `patience` seconds something is waited for that
+/// the peer owes: the rest of a stream's header, its session, the end of a session that is over.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct WebTransportLimits {
     pub limits: Limits,
@@ -21,7 +25,7 @@ impl WebTransportLimits {
     #[new]
     #[pyo3(signature = (
         *, sessions = 1024, streams = 256, uni_streams = 256, window = 16 << 20, datagram_bytes = 1 << 20,
-        drops_newest = false,
+        drops_newest = false, patience = 10.0,
     ))]
     fn new(
         sessions: usize,
@@ -30,18 +34,22 @@ impl WebTransportLimits {
         window: u64,
         datagram_bytes: usize,
         drops_newest: bool,
-    ) -> Self {
-        Self {
+        patience: f64,
+    ) -> PyResult<Self> {
+        let patience = Duration::try_from_secs_f64(patience)
+            .map_err(|error| PyValueError::new_err(format!("patience: {error}")))?;
+        Ok(Self {
             limits: Limits {
                 sessions,
                 streams_bidi: streams,
                 streams_uni: uni_streams,
                 window,
+                patience,
                 ..Limits::default()
             },
             datagram_bytes,
             drops_newest,
-        }
+        })
     }
 }
 

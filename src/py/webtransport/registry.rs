@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::FxHashMap;
-use uringcore_proto::webtransport::{Event, What};
+use uringcore_proto::webtransport::{Event, Handle, SessionStats, What};
 
 use super::session::SessionCore;
 
@@ -47,11 +47,31 @@ impl Registry {
         outcome
     }
 
+    /// The connection is about to be over: the sessions that are open, and their counters.
+    pub fn last_stats(&self, py: Python<'_>, handle: &Handle<'_>) -> LastStats {
+        let stats = |(id, session): (&u64, &Py<SessionCore>)| {
+            Some((session.clone_ref(py), handle.stats(*id)?))
+        };
+        LastStats(self.0.iter().filter_map(stats).collect())
+    }
+
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.0.values().try_for_each(|session| visit.call(session))
+    }
+}
+
+/// Counters of sessions that are to be kept by them.
+#[derive(Default)]
+pub struct LastStats(Vec<(Py<SessionCore>, SessionStats)>);
+
+impl LastStats {
+    pub fn keep(self, py: Python<'_>) {
+        for (session, stats) in self.0 {
+            session.get().keep_stats(py, stats);
+        }
     }
 }

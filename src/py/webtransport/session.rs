@@ -58,7 +58,7 @@ struct State {
     /// What is told before anybody listens: of a client's session that could not be asked for.
     untold: Vec<What>,
     draft: Option<Draft>,
-    /// As they were last, for when it is over.
+    /// As they were when it ended.
     stats: SessionStats,
 }
 
@@ -132,8 +132,11 @@ impl SessionCore {
 
     /// Its counters.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        self.look_at_stats(py)?;
-        let stats = self.state.with(py, |state| state.stats);
+        let mut now = None;
+        self.host.command(py, &mut |handle, _, _| {
+            now = handle.stats(self.session_id);
+        })?;
+        let stats = now.unwrap_or_else(|| self.state.with(py, |state| state.stats));
         let dict = PyDict::new(py);
         for (name, value) in [
             ("streams_opened", stats.streams_opened[0]),
@@ -175,17 +178,17 @@ impl SessionCore {
         host: Box<dyn Host>,
         session_id: u64,
         draft: Option<Draft>,
-        new_future: Py<PyAny>,
+        event_loop: &Bound<'_, PyAny>,
         arrivals: Arrivals,
     ) -> PyResult<Py<Self>> {
         let reach = SessionReach {
             host: host.clone_ref(py),
             session_id,
         };
-        let hub = Py::new(
-            py,
-            Hub::on(Box::new(reach), new_future, None, arrivals, None),
-        )?;
+        let new_future = event_loop.getattr(intern!(py, "create_future"))?.unbind();
+        let made_at = origin(event_loop)?;
+        let hub = Hub::on(Box::new(reach), new_future, made_at, arrivals, None);
+        let hub = Py::new(py, hub)?;
         let state = State {
             receiver: None,
             untold: Vec::new(),
@@ -214,6 +217,15 @@ impl SessionCore {
         }
     }
 
+    /// The counters of a session that is over.
+    pub fn keep_stats(&self, py: Python<'_>, stats: SessionStats) {
+        let stats = SessionStats {
+            streams_open: 0,
+            ..stats
+        };
+        self.state.with(py, |state| state.stats = stats);
+    }
+
     fn tell(&self, py: Python<'_>, what: What) -> PyResult<()> {
         let receiver = self.state.with(py, |state| {
             state.receiver.as_ref().map(|call| call.clone_ref(py))
@@ -240,23 +252,14 @@ impl SessionCore {
                 code,
                 reason,
                 is_clean,
-            } => ("ended", code, reason, is_clean).into_pyobject(py)?,
+                stats,
+            } => {
+                self.keep_stats(py, stats);
+                ("ended", code, reason, is_clean).into_pyobject(py)?
+            }
             What::Quic(_) | What::Opened { .. } => return Ok(()),
         };
         receiver.bind(py).call1(args).map(drop)
-    }
-
-    /// Keeps the counters of a session that is there.
-    fn look_at_stats(&self, py: Python<'_>) -> PyResult<()> {
-        let id = self.session_id;
-        let mut stats = None;
-        self.host.command(py, &mut |handle, _, _| {
-            stats = handle.stats(id);
-        })?;
-        if let Some(stats) = stats {
-            self.state.with(py, |state| state.stats = stats);
-        }
-        Ok(())
     }
 
     fn answer(
@@ -281,6 +284,22 @@ impl SessionCore {
         })?;
         answered.map_err(|error| failed(py, &error))
     }
+}
+
+/// In debug mode: what says where a stream is made.
+fn origin(event_loop: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
+    let py = event_loop.py();
+    if !event_loop
+        .call_method0(intern!(py, "get_debug"))?
+        .is_truthy()?
+    {
+        return Ok(None);
+    }
+    let made_at = py
+        .import(intern!(py, "uringcore.quic.native.origin"))?
+        .getattr(intern!(py, "made_at"))?;
+    let partial = py.import("functools")?.getattr("partial")?;
+    Ok(Some(partial.call1((made_at, event_loop))?.unbind()))
 }
 
 /// What the program is told of a refused command.

@@ -194,11 +194,13 @@ impl Connection {
                 }
             }
             StreamEvent::Stopped { id, error_code } => {
+                let unsent = self.streams.queued_bytes_of(id.into());
                 if self.streams.stopped(&mut self.quinn, id.into(), error_code) {
                     let error_code = error_code.into_inner();
                     self.push(Event::StopSending {
                         stream_id: id.into(),
                         error_code,
+                        unsent,
                     });
                 }
                 self.tell_abandoned();

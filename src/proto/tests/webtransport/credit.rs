@@ -144,3 +144,104 @@ fn older_drafts_have_no_credit_of_sessions() {
         assert_eq!(site.read(Theirs, stream).0.len(), 1_000);
     }
 }
+
+/// Opens streams until so many were reset in the turn that opened them.
+fn reset_at_once(site: &mut Site, session: u64, uni: bool, count: usize) -> Vec<u64> {
+    let mut streams = Vec::new();
+    for _ in 0..100 * count {
+        let opened = site.on(Ours, |handle, quic, now| {
+            handle.open_stream(quic, session, uni, now)
+        });
+        let Some(stream) = opened.unwrap() else {
+            site.run_closely(Duration::from_millis(100));
+            for stream in opened_by_the_client(site) {
+                site.read(Theirs, stream);
+                site.forget_stream(Theirs, stream);
+            }
+            continue;
+        };
+        site.send(Ours, stream, &[7; 1_000], false);
+        site.on(Ours, |handle, quic, now| {
+            handle.reset_stream(quic, stream, 9, now).unwrap();
+        });
+        site.forget_stream(Ours, stream);
+        streams.push(stream);
+        if streams.len() == count {
+            break;
+        }
+    }
+    streams
+}
+
+/// What the server was told of, as far as its reset has arrived too.
+fn opened_by_the_client(site: &mut Site) -> Vec<u64> {
+    opened(&site.take(Theirs))
+}
+
+#[test]
+fn streams_that_are_reset_at_once_cost_no_credit() {
+    for (uni, loss) in [(false, 0), (true, 0), (true, 20)] {
+        let limits = Limits {
+            streams_bidi: 5,
+            streams_uni: 5,
+            window: 10_000,
+            ..Limits::default()
+        };
+        let mut site = Site::with(Limits::default(), limits);
+        let session = site.open();
+        site.pair.link.loss = loss;
+        let streams = reset_at_once(&mut site, session, uni, 100);
+        assert_eq!(streams.len(), 100, "{uni} {loss}");
+        site.run_closely(Duration::from_secs(5));
+        let stats = site.on(Theirs, |handle, _, _| handle.stats(session));
+        assert_eq!(stats.unwrap().streams_accepted[usize::from(uni)], 100);
+        assert_eq!(site.closed_with(Ours), None);
+    }
+}
+
+#[test]
+fn a_reset_does_not_overtake_what_says_whose_the_stream_is() {
+    for uni in [false, true] {
+        let mut site = Site::new();
+        let session = site.open();
+        let streams = reset_at_once(&mut site, session, uni, 50);
+        site.run_closely(Duration::from_millis(300));
+        let mut told = opened_by_the_client(&mut site);
+        told.sort_unstable();
+        assert_eq!(told, streams);
+        for stream in streams {
+            let reset = StreamEnd::Reset { error_code: 9 };
+            assert_eq!(site.read(Theirs, stream), (Vec::new(), Some(reset)));
+            site.forget_stream(Theirs, stream);
+        }
+        site.close(Ours, session, 0, "");
+        site.run();
+        site.check_nothing_is_left();
+    }
+}
+
+#[test]
+fn what_a_reset_keeps_from_leaving_is_credit_to_the_byte() {
+    let mut site = tight();
+    let session = site.open();
+    let first = site.open_stream(Ours, session, false);
+    site.send(Ours, first, &[0; 4_000], false);
+    site.pair.run_for(Duration::from_millis(50));
+    let is_full = |site: &mut Site, stream: u64| {
+        site.on(Ours, |handle, quic, _| handle.is_stream_full(quic, stream))
+    };
+    let second = site.open_stream(Ours, session, false);
+    let third = site.open_stream(Ours, session, true);
+    site.send(Ours, second, &[0; 6_000], false);
+    site.send(Ours, third, &[0; 5_000], false);
+    assert!(is_full(&mut site, third));
+    site.on(Ours, |handle, quic, now| {
+        handle.reset_stream(quic, second, 1, now).unwrap();
+    });
+    // It has what the other has given back, and there is as much more.
+    assert!(!is_full(&mut site, third));
+    site.send(Ours, third, &[0; 1_000], false);
+    assert!(!is_full(&mut site, third));
+    site.send(Ours, third, &[0], false);
+    assert!(is_full(&mut site, third));
+}

@@ -148,11 +148,10 @@ fn streams_of_a_session_that_is_over_are_reset_with_its_code() {
     site.pair.run_for(Duration::from_millis(300));
     let stops = |site: &Site, id: u64| {
         site.pair.client.has(site.keys[0], |event| {
-            let stop = quic::Event::StopSending {
-                stream_id: id,
-                error_code: 0x170d_7b68,
-            };
-            *event == stop
+            matches!(
+                event,
+                quic::Event::StopSending { stream_id, error_code: 0x170d_7b68, .. } if *stream_id == id
+            )
         })
     };
     assert!(stops(&site, stream));
@@ -189,6 +188,51 @@ fn a_request_that_is_given_up_is_not_open_any_more() {
         assert_eq!(site.accept(session, &[], None), Err(Error::Gone));
         site.check_nothing_is_left();
     }
+}
+
+#[test]
+fn a_session_that_is_given_up_before_the_servers_settings_leaves_nothing() {
+    let mut site = Site::before_settings(
+        http::Limits::default(),
+        Limits::default(),
+        Limits::default(),
+    );
+    let session = site.connect(request()).unwrap();
+    site.close(Ours, session, 9, "never mind");
+    assert_eq!(ended(&site.take(Ours)), Some((9, "never mind", false)));
+    site.run();
+    let is_asked = |event: &http::Event| matches!(event, http::Event::Session { .. });
+    assert!(!site.http_told.iter().any(is_asked), "{:?}", site.http_told);
+    site.check_nothing_is_left();
+}
+
+#[test]
+fn a_request_that_a_server_which_goes_away_will_not_see_has_ended() {
+    let mut site = Site::new();
+    let seen = site.connect(request()).unwrap();
+    site.run();
+    let unseen = site.connect(request()).unwrap();
+    site.go_away();
+    // The server resets nothing.
+    site.pair.run_for(Duration::from_millis(500));
+    site.client_handles();
+    let told = std::mem::take(&mut site.told[0]);
+    let [first, second] = &told[..] else {
+        panic!("{told:?}")
+    };
+    assert_eq!((first.session_id, &first.what), (seen, &What::Draining));
+    let reason = "the server takes no further sessions";
+    assert_eq!(second.session_id, unseen);
+    assert_eq!(
+        ended(std::slice::from_ref(&second.what)),
+        Some((0, reason, false))
+    );
+    site.run();
+    site.accept(seen, &[], None).unwrap();
+    site.run();
+    site.close(Ours, seen, 0, "");
+    site.run();
+    site.check_nothing_is_left();
 }
 
 #[test]

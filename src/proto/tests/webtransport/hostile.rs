@@ -27,16 +27,21 @@ fn say(site: &mut Site, session: u64, capsules: &[u8], fin: bool) {
 }
 
 fn reset_with(site: &Site, stream_id: u64, error_code: u64) -> bool {
-    let reset = quic::Event::StreamReset {
-        stream_id,
-        error_code,
+    use quic::Event::{StopSending, StreamReset};
+    let expected = (stream_id, error_code);
+    let is_it = |event: &quic::Event| match event {
+        StreamReset {
+            stream_id,
+            error_code,
+        }
+        | StopSending {
+            stream_id,
+            error_code,
+            ..
+        } => (*stream_id, *error_code) == expected,
+        _ => false,
     };
-    let stop = quic::Event::StopSending {
-        stream_id,
-        error_code,
-    };
-    let client = &site.pair.client;
-    client.has(site.keys[0], |event| *event == reset || *event == stop)
+    site.pair.client.has(site.keys[0], is_it)
 }
 
 #[test]
@@ -121,6 +126,287 @@ fn streams_that_end_or_are_reset_inside_of_their_header_leave_nothing() {
     }
     assert_eq!(site.closed_with(Ours), None);
     assert_eq!(site.on(Theirs, |handle, _, _| handle.streams()), 0);
+}
+
+#[test]
+fn streams_that_say_nothing_of_their_session_are_no_requests() {
+    for is_stopped in [false, true] {
+        let mut site = Site::new();
+        site.open();
+        // More than may be given up of requests.
+        for _ in 0..15 {
+            for _ in 0..100 {
+                let quic = site.quic(Ours);
+                let stream = quic.open_stream(false).unwrap();
+                match is_stopped {
+                    true => quic.stop_stream(stream, 7).unwrap(),
+                    false => quic.send_stream(stream, b"\x40"[..].into(), false).unwrap(),
+                }
+                quic.reset_stream(stream, 7).unwrap();
+            }
+            site.pair.run_for(Duration::from_millis(100));
+            site.handle();
+        }
+        assert_eq!(site.closed_with(Ours), None);
+        assert_eq!(site.on(Theirs, |handle, _, _| handle.streams()), 0);
+        assert!(site.http_told.is_empty());
+        let stats = site.on(Theirs, |_, quic, _| quic.stats());
+        // The CONNECT stream, and HTTP/3's.
+        assert_eq!(stats.streams_open, 7);
+    }
+}
+
+#[test]
+fn a_stop_that_overtakes_the_first_bytes_is_told_behind_them() {
+    let mut site = Site::new();
+    let session = site.open();
+    let mut stopped = || {
+        let quic = site.quic(Ours);
+        let stream = quic.open_stream(false).unwrap();
+        let code = 0x52e4_a40f_a8db + 9;
+        quic.stop_stream(stream, code).unwrap();
+        site.run();
+        assert_eq!(
+            (&site.take(Theirs)[..], &site.http_told[..]),
+            (&[][..], &[][..])
+        );
+        stream
+    };
+    let (of_session, of_request) = (stopped(), stopped());
+    let header = [&b"\x40\x41"[..], &[session as u8]].concat();
+    let get = Bytes::from_static(b"\x01\x08\x00\x00\xd1\xd7\xc1\x50\x01a");
+    let quic = site.quic(Ours);
+    quic.send_stream(of_session, header.into(), true).unwrap();
+    quic.send_stream(of_request, get, true).unwrap();
+    site.run();
+    let told = site.take(Theirs);
+    let stop = What::Quic(quic::Event::StopSending {
+        stream_id: of_session,
+        error_code: 9,
+        unsent: 0,
+    });
+    assert_eq!(
+        (opened(&told), told.last()),
+        (vec![of_session], Some(&stop))
+    );
+    let aborted = http::Event::Aborted {
+        stream_id: of_request,
+    };
+    assert_eq!(
+        (site.http_told.len(), site.http_told.last()),
+        (2, Some(&aborted))
+    );
+}
+
+#[test]
+fn early_streams_beyond_the_credit_are_all_ended() {
+    let limits = Limits {
+        streams_uni: 1,
+        ..Limits::default()
+    };
+    let mut site = Site::with(Limits::default(), limits);
+    let session = site.connect(request()).unwrap();
+    let header = [&b"\x40\x54"[..], &[session as u8]].concat();
+    let streams = [0; 3].map(|_| raw(&mut site, true, &header, false));
+    site.run();
+    site.accept(session, &[], None).unwrap();
+    site.run();
+    assert!(reset_with(&site, session, 0x045d_4487));
+    for stream in streams {
+        assert!(reset_with(&site, stream, 0x170d_7b68), "{stream}");
+    }
+    site.check_nothing_is_left_at(Theirs);
+}
+
+#[test]
+fn an_early_stream_that_is_reset_behind_its_data_is_not_whole() {
+    let mut site = Site::new();
+    let session = site.connect(request()).unwrap();
+    let header = [&b"\x40\x54"[..], &[session as u8]].concat();
+    let stream_id = raw(&mut site, true, &header, false);
+    site.run();
+    let pushed = quic::Event::StreamData {
+        stream_id,
+        data: Bytes::from_static(b"half").into(),
+        fin: false,
+    };
+    let reset = |error_code| quic::Event::StreamReset {
+        stream_id,
+        error_code,
+    };
+    let now = site.pair.now;
+    for event in [pushed.clone(), reset(0x52e4_a40f_a8db + 9)] {
+        let quic = site.pair.server.endpoint.connection(site.keys[1]).unwrap();
+        site.http.handle(quic, event, now);
+    }
+    site.accept(session, &[], None).unwrap();
+    let told = site.take(Theirs);
+    assert_eq!(told[1..], [What::Quic(pushed), What::Quic(reset(9))]);
+}
+
+/// A client that says what it is told, and the server's HTTP/3 of ours.
+struct Raw {
+    pair: Pair,
+    keys: [ConnectionKey; 2],
+    http: http::Connection,
+    seen: usize,
+}
+
+impl Raw {
+    /// With these SETTINGS, the newest draft's and datagrams among them.
+    fn new(settings: &[u8]) -> Self {
+        let (client, server) = with_transport(|transport| {
+            transport.datagram_recv_bytes = Some(1 << 16);
+        });
+        let mut pair = Pair::new(client, server);
+        let (client, server) = pair.establish();
+        let (now, seen) = (pair.now, pair.server.events.len());
+        let quic = pair.server.endpoint.connection(server).unwrap();
+        let http = http::Connection::with_webtransport(
+            quic,
+            h3::Settings::default(),
+            http::Limits::default(),
+            Limits::default(),
+            now,
+        );
+        let mut raw = Self {
+            pair,
+            keys: [client, server],
+            http,
+            seen,
+        };
+        let settings = [&b"\xac\x7c\xf0\x00\x01\x33\x01"[..], settings].concat();
+        let frame = [&[0x00, 0x04, settings.len() as u8][..], &settings].concat();
+        raw.send(2, &frame);
+        raw
+    }
+
+    fn send(&mut self, stream_id: u64, bytes: &[u8]) {
+        let quic = self.pair.client.endpoint.connection(self.keys[0]).unwrap();
+        let bytes = Bytes::copy_from_slice(bytes);
+        quic.send_stream(stream_id, bytes, false).unwrap();
+    }
+
+    fn run(&mut self) {
+        for _ in 0..10 {
+            self.pair.run_for(Duration::from_millis(50));
+            let (now, events) = (self.pair.now, &self.pair.server.events[self.seen..]);
+            let events: Vec<_> = events.iter().map(|(_, event)| event.clone()).collect();
+            self.seen += events.len();
+            for event in events.into_iter().filter(quic::Event::is_about_streams) {
+                let quic = self.pair.server.endpoint.connection(self.keys[1]).unwrap();
+                self.http.handle(quic, event, now);
+            }
+        }
+    }
+
+    fn on_server<R>(
+        &mut self,
+        run: impl FnOnce(&mut Handle<'_>, &mut quic::Connection, Instant) -> R,
+    ) -> R {
+        let now = self.pair.now;
+        let quic = self.pair.server.endpoint.connection(self.keys[1]).unwrap();
+        run(&mut self.http.webtransport().unwrap(), quic, now)
+    }
+
+    fn told(&mut self) -> Vec<What> {
+        self.on_server(|handle, _, _| {
+            std::iter::from_fn(|| handle.poll_event().map(|event| event.what)).collect()
+        })
+    }
+
+    /// The sessions that the server's host is to answer.
+    fn asked(&mut self) -> Vec<u64> {
+        let events = std::iter::from_fn(|| self.http.poll_event());
+        let session = |event| match event {
+            http::Event::Session { session_id, .. } => Some(session_id),
+            _ => None,
+        };
+        events.filter_map(session).collect()
+    }
+
+    fn reset_with(&self, stream_id: u64, error_code: u64) -> bool {
+        let reset = quic::Event::StreamReset {
+            stream_id,
+            error_code,
+        };
+        self.pair.client.has(self.keys[0], |event| *event == reset)
+    }
+}
+
+/// HEADERS of an extended CONNECT for "webtransport" of "/" at "a".
+const CONNECT: &[u8] = b"\x01\x20\x00\x00\xcf\xd7\xc1\x50\x01a\
+    \x27\x02:protocol\x0cwebtransport";
+
+#[test]
+fn an_answer_that_its_client_does_not_take_is_cut_to_what_it_takes() {
+    let long: Fields<'_> = &[(b"x-why", &[b'x'; 100])];
+    // ":status" alone takes 42 bytes (RFC 9114 section 4.2.2).
+    for (max, is_said) in [(b'\x3c', true), (b'\x0a', false)] {
+        let mut raw = Raw::new(&[0x06, max]);
+        raw.send(0, CONNECT);
+        raw.run();
+        assert_eq!(raw.asked(), [0]);
+        let malformed: Fields<'_> = &[(b"a b", b"")];
+        let refused = raw.on_server(|handle, quic, now| {
+            let refused = handle.refuse(quic, 0, 403, malformed, now);
+            assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+            handle.refuse(quic, 0, 403, long, now)
+        });
+        assert_eq!(refused, Ok(()));
+        raw.run();
+        assert_eq!(raw.told(), [What::Released]);
+        assert_eq!(raw.pair.client.finished(raw.keys[0], 0), is_said);
+        assert_eq!(raw.reset_with(0, Code::H3_REQUEST_REJECTED.0), !is_said);
+        assert!(raw.on_server(|handle, _, _| handle.is_drained()));
+    }
+}
+
+#[test]
+fn a_session_whose_client_takes_no_answer_cannot_be_accepted() {
+    let mut raw = Raw::new(&[0x06, 0x0a]);
+    raw.send(0, CONNECT);
+    raw.run();
+    let accepted = raw.on_server(|handle, quic, now| handle.accept(quic, 0, &[], None, now));
+    assert_eq!(accepted, Err(Error::Gone));
+    assert!(ended(&raw.told()).is_some());
+    raw.run();
+    assert!(raw.reset_with(0, Code::H3_REQUEST_REJECTED.0));
+    assert!(raw.on_server(|handle, _, _| handle.is_drained()));
+}
+
+#[test]
+fn without_credit_of_sessions_the_first_of_two_requests_is_taken() {
+    let mut raw = Raw::new(&[]);
+    raw.send(0, CONNECT);
+    raw.send(4, CONNECT);
+    raw.run();
+    assert_eq!(raw.asked(), [0]);
+    assert!(raw.reset_with(4, Code::H3_REQUEST_REJECTED.0));
+}
+
+#[test]
+fn a_server_that_does_not_know_what_it_offers_is_left() {
+    let mut site = Site::before_settings(
+        http::Limits::default(),
+        Limits::default(),
+        Limits::default(),
+    );
+    // The server's own HTTP/3 is silent: somebody else says SETTINGS, with a WT_ENABLED of 2.
+    let (client, server) = with_transport(|_| {});
+    site.pair = Pair::new(client, server);
+    let (client, server) = site.pair.establish();
+    let now = site.pair.now;
+    (site.keys, site.seen) = ([client, server], [0, 0]);
+    let quic = site.pair.client.endpoint.connection(client).unwrap();
+    site.client = Client::new(quic, Limits::default(), now);
+    let settings = Bytes::from_static(b"\x00\x04\x05\xac\x7c\xf0\x00\x02");
+    let quic = site.quic(Theirs);
+    quic.send_stream(3, settings, false).unwrap();
+    site.pair.run_for(Duration::from_millis(100));
+    site.client_handles();
+    site.pair.run_for(Duration::from_millis(100));
+    assert_eq!(site.closed_with(Ours), Some(Code::H3_SETTINGS_ERROR.0));
 }
 
 #[test]

@@ -57,6 +57,13 @@ impl Site {
     }
 
     fn limited(limits: http::Limits, client_limits: Limits, server_limits: Limits) -> Self {
+        let mut site = Self::before_settings(limits, client_limits, server_limits);
+        site.run();
+        site
+    }
+
+    /// Neither side has heard of the other's HTTP/3.
+    fn before_settings(limits: http::Limits, client_limits: Limits, server_limits: Limits) -> Self {
         let (client, server) = with_transport(|transport| {
             transport.datagram_recv_bytes = Some(1 << 16);
         });
@@ -72,7 +79,7 @@ impl Site {
             ..h3::Settings::default()
         };
         let http = http::Connection::with_webtransport(quic, settings, limits, server_limits, now);
-        let mut site = Self {
+        Self {
             pair,
             keys: [client_key, server_key],
             client,
@@ -80,9 +87,7 @@ impl Site {
             seen,
             told: Default::default(),
             http_told: Vec::new(),
-        };
-        site.run();
-        site
+        }
     }
 
     /// Lets a second pass, in steps in which both sides hear of each other.
@@ -93,7 +98,29 @@ impl Site {
         }
     }
 
+    /// Lets a while pass, in steps in which each side hears of every packet by itself.
+    fn run_closely(&mut self, time: Duration) {
+        let step = Duration::from_millis(2);
+        for _ in 0..time.as_millis() / step.as_millis() {
+            self.pair.run_for(step);
+            self.handle();
+        }
+    }
+
     fn handle(&mut self) {
+        self.client_handles();
+        let now = self.pair.now;
+        let events = self.pair.server.events[self.seen[1]..].to_vec();
+        self.seen[1] += events.len();
+        for (_, event) in events.into_iter().filter(|it| it.1.is_about_streams()) {
+            if let Some(quic) = self.pair.server.endpoint.connection(self.keys[1]) {
+                self.http.handle(quic, event, now);
+            }
+        }
+        self.take_told();
+    }
+
+    fn client_handles(&mut self) {
         let now = self.pair.now;
         let events = self.pair.client.events[self.seen[0]..].to_vec();
         self.seen[0] += events.len();
@@ -102,13 +129,14 @@ impl Site {
                 self.client.handle(quic, event, now);
             }
         }
-        let events = self.pair.server.events[self.seen[1]..].to_vec();
-        self.seen[1] += events.len();
-        for (_, event) in events.into_iter().filter(|it| it.1.is_about_streams()) {
-            if let Some(quic) = self.pair.server.endpoint.connection(self.keys[1]) {
-                self.http.handle(quic, event, now);
-            }
-        }
+        self.take_told();
+    }
+
+    /// The server's HTTP/3 takes no further requests.
+    fn go_away(&mut self) {
+        let now = self.pair.now;
+        let quic = self.pair.server.endpoint.connection(self.keys[1]).unwrap();
+        self.http.go_away(quic, now);
         self.take_told();
     }
 
@@ -296,6 +324,7 @@ fn ended(told: &[What]) -> Option<(u32, &str, bool)> {
             code,
             reason,
             is_clean,
+            ..
         } => Some((*code, reason, *is_clean)),
         _ => None,
     }
@@ -583,6 +612,7 @@ fn codes_of_streams_are_the_applications() {
     let stopped = What::Quic(quic::Event::StopSending {
         stream_id: stream,
         error_code: 0x1234_5678,
+        unsent: 0,
     });
     assert!(site.take(Ours).contains(&stopped));
     let reset = StreamEnd::Reset {
@@ -624,10 +654,15 @@ fn a_header_is_read_however_it_is_cut() {
 fn both_sides_ask_for_the_end_of_a_session() {
     let mut site = Site::new();
     let session = site.open();
-    site.on(Theirs, |handle, quic, now| handle.drain(quic, session, now));
-    site.run();
-    assert_eq!(site.take(Theirs), [What::Draining]);
-    assert_eq!(site.take(Ours), [What::Draining]);
+    // Each asks for it, whether or not the other has asked before, and hears of it once.
+    for (side, other) in [(Theirs, Ours), (Ours, Theirs)] {
+        for _ in 0..2 {
+            site.on(side, |handle, quic, now| handle.drain(quic, session, now));
+            site.run();
+        }
+        assert_eq!(site.take(side), []);
+        assert_eq!(site.take(other), [What::Draining]);
+    }
     // It goes on all the same.
     all_but_the_end(&mut site, session);
 }
@@ -636,14 +671,35 @@ fn both_sides_ask_for_the_end_of_a_session() {
 fn goaway_asks_for_the_end_of_all_sessions_and_forbids_others() {
     let mut site = Site::new();
     let session = site.open();
-    let now = site.pair.now;
-    let quic = site.pair.server.endpoint.connection(site.keys[1]).unwrap();
-    site.http.go_away(quic, now);
+    site.go_away();
+    site.on(Theirs, |handle, quic, now| handle.drain(quic, session, now));
     site.run();
-    assert_eq!(site.take(Theirs), [What::Draining]);
+    assert_eq!(site.take(Theirs), []);
     assert_eq!(site.take(Ours), [What::Draining]);
+    // Some clients know the capsule and not what GOAWAY means for sessions.
+    let capsules = site.pair.client.received(site.keys[0], session);
+    assert!(
+        capsules.ends_with(b"\x00\x05\x80\x00\x78\xae\x00"),
+        "{capsules:x?}"
+    );
     assert_eq!(site.connect(request()), Err(Error::GoingAway));
     all_but_the_end(&mut site, session);
+}
+
+#[test]
+fn the_counters_are_told_with_the_end() {
+    let mut site = Site::new();
+    let session = site.open();
+    let stream = site.open_stream(Ours, session, true);
+    site.send(Ours, stream, &[0; 1_000], false);
+    site.close(Ours, session, 0, "");
+    let told = site.take(Ours);
+    let stats = told.iter().find_map(|what| match what {
+        What::Ended { stats, .. } => Some(*stats),
+        _ => None,
+    });
+    let stats = stats.unwrap();
+    assert_eq!((stats.streams_opened, stats.bytes_sent), ([0, 1], 1_000));
 }
 
 fn all_but_the_end(site: &mut Site, session: u64) {
