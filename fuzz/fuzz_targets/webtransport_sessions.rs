@@ -100,7 +100,7 @@ impl Site {
         };
         let session_id = u64::from(b & 7) * 4;
         let ends = a & 0x40 != 0;
-        match kind % 18 {
+        match kind % 19 {
             0 => {
                 self.wire.write(stream_id, bytes, ends);
                 return true;
@@ -135,6 +135,7 @@ impl Site {
             14 => self.send(stream_id | u64::from(b & 1), usize::from(b) * 16, ends),
             15 => self.open(session_id, a & 1 != 0),
             16 => self.finish(session_id, a),
+            17 => self.reset(stream_id | u64::from(b & 1), u32::from(a)),
             _ => self.forget(stream_id | u64::from(b & 1)),
         }
         false
@@ -174,7 +175,8 @@ impl Site {
             .get_mut(&session_id)
             .filter(|_| may && !is_done)
         {
-            (session.open, session.ended) = (false, session.told_ended);
+            session.open = false;
+            (session.answered, session.ended) = (session.told_ended, session.told_ended);
         }
     }
 
@@ -209,6 +211,10 @@ impl Site {
                 let _ = handle.send_datagram(quic, session_id, b"datagram");
             }
         });
+    }
+
+    fn reset(&mut self, stream_id: u64, code: u32) {
+        self.with_server(|handle, quic, now| handle.reset_stream(quic, stream_id, code, now));
     }
 
     fn forget(&mut self, stream_id: u64) {
