@@ -76,7 +76,7 @@ def test_the_peers_doing_is_told(run_anywhere, files):
         async def handler(session):
             stream = await session.create_stream(bidir=True)
             await session.send_stream_data_drained(stream, b"x")
-            # A reset takes back what has not arrived, the stream's header too.
+            # A reset takes back what has not arrived.
             async for event in session.events():
                 if isinstance(event, wt.WebTransportStreamDataReceived):
                     break

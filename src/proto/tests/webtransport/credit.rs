@@ -245,3 +245,41 @@ fn what_a_reset_keeps_from_leaving_is_credit_to_the_byte() {
     site.send(Ours, third, &[0], false);
     assert!(is_full(&mut site, third));
 }
+
+#[test]
+fn what_a_stop_keeps_from_leaving_is_credit_to_the_byte() {
+    let window = 1_200_000;
+    let limits = Limits {
+        window,
+        ..Limits::default()
+    };
+    let mut site = Site::with(Limits::default(), limits);
+    let session = site.open();
+    let stream = site.open_stream(Ours, session, true);
+    // More than QUIC gives credit for.
+    let size = 1_100_000;
+    site.send(Ours, stream, &vec![0; size], false);
+    site.run();
+    site.on(Theirs, |handle, quic, now| {
+        handle.stop_stream(quic, stream, 1, now).unwrap();
+    });
+    site.run();
+    let unsent = site.take(Ours).into_iter().find_map(|what| match what {
+        What::Quic(quic::Event::StopSending { unsent, .. }) => Some(unsent),
+        _ => None,
+    });
+    let unsent = unsent.unwrap();
+    assert!(unsent > 10_000);
+    // The server has given the window for what it does not read.
+    let mut room = 2 * window as usize - (size - unsent);
+    while room > 0 {
+        let part = room.min(200_000);
+        let other = site.open_stream(Ours, session, true);
+        site.send(Ours, other, &vec![0; part], false);
+        assert!(!site.on(Ours, |handle, quic, _| handle.is_stream_full(quic, other)));
+        room -= part;
+    }
+    let other = site.open_stream(Ours, session, true);
+    site.send(Ours, other, &[0], false);
+    assert!(site.on(Ours, |handle, quic, _| handle.is_stream_full(quic, other)));
+}
