@@ -88,7 +88,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::GoingAway`] after the server's GOAWAY, [`Error::TooMany`] beyond a limit of either side,
+    /// [`Error::GoingAway`] after the server's GOAWAY, [`Error::TooMany`] beyond what the server takes,
     /// [`Error::Invalid`] for what makes the request malformed, [`Error::Gone`] if the connection is over.
     pub fn connect(
         &mut self,
@@ -102,8 +102,10 @@ impl Client {
         if self.h3.is_peer_going_away() {
             return Err(Error::GoingAway);
         }
-        if self.sessions.table.len() >= self.limit() {
-            return Err(Error::TooMany);
+        if let Some(max) = self.sessions_max()
+            && self.sessions.table.len() as u64 >= max
+        {
+            return Err(Error::TooMany { max });
         }
         let lines = lines(&request, Draft::Two).ok_or_else(|| {
             Error::Invalid("a protocol's name may have printable ASCII only".into())
@@ -171,25 +173,23 @@ impl Client {
         outputs::perform(&mut self.h3, quic, now);
     }
 
-    /// How many sessions there may be at once, as far as is known.
-    fn limit(&self) -> usize {
-        let ours = self.sessions.limits.sessions;
-        let Some(peer) = self.h3.received_settings() else {
-            return ours;
-        };
-        let Some(spoken) = Draft::common(&self.sessions.limits.drafts, peer) else {
-            return ours;
-        };
-        if spoken.has_flow_control() && self.sessions.flow(spoken, peer).is_none() {
-            // Section 5.1.
-            return 1;
-        }
-        let peers = usize::try_from(spoken.sessions_max(peer)).unwrap_or(usize::MAX);
-        ours.min(peers)
+    /// How many sessions the server takes at once, if that is known. Our own number is for peers.
+    fn sessions_max(&self) -> Option<u64> {
+        let peer = self.h3.received_settings()?;
+        let spoken = Draft::common(&self.sessions.limits.drafts, peer)?;
+        Some(self.sessions.sessions_max(spoken, peer))
     }
 }
 
 impl Sessions {
+    /// How many sessions a server takes at once: without flow control one (section 5.1).
+    fn sessions_max(&self, spoken: Draft, peer: &h3::PeerSettings) -> u64 {
+        match spoken.has_flow_control() && self.flow(spoken, peer).is_none() {
+            true => 1,
+            false => spoken.sessions_max(peer),
+        }
+    }
+
     /// Asks for a session, with all that is known of the server.
     fn send_request(&mut self, below: &mut Below<'_>, session_id: u64, request: &Request) {
         let Some(peer) = below.h3.received_settings() else {
@@ -210,13 +210,10 @@ impl Sessions {
         let flow = self.flow(spoken, peer);
         let others = self.table.values().filter(|other| other.draft.is_some());
         let others = others.count() as u64;
-        let max = match spoken.has_flow_control() && flow.is_none() {
-            true => 1,
-            false => spoken.sessions_max(peer),
-        };
+        let max = self.sessions_max(spoken, peer);
         if others >= max {
-            let reason = "the server takes no further sessions on this connection";
-            self.give_up_request(below, session_id, reason);
+            let reason = Error::TooMany { max }.to_string();
+            self.give_up_request(below, session_id, &reason);
             return;
         }
         let Some(session) = self.table.get_mut(&session_id) else {

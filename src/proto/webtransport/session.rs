@@ -101,8 +101,8 @@ pub enum Error {
     TooLarge { size: u64, max: u64 },
     /// The server has said that it takes no further requests (RFC 9114 section 5.2).
     GoingAway,
-    /// There are as many sessions as either side allows.
-    TooMany,
+    /// There are as many sessions as the server takes at once, says its SETTINGS.
+    TooMany { max: u64 },
 }
 
 impl fmt::Display for Error {
@@ -114,8 +114,16 @@ impl fmt::Display for Error {
                 f,
                 "the header section takes {size} bytes, the peer accepts {max}"
             ),
-            Self::GoingAway => f.write_str("the server takes no further sessions"),
-            Self::TooMany => f.write_str("the connection has as many sessions as it may have"),
+            Self::GoingAway => {
+                f.write_str("the server is going away: it takes no further sessions here")
+            }
+            Self::TooMany { max } => {
+                let s = if *max == 1 { "" } else { "s" };
+                write!(
+                    f,
+                    "the server takes {max} session{s} on a connection at once"
+                )
+            }
         }
     }
 }

@@ -348,6 +348,11 @@ impl Sessions {
             } if self.role == Role::Client && known(&stream_id) => {
                 self.response(below, stream_id, fields, fin);
             }
+            H3::Reset {
+                stream_id, code, ..
+            } if self.is_rejected(stream_id, code) => {
+                self.abort(below, stream_id, Code::H3_REQUEST_CANCELLED, REJECTED);
+            }
             H3::Reset { stream_id, .. } if self.table.contains_key(&stream_id) => {
                 self.broken_off(below, stream_id);
             }
@@ -373,8 +378,20 @@ impl Sessions {
         None
     }
 
+    /// Whether that is a server's answer to a client's request (RFC 9114 section 4.1.1).
+    fn is_rejected(&self, session_id: u64, code: u64) -> bool {
+        let session = self.table.get(&session_id);
+        self.role == Role::Client
+            && code == Code::H3_REQUEST_REJECTED.0
+            && session.is_some_and(|session| !session.is_open)
+    }
+
     /// What a session speaks, if it is there.
     pub(super) fn draft(&self, session_id: u64) -> Option<Draft> {
         self.table.get(&session_id)?.draft
     }
 }
+
+/// What a client is told of that. Some drafts have no other word for a limit.
+const REJECTED: &str =
+    "the server has rejected the session: it takes no further one on this connection";

@@ -306,7 +306,7 @@ fn origin(event_loop: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
 pub fn failed(py: Python<'_>, error: &Error) -> PyErr {
     match error {
         Error::Invalid(_) | Error::TooLarge { .. } => PyValueError::new_err(error.to_string()),
-        Error::Gone | Error::GoingAway | Error::TooMany => {
+        Error::Gone | Error::GoingAway | Error::TooMany { .. } => {
             let made = py
                 .import(intern!(py, "uringcore.webtransport.errors"))
                 .and_then(|module| module.getattr(intern!(py, "WebTransportError")))

@@ -15,6 +15,7 @@ use crate::support::{Pair, with_transport};
 mod credit;
 mod endings;
 mod hostile;
+mod pooling;
 
 type Fields<'a> = &'a [(&'a [u8], &'a [u8])];
 

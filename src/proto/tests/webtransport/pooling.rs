@@ -1,0 +1,72 @@
+//! How many sessions a client asks for on one connection.
+
+use super::*;
+
+#[test]
+fn a_client_asks_for_no_more_sessions_than_the_server_takes() {
+    for (draft, credit, max) in [
+        (Draft::Seven, 0, 2),
+        (Draft::Fourteen, 10, 2),
+        // Without flow control of sessions there is one, whatever else is said.
+        (Draft::Fifteen, 0, 1),
+    ] {
+        let limits = Limits {
+            sessions: 2,
+            drafts: vec![draft],
+            window: credit,
+            streams_bidi: credit,
+            streams_uni: credit,
+            ..Limits::default()
+        };
+        let mut site = Site::with(Limits::default(), limits);
+        let sessions: Vec<u64> = (0..max).map(|_| site.connect(request()).unwrap()).collect();
+        assert_eq!(site.connect(request()), Err(Error::TooMany { max }));
+        site.run();
+        for session in &sessions {
+            site.accept(*session, &[], None).unwrap();
+        }
+        site.run();
+        assert_eq!(site.connect(request()), Err(Error::TooMany { max }));
+        // With one that ends there is room again.
+        site.close(Ours, sessions[0], 0, "");
+        site.run();
+        let next = site.connect(request()).unwrap();
+        site.run();
+        site.accept(next, &[], None).unwrap();
+    }
+}
+
+#[test]
+fn a_client_may_have_more_sessions_than_it_would_take() {
+    let few = Limits {
+        sessions: 1,
+        ..Limits::default()
+    };
+    let mut site = Site::with(few, Limits::default());
+    let sessions = [0; 5].map(|_| site.connect(request()).unwrap());
+    site.run();
+    for session in sessions {
+        site.accept(session, &[], None).unwrap();
+    }
+    site.run();
+    assert_eq!(site.on(Ours, |handle, _, _| handle.sessions()), 5);
+}
+
+#[test]
+fn a_session_that_is_rejected_says_so() {
+    let limits = Limits {
+        sessions: 1,
+        drafts: vec![Draft::Fifteen],
+        ..Limits::default()
+    };
+    let mut site = Site::with(Limits::default(), limits);
+    let first = site.open();
+    // This draft has no word for the number.
+    site.connect(request()).unwrap();
+    site.run();
+    let told = site.take(Ours);
+    let (_, reason, is_clean) = ended(&told).unwrap();
+    assert!(reason.contains("takes no further one"), "{reason}");
+    assert!(!is_clean);
+    all_but_the_end(&mut site, first);
+}
