@@ -218,13 +218,39 @@ def test_an_application_that_knows_no_sessions_is_left_alone(start):
 
 
 def test_sessions_can_be_switched_off(start):
-    server = start("--no-http3-webtransport", app=APPLICATION)
+    server = start("--no-http3-webtransport", "--http3-max-sessions", "5", app=APPLICATION)
+    said = "--http3-max-sessions does nothing: --no-http3-webtransport takes no sessions."
+    assert said in server.log()
 
     async def main():
         with pytest.raises(WebTransportError):
             await connecting(server, "/echo")
 
     uringcore.run(main())
+
+
+def test_a_client_has_as_many_sessions_and_streams_as_options_say(start):
+    limits = ["--http3-max-sessions", "2", "--http3-max-session-streams", "3"]
+    server = start(*limits, app=APPLICATION)
+
+    async def main():
+        async with connecting(server, "/native") as first:
+            async with first.open_session("/native") as second:
+                with pytest.raises(WebTransportError, match="takes no further one"):
+                    await first.open_session("/native")
+                assert await _ask_and_end(second) == b"x"
+            streams = [await first.open_stream() for _ in range(3)]
+            fourth = asyncio.ensure_future(first.open_stream())
+            done, _ = await asyncio.wait([fourth], timeout=0.1)
+            assert not done
+            for stream in streams:
+                await _send(stream, b"one of three")
+                assert await stream.read() == b"one of three"
+            await _send(await fourth, b"the fourth")
+            assert await (await fourth).read() == b"the fourth"
+
+    uringcore.run(main())
+    assert "Traceback" not in server.log()
 
 
 @pytest.mark.parametrize("app", ["starlette_app", "fastapi_app"])

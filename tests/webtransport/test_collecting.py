@@ -176,7 +176,7 @@ def test_sessions_of_clients_whose_connections_end_leave_nothing(run_anywhere, c
             await eventually(lambda: len(refs) == 40)
             for one, _ in kept:
                 # The connection ends, and nobody has closed the session.
-                one._link._wait_gone.__self__.transport.drop()
+                one._link.connection.transport.drop()
             await eventually(lambda: server.stats()["sessions_open"] == 0)
             assert not server._carriers
             kept.clear()

@@ -64,7 +64,8 @@ room is lost.
 
 What one HTTP/3 client can make the server keep, and for how long, is bounded. Each limit is an option
 (``http3_max_requests`` is ``--http3-max-requests``), a field of
-:class:`~uringcore.server.limits.HTTP3Limits` or, for all connections together, of
+:class:`~uringcore.server.limits.HTTP3Limits`, for WebTransport of
+:class:`~uringcore.server.limits.SessionLimits`, or, for all connections together, of
 :class:`~uringcore.quic.limits.ServerLimits`. Without their ``http3_``:
 
 | what | bound | when full |
@@ -87,6 +88,10 @@ What one HTTP/3 client can make the server keep, and for how long, is bounded. E
 | responses of a connection together | 4 MiB, and a part a stream | as above |
 | a client that takes nothing of a response | ``send_timeout`` (10 min), or of one before it | reset |
 | files open for responses that wait | ``max_open_files`` (16) | opened again for each part |
+| sessions of a connection at once | ``max_sessions`` (1,024) | H3_REQUEST_REJECTED |
+| a session's streams | ``max_session_streams``, ``max_session_uni_streams`` (256) | the client waits |
+| a session's data, not yet received | ``session_window`` (16 MiB), and the windows above | the client waits |
+| a session's datagrams, not yet received | ``session_datagram_buffer`` (1 MiB) | the oldest are dropped |
 | a client's silence | ``idle_timeout`` (30 s) | the connection is closed |
 | a connection without requests | ``keep_alive`` (120 s) | as above |
 | connections and handshakes | ``max_connections``, ``max_handshakes`` and others | refused, or a Retry |

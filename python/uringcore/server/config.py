@@ -103,8 +103,9 @@ class ServerConfig(Config):
     - ``metrics_port``, ``metrics_host``: a TCP port of its own for them, without TLS and by default on
       127.0.0.1; the application's ports do not have them then.
     - ``status_page``: a path under which it shows a page about itself.
-    - ``http3_`` and the name of a field of :class:`~uringcore.server.limits.HTTP3Limits` or
-      :class:`~uringcore.quic.limits.ServerLimits`: that limit.
+    - ``http3_`` and the name of a field of :class:`~uringcore.server.limits.HTTP3Limits`,
+      :class:`~uringcore.server.limits.SessionLimits` or :class:`~uringcore.quic.limits.ServerLimits`: that
+      limit.
     """
 
     # Older ones of uvicorn have no such option.
@@ -149,7 +150,7 @@ class ServerConfig(Config):
             # In the environment, since uvicorn's worker processes make their own loops.
             os.environ["URINGCORE_BACKEND"] = backend
         try:
-            self.http3_limits, self.quic_limits = limits_from(options)
+            self.http3_limits, self.session_limits, self.quic_limits = limits_from(options)
         except ValueError as exc:
             raise StartupError(str(exc)) from None
         for name, key in (("token", http3_token_key), ("reset", http3_reset_key)):

@@ -9,17 +9,26 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
-from uringcore._uringcore import Http3Limits
+from uringcore._uringcore import Http3Limits, WebTransportLimits
 from uringcore.quic.errors import QuicConfigurationError
 from uringcore.quic.limits import ServerLimits
 
-__all__ = ["HEADER_BYTES_MAX", "HTTP3Limits", "limit_options", "limits_from", "server_limits"]
+__all__ = [
+    "HEADER_BYTES_MAX",
+    "HTTP3Limits",
+    "SessionLimits",
+    "limit_options",
+    "limits_from",
+    "server_limits",
+]
 
 HEADER_BYTES_MAX = 64 * 1024
 
 RETRY_HANDSHAKES = 256
 """Handshakes under way from which on a new client proves its address first (RFC 9000 section 8.1.2):
 a flood of invented addresses costs the memory of so many, and a flash crowd a round trip."""
+
+SESSION_LIMIT_MAX = 1 << 32
 
 
 @dataclass(frozen=True)
@@ -105,6 +114,45 @@ class HTTP3Limits:
         return Http3Limits(**asdict(self), refuses_early=refuses_early, protocols=list(protocols))
 
 
+@dataclass(frozen=True)
+class SessionLimits:
+    """The bounds of WebTransport on one connection. Raises ``ValueError`` naming the field."""
+
+    max_sessions: int = 1024
+    """Sessions at once. The client is told so where its draft of the protocol has a word for that, and a
+    request for another is reset (H3_REQUEST_REJECTED)."""
+
+    max_session_streams: int = 256
+    """Streams in both directions that a client may have open in one session; then it waits for one."""
+
+    max_session_uni_streams: int = 256
+    """The same of streams in its direction only."""
+
+    session_window: int = 16 * 1024 * 1024
+    """Bytes of one session's streams that may wait to be read, where the draft has credit of sessions; then
+    the client waits. What waits of all sessions together is bounded by the connection's window."""
+
+    session_datagram_buffer: int = 1024 * 1024
+    """Bytes of one session's received datagrams that may wait for the application; the oldest make
+    room."""
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            least = 0 if name.endswith("streams") else 1
+            if not least <= value <= SESSION_LIMIT_MAX:
+                raise ValueError(f"{name} must be {least} to {SESSION_LIMIT_MAX}, not {value}")
+
+    def checked(self) -> WebTransportLimits:
+        """For the extension."""
+        return WebTransportLimits(
+            sessions=self.max_sessions,
+            streams=self.max_session_streams,
+            uni_streams=self.max_session_uni_streams,
+            window=self.session_window,
+            datagram_bytes=self.session_datagram_buffer,
+        )
+
+
 def server_limits(**given: Any) -> ServerLimits:
     """The bounds of all connections together, with a server's own defaults."""
     return ServerLimits(**{"retry_handshakes": RETRY_HANDSHAKES, **given})
@@ -113,7 +161,7 @@ def server_limits(**given: Any) -> ServerLimits:
 class LimitOption(NamedTuple):
     """An option that is a limit."""
 
-    kind: type[HTTP3Limits | ServerLimits]
+    kind: type[HTTP3Limits | SessionLimits | ServerLimits]
     """What it is a field of."""
     type: type[int | float]
     default: Any
@@ -122,21 +170,28 @@ class LimitOption(NamedTuple):
 def limit_options() -> dict[str, LimitOption]:
     """The options that are limits, by name without ``http3_``."""
     options: dict[str, LimitOption] = {}
-    for kind, defaults in ((HTTP3Limits, HTTP3Limits()), (ServerLimits, server_limits())):
+    all_defaults: tuple[HTTP3Limits | SessionLimits | ServerLimits, ...]
+    all_defaults = (HTTP3Limits(), SessionLimits(), server_limits())
+    for defaults in all_defaults:
+        kind = type(defaults)
         for field in fields(kind):
             number = float if "float" in str(field.type) else int
             options[field.name] = LimitOption(kind, number, getattr(defaults, field.name))
     return options
 
 
-def limits_from(options: dict[str, Any]) -> tuple[HTTP3Limits, ServerLimits]:
+def limits_from(options: dict[str, Any]) -> tuple[HTTP3Limits, SessionLimits, ServerLimits]:
     """Takes the limits out of a server's ``http3_`` options. Raises ``ValueError`` naming the option."""
-    given: dict[type, dict[str, Any]] = {HTTP3Limits: {}, ServerLimits: {}}
+    given: dict[type, dict[str, Any]] = {HTTP3Limits: {}, SessionLimits: {}, ServerLimits: {}}
     for name, option in limit_options().items():
         if f"http3_{name}" in options:
             given[option.kind][name] = options.pop(f"http3_{name}")
     try:
-        return HTTP3Limits(**given[HTTP3Limits]), server_limits(**given[ServerLimits])
+        return (
+            HTTP3Limits(**given[HTTP3Limits]),
+            SessionLimits(**given[SessionLimits]),
+            server_limits(**given[ServerLimits]),
+        )
     except QuicConfigurationError as exc:
         raise ValueError(f"http3_{str(exc).replace(':', '', 1)}") from None
     except ValueError as exc:

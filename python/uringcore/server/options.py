@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Collection, Iterator
+from dataclasses import fields
 from typing import TYPE_CHECKING
+
+from uringcore.server.limits import SessionLimits
 
 if TYPE_CHECKING:
     from uvicorn.config import Config
@@ -116,6 +119,9 @@ def reasons(config: Config, *, http3: bool) -> Iterator[tuple[frozenset[str], st
     elif not config.ssl_cert_reqs:
         why = "clients are not asked for a certificate (--ssl-cert-reqs 1 or 2)"
         yield frozenset({"ssl_ca_certs"}), why
+    if http3 and not getattr(config, "http3_webtransport", True):
+        names = {f"http3_{field.name}" for field in fields(SessionLimits)}
+        yield frozenset(names), "--no-http3-webtransport takes no sessions"
     if not config.proxy_headers:
         yield frozenset({"forwarded_allow_ips"}), "--no-proxy-headers trusts nobody"
     if config.limit_max_requests is None:

@@ -310,6 +310,7 @@ class Server(UvicornServer):
         if config.http3_webtransport and config.interface != "wsgi":
             sessions = SessionService(
                 config.loaded_app,
+                limits=config.session_limits.checked(),
                 tasks=self.server_state.tasks,
                 report=log.report,
                 log_access=log.access if logs_access else None,

@@ -33,11 +33,12 @@ class SessionService:
         self,
         application: Application,
         *,
+        limits: WebTransportLimits,
         tasks: set[asyncio.Task[None]],
         report: Callable[[str, str, Any], object],
         log_access: Callable[[dict[str, Any], int], object] | None,
     ) -> None:
-        self.limits = WebTransportLimits()
+        self.limits = limits
         self._application = application
         self._tasks = tasks
         self._report = report

@@ -18,7 +18,8 @@ A client and a server, typed, without events::
     async with serve_webtransport("::", 4433, certificate=(cert, key), handler=handler) as server:
         await server.wait_closed()
 
-Streams and datagrams are those of :mod:`uringcore.quic`. The drafts of the protocol that browsers and
+Streams and datagrams are those of :mod:`uringcore.quic`. Further sessions on a client's connection are
+opened beside its first one: ``session.open_session("/path")``. The drafts of the protocol that browsers and
 others speak are offered together: 02, 07 and the newest.
 
 The ASGI server serves sessions as well, with a scope of the type ``webtransport``
@@ -30,7 +31,7 @@ events.
 from __future__ import annotations
 
 from uringcore.quic.native.config import ClientConfig, ServerConfig
-from uringcore.webtransport.client import Connecting, connect_webtransport
+from uringcore.webtransport.client import connect_webtransport
 from uringcore.webtransport.errors import (
     WebTransportError,
     WebTransportRefused,
@@ -38,7 +39,7 @@ from uringcore.webtransport.errors import (
 )
 from uringcore.webtransport.request import WebTransportRequest
 from uringcore.webtransport.server import Serving, WebTransportServer, serve_webtransport
-from uringcore.webtransport.session import WebTransportSession
+from uringcore.webtransport.session import Connecting, WebTransportSession
 
 __all__ = [
     "ClientConfig",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from uringcore._uringcore import (
     WebTransportLimits,
     WebTransportSessionCore,
 )
+from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.errors import QuicError
 from uringcore.quic.events import HandshakeCompleted
@@ -21,13 +23,35 @@ from uringcore.quic.transport import QuicTransport
 from uringcore.webtransport.link import SessionLink
 from uringcore.webtransport.request import asked_in
 
-__all__ = ["SessionCarrier", "not_found", "request_limits", "session_limits"]
+__all__ = [
+    "SESSIONS_MAX",
+    "SessionCarrier",
+    "not_found",
+    "quic_configuration",
+    "request_limits",
+    "session_limits",
+]
+
+SESSIONS_MAX = 1024
+"""Sessions of a client's at once, where nobody says another number."""
 
 
-def request_limits(sessions: int) -> Http3Limits:
-    """What one client may ask of a server, which is mostly sessions: ``sessions`` of them at once."""
+def quic_configuration(config: Config) -> QuicConfiguration:
+    """What QUIC is set up with: the program's numbers are for sessions, and HTTP/3 has streams too. Places
+    for those of sessions come with the first one."""
+    made = config._configuration
+    return dataclasses.replace(
+        made,
+        reset_stream_at=True,
+        max_streams_bidi=made.max_streams_bidi if made.is_client else REQUESTS,
+        max_streams_uni=made.max_streams_uni + HTTP3_UNI_STREAMS,
+    )
+
+
+def request_limits() -> Http3Limits:
+    """What one client may ask of a server beside its sessions, which are requests until they are open."""
     return Http3Limits(
-        max_requests=sessions,
+        max_requests=REQUESTS,
         max_requests_per_connection=None,
         max_header_bytes=65536,
         max_header_fields=256,
@@ -43,9 +67,10 @@ def request_limits(sessions: int) -> Http3Limits:
     )
 
 
-def session_limits(config: Config) -> WebTransportLimits:
-    """What a peer may ask of sessions."""
+def session_limits(config: Config, sessions: int = SESSIONS_MAX) -> WebTransportLimits:
+    """What a peer may ask of sessions: a client so many."""
     return WebTransportLimits(
+        sessions=sessions,
         streams=config.max_streams,
         uni_streams=config.max_uni_streams,
         window=config.connection_receive_window,
@@ -151,5 +176,9 @@ class SessionCarrier(Life):
         self._on_over(self)
 
 
+# RFC 9114 section 6.1 wants no fewer.
+REQUESTS = 100
+# A control stream and two of QPACK's (RFC 9114 section 6.2).
+HTTP3_UNI_STREAMS = 3
 # RFC 9114 section 8.1.
 H3_NO_ERROR = 0x100

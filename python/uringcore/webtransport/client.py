@@ -1,9 +1,10 @@
-"""``connect_webtransport``: a client's session, on a connection of its own."""
+"""``connect_webtransport``: a client's connection, with its first session."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
@@ -14,14 +15,13 @@ from uringcore.quic.errors import QuicError
 from uringcore.quic.eyeballs import ATTEMPT_DELAY, interleaved
 from uringcore.quic.native.config import ClientConfig
 from uringcore.quic.native.link import Life
-from uringcore.quic.native.making import Making
 from uringcore.quic.sockets import resolve
-from uringcore.webtransport.carrier import session_limits
-from uringcore.webtransport.fields import HeadersLike, as_headers
-from uringcore.webtransport.link import Asked, SessionLink, where
-from uringcore.webtransport.session import WebTransportSession
+from uringcore.webtransport.carrier import quic_configuration, session_limits
+from uringcore.webtransport.fields import HeadersLike
+from uringcore.webtransport.link import Asked, SessionLink
+from uringcore.webtransport.session import Connecting
 
-__all__ = ["Connecting", "connect_webtransport"]
+__all__ = ["connect_webtransport"]
 
 
 def connect_webtransport(
@@ -35,8 +35,9 @@ def connect_webtransport(
     timeout: float | None = 30.0,
     happy_eyeballs_delay: float | None = ATTEMPT_DELAY,
 ) -> Connecting:
-    """Opens a WebTransport session: ``async with connect_webtransport(...) as session:``, or
-    ``session = await connect_webtransport(...)``, and then the program closes it.
+    """Opens a WebTransport session on a connection of its own: ``async with connect_webtransport(...) as
+    session:``, or ``session = await connect_webtransport(...)``, and then the program closes it. Further
+    sessions on the same connection are opened by :meth:`WebTransportSession.open_session`.
 
     ``url`` begins with ``https:``. ``origin`` and ``headers`` are said in the request, and ``protocols``
     are the application protocols offered, the preferred one first. ``server_certificate_hashes`` are
@@ -52,16 +53,16 @@ def connect_webtransport(
     if server_certificate_hashes is not None:
         changes["certificate_hashes"] = tuple(server_certificate_hashes)
     config = dataclasses.replace(config, **changes)  # type: ignore[arg-type]
-    if isinstance(protocols, str | bytes):
-        raise ValueError("protocols: must be a list of strings")
-    host, port, asked = _read(url, as_headers(headers), origin, tuple(protocols))
-    target = _Target((host, port), config, asked, timeout, happy_eyeballs_delay)
-    return Connecting(target.connect)
+    host, port, authority, path = _read(url)
+    asked = Asked.by_program(path, authority, origin, headers, protocols, said_in="url")
+    target = (host, port)
+    return Connecting(
+        functools.partial(_connect, target, config, asked, happy_eyeballs_delay), timeout
+    )
 
 
-def _read(
-    url: str, headers: list[tuple[bytes, bytes]], origin: str | None, protocols: tuple[str, ...]
-) -> tuple[str, int, Asked]:
+def _read(url: str) -> tuple[str, int, str, str]:
+    """Host, port, authority and path."""
     parts = urlsplit(url)
     if parts.scheme != "https" or not parts.hostname:
         raise ValueError(f"url: must begin with https:// and a host, not {url!r}")
@@ -71,22 +72,57 @@ def _read(
     named = f"[{host}]" if ":" in host else host
     authority = named if port == 443 else f"{named}:{port}"
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    if not path.isascii() or any(c <= " " for c in path):
-        raise ValueError(f"url: the path has to be percent-encoded, not {path!r}")
-    if origin is not None:
-        headers = [*headers, (b"origin", origin.encode("ascii"))]
-    return host, port, Asked(path, authority, origin, headers, protocols)
+    return host, port, authority, path
+
+
+async def _connect(
+    address: tuple[str, int], config: ClientConfig, asked: Asked, delay: float | None
+) -> SessionLink:
+    life = await _reach(address, config, delay)
+    try:
+        return await life.open(asked)
+    except BaseException:
+        life.close(H3_REQUEST_CANCELLED, "")
+        raise
+
+
+async def _reach(address: tuple[str, int], config: ClientConfig, delay: float | None) -> _Life:
+    """A connection that has no session yet."""
+    loop = asyncio.get_running_loop()
+    configuration = quic_configuration(config)
+    if configuration.server_name is None:
+        configuration = configuration._named(address[0])
+    lives: dict[int, _Life] = {}
+
+    def prepare(quic: QuicConnection) -> None:
+        # Before it begins, so that not even the first packets' streams become events.
+        lives[id(quic)] = _Life(quic, config)
+
+    def of(quic: QuicConnection) -> _Life:
+        return lives[id(quic)]
+
+    life: _Life
+    _, life = await connect_first(
+        loop,
+        of,
+        interleaved(await resolve(loop, address)),
+        configuration=configuration,
+        prepare=prepare,
+        happy_eyeballs_delay=delay,
+    )
+    return life
 
 
 class _Life(Life):
-    """The connection that the session is on."""
+    """A connection that sessions are on. It ends with the last of them."""
 
     def __init__(self, quic: QuicConnection, config: ClientConfig) -> None:
         super().__init__(quic, close_timeout=config.close_timeout)
-        self.session: SessionLink | None = None
+        self._sessions: set[SessionLink] = set()
+        """Asked for, open, or over with a last word that the server may not have."""
         self._farewell: asyncio.Task[None] | None = None
         self._ticking: asyncio.TimerHandle | None = None
-        self.client = WebTransportClient(
+        self._client = WebTransportClient(
             quic,
             self.loop,
             session_limits(config),
@@ -94,103 +130,65 @@ class _Life(Life):
             transmit=self.transmit if self._flushes else None,
         )
 
-    def ask(self, asked: Asked) -> SessionLink:
-        """Asks for the session; ``answered`` is set by what comes of it."""
-        core = self.client.connect(
+    async def open(self, asked: Asked) -> SessionLink:
+        """Asks for a session, and waits until the server has accepted it."""
+        link = self._ask(asked)
+        try:
+            await link.answered
+        except BaseException:
+            # Nobody wants it any more; it may be open by now.
+            link.close(0, "")
+            raise
+        return link
+
+    async def wait_gone(self) -> None:
+        """Until it is over, if it has no session any more."""
+        if self._farewell is not None:
+            await self.wait_closed()
+
+    def _ask(self, asked: Asked) -> SessionLink:
+        core = self._client.connect(
             asked.authority, asked.path, list(asked.headers), list(asked.protocols)
         )
-        self.session = SessionLink(
+        link = SessionLink(
             core,
             self.quic,
             asked,
             close_timeout=self.close_timeout,
             on_change=self._session_changed,
-            wait_gone=self.wait_closed,
+            connection=self,
         )
-        return self.session
+        # What cannot be asked for is over by now.
+        if not link.released.is_set():
+            self._sessions.add(link)
+        return link
 
     def _something_waits(self) -> None:
         if not self.loop.is_closed():
             self._ticking = self.loop.call_later(1.0, self._tick)
 
     def _tick(self) -> None:
-        if self.client.tick():
+        if self._client.tick():
             self._something_waits()
 
     def _session_changed(self, session: SessionLink) -> None:
-        if self._farewell is None and not self.loop.is_closed():
-            self._farewell = self.loop.create_task(self._close_after(session))
+        if session.released.is_set():
+            self._sessions.discard(session)
+        is_idle = all(one.is_closed for one in self._sessions)
+        if is_idle and self._farewell is None and not self.loop.is_closed():
+            self._farewell = self.loop.create_task(self._leave())
 
-    async def _close_after(self, session: SessionLink) -> None:
-        """Closing drops what is queued, and our last word may be."""
-        await session.wait_released()
+    async def _leave(self) -> None:
+        """Closing drops what is queued, and our last words may be."""
+        await asyncio.gather(*(session.wait_released() for session in self._sessions))
         self.close(H3_NO_ERROR, "")
 
     def _over(self, make_error: Callable[[], QuicError], is_orderly: bool) -> None:
-        self.client.closed()
+        self._client.closed()
         if self._ticking is not None:
             self._ticking.cancel()
-        if self.session is not None:
-            self.session.connection_lost(make_error)
-
-
-class Connecting(Making[WebTransportSession]):
-    """What :func:`connect_webtransport` returns: nothing happens before it is awaited or entered."""
-
-
-@dataclasses.dataclass(frozen=True)
-class _Target:
-    """Whom to ask for which session, and how."""
-
-    address: tuple[str, int]
-    config: ClientConfig
-    asked: Asked
-    timeout: float | None
-    delay: float | None
-
-    async def connect(self) -> WebTransportSession:
-        made_at = where(asyncio.get_running_loop())
-        try:
-            return await asyncio.wait_for(self._open(made_at), self.timeout)
-        except asyncio.TimeoutError:
-            # Another class than the built-in one before CPython 3.11.
-            raise TimeoutError(f"no session within {self.timeout} seconds") from None
-
-    async def _open(self, made_at: str) -> WebTransportSession:
-        life = await self._reach()
-        try:
-            link = life.ask(self.asked)
-            link.made_at = made_at
-            await link.answered
-        except BaseException:
-            life.close(H3_REQUEST_CANCELLED, "")
-            raise
-        return WebTransportSession(link)
-
-    async def _reach(self) -> _Life:
-        loop = asyncio.get_running_loop()
-        configuration = dataclasses.replace(self.config._configuration, reset_stream_at=True)
-        if configuration.server_name is None:
-            configuration = configuration._named(self.address[0])
-        lives: dict[int, _Life] = {}
-
-        def prepare(quic: QuicConnection) -> None:
-            # Before it begins, so that not even the first packets' streams become events.
-            lives[id(quic)] = _Life(quic, self.config)
-
-        def of(quic: QuicConnection) -> _Life:
-            return lives[id(quic)]
-
-        life: _Life
-        _, life = await connect_first(
-            loop,
-            of,
-            interleaved(await resolve(loop, self.address)),
-            configuration=configuration,
-            prepare=prepare,
-            happy_eyeballs_delay=self.delay,
-        )
-        return life
+        for session in list(self._sessions):
+            session.connection_lost(make_error)
 
 
 # RFC 9114 section 8.1.

@@ -8,9 +8,9 @@ import asyncio
 import contextlib
 import functools
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from uringcore._uringcore import WebTransportSessionCore
 from uringcore.quic.connection import QuicConnection
@@ -21,6 +21,7 @@ from uringcore.webtransport.errors import (
     WebTransportRefused,
     WebTransportSessionClosed,
 )
+from uringcore.webtransport.fields import HeadersLike, as_headers
 
 __all__ = ["Asked", "OfSession", "SessionLink", "where"]
 
@@ -38,6 +39,44 @@ class Asked:
     headers: Headers
     protocols: tuple[str, ...]
 
+    @classmethod
+    def by_program(
+        cls,
+        path: str,
+        authority: str,
+        origin: str | None,
+        headers: HeadersLike,
+        protocols: Sequence[str],
+        *,
+        said_in: str = "path",
+    ) -> Asked:
+        """As a program says it, the path in that argument; raises ``ValueError`` for what cannot be."""
+        if isinstance(protocols, str | bytes):
+            raise ValueError("protocols: must be a list of strings")
+        if (
+            not path.startswith("/")
+            or not path.isascii()
+            or any(c <= " " or c == "#" for c in path)
+        ):
+            reason = f"the path has to begin with / and be percent-encoded, not {path!r}"
+            raise ValueError(f"{said_in}: {reason}")
+        lines = as_headers(headers)
+        if origin is not None:
+            lines.append((b"origin", origin.encode("ascii")))
+        return cls(path, authority, origin, lines, tuple(protocols))
+
+
+class Connection(Protocol):
+    """What a session asks of the client's connection that it is on."""
+
+    async def open(self, asked: Asked) -> SessionLink:
+        """Another session on it, when the server has accepted that."""
+        ...
+
+    async def wait_gone(self) -> None:
+        """Until it is over, if it has no session any more."""
+        ...
+
 
 class SessionLink:
     """What is between Rust's session and the program's."""
@@ -50,7 +89,7 @@ class SessionLink:
         *,
         close_timeout: float,
         on_change: Callable[[SessionLink], None] | None = None,
-        wait_gone: Callable[[], Awaitable[None]] | None = None,
+        connection: Connection | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.core = core
@@ -69,7 +108,9 @@ class SessionLink:
         self.made_at = ""
         """Where the program has made the session, in debug mode."""
         self._on_change = on_change
-        self._wait_gone = wait_gone
+        self.connection = connection
+        """A client's, on which it may open further sessions."""
+        self._make_error: Callable[[], QuicError] | None = None
         # The peer has our last word: it may be the connection's turn to end.
         self.released = asyncio.Event()
         core.set_receiver(self._told)
@@ -101,6 +142,12 @@ class SessionLink:
     def drain(self) -> None:
         if not self.is_closed and not self.loop.is_closed():
             self.core.drain()
+
+    async def open_another(self, connection: Connection, asked: Asked) -> SessionLink:
+        """Another session beside this one, which keeps the connection from its end meanwhile."""
+        if self._make_error is not None:
+            raise self._make_error()
+        return await connection.open(asked)
 
     def connection_lost(self, make_error: Callable[[], QuicError]) -> None:
         """The connection is over, and the session with it."""
@@ -144,6 +191,7 @@ class SessionLink:
     def _end(self, make_error: Callable[[], QuicError], *, is_orderly: bool) -> None:
         if self.is_closed:
             return
+        self._make_error = make_error
         self.core.hub.end(make_error, is_orderly)
         if not self.answered.done():
             self.answered.set_exception(make_error())
@@ -163,8 +211,8 @@ class SessionLink:
     async def wait_gone(self) -> None:
         """Until the session is over, and what was there for it alone."""
         await self.closed.wait()
-        if self._wait_gone is not None:
-            await self._wait_gone()
+        if self.connection is not None:
+            await self.connection.wait_gone()
 
     async def wait_released(self) -> None:
         """Until the peer has our last word, ``close_timeout`` seconds at most."""

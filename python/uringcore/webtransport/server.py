@@ -19,8 +19,10 @@ from uringcore.quic.native.config import Certificate, ServerConfig
 from uringcore.quic.native.making import Making
 from uringcore.quic.transport import QuicTransport
 from uringcore.webtransport.carrier import (
+    SESSIONS_MAX,
     SessionCarrier,
     not_found,
+    quic_configuration,
     request_limits,
     session_limits,
 )
@@ -48,6 +50,7 @@ def serve_webtransport(
     origins: Collection[str] | None = None,
     protocols: Sequence[str] = (),
     handler: Handler | None = None,
+    max_sessions: int = SESSIONS_MAX,
     reuse_port: bool = False,
 ) -> Serving:
     """Serves WebTransport over HTTP/3: ``async with serve_webtransport(...) as server:``, or
@@ -62,6 +65,10 @@ def serve_webtransport(
     comes from another page than those of ``origins`` 403; ``None`` takes all. Where ``origins`` are
     named, a client has to name its own, as browsers do.
 
+    A client may have ``max_sessions`` at once on its connection; it is told so where its draft of the
+    protocol has a word for that, and a request for another is reset (H3_REQUEST_REJECTED). The limits of
+    ``config`` on streams, bytes and datagrams are each session's, and QUIC's windows those of all together.
+
     A ``certificate`` goes before that of ``config``, and one of both is needed. Raises as
     :func:`uringcore.quic.listen`.
     """
@@ -71,10 +78,11 @@ def serve_webtransport(
         config = ServerConfig(certificate=certificate)
     elif certificate is not None:
         config = dataclasses.replace(config, certificate=certificate)
+    if not 1 <= max_sessions <= 1 << 32:
+        raise ValueError(f"max_sessions: must be 1 to {1 << 32}, not {max_sessions}")
     for name, given in (("paths", paths), ("origins", origins), ("protocols", protocols)):
         if isinstance(given, str | bytes):
             raise ValueError(f"{name}: must be several strings, not one")
-    # Requests for sessions are streams, which the client opens.
     config = dataclasses.replace(config, alpn=["h3"], datagrams=True)
     allowed = _Allowed(
         None if paths is None else frozenset(paths),
@@ -83,7 +91,7 @@ def serve_webtransport(
 
     async def serve() -> WebTransportServer:
         loop = asyncio.get_running_loop()
-        server = WebTransportServer(loop, config, allowed, tuple(protocols), handler)
+        server = WebTransportServer(loop, config, allowed, tuple(protocols), handler, max_sessions)
         await server._listen((host, port), reuse_port=reuse_port)
         return server
 
@@ -123,14 +131,15 @@ class WebTransportServer:
         allowed: _Allowed,
         protocols: tuple[str, ...],
         handler: Handler | None,
+        max_sessions: int,
     ) -> None:
         self._loop = loop
         self._config = config
         self._allowed = allowed
         self._protocols = protocols
         self._handler = handler
-        self._limits = request_limits(config.max_streams)
-        self._session_limits = session_limits(config)
+        self._limits = request_limits()
+        self._session_limits = session_limits(config, max_sessions)
         self._service = _service(loop)
         self._carriers: set[SessionCarrier] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -248,7 +257,7 @@ class WebTransportServer:
         config = self._config
         acceptance = Acceptance(
             {"h3": self._made},
-            dataclasses.replace(config._configuration, reset_stream_at=True),
+            quic_configuration(config),
             retry=config.retry,
             limits=config.limits,
         )

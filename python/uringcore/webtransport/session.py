@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import warnings
+from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
+from typing import Any
 
 from uringcore._uringcore import ConnectionBase
 from uringcore.quic.native.leaving import leave
+from uringcore.quic.native.making import Making
 from uringcore.webtransport.errors import Headers
-from uringcore.webtransport.link import OfSession, SessionLink
+from uringcore.webtransport.fields import HeadersLike
+from uringcore.webtransport.link import Asked, OfSession, SessionLink, where
 
-__all__ = ["WebTransportSession"]
+__all__ = ["Connecting", "WebTransportSession"]
 
 
 class WebTransportSession(OfSession, ConnectionBase):
@@ -80,6 +86,35 @@ class WebTransportSession(OfSession, ConnectionBase):
         """Whether the peer has asked for the session to come to its end."""
         return self._link.draining.is_set()
 
+    def open_session(
+        self,
+        path: str = "/",
+        *,
+        headers: HeadersLike = (),
+        origin: str | None = None,
+        protocols: Sequence[str] = (),
+        timeout: float | None = 30.0,
+    ) -> Connecting:
+        """Opens another session on a client's connection, beside this one: ``async with
+        session.open_session("/chat") as other:``, or ``other = await session.open_session("/chat")``.
+
+        ``path``, with the query, is asked for at the same host; the rest is as with
+        :func:`~uringcore.webtransport.connect_webtransport`. Sessions of one connection are equals, which
+        share its congestion window and its receive window: each ends by itself, and the connection with the
+        last of them. A program that opens one after the other keeps one open meanwhile.
+
+        Raises :class:`WebTransportRefused` when the server does not want the session, and
+        :class:`WebTransportError` when it takes no further one on this connection: some take no more than
+        one, others say how many, and one that is going away takes none, which :attr:`is_draining` tells
+        before. Raises the session's error when this one is over, ``TimeoutError``, ``ValueError`` for a path
+        or a header that cannot be, and ``RuntimeError`` on a server.
+        """
+        link = self._link
+        if link.connection is None:
+            raise RuntimeError("sessions are a client's to open")
+        asked = Asked.by_program(path, self.authority, origin, headers, protocols)
+        return Connecting(functools.partial(link.open_another, link.connection, asked), timeout)
+
     def stats(self) -> dict[str, int]:
         """Counters of the session: streams, datagrams and bytes in both directions."""
         return self._link.core.stats()
@@ -104,7 +139,7 @@ class WebTransportSession(OfSession, ConnectionBase):
 
     async def wait_closed(self) -> None:
         """Waits until the session is over, by whatever ended it; never raises for that. A client's
-        connection, which is the session's alone, is over then as well."""
+        connection is over then as well, if it was its last session."""
         await self._link.wait_gone()
 
     async def __aenter__(self) -> WebTransportSession:
@@ -131,3 +166,30 @@ class WebTransportSession(OfSession, ConnectionBase):
             message = f"unclosed session {self!r}{where}"
             warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
         link.close(0, "")
+
+
+class Connecting(Making[WebTransportSession]):
+    """What :func:`~uringcore.webtransport.connect_webtransport` and
+    :meth:`WebTransportSession.open_session` return: nothing happens before it is awaited or entered."""
+
+    def __init__(
+        self, ask: Callable[[], Coroutine[Any, Any, SessionLink]], timeout: float | None
+    ) -> None:
+        """Not for programs. ``ask()`` gives the session when it is open, ``timeout`` seconds are left for
+        that."""
+        super().__init__(self._open)
+        self._ask = ask
+        self._timeout = timeout
+
+    async def _open(self) -> WebTransportSession:
+        made_at = where(asyncio.get_running_loop())
+        try:
+            return await asyncio.wait_for(self._session(made_at), self._timeout)
+        except asyncio.TimeoutError:
+            # Another class than the built-in one before CPython 3.11.
+            raise TimeoutError(f"no session within {self._timeout} seconds") from None
+
+    async def _session(self, made_at: str) -> WebTransportSession:
+        link = await self._ask()
+        link.made_at = made_at
+        return WebTransportSession(link)

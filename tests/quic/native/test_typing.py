@@ -13,12 +13,14 @@ import pytest
 import uringcore.quic
 from tests.quic.native import typed_program, typed_protocol
 from tests.quic.native.test_examples import EXAMPLES, NAMES
+from tests.webtransport import typed_program as typed_sessions
 
 ROOT = Path(__file__).parents[3]
 PROGRAM, PROTOCOL = Path(typed_program.__file__), Path(typed_protocol.__file__)
+SESSIONS = Path(typed_sessions.__file__)
 # What a file of uringcore.aio is follows from how it is opened, which types do not tell.
 TYPED = [name for name in NAMES if name != "file_transfer"]
-ALL = [PROGRAM, PROTOCOL, *(EXAMPLES / f"{name}.py" for name in TYPED)]
+ALL = [PROGRAM, PROTOCOL, SESSIONS, *(EXAMPLES / f"{name}.py" for name in TYPED)]
 
 
 def _mypy(cache, *paths):
@@ -82,11 +84,11 @@ def test_what_connect_yields_is_what_the_program_makes(tmp_path, checker):
     assert '"ask"' in said and "QuicConnectionProtocol" in said
 
 
-@pytest.mark.parametrize("program", [typed_program, typed_protocol])
+@pytest.mark.parametrize("program", [typed_program, typed_protocol, typed_sessions])
 def test_the_program_runs(run_anywhere, pki, program):
     files = (str(pki.server.certfile), str(pki.server.keyfile))
     reply = run_anywhere(program.main(files, str(pki.authority.certfile)))
-    assert reply in (b"hello\nworld!", b"question")
+    assert reply in (b"hello\nworld!", b"question", (b"how loud", {"/nowhere": 404}))
 
 
 def test_every_public_name_is_there():
