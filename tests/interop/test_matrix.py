@@ -30,7 +30,9 @@ PAIRS = {
     "web": [(OURS, "curl"), (OURS, "quic-go"), ("nginx", OURS)],
     "webtransport": [
         (OURS, "aioquic"),
+        (OURS, "webtransport-go"),
         ("aioquic", OURS),
+        ("webtransport-go", OURS),
         # In aioquic's shape: replies on a stream that the library itself has opened, too.
         ("aioquic", "uringcore_h3"),
     ],
