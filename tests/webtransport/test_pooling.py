@@ -5,8 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import weakref
+from typing import ClassVar
 
 import pytest
+from aioquic.asyncio import QuicConnectionProtocol, serve
+from aioquic.h3.connection import H3Connection
+from aioquic.h3.events import HeadersReceived, WebTransportStreamDataReceived
+from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.events import ProtocolNegotiated
 
 import uringcore
 from tests.quic.harness import eventually
@@ -18,6 +24,7 @@ from uringcore.webtransport import (
     WebTransportError,
     WebTransportRefused,
     WebTransportSessionClosed,
+    connect_webtransport,
 )
 
 
@@ -274,5 +281,72 @@ def test_few_streams_of_sessions_are_not_http3s(run_anywhere, certificate, side,
                 await asyncio.wait([another])
                 for stream in streams:
                     await stream.send(b"x")
+
+    run_anywhere(main())
+
+
+class OtherServer(QuicConnectionProtocol):
+    """aioquic as a server, which takes every session and sends back what comes on a stream."""
+
+    settings: ClassVar[dict[int, int]] = {}
+
+    def quic_event_received(self, event):
+        if isinstance(event, ProtocolNegotiated):
+            self.http = OtherSettings(self._quic, enable_webtransport=True)
+        for told in self.http.handle_event(event):
+            if isinstance(told, HeadersReceived):
+                self.http.send_headers(told.stream_id, [(b":status", b"200")])
+            elif isinstance(told, WebTransportStreamDataReceived):
+                self._quic.send_stream_data(told.stream_id, told.data, told.stream_ended)
+        self.transmit()
+
+
+class OtherSettings(H3Connection):
+    def _get_local_settings(self):
+        settings = {8: 1, 0x33: 1}
+        settings.update(OtherServer.settings)
+        return settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "draft", "most"),
+    [
+        ({0x2B603742: 1}, "02", None),
+        ({0xC671706A: 2}, "07", 2),
+        # The newer ones have one session at a time where there is no flow control of sessions.
+        ({0x14E9CD29: 1}, "14", 1),
+        ({0x2C7CF000: 1}, "15", 1),
+    ],
+)
+def test_a_servers_settings_say_how_many(
+    run_anywhere, certificate, tmp_path, settings, draft, most
+):
+    async def main():
+        OtherServer.settings = settings
+        configuration = QuicConfiguration(
+            is_client=False, alpn_protocols=["h3"], max_datagram_frame_size=65536
+        )
+        configuration.load_cert_chain(*certificate.write(tmp_path))
+        server = await serve(
+            "127.0.0.1", 0, configuration=configuration, create_protocol=OtherServer
+        )
+        port = server._transport.get_extra_info("sockname")[1]
+        hashes = {"server_certificate_hashes": [certificate.sha256]}
+        async with contextlib.AsyncExitStack() as stack:
+            stack.callback(server.close)
+            first = connect_webtransport(f"https://127.0.0.1:{port}/", **hashes)
+            sessions = [await stack.enter_async_context(first)]
+            assert sessions[0].draft == draft
+            for number in range(1, most or 5):
+                opening = sessions[0].open_session(f"/{number}")
+                sessions.append(await stack.enter_async_context(opening))
+            for session in sessions:
+                async with session.open_stream() as stream:
+                    await stream.send(b"%d" % session.id)
+                    await stream.finish()
+                    assert await stream.read() == b"%d" % session.id
+            if most is not None:
+                with pytest.raises(WebTransportError, match=f"takes {most} session"):
+                    await sessions[-1].open_session()
 
     run_anywhere(main())
