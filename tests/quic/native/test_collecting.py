@@ -6,6 +6,7 @@ import asyncio
 import gc
 import re
 import sys
+import time
 import warnings
 import weakref
 
@@ -155,6 +156,77 @@ def test_a_forgotten_listener_is_closed(run_anywhere, pki):
             await other.wait_closed()
         with pytest.raises(quic.QuicConnectionError):
             await quic.connect(*address, client_config(pki, idle_timeout=2))
+
+    run_anywhere(main())
+
+
+async def forgotten_elsewhere(things):
+    """Has what is in ``things`` collected by another thread, as part of a cycle, while the loop sleeps."""
+    cycle = [things.pop()]
+    cycle.append(cycle)
+    ref = weakref.ref(cycle[0])
+    gc.disable()
+    try:
+        del cycle
+
+        def collect():
+            time.sleep(0.1)
+            gc.collect()
+
+        await asyncio.get_running_loop().run_in_executor(None, collect)
+        assert ref() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_connection_that_another_thread_collects_is_closed(run_anywhere, pki, debug):
+    async def main():
+        asyncio.get_running_loop().set_debug(debug)
+        async with listening(pki) as listener:
+            things = [await connecting(pki, listener)]
+            other = await listener.accept()
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                await forgotten_elsewhere(things)
+                await other.wait_closed()
+            said = [str(one.message) for one in caught if one.category is ResourceWarning]
+            assert len([text for text in said if "unclosed connection" in text]) == debug
+
+    run_anywhere(main())
+
+
+def test_a_listener_that_another_thread_collects_is_closed(run_anywhere, pki):
+    async def main():
+        things = [await listening(pki)]
+        async with connecting(pki, things[0]) as one:
+            other = await things[0].accept()
+            await forgotten_elsewhere(things)
+            await one.wait_closed()
+            await other.wait_closed()
+
+    run_anywhere(main())
+
+
+def test_a_warning_that_is_an_error_keeps_nothing_open(run_anywhere, pki, monkeypatch):
+    raised = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda report: raised.append(report.exc_value))
+
+    async def main():
+        asyncio.get_running_loop().set_debug(True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", ResourceWarning)
+            listener = await listening(pki)
+            one = await connecting(pki, listener)
+            other = await listener.accept()
+            del one
+            gc.collect()
+            await other.wait_closed()
+            async with connecting(pki, listener) as two:
+                del listener
+                gc.collect()
+                await two.wait_closed()
+        assert [type(error) for error in raised] == [ResourceWarning] * 2
 
     run_anywhere(main())
 

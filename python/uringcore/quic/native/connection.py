@@ -8,7 +8,7 @@ from typing import cast
 from uringcore._uringcore import ConnectionBase
 from uringcore.quic.native.leaving import leave
 from uringcore.quic.native.link import Link
-from uringcore.quic.native.origin import made_at, warn_of_forgotten
+from uringcore.quic.native.origin import made_at, on_loop, warn_of_forgotten
 from uringcore.quic.stats import QuicConnectionStats
 from uringcore.tls import SessionTicket
 
@@ -100,7 +100,8 @@ class Connection(ConnectionBase):
     async def wait_connected(self) -> None:
         """Waits until the handshake is complete, which it is unless there is early data.
 
-        Raises why it has failed, as :func:`~uringcore.quic.connect` does.
+        Raises why it has failed, as :func:`~uringcore.quic.connect` does. Of a connection that has ended
+        since it says nothing.
         """
         await self._link.wait_connected()
 
@@ -149,12 +150,16 @@ class Connection(ConnectionBase):
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else "open"
-        address = self._link.quic.get_peer_address()
+        try:
+            address = self._link.quic.get_peer_address()
+        except RuntimeError:
+            # On another thread than the loop's, which has it.
+            address = None
         return f"<{type(self).__name__} {state} peer={address}>"
 
     def __del__(self) -> None:
         link = self._link
         if link.is_closed or link.loop.is_closed():
             return
+        on_loop(link.loop, link.close, 0, "")
         warn_of_forgotten("connection", self, self._origin)
-        link.close(0, "")

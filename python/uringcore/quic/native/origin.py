@@ -1,12 +1,15 @@
-"""Where a connection, a stream or a listener was made, for the warning that a program has forgotten it."""
+"""What becomes of a connection, a stream or a listener that a program has forgotten: the warning, which says
+where it was made, and the thread that ends it."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 import warnings
+from collections.abc import Callable
+from typing import Any
 
-__all__ = ["made_at", "warn_of_forgotten"]
+__all__ = ["made_at", "on_loop", "warn_of_forgotten"]
 
 
 def made_at(loop: asyncio.AbstractEventLoop) -> str | None:
@@ -24,3 +27,20 @@ def warn_of_forgotten(kind: str, thing: object, origin: str | None) -> None:
     if origin is not None:
         message = f"unclosed {kind} {thing!r}, made at {origin}"
         warnings.warn(message, ResourceWarning, stacklevel=3, source=thing)
+
+
+def on_loop(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: Any) -> None:
+    """Has ``callback(*args)`` called by the thread that runs ``loop``: now if it is this one, else in a turn
+    to come, and not at all if the loop is closed.
+
+    Objects are collected on any thread, and what they leave behind is their loop's. ``callback`` is no
+    method of such an object: that would bring it back to life.
+    """
+    if asyncio._get_running_loop() is loop:
+        callback(*args)
+        return
+    try:
+        loop.call_soon_threadsafe(callback, *args)
+    except RuntimeError:
+        if not loop.is_closed():
+            raise

@@ -18,7 +18,7 @@ from uringcore.quic.native.config import Certificate, ServerConfig
 from uringcore.quic.native.connection import Connection
 from uringcore.quic.native.link import Link
 from uringcore.quic.native.making import Making
-from uringcore.quic.native.origin import made_at, warn_of_forgotten
+from uringcore.quic.native.origin import made_at, on_loop, warn_of_forgotten
 from uringcore.quic.packet import QuicErrorCode
 from uringcore.quic.transport import QuicTransport
 
@@ -26,8 +26,8 @@ __all__ = ["Listener", "Listening", "listen"]
 
 
 class Listener:
-    """A server's socket. Connections whose handshake is complete wait to be accepted, ``backlog`` of
-    them; more are refused.
+    """A server's socket. Connections whose handshake is complete wait to be accepted, and with
+    ``early_data`` those that bring some before that: ``backlog`` of them; more are refused.
 
     ``async with listener:`` closes it at the end of the block, with its connections. One that the
     program forgets is closed when it is collected.
@@ -85,10 +85,7 @@ class Listener:
         if self._is_closed:
             return
         self._is_closed = True
-        self._transport.stop_accepting()
-        self._transport.close_connections(code, reason)
-        self._transport.close()
-        self._backlog.clear()
+        _close(self._transport, self._backlog, code, reason)
 
     async def wait_closed(self) -> None:
         """Waits until the socket is released: until each peer has heard, or had the time to."""
@@ -110,9 +107,17 @@ class Listener:
         return f"<{type(self).__name__} {'closed' if self._is_closed else 'open'}>"
 
     def __del__(self) -> None:
-        if not self._is_closed and not self._transport._loop.is_closed():
+        transport = self._transport
+        if not self._is_closed and not transport._loop.is_closed():
+            on_loop(transport._loop, _close, transport, self._backlog, 0, "")
             warn_of_forgotten("listener", self, self._origin)
-            self.close()
+
+
+def _close(transport: QuicTransport, backlog: Backlog[Link], code: int, reason: str) -> None:
+    transport.stop_accepting()
+    transport.close_connections(code, reason)
+    transport.close()
+    backlog.clear()
 
 
 class Listening(Making[Listener]):
