@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from uringcore._uringcore import BidirectionalStream, ReceiveStream, SendStream
     from uringcore.quic.errors import (
         ConnectionClosed,
+        DatagramError,
         ListenerClosed,
         QuicAlpnError,
         QuicCertificateError,
@@ -53,6 +54,7 @@ __all__ = [
     "Connecting",
     "Connection",
     "ConnectionClosed",
+    "DatagramError",
     "Listener",
     "ListenerClosed",
     "Listening",

@@ -1,9 +1,10 @@
 """Why a connection or a stream failed, as exceptions: a class for each cause that a program may want to
 catch.
 
-Every class is a :class:`QuicError` with a code and a reason, and a ``ConnectionError``. Those about a
-connection are a :class:`QuicConnectionError` (aioquic's name and attributes). :func:`error_from_event`
-is the only place that decides which one a ``ConnectionTerminated`` event becomes.
+Every class but that for settings is a :class:`QuicError` with a code and a reason, and a
+``ConnectionError``. Those about a connection are a :class:`QuicConnectionError` (aioquic's name and
+attributes). :func:`error_from_event` is the only place that decides which one a ``ConnectionTerminated``
+event becomes.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ConnectionClosed",
+    "DatagramError",
     "ListenerClosed",
     "QuicAlpnError",
     "QuicCertificateError",
@@ -97,6 +99,15 @@ class StreamClosed(StreamError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.stream_id, self.reason)
+
+
+class DatagramError(QuicError, ValueError):
+    """A datagram was not sent: the other side takes none, or none as long as this, or none fits into a
+    packet on this path; or this side has them switched off (RFC 9221). The connection is as it was.
+
+    A ``ValueError`` too, which says it of the length. What is allowed is up to the peer and the network,
+    so a program that sends datagrams to strangers meets this one, whatever it sends.
+    """
 
 
 class ListenerClosed(QuicError):

@@ -1,7 +1,7 @@
 //! `ConnectionBase`: what a connection has of streams and datagrams. Python's `Connection` is a subclass,
 //! with its life.
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
@@ -97,8 +97,8 @@ impl ConnectionBase {
     /// Queues one datagram (RFC 9221), which may be lost. It is never waited for: when 1 MiB is queued the
     /// oldest make room, and ``stats()["datagram_frames_dropped"]`` counts them.
     ///
-    /// Raises ``ValueError`` for one that is too long, or where a side takes none, and the connection's
-    /// error when that is over.
+    /// Raises :class:`DatagramError` for one that is longer than :attr:`max_datagram_size`, which is up to the
+    /// peer and the network, and where a side takes none; and the connection's error when that is over.
     fn send_datagram(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let data = buffer::bytes_like(data)?;
         let sent = self
@@ -251,7 +251,7 @@ impl ConnectionBase {
                 true => self.hub.get().ended(py),
                 false => errors::connection_closed(py),
             },
-            error => PyValueError::new_err(error.to_string()),
+            error => errors::datagram(py, error),
         }
     }
 }
@@ -302,6 +302,10 @@ impl Opening {
     }
 
     pub fn enter(&self, py: Python<'_>) -> PyResult<Polled> {
+        if self.stream.with(py, |stream| stream.is_some()) {
+            let what = "it is entered already; another block needs another stream";
+            return Err(PyRuntimeError::new_err(what));
+        }
         let polled = ConnectionBase::open(self.connection.bind(py), self.unidirectional)?;
         if let Polled::Ready(stream) = &polled {
             let stream = stream.clone_ref(py);

@@ -4,6 +4,7 @@ use pyo3::call::PyCallArgs;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
+use uringcore_proto::quic::DatagramError;
 use uringcore_proto::webtransport::NO_CODE;
 
 /// The peer has abandoned its side of the stream.
@@ -27,6 +28,11 @@ fn applications(code: u64) -> u64 {
 /// This side has ended the stream, or this direction of it.
 pub fn stream_closed(py: Python<'_>, stream_id: u64, what: &str) -> PyErr {
     of_quic(py, "StreamClosed", (stream_id, what))
+}
+
+/// A datagram that cannot be sent.
+pub fn datagram(py: Python<'_>, error: DatagramError) -> PyErr {
+    of_quic(py, "DatagramError", (error.to_string(),))
 }
 
 /// This side has closed the connection, and its end has not been told yet.
