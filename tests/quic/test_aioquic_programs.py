@@ -8,7 +8,15 @@ import ssl
 
 import pytest
 
-from tests.quic.harness import Echo, Recorder, eventually, serving
+from tests.quic.harness import (
+    Echo,
+    Recorder,
+    completed,
+    connecting,
+    eventually,
+    serving,
+    ticket_of,
+)
 from uringcore import _buffer, buffer, tls
 from uringcore.asyncio import connect, serve
 from uringcore.h3 import connection as h3
@@ -60,6 +68,50 @@ def test_transmit_is_called_after_each_batch_of_datagrams(
         closed = len(client.transmitted)
         await asyncio.sleep(0.05)
         assert len(client.transmitted) == closed
+
+    run_anywhere(main())
+
+
+def test_transmit_is_called_for_the_batch_that_makes_the_protocol(
+    run_anywhere, server_configuration, client_configuration
+):
+    async def main():
+        async with (
+            serving(server_configuration(), Transmitting) as (port, protocols),
+            connect("127.0.0.1", port, configuration=client_configuration()) as client,
+        ):
+            await client.ping()
+            (server,) = protocols
+            heard = [type(event) for event in server.events[: server.transmitted[0]]]
+            assert events.HandshakeCompleted not in heard
+
+    run_anywhere(main())
+
+
+def test_what_transmit_answers_early_data_with_leaves_with_the_first_flight(
+    run_anywhere, server_configuration, client_configuration
+):
+    class Answering(Recorder):
+        heard = None
+
+        def transmit(self):
+            heard = [type(event) for event in self.events]
+            if self.heard is None and events.StreamDataReceived in heard:
+                self.heard = heard
+                self._quic.send_stream_data(0, b"answer", end_stream=True)
+            super().transmit()
+
+    async def main():
+        async with serving(server_configuration(early_data=True), Answering) as (port, protocols):
+            ticket = await ticket_of(port, client_configuration())
+            client_side = client_configuration(session_ticket=ticket)
+            async with connecting(port, client_side) as client:
+                client._quic.send_stream_data(0, b"question", end_stream=True)
+                client.transmit()
+                await client.wait_for(events.StreamDataReceived, data=b"answer")
+                await client.wait_connected()
+                assert completed(client) == (True, True)
+            assert events.HandshakeCompleted not in protocols[1].heard
 
     run_anywhere(main())
 

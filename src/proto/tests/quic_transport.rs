@@ -2,11 +2,42 @@
 
 use std::time::Duration;
 
-use crate::support::{Link, Pair, Random, Who, client_settings, server_settings, with_transport};
+use crate::support::{
+    Link, Pair, Peer, Random, Who, client_settings, server_settings, with_transport,
+};
 use bytes::Bytes;
 use uringcore_proto::quic::{
-    AckFrequency, Congestion, ConnectionStats, EndpointSettings, TransportSettings,
+    AckFrequency, Congestion, ConnectionKey, ConnectionStats, EndpointSettings, Event,
+    TransportSettings,
 };
+
+#[test]
+fn who_asks_late_for_batches_is_told_of_one_that_was() {
+    let mut pair = Pair::default_pair();
+    let told = |peer: &Peer, key: ConnectionKey| {
+        let is_batch = |(of, event): &&(_, Event)| *of == key && *event == Event::BatchHandled;
+        peer.events.iter().filter(is_batch).count()
+    };
+    let client = pair.connect();
+    pair.run_until("the server has heard of it", |pair| {
+        !pair.server.events.is_empty()
+    });
+    // Nothing has come here yet.
+    let conn = pair.client.endpoint.connection(client).unwrap();
+    conn.tell_batches();
+    pair.client.take_events();
+    assert_eq!(told(&pair.client, client), 0);
+    // And here the datagram that has made the connection; no other one is told twice.
+    let (server, _) = pair.server.events[0];
+    for _ in 0..2 {
+        let conn = pair.server.endpoint.connection(server).unwrap();
+        conn.tell_batches();
+        pair.server.take_events();
+        assert_eq!(told(&pair.server, server), 1);
+    }
+    pair.run_for(Duration::from_secs(1));
+    assert!(told(&pair.client, client) > 0 && told(&pair.server, server) > 1);
+}
 
 #[test]
 fn keys_can_be_changed_in_the_middle_of_a_transfer() {

@@ -78,9 +78,16 @@ impl Connection {
         self.streams.read_on_demand();
     }
 
-    /// From now on [`BatchHandled`](Event::BatchHandled) follows whatever the network or a timer brings.
+    /// From now on [`BatchHandled`](Event::BatchHandled) follows whatever the network or a timer brings, and
+    /// what they have brought by now: a server hears of a connection with the first datagram.
     pub fn tell_batches(&mut self) {
-        self.batches = Batches::Told;
+        let is_missed = self.batches == Batches::Missed;
+        if is_missed || self.batches == Batches::Untold {
+            self.batches = Batches::Told;
+        }
+        if is_missed {
+            self.note_batch();
+        }
     }
 
     /// Has one stream told by `StreamData` all the same, from the next of its data on: for hosts that read some

@@ -233,8 +233,11 @@ impl Connection {
         let has_preferred = side.is_server()
             && (settings.preferred_v4.is_some() || settings.preferred_v6.is_some());
         let mut events = VecDeque::new();
+        let mut batches = Batches::Untold;
         if side.is_server() {
             events.push_back(Pending::Ready(Event::Accepted));
+            // Its first datagram is being handled.
+            batches = Batches::Missed;
         }
         let mut streams = Streams::new(side, settings.send_window);
         if side.is_client() && quinn.has_0rtt() {
@@ -259,7 +262,7 @@ impl Connection {
             was_full: false,
             early_pings: Vec::new(),
             events,
-            batches: Batches::Untold,
+            batches,
             path: Path::new(local, has_preferred),
             peer_parameters: PeerParameters::default(),
             preferred: None,

@@ -27,6 +27,8 @@ pub(super) enum Pending {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Batches {
     Untold,
+    /// Nobody hears of them, and there was one.
+    Missed,
     Told,
     /// The event that says so is on its way.
     Pending,
@@ -62,9 +64,13 @@ impl Connection {
 
     /// A datagram or a timer is being handled.
     pub(in crate::quic) fn note_batch(&mut self) {
-        if self.batches == Batches::Told && self.phase != Phase::Closed {
-            self.batches = Batches::Pending;
-            self.events.push_back(Pending::Batch);
+        match self.batches {
+            Batches::Untold => self.batches = Batches::Missed,
+            Batches::Told if self.phase != Phase::Closed => {
+                self.batches = Batches::Pending;
+                self.events.push_back(Pending::Batch);
+            }
+            Batches::Missed | Batches::Told | Batches::Pending => {}
         }
     }
 

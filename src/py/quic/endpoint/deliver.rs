@@ -54,6 +54,8 @@ impl QuicEndpoint {
         let py = slf.py();
         let mut first_error = FirstError::default();
         loop {
+            // What a handshake that waited for an answer has done, and what a program has asked of a
+            // connection that it was given, comes in the same turn.
             let mut has_begun = Self::take_answers(slf, &mut first_error)?;
             let mut waiting = slf.get().take_events(py)?.into_iter().peekable();
             while let Some((key, first)) = waiting.next() {
@@ -70,12 +72,11 @@ impl QuicEndpoint {
                 while let Some((_, event)) = waiting.next_if(|(next, _)| *next == key) {
                     group.push(event);
                 }
-                let delivered = Self::deliver_to(slf, key, group)
+                let delivered = Self::deliver_to(slf, key, group, &mut has_begun)
                     .or_else(|error| Self::report(slf, RECEIVER_RAISED, error));
                 // One connection's program cannot keep the others from their events.
                 first_error.note(py, delivered);
             }
-            // What a handshake that waited for an answer has done comes in the same turn.
             if !has_begun {
                 break;
             }
@@ -119,11 +120,13 @@ impl QuicEndpoint {
         slf: &Bound<'_, Self>,
         key: ConnectionKey,
         mut group: Vec<Event>,
+        has_begun: &mut bool,
     ) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
         let mut inside = this.enter(py)?;
         if let Some(alpn) = this.accepted_in(py, &group) {
+            *has_begun = true;
             Self::accept(slf, key, alpn)?;
         }
         let closes = matches!(group.last(), Some(Event::Closed { .. }));
