@@ -133,10 +133,10 @@ impl SendStream {
     }
 
     /// Sends ``file``, a regular one that is open for reading in binary, from ``offset`` on: ``count`` bytes,
-    /// or up to its end. Returns how many, and leaves the file's position behind the last one. Cancelled,
-    /// it has sent a part.
+    /// or up to its end. Returns how many, and leaves the file's position behind the last one, or where it
+    /// was if there was none. Cancelled, it has sent a part.
     ///
-    /// Raises as :meth:`send`, and what reading raises.
+    /// Raises as :meth:`send`, what reading raises, and ``ValueError`` for a file in text mode.
     #[pyo3(signature = (file, offset = 0, count = None))]
     fn sendfile<'py>(
         slf: &Bound<'py, Self>,

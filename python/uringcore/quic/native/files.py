@@ -1,18 +1,17 @@
 """``sendfile``: a file's bytes onto a stream. They have to be encrypted, so they pass through this process;
-what is spared are turns of the loop for what the page cache has, and Python code a piece.
+what is spared are turns of the loop for what the page cache has, copies, and Python code a piece.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import IO
 
 from uringcore._uringcore import SendStream
+from uringcore.aio._files import DIRECT_MAX_BYTES, Files, files_of
+from uringcore.aio._operation import finish
 
 __all__ = ["sendfile"]
-
-PIECE = 256 * 1024
 
 
 async def sendfile(
@@ -23,29 +22,31 @@ async def sendfile(
         raise ValueError(f"offset must be 0 or more, not {offset}")
     if count is not None and count < 0:
         raise ValueError(f"count must be 0 or more, not {count}")
+    if "b" not in getattr(file, "mode", "b"):
+        raise ValueError("file must be open in binary mode")
+    files, descriptor = files_of(), file.fileno()
     at, end = offset, None if count is None else offset + count
     try:
         while end is None or at < end:
-            piece = await _read(file.fileno(), at, PIECE if end is None else min(PIECE, end - at))
+            size = DIRECT_MAX_BYTES if end is None else min(DIRECT_MAX_BYTES, end - at)
+            piece = await _read(files, descriptor, size, at)
             if not piece:
                 break
             await stream.send(piece)
             at += len(piece)
     finally:
-        # As loop.sendfile leaves it.
-        file.seek(at)
+        if at > offset:
+            # As loop.sendfile leaves it.
+            file.seek(at)
     return at - offset
 
 
-async def _read(descriptor: int, offset: int, size: int) -> bytes:
-    """Reads in the caller what is in memory, and in a thread what is not."""
-    room = bytearray(size)
-    try:
-        got = os.preadv(descriptor, [room], offset, os.RWF_NOWAIT)
-    except OSError:
-        # A file system that cannot say, or a page that is not there: an error comes again.
-        got = 0
-    if got:
-        return bytes(memoryview(room)[:got])
-    loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(None, os.pread, descriptor, size, offset)
+async def _read(files: Files, descriptor: int, size: int, offset: int) -> bytes:
+    """Reads at once what is in memory, and otherwise waits; nothing is the end of the file."""
+    while (got := files.direct.read(descriptor, size, offset)) is True:
+        # It is the others' turn.
+        await asyncio.sleep(0)
+        files.direct.rested()
+    if isinstance(got, bytes):
+        return got
+    return await finish(files.read(descriptor, size, offset))
