@@ -117,6 +117,33 @@ def test_a_client_that_gives_its_request_up_wakes_the_server(
     run_anywhere(main())
 
 
+def test_a_drain_waits_from_the_mark_on(run, server_configuration, client_configuration):
+    async def main():
+        async with (
+            serving(server_configuration(), Recorder) as (port, _),
+            connect("127.0.0.1", port, configuration=client_configuration(**NARROW)) as client,
+        ):
+            mark = NARROW["send_buffer_high"]
+            for stream_id, size, waits in ((0, mark - 1, False), (4, 1, True), (8, mark, True)):
+                client._quic.send_stream_data(stream_id, bytes(size))
+                assert client._quic.get_send_buffer_size(stream_id) == size
+                draining = [client.drain()]
+                if stream_id != 4:
+                    draining.append(client.drain(stream_id))
+                for drain in draining:
+                    try:
+                        drain.send(None)
+                    except StopIteration:
+                        assert not waits
+                    else:
+                        assert waits
+                        drain.close()
+            for stream_id in (0, 4, 8, None):
+                await client.drain(stream_id)
+
+    run(main())
+
+
 def test_a_cancelled_drain_leaves_nothing_behind(run, server_configuration, client_configuration):
     async def main():
         async with (

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
@@ -114,11 +115,11 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         return self._create_stream(stream_id)
 
     async def drain(self, stream_id: int | None = None) -> None:
-        """Waits while more than ``send_buffer_high`` bytes are queued on the stream, which is as
-        long as the peer gives no credit for it.
+        """Waits if ``send_buffer_high`` bytes or more are queued on the stream, until there are
+        ``send_buffer_low`` at most; they stay for as long as the peer gives no credit for them.
 
-        Without ``stream_id``: while more than that is queued on all streams together, or DATAGRAM
-        frames fill more than half of their queue of 1 MiB.
+        Without ``stream_id``: the same of all streams together, and of DATAGRAM frames, which may
+        fill half of their queue of 1 MiB.
 
         Raises ``ConnectionResetError`` when the stream is reset meanwhile, by either side, or the
         connection ends.
@@ -126,11 +127,8 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         if self._error is not None:
             raise ConnectionResetError("the connection is closed") from self._error
         self._begin()
-        quic = self._quic
-        if stream_id is None:
-            if not quic._is_full:
-                return
-        elif quic.get_send_buffer_size(stream_id) <= quic.configuration.send_buffer_high:
+        is_full = self._quic._is_full if stream_id is None else self._is_stream_full(stream_id)
+        if not is_full:
             return
         waiter = self._loop.create_future()
         waiters = self._drain_waiters.setdefault(stream_id, [])
@@ -142,6 +140,10 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
             waiters.remove(waiter)
             if not waiters and self._drain_waiters.get(stream_id) is waiters:
                 del self._drain_waiters[stream_id]
+
+    def _is_stream_full(self, stream_id: int) -> bool:
+        queued = self._quic.get_send_buffer_size(stream_id)
+        return queued >= self._quic.configuration.send_buffer_high
 
     def get_send_buffer_size(self, stream_id: int) -> int:
         """Bytes that wait to be sent on the stream, before any of the congestion window's."""
@@ -201,7 +203,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         if self._error is not None:
             raise self._error
         waiter = self._loop.create_future()
-        uid = id(waiter)
+        uid = next(_ping_numbers)
         self._ping_waiters[uid] = waiter
         self._quic.send_ping(uid)
         self.transmit()
@@ -496,3 +498,5 @@ _HANDLERS: dict[type[events.QuicEvent], Callable[[QuicConnectionProtocol, Any], 
 }
 
 _READER_LIMIT = 256 * 1024
+# Beyond the small ones that programs choose, whose answers come as events as well.
+_ping_numbers = itertools.count(1 << 32)

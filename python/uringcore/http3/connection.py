@@ -223,10 +223,7 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
     async def _wait_sent(self, stream_id: int, timeout: float | None) -> None:
         """Waits until the stream takes more. What is queued shrinks meanwhile, or time runs out."""
         quic = self._quic
-        if (
-            timeout is None
-            or quic.get_send_buffer_size(stream_id) <= quic.configuration.send_buffer_high
-        ):
+        if timeout is None or not self._is_stream_full(stream_id):
             await self.drain(stream_id)
             return
         drained = asyncio.ensure_future(self.drain(stream_id))

@@ -156,10 +156,10 @@ class ConfigurationFields:
     (RESET_STREAM_AT, draft-ietf-quic-reliable-stream-reset), which WebTransport asks for."""
 
     send_buffer_high: int = 1048576
-    """Bytes queued on a stream above which ``drain()`` waits."""
+    """Bytes queued on a stream from which on ``drain()`` waits."""
 
     send_buffer_low: int = 262144
-    """Bytes queued on a stream below which ``drain()`` goes on."""
+    """Bytes queued on a stream down to which ``drain()`` then waits."""
 
     session_store: MemorySessionStore | SessionStore | None = None
     """Where a server keeps the sessions that its clients may resume; several servers may share one,

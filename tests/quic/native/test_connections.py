@@ -18,6 +18,7 @@ from tests.quic.native.pairs import (
 )
 from tests.support.ports import free_port
 from uringcore import quic
+from uringcore.quic.connection import QuicConnection
 
 
 def test_what_is_known_of_both_ends(run_anywhere, pki):
@@ -280,6 +281,65 @@ def test_a_client_goes_to_another_network(run_anywhere, pki):
             assert other.peer_address[1] == one.local_address[1]
             with pytest.raises(RuntimeError):
                 await other.migrate()
+
+    run_anywhere(main())
+
+
+def test_what_is_entered_cannot_be_entered_again_before_it_is_left(run_anywhere, pki):
+    async def main():
+        async with listening(pki) as listener:
+            making = connecting(pki, listener)
+            for _ in range(2):
+                async with making as one:
+                    with pytest.raises(RuntimeError, match="entered already"):
+                        await making.__aenter__()
+                    opening = one.open_stream()
+                    async with opening as stream:
+                        with pytest.raises(RuntimeError, match="entered already"):
+                            await opening.__aenter__()
+                        await stream.send(b"x")
+                        assert one.stats()["streams_open"] == 1
+                assert one.is_closed
+            accepted = await listener.accept(), await listener.accept()
+            assert all(other.is_closed for other in accepted)
+        # Nor by two at once; and one whose making fails may be tried again.
+        making = connecting(pki, listener)
+        first = await settled(asyncio.ensure_future(making.__aenter__()))
+        with pytest.raises(RuntimeError, match="entered already"):
+            await making.__aenter__()
+        for failing in (first, making.__aenter__()):
+            with pytest.raises(quic.QuicConnectionRefusedError):
+                await failing
+
+    run_anywhere(main())
+
+
+def test_a_handshake_that_was_complete_stays_so(run_anywhere, pki):
+    async def main():
+        async with pair(pki) as (one, other):
+            one.close()
+            await other.wait_closed()
+            for each in (one, other):
+                await each.wait_connected()
+
+    run_anywhere(main())
+
+
+def test_each_ping_has_a_number_of_its_own(run_anywhere, pki, monkeypatch):
+    numbers = []
+    send = QuicConnection.send_ping
+
+    def send_ping(self, uid):
+        numbers.append(uid)
+        send(self, uid)
+
+    monkeypatch.setattr(QuicConnection, "send_ping", send_ping)
+
+    async def main():
+        async with pair(pki) as (one, _):
+            for _ in range(10):
+                await one.ping()
+        assert len(set(numbers)) == len(numbers) == 10
 
     run_anywhere(main())
 

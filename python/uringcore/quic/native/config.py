@@ -187,7 +187,8 @@ class ServerConfig(Config):
     ``ClientConfig.authorities``. ``None`` asks for none."""
 
     backlog: int = 128
-    """Connections that may wait to be accepted; more are refused."""
+    """Connections that may wait to be accepted, with ``early_data`` also before their handshake is
+    complete; more are refused."""
 
     limits: ServerLimits = field(default_factory=ServerLimits)
     """How many connections and handshakes, altogether and from one address."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -93,10 +94,11 @@ class Life:
         return bool(self.completed.early_data_accepted)
 
     async def wait_connected(self) -> None:
+        if self.completed is not None:
+            return
         if self._end is not None:
             raise self._end()
-        if self.completed is None:
-            await self._wait_among(self._connecting)
+        await self._wait_among(self._connecting)
 
     def transmit(self) -> None:
         """Sends what is queued, once in a turn; uringcore's own loop does that by itself."""
@@ -134,7 +136,7 @@ class Life:
         if self._end is not None:
             raise self._end()
         waiter = self.loop.create_future()
-        uid = id(waiter)
+        uid = next(_ping_numbers)
         self._pings[uid] = waiter
         self.quic.send_ping(uid)
         self.transmit()
@@ -260,6 +262,10 @@ class Link(Life):
     def _over(self, make_error: Callable[[], QuicError], is_orderly: bool) -> None:
         self.hub.end(make_error, is_orderly)
         self._on_connected = None
+
+
+# Of all connections together: few ever ping. One whose wait was cancelled may be answered all the same.
+_ping_numbers = itertools.count()
 
 
 def _settle(

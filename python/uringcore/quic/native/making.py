@@ -22,17 +22,27 @@ _Made = TypeVar("_Made", bound=_Ending)
 
 
 class Making(Generic[_Made]):
-    """Nothing happens before it is awaited or entered. Leaving the block ends what was made."""
+    """Nothing happens before it is awaited or entered. Leaving the block ends what was made; until then
+    it cannot be entered again.
+    """
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, _Made]]) -> None:
         self._make = make
         self._made: _Made | None = None
+        self._is_entered = False
 
     def __await__(self) -> Generator[Any, None, _Made]:
         return self._make().__await__()
 
     async def __aenter__(self) -> _Made:
-        self._made = await self._make()
+        if self._is_entered:
+            raise RuntimeError("it is entered already; another block needs another one")
+        self._is_entered = True
+        try:
+            self._made = await self._make()
+        except BaseException:
+            self._is_entered = False
+            raise
         return self._made
 
     async def __aexit__(
@@ -42,5 +52,6 @@ class Making(Generic[_Made]):
         traceback: TracebackType | None,
     ) -> None:
         made, self._made = self._made, None
+        self._is_entered = False
         if made is not None:
             await made.__aexit__(exc_type, exc_value, traceback)
