@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use crate::completion::Errno;
 use crate::file::read_now;
@@ -17,7 +17,8 @@ use crate::file::read_now;
 pub struct FileIdentity {
     device: u64,
     number: u64,
-    made: SystemTime,
+    /// Some file systems do not know. What they do know changes with the file.
+    made: Option<SystemTime>,
 }
 
 /// A regular file that is open for reading. Its descriptor is its own, and its position is nobody's.
@@ -62,16 +63,14 @@ impl SentFile {
         }
     }
 
-    /// What tells it from every other file, whatever is written into it: also from one that has its number when
-    /// it is gone.
+    /// What tells it from every other file, whatever is written into it: where its file system knows when a file
+    /// was made, also from one that has its number when it is gone.
     pub fn identity(&self) -> io::Result<FileIdentity> {
         let metadata = self.0.metadata()?;
-        let changed = || SystemTime::UNIX_EPOCH + Duration::from_secs(metadata.ctime() as u64);
         Ok(FileIdentity {
             device: metadata.dev(),
             number: metadata.ino(),
-            // Some file systems do not know when a file was made.
-            made: metadata.created().unwrap_or_else(|_| changed()),
+            made: metadata.created().ok(),
         })
     }
 

@@ -54,6 +54,9 @@ static LATER: [Later; 8] = [
 ];
 
 /// A folder whose classes are made once, when they are needed.
+///
+/// **Invariant.** A `register` calls nothing that imports: a name of this module that is asked for meanwhile
+/// would wait for the very `register` that asks.
 struct Later {
     register: fn(&Bound<'_, PyModule>) -> PyResult<()>,
     is_made: PyOnceLock<()>,
