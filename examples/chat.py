@@ -8,9 +8,9 @@ The first line that a member sends is its name. Who does not read loses lines; n
 
 import asyncio
 import contextlib
+import io
 import sys
 import tempfile
-from pathlib import Path
 
 import uringcore
 from uringcore import quic
@@ -22,8 +22,7 @@ Room = dict[str, asyncio.Queue[str]]  # The members, and the lines on their way 
 
 async def serve(port: int) -> None:
     """Has a room until it is interrupted."""
-    room: Room = {}
-    guests: set[asyncio.Task[None]] = set()
+    room, guests = Room(), set[asyncio.Task[None]]()
     with tempfile.TemporaryDirectory() as folder:
         certificate, key = DevelopmentCertificate.make().write(folder)
         async with quic.listen("::", port, certificate=(certificate, key), alpn=ALPN) as listener:
@@ -76,44 +75,44 @@ async def tell(stream: quic.SendStream, lines: asyncio.Queue[str]) -> None:
             await stream.send(f"{await lines.get()}\n".encode())
 
 
-async def join(host: str, port: int, name: str, authority: Path) -> None:
+async def join(host: str, port: int, name: str, authority: str) -> None:
     """Shows what is said, and says what is typed, until the input ends."""
     config = quic.ClientConfig(alpn=ALPN, authorities=authority, keep_alive=20)
     async with quic.connect(host, port, config) as connection, connection.open_stream() as stream:
         await stream.send(f"{name}\n".encode())
         typing = asyncio.create_task(pass_on_input(stream))
-        async for text in stream:
-            print(text.decode(errors="replace"), end="", flush=True)
-        typing.cancel()
+        showing = asyncio.create_task(show(stream))
+        done, _ = await asyncio.wait((typing, showing), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.gather(*done, showing)  # Raises what the typing has failed with, if it has.
+
+
+async def show(stream: quic.ReceiveStream) -> None:
+    """Prints what is said, until the server has no more."""
+    async for text in stream:
+        print(text.decode(errors="replace"), end="", flush=True)
 
 
 async def pass_on_input(stream: quic.SendStream) -> None:
     """Sends what is typed; its end is the end of the stream."""
     typed = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(typed), sys.stdin)
+    protocol = asyncio.StreamReaderProtocol(typed)
+    # Not `sys.stdin`: what becomes non-blocking with that is the terminal, and so `sys.stdout`.
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, io.FileIO("/dev/stdin"))
     while line := await typed.readline():
         await stream.send(line)
     await stream.finish()
 
 
-def main() -> int:
-    """Reads the command line; returns the exit status."""
-    match sys.argv[1:]:
-        case ["serve", port]:
-            program = serve(int(port))
-        case ["join", host, port, name, authority]:
-            program = join(host, int(port), name, Path(authority))
-        case _:
-            sys.exit(__doc__)
+if __name__ == "__main__":
     try:
-        uringcore.run(program)
+        match sys.argv[1:]:
+            case ["serve", port]:
+                uringcore.run(serve(int(port)))
+            case ["join", host, port, name, authority]:
+                uringcore.run(join(host, int(port), name, authority))
+            case _:
+                sys.exit(__doc__)
     except OSError as error:
         sys.exit(str(error))
     except KeyboardInterrupt:
-        return 130
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        sys.exit(130)

@@ -6,20 +6,18 @@ python examples/crawler.py https://example.org/ [authorities.pem]
 import asyncio
 import sys
 from html.parser import HTMLParser
-from urllib.parse import urldefrag, urljoin, urlsplit
+from urllib.parse import urldefrag, urljoin
 
 import uringcore
 from uringcore import http3
 
 WORKERS = 32
-PAGES_MAX = 10_000
-PAGE_BYTES_MAX = 1 << 20
+PAGES_MAX, PAGE_BYTES_MAX = 10_000, 1 << 20
 
 
 def origin(url: str) -> str:
     """The site that a page is of."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}"
+    return urljoin(url, "/")
 
 
 class Links(HTMLParser):
@@ -54,11 +52,15 @@ class Crawl:
         self.broken: list[str] = []
 
     async def run(self) -> None:
-        """Reads all pages, many at a time."""
+        """Reads all pages, many at a time. A worker that fails is the end of it."""
         workers = [asyncio.create_task(self.work()) for _ in range(WORKERS)]
-        await self.waiting.join()
-        for worker in workers:
-            worker.cancel()
+        reading = asyncio.create_task(self.waiting.join())
+        await asyncio.wait([reading, *workers], return_when=asyncio.FIRST_COMPLETED)
+        for task in (reading, *workers):
+            task.cancel()
+        for result in await asyncio.gather(*workers, return_exceptions=True):
+            if isinstance(result, Exception):
+                raise result
 
     async def work(self) -> None:
         """Reads one page after the other."""
@@ -66,7 +68,8 @@ class Crawl:
             url = await self.waiting.get()
             try:
                 await self.read(url)
-            except (http3.HTTP3Error, ValueError) as error:
+            except (http3.HTTP3Error, ValueError, AssertionError) as error:
+                # The last is what the parser says of some pages that are no HTML.
                 self.broken.append(f"{url}: {error}")
             finally:
                 self.waiting.task_done()
@@ -78,8 +81,7 @@ class Crawl:
                 self.follow({urljoin(url, response.header("location", "") or "")})
                 return
             if response.status >= 400:
-                self.broken.append(f"{url}: {response.status}")
-                return
+                raise ValueError(response.status)
             page = bytearray()
             is_page = (response.header("content-type") or "").startswith("text/html")
             async for part in response.iter_bytes():
@@ -106,9 +108,8 @@ async def crawl(start: str, authorities: str | None) -> int:
     async with http3.Pool(cafile=authorities, limits=limits) as pool:
         crawl = Crawl(pool, start)
         await crawl.run()
-    print(f"{len(crawl.found)} pages, {crawl.bytes} bytes, {len(crawl.broken)} broken links")
-    for broken in sorted(crawl.broken):
-        print(broken)
+    said = f"{len(crawl.found)} pages, {crawl.bytes} bytes, {len(crawl.broken)} broken links"
+    print("\n".join([said, *sorted(crawl.broken)]))
     return 1 if crawl.broken else 0
 
 

@@ -8,9 +8,11 @@ A request is a stream: ``NAME\\nOFFSET\\n``, answered by the size in a line and 
 
 import asyncio
 import contextlib
+import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import BinaryIO
 
 import uringcore
 from uringcore import aio, quic
@@ -48,26 +50,26 @@ async def serve_client(connection: quic.Connection, folder: Path) -> None:
 async def answer(stream: quic.BidirectionalStream, folder: Path) -> None:
     """Sends what one request asks for."""
     try:
-        path = find(folder, (await stream.readuntil(limit=1000)).decode().rstrip("\n"))
+        name = (await stream.readuntil(limit=1000)).decode().rstrip("\n")
         offset = int(await stream.readuntil(limit=20))
+        with find(folder, name) as file, contextlib.suppress(quic.StreamStopped):
+            size = os.fstat(file.fileno()).st_size
+            if offset not in range(size + 1):
+                raise ValueError("there is no such part of it")
+            await stream.send(b"%d\n" % size)
+            await stream.sendfile(file, offset, size - offset)
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
         stream.reset(BAD_REQUEST)
-        return
-    if path is None or offset not in range(path.stat().st_size + 1):
-        stream.reset(NO_SUCH_FILE if path is None else BAD_REQUEST)
-        return
-    with contextlib.suppress(quic.StreamStopped):
-        await stream.send(b"%d\n" % path.stat().st_size)
-        async with aio.open(path, "rb") as file:
-            await file.seek(offset)
-            while piece := await file.read(1 << 18):
-                await stream.send(piece)
+    except FileNotFoundError:
+        stream.reset(NO_SUCH_FILE)
 
 
-def find(folder: Path, name: str) -> Path | None:
-    """A file of the folder's own, and no other."""
+def find(folder: Path, name: str) -> BinaryIO:
+    """Opens a file of the folder's own, and no other."""
     path = (folder / name).resolve()
-    return path if path.parent == folder.resolve() and path.is_file() else None
+    if path.parent != folder.resolve() or not path.is_file():
+        raise FileNotFoundError(name)
+    return path.open("rb")
 
 
 async def get(host: str, port: int, name: str, authority: Path, into: Path) -> None:
@@ -85,6 +87,8 @@ async def get(host: str, port: int, name: str, authority: Path, into: Path) -> N
                 await file.write(piece)
                 offset += len(piece)
                 print(f"\r{offset * 100 // size} %", end="\n" * (offset == size), file=sys.stderr)
+    if offset != size:
+        raise OSError(f"{name} ended after {offset} of {size} bytes")
     part.rename(into / name)
 
 
@@ -100,7 +104,7 @@ def main() -> int:
     try:
         uringcore.run(program)
     except OSError as error:
-        sys.exit(f"{error}; what has come is kept")
+        sys.exit(f"{error}; what has come is kept" if sys.argv[1] == "get" else str(error))
     except KeyboardInterrupt:
         return 130
     return 0

@@ -23,7 +23,6 @@ ALPN = ["game"]
 TICK = 0.1
 SIZE, PART = 4096, 128  # The world's width, and that of a part of it.
 SEEN_MAX = 100  # What fits in a datagram, at four bytes each.
-ENOUGH = 10
 
 
 class World:
@@ -62,30 +61,31 @@ class World:
             while self.waiting:
                 player = self.waiting.pop()
                 x, y = self.players[player]
-                with contextlib.suppress(quic.QuicError):
+                with contextlib.suppress(quic.QuicError):  # Gone, or takes none as long.
                     player.send_datagram(parts[x // PART, y // PART])
 
 
 async def serve(port: int) -> None:
     """Has a world until it is interrupted."""
-    world = World()
-    tasks = {asyncio.create_task(world.tick())}
+    world, tasks = World(), set[asyncio.Task[None]]()
     with tempfile.TemporaryDirectory() as folder:
         identity = DevelopmentCertificate.make().write(folder)
         async with quic.listen("::", port, certificate=identity, alpn=ALPN) as listener:
             print(f"port {listener.address[1]}, authority {identity[0]}", flush=True)
+            ticking = asyncio.create_task(world.tick())
+            ticking.add_done_callback(lambda _: listener.close())
             async for player in listener:
                 task = asyncio.create_task(world.play(player))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
+            await ticking  # What it has failed with is what the server fails with.
 
 
 async def play(player: quic.Connection) -> int:
-    """Walks about until it has heard enough; returns how many it has seen at once."""
+    """Walks about, in steps that may be lost, until it has heard enough: how many there were at once."""
     seen: list[int] = []
-    while len(seen) < ENOUGH:
+    while len(seen) < 10:
         player.send_datagram(bytes(random.randrange(256) for _ in range(2)))
-        # One of the two may be lost: the next step will tell.
         with contextlib.suppress(asyncio.TimeoutError):
             seen.append(len(await asyncio.wait_for(player.receive_datagram(), 1)) // 4)
     return max(seen)

@@ -18,61 +18,65 @@ import uringcore
 from uringcore import quic
 from uringcore.devcert import DevelopmentCertificate
 
-ALPN = ["h3"]
-H3_INTERNAL_ERROR = 0x0102
+ALPN, H3_INTERNAL_ERROR = ["h3"], 0x0102
+Tasks = set[asyncio.Task[None]]
 
 
-class Link:
-    """A client and its server, and those who carry what goes between them."""
+def start(tasks: Tasks, work: Coroutine[object, None, None]) -> None:
+    """Beside everything else."""
+    task = asyncio.create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
 
-    def __init__(self, client: quic.Connection, server: quic.Connection) -> None:
-        self.ways = [(client, server), (server, client)]
-        self.carriers: set[asyncio.Task[None]] = set()
 
-    async def run(self) -> None:
-        """Until one side is closed; the other one is then closed with the same code."""
-        kinds = (self.streams, self.uni_streams, self.datagrams)
-        parts = [asyncio.create_task(kind(*way)) for way in self.ways for kind in kinds]
-        done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-        error = done.pop().exception()
-        code, reason = (error.code, error.reason) if isinstance(error, quic.QuicError) else (0, "")
-        for part in (*parts, *self.carriers):
-            part.cancel()
-        for connection, _ in self.ways:
-            connection.close(code, reason)
+async def link(client: quic.Connection, server: quic.Connection) -> None:
+    """Until one side is closed; the other one is then closed with the same code."""
+    carriers: Tasks = set()
+    kinds, ways = (streams, uni_streams, datagrams), ((client, server), (server, client))
+    parts = [asyncio.create_task(kind(*way, carriers)) for way in ways for kind in kinds]
+    done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+    # Some may just have come to an end, where others know of an error.
+    error = next(filter(None, (part.exception() for part in done)), None)
+    code, reason = (error.code, error.reason) if isinstance(error, quic.QuicError) else (0, "")
+    for task in (*parts, *carriers):
+        task.cancel()
+    client.close(code, reason)
+    server.close(code, reason)
 
-    async def streams(self, one: quic.Connection, other: quic.Connection) -> None:
-        """What one side opens is opened on the other, in the same order."""
-        async for stream in one.streams():
-            its = await other.open_stream()
-            self.start(carry(stream, its))
-            self.start(carry(its, stream))
 
-    async def uni_streams(self, one: quic.Connection, other: quic.Connection) -> None:
-        """The same for those with one direction."""
-        async for stream in one.uni_streams():
-            self.start(carry(stream, await other.open_uni_stream()))
+async def streams(one: quic.Connection, other: quic.Connection, carriers: Tasks) -> None:
+    """What one side opens is opened on the other, in the same order."""
+    async for stream in one.streams():
+        its = await other.open_stream()
+        start(carriers, carry(stream, its))
+        start(carriers, carry(its, stream))
 
-    async def datagrams(self, one: quic.Connection, other: quic.Connection) -> None:
-        """As many datagrams as there are at a time; what the other side does not take is lost."""
-        while True:
-            several = await one.receive_datagrams()
-            with contextlib.suppress(ValueError):
-                other.send_datagrams(several)
 
-    def start(self, carrying: Coroutine[object, None, None]) -> None:
-        """Beside everything else."""
-        carrier = asyncio.create_task(carrying)
-        self.carriers.add(carrier)
-        carrier.add_done_callback(self.carriers.discard)
+async def uni_streams(one: quic.Connection, other: quic.Connection, carriers: Tasks) -> None:
+    """The same for those with one direction."""
+    async for stream in one.uni_streams():
+        start(carriers, carry(stream, await other.open_uni_stream()))
+
+
+async def datagrams(one: quic.Connection, other: quic.Connection, _: Tasks) -> None:
+    """As many datagrams as there are at a time; what the other side does not take is lost."""
+    while True:
+        several = await one.receive_datagrams()
+        with contextlib.suppress(quic.DatagramError):
+            other.send_datagrams(several)
 
 
 async def carry(source: quic.ReceiveStream, target: quic.SendStream) -> None:
     """One direction of a stream, as fast as the slower side is, with its end."""
-    try:
+
+    async def pass_on() -> None:
         async for piece in source:
             await target.send(piece)
         await target.finish()
+
+    try:
+        # A stop is heard also while there is nothing to be sent.
+        await asyncio.gather(pass_on(), target.wait_finished())
     except quic.StreamReset as error:
         target.reset(error.code)
     except quic.StreamStopped as error:
@@ -89,30 +93,27 @@ async def take(client: quic.Connection, servers: dict[str, str], authorities: st
         if not host:
             raise OSError(f"there is no server for {name}")
         config = quic.ClientConfig(alpn=ALPN, authorities=authorities)
-        async with client, quic.connect(host, int(port), config) as server:
-            await Link(client, server).run()
+        async with quic.connect(host, int(port), config) as server, client:
+            await link(client, server)
     except OSError as error:
         print(error, file=sys.stderr)
-        client.close(H3_INTERNAL_ERROR, str(error))
+        client.close(H3_INTERNAL_ERROR, f"{name} is out of reach")
 
 
 async def serve(port: int, authorities: str, servers: dict[str, str]) -> None:
     """Takes clients to their servers until it is interrupted."""
-    clients: set[asyncio.Task[None]] = set()
+    clients: Tasks = set()
     with tempfile.TemporaryDirectory() as folder:
         certificate, key = DevelopmentCertificate.make().write(folder)
         async with quic.listen("::", port, certificate=(certificate, key), alpn=ALPN) as listener:
             print(f"port {listener.address[1]}, authority {certificate}", flush=True)
             async for client in listener:
-                task = asyncio.create_task(take(client, servers, authorities))
-                clients.add(task)
-                task.add_done_callback(clients.discard)
+                start(clients, take(client, servers, authorities))
 
 
 if __name__ == "__main__":
     if len(sys.argv) < 4:
         sys.exit(__doc__)
     with contextlib.suppress(KeyboardInterrupt):
-        named = [argument.partition("=") for argument in sys.argv[3:]]
-        servers = {name: address for name, _, address in named}
+        servers = {name: at for name, _, at in (each.partition("=") for each in sys.argv[3:])}
         uringcore.run(serve(int(sys.argv[1]), sys.argv[2], servers))

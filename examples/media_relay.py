@@ -60,18 +60,18 @@ class Subscriber:
 
     def __init__(self, session: WebTransportSession) -> None:
         self.session = session
-        self.sending: dict[tuple[int, int], asyncio.Task[None]] = {}
+        self.sending: dict[asyncio.Task[None], Group] = {}
         self.dropped = 0
 
     def begin(self, group: Group) -> None:
         """A new group: what is too old is dropped for it."""
-        for (track, number), task in list(self.sending.items()):
-            if track == group.track and number < group.number - GROUPS_BEHIND_MAX:
+        for task, old in self.sending.items():
+            if old.track == group.track and old.number < group.number - GROUPS_BEHIND_MAX:
                 task.cancel()
                 self.dropped += 1
-        key = (group.track, group.number)
-        self.sending[key] = task = asyncio.create_task(self._send(group))
-        task.add_done_callback(lambda _: self.sending.pop(key, None))
+        task = asyncio.create_task(self._send(group))
+        self.sending[task] = group
+        task.add_done_callback(self.sending.pop)
 
     async def _send(self, group: Group) -> None:
         # Left by a cancellation, the stream is reset.
@@ -110,7 +110,7 @@ class Relay:
             await session.wait_closed()
         finally:
             self.subscribers.remove(subscriber)
-            for task in list(subscriber.sending.values()):
+            for task in subscriber.sending:
                 task.cancel()
 
     async def _relay(self, stream: ReceiveStream) -> None:
@@ -170,7 +170,9 @@ class Watcher:
                     tasks: set[asyncio.Task[None]] = set()
                     stack.callback(lambda: [task.cancel() for task in tasks])
                     async for stream in session.uni_streams():
-                        tasks.add(asyncio.create_task(self._group(stream)))
+                        task = asyncio.create_task(self._group(stream))
+                        tasks.add(task)
+                        task.add_done_callback(tasks.discard)
 
     async def _group(self, stream: ReceiveStream) -> None:
         try:

@@ -41,6 +41,14 @@ async def app(scope, receive, send):
         await answer(send, 404, HTML, "nothing here")
 
 
+async def odd(scope, receive, send):
+    """Two pages that are no HTML, and one that is."""
+    if scope["type"] == "http":
+        links = "<a href='odd'>one</a><a href='odder'>two</a><a href='page'>three</a>"
+        odd = scope["path"] in ("/odd", "/odder")
+        await answer(send, 200, HTML, "<![foo[" if odd else links)
+
+
 async def answer(send, status, kind, text, *fields):
     """A whole response."""
     fields = [(b"content-type", kind.encode()), *fields]

@@ -23,12 +23,12 @@ NAMES = ("chat", "crawler", "file_transfer", "game", "http3_proxy")
 
 
 @contextlib.contextmanager
-def _started(name, *arguments):
+def _started(name, *arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE):
     """An example in a process of its own, with pipes to all three."""
     process = subprocess.Popen(
         [sys.executable, EXAMPLES / f"{name}.py", *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+        stdin=stdin,
+        stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -37,7 +37,7 @@ def _started(name, *arguments):
     finally:
         process.kill()
         process.wait()
-        for pipe in (process.stdin, process.stdout, process.stderr):
+        for pipe in filter(None, (process.stdin, process.stdout, process.stderr)):
             # What was typed last may have nobody to read it.
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
