@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from uringcore._uringcore import LoopCore, QuicStreams
@@ -32,14 +32,12 @@ class Life:
     """
 
     __slots__ = (
-        "_closing",
-        "_connecting",
         "_end",
         "_flush_is_due",
         "_flushes",
         "_migrator",
-        "_pings",
         "_transport",
+        "_waiting",
         "close_timeout",
         "completed",
         "loop",
@@ -59,10 +57,8 @@ class Life:
         self._end: Callable[[], QuicError] | None = None
         self._transport: QuicTransport | None = None
         self._migrator: Migrator | None = None
-        # Those who wait for the handshake, for the end, and for PINGs to be answered by their numbers.
-        self._connecting: list[asyncio.Future[None]] = []
-        self._closing: list[asyncio.Future[None]] = []
-        self._pings: dict[int, asyncio.Future[None]] = {}
+        # Who waits, and for what: the handshake, the end, or the PING of a number to be answered.
+        self._waiting: dict[asyncio.Future[None], str | int] | None = None
         self._flushes = not isinstance(loop, LoopCore)
         self._flush_is_due = False
         if quic.configuration.is_client:
@@ -98,7 +94,7 @@ class Life:
             return
         if self._end is not None:
             raise self._end()
-        await self._wait_among(self._connecting)
+        await self._wait_for(_CONNECTED)
 
     def transmit(self) -> None:
         """Sends what is queued, once in a turn; uringcore's own loop does that by itself."""
@@ -122,7 +118,7 @@ class Life:
         close, and nobody waits for that on our loop, unless the program chose the port and may want it
         again."""
         if self._end is None:
-            await self._wait_among(self._closing)
+            await self._wait_for(_CLOSED)
         is_client = self.quic.configuration.is_client
         if is_client and (self.waits_for_socket or not self.transport.lingers()):
             await self.transport.wait_closed()
@@ -135,15 +131,10 @@ class Life:
     async def ping(self) -> None:
         if self._end is not None:
             raise self._end()
-        waiter = self.loop.create_future()
         uid = next(_ping_numbers)
-        self._pings[uid] = waiter
         self.quic.send_ping(uid)
         self.transmit()
-        try:
-            await waiter
-        finally:
-            self._pings.pop(uid, None)
+        await self._wait_for(uid)
 
     async def migrate(self, local_addr: tuple[str, int] | None, timeout: float) -> None:
         if not self.quic._path[1]:
@@ -155,15 +146,20 @@ class Life:
             self._migrator = Migrator(self.loop, self.quic)
         await self._migrator.migrate(self.transport, local_addr, timeout)
 
-    async def _wait_among(self, waiters: list[asyncio.Future[None]]) -> None:
-        waiter = self.loop.create_future()
-        waiters.append(waiter)
+    async def _wait_for(self, what: str | int) -> None:
+        if self._waiting is None:
+            self._waiting = {}
+        waiting, waiter = self._waiting, self.loop.create_future()
+        waiting[waiter] = what
         try:
             await waiter
         finally:
-            # Unless all were woken: who is cancelled again and again leaves nothing here.
-            if waiter in waiters:
-                waiters.remove(waiter)
+            del waiting[waiter]
+
+    def _wake(self, what: str | int) -> None:
+        for waiter, awaited in (self._waiting or {}).items():
+            if awaited == what and not waiter.done():
+                waiter.set_result(None)
 
     def _flush(self) -> None:
         self._flush_is_due = False
@@ -184,9 +180,7 @@ class Life:
                     # There is something to answer already (RFC 9001 section 4.6.1).
                     self._usable()
             elif isinstance(event, events.PingAcknowledged):
-                waiter = self._pings.pop(event.uid, None)
-                if waiter is not None and not waiter.done():
-                    waiter.set_result(None)
+                self._wake(event.uid)
             elif isinstance(event, events.MigrationFinished):
                 assert self._migrator is not None
                 self._migrator.finished(event)
@@ -196,8 +190,7 @@ class Life:
     def _connected(self, event: events.HandshakeCompleted) -> None:
         self.completed = event
         self.quic._completed = event
-        _settle(self._connecting, None)
-        self._connecting.clear()
+        self._wake(_CONNECTED)
         self._usable()
 
     def _usable(self) -> None:
@@ -210,13 +203,12 @@ class Life:
         is_applications = event.frame_type is None or event.kind == "peer_transport"
         is_orderly = event.error_code == 0 and is_applications
         self._over(self._end, is_orderly)
-        _settle([*self._connecting, *self._pings.values()], self._end)
-        self._connecting.clear()
-        self._pings.clear()
+        for waiter, what in (self._waiting or {}).items():
+            if what != _CLOSED and not waiter.done():
+                waiter.set_exception(self._end())
         if self._migrator is not None:
             self._migrator.terminated(self._transport, self._end())
-        _settle(self._closing, None)
-        self._closing.clear()
+        self._wake(_CLOSED)
         if self._transport is not None and self.quic.configuration.is_client:
             # A client's socket is its connection's alone; it lingers as long as the server may ask.
             self._transport.close()
@@ -264,17 +256,6 @@ class Link(Life):
         self._on_connected = None
 
 
+_CONNECTED, _CLOSED = "connected", "closed"
 # Of all connections together: few ever ping. One whose wait was cancelled may be answered all the same.
 _ping_numbers = itertools.count()
-
-
-def _settle(
-    waiters: Iterable[asyncio.Future[None]], make_error: Callable[[], QuicError] | None
-) -> None:
-    for waiter in waiters:
-        if waiter.done():
-            continue
-        if make_error is None:
-            waiter.set_result(None)
-        else:
-            waiter.set_exception(make_error())
