@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import uringcore
-from examples import crawler, media_relay
+from examples import crawler, game, media_relay
 from tests.quic.aioquic_peer import aioquic_asyncio, aioquic_client
 from tests.quic.harness import eventually
 from tests.quic.native.test_examples import _run, _serving, _started
@@ -57,6 +57,15 @@ def test_a_player_without_datagrams_does_not_stop_the_game(pki, size_max):
 
     with _serving("game", "serve", 0) as server:
         _run_limited(main(*server))
+
+
+def test_a_world_that_fails_ends_its_server(monkeypatch):
+    async def tick(self):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(game.World, "tick", tick)
+    with pytest.raises(ZeroDivisionError):
+        _run_limited(game.serve(0))
 
 
 # The crawler ------------------------------------------------------------------------------------------
