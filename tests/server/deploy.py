@@ -6,14 +6,18 @@ above it and its number there.
 
 from __future__ import annotations
 
+import grp
 import os
 import re
 import shutil
+import socket
+import ssl
 import subprocess
 import sys
 from pathlib import Path
 
 from tests.server.harness import ROOT, STARTED, Server, environment
+from uringcore.devcert import DevelopmentCertificate
 
 PAGE = ROOT / "docs" / "deploy.md"
 PROFILE = ROOT / "docs" / "seccomp.json"
@@ -22,6 +26,7 @@ PARTS = re.compile(r"^## (?P<heading>.*?)$|^```(?P<kind>\w+)\n(?P<text>.*?)^```$
 NAME = re.compile(r"\A(?:#!.*\n)?# (\S+)\n")
 
 TLS = "/etc/uringcore/tls"
+HOOKS = "/etc/letsencrypt/renewal-hooks/deploy"
 
 APPLICATION = """
 import json
@@ -33,6 +38,8 @@ async def app(scope, receive, send):
         await receive()
         await send({"type": "lifespan.shutdown.complete"})
         return
+    while (await receive()).get("more_body"):
+        pass
     shown = {key: scope[key] for key in ("http_version", "client", "scheme")}
     body = json.dumps(shown).encode()
     headers = [(b"content-length", str(len(body)).encode())]
@@ -144,6 +151,25 @@ class Machine:
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
 
+    def renew(self, hooks, changes):
+        """Makes a certificate and runs what certbot would then, with `changes`. Returns its file."""
+        lineage = self.folder / "live"
+        lineage.mkdir()
+        for made, name in zip(
+            DevelopmentCertificate.make().write(lineage), ("fullchain", "privkey"), strict=True
+        ):
+            shutil.move(made, lineage / f"{name}.pem")
+        assert list(hooks) == sorted(hooks)
+        changes = {TLS: str(self.tls), "--group=uringcore": f"--group={own_group()}", **changes}
+        for hook in hooks:
+            text = BLOCKS[f"{HOOKS}/{hook}"]
+            script = self.folder / f"hook-{hook}"
+            script.write_text(adapted(text, {old: changes[old] for old in changes if old in text}))
+            script.chmod(0o755)
+            environment = {**self.environment, "RENEWED_LINEAGE": str(lineage)}
+            subprocess.run([script], env=environment, check=True, timeout=60)
+        return lineage / "fullchain.pem"
+
     def serve(self, command, name="server", **options):
         """Starts a server; it ends with the test."""
         self._started.append(Deployed(self, command, name, **options))
@@ -169,3 +195,17 @@ class Machine:
             server.kill()
         for server in self._started:
             server.check_log()
+
+
+def own_group():
+    """A group that whoever runs the tests may give files to."""
+    return grp.getgrgid(os.getegid()).gr_name
+
+
+def served_over_tcp(port):
+    """The certificate that clients of a TCP port get."""
+    trust = ssl.create_default_context()
+    trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+    with socket.create_connection(("127.0.0.1", port), 20) as plain:
+        with trust.wrap_socket(plain, server_hostname="localhost") as sock:
+            return sock.getpeercert(binary_form=True)

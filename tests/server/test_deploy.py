@@ -6,7 +6,6 @@ Proxies, systemd and containers have files of their own.
 from __future__ import annotations
 
 import ast
-import grp
 import json
 import os
 import re
@@ -20,7 +19,15 @@ from pathlib import Path
 import pytest
 
 from tests.server.certificates import make_certificate
-from tests.server.deploy import BLOCKS, PAGE, PROFILE, Machine, adapted, block
+from tests.server.deploy import (
+    BLOCKS,
+    PAGE,
+    PROFILE,
+    Machine,
+    adapted,
+    block,
+    served_over_tcp,
+)
 from tests.support.ports import free_port
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.server.listener import tell_room
@@ -50,6 +57,8 @@ RUN_BY = {
     "/etc/sysctl.d/90-uringcore.conf": "test_deploy.py::test_kernel_settings",
     "Kernel settings 1": "test_deploy.py::test_kernel_settings",
     "/etc/letsencrypt/renewal-hooks/deploy/uringcore": "test_deploy.py::test_certbots_hook",
+    "/etc/letsencrypt/renewal-hooks/deploy/uringcore-nginx": "test_deploy_proxies.py::test_behind_nginx",
+    "/etc/letsencrypt/renewal-hooks/deploy/uringcore-haproxy": "test_deploy_proxies.py::test_behind_haproxy",
     "Seen from outside 1": "test_deploy.py::test_seen_from_outside",
 }
 """Each block of the page, and where it is carried out."""
@@ -117,17 +126,24 @@ def test_behind_nothing(machine):
 
 
 def test_seen_from_outside(machine):
-    port = free_port()
-    command, look = block("Seen from outside 1", port=port, tls=machine.tls, site="SITE").split(
-        "curl"
-    )
-    server = machine.serve(adapted(command, {"--workers 4": "--workers 2"}))
+    port, metrics_port = free_port(), free_port()
+    command, look = BLOCKS["Seen from outside 1"].split("curl")
+    changes = {
+        "443": str(port),
+        "9090": str(metrics_port),
+        "--workers 4": "--workers 2",
+        "/etc/uringcore/tls": str(machine.tls),
+    }
+    server = machine.serve(adapted(command, changes))
     server.wait_http3(workers=2)
     assert server.get("/").status == 200
-    metrics = machine.shell(f"curl{look}".replace("SITE", f"localhost:{port}"))
+    metrics = machine.shell(f"curl{adapted(look, {'9090': str(metrics_port)})}")
     assert 'http_version="3"' in metrics
     assert "uringcore_process_open_files" in metrics
-    assert b"<html" in server.get("/status").content
+    # Of what the world reaches, every path is the application's.
+    shown = machine.shell(f"curl --silent --show-error https://localhost:{port}/metrics")
+    assert json.loads(shown)["http_version"] == "1.1"
+    assert json.loads(server.get("/metrics").content)["http_version"] == "3"
     requests = [json.loads(line) for line in server.log().splitlines() if "GET" in line]
     assert requests
 
@@ -168,18 +184,10 @@ def test_a_socket_with_little_room_is_said(caplog):
         assert value in said
 
 
-def served_over_tcp(server):
-    trust = ssl.create_default_context()
-    trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
-    with socket.create_connection(("127.0.0.1", server.port), 20) as plain:
-        with trust.wrap_socket(plain, server_hostname="localhost") as sock:
-            return sock.getpeercert(binary_form=True)
-
-
 def wait_for_certificate(server, certfile, workers=1):
     """Until all processes have it; then a client of each protocol gets it."""
     server.wait_log(r"(?s)" + ".*".join(["New connections get the certificate"] * workers))
-    assert served_over_tcp(server) == ssl.PEM_cert_to_DER_cert(Path(certfile).read_text())
+    assert served_over_tcp(server.port) == ssl.PEM_cert_to_DER_cert(Path(certfile).read_text())
     server.certificate = certfile
     assert server.get("/").status == 200
 
@@ -191,24 +199,9 @@ def test_certbots_hook(machine, arguments):
     command = block("Behind nothing 1", port=port, tls=machine.tls, workers=arguments)
     server = machine.serve(command)
     server.wait_http3(workers=2 if arguments else 1)
-    lineage = machine.folder / "live"
-    lineage.mkdir()
-    certfile, keyfile = DevelopmentCertificate.make().write(machine.folder / "live")
-    shutil.move(certfile, lineage / "fullchain.pem")
-    shutil.move(keyfile, lineage / "privkey.pem")
-    own_group = grp.getgrgid(os.getegid()).gr_name
-    hook = adapted(
-        BLOCKS["/etc/letsencrypt/renewal-hooks/deploy/uringcore"],
-        {"/etc/uringcore/tls": str(machine.tls), "--group=uringcore": f"--group={own_group}"},
-    )
-    script = machine.folder / "hook"
-    script.write_text(hook)
-    script.chmod(0o755)
-    subprocess.run(
-        [script], env={**os.environ, "RENEWED_LINEAGE": str(lineage)}, check=True, timeout=60
-    )
+    certfile = machine.renew(["uringcore"], {})
     assert (machine.tls / "privkey.pem").stat().st_mode & 0o777 == 0o640
-    wait_for_certificate(server, str(lineage / "fullchain.pem"), workers=2 if arguments else 1)
+    wait_for_certificate(server, str(certfile), workers=2 if arguments else 1)
     assert server.stop() == 0
 
 
@@ -216,12 +209,12 @@ def test_a_certificate_of_another_key_changes_nothing(machine):
     port = free_port()
     server = machine.serve(block("Behind nothing 1", port=port, tls=machine.tls, workers=""))
     server.wait_http3()
-    before = served_over_tcp(server)
+    before = served_over_tcp(server.port)
     other, _ = make_certificate(machine.folder)
     shutil.copy(other, machine.tls / "new.pem")
     os.replace(machine.tls / "new.pem", machine.certificate)
     server.wait_log("The certificate stays as it was")
-    assert served_over_tcp(server) == before
+    assert served_over_tcp(server.port) == before
 
 
 def test_sighup_reads_the_certificate_at_once(machine):

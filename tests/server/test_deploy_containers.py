@@ -21,7 +21,7 @@ import sys
 import pytest
 
 import uringcore
-from tests.server.deploy import BLOCKS, PROFILE, Machine, adapted, block
+from tests.server.deploy import BLOCKS, PROFILE, TLS, Machine, adapted, block
 from tests.server.harness import ROOT
 from tests.support.docker import Daemon
 from tests.support.interpreter import is_default_interpreter
@@ -52,8 +52,8 @@ NAMES = ("io_uring_setup", "io_uring_enter", "io_uring_register")
 @pytest.fixture
 def machine(tmp_path, certificate):
     made = Machine(tmp_path, certificate)
-    shutil.copy(certificate[0], made.tls / "tls.crt")
-    shutil.copy(certificate[1], made.tls / "tls.key")
+    # As certbot's hook leaves it: for root and a group.
+    (made.tls / "privkey.pem").chmod(0o640)
     yield made
     made.close()
 
@@ -84,6 +84,7 @@ def quoted(words):
 
 def asked_of_docker(machine, script):
     """What the daemon was told to run, by the container's name."""
+    script = adapted(script, {f"{TLS}/privkey.pem": str(machine.tls / "privkey.pem")})
     with Daemon(machine.folder) as daemon:
         machine.shell(
             script, DOCKER_HOST=daemon.host, DOCKER_BUILDKIT="0", HOME=str(machine.folder)
@@ -94,7 +95,7 @@ def asked_of_docker(machine, script):
 
 def instructions():
     """The Dockerfile's, with continued lines joined."""
-    lines = BLOCKS["Dockerfile"].splitlines()[1:]
+    lines = BLOCKS["Dockerfile"].replace("\\\n", "").splitlines()[1:]
     return [line.partition(" ")[::2] for line in lines if line]
 
 
@@ -109,7 +110,11 @@ def start(machine, container, profile):
         "8443/udp": [{"HostIp": "", "HostPort": "443"}],
     }
     assert container["StopTimeout"] == 45
-    assert container["HostConfig"]["Binds"] == ["/etc/uringcore/tls:/run/tls:ro"]
+    assert container["HostConfig"]["Init"]
+    assert container["HostConfig"]["Binds"] == [f"{TLS}:/run/tls:ro"]
+    # What the image's user may read.
+    key = (machine.tls / "privkey.pem").stat()
+    assert container["HostConfig"]["GroupAdd"] == [str(key.st_gid)]
     command = adapted(
         quoted([*entry, *given]), {"8443": str(free_port()), "/run/tls": str(machine.tls)}
     )
@@ -228,9 +233,13 @@ print("mount", refused(libc.mount(b"none", b"/nowhere", b"tmpfs", 0, None)))
 print("ptrace", refused(libc.ptrace(0, 0, None, None)))
 print("bpf", refused(libc.syscall(321, 0, None, 0)))
 print("add_key", refused(libc.syscall(248, None, None, None, 0, 0)))
-for family in (socket.AF_PACKET, socket.AF_VSOCK, socket.AF_ALG):
+raw, stream = socket.SOCK_RAW, socket.SOCK_STREAM
+for family, kind in (
+    *((socket.AF_PACKET, raw), (socket.AF_INET, raw), (socket.AF_INET6, raw)),
+    *((socket.AF_VSOCK, stream), (socket.AF_ALG, stream)),
+):
     try:
-        socket.socket(family, socket.SOCK_RAW if family == socket.AF_PACKET else socket.SOCK_STREAM)
+        socket.socket(family, kind)
     except OSError as exc:
         print(family.name, exc.errno)
 """
@@ -242,8 +251,9 @@ def test_what_the_profile_refuses(machine):
     (machine.folder / "refused.py").write_text(REFUSED)
     command = under(machine, json.loads(PROFILE.read_text()), f"'{sys.executable}' refused.py")
     said = machine.shell(command, PYTHONPATH=str(ROOT))
-    names = ("unshare", "mount", "ptrace", "bpf", "add_key", "AF_PACKET", "AF_VSOCK", "AF_ALG")
-    assert said.splitlines() == [f"{name} 38" for name in names]
+    names = ("unshare", "mount", "ptrace", "bpf", "add_key")
+    families = ("AF_PACKET", "AF_INET", "AF_INET6", "AF_VSOCK", "AF_ALG")
+    assert said.splitlines() == [f"{name} 38" for name in (*names, *families)]
 
 
 def documents():
@@ -276,6 +286,9 @@ def test_the_manifest_fits_together():
     before_end = container["lifecycle"]["preStop"]["exec"]["command"]
     assert shutil.which(before_end[0])
     graceful = 30  # --timeout-graceful-shutdown
+    # As long as requests end, the pod keeps its flows.
+    probe = container["readinessProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] > graceful
     limit = pod["spec"]["terminationGracePeriodSeconds"]
     assert limit > graceful + int(before_end[1]) + 10
     profile = pod["spec"]["securityContext"]["seccompProfile"]["localhostProfile"]

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import inspect
 import json
+import re
 import socket
 import ssl
 import subprocess
 import time
 
 import pytest
+from uvicorn import Config
 
 import uringcore
 import uringcore.http3
-from tests.server.deploy import Machine, adapted, block
+from tests.server.deploy import Machine, adapted, block, own_group, served_over_tcp
 from tests.support.debian import Missing, program
 from tests.support.interpreter import is_default_interpreter
 from tests.support.ports import free_port
@@ -145,6 +148,24 @@ def check_both_ways(server, proxy_port):
     assert shown["client"][0] == "127.0.0.2"
 
 
+def wait_renewed(machine, port, *hooks, **changes):
+    """Until clients of a proxy get the certificate that certbot has renewed."""
+    new = ssl.PEM_cert_to_DER_cert(machine.renew(["uringcore", *hooks], changes).read_text())
+    deadline = time.monotonic() + 60
+    while served_over_tcp(port) != new:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def check_http2(machine, port):
+    """What browsers speak over TCP; and a body of a size that nginx itself would refuse."""
+    said = machine.shell(
+        "head -c 2000000 /dev/zero | curl --silent --show-error --data-binary @- --output /dev/null "
+        f"--write-out '%{{http_version}} %{{http_code}}' https://localhost:{port}/"
+    )
+    assert said == "2 200"
+
+
 def behind(machine):
     """The server that the page puts behind a proxy, and its ports."""
     inner, port = free_port(), free_port()
@@ -163,10 +184,17 @@ def test_behind_nginx(machine):
     text = block(
         "/etc/nginx/conf.d/app.conf", port=port, inner=inner, tls=machine.tls, site="localhost"
     )
+    idle = int(re.search(r"keepalive_timeout (\d+)s;", text)[1])
+    assert idle < inspect.signature(Config).parameters["timeout_keep_alive"].default
     nginx = Nginx(machine.folder, text)
     nginx.check(block("Behind nginx or HAProxy 2"))
+    machine.add_command(
+        "systemctl", f'test "$*" = "reload nginx" && kill -HUP $(cat {machine.folder}/nginx.pid)'
+    )
     with nginx.running(port):
         check_both_ways(server, port)
+        check_http2(machine, port)
+        wait_renewed(machine, port, "uringcore-nginx")
     assert server.stop() == 0
 
 
@@ -186,9 +214,14 @@ def test_behind_haproxy(machine):
     )
     libraries = haproxy.environment.get("LD_LIBRARY_PATH", "")
     machine.shell(script, LD_LIBRARY_PATH=libraries)
-    command = [haproxy.path, "-db", "-f", str(folder / "haproxy.cfg")]
-    with running(command, haproxy.environment, port, folder / "log"):
+    assert (folder / "example.org.pem").stat().st_mode & 0o777 == 0o600
+    command = [haproxy.path, "-W", "-f", str(folder / "haproxy.cfg")]
+    with running(command, haproxy.environment, port, folder / "log") as master:
         check_both_ways(server, port)
+        check_http2(machine, port)
+        machine.add_command("systemctl", f'test "$*" = "reload haproxy" && kill -USR2 {master.pid}')
+        wait_renewed(machine, port, "uringcore-haproxy", **{"/etc/haproxy": str(folder)})
+    assert (folder / "example.org.pem").stat().st_mode & 0o777 == 0o600
     assert server.stop() == 0
 
 
@@ -196,8 +229,9 @@ def test_several_machines_behind_nginx(machine):
     keys = machine.folder / "keys"
     keys.mkdir()
     lines = block("Several machines 1").split("uringcore app:app")
-    machine.shell(adapted(lines[0], {"/etc/uringcore": str(keys)}))
-    assert (keys / "reset.key").stat().st_mode & 0o777 == 0o600
+    changes = {"/etc/uringcore": str(keys), "--group=uringcore": f"--group={own_group()}"}
+    machine.shell(adapted(lines[0], changes))
+    assert (keys / "reset.key").stat().st_mode & 0o777 == 0o640
     servers = []
     for name in ("one", "two"):
         changes = {

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -10,10 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.deploy import APPLICATION, BLOCKS, adapted
+from tests.server.deploy import APPLICATION, BLOCKS, HOOKS, adapted
 from tests.server.harness import ROOT
 from tests.support.interpreter import is_default_interpreter
 from tests.support.systemd import Booted, why_not
+
+HOOK = f"{HOOKS}/uringcore"
+LINEAGE = "/etc/letsencrypt/live/example.org"
 
 SERVICE = "/etc/systemd/system/uringcore.service"
 ACTIVATED = "/etc/systemd/system/uringcore-activated"
@@ -44,7 +50,7 @@ def unit(path):
 
 @pytest.fixture
 def machine(tmp_path, certificate):
-    """With the application in /srv/app and a certificate."""
+    """With the application in /srv/app and a certificate, as certbot's hook leaves it."""
     with Booted(tmp_path) as booted:
         sources = ":".join(str(Path(place).resolve()) for place in needed()[2:])
         booted.write("/srv/app/app.py", APPLICATION)
@@ -53,8 +59,11 @@ def machine(tmp_path, certificate):
             f'#!/bin/sh\nPYTHONPATH="{sources}" exec "{sys.executable}" -m uringcore "$@"\n',
         )
         booted.run("chmod 755 /srv/app/venv/bin/uringcore")
+        booted.run(BLOCKS["systemd 1"].splitlines()[0])
         for file, name in zip(certificate, ("fullchain.pem", "privkey.pem"), strict=True):
-            booted.write(f"/etc/uringcore/tls/{name}", Path(file).read_text())
+            booted.write(f"{LINEAGE}/{name}", Path(file).read_text())
+        booted.write(HOOK, BLOCKS[HOOK])
+        booted.run(f"chmod 755 {HOOK}; RENEWED_LINEAGE={LINEAGE} {HOOK}")
         yield booted
 
 
@@ -106,9 +115,7 @@ def test_systemd_finds_no_fault(tmp_path):
 @needs_a_machine
 def test_a_service_with_workers(machine):
     install(machine, SERVICE)
-    add_user, enable, reload = BLOCKS["systemd 1"].splitlines()
-    machine.run(add_user)
-    machine.run("chown uringcore /etc/uringcore/tls/privkey.pem")
+    _, enable, reload = BLOCKS["systemd 1"].splitlines()
     machine.run(enable)
     wait(machine, "HTTP/3 running on UDP port 443", 4)
     check_answers(machine)
@@ -136,8 +143,6 @@ def children(machine, pid):
 @needs_a_machine
 def test_sockets_of_systemd(machine):
     """Who comes while the service restarts waits, and is served by the next one."""
-    machine.run(BLOCKS["systemd 1"].splitlines()[0])
-    machine.run("chown uringcore /etc/uringcore/tls/privkey.pem")
     install(machine, f"{ACTIVATED}.service")
     install(machine, f"{ACTIVATED}.socket")
     enable, restart = BLOCKS["systemd 2"].splitlines()
@@ -155,3 +160,33 @@ def test_sockets_of_systemd(machine):
     machine.run(script)
     wait(machine, "HTTP/3 running on UDP port 443", 2)
     check_answers(machine)
+
+
+@needs_a_machine
+def test_all_files_of_the_machine_are_for_whom_they_are_meant(machine):
+    """The secrets for the unit's user, the key for the container's, which is in its group."""
+    keys, command = BLOCKS["Several machines 1"].split("uringcore app:app")
+    machine.run(keys)
+    for file in re.findall(r"/etc/uringcore/\w+\.key", command):
+        assert machine.run(f"runuser -u uringcore -- head -c 32 {file} | wc -c").stdout == "32\n"
+    said = BLOCKS["Containers 1"]
+    group = machine.run(f"echo {re.search(r'--group-add (.*) ', said)[1]}").stdout.strip()
+    folder, inside = re.search(r"--volume (\S+):(\S+):ro", said).groups()
+    machine.run(f"mkdir {inside}; mount --bind {folder} {inside}")
+    image = BLOCKS["Dockerfile"].replace("\\\n", "")
+    words = [
+        json.loads(re.search(rf"^{word} (.*)$", image, re.M)[1]) for word in ("ENTRYPOINT", "CMD")
+    ]
+    program, *arguments = [word for part in words for word in part]
+    (user,) = re.findall(r"^USER (\d+)$", image, re.M)
+    started = machine.run(f"""
+        cd /srv/app
+        PATH=/srv/app/venv/bin:$PATH setpriv --reuid {user} --regid {user} --groups {group} \\
+            {program} {shlex.join(arguments)} > /run/server.log 2>&1 &
+        echo $!
+    """).stdout.strip()
+    wait(machine, "HTTP/3 running on UDP port 8443")
+    said = machine.run(FETCH_HTTP3.replace("localhost", "localhost:8443")).stdout
+    assert '"http_version": "3"' in said
+    machine.run(f"kill {started}; while kill -0 {started}; do sleep 0.05; done")
+    assert "Finished server process" in machine.run("cat /run/server.log").stdout
