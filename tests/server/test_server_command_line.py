@@ -12,6 +12,7 @@ from uvicorn.main import main as uvicorn_command
 
 from tests.server.harness import APPLICATION, ROOT, command, environment
 from uringcore.server.options import PLACES, option_name
+from uringcore.server.server import websocket_limits
 
 # Of uvicorn's Config, but not of its command line, or not of ours.
 NOT_OPTIONS = {"callback_notify", "timeout_notify", "ssl_context_factory"}
@@ -99,6 +100,21 @@ def test_help_says_which_options_are_for_tcp_alone():
             text for option, text in found.items() if option.startswith(option_name(name))
         ), name
     assert sum("[TCPalone:" in text for text in texts) == len(alone)
+
+
+def test_what_websockets_over_http3_keep_to_is_not_for_tcp_alone():
+    asked = set()
+
+    class Asked(Config):
+        def __getattribute__(self, name):
+            asked.add(name)
+            return super().__getattribute__(name)
+
+    config = Asked("a:b", log_config=None)
+    asked.clear()
+    websocket_limits(config)
+    assert len(asked) > 4
+    assert [name for name in asked - {"ws"} if PLACES[name] is not None] == []
 
 
 def completions(words, index, shell="bash"):

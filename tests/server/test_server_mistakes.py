@@ -271,6 +271,12 @@ def test_an_option_that_does_nothing_is_warned_of(start, arguments, said):
     assert server.log().count("does nothing") == 1
 
 
+def test_sessions_for_an_application_that_knows_none(start):
+    server = start("--interface", "wsgi", "--http3-webtransport")
+    said = "--http3-webtransport does nothing: a WSGI application knows no sessions."
+    assert server.log().count(said) == 1
+
+
 def test_tls_options_without_a_certificate_are_warned_of(tmp_path):
     server = Server(tmp_path, (None, None), "--ssl-ciphers", "HIGH", http3=False)
     try:

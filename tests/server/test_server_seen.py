@@ -14,11 +14,14 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 import uringcore
 from tests.server.conftest import backends
 from tests.server.harness import command
+from tests.support.ports import free_port
 from uringcore.quic.exposition import CONTENT_TYPE, Family, exposition
+from uringcore.server.config import ServerConfig
 from uringcore.server.counts import Counts, Histogram
 from uringcore.server.metrics import families
 from uringcore.server.observer import Observer
 from uringcore.server.report import Report, quantiles
+from uringcore.server.sockets import bind_metrics
 
 
 def json_lines(server):
@@ -109,6 +112,9 @@ def test_metrics(start):
     assert value("process_cpu_seconds_total") > 0
 
 
+# The log of the tests' own process.
+AS_IT_IS = {"version": 1, "incremental": True}
+
 METRICS_ON = r"Metrics on http://127\.0\.0\.1:(\d+)(/\S+)"
 
 
@@ -118,7 +124,7 @@ def fetch(port, path, method="GET"):
     try:
         connection.request(method, path)
         response = connection.getresponse()
-        return response.status, response.headers["content-type"], response.read()
+        return response.status, response.headers, response.read()
     finally:
         connection.close()
 
@@ -130,13 +136,17 @@ def test_metrics_on_a_port_of_their_own(start, backend):
     assert path == "/metrics"
     for _ in range(3):
         server.get("/")
-    status, kind, text = fetch(int(port), "/metrics?x=1")
-    assert (status, kind) == (200, CONTENT_TYPE)
+    status, fields, text = fetch(int(port), "/metrics?x=1")
+    assert (status, fields["content-type"]) == (200, CONTENT_TYPE)
     labels = {"http_version": "3", "method": "GET", "status": "200", "worker": "0"}
     samples = scrape(text.decode())
     assert samples[("uringcore_http_requests_total", *sorted(labels.items()))] == 3
-    assert fetch(int(port), "/metrics", "HEAD") == (200, CONTENT_TYPE, b"")
-    assert fetch(int(port), "/metrics", "POST")[0] == 405
+    status, fields, text = fetch(int(port), "/metrics", "HEAD")
+    assert (status, fields["content-type"], text) == (200, CONTENT_TYPE, b"")
+    assert int(fields["content-length"]) > 100
+    # RFC 9110 section 15.5.6.
+    status, fields, _ = fetch(int(port), "/metrics", "POST")
+    assert (status, fields["allow"]) == (405, "GET, HEAD")
     assert fetch(int(port), "/")[0] == 404
     # Not where the application is.
     assert server.get("/metrics").status == 404
@@ -174,6 +184,45 @@ def test_a_port_of_metrics_that_cannot_be_had(arguments, said, tmp_path):
     assert done.returncode != 0
     assert said in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_one_number_on_two_addresses_is_two_ports(start):
+    port = str(free_port())
+    arguments = ["--host", "127.0.0.2", "--port", port, "--metrics-port", port]
+    assert start(*arguments).wait_log(METRICS_ON)[1] == port
+
+
+def test_an_address_that_has_both_is_said_before_anything_starts():
+    port = str(free_port())
+    arguments = ["--no-http3", "--host", "0.0.0.0", "--port", port, "--metrics-port", port]
+    done = command("tests.server.application:app", *arguments)
+    assert done.returncode == 3
+    assert f"cannot listen on TCP 0.0.0.0:{port}: Address already in use" in done.stderr
+    assert "LIFESPAN" not in done.stderr
+
+
+def test_a_port_that_is_not_bound_is_anybodys(monkeypatch):
+    """Beside systemd's sockets there is no --port."""
+    monkeypatch.setenv("LISTEN_FDS", "1")
+    assert ServerConfig("a:b", metrics_port=8000, log_config=AS_IT_IS).metrics_port == 8000
+
+
+def test_pages_on_two_ports_may_have_one_path():
+    pages = {"metrics_path": "/seen", "status_page": "/seen"}
+    assert ServerConfig("a:b", metrics_port=0, log_config=AS_IT_IS, **pages).is_observed
+
+
+def test_a_port_of_metrics_is_had_on_all_addresses_or_none(monkeypatch):
+    """So that a second try begins anew."""
+    with socket.create_server(("127.0.0.2", 0)) as taken:
+        port = taken.getsockname()[1]
+        addresses = [(socket.AF_INET, (host, 0)) for host in ("127.0.0.1", "127.0.0.2")]
+        monkeypatch.setattr("uringcore.server.sockets.addresses_of", lambda host: addresses)
+        config = ServerConfig("a:b", metrics_port=port, log_config=AS_IT_IS)
+        with pytest.raises(OSError, match=r"cannot listen on --metrics-port 127\.0\.0\.2:"):
+            bind_metrics(config)
+        assert config.metrics_sockets == []
+        socket.create_server(("127.0.0.1", port)).close()
 
 
 def test_metrics_of_the_loop(start):

@@ -58,9 +58,9 @@ with the method ``CONNECT`` and ``scope["extensions"]["http.datagram"] = {"proto
 well, and ``send()`` takes ``{"type": "http.datagram.send", "data": b"..."}`` behind
 ``http.response.start``. A datagram goes as a QUIC DATAGRAM frame, and one above ``max_size`` is lost;
 ``max_size`` is ``None`` of a client that has no such frames. Where content is capsules (RFC 9297
-section 3: ``connect-udp``, ``connect-ip``, or ``capsule-protocol: ?1``) datagrams come and, to such a
-client, go in capsules; capsules of other kinds are ignored. Nobody waits for a datagram: what finds no
-room is lost.
+section 3: ``connect-udp``, or ``capsule-protocol: ?1``) datagrams come and, to such a client, go in
+capsules; capsules of other kinds are ignored, and what the application itself sends as content has to
+be whole capsules in each message. Nobody waits for a datagram: what finds no room is lost.
 
 What one HTTP/3 client can make the server keep, and for how long, is bounded. Each limit is an option
 (``http3_max_requests`` is ``--http3-max-requests``), a field of

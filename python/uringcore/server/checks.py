@@ -30,7 +30,13 @@ __all__ = [
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """RFC 9110 section 5.6.2."""
 
-ELSEWHERE = {"websocket": "served without", "webtransport": "not to be had this way"}
+ELSEWHERE = {
+    "websocket": "served without",
+    "webtransport": "not to be had this way",
+    "webtransport-h3": "not to be had this way",
+    # RFC 9484 section 4.7: addresses and routes go in capsules, which applications do not get.
+    "connect-ip": "not to be had: an application has no word for its capsules",
+}
 
 UDS_BYTES_MAX = 107
 """unix(7): 108 with the zero at the end."""
@@ -109,22 +115,23 @@ def check_header(name: str, value: str) -> None:
         raise StartupError(f"--header: {name + ':' + value!r} is not of the form Name:Value")
 
 
-def check_paths(metrics_path: str | None, status_page: str | None) -> None:
-    """Of the server's own pages."""
+def check_paths(metrics_path: str | None, status_page: str | None, *, one_port: bool) -> None:
+    """Of the server's own pages, which may be on one port."""
     for option, path in (("--metrics-path", metrics_path), ("--status-page", status_page)):
         if path is not None and (not path.startswith("/") or "?" in path or "#" in path):
             raise StartupError(f"{option}: must be a path that begins with /, not {path!r}")
-    if metrics_path is not None and metrics_path == status_page:
+    if one_port and metrics_path is not None and metrics_path == status_page:
         raise StartupError(f"--metrics-path and --status-page are both {status_page}")
 
 
-def check_metrics_port(config: Config, port: int | None) -> None:
-    """Of the port that is to have the metrics."""
+def check_metrics_port(config: Config, host: str, port: int | None) -> None:
+    """Of the port that is to have the metrics. What overlaps otherwise is said when it is bound."""
     if port is None:
         return
     if not 0 <= port <= 65535:
         raise StartupError(f"--metrics-port: must be 0 to 65535, not {port}")
-    if port and port == config.port and config.uds is None and config.fd is None:
+    is_given = config.uds is not None or config.fd is not None or "LISTEN_FDS" in os.environ
+    if port and (host, port) == (config.host, config.port) and not is_given:
         raise StartupError(f"--metrics-port and --port are both {port}")
 
 

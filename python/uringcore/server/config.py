@@ -167,7 +167,6 @@ class ServerConfig(Config):
                 f"http3_early_data must be one of {', '.join(EARLY_DATA)}, not {http3_early_data!r}"
             )
         self.http3_early_data = http3_early_data
-        self.http3_webtransport = http3_webtransport
         check_protocols(http3_connect)
         self.http3_connect = tuple(http3_connect)
         self.http3_token_key = http3_token_key
@@ -190,9 +189,11 @@ class ServerConfig(Config):
         weakref.finalize(self, close_in, os.getpid(), self._cleanup)
         check_environment(options)
         super().__init__(app, **options)
+        # A WSGI application knows one kind of scope.
+        self.http3_webtransport = http3_webtransport and self.interface != "wsgi"
         check_options(self)
-        check_paths(metrics_path, status_page)
-        check_metrics_port(self, metrics_port)
+        check_paths(metrics_path, status_page, one_port=metrics_port is None)
+        check_metrics_port(self, metrics_host, metrics_port)
         check_qlog_dir(http3_qlog_dir)
         if dev_cert:
             self._make_dev_certificate()

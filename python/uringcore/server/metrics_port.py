@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Protocol
 
 __all__ = ["METRICS_PATH", "MetricsPort"]
@@ -26,7 +27,7 @@ REQUEST_BYTES_MAX = 8192
 class _Pages(Protocol):
     """What is asked."""
 
-    async def metrics(self) -> tuple[str, bytes]: ...
+    async def metrics(self, method: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]: ...
 
 
 class MetricsPort:
@@ -78,17 +79,10 @@ class MetricsPort:
         head = await reader.readuntil(b"\r\n\r\n")
         method, _, rest = head.partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0]
-        kind, body = "text/plain; charset=utf-8", b""
-        if path != self._path.encode():
-            status = "404 Not Found"
-        elif method not in (b"GET", b"HEAD"):
-            status = "405 Method Not Allowed"
-        else:
-            status = "200 OK"
-            kind, body = await self._pages.metrics()
-        fields = (
-            f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n"
-            "cache-control: no-store\r\nconnection: close\r\n\r\n"
-        )
-        writer.write(fields.encode() + (b"" if method == b"HEAD" else body))
+        status, fields, body = 404, [(b"content-length", b"0")], b""
+        if path == self._path.encode():
+            status, fields, body = await self._pages.metrics(method.decode("latin-1"))
+        lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode()]
+        lines += [name + b": " + value for name, value in fields]
+        writer.write(b"\r\n".join([*lines, b"connection: close", b"", body]))
         await writer.drain()

@@ -42,8 +42,13 @@ class Listener(Protocol):
     def endpoints(self) -> Sequence[Endpoint]: ...
 
 
-Page = Callable[[bytes], Awaitable[tuple[bytes, list[tuple[bytes, bytes]]]]]
+Field = tuple[bytes, bytes]
+
+Page = Callable[[bytes], Awaitable[tuple[bytes, list[Field]]]]
 """A page's content and header fields, for a query."""
+
+Answer = tuple[int, list[Field], bytes]
+"""A status, header fields, and what is sent of the content."""
 
 
 class Observer:
@@ -117,7 +122,9 @@ class Observer:
             if page is None:
                 await self._request(scope, receive, send)
             else:
-                await answer(page, scope, send)
+                status, fields, body = await answer(page, scope["method"], scope["query_string"])
+                await send({"type": "http.response.start", "status": status, "headers": fields})
+                await send({"type": "http.response.body", "body": body})
         elif kind == "websocket":
             await self._websocket(scope, receive, send)
         else:
@@ -142,15 +149,15 @@ class Observer:
 
     # Pages
 
-    async def metrics(self) -> tuple[str, bytes]:
-        """Of all processes: their type and their text."""
-        return CONTENT_TYPE, exposition(families(await self._reports())).encode()
+    async def metrics(self, method: str) -> Answer:
+        """What a request for the metrics of all processes is answered."""
+        return await answer(self._metrics, method, b"")
 
-    async def _metrics(self, query: bytes) -> tuple[bytes, list[tuple[bytes, bytes]]]:
-        kind, text = await self.metrics()
-        return text, [(b"content-type", kind.encode())]
+    async def _metrics(self, query: bytes) -> tuple[bytes, list[Field]]:
+        text = exposition(families(await self._reports()))
+        return text.encode(), [(b"content-type", CONTENT_TYPE.encode())]
 
-    async def _status(self, query: bytes) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+    async def _status(self, query: bytes) -> tuple[bytes, list[Field]]:
         if query != status_page.DATA_QUERY:
             return status_page.page()
         return status_page.data(await self._reports())
@@ -194,14 +201,12 @@ class Passing:
             self._counts.request_ended(self._version, self._method, self._status, seconds)
 
 
-async def answer(page: Page, scope: Any, send: Send) -> None:
+async def answer(page: Page, method: str, query: bytes) -> Answer:
     """One of our own pages. What a request brings along is left unread."""
-    if scope["method"] in ("GET", "HEAD"):
+    status, body, fields = 405, b"", [(b"allow", b"GET, HEAD")]
+    if method in ("GET", "HEAD"):
         status = 200
-        body, headers = await page(scope["query_string"])
-    else:
-        status, body, headers = 405, b"", [(b"allow", b"GET, HEAD")]
+        body, fields = await page(query)
     length = str(len(body)).encode()
-    headers = [*headers, (b"cache-control", b"no-store"), (b"content-length", length)]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+    fields = [*fields, (b"cache-control", b"no-store"), (b"content-length", length)]
+    return status, fields, b"" if method == "HEAD" else body

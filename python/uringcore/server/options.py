@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["PLACES", "idle_options", "option_name"]
 
 HTTP1_LIMIT = "see --http3-max-header-bytes"
-WEBSOCKET = "WebSocket runs over HTTP/1.1"
 
 PLACES: dict[str, str | None] = {
     "app": None,
@@ -36,12 +35,12 @@ PLACES: dict[str, str | None] = {
     "loop": None,
     "http": "HTTP/3 has one implementation",
     "http2": "HTTP/3 has --http3",
-    "ws": WEBSOCKET,
-    "ws_max_size": WEBSOCKET,
-    "ws_max_queue": WEBSOCKET,
-    "ws_ping_interval": WEBSOCKET,
-    "ws_ping_timeout": WEBSOCKET,
-    "ws_per_message_deflate": WEBSOCKET,
+    "ws": "HTTP/3 has one implementation; with none it takes none",
+    "ws_max_size": None,
+    "ws_max_queue": None,
+    "ws_ping_interval": None,
+    "ws_ping_timeout": None,
+    "ws_per_message_deflate": "over HTTP/3 nothing is compressed",
     "lifespan": None,
     "interface": None,
     "env_file": None,
@@ -133,6 +132,8 @@ def reasons(config: Config, *, http3: bool) -> Iterator[tuple[frozenset[str], st
         yield frozenset({"h11_max_incomplete_event_size"}), "HTTP/1.1 is not read by h11"
     if not config.use_subprocess:
         yield frozenset({"timeout_worker_healthcheck"}), "there is no --workers"
+    if http3 and config.interface == "wsgi":
+        yield frozenset({"http3_webtransport"}), "a WSGI application knows no sessions"
     if isinstance(config.log_config, str):
         yield frozenset({"log_format"}), "--log-config says what the log is like"
     if getattr(config, "metrics_port", None) is None:

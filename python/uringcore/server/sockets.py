@@ -112,11 +112,13 @@ def listen(config: ServerConfig) -> ServerSockets:
             found.tcp = [bind_unix(config.uds)]
         if config.http3_fd is not None:
             found.udp = [socket_of(config.http3_fd, "--http3-fd", socket.SOCK_DGRAM)]
-        bind_missing(found, config)
+        # First, and listening: otherwise both could be bound to one port, and neither could listen there.
         bind_metrics(config)
+        bind_missing(found, config)
         return found
     except BaseException:
         found.close()
+        close_metrics(config)
         raise
 
 
@@ -138,27 +140,36 @@ def bind_metrics(config: ServerConfig) -> None:
     """The port of the metrics, unless it is bound. Raises ``OSError``."""
     if config.metrics_port is None or config.metrics_sockets:
         return
-    port = config.metrics_port
-    for family, (host, _, *rest) in addresses_of(config.metrics_host):
-        with naming(f"--metrics-port {host}:{port}"):
-            sock = bind_tcp(family, (host, port, *rest))
-            # Otherwise two that are bound and not listening could have the same port.
+    bound = bind_addresses(config.metrics_host, config.metrics_port, None, tcp="--metrics-port")
+    config.metrics_sockets += bound.tcp
+    try:
+        for sock in bound:
             sock.listen()
-        config.metrics_sockets.append(sock)
-        port = sock.getsockname()[1]
+    except BaseException:
+        close_metrics(config)
+        raise
 
 
-def bind_addresses(host: str | None, port: int | None, udp_port: int | None) -> ServerSockets:
+def close_metrics(config: ServerConfig) -> None:
+    """Lets go of it, in this process."""
+    while config.metrics_sockets:
+        config.metrics_sockets.pop().close()
+
+
+def bind_addresses(
+    host: str | None, port: int | None, udp_port: int | None, *, tcp: str = "TCP"
+) -> ServerSockets:
     """Sockets on every address of ``host``: TCP on ``port`` and UDP on ``udp_port``, none for ``None``.
 
     ``host`` as in ``loop.create_server``: ``None`` or empty means every interface. With port 0 the
-    system chooses, one number for both. Raises ``OSError`` that says in a line what cannot be had.
+    system chooses, one number for both. Raises ``OSError`` that says in a line what cannot be had;
+    ``tcp`` is what it calls TCP.
     """
     addresses = addresses_of(host)
     for attempt in range(PORT_ATTEMPTS):
         sockets = ServerSockets()
         try:
-            bind_all(sockets, addresses, port, udp_port)
+            bind_all(sockets, addresses, port, udp_port, tcp)
             return sockets
         except BaseException as exc:
             sockets.close()
@@ -169,7 +180,11 @@ def bind_addresses(host: str | None, port: int | None, udp_port: int | None) -> 
 
 
 def bind_all(
-    sockets: ServerSockets, addresses: Iterable[Address], port: int | None, udp_port: int | None
+    sockets: ServerSockets,
+    addresses: Iterable[Address],
+    port: int | None,
+    udp_port: int | None,
+    tcp: str,
 ) -> None:
     for family, (host, _, *rest) in addresses:
         if udp_port is not None:
@@ -181,7 +196,7 @@ def bind_all(
             port = chosen if port == udp_port else port
             udp_port = chosen
         if port is not None:
-            with naming(f"TCP {host}:{port}"):
+            with naming(f"{tcp} {host}:{port}"):
                 sock = bind_tcp(family, (host, port, *rest))
             sockets.tcp.append(sock)
             port = sock.getsockname()[1]

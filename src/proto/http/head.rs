@@ -134,11 +134,11 @@ impl Head {
     }
 
     /// Whether HTTP datagrams may belong to it (RFC 9297 section 2), and its content is capsules: it says so
-    /// (section 3.4), or the RFC of its protocol does (RFC 9298 section 3.2, RFC 9484 section 4.3).
+    /// (section 3.4), or the RFC of its protocol does (RFC 9298 section 3.2).
     pub(super) fn datagrams(&self) -> Datagrams {
         match self.protocol.as_deref() {
             None => Datagrams::None,
-            Some(b"connect-udp" | b"connect-ip") => Datagrams::Capsules(Capsules::default()),
+            Some(b"connect-udp") => Datagrams::Capsules(Capsules::default()),
             Some(_) => match self
                 .field(b"capsule-protocol")
                 .map(|value| value.trim_ascii())

@@ -132,8 +132,10 @@ def test_other_protocols_and_requests_have_none(start_features):
     run(main())
 
 
-def test_nothing_is_announced_unless_it_is_asked_for(start_features):
-    server = start_features("--no-http3-webtransport")
+@pytest.mark.parametrize("given", ["--no-http3-webtransport", "--interface=wsgi"])
+def test_nothing_is_announced_unless_it_is_asked_for(start_features, given):
+    """A WSGI application knows no sessions."""
+    server = start_features(given)
 
     async def main():
         async with connect_raw(server, max_datagram_frame_size=65_535) as raw:
@@ -151,6 +153,8 @@ def test_nothing_is_announced_unless_it_is_asked_for(start_features):
     [
         ("connect udp", "'connect udp' is no name of a protocol"),
         ("websocket", "websocket is served without"),
+        ("webtransport-h3", "webtransport-h3 is not to be had this way"),
+        ("connect-ip", "connect-ip is not to be had: an application has no word for its capsules"),
     ],
 )
 def test_what_cannot_be_asked_for_is_said(given, said):
