@@ -14,6 +14,7 @@ import pytest
 import uringcore
 from tests.server.crowd import ask_once
 from tests.server.harness import APPLICATION, ROOT, STARTED, Server, command, environment
+from tests.server.test_server_seen import METRICS_ON, fetch
 from uringcore.server.sockets import bind_addresses
 
 ACTIVATED = """
@@ -236,7 +237,8 @@ certificate, key, kinds = sys.argv[1:]
 bound = bind_addresses("127.0.0.1", 0, 0)
 given = {"tcp": bound.tcp[0], "udp": bound.udp[0]}
 print("PORT", given["udp"].getsockname()[1], flush=True)
-config = ServerConfig("tests.server.application:app", ssl_certfile=certificate, ssl_keyfile=key)
+files = {"ssl_certfile": certificate, "ssl_keyfile": key}
+config = ServerConfig("tests.server.application:app", metrics_port=0, **files)
 Server(config).run(sockets=[given[kind] for kind in kinds.split(",")])
 """
 
@@ -256,6 +258,7 @@ def test_a_program_gives_sockets(tmp_path, certificate, kinds):
             assert "HTTP/3 is off: there is no UDP socket among those given." in server.log()
             server.url = f"https://localhost:{server.port}"
             assert answers_http1(server) is None
+        assert fetch(int(server.wait_log(METRICS_ON)[1]), "/metrics")[0] == 200
         assert server.stop() == 0
     finally:
         server.kill()

@@ -1,11 +1,14 @@
 """The graceful stop, with clients that have vanished, come late, or take long."""
 
 import asyncio
+import itertools
+import logging
 import socket
 import subprocess
 import sys
 import threading
 import time
+import types
 
 import pytest
 
@@ -20,6 +23,8 @@ from uringcore.h3.connection import ErrorCode, H3Connection
 from uringcore.h3.events import GoAwayReceived
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.events import ConnectionTerminated, ProtocolNegotiated
+from uringcore.server.farewell import parting
+from uringcore.server.watch import LINGER_MAX_SECONDS, ClientWatch
 
 SLOW_BYTES = 16 << 20
 """More than the kernel takes for a client that does not read."""
@@ -84,6 +89,73 @@ def test_stop_waits_for_a_tcp_client_that_takes_its_time(start, route):
         time.sleep(2.5)
         assert len(response.read()) == SLOW_BYTES
     assert server.wait_stopped() == 0
+
+
+class Stuck(asyncio.Transport):
+    """Is closed, and raises for whoever asks more."""
+
+    def is_closing(self):
+        return True
+
+    def get_write_buffer_size(self):
+        raise RuntimeError("nobody knows")
+
+
+def test_what_keeps_the_last_words_waiting_is_said(caplog, monkeypatch):
+    """At once: what is left of it is a stop that takes long."""
+    monkeypatch.setattr("uringcore.server.farewell.logger", logging.getLogger("farewell"))
+
+    async def main():
+        connection = types.SimpleNamespace(transport=Stuck())
+        with parting([connection]):
+            while not caplog.records:
+                await asyncio.sleep(0)
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+    assert "RuntimeError: nobody knows" in caplog.text
+
+
+class Clock:
+    """A loop whose time a test lets pass."""
+
+    def __init__(self):
+        self._now = 0.0
+        self._due = []
+
+    def time(self):
+        return self._now
+
+    def call_later(self, delay, callback):
+        self._due.append((self._now + delay, callback))
+
+    def run_until(self, end):
+        while self._due and self._due[0][0] <= end:
+            self._now, callback = self._due.pop(0)
+            callback()
+        self._now = end
+
+
+def test_a_late_request_has_as_long_for_its_response_as_any_other():
+    """One that crosses the first GOAWAY may come when all before it were answered, and take a while."""
+    clock, busy, heard, ended = Clock(), False, itertools.count(), []
+    quic = types.SimpleNamespace(stats=lambda: {"datagrams_received": next(heard), "rtt": 0.01})
+    watch = ClientWatch(
+        clock,
+        quic,
+        is_busy=lambda: busy,
+        gone=lambda: ended.append(clock.time()),
+        there=lambda: None,
+    )
+    watch.all_answered()
+    clock.run_until(0.5)
+    busy = True
+    clock.run_until(15)
+    busy = False
+    watch.all_answered()
+    clock.run_until(15 + LINGER_MAX_SECONDS - 1)
+    assert not ended
+    clock.run_until(15 + LINGER_MAX_SECONDS + 2)
+    assert len(ended) == 1
 
 
 def test_stop_waits_for_a_busy_application_beyond_the_idle_timeout(start):

@@ -7,18 +7,40 @@ a client that has no request under way may read nothing for as long: httpx's poo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator
 
-__all__ = ["part_with"]
+__all__ = ["parting"]
 
 LOOK_SECONDS = 0.1
 
 SILENCE_SECONDS = 1.0
 """What a client has for its last word, when all of its response has gone to the kernel."""
 
+logger = logging.getLogger("uvicorn.error")
+
+
+@contextlib.contextmanager
+def parting(connections: Iterable[object]) -> Iterator[None]:
+    """Meanwhile those of ``connections``, uvicorn's protocols, that are closed but for that are ended."""
+    task = asyncio.ensure_future(part_with(connections))
+    task.add_done_callback(tell)
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+def tell(parted: asyncio.Task[None]) -> None:
+    if not parted.cancelled() and (error := parted.exception()) is not None:
+        logger.error(
+            "Closed TCP connections are waited for until their clients say so", exc_info=error
+        )
+
 
 async def part_with(connections: Iterable[object]) -> None:
-    """Ends those of ``connections``, uvicorn's protocols, that are closed but for that; until cancelled."""
+    """Until cancelled."""
     loop = asyncio.get_running_loop()
     closed_at: dict[asyncio.Transport, float] = {}
     while True:

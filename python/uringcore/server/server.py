@@ -26,7 +26,7 @@ from uringcore._uringcore import AsgiService, WebSocketLimits
 from uringcore.quic.workers import PortWorker
 from uringcore.server.certificate import CertificateKeeper
 from uringcore.server.config import ServerConfig
-from uringcore.server.farewell import part_with
+from uringcore.server.farewell import parting
 from uringcore.server.listener import HTTP3Listener
 from uringcore.server.log import RequestLog
 from uringcore.server.metrics_port import METRICS_PATH, MetricsPort
@@ -46,7 +46,7 @@ from uringcore.server.sockets import (
     listen,
     remove_unix,
 )
-from uringcore.server.startup import STARTUP_FAILURE, StartupError
+from uringcore.server.startup import STARTUP_FAILURE, StartupError, undisturbed
 from uringcore.server.supervisor import Supervisor
 from uringcore.server.terminal import has_terminal
 from uringcore.server.webtransport import SessionService
@@ -91,9 +91,10 @@ def serve(config: ServerConfig) -> None:
         else:
             serve_in_children(config)
     finally:
-        config.cleanup()
-        if config.uds is not None:
-            remove_unix(config.uds)
+        with undisturbed():
+            config.cleanup()
+            if config.uds is not None:
+                remove_unix(config.uds)
 
 
 def serve_here(config: ServerConfig) -> None:
@@ -171,6 +172,11 @@ def tell_where(config: ServerConfig, sockets: ServerSockets) -> None:
     else:
         where = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
     logger.info("Uvicorn running on %s (Press CTRL+C to quit)", where)
+    tell_metrics(config)
+
+
+def tell_metrics(config: ServerConfig) -> None:
+    """And where the metrics are, if they have a port."""
     for sock in config.metrics_sockets:
         logger.info("Metrics on http://%s%s", at(sock), config.metrics_path or METRICS_PATH)
 
@@ -222,7 +228,9 @@ class Server(UvicornServer):
             mine.udp = [sock.dup() for sock in mine.udp]
             if self._seat is not None:
                 mine.tcp = [self._mine(sock) for sock in mine.tcp]
-            bind_metrics_or_exit(self.config)
+            if not self.config.metrics_sockets:
+                bind_metrics_or_exit(self.config)
+                tell_metrics(self.config)
         else:
             mine = listen_or_exit(self.config)
         places: Sequence[socket.socket | PortWorker] = mine.udp
@@ -306,8 +314,7 @@ class Server(UvicornServer):
             websockets=websocket_limits(config),
         )
         sessions = None
-        # Where the application is WSGI's it knows no scope at all.
-        if config.http3_webtransport and config.interface != "wsgi":
+        if config.http3_webtransport:
             sessions = SessionService(
                 config.loaded_app,
                 limits=config.session_limits.checked(),
@@ -384,13 +391,10 @@ class Server(UvicornServer):
             if self._metrics is not None:
                 # Others go on.
                 self._metrics.stop_accepting()
-        parting = asyncio.ensure_future(part_with(self.server_state.connections))
-        try:
+        with parting(self.server_state.connections):
             if self._is_retiring:
                 await self._hand_over()
             await super().shutdown(sockets)
-        finally:
-            parting.cancel()
         if self._listener is not None:
             # Again, since uvicorn doesn't come to it when its time limit is up.
             await self._listener.wait_closed()

@@ -11,7 +11,13 @@ import sys
 import threading
 from collections.abc import Iterator
 
-__all__ = ["STARTUP_FAILURE", "StartupError", "ended_by_sigterm", "require_uvicorn"]
+__all__ = [
+    "STARTUP_FAILURE",
+    "StartupError",
+    "ended_by_sigterm",
+    "require_uvicorn",
+    "undisturbed",
+]
 
 # The exit status, which is uvicorn's; where it has that in its modules changes.
 STARTUP_FAILURE = 3
@@ -49,13 +55,29 @@ def require_uvicorn() -> None:
 @contextlib.contextmanager
 def ended_by_sigterm() -> Iterator[None]:
     """Has SIGTERM end the program as any exit does, with what has been made cleaned up, until a server
-    has a handler of its own."""
+    has a handler of its own. The status is that of a server that was asked to stop and did."""
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """For the cleaning up: whoever asks for the end once more asks for what is being done."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [(number, signal.signal(number, signal.SIG_IGN)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in before:
+            # Python cannot put back what it has not installed.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)

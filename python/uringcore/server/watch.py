@@ -46,7 +46,8 @@ class ClientWatch:
         self._look_again()
 
     def all_answered(self) -> None:
-        """The client has :data:`LINGER_MAX_SECONDS` from the first such moment on."""
+        """The client has :data:`LINGER_MAX_SECONDS` from the first such moment on, or from the first one
+        behind a request that came late."""
         if self._linger_until is None:
             self._linger_until = self._loop.time() + LINGER_MAX_SECONDS
 
@@ -67,6 +68,7 @@ class ClientWatch:
         heard = self._quic.stats()["datagrams_received"] != self._datagrams_received
         self._silences = 0 if heard else self._silences + 1
         if self._is_busy():
+            self._linger_until = None
             gone = self._silences >= BUSY_SILENCES
         else:
             late = self._linger_until is not None and self._loop.time() >= self._linger_until
