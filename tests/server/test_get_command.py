@@ -125,6 +125,12 @@ def test_verbose(server):
     assert re.search(r"\* received +5 B, .*/s", done.stderr)
 
 
+def test_verbose_shows_what_comes_before_a_response_and_behind_it(server):
+    shown = get(server, "/hints", "-v").stderr
+    assert "< HTTP/3 103\n< link: </style.css>; rel=preload\n< HTTP/3 200\n" in shown
+    assert "* trailers\n< x-checksum: 42\n" in get(server, "/trailers", "-v").stderr
+
+
 def failure(done, status):
     """The one line on stderr of a command that failed as it should."""
     assert done.returncode == status, done.stderr

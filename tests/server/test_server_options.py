@@ -231,7 +231,7 @@ def test_a_key_that_is_too_short(files, tmp_path):
     key.write_bytes(b"short")
     for name in ("token", "reset"):
         output = fails(APPLICATION, *files, f"--http3-{name}-key", str(key))
-        assert f"http3_{name}_key must be a secret of at least 32 bytes, not 5" in output
+        assert f"--http3-{name}-key: must be a secret of at least 32 bytes, not 5" in output
 
 
 def test_a_key_is_taken_as_it_is(start, tmp_path):

@@ -39,6 +39,8 @@ class HTTP1Response:
             (name.lower().encode("latin-1"), value.encode("latin-1"))
             for name, value in response.getheaders()
         ]
+        # The standard library keeps them to itself, as it does interim responses.
+        self.trailers: Fields = []
 
     def header(self, name: str) -> str | None:
         """A header field's value."""
@@ -95,6 +97,7 @@ class HTTP1Client:
         *,
         headers: Iterable[tuple[str, str]],
         content: bytes | Iterable[bytes] | None,
+        on_interim: object = None,
     ) -> AsyncIterator[HTTP1Response]:
         """Makes a request. The body is sent before the response is read."""
         given = list(headers)

@@ -32,6 +32,7 @@ from uringcore.http3.failures import (
 from uringcore.http3.http1 import HTTP1Client, HTTP1Response
 from uringcore.http3.progress import Progress, bytes_text
 from uringcore.http3.redirects import Asked, redirected
+from uringcore.http3.request import Fields
 from uringcore.http3.url import Origin, parse_url
 from uringcore.quic.errors import QuicConnectionError
 from uringcore.quic.logger import QuicFileLogger
@@ -97,11 +98,15 @@ class Transfer:
             self.show_request(client, asked)
         content: Any = self.content() if asked.has_body else None
         async with client.stream(
-            asked.method, asked.url, headers=asked.headers, content=content
+            asked.method,
+            asked.url,
+            headers=asked.headers,
+            content=content,
+            on_interim=self.show_head if options.verbose else None,
         ) as response:
             self.first_byte = time.perf_counter()
             if options.verbose:
-                show(f"< {self.protocol} {response.status}", response.headers, "< ")
+                self.show_head(response.status, response.headers)
             if options.location:
                 location = response.header("location")
                 following = redirected(asked, response.status, location)
@@ -111,6 +116,8 @@ class Transfer:
                 raise Failure(HTTP_ERROR, f"{asked.url}: HTTP status {response.status}")
             if output.begin(response):
                 await self.receive(response, output)
+                if options.verbose and response.trailers:
+                    show("* trailers", response.trailers, "< ")
         return None
 
     async def receive(self, response: Response | HTTP1Response, output: Download) -> None:
@@ -267,6 +274,9 @@ class Transfer:
         ]
         show(f"> {asked.method} {asked.url} {self.protocol}", pairs, "> ")
 
+    def show_head(self, status: int, fields: Fields) -> None:
+        show(f"< {self.protocol} {status}", fields, "< ")
+
     def show_timings(self) -> None:
         done = time.perf_counter()
         lines = [
@@ -289,7 +299,7 @@ def header_pair(text: str) -> tuple[str, str]:
     return name.strip(), os.fsencode(value.strip()).decode("latin-1")
 
 
-def show(line: str, headers: list[tuple[bytes, bytes]] | None = None, prefix: str = "") -> None:
+def show(line: str, headers: Fields | None = None, prefix: str = "") -> None:
     print(line, file=sys.stderr)
     for name, value in headers or ():
         print(f"{prefix}{name.decode('latin-1')}: {value.decode('latin-1')}", file=sys.stderr)

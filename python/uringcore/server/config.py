@@ -156,7 +156,7 @@ class ServerConfig(Config):
         for name, key in (("token", http3_token_key), ("reset", http3_reset_key)):
             if key is not None and len(key) < KEY_BYTES_MIN:
                 raise StartupError(
-                    f"http3_{name}_key must be a secret of at least {KEY_BYTES_MIN} bytes, not {len(key)}"
+                    f"--http3-{name}-key: must be a secret of at least {KEY_BYTES_MIN} bytes, not {len(key)}"
                 )
         self.http3_port = http3_port
         self.http3_fd = http3_fd
