@@ -1,6 +1,6 @@
 //! What is wrong with a certificate, in words: rustls and webpki have names of variants for most of it.
 
-use rustls::{CertificateError, Error};
+use rustls::{CertificateError, Error, pki_types::UnixTime};
 
 /// The rest of a sentence about the certificate. What is wrong with a peer's for its name is not here.
 pub(in crate::tls) fn fault(error: &Error) -> String {
@@ -15,6 +15,15 @@ pub(in crate::tls) fn certificate_fault(error: &CertificateError) -> String {
         CertificateError::BadEncoding => "it is not a well-formed X.509 certificate",
         CertificateError::BadSignature => "its signature is wrong",
         CertificateError::Revoked => "it was revoked",
+        CertificateError::ExpiredContext { time, not_after } => {
+            return format!("it expired {} ago", between(*not_after, *time));
+        }
+        CertificateError::NotValidYetContext { time, not_before } => {
+            return format!(
+                "it is not valid yet, in {} it is",
+                between(*time, *not_before)
+            );
+        }
         CertificateError::UnknownIssuer => "it was not issued by a trusted authority",
         CertificateError::UnhandledCriticalExtension => {
             "it has a critical extension that is not understood"
@@ -59,4 +68,50 @@ pub(in crate::tls) fn other_fault(error: &webpki::Error) -> String {
         other => return format!("webpki does not take it ({other})"),
     };
     words.into()
+}
+
+/// In the largest unit of which there are two.
+fn between(earlier: UnixTime, later: UnixTime) -> String {
+    let seconds = later.as_secs().saturating_sub(earlier.as_secs());
+    let units = [(86_400, "days"), (3_600, "hours"), (60, "minutes")];
+    match units.iter().find(|(size, _)| seconds >= 2 * size) {
+        Some((size, name)) => format!("{} {name}", seconds / size),
+        None => format!("{seconds} seconds"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn by_how_much_a_certificate_is_out_of_its_time_is_said_in_a_unit_that_fits() {
+        let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        for (seconds, said) in [
+            (0, "0 seconds"),
+            (119, "119 seconds"),
+            (120, "2 minutes"),
+            (86_433, "24 hours"),
+            (86_400 * 30, "30 days"),
+        ] {
+            let expired = CertificateError::ExpiredContext {
+                time: at(1_000_000 + seconds),
+                not_after: at(1_000_000),
+            };
+            assert_eq!(
+                certificate_fault(&expired),
+                format!("it expired {said} ago")
+            );
+            let early = CertificateError::NotValidYetContext {
+                time: at(1_000_000),
+                not_before: at(1_000_000 + seconds),
+            };
+            assert_eq!(
+                certificate_fault(&early),
+                format!("it is not valid yet, in {said} it is")
+            );
+        }
+    }
 }
