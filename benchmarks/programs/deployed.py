@@ -24,6 +24,7 @@ from benchmarks.harness.process import (
     children_of,
     pin,
 )
+from tests.support.children import bound
 from tests.support.ports import free_port
 
 START_SECONDS = 30.0
@@ -76,17 +77,19 @@ class Deployed:
             self.command += ["--ssl-certfile", cert, "--ssl-keyfile", key]
         self._workers = workers
         self._core = core
-        # As long as the server lives.
-        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115
 
     def __enter__(self) -> Deployed:
         core = self._core
+        # It is opened by its name to be read: the place where the server writes on is the server's.
+        self._log = tempfile.NamedTemporaryFile()
         self._process = subprocess.Popen(
-            self.command,
+            bound(self.command),
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
+            # A group of its own: its workers may outlive it.
+            start_new_session=True,
             preexec_fn=None if core is None else lambda: pin(core),
         )
         try:
@@ -105,22 +108,25 @@ class Deployed:
     def wait_started(self, count: int) -> None:
         """Until so many processes have said that they serve, since the beginning."""
         deadline = time.monotonic() + START_SECONDS
-        while self.log().count("Application startup complete") < count:
+        while not self._serves(count):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(
                     f"{' '.join(self.command)} does not serve:\n{self.log()[-2000:]}"
                 )
             time.sleep(0.02)
-        while True:
-            with contextlib.suppress(ConnectionRefusedError):
-                socket.create_connection(("127.0.0.1", self.port)).close()
-                return
-            time.sleep(0.02)
+
+    def _serves(self, count: int) -> bool:
+        if self.log().count("Application startup complete") < count:
+            return False
+        try:
+            socket.create_connection(("127.0.0.1", self.port), START_SECONDS).close()
+        except OSError:
+            return False
+        return True
 
     def log(self) -> str:
         """What it has written."""
-        self._log.seek(0)
-        return self._log.read()
+        return Path(self._log.name).read_text(errors="replace")
 
     def hang_up(self) -> None:
         """Have it replace its workers."""
@@ -130,20 +136,23 @@ class Deployed:
         """The processor time of each of its processes."""
         found = {}
         for pid in (self._process.pid, *children_of(self._process.pid)):
-            tasks = Path(f"/proc/{pid}/task").iterdir()
-            found[pid] = sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
+            # Who ends meanwhile is missed by `spent`.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                tasks = Path(f"/proc/{pid}/task").iterdir()
+                found[pid] = sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
         return found
 
     def _kill(self) -> None:
-        for pid in (*children_of(self._process.pid), self._process.pid):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._log.close()
 
 
 def spent(before: dict[int, int], after: dict[int, int]) -> list[float]:
     """The processor seconds that each process took between two looks, the busiest first."""
+    if ended := before.keys() - after.keys():
+        raise RuntimeError(f"of the server's processes {len(ended)} ended while it was measured")
     return sorted(((after[pid] - before[pid]) / 1e9 for pid in before), reverse=True)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 import uringcore
 import uringcore.devcert
 from benchmarks.programs import first_byte, hang_up, http1, workers
-from benchmarks.programs.deployed import CERTIFICATES, NATIVE, Deployed, spent
+from benchmarks.programs.deployed import CERTIFICATES, NATIVE, SERVERS, Deployed, spent
 from tests.support.interpreter import is_default_interpreter
 
 pytestmark = pytest.mark.skipif(
@@ -73,3 +75,50 @@ def test_what_the_load_takes_is_not_the_servers(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_busiest_process_stands_first() -> None:
     assert spent({1: 0, 2: 0}, {1: 10**9, 2: 2 * 10**9}) == [2.0, 1.0]
+
+
+def test_a_process_that_ends_meanwhile_has_no_figure() -> None:
+    with pytest.raises(RuntimeError, match="1 ended while it was measured"):
+        spent({1: 0, 2: 0}, {1: 10**9, 3: 0})
+
+
+TALKATIVE = """
+import socket, sys, time
+port = int(sys.argv[sys.argv.index("--port") + 1])
+listening = socket.create_server(("127.0.0.1", port))
+print("Application startup complete", flush=True)
+for number in range(LINES):
+    print("line", number, flush=True)
+print("the last", flush=True)
+time.sleep(600)
+"""
+DYING = "print('Application startup complete', flush=True)"
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], str]:
+    """A server that is a text: the name of its column."""
+
+    def make(text: str) -> str:
+        (tmp_path / "told_server.py").write_text(text)
+        places = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, places)))
+        monkeypatch.setitem(SERVERS, "told", ("told_server",))
+        return "told"
+
+    return make
+
+
+def test_a_log_that_is_read_while_it_is_written_keeps_every_line(
+    program: Callable[[str], str],
+) -> None:
+    with Deployed(program(TALKATIVE.replace("LINES", "100_000")), core=None) as server:
+        while "the last" not in server.log():
+            pass
+        lines = server.log().splitlines()
+    assert lines[1:-1] == [f"line {number}" for number in range(100_000)]
+
+
+def test_a_server_that_ends_before_it_answers_is_told_of(program: Callable[[str], str]) -> None:
+    with pytest.raises(RuntimeError, match="does not serve"), Deployed(program(DYING), core=None):
+        pass

@@ -2,6 +2,8 @@
 
 A program that can say where it listens is started with port 0; this is for the others. The kernel's own
 choice is of no use to them: until such a server binds its number, any socket that connects may be given it.
+Nor may the test that runs beside this one be given it: a number is this process's until it ends, by a name
+that all tests of the machine's network know.
 """
 
 from __future__ import annotations
@@ -17,14 +19,30 @@ _CANDIDATES = range(10_000, 65_536)
 
 
 def free_port() -> int:
-    """A number that is free for TCP and UDP on every interface, and that the kernel gives to nobody."""
+    """A number that is free for TCP and UDP on every interface, and that nobody else is given, be it the
+    kernel or another process that asks here.
+    """
     low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     candidates = [port for port in _CANDIDATES if not low <= port <= high]
     random.Random().shuffle(candidates)
     for port in candidates:
-        if all(_is_free(family, port) for family in (socket.AF_INET, socket.AF_INET6)):
+        if all(_is_free(family, port) for family in (socket.AF_INET, socket.AF_INET6)) and _take(
+            port
+        ):
             return port
     raise RuntimeError("no port is free outside of net.ipv4.ip_local_port_range")
+
+
+def _take(port: int) -> bool:
+    """By an abstract Unix address, which is as unique as a port and open for as long as this process."""
+    name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        name.bind(f"\0uringcore-port-{port}")
+    except OSError:
+        name.close()
+        return False
+    name.detach()
+    return True
 
 
 def _is_free(family: socket.AddressFamily, port: int) -> bool:
