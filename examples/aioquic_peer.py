@@ -126,7 +126,9 @@ class Peer(QuicConnectionProtocol):
 
 
 @asynccontextmanager
-async def connect_peer(url: str, *, cafile: str | None = None) -> AsyncIterator[Peer]:
+async def connect_peer(
+    url: str, *, cafile: str | None = None, create_protocol: type[Peer] = Peer
+) -> AsyncIterator[Peer]:
     """Connects to the origin of ``url``; without ``cafile`` any certificate is accepted."""
     parts = urlsplit(url)
     assert parts.hostname is not None
@@ -141,7 +143,10 @@ async def connect_peer(url: str, *, cafile: str | None = None) -> AsyncIterator[
     if cafile is not None:
         configuration.load_verify_locations(cafile=cafile)
     async with connect(
-        parts.hostname, parts.port or 443, configuration=configuration, create_protocol=Peer
+        parts.hostname,
+        parts.port or 443,
+        configuration=configuration,
+        create_protocol=create_protocol,
     ) as protocol:
         peer = cast(Peer, protocol)
         peer.authority = parts.netloc

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.http import wire
+from tests.stress.served.callers import goaways
 from tests.stress.served.trial import FAULTS, trial
 from tests.support.interpreter import is_default_interpreter
 
@@ -25,3 +27,11 @@ def test_nobody_is_lost_whatever_happens(backend: str, tmp_path: Path) -> None:
     assert not report.violations, "\n".join([again, *report.violations])
     assert report.phases.keys() == {"calm", "drain", *FAULTS}
     assert len(report.answered) > 4
+
+
+def test_what_a_server_takes_is_read_off_its_control_stream() -> None:
+    said = [wire.frame(wire.GOAWAY, wire.varint(number)) for number in (wire.HIGHEST_REQUEST, 8)]
+    control = wire.varint(wire.CONTROL) + wire.settings({}) + b"".join(said)
+    assert list(goaways(control)) == [wire.HIGHEST_REQUEST, 8]
+    assert list(goaways(wire.varint(wire.QPACK_ENCODER) + said[0])) == []
+    assert list(goaways(b"")) == []

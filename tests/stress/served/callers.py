@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import random
+import socket
 import ssl
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
+from aioquic.buffer import Buffer
+from aioquic.h3.connection import FrameType, StreamType
+from aioquic.quic.events import QuicEvent, StreamDataReceived
 
-from examples.aioquic_peer import connect_peer
+from examples.aioquic_peer import Peer, connect_peer
+from tests.http.wire import HIGHEST_REQUEST
 from tests.stress.pattern import Pattern, Violation
 from uringcore.http3 import Pool, Timeouts
 from uringcore.httpx import AsyncHTTP3Transport
@@ -21,9 +27,10 @@ from uringcore.httpx import AsyncHTTP3Transport
 SIZES = (0, 1, 1000, 20_000, 100_000, 400_000)
 REQUESTS_A_CONNECTION = 8
 """Of a client that begins anew now and then."""
-UNPROCESSED = ("stream reset: 0x10b", "connection closed: ")
-"""H3_REQUEST_REJECTED (RFC 9114 section 4.1.1), or the end of a connection whose GOAWAY does not reach as far
-as the request: the server has done nothing with it."""
+CLOSED = "connection closed: "
+"""The end of a connection without an error: the server has not touched what its GOAWAY does not reach."""
+UNPROCESSED = ("stream reset: 0x10b", CLOSED)
+"""That, and H3_REQUEST_REJECTED (RFC 9114 section 4.1.1)."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +82,7 @@ def check(status: int, is_right: bool, what: str) -> None:
         raise Violation(what)
 
 
-def check_pattern(status: int, body: bytes, key: str, size: int) -> None:
+def check_pattern(status: int, body: bytes | bytearray, key: str, size: int) -> None:
     """The first `size` bytes of `key`."""
     check(status, len(body) == size, f"{len(body)} bytes instead of {size}")
     Pattern(key).check(body)
@@ -118,16 +125,17 @@ class Httpx(Caller):
     """httpx over HTTP/1.1, on a connection that is kept."""
 
     connections_kept = 1
+    socket_options: tuple[tuple[int, int, int], ...] = ()
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
-        limits = httpx.Limits(max_keepalive_connections=self.connections_kept)
-        self._client = httpx.AsyncClient(
+        transport = httpx.AsyncHTTPTransport(
             verify=ssl.create_default_context(cafile=target.cafile),
-            timeout=None,
-            limits=limits,
+            limits=httpx.Limits(max_keepalive_connections=self.connections_kept),
             trust_env=False,
+            socket_options=self.socket_options,
         )
+        self._client = httpx.AsyncClient(transport=transport, timeout=None, trust_env=False)
         self._stack.push_async_callback(self._client.aclose)
 
     async def exchange(self, method: str, path: str, content: bytes | None) -> tuple[int, bytes]:
@@ -146,6 +154,44 @@ class HttpxAnew(Httpx):
     connections_kept = 0
 
 
+class HttpxNarrow(Httpx):
+    """The same with little room in the kernel: what it has not read waits at the server."""
+
+    socket_options = ((socket.SOL_SOCKET, socket.SO_RCVBUF, 16384),)
+
+
+class Hearing(Peer):
+    """aioquic's connection, which reads over GOAWAY; here it is heard."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._unidirectional: dict[int, bytes] = {}
+
+    def quic_event_received(self, event: QuicEvent) -> None:
+        """Called by aioquic."""
+        if isinstance(event, StreamDataReceived) and event.stream_id % 4 == 3:
+            so_far = self._unidirectional.get(event.stream_id, b"")
+            self._unidirectional[event.stream_id] = so_far + event.data
+        super().quic_event_received(event)
+
+    def has_taken(self, stream_id: int) -> bool:
+        """Whether the server has said that it takes this request, and none above (RFC 9114 section 5.2)."""
+        said = [number for data in self._unidirectional.values() for number in goaways(data)]
+        return bool(said) and stream_id < said[-1] < HIGHEST_REQUEST
+
+
+def goaways(stream: bytes) -> Iterator[int]:
+    """What the GOAWAY frames say on a one-way stream, if it is a control stream (RFC 9114 section 6.2.1)."""
+    data = Buffer(data=stream)
+    if not stream or data.pull_uint_var() != StreamType.CONTROL:
+        return
+    while not data.eof():
+        kind, size = data.pull_uint_var(), data.pull_uint_var()
+        frame = data.pull_bytes(size)
+        if kind == FrameType.GOAWAY:
+            yield Buffer(data=frame).pull_uint_var()
+
+
 class Aioquic(Caller):
     """aioquic, which knows nothing of GOAWAY: what the server has not taken it asks again."""
 
@@ -158,15 +204,19 @@ class Aioquic(Caller):
         try:
             return await self._fetch(method, path, content)
         except ConnectionError as error:
+            stream_id = 4 * (REQUESTS_A_CONNECTION - self._left - 1)
+            was_taken = str(error) == CLOSED and self._peer.has_taken(stream_id)
             await self._drop()
-            if str(error) not in UNPROCESSED:
+            if was_taken or str(error) not in UNPROCESSED:
                 raise
         return await self._fetch(method, path, content)
 
     async def _fetch(self, method: str, path: str, content: bytes | None) -> tuple[int, bytes]:
         if not self._left:
             await self._drop()
-            connecting = connect_peer(self.target.url, cafile=self.target.cafile)
+            connecting = connect_peer(
+                self.target.url, cafile=self.target.cafile, create_protocol=Hearing
+            )
             self._peer = await self._stack.enter_async_context(connecting)
             self._left = REQUESTS_A_CONNECTION
         self._left -= 1

@@ -4,7 +4,8 @@
 - No request hangs, and none fails but in a phase in which a worker is killed or the server ends. Nobody
   notices an operator's SIGHUP, or a renewed certificate.
 - After a fault each client gets answers again; a phase is over when each has got one that it asked for since.
-- What was being answered when SIGTERM came is answered to its end, and the status is 0.
+- What was being answered when SIGTERM or SIGHUP came is answered to its end, however slowly it is taken.
+  The status is 0.
 - Descriptors of the processes are as many afterwards as before, and their memory has not grown.
 """
 
@@ -15,13 +16,21 @@ import contextlib
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.loop.support import factory
 from tests.stress.pattern import Violation
-from tests.stress.served.callers import CALLERS, Caller, Httpx, Ours, Target, check_pattern
+from tests.stress.served.callers import (
+    CALLERS,
+    Caller,
+    Httpx,
+    HttpxNarrow,
+    Ours,
+    Target,
+    check_pattern,
+)
 from tests.stress.served.operator import PATIENCE_SECONDS, Operator
 
 REQUEST_SECONDS = 60.0
@@ -30,6 +39,11 @@ CALM_SECONDS = 0.5
 GROWTH_MAX = {"worker": 32 << 20, "supervisor": 8 << 20}
 """Resident bytes that a process may have more of at the end than one of its kind had after the first load."""
 LATE_SECONDS, LATE_SIZE = 1.5, 200_000
+LATE = (Ours, Ours, Httpx, Httpx)
+"""Who waits for an application that takes its time."""
+SLOW_SECONDS, SLOW_SIZE = 3.0, 16 << 20
+SLOW = (Ours, HttpxNarrow)
+"""Who takes its time with a response that the application has given away, and the kernel has no room for."""
 
 FAULTS = ("roll", "renew", "kill_clients", "kill_worker")
 MAY_FAIL = {"kill_worker", "drain"}
@@ -104,6 +118,9 @@ class Trial:
         self._begin(name)
         if name == "calm":
             await asyncio.sleep(CALM_SECONDS)
+        elif name == "roll":
+            async with self._under_way(SLOW):
+                await self._operator.roll()
         else:
             await getattr(self._operator, name)()
         await self._settled(name)
@@ -121,40 +138,60 @@ class Trial:
 
     async def _drain(self) -> None:
         """SIGTERM while responses are under way and others ask on."""
-        target = Target(self._operator.url, self._operator.cafile)
-        late = [Ours(target), Ours(target), Httpx(target), Httpx(target)]
-        begun = [asyncio.Event() for _ in late]
-        answers = [
-            asyncio.ensure_future(self._late(caller, event))
-            for caller, event in zip(late, begun, strict=True)
-        ]
-        await asyncio.wait_for(asyncio.gather(*(event.wait() for event in begun)), PATIENCE_SECONDS)
-        self._begin("drain")
-        self._operator.server.send_signal()
-        for found in await asyncio.gather(*answers, return_exceptions=True):
-            if found is not None:
-                self._violate(f"an answer that was under way at SIGTERM: {found!r}")
+        async with self._under_way(SLOW, LATE):
+            self._begin("drain")
+            self._operator.server.send_signal()
         status = await self._operator.ended()
         if status:
             self._violate(f"status {status} after SIGTERM")
-        for caller in late:
-            await caller.aclose()
         drain = self.phase_number()
         await self._operator.until(
             lambda: all(caller.since >= drain for caller in self._callers),
             "an answer or an error for what was asked before SIGTERM",
         )
 
+    @contextlib.asynccontextmanager
+    async def _under_way(
+        self, slow: Sequence[type[Caller]], late: Sequence[type[Caller]] = ()
+    ) -> AsyncIterator[None]:
+        """Responses that have begun before the block, and are awaited behind it."""
+        target = Target(self._operator.url, self._operator.cafile)
+        callers = [kind(target) for kind in (*slow, *late)]
+        ways = [self._slow] * len(slow) + [self._late] * len(late)
+        begun = [asyncio.Event() for _ in callers]
+        answers = [
+            asyncio.ensure_future(way(caller, event))
+            for way, caller, event in zip(ways, callers, begun, strict=True)
+        ]
+        await asyncio.wait_for(asyncio.gather(*(event.wait() for event in begun)), PATIENCE_SECONDS)
+        yield
+        during = self._phases[-1]
+        for found in await asyncio.gather(*answers, return_exceptions=True):
+            if found is not None:
+                self._violate(f"an answer that was under way in the phase {during}: {found!r}")
+        for caller in callers:
+            await caller.aclose()
+
     async def _late(self, caller: Caller, begun: asyncio.Event) -> None:
         """A response of which a tenth comes at once. `begun` is set when that is here."""
-        key = f"{self._rng.getrandbits(32):x}"
-        path = f"/late/{LATE_SECONDS}/{LATE_SIZE}/{key}"
-        async with caller.stream(path) as (status, parts):
-            body = b""
+        await self._take(caller, begun, f"late/{LATE_SECONDS}", LATE_SIZE, 0)
+
+    async def _slow(self, caller: Caller, begun: asyncio.Event) -> None:
+        """A response that the application has given away at once, and the client takes in some seconds."""
+        await self._take(caller, begun, "take", SLOW_SIZE, SLOW_SECONDS)
+
+    async def _take(
+        self, caller: Caller, begun: asyncio.Event, way: str, size: int, seconds: float
+    ) -> None:
+        key, body = f"{self._rng.getrandbits(32):x}", bytearray()
+        loop = asyncio.get_running_loop()
+        beginning = loop.time()
+        async with caller.stream(f"/{way}/{size}/{key}") as (status, parts):
             async for part in parts:
-                body += part
                 begun.set()
-        check_pattern(status, body, key, LATE_SIZE)
+                body += part
+                await asyncio.sleep(beginning + seconds * len(body) / size - loop.time())
+        check_pattern(status, body, key, size)
 
     # What is called for each request
 
