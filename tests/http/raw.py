@@ -158,6 +158,8 @@ class Raw(QuicConnectionProtocol):
         self.streams: dict[int, Incoming] = {}
         self.datagrams: list[bytes] = []
         self.received_bytes = 0
+        self.delayed: list[tuple[bytes | str, Any]] | None = None
+        """Datagrams on their way, while there is such a list; see `delaying`."""
         self._changed = asyncio.Event()
 
     # What comes back
@@ -181,9 +183,23 @@ class Raw(QuicConnectionProtocol):
 
     def datagram_received(self, data: bytes | str, addr: Any) -> None:
         """Called by the loop."""
+        self._changed.set()
+        if self.delayed is not None:
+            self.delayed.append((data, addr))
+            return
         super().datagram_received(data, addr)
         self.received_bytes += len(data)
-        self._changed.set()
+
+    @contextlib.contextmanager
+    def delaying(self) -> Iterator[list[tuple[bytes | str, Any]]]:
+        """What comes during the block is received at its end: what is said meanwhile crosses it."""
+        self.delayed = delayed = []
+        try:
+            yield delayed
+        finally:
+            self.delayed = None
+            for datagram in delayed:
+                self.datagram_received(*datagram)
 
     def quic_event_received(self, event: Any) -> None:
         """Called by aioquic."""

@@ -161,7 +161,9 @@ def test_who_asks_for_metrics_and_says_nothing_keeps_nobody(start):
         for said in (b"", b"GET /own", b"x" * 100_000, b"\r\n\r\n"):
             silent = socket.create_connection(("127.0.0.1", int(port)))
             stack.enter_context(silent)
-            silent.sendall(said)
+            # Which may answer that it is too much, and close, before it has all.
+            with contextlib.suppress(ConnectionError):
+                silent.sendall(said)
         assert fetch(int(port), "/own")[0] == 200
         assert server.stop() == 0
     assert "Traceback" not in server.log()

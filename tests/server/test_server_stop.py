@@ -34,6 +34,16 @@ IDLE_TIMEOUT = 30  # the default, which no stop may wait for
 # What a client hears that has asked for nothing (RFC 9114 section 5.2).
 TOLD = [GoAwayReceived(stream_id=2**62 - 4), GoAwayReceived(stream_id=0), 0x100]
 
+PATIENT = """
+import sys
+from tests.server.application import app
+from uringcore.server import run, watch
+
+watch.SILENCE_SECONDS = 60.0
+run(app, port=0, ssl_certfile=sys.argv[1], ssl_keyfile=sys.argv[2], backend={backend!r})
+"""
+"""A server that takes no client for gone: a busy machine may keep one from answering for seconds."""
+
 VANISHING = """
 import asyncio, os, sys
 import uringcore, uringcore.http3
@@ -197,7 +207,7 @@ def configuration(certificate):
 
 @pytest.mark.parametrize("backend", backends())
 def test_idle_client_is_told_goaway_before_the_end(start, backend):
-    server = start(backend=backend)
+    server = start(program=PATIENT.format(backend=backend))
 
     async def main():
         async with quic_connect(
@@ -215,22 +225,28 @@ def test_idle_client_is_told_goaway_before_the_end(start, backend):
     assert server.wait_stopped() == 0
 
 
+async def begun(raw):
+    """A request that the server works on until its body ends; its answer has begun."""
+    slow = raw.bidi(wire.request("/echo", method="POST") + wire.frame(wire.DATA, b"first "))
+    await raw.wait(lambda: raw.answer(slow).body)
+    return slow
+
+
 @needs_recent_aioquic
 @pytest.mark.parametrize("backend", backends())
 def test_requests_that_cross_the_first_goaway_are_served(start, backend):
     """RFC 9114 section 5.2: they had left their client before it knew."""
-    server = start(backend=backend)
+    server = start(program=PATIENT.format(backend=backend))
 
     async def main():
         async with connect_raw(server) as raw:
             raw.control()
-            slow = raw.request("/sleep/2")
-            await raw.wait(lambda: raw.answer(slow).status)
-            server.send_signal()
-            # Meanwhile nothing that comes is read here.
-            server.wait_log("Shutting down")
-            time.sleep(0.2)
-            crossing = [raw.request("/") for _ in range(3)]
+            slow = await begun(raw)
+            with raw.delaying() as goaway:
+                server.send_signal()
+                server.wait_log("Shutting down")
+                await raw.wait(lambda: goaway)
+                crossing = [raw.request("/") for _ in range(3)]
             for stream_id in crossing:
                 assert (await raw.wait_answer(stream_id)).body == b"hello"
             await raw.wait(lambda: raw.goaways()[1:])
@@ -238,6 +254,7 @@ def test_requests_that_cross_the_first_goaway_are_served(start, backend):
             # Who has not understood is rejected now.
             late = await raw.wait_over(raw.request("/"))
             assert late.codes == {ErrorCode.H3_REQUEST_REJECTED}
+            raw.write(slow, wire.frame(wire.DATA, b"last"), fin=True)
             assert (await raw.wait_answer(slow)).body == b"first last"
             assert await raw.wait_closed_by_server() == Close(ErrorCode.H3_NO_ERROR)
 
@@ -247,24 +264,25 @@ def test_requests_that_cross_the_first_goaway_are_served(start, backend):
 
 @needs_recent_aioquic
 def test_a_websocket_that_crosses_the_first_goaway_is_closed_as_the_others(start):
-    server = start()
+    server = start(program=PATIENT.format(backend=None))
     opening = ((b"sec-websocket-version", b"13"),)
 
     async def main():
         async with connect_raw(server) as raw:
             raw.control()
-            slow = raw.request("/sleep/2")
-            await raw.wait(lambda: raw.answer(slow).status)
-            server.send_signal()
-            server.wait_log("Shutting down")
-            time.sleep(0.2)
-            head = wire.request("/", *opening, method="CONNECT", protocol="websocket")
-            stream_id = raw.bidi(head)
+            slow = await begun(raw)
+            with raw.delaying() as goaway:
+                server.send_signal()
+                server.wait_log("Shutting down")
+                await raw.wait(lambda: goaway)
+                head = wire.request("/", *opening, method="CONNECT", protocol="websocket")
+                stream_id = raw.bidi(head)
             socket = await raw.wait_over(stream_id)
             assert socket.ended
             # RFC 6455 section 7.4.1 and IANA: the service restarts; or it was not accepted so far.
             closed = bytes(socket.data).endswith(b"\x88\x02\x03\xf4")
             assert closed or raw.answer(stream_id).status == 503
+            raw.write(slow, wire.frame(wire.DATA, b"last"), fin=True)
             await raw.wait_answer(slow)
 
     asyncio.run(asyncio.wait_for(main(), 60))
@@ -334,7 +352,7 @@ class Delaying:
 
 def test_connection_that_completes_while_stopping_is_told_to_go_away(start):
     """Accepted before the signal, established after it: another request keeps the server up."""
-    server = start()
+    server = start(program=PATIENT.format(backend=None))
 
     def stop():
         server.send_signal()
@@ -353,12 +371,18 @@ def test_connection_that_completes_while_stopping_is_told_to_go_away(start):
             return client.told
 
     async def main():
+        over = asyncio.Event()
+
+        async def content():
+            yield b"first "
+            await over.wait()
+            yield b"last"
+
         async with server.connect() as client:
-            slow = asyncio.ensure_future(client.get("/sleep/5"))
-            await asyncio.sleep(0.3)
-            told = await late()
-            assert not slow.done(), "only the server's end ended the connection"
-            assert (await slow).content == b"first last"
+            async with client.stream("POST", "/echo", content=content()) as slow:
+                told = await late()
+                over.set()
+                assert await slow.read() == b"first last"
             return told
 
     assert uringcore.run(main()) == TOLD
