@@ -54,7 +54,7 @@ RUST_TESTS := --workspace --profile $(TEST_PROFILE) --locked --quiet
 
 # Rust's tests are built and run beside Python's. The cases with other QUIC implementations are test-all's: what
 # they see is the wire, which is the same under every interpreter.
-test: $(DEV_VENV)
+test: $(DEV_VENV) fetch
 	@log="$$(mktemp)"; trap 'rm -f "$$log"; kill $$(jobs -p) 2>/dev/null || true' EXIT; \
 	env --default-signal=INT cargo test $(RUST_TESTS) > "$$log" 2>&1 < /dev/null & rust=$$!; \
 	python=0; $(DEV_VENV)/bin/python $(PYTEST_RUN) -m "not wire" $(PYTEST) || python=$$?; \
@@ -62,12 +62,17 @@ test: $(DEV_VENV)
 	echo '== cargo test'; cat "$$log"; \
 	if [[ $$status != 0 || $$python != 0 ]]; then exit 1; fi
 
+# The programs of other projects that tests play with: no test fetches any. Tests of what cannot be had are skipped.
+.PHONY: fetch
+fetch: $(DEV_VENV)
+	@$(DEV_VENV)/bin/python -m tests.fetch
+
 test-rust:
 	@cargo test $(RUST_TESTS)
 
 # One interpreter after the other. The versions that the machine lacks come from Debian's unstable packages
 # (.ci/unstable.py), where that can be.
-test-all: test-rust
+test-all: test-rust fetch
 	@lacking="$$(mktemp)"; trap 'cat "$$lacking" >&2; rm -f "$$lacking"' EXIT; \
 	interpreters="$$(python3 .ci/pythons.py 2> "$$lacking")"; \
 	failed=; \
@@ -122,6 +127,7 @@ test-interop: $(DEV_VENV)
 BROWSER ?=
 test-browser: $(DEV_VENV)
 	@python3 .ci/browsers.py
+	@$(DEV_VENV)/bin/python -m tests.fetch
 	@$(DEV_VENV)/bin/python -m pytest -q tests/browser
 	@$(DEV_VENV)/bin/python -m tests.browser.platform $(BROWSER)
 

@@ -43,6 +43,7 @@ def run(command):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        timeout=1800,
     )
 
 

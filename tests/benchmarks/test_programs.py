@@ -26,7 +26,9 @@ MESSAGE = os.urandom(4 << 20)
 def c_epoll(tmp_path: Path) -> Iterator[Server]:
     program = str(tmp_path / "c_epoll")
     source = str(HERE / "native" / "c_epoll.c")
-    subprocess.run(["cc", "-Wall", "-Wextra", "-Werror", "-o", program, source], check=True)
+    subprocess.run(
+        ["cc", "-Wall", "-Wextra", "-Werror", "-o", program, source], check=True, timeout=100
+    )
     with Server("c_epoll", [program], {}) as server:
         yield server
 

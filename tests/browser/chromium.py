@@ -7,6 +7,7 @@ themselves. If the test run is killed, Playwright's process sees its pipe closed
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 
 from playwright.async_api import async_playwright
@@ -24,9 +25,21 @@ class Chromium:
 
     def __init__(self, executable, profile, identity, *arguments, features=FEATURES):
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="playwright")
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="playwright", daemon=True
+        )
         self._thread.start()
-        self._playwright = self.call(async_playwright().start())
+        self._stack = contextlib.ExitStack()
+        self._stack.callback(self._end_thread)
+        try:
+            self._playwright = self.call(async_playwright().start())
+            self._stack.callback(lambda: self.call(self._playwright.stop()))
+            self._context = self._launch(executable, profile, identity, arguments, features)
+        except BaseException:
+            self.close()
+            raise
+
+    def _launch(self, executable, profile, identity, arguments, features):
         told = [
             "--no-proxy-server",
             "--enable-quic",
@@ -41,9 +54,7 @@ class Chromium:
             *arguments,
         ]
         launch = self._playwright.chromium.launch_persistent_context
-        self._context = self.call(
-            launch(str(profile), headless=True, executable_path=executable, args=told)
-        )
+        return self.call(launch(str(profile), headless=True, executable_path=executable, args=told))
 
     def call(self, coroutine, seconds=SECONDS):
         """The result of a coroutine of Playwright's."""
@@ -68,7 +79,9 @@ class Chromium:
 
     def close(self):
         """Ends the browser, and Playwright."""
-        self.call(self._playwright.stop())
+        self._stack.close()
+
+    def _end_thread(self):
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

@@ -9,6 +9,7 @@ from tests.browser import browsers, servers
 from tests.browser.certificates import certificate_hash
 from tests.quic.certificates import make
 from tests.support.interpreter import is_default_interpreter
+from tests.support.programs import Unavailable
 
 ONLY_OURS = ["test_webtransport_chat.py", "test_webtransport_closing.py"]
 collect_ignore = [] if servers.OURS in servers.LISTED else ONLY_OURS
@@ -83,7 +84,7 @@ def start_webtransport(pki, site):
     def start(name, port=0):
         try:
             started.append(servers.Server(name, pki.server, site.told, port))
-        except servers.Unavailable as reason:
+        except Unavailable as reason:
             pytest.skip(str(reason))
         return started[-1]
 

@@ -19,6 +19,7 @@ import time
 from websockets.sync.client import connect
 
 from tests.browser.page import LOOK_SECONDS, SECONDS, Page
+from tests.support.children import bound
 
 __all__ = ["Firefox"]
 
@@ -48,14 +49,14 @@ class Firefox:
         database = f"sql:{profile}"
         trust = ["-n", "tests", "-t", "C,,", "-i", str(authority.certfile)]
         for arguments in (["-N", "--empty-password"], ["-A", *trust]):
-            subprocess.run([certutil, *arguments, "-d", database], check=True, capture_output=True)
+            command = [certutil, *arguments, "-d", database]
+            subprocess.run(command, check=True, capture_output=True, timeout=SECONDS)
         self._log = profile / "firefox.log"
-        # It ends with whoever has started it.
-        command = ["setpriv", "--pdeathsig", "KILL", executable, "--headless"]
-        command += ["--remote-debugging-port=0", "--profile", str(profile), "about:blank"]
+        command = [executable, "--headless", "--remote-debugging-port=0"]
+        command += ["--profile", str(profile), "about:blank"]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+                bound(command), stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
         self._ids = itertools.count(1)
         self._complaints = {}

@@ -48,7 +48,9 @@ def told(page):
     return json.loads(page.call("get", "/request"))
 
 
-def test_a_page_comes_over_http3_when_alt_svc_has_said_so(page, server):
+def test_a_page_comes_over_http3_when_alt_svc_has_said_so(page, start_server):
+    # One that no browser has been at.
+    server = start_server()
     assert page.upgrade(server.url) == "http/1.1"
     assert told(page)["version"] == "3"
     assert page.complaints == []

@@ -17,6 +17,7 @@ def install(folder):
         env={**os.environ, "PATH": str(folder)},
         capture_output=True,
         text=True,
+        timeout=100,
     )
     return done.returncode, done.stderr
 

@@ -1,16 +1,14 @@
-"""A test run that is killed leaves no browser behind."""
+"""A test run leaves no browser behind: not one that is killed, and not one whose browser does not start."""
 
-import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.browser.browsers import NAMES
 from tests.browser.conftest import need
+from tests.support.children import naming, wait_gone
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -37,26 +35,35 @@ def test_browsers_end_with_a_run_that_is_killed(name, tmp_path):
         cwd=ROOT,
         text=True,
     )
-    with run.stdout:
-        assert run.stdout.readline() == "open\n"
-    assert processes_with(tmp_path)
-    os.kill(run.pid, signal.SIGKILL)
-    run.wait()
-    deadline = time.monotonic() + 60
-    while left := processes_with(tmp_path):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.1)
+    try:
+        with run.stdout:
+            assert run.stdout.readline() == "open\n"
+        assert list(naming(tmp_path / "profile"))
+    finally:
+        run.kill()
+        run.wait()
+    wait_gone(tmp_path)
 
 
-def processes_with(folder):
-    """The command lines that name the folder, as that of a browser names its profile."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().decode(errors="replace").split("\0")
-        except OSError:
-            # It has ended meanwhile.
-            continue
-        if any(str(folder / "profile") in word for word in words):
-            found.append(words)
-    return found
+BROKEN = """
+import sys
+from pathlib import Path
+from tests.browser.chromium import Chromium
+from tests.quic.certificates import make
+
+folder = Path(sys.argv[1])
+Chromium("/bin/false", folder / "profile", make(folder).server)
+"""
+
+
+def test_a_chromium_that_does_not_start_is_an_error_and_no_hang(tmp_path):
+    need("chromium")
+    done = subprocess.run(
+        [sys.executable, "-c", BROKEN, str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 1
+    assert "launch_persistent_context" in done.stderr

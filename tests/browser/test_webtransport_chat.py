@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser.servers import ROOT
+from tests.support.children import bound
 
 PICTURES = Path(".browser")
 """Beside the tests' own output: what a person looks at."""
@@ -15,12 +16,8 @@ PICTURES = Path(".browser")
 @pytest.fixture
 def chat():
     """Where the page is."""
-    running = subprocess.Popen(
-        [sys.executable, "examples/webtransport_chat.py", "--port", "0", "--page-port", "0"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    command = [sys.executable, "examples/webtransport_chat.py", "--port", "0", "--page-port", "0"]
+    running = subprocess.Popen(bound(command), cwd=ROOT, stdout=subprocess.PIPE, text=True)
     yield running.stdout.readline().strip()
     running.kill()
     running.wait()

@@ -13,6 +13,7 @@ import pytest
 
 from tests.server.harness import ROOT, command, environment
 from tests.server.test_get_command import failure, get
+from tests.support.children import bound
 from tests.support.ports import free_port
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.http3 import URLError
@@ -248,7 +249,7 @@ def test_http1_is_interrupted_while_it_waits_for_a_server(tmp_path):
         url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
         arguments = ["get", "--http1.1", "--connect-timeout", "600", url]
         process = subprocess.Popen(
-            [sys.executable, "-m", "uringcore", *arguments], cwd=ROOT, env=environment()
+            bound([sys.executable, "-m", "uringcore", *arguments]), cwd=ROOT, env=environment()
         )
         try:
             silent.settimeout(60)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import subprocess
 import sys
 
@@ -12,6 +11,7 @@ import pytest
 
 from tests.client.test_pool import pool_for
 from tests.server.harness import ROOT, environment
+from tests.support.children import bound
 from tests.support.ports import free_port
 from uringcore._uringcore import (
     WebSocketFault,
@@ -176,13 +176,13 @@ def test_hypercorn(certificate, tmp_path, run_ours):
     port = free_port()
     bind = ["--quic-bind", f"127.0.0.1:{port}", "--bind", f"unix:{tmp_path}/socket"]
     tls = ["--certfile", certificate[0], "--keyfile", certificate[1]]
+    command = [sys.executable, "-m", "hypercorn", "--workers", "0", *bind, *tls, "app:app"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "hypercorn", *bind, *tls, "app:app"],
+        bound(command),
         cwd=tmp_path,
         env=environment() | {"PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        start_new_session=True,
     )
 
     class Hypercorn:
@@ -206,8 +206,7 @@ def test_hypercorn(certificate, tmp_path, run_ours):
     try:
         run_ours(main())
     finally:
-        # Its workers are processes of their own, in the session that was begun for it.
-        os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
         process.wait()
 
 

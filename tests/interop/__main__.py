@@ -16,6 +16,7 @@ from tests.interop.peers import OURS, PEERS, TABLES, Peer, version_of
 from tests.interop.results import FILE, LACKS, OURS_FAILS, PASS, Cell, Results
 from tests.interop.runner.cases import CASES, Case
 from tests.interop.runner.play import PASSED, UNSUPPORTED, play
+from tests.support import programs
 
 ROLES = ("server", "client")
 # Who plays the cases that are not the matrix's: the harms of the network, which are about one end.
@@ -35,6 +36,7 @@ def main() -> int:
     )
     parser.add_argument("--json", type=Path, default=FILE, help="where cells are kept")
     options = parser.parse_args()
+    programs.fetch_from_now_on()
     results = Results.load(options.json)
     bad = 0
     with tempfile.TemporaryDirectory(prefix="interop-") as folder:
@@ -45,6 +47,8 @@ def main() -> int:
                     continue
                 if missing := PEERS[peer].missing(name) or PEERS[options.ours].missing(name):
                     print(f"{name:20} {peer:10} absent: {missing}", flush=True)
+                    if options.ours == OURS and results.drop(name, peer):
+                        results.save(options.json)
                     continue
                 ends = PEERS[options.ours], PEERS[peer]
                 for role in _roles(case, ends[1], options.roles):

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.children import bound
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
@@ -63,7 +65,7 @@ def start_peer() -> Iterator[Callable[[Command], subprocess.Popen[str]]]:
 
     def start(command: Command) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            bound(command), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         started.append(process)
         return process

@@ -66,3 +66,8 @@ class Results:
     def put(self, case: str, peer: str, role: str, cell: Cell) -> None:
         """Sets a cell."""
         self.cells.setdefault(case, {}).setdefault(peer, {})[role] = cell
+
+    def drop(self, case: str, peer: str) -> bool:
+        """Forgets the cells of a peer that is absent: they are another program's, of long ago. Whether there
+        were any."""
+        return self.cells.get(case, {}).pop(peer, None) is not None

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from tests.interop.runner import certificates
+from tests.support.children import bound
 
 COMMAND = [sys.executable, "-m", "examples.interop"]
 
@@ -32,11 +33,9 @@ def environment(**orders):
 
 @pytest.fixture
 def server(folders):
+    command = [*COMMAND, "--www", folders / "www", "--certs", folders / "certs"]
     process = subprocess.Popen(
-        [
-            *(*COMMAND, "--www", str(folders / "www"), "--certs", str(folders / "certs")),
-            *("--host", "127.0.0.1", "--port", "0"),
-        ],
+        bound([*command, "--host", "127.0.0.1", "--port", "0"]),
         env=environment(ROLE="server", TESTCASE="transfer"),
         stdout=subprocess.PIPE,
         text=True,

@@ -7,15 +7,23 @@ this runs on the default one only.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import sys
 
 import pytest
 
-from tests.interop.peers import OURS, PEERS
+from tests.interop.peers import OURS, PEERS, Peer
 from tests.interop.runner.cases import CASES
-from tests.interop.runner.play import PASSED, UNSUPPORTED, play
+from tests.interop.runner.play import FAILED, PASSED, UNSUPPORTED, play
+from tests.support.children import wait_gone
 from tests.support.interpreter import is_default_interpreter
 
-pytestmark = pytest.mark.wire
+pytestmark = [
+    pytest.mark.wire,
+    pytest.mark.skipif(
+        not is_default_interpreter(), reason="the wire is the same under every interpreter"
+    ),
+]
 
 # Server and client, by table. That of all peers is `make test-interop`.
 PAIRS = {
@@ -42,8 +50,6 @@ QUICK = [(name, *pair) for name, case in CASES.items() if case.quick for pair in
 
 @pytest.mark.parametrize(("name", "server", "client"), QUICK)
 def test_case(name, server, client, tmp_path):
-    if not is_default_interpreter():
-        pytest.skip("the cases are played on the default interpreter")
     for peer in (server, client):
         missing = PEERS[peer].missing(name)
         if missing is not None:
@@ -53,3 +59,30 @@ def test_case(name, server, client, tmp_path):
     if outcome.verdict == UNSUPPORTED and not says.startswith(OURS):
         pytest.skip(outcome.reason)
     assert outcome.verdict == PASSED, outcome.reason
+
+
+def client(program):
+    """A client that is a text."""
+    return Peer("the test's", lambda test_case: [sys.executable, "-c", program], ("client",))
+
+
+def test_a_case_that_ends_early_leaves_nobody_and_nothing(tmp_path):
+    """The server is a process of a process, with a folder of its own."""
+    lacks = client("raise SystemExit(127)")
+    outcome = asyncio.run(play(CASES["web-trailers"], PEERS[OURS], lacks, tmp_path / "run"))
+    assert outcome.verdict == UNSUPPORTED
+    wait_gone(tmp_path)
+    assert not list((tmp_path / "run").glob("interop-*/*"))
+
+
+def test_a_client_that_asks_for_nothing_ends_the_case_in_its_time(tmp_path):
+    case = dataclasses.replace(CASES["web-goaway"], seconds=2.0)
+    sleeps = client("import time; time.sleep(600)")
+    outcome = asyncio.run(play(case, PEERS[OURS], sleeps, tmp_path / "run"))
+    assert (outcome.verdict, outcome.reason) == (FAILED, "nothing was held back in 2 s")
+
+
+@pytest.mark.parametrize("case", ["handshake", "datagram", "web-get", "wt-echo"])
+def test_ours_plays_every_case_on_the_backend_of_its_name(case):
+    for name, backend in ((OURS, "uring"), ("uringcore-epoll", "epoll")):
+        assert f"URINGCORE_BACKEND={backend}" in PEERS[name].words(case)

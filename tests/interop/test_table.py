@@ -48,6 +48,14 @@ def test_results_survive_their_file(tmp_path):
     assert Results.load(tmp_path / "none.json") == Results()
 
 
+def test_a_peer_that_is_absent_has_no_cell():
+    found = results()
+    assert found.drop("ecn", "aioquic")
+    assert not found.drop("ecn", "aioquic")
+    assert "no \\| marks" not in render(found)
+    assert "✓ 9100 kbit/s" in render(found)
+
+
 def test_the_table_goes_between_its_markers_and_nowhere_else(tmp_path):
     path = tmp_path / "README.md"
     path.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")

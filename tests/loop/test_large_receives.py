@@ -333,7 +333,9 @@ def test_messages_do_not_take_new_pages_each_time(backend: str) -> None:
 
     def faults(backend: str) -> int:
         command = [sys.executable, "-c", HEAP_OF_A_LOOP, backend]
-        return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        return int(
+            subprocess.run(command, check=True, capture_output=True, text=True, timeout=100).stdout
+        )
 
     without = faults("none")
     # A C library that keeps such blocks anyway has nothing to learn.

@@ -118,7 +118,11 @@ def test_importing_neither_warns_nor_imports_quic() -> None:
         "assert not [m for m in sys.modules if m.startswith(('uvicorn', 'httpx', 'aioquic'))]"
     )
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
     )
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -202,6 +206,7 @@ loop.close()
         text=True,
         env={key: value for key, value in os.environ.items() if key != "URINGCORE_BACKEND"},
         check=False,
+        timeout=100,
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()

@@ -15,7 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.children import bound
+from tests.support.programs import Unavailable, may_fetch, once, run
+
 VERSION = "1.7.2"
+CACHE = Path.home() / ".cache" / "uringcore" / "aioquic"
 # Each pattern matches a whole import statement, or its beginning; nothing else is touched.
 IMPORTS = [
     (re.compile(r"^from aioquic(?=[. ])", re.MULTILINE), "from uringcore"),
@@ -25,22 +29,28 @@ IMPORTS = [
 LOOP = (re.compile(r"^    import uvloop$", re.MULTILINE), "    import uringcore as uvloop")
 
 
-def download(cache, target):
-    """The directory of the examples, in ``target``. Skips the test when PyPI cannot be reached.
-
-    Runs of several interpreters share ``cache``: what is there is complete, and nobody changes it.
-    """
-    archive = Path(cache) / f"aioquic-{VERSION}.tar.gz"
-    if not archive.exists():
-        with tempfile.TemporaryDirectory(dir=cache) as unfinished:
+@once
+def archive():
+    """aioquic's source distribution, which the runs of all interpreters share. Raises `Unavailable`."""
+    path = CACHE / f"aioquic-{VERSION}.tar.gz"
+    if not path.exists():
+        may_fetch("aioquic's source distribution")
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE) as unfinished:
             # `--no-binary aioquic` alone: what builds its metadata may come as wheels.
             command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-            command += ["--no-binary", "aioquic", "--dest", unfinished, f"aioquic=={VERSION}"]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-            if done.returncode != 0:
-                pytest.skip(f"aioquic's source distribution is not to be had: {done.stderr[-300:]}")
-            (Path(unfinished) / archive.name).replace(archive)
-    with tarfile.open(archive) as tar:
+            run([*command, "--no-binary", "aioquic", "--dest", unfinished, f"aioquic=={VERSION}"])
+            (Path(unfinished) / path.name).replace(path)
+    return path
+
+
+def unpacked(target):
+    """The directory of the examples, in ``target``. Skips the test where they were not fetched."""
+    try:
+        path = archive()
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    with tarfile.open(path) as tar:
         members = [m for m in tar.getmembers() if f"aioquic-{VERSION}/examples/" in m.name]
         tar.extractall(target, members=members, filter="data")
     return Path(target) / f"aioquic-{VERSION}" / "examples"
@@ -70,7 +80,7 @@ def running(directory, script, *arguments, port):
     log = directory / f"{script}-{port}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, script, *map(str, arguments), "--port", str(port)],
+            bound([sys.executable, script, *map(str, arguments), "--port", str(port)]),
             cwd=directory,
             stdout=output,
             stderr=subprocess.STDOUT,

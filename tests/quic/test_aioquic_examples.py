@@ -12,10 +12,10 @@ import pytest
 
 from tests.quic.aioquic_examples import (
     VERSION,
-    download,
     rewritten,
     run_client,
     running,
+    unpacked,
     written_trace,
 )
 from tests.support.interpreter import is_newest_interpreter
@@ -39,10 +39,10 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="session")
-def examples(pytestconfig, tmp_path_factory):
+def examples(tmp_path_factory):
     """Directories of the examples: as they are, on our loop, and with our QUIC on stock asyncio."""
     target = tmp_path_factory.mktemp("examples")
-    source = download(pytestconfig.cache.mkdir("aioquic-examples"), target)
+    source = unpacked(target)
     return {
         "ours": rewritten(source, target / "ours", loop=True),
         "portable": rewritten(source, target / "portable", loop=False),

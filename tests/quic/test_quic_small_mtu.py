@@ -46,7 +46,7 @@ def may_unshare():
     if unshare is None:
         return False
     command = [unshare, "--user", "--map-root-user", "--net", "true"]
-    return subprocess.run(command, capture_output=True).returncode == 0
+    return subprocess.run(command, capture_output=True, timeout=100).returncode == 0
 
 
 @pytest.mark.skipif(not may_unshare(), reason="no network namespaces here")

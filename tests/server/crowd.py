@@ -68,7 +68,11 @@ async def app(scope, receive, send):
 def sockets_of_a_child():
     """What a program has that is started with all that it may inherit."""
     listing = subprocess.run(
-        ["ls", "-l", "/proc/self/fd"], close_fds=False, stdout=subprocess.PIPE, check=True
+        ["ls", "-l", "/proc/self/fd"],
+        close_fds=False,
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=100,
     )
     return [line for line in listing.stdout.decode().splitlines() if "socket:" in line]
 

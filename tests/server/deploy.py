@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 
 from tests.server.harness import ROOT, STARTED, Server, environment
+from tests.support.children import bound
 from uringcore.devcert import DevelopmentCertificate
 
 PAGE = ROOT / "docs" / "deploy.md"
@@ -103,7 +104,7 @@ class Deployed(Server):
         self._log = machine.folder / f"{name}.log"
         with self._log.open("wb") as output:
             self.process = subprocess.Popen(
-                ["sh", "-euc", f"exec {command.strip()}"],
+                bound(["sh", "-euc", f"exec {command.strip()}"]),
                 cwd=machine.folder,
                 env={**machine.environment, **options},
                 stdout=output,

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import uringcore
 import uringcore.http3
+from tests.support.children import bound
 
 ROOT = Path(__file__).resolve().parents[2]
 APPLICATION = "tests.server.application:app"
@@ -49,7 +50,11 @@ class Server:
             command = [sys.executable, "-c", program, self.certificate, key]
         with self._log.open("wb") as output:
             self.process = subprocess.Popen(
-                command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, env=environment()
+                bound(command),
+                cwd=ROOT,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment(),
             )
         self.port = int(self.wait_log(STARTED if http3 else STARTED_TCP).group(1))
         self.url = f"https://localhost:{self.port}"

@@ -161,12 +161,16 @@ def test_kernel_settings(tmp_path):
     if os.geteuid() or now != settings:
         load = adapted(load, {"sysctl": "sysctl --dry-run"})
     path = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
-    done = subprocess.run(["sh", "-euc", load], env=path, capture_output=True, text=True)
+    done = subprocess.run(
+        ["sh", "-euc", load], env=path, capture_output=True, text=True, timeout=100
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [f"{key} = {value}" for key, value in settings.items()]
     release = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
     if release >= (6, 6):
-        done = subprocess.run(["sh", "-euc", ask], env=path, capture_output=True, text=True)
+        done = subprocess.run(
+            ["sh", "-euc", ask], env=path, capture_output=True, text=True, timeout=100
+        )
         assert re.fullmatch(r"kernel.io_uring_disabled = [012]\n", done.stdout), done
 
 

@@ -18,9 +18,11 @@ from uvicorn import Config
 import uringcore
 import uringcore.http3
 from tests.server.deploy import Machine, adapted, block, own_group, served_over_tcp
-from tests.support.debian import Missing, program
+from tests.support.children import bound
+from tests.support.debian import program
 from tests.support.interpreter import is_default_interpreter
 from tests.support.ports import free_port
+from tests.support.programs import Unavailable
 from uringcore.asyncio.client import connect
 from uringcore.http3.client import Client, client_configuration
 from uringcore.http3.connection import HTTP3ClientProtocol
@@ -41,10 +43,10 @@ def machine(tmp_path, certificate):
     made.close()
 
 
-def debian(name, *packages):
+def debian(name):
     try:
-        return program(name, *packages)
-    except Missing as why:
+        return program(name)
+    except Unavailable as why:
         pytest.skip(str(why))
 
 
@@ -53,7 +55,7 @@ def running(command, environment, port, log):
     """A proxy in the foreground, which listens on `port`."""
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, env=environment, stdout=output, stderr=subprocess.STDOUT
+            bound(command), env=environment, stdout=output, stderr=subprocess.STDOUT
         )
     try:
         deadline = time.monotonic() + 60
@@ -74,7 +76,7 @@ class Nginx:
     """An nginx of the test's own in `folder`: Debian's would listen on the machine's ports."""
 
     def __init__(self, folder, configuration):
-        nginx = debian("nginx", "nginx", "libnginx-mod-stream")
+        nginx = debian("nginx")
         self._log = folder / "nginx.log"
         self._environment = nginx.environment
         modules = nginx.root / "usr" / "lib" / "nginx" / "modules"
@@ -102,7 +104,11 @@ class Nginx:
         """`nginx -t`, as the page has it."""
         assert command.split() == ["nginx", "-t"]
         done = subprocess.run(
-            [*self.command, "-t"], env=self._environment, capture_output=True, text=True
+            [*self.command, "-t"],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
         assert done.returncode == 0, done.stderr
 

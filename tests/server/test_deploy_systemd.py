@@ -107,6 +107,7 @@ def test_systemd_finds_no_fault(tmp_path):
         capture_output=True,
         text=True,
         check=False,
+        timeout=100,
     )
     found = [line for line in done.stderr.splitlines() if str(tmp_path) in line]
     assert found == []

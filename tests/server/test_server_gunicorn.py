@@ -19,6 +19,7 @@ pytest.importorskip("gunicorn")
 
 from gunicorn.arbiter import Arbiter
 
+from tests.support.children import bound
 from tests.support.ports import free_port
 from uringcore.server.gunicorn import Worker
 
@@ -35,7 +36,7 @@ class Gunicorn(Server):
             command += ["--certfile", self.certificate, "--keyfile", key]
         with self._log.open("wb") as output:
             self.process = subprocess.Popen(
-                [*command, "tests.server.crowd:app"],
+                bound([*command, "tests.server.crowd:app"]),
                 cwd=ROOT,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -53,8 +54,7 @@ def gunicorn(tmp_path, certificate):
 
     yield start
     for running in started:
-        running.process.terminate()
-        running.process.wait()
+        running.stop()
         running.check_log()
 
 

@@ -15,6 +15,7 @@ import uringcore
 from examples.aioquic_peer import connect_peer
 from tests.server.conftest import backends
 from tests.server.harness import ROOT, environment
+from tests.support.children import bound
 from uringcore.http3 import RequestFailed, RequestReset
 from uringcore.quic.errors import QuicConnectionError
 
@@ -262,7 +263,7 @@ def test_a_stop_before_the_start_leaves_no_certificate_behind(tmp_path):
     }
     arguments = ["tests.server.application:app", "--dev-cert", "--port", "0", "--log-config", log]
     process = subprocess.Popen(
-        [sys.executable, "-m", "uringcore", *arguments], cwd=ROOT, env=environ
+        bound([sys.executable, "-m", "uringcore", *arguments]), cwd=ROOT, env=environ
     )
     try:
         deadline = time.monotonic() + 60

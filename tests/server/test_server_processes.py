@@ -25,6 +25,7 @@ from examples.aioquic_peer import connect_peer
 from tests.server.conftest import CROWD, backends
 from tests.server.crowd import ask, ask_once, eventually, processes
 from tests.server.harness import ROOT, command, environment
+from tests.support.children import bound
 from uringcore.quic.logger import QuicLogger
 
 UNSHARE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
@@ -434,7 +435,7 @@ def test_the_end_of_its_terminal_is_the_end_of_the_server(certificate, tmp_path,
     ours, theirs = os.openpty()
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "uringcore", CROWD, "--workers", workers, *arguments],
+            bound([sys.executable, "-m", "uringcore", CROWD, "--workers", workers, *arguments]),
             cwd=ROOT,
             env=environment(),
             stdin=theirs,
@@ -461,7 +462,7 @@ def test_the_end_of_its_terminal_is_the_end_of_the_server(certificate, tmp_path,
 def may_unshare():
     if shutil.which(UNSHARE[0]) is None:
         return False
-    return subprocess.run([*UNSHARE, "true"], capture_output=True).returncode == 0
+    return subprocess.run([*UNSHARE, "true"], capture_output=True, timeout=100).returncode == 0
 
 
 @pytest.mark.skipif(not may_unshare(), reason="no namespace of processes can be made here")
@@ -470,17 +471,9 @@ def test_as_process_1_it_buries_orphans_and_ends_with_status_0(certificate, tmp_
     log = tmp_path / "log"
     arguments = ["--ssl-certfile", certificate[0], "--ssl-keyfile", certificate[1], "--port", "0"]
     with log.open("wb") as output:
+        command = [*UNSHARE, sys.executable, "-m", "uringcore", CROWD, "--workers", "2"]
         outer = subprocess.Popen(
-            [
-                *UNSHARE,
-                sys.executable,
-                "-m",
-                "uringcore",
-                CROWD,
-                "--workers",
-                "2",
-                *arguments,
-            ],
+            bound([*command, *arguments]),
             cwd=ROOT,
             env=environment(),
             stdout=output,

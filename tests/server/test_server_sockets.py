@@ -15,6 +15,7 @@ import uringcore
 from tests.server.crowd import ask_once
 from tests.server.harness import APPLICATION, ROOT, STARTED, Server, command, environment
 from tests.server.test_server_seen import METRICS_ON, fetch
+from tests.support.children import bound
 from uringcore.server.sockets import bind_addresses
 
 ACTIVATED = """
@@ -50,7 +51,11 @@ class Running(Server):
         before = [sys.executable, "-m", "uringcore"] if program is None else program
         with self._log.open("wb") as output:
             self.process = subprocess.Popen(
-                [*before, *arguments], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, **options
+                bound([*before, *arguments]),
+                cwd=ROOT,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                **options,
             )
 
     def wait_http3(self):

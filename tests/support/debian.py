@@ -1,6 +1,7 @@
 """Programs of Debian's that tests talk to: the system's own, or its packages unpacked in the user's cache.
 
 Nothing of the system is changed and no rights are needed: what a package would start stays unstarted.
+Whether a package may be fetched is said by programs.py.
 """
 
 from __future__ import annotations
@@ -8,18 +9,17 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["Missing", "Program", "program"]
+from tests.support.programs import Unavailable, may_fetch, once, run
+
+__all__ = ["PACKAGES", "Program", "program"]
 
 FOLDER = Path.home() / ".cache" / "uringcore" / "debian"
-
-
-class Missing(Exception):
-    """The program cannot be had; the message says why."""
+PACKAGES = {"nginx": ("nginx", "libnginx-mod-stream"), "haproxy": ("haproxy",)}
+"""Of each program."""
 
 
 class Program:
@@ -38,36 +38,42 @@ class Program:
         return {**os.environ, "LD_LIBRARY_PATH": ":".join(folders)}
 
 
-def program(name: str, *packages: str) -> Program:
-    """The program `name`, of `packages` where the system has not got it. Raises :class:`Missing`."""
+@once
+def program(name: str) -> Program:
+    """A program, of its packages where the system has not got it. Raises :class:`Unavailable`."""
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
     found = shutil.which(name, path=path)
     if found is not None:
         return Program(Path(found), Path("/"))
-    root = _unpacked(packages or (name,))
+    root = _unpacked(PACKAGES[name])
     for folder in ("usr/sbin", "usr/bin"):
         if (root / folder / name).exists():
             return Program(root / folder / name, root)
-    raise Missing(f"Debian's {' '.join(packages)} have no {name}")
+    raise Unavailable(f"Debian's {' '.join(PACKAGES[name])} have no {name}")
 
 
 def _unpacked(packages: tuple[str, ...]) -> Path:
     """The folder with the files of these packages, and of all that they need and the system lacks."""
     root = FOLDER / "-".join(packages)
+    if root.exists():
+        return root
+    may_fetch(packages[0])
     FOLDER.mkdir(parents=True, exist_ok=True)
     with (FOLDER / "lock").open("w") as lock:
-        # Tests run side by side; whoever is first fetches for all.
+        # Whoever is first fetches for all.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if root.exists():
             return root
         for tool in ("apt-get", "dpkg-deb"):
             if shutil.which(tool) is None:
-                raise Missing(f"{packages[0]} is not installed, and this is no Debian: no {tool}")
+                raise Unavailable(
+                    f"{packages[0]} is not installed, and this is no Debian: no {tool}"
+                )
         with tempfile.TemporaryDirectory(dir=FOLDER) as work:
             new = Path(work, "root")
             new.mkdir()
             for file in _download(Path(work), packages):
-                _run(["dpkg-deb", "--extract", str(file), str(new)])
+                run(["dpkg-deb", "--extract", str(file), str(new)])
             new.rename(root)
     return root
 
@@ -83,18 +89,10 @@ def _download(work: Path, packages: tuple[str, ...]) -> Iterator[Path]:
     ]
     install = ["--yes", "--download-only", "install", *packages]
     try:
-        _run(["apt-get", "-qq", *options, *install])
-    except Missing:
+        run(["apt-get", "-qq", *options, *install])
+    except Unavailable:
         # The system's lists may be old, or never have been fetched.
         options += ["-o", f"Dir::State::lists={work / 'lists'}"]
-        _run(["apt-get", "-qq", *options, "update"])
-        _run(["apt-get", "-qq", *options, *install])
+        run(["apt-get", "-qq", *options, "update"])
+        run(["apt-get", "-qq", *options, *install])
     return archives.glob("*.deb")
-
-
-def _run(command: list[str]) -> None:
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise Missing(f"{' '.join(command)} failed: {done.stderr.strip()[-500:]}")

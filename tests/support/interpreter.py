@@ -34,7 +34,9 @@ def ask_once() -> None:
     if ROLES in os.environ:
         return
     command = [sys.executable, str(ROOT / ".ci" / "pythons.py"), "roles"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split("\n")
+    found = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=100
+    ).stdout.split("\n")
     here = "{}.{}".format(*sys.version_info[:2])
     roles = [line.split() for line in found if line]
     os.environ[ROLES] = " ".join(role for role, version in roles if version == here)

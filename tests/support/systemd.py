@@ -14,6 +14,8 @@ import subprocess
 import time
 from pathlib import Path
 
+from tests.support.children import bound
+
 __all__ = ["Booted", "why_not"]
 
 SYSTEMD = Path("/lib/systemd/systemd")
@@ -81,7 +83,7 @@ class Booted:
         ]
         with self._log.open("wb") as output:
             self._outer = subprocess.Popen(
-                command,
+                bound(command),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.harness import Server
+from tests.support.children import bound
 from tests.support.interpreter import is_default_interpreter
 from tests.support.ports import free_port
 from uringcore.asyncio import connect
@@ -78,7 +79,7 @@ def _running(program: str, directory: Path):
     with output.open("wb") as file:
         # A group of its own, so that none of its processes can outlive the test.
         process = subprocess.Popen(
-            [sys.executable, path],
+            bound([sys.executable, path]),
             cwd=directory,
             stdin=subprocess.DEVNULL,
             stdout=file,

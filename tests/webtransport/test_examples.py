@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import uringcore
+from tests.support.children import bound
 from uringcore.webtransport import connect_webtransport
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -28,8 +29,9 @@ class Room(NamedTuple):
 @contextlib.contextmanager
 def chat_room():
     """Yields where the page is, its text and the session's URL."""
+    command = [sys.executable, EXAMPLES / "webtransport_chat.py", "--port", "0", "--page-port", "0"]
     process = subprocess.Popen(
-        [sys.executable, EXAMPLES / "webtransport_chat.py", "--port", "0", "--page-port", "0"],
+        bound(command),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

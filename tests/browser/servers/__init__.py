@@ -3,8 +3,7 @@
     PROGRAM --certificate FILE --key FILE --port PORT
 
 prints one JSON object a line, `{"port": 4433}` first and then what it has to tell of sessions that have a
-token (`{"token": "...", "event": ...}`). SIGTERM ends it, and so does the end of its stdin: no server
-outlives the tests. What it does with a session is said by the path:
+token (`{"token": "...", "event": ...}`). SIGTERM ends it. What it does with a session is said by the path:
 
 | path | the server |
 | --- | --- |
@@ -14,7 +13,7 @@ outlives the tests. What it does with a session is said by the path:
 | `/headers` | sends the request's headers as JSON on a unidirectional stream |
 | `/cookie` | accepts with `set-cookie: foo=bar` |
 | `/status?status=N` | refuses with this status |
-| `/close?code=N&reason=R` | closes the session when a unidirectional stream has come |
+| `/close?code=N&reason=R` | closes the session when a byte has come on a unidirectional stream |
 | `/stops?code=N` | stops and resets each stream of the client's when the first bytes are there |
 | `/resets?code=N` | sends `hello` on a unidirectional stream and resets it |
 | `/record?token=T` | says `hello` on streams of either kind; tells of begins, ends, resets, stops, close |
@@ -25,18 +24,17 @@ Others are 404.
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import signal
 import subprocess
 import sys
 import threading
-from functools import cache
 from pathlib import Path
+
+from tests.support.children import bound
+from tests.support.programs import in_go
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "uringcore" / "browser"
 STOP_SECONDS = 20
 
 OURS, GO = "uringcore", "webtransport-go"
@@ -44,31 +42,11 @@ LISTED = (OURS, GO)
 """Those that are tested. webtransport-go proves pages and driver right: what fails with it is not ours."""
 
 
-class Unavailable(Exception):
-    """Why a server cannot be had here, in words."""
-
-
 def program(name):
     """How a server is started, without its options."""
     if name == OURS:
         return [sys.executable, "-m", "tests.browser.servers.ours"]
-    return [str(webtransport_go())]
-
-
-@cache
-def webtransport_go():
-    """The program on webtransport-go, built where Go is installed."""
-    go = shutil.which("go")
-    if go is None:
-        raise Unavailable("Go is not installed")
-    CACHE.mkdir(parents=True, exist_ok=True)
-    # Several processes of a test run may build it at once: each replaces it by the same whole file.
-    built = CACHE / f"webtransportgo.{os.getpid()}"
-    command = [go, "build", "-mod=readonly", "-o", str(built), "."]
-    done = subprocess.run(command, cwd=HERE / "webtransportgo", capture_output=True, text=True)
-    if done.returncode != 0:
-        raise Unavailable(f"webtransport-go cannot be built: {done.stderr.strip()[-500:]}")
-    return built.rename(CACHE / "webtransportgo")
+    return [str(in_go(HERE / "webtransportgo"))]
 
 
 class Server:
@@ -80,7 +58,11 @@ class Server:
         self.name = name
         self._told = told
         self._process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            bound(command),
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         line = self._process.stdout.readline()
         if not line:
@@ -104,7 +86,6 @@ class Server:
     def kill(self):
         self._process.kill()
         self._process.wait()
-        self._process.stdin.close()
         self._reader.join()
         self._process.stdout.close()
 

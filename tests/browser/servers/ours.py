@@ -9,10 +9,7 @@ import argparse
 import asyncio
 import contextlib
 import json
-import os
 import signal
-import sys
-import threading
 from urllib.parse import parse_qsl, urlsplit
 
 import uringcore
@@ -84,7 +81,7 @@ async def headers(session, query):
 
 
 async def closes(session, query):
-    await session.accept_uni_stream()
+    await (await session.accept_uni_stream()).read(1)
     session.close(int(query["code"]), query.get("reason", ""))
 
 
@@ -183,7 +180,6 @@ async def main():
     parser.add_argument("--port", type=int, default=0)
     options = parser.parse_args()
     pair = (options.certificate, options.key)
-    threading.Thread(target=end_with_stdin, daemon=True).start()
     async with serve_webtransport("127.0.0.1", options.port, certificate=pair) as server:
         tell(port=server.address[1])
         serving = asyncio.create_task(serve(server))
@@ -197,12 +193,6 @@ async def serve(server):
     async with asyncio.TaskGroup() as group:
         async for request in server:
             group.create_task(quietly(answer(request)))
-
-
-def end_with_stdin():
-    """Whoever started this is gone."""
-    sys.stdin.read()
-    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -4,12 +4,11 @@ Every peer has the command line of `examples.interop` (role, `--testcase`, folde
 in the environment) and its exit status, 127 for a case that it cannot play. Beside the public
 runner's cases they know two of this project's own, `datagram` and `closecodes` (see `probe.py`), and
 some know those of HTTP/3 (../web) and WebTransport (../webtransport). Where a program comes from is
-`found`'s business.
+`found`'s business, or that of tests/support/programs.py, which builds those that are here as sources.
 """
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,19 +17,19 @@ from pathlib import Path
 from tests.interop.peers.found import (
     HERE,
     ROOT,
-    Unavailable,
     caddy,
     curl,
-    in_go,
-    in_rust,
     nginx,
     program_version,
     python_with,
 )
+from tests.support.programs import Unavailable, in_go, in_rust, run
 
 __all__ = ["OURS", "PEERS", "ROOT", "TABLES", "Peer", "Unavailable", "version_of"]
 
 PROBES = ("datagram", "closecodes")
+BESIDE = HERE.parent
+"""The folder with the programs in Go and Rust."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +57,15 @@ class Peer:
 
 def _ours(backend: str) -> Callable[[str], list[str]]:
     def words(test_case: str) -> list[str]:
+        on_backend = ["env", f"URINGCORE_BACKEND={backend}"]
         if test_case.startswith("web-"):
-            return _web(OURS)(test_case)
+            return [*on_backend, *_web(OURS)(test_case)]
         if test_case.startswith("wt-"):
-            return _webtransport(OURS)(test_case)
+            return [*on_backend, *_webtransport(OURS)(test_case)]
         module = ["examples.interop"]
         if test_case in PROBES:
             module = ["tests.interop.peers.python", "uringcore"]
-        # The option goes before the role, which is a word by itself.
-        return [sys.executable, "-m", *module, "--backend", backend]
+        return [*on_backend, sys.executable, "-m", *module]
 
     return words
 
@@ -108,16 +107,13 @@ def version_of(name: str) -> str:
     """The peer's version, of its package or of the file that pins it; ours is this tree's."""
     if name in PINNED:
         file, before = PINNED[name]
-        return _pinned(HERE.parent / file, before)
+        return _pinned(BESIDE / file, before)
     if name.startswith(OURS):
         return ""
     if name in PROGRAMS:
         return program_version(PROGRAMS[name]())
     code = f"from importlib.metadata import version; print(version({name!r}))"
-    asked = subprocess.run(
-        [str(python_with(name)), "-c", code], capture_output=True, text=True, check=True
-    )
-    return asked.stdout.strip()
+    return run([python_with(name), "-c", code]).strip()
 
 
 def _pinned(path: Path, before: str) -> str:
@@ -145,8 +141,8 @@ PEERS: dict[str, Peer] = {
         Peer("aioquic", _library("aioquic")),
         Peer("qh3", _library("qh3")),
         Peer("aiopquic", _library("aiopquic")),
-        Peer("quic-go", lambda test_case: [str(in_go("quicgo"))]),
-        Peer("quinn", lambda test_case: [str(in_rust("quinn", "quinn_interop"))]),
+        Peer("quic-go", lambda test_case: [str(in_go(BESIDE / "quicgo"))]),
+        Peer("quinn", lambda test_case: [str(in_rust(BESIDE / "quinn", "quinn_interop"))]),
         Peer("curl", _web("curl", curl), ("client",)),
         Peer("niquests", _web("niquests"), ("client",)),
         Peer("httpx", _web("httpx"), ("client",)),
@@ -156,10 +152,10 @@ PEERS: dict[str, Peer] = {
         # uringcore in aioquic's shape, `H3Connection`.
         Peer("uringcore_h3", _webtransport("uringcore_h3")),
         Peer("pywebtransport", _webtransport("pywebtransport")),
-        Peer("webtransport-go", lambda test_case: [str(in_go("webtransportgo"))]),
+        Peer("webtransport-go", lambda test_case: [str(in_go(BESIDE / "webtransportgo"))]),
         Peer(
             "web-transport-quinn",
-            lambda test_case: [str(in_rust("webtransportquinn", "webtransportquinn"))],
+            lambda test_case: [str(in_rust(BESIDE / "webtransportquinn", "webtransportquinn"))],
         ),
     )
 }

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import os
 import shutil
-import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +13,8 @@ from tests.interop.peers import OURS, Peer
 from tests.interop.runner import certificates
 from tests.interop.runner.cases import Case
 from tests.interop.runner.evidence import Evidence
+from tests.support.children import bound
+from tests.support.ports import free_port
 from tests.support.proxy import ImpairmentProxy
 
 __all__ = ["FAILED", "PASSED", "UNSUPPORTED", "Outcome", "play"]
@@ -102,8 +103,8 @@ class _Run:
             begin = loop.time()
             test_case = case.client or case.name
             process = await self._start_client(test_case, proxy.address, self.downloads)
-            if case.drained:
-                await self._drain(process)
+            if case.drained and not await self._drain(process):
+                raise _Ended(Outcome(FAILED, f"nothing was held back in {case.seconds:g} s"))
             await self._finished(process, "client", self.client, case.seconds)
             seconds = loop.time() - begin
             if rival is not None:
@@ -151,9 +152,7 @@ class _Run:
         """A second address of the server, for the case that is about it and a server that can."""
         if self.case.name != "connectionmigration" or not self.server.name.startswith(OURS):
             return []
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-            free.bind(("127.0.0.2", 0))
-            return ["--preferred", f"127.0.0.2:{free.getsockname()[1]}"]
+        return ["--preferred", f"127.0.0.2:{free_port()}"]
 
     async def _start_client(
         self, test_case: str, address: tuple[str, int], downloads: Path
@@ -178,12 +177,13 @@ class _Run:
             "ROLE": role,
             "TESTCASE": test_case,
             "SSLKEYLOGFILE": str(self.key_log),
+            # What an endpoint that is killed leaves goes with the run.
+            "TMPDIR": str(self.folder),
         }
         with open(self._errors(role), "wb") as errors:
+            command = [*peer.command(role, test_case), *options, "--certs", self.certificates]
             process = await asyncio.create_subprocess_exec(
-                *peer.command(role, test_case),
-                *options,
-                *("--certs", str(self.certificates)),
+                *bound(command),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
@@ -218,14 +218,20 @@ class _Run:
         lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
         return lines[-1][:300] if lines else ""
 
-    async def _drain(self, client: asyncio.subprocess.Process) -> None:
-        """Asks the server to stop when the client has half of its response, and lets it go on."""
+    async def _drain(self, client: asyncio.subprocess.Process) -> bool:
+        """Asks the server to stop when the client has half of its response, and lets it go on. False if that
+        does not come."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.case.seconds
         while not (self.www / "held").exists() and client.returncode is None:
+            if loop.time() > deadline:
+                return False
             await asyncio.sleep(0.02)
         self.serving.terminate()
         # Time in which a server that does not care for its clients would leave them.
         await asyncio.sleep(0.5)
         (self.www / "go").touch()
+        return True
 
     async def _stop_server(self) -> None:
         if not self.case.drained:

@@ -21,6 +21,7 @@ from pathlib import Path
 from tests.interop.peers.found import caddy, nginx, nginx_version, python_with
 from tests.interop.web import origin
 from tests.interop.web.application import TRAILER
+from tests.support.children import bound
 from tests.support.ports import free_port
 
 APPLICATION = "tests.interop.web.application:app"
@@ -71,7 +72,9 @@ def hypercorn(place: Place) -> list[str]:
     address = f"{place.host}:{place.port}"
     return [
         *(str(python_with("hypercorn")), "-m", "hypercorn", "--bind", address),
-        *("--quic-bind", address, "--certfile", certificate, "--keyfile", key, APPLICATION),
+        *("--quic-bind", address, "--certfile", certificate, "--keyfile", key),
+        # In this process itself, which is ended from outside.
+        *("--workers", "0", APPLICATION),
     ]
 
 
@@ -176,7 +179,7 @@ def run(command: list[str], place: Place) -> int:
     """The server's life. One that ends by the SIGTERM that it got has ended well."""
     stopping = False
     environment = {**os.environ, "WWW": str(place.www), "HOME": str(place.work)}
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=sys.stderr)
+    process = subprocess.Popen(bound(command), cwd=ROOT, env=environment, stdout=sys.stderr)
 
     def stop(number: int, frame: object) -> None:
         nonlocal stopping

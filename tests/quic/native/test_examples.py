@@ -16,6 +16,7 @@ import pytest
 import uringcore
 from tests.quic.harness import patterned
 from tests.server.harness import Server
+from tests.support.children import bound
 from uringcore import http3, quic
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -26,7 +27,7 @@ NAMES = ("chat", "crawler", "file_transfer", "game", "http3_proxy")
 def _started(name, *arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE):
     """An example in a process of its own, with pipes to all three."""
     process = subprocess.Popen(
-        [sys.executable, EXAMPLES / f"{name}.py", *map(str, arguments)],
+        bound([sys.executable, EXAMPLES / f"{name}.py", *map(str, arguments)]),
         stdin=stdin,
         stdout=stdout,
         stderr=subprocess.PIPE,
@@ -49,11 +50,12 @@ def _serving(name, *arguments, status=0):
     with _started(name, *arguments) as process:
         line = process.stdout.readline()
         found = re.match(r"port (\d+), authority (.*)", line)
-        assert found, line + process.stderr.read()
-        yield found[1], found[2]
+        if found:
+            yield found[1], found[2]
         process.send_signal(signal.SIGINT)
-        said = process.stderr.read()
-        assert process.wait(60) == status
+        _, said = process.communicate(timeout=60)
+        assert found, line + said
+        assert process.returncode == status, said
         assert "Traceback" not in said, said
 
 

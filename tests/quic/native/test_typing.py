@@ -45,7 +45,9 @@ def _pyright(folder, *paths):
 
 def _run(checker, *arguments):
     command = [sys.executable, "-m", checker, *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100
+    )
     return done.returncode, done.stdout + done.stderr
 
 

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -46,31 +45,17 @@ func run(certificate, key string, port int) error {
 		CheckOrigin: func(*http.Request) bool { return true },
 	}
 	server.H3.Handler = routes(server)
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGTERM)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(socket) }()
 	tell(map[string]any{"port": socket.LocalAddr().(*net.UDPAddr).Port})
 	select {
 	case err := <-ended:
 		return err
-	case <-asked():
+	case <-asked:
 		return server.Close()
 	}
-}
-
-// asked tells when the server is to end: at SIGTERM, or when whoever started it is gone.
-func asked() <-chan struct{} {
-	end := make(chan struct{})
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGTERM)
-	go func() {
-		<-signals
-		close(end)
-	}()
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(0)
-	}()
-	return end
 }
 
 var telling sync.Mutex

@@ -123,7 +123,11 @@ func send(ctx context.Context, session *webtransport.Session, write func(*webtra
 }
 
 func closes(ctx context.Context, session *webtransport.Session, request *http.Request) {
-	if _, err := session.AcceptUniStream(ctx); err != nil {
+	stream, err := session.AcceptUniStream(ctx)
+	if err != nil {
+		return
+	}
+	if _, err := io.ReadFull(stream, make([]byte, 1)); err != nil {
 		return
 	}
 	code := webtransport.SessionErrorCode(number(request, "code"))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
-__all__ = ["Lacking", "Orders", "expect", "main"]
+__all__ = ["SECONDS", "Lacking", "Orders", "expect", "main"]
 
 UNSUPPORTED = 127
 SECONDS = 50.0

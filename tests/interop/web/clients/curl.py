@@ -6,9 +6,10 @@ import subprocess
 
 from tests.interop.peers.found import curl
 from tests.interop.web.clients import Orders, expect, name
+from tests.support.children import bound
 
 LACKING: dict[str, str] = {}
-SECONDS = "40"
+SECONDS = 40
 
 
 def get(orders: Orders) -> None:
@@ -73,11 +74,13 @@ def _downloads(orders: Orders, urls: list[str]) -> list[str]:
 
 
 def _common(orders: Orders) -> list[str]:
-    return ["--http3-only", "-sS", "--fail", "-m", SECONDS, "--cacert", str(orders.authority)]
+    return ["--http3-only", "-sS", "--fail", "-m", str(SECONDS), "--cacert", str(orders.authority)]
 
 
 def _run(orders: Orders, *arguments: str, common: bool = True) -> None:
     command = [*curl(), *(_common(orders) if common else ()), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        bound(command), capture_output=True, text=True, check=False, timeout=2 * SECONDS
+    )
     if done.returncode != 0:
         raise ValueError(f"status {done.returncode}: {done.stderr.strip()[-300:]}")

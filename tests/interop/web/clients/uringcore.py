@@ -8,7 +8,8 @@ import sys
 from typing import Any
 
 import uringcore
-from tests.interop.web.clients import Orders, expect, httpx, name
+from tests.interop.web.clients import SECONDS, Orders, expect, httpx, name
+from tests.support.children import bound
 from uringcore.http3 import Limits, Pool, RequestFailed, Response
 
 run = uringcore.run
@@ -88,14 +89,10 @@ def resume(orders: Orders) -> None:
     for url in orders.urls:
         whole = orders.upload(url)
         orders.keep(url, whole[: len(whole) // 2])
+        command = [sys.executable, "-m", "uringcore", "get", "-v", "--cacert", orders.authority]
+        command += ["-C", "-", "-o", orders.downloads / name(url), url]
         done = subprocess.run(
-            [
-                *(sys.executable, "-m", "uringcore", "get", "-v", "--cacert", orders.authority),
-                *("-C", "-", "-o", orders.downloads / name(url), url),
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
+            bound(command), capture_output=True, text=True, check=False, timeout=SECONDS
         )
         expect("the status", (done.returncode, done.stderr if done.returncode else ""), (0, ""))
         expect("partial", "206" in done.stderr, True)

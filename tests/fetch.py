@@ -1,0 +1,42 @@
+"""Fetches and builds the programs of other projects that tests play with: `python -m tests.fetch`.
+
+Says what cannot be had, and why: its tests are skipped. The peers of `make test-interop` that no ordinary
+test needs are fetched by that.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+
+from tests.browser import servers
+from tests.interop.peers import PEERS
+from tests.interop.test_matrix import QUICK
+from tests.quic import aioquic_examples
+from tests.support import debian, programs
+
+
+def main() -> None:
+    """Fetches all."""
+    programs.fetch_from_now_on()
+    for reason in dict.fromkeys(_lacking()):
+        print(f"tests.fetch: {reason}", flush=True)
+
+
+def _lacking() -> Iterator[str]:
+    for case, *pair in QUICK:
+        yield from filter(None, (PEERS[peer].missing(case) for peer in pair))
+    finders: list[Callable[[], object]] = [
+        lambda: servers.program(servers.GO),
+        aioquic_examples.archive,
+    ]
+    finders += [functools.partial(debian.program, name) for name in debian.PACKAGES]
+    for find in finders:
+        try:
+            find()
+        except programs.Unavailable as reason:
+            yield str(reason)
+
+
+if __name__ == "__main__":
+    main()

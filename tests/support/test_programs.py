@@ -1,0 +1,64 @@
+"""Programs that are fetched or built for tests: what is not there, and what is there and wrong."""
+
+import shutil
+
+import pytest
+
+from tests.support import debian, programs
+from tests.support.programs import Unavailable, in_go, may_fetch, once
+
+
+def test_what_is_not_there_is_asked_for_once():
+    asked = []
+
+    @once
+    def find(name):
+        asked.append(name)
+        raise Unavailable(f"no {name}")
+
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="no program"):
+            find("program")
+    assert asked == ["program"]
+
+
+def test_nothing_is_fetched_while_tests_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(debian, "FOLDER", tmp_path)
+    monkeypatch.setattr(debian, "PACKAGES", {"no-such-program": ("no-such-program",)})
+    monkeypatch.setattr(debian, "run", lambda *command: pytest.fail(f"{command} was run"))
+    with pytest.raises(Unavailable, match=r"no-such-program is not there: `python -m tests.fetch`"):
+        debian.program("no-such-program")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_without_tests_may_fetch(monkeypatch):
+    monkeypatch.setattr(programs, "_fetches", False)
+    programs.fetch_from_now_on()
+    may_fetch("anything")
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """A folder of Go's, whose program goes where nobody else looks."""
+    if shutil.which("go") is None:
+        pytest.skip("Go is not installed")
+    monkeypatch.setenv("CARGO_TARGET_DIR", str(tmp_path / "target"))
+    folder = tmp_path / "module"
+    folder.mkdir()
+    (folder / "go.mod").write_text("module example.org/program\n")
+    return folder
+
+
+def test_a_program_that_does_not_build_is_an_error(module):
+    """Not one that is absent: its tests would be skipped, and nobody hear of it."""
+    (module / "main.go").write_text("package main\n\nfunc main() { mistake() }\n")
+    with pytest.raises(RuntimeError, match=r"does not build[\s\S]*undefined: mistake"):
+        in_go(module)
+
+
+def test_a_program_whose_modules_are_not_there_is_absent(module, monkeypatch, tmp_path):
+    monkeypatch.setenv("GOMODCACHE", str(tmp_path / "modules"))
+    (module / "go.mod").write_text("module example.org/program\n\nrequire example.org/x v1.0.0\n")
+    (module / "main.go").write_text('package main\n\nimport _ "example.org/x"\n\nfunc main() {}\n')
+    with pytest.raises(Unavailable, match="go mod download"):
+        in_go(module)
