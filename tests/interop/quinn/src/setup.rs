@@ -78,6 +78,7 @@ impl Options {
     pub fn alpn(&self) -> &'static [u8] {
         match self.case.as_str() {
             "http3" => b"h3",
+            session if session.starts_with("wt-") => b"h3",
             "datagram" | "closecodes" => b"probe",
             _ => b"hq-interop",
         }

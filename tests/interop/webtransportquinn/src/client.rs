@@ -1,9 +1,11 @@
 //! The client's end of each case.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
+use quinn::Endpoint;
 use url::Url;
 use web_transport_quinn::proto::ConnectRequest;
 use web_transport_quinn::{
@@ -21,10 +23,11 @@ const DATAGRAMS: u32 = 100;
 const DATAGRAM_BYTES: usize = 1000;
 
 pub async fn run(options: &Options) -> Result<(), Failure> {
-    let request = options.requests.split_whitespace().next();
+    let endpoint = Endpoint::client(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))?;
+    let request = options.requests.first().ok_or("REQUESTS is empty")?;
     let target = Target {
-        client: options.client()?,
-        base: Url::parse(request.ok_or("REQUESTS is empty")?)?,
+        client: Client::new(endpoint, options.client_config()?),
+        base: Url::parse(request)?,
     };
     tokio::time::timeout(TIME, play(&options.case, &target)).await?
 }

@@ -1,8 +1,10 @@
 //! The server's end: what each stream's order says.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http::StatusCode;
+use quinn::Endpoint;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use web_transport_quinn::proto::ConnectResponse;
@@ -20,7 +22,8 @@ const PIECE: usize = 1 << 16;
 type Last = Arc<watch::Sender<Option<String>>>;
 
 pub async fn run(options: &Options) -> Result<(), Failure> {
-    let endpoint = options.server()?;
+    let address = SocketAddr::new(options.host.parse()?, options.port);
+    let endpoint = Endpoint::server(options.server_config()?, address)?;
     println!("READY {}", endpoint.local_addr()?.port());
     let mut server = Server::new(endpoint);
     let mut stopped = signal(SignalKind::terminate())?;
