@@ -238,8 +238,11 @@ def test_http1_failures(site, tmp_path):
     failure(command("get", "--http1.1", "https://no-such-host.invalid/"), 6)
 
 
-def test_http1_time_limit(site, server):
-    done = get(server, "/sleep/30", "--http1.1", "-m", "1")
+@pytest.mark.parametrize("connection", ["keep-alive", "close"])
+def test_http1_time_limit(site, server, connection):
+    """Of a response that goes on for as long as the test may take."""
+    header = f"connection: {connection}"
+    done = get(server, "/sleep/600", "--http1.1", "-m", "1", "-H", header)
     assert "not complete after 1 s" in failure(done, 28)
 
 

@@ -69,6 +69,8 @@ class HTTP1Client:
         self._connection = http.client.HTTPSConnection(
             origin.host, origin.port, context=context, timeout=timeout
         )
+        self._socket: socket.socket | None = None
+        """The connection's, which forgets it when a response says that it is the last."""
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -84,7 +86,8 @@ class HTTP1Client:
         client = cls(parse_url(url)[0], context, timeout)
         try:
             await on_a_thread(client._connection.connect)
-            client._connection.sock.settimeout(None)
+            client._socket = client._connection.sock
+            client._socket.settimeout(None)
             yield client
         finally:
             client.close()
@@ -127,11 +130,14 @@ class HTTP1Client:
         try:
             yield HTTP1Response(response)
         finally:
+            if not response.isclosed():
+                # Closing it waits for a thread that reads it.
+                self.close()
             response.close()
 
     def close(self) -> None:
         """Closes the connection, and ends what a thread still does there."""
-        sock = self._connection.sock
+        sock = self._connection.sock or self._socket
         if isinstance(sock, socket.socket):
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
