@@ -6,17 +6,16 @@ A million mutated datagrams in every state of a connection are `src/proto/tests/
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import os
 import random
-import sys
 
 import pytest
 
 from tests.quic.harness import Echo, Recorder, eventually, serving
 from tests.support.interpreter import is_oldest_interpreter
 from tests.support.link import Conditions
+from tests.support.memory import memory
 from tests.support.proxy import ImpairmentProxy
 from uringcore.asyncio import connect
 from uringcore.quic import events
@@ -25,31 +24,6 @@ CONNECTIONS = 5000
 AT_ONCE = 25
 FIRST = 1000
 LOSS = Conditions(loss=0.05)
-
-
-class _MallocInfo(ctypes.Structure):
-    """glibc's ``struct mallinfo2``."""
-
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in (
-            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
-            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
-        )
-    ]
-
-
-def _memory():
-    """KiB that the C heap has given out, and blocks that Python has.
-
-    Not the resident set: that holds the holes between what lives, and they grow with chance.
-    """
-    ask = getattr(ctypes.CDLL(None), "mallinfo2", None)
-    if ask is None:  # glibc before 2.33, musl.
-        return 0, sys.getallocatedblocks()
-    ask.restype = _MallocInfo
-    info = ask()
-    return (info.uordblks + info.hblkhd) // 1024, sys.getallocatedblocks()
 
 
 def _tables(loop):
@@ -101,14 +75,14 @@ def test_five_thousand_connections_at_five_per_cent_loss_leave_nothing_behind(
             async with ImpairmentProxy(("127.0.0.1", port), up=LOSS, seed=seed) as proxy:
                 await lives(proxy.address, configuration, 0, FIRST)
             await forgotten(loop, protocols)
-            before, memory = _tables(loop), _memory()
+            before, taken = _tables(loop), memory()
             async with ImpairmentProxy(("127.0.0.1", port), up=LOSS, seed=seed + 1) as proxy:
                 await lives(proxy.address, configuration, 0, CONNECTIONS - FIRST)
                 assert proxy.up.lost > CONNECTIONS / 10
                 assert proxy.down.lost > CONNECTIONS / 10
             await forgotten(loop, protocols)
             assert _tables(loop) == before
-            heap, blocks = (now - then for now, then in zip(_memory(), memory, strict=True))
+            heap, blocks = (now - then for now, then in zip(memory(), taken, strict=True))
             # A kilobyte kept of each connection would be 4,000.
             assert heap < 2048, f"{heap} KiB more than before 4,000 connections"
             assert blocks < 4000, f"{blocks} blocks more than before 4,000 connections"
