@@ -14,7 +14,7 @@ from tests.quic.harness import eventually
 from tests.quic.native.test_collecting import gone
 from tests.webtransport.pairs import accepting, connecting, serving, session_pair
 from uringcore.quic import StreamReset
-from uringcore.webtransport import WebTransportSessionClosed
+from uringcore.webtransport import WebTransportRefused, WebTransportSessionClosed
 
 
 def test_a_forgotten_session_is_closed(run_anywhere, certificate):
@@ -101,8 +101,7 @@ def test_debug_mode_says_where_a_forgotten_session_was_made(run_anywhere, certif
                 gc.collect()
             messages = [str(one.message) for one in caught if one.category is ResourceWarning]
             (message,) = (text for text in messages if "unclosed session" in text)
-            assert "test_collecting.py" in message
-            assert "connecting(certificate, server)" in message
+            assert f"made at {__file__}:" in message
             await accepted[0].wait_closed()
 
     run_anywhere(main())
@@ -121,6 +120,24 @@ def test_debug_mode_says_where_a_forgotten_stream_was_made(run_anywhere, certifi
                     gc.collect()
                 messages = [str(one.message) for one in caught]
                 assert f"made at {__file__}:{line}" in "".join(messages)
+
+    run_anywhere(main())
+
+
+def test_what_another_thread_collects_is_ended_all_the_same(run_anywhere, certificate):
+    async def main():
+        loop = asyncio.get_running_loop()
+        accepted, collected = [], []
+        async with serving(certificate) as server:
+            asking = asyncio.ensure_future(connecting(certificate, server))
+            collected.append(await anext(server))
+            await loop.run_in_executor(None, collected.clear)
+            with pytest.raises(WebTransportRefused):
+                await asking
+            async with accepting(server, accepted):
+                collected.append(await connecting(certificate, server))
+                await loop.run_in_executor(None, collected.clear)
+                await accepted[0].wait_closed()
 
     run_anywhere(main())
 

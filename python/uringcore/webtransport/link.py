@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -23,7 +22,7 @@ from uringcore.webtransport.errors import (
 )
 from uringcore.webtransport.fields import HeadersLike, as_headers
 
-__all__ = ["Asked", "OfSession", "SessionLink", "where"]
+__all__ = ["Asked", "OfSession", "SessionLink", "check_close"]
 
 REASON_BYTES_MAX = 1024
 NO_SESSION = "the peer has given up the session before it began"
@@ -105,7 +104,7 @@ class SessionLink:
         self.closed = asyncio.Event()
         self.draining = asyncio.Event()
         self.answered: asyncio.Future[None] = self.loop.create_future()
-        self.made_at = ""
+        self.made_at: str | None = None
         """Where the program has made the session, in debug mode."""
         self._on_change = on_change
         self.connection = connection
@@ -120,24 +119,26 @@ class SessionLink:
         return self.closed.is_set()
 
     def accept(self, headers: Headers, protocol: str | None) -> None:
+        """Opens the session. Raises ``ValueError`` for what cannot be said, and has said nothing then."""
         self.core.accept(list(headers), protocol)
         self.protocol = protocol
         self.is_open = True
 
     def close(self, code: int, reason: str) -> None:
-        if not 0 <= code < 1 << 32:
-            raise ValueError(f"the code {code} does not fit in 32 bits")
-        if len(reason.encode()) > REASON_BYTES_MAX:
-            raise ValueError(f"the reason is longer than {REASON_BYTES_MAX} bytes")
+        check_close(code, reason)
         if not self.is_closed and not self.loop.is_closed():
             self.core.close(code, reason)
 
     def refuse(self, status: int, headers: Headers = ()) -> None:
-        """Answers that there will be no session, unless there was an answer."""
-        if not self.is_closed and not self.is_open and not self.loop.is_closed():
-            self.core.refuse(status, list(headers))
-            self.refused_with = status
-            self._end(functools.partial(WebTransportRefused, status, headers), is_orderly=False)
+        """Answers that there will be no session, unless there was an answer.
+
+        Raises ``ValueError`` for headers that cannot be sent, and has said nothing then.
+        """
+        if self.is_closed or self.is_open or self.loop.is_closed():
+            return
+        self.core.refuse(status, list(headers))
+        self.refused_with = status
+        self._end(functools.partial(WebTransportRefused, status, headers), is_orderly=False)
 
     def drain(self) -> None:
         if not self.is_closed and not self.loop.is_closed():
@@ -252,10 +253,9 @@ class OfSession:
         return None if address is None else (str(address[0]), int(address[1]))
 
 
-def where(loop: asyncio.AbstractEventLoop) -> str:
-    """Where the program is, in debug mode: the last of its lines, without ours."""
-    if not loop.get_debug():
-        return ""
-    frames = traceback.extract_stack()
-    own = __name__.rpartition(".")[0].replace(".", "/")
-    return "".join(traceback.format_list([f for f in frames if own not in f.filename][-5:]))
+def check_close(code: int, reason: str) -> None:
+    """Raises ``ValueError`` for what a session cannot be closed with."""
+    if not 0 <= code < 1 << 32:
+        raise ValueError(f"the code {code} does not fit in 32 bits")
+    if len(reason.encode()) > REASON_BYTES_MAX:
+        raise ValueError(f"the reason is longer than {REASON_BYTES_MAX} bytes")

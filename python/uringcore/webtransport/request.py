@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from uringcore.quic.native.origin import made_at, on_loop
 from uringcore.webtransport.errors import Headers, WebTransportError
 from uringcore.webtransport.fields import HeadersLike, as_headers, first
-from uringcore.webtransport.link import Asked, OfSession, SessionLink, where
+from uringcore.webtransport.link import Asked, OfSession, SessionLink
 from uringcore.webtransport.session import WebTransportSession
 
 __all__ = ["WebTransportRequest", "asked_in"]
@@ -64,15 +65,8 @@ class WebTransportRequest(OfSession):
             protocol = next((name for name in self._served if name in self.protocols), None)
         elif protocol not in self.protocols:
             raise ValueError(f"protocol: {protocol!r} is not among those offered")
-        self._answer()
-        if self._link.is_closed:
-            raise WebTransportError("the client has gone")
-        try:
-            self._link.accept(as_headers(headers), protocol)
-        except ValueError:
-            self._is_answered = False
-            raise
-        self._link.made_at = where(self._link.loop)
+        self._answer(self._accept, as_headers(headers), protocol)
+        self._link.made_at = made_at(self._link.loop)
         return WebTransportSession(self._link)
 
     def refuse(self, status: int = 403, headers: HeadersLike = ()) -> None:
@@ -84,14 +78,19 @@ class WebTransportRequest(OfSession):
         """
         if not 300 <= status <= 599:
             raise ValueError(f"status must be from 300 to 599, not {status}")
-        lines = as_headers(headers)
-        self._answer()
-        self._link.refuse(status, lines)
+        self._answer(self._link.refuse, status, as_headers(headers))
 
-    def _answer(self) -> None:
+    def _answer(self, answer: Callable[..., None], *args: object) -> None:
         if self._is_answered:
             raise RuntimeError("the request has been answered")
+        # What cannot be said is no answer.
+        answer(*args)
         self._is_answered = True
+
+    def _accept(self, headers: Headers, protocol: str | None) -> None:
+        if self._link.is_closed:
+            raise WebTransportError("the client has gone")
+        self._link.accept(headers, protocol)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} path={self.path!r} origin={self.origin!r}>"
@@ -99,4 +98,4 @@ class WebTransportRequest(OfSession):
     def __del__(self) -> None:
         # Not one whose making failed.
         if not self.__dict__.get("_is_answered", True):
-            self._link.refuse(500)
+            on_loop(self._link.loop, self._link.refuse, 500)

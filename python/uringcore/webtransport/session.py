@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import warnings
 from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any
@@ -12,9 +11,10 @@ from typing import Any
 from uringcore._uringcore import ConnectionBase
 from uringcore.quic.native.leaving import leave
 from uringcore.quic.native.making import Making
+from uringcore.quic.native.origin import made_at, on_loop, warn_of_forgotten
 from uringcore.webtransport.errors import Headers
 from uringcore.webtransport.fields import HeadersLike
-from uringcore.webtransport.link import Asked, OfSession, SessionLink, where
+from uringcore.webtransport.link import Asked, OfSession, SessionLink
 
 __all__ = ["Connecting", "WebTransportSession"]
 
@@ -56,7 +56,7 @@ class WebTransportSession(OfSession, ConnectionBase):
 
     @property
     def draft(self) -> str:
-        """Which draft of the protocol the connection speaks: ``"02"``, ``"07"`` or ``"15"``."""
+        """Which draft of the protocol the connection speaks: ``"02"``, ``"07"``, ``"14"`` or ``"15"``."""
         return self._link.core.draft
 
     @property
@@ -155,17 +155,20 @@ class WebTransportSession(OfSession, ConnectionBase):
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else "open"
-        return f"<{type(self).__name__} {state} path={self.path!r} peer={self.peer_address}>"
+        try:
+            peer = self.peer_address
+        except RuntimeError:
+            # On another thread than the loop's, which knows it.
+            peer = None
+        return f"<{type(self).__name__} {state} path={self.path!r} peer={peer}>"
 
     def __del__(self) -> None:
         link = self._link
-        if link.is_closed or link.loop.is_closed():
-            return
-        if link.loop.get_debug():
-            where = f", made at (most recent call last):\n{link.made_at}" if link.made_at else ""
-            message = f"unclosed session {self!r}{where}"
-            warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
-        link.close(0, "")
+        if not link.is_closed and not link.loop.is_closed():
+            try:
+                warn_of_forgotten("session", self, link.made_at)
+            finally:
+                on_loop(link.loop, link.close, 0, "")
 
 
 class Connecting(Making[WebTransportSession]):
@@ -182,14 +185,14 @@ class Connecting(Making[WebTransportSession]):
         self._timeout = timeout
 
     async def _open(self) -> WebTransportSession:
-        made_at = where(asyncio.get_running_loop())
+        origin = made_at(asyncio.get_running_loop())
         try:
-            return await asyncio.wait_for(self._session(made_at), self._timeout)
+            return await asyncio.wait_for(self._session(origin), self._timeout)
         except asyncio.TimeoutError:
             # Another class than the built-in one before CPython 3.11.
             raise TimeoutError(f"no session within {self._timeout} seconds") from None
 
-    async def _session(self, made_at: str) -> WebTransportSession:
+    async def _session(self, origin: str | None) -> WebTransportSession:
         link = await self._ask()
-        link.made_at = made_at
+        link.made_at = origin
         return WebTransportSession(link)
