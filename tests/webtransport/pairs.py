@@ -7,6 +7,7 @@ import contextlib
 
 from uringcore.quic import ClientConfig, ServerConfig
 from uringcore.webtransport import connect_webtransport, serve_webtransport
+from uringcore.webtransport.asgi import AsgiSession
 
 
 def serving(certificate, config=None, **options):
@@ -62,3 +63,25 @@ async def stream_pair(certificate, client=None, server=None):
             async with await other.accept_stream() as there:
                 assert await there.readexactly(1) == b"x"
                 yield here, there
+
+
+@contextlib.asynccontextmanager
+async def application_pair(certificate, application, client=None, server=None):
+    """Yields a client's session, and the same one as an ASGI application has it. The application has
+    returned at the end of the block."""
+    async with serving(certificate, **(server or {})) as there:
+        asking = asyncio.ensure_future(connecting(certificate, there, **(client or {})))
+        asgi = await asked_of(there)
+        running = asyncio.ensure_future(asgi.run(application))
+        try:
+            async with await asking as session:
+                yield session, asgi
+        finally:
+            await running
+
+
+async def asked_of(server):
+    """The next session that is asked for, as the server's ASGI applications have theirs."""
+    while (link := server._next()) is None:
+        await server._backlog.wait()
+    return AsgiSession(link, {"type": "webtransport", "extensions": {}})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
+import weakref
 
 import pytest
 
+from tests.quic.harness import eventually
+from tests.quic.native.test_collecting import gone
 from uringcore.webtransport import WebTransportRefused
 from uringcore.webtransport import events as wt
 
@@ -98,6 +100,7 @@ def test_the_peers_doing_is_told(run_anywhere, files):
                 wt.WebTransportStreamDataReceived,
                 wt.WebTransportStreamReset,
                 wt.WebTransportSessionDraining,
+                wt.WebTransportStopSending,
             }
             while not wanted <= {type(event) for event in seen}:
                 seen.append(await anext(events))
@@ -105,17 +108,84 @@ def test_the_peers_doing_is_told(run_anywhere, files):
                     session.send_stream_data(seen[-1].stream_id, b"it is here")
             (reset,) = (one for one in seen if isinstance(one, wt.WebTransportStreamReset))
             assert reset.error_code == 3
-            while True:
-                session.send_stream_data(reset.stream_id, b"x")
-                await asyncio.sleep(0.01)
-                stopped = [
-                    event
-                    for event in list(session._events._queue)
-                    if isinstance(event, wt.WebTransportStopSending)
-                ]
-                if stopped:
-                    break
-            assert stopped[0].error_code == 4
+            (stop,) = (one for one in seen if isinstance(one, wt.WebTransportStopSending))
+            assert (stop.stream_id, stop.error_code) == (reset.stream_id, 4)
+            # Of what is over nothing is asked any more.
+            session.send_stream_data(stop.stream_id, b"x")
+            session.reset_stream(stop.stream_id)
+            session.stop_stream(stop.stream_id)
+        server.close()
+        await server.wait_closed()
+
+    run_anywhere(main())
+
+
+def test_streams_that_are_over_are_let_go(run_anywhere, files):
+    async def main():
+        served = []
+
+        async def handler(session):
+            served.append(session)
+            await echo(session)
+
+        server = await serving(files, handler)
+        async with wt.connect_webtransport(
+            "127.0.0.1", server.address[1], "/wt", ca_file=files[0]
+        ) as session:
+            events = session.events()
+            for _ in range(200):
+                stream = await session.create_stream()
+                session.send_stream_data(stream, b"x")
+                session.send_stream_data(stream, b"y", end_stream=True)
+                while not (await next_of(events, wt.WebTransportStreamDataReceived)).end_stream:
+                    pass
+            for side in (session, served[0]):
+                await eventually(lambda side=side: not side._streams._streams and not side._sends)
+        server.close()
+        await server.wait_closed()
+
+    run_anywhere(main())
+
+
+def test_a_session_whose_events_nobody_asks_for_is_let_go(run_anywhere, files):
+    async def main():
+        refs = []
+
+        async def handler(session):
+            refs.extend([weakref.ref(session), weakref.ref(session.session)])
+            await session.wait_closed()
+
+        server = await serving(files, handler)
+        async with wt.connect_webtransport(
+            "127.0.0.1", server.address[1], "/wt", ca_file=files[0]
+        ) as session:
+            for _ in range(wt.EVENTS_MAX):
+                await session.create_stream()
+                session.send_datagram_frame(b"x")
+            await eventually(lambda: refs)
+        await gone(refs)
+        server.close()
+        await server.wait_closed()
+
+    run_anywhere(main())
+
+
+def test_streams_that_there_are_not(run_anywhere, files):
+    async def main():
+        server = await serving(files, echo)
+        async with wt.connect_webtransport(
+            "127.0.0.1", server.address[1], "/wt", ca_file=files[0]
+        ) as session:
+            for ask in (
+                lambda: session.send_stream_data(400, b"x"),
+                lambda: session.reset_stream(400),
+                lambda: session.stop_stream(400),
+                lambda: session.set_stream_priority(400, 1),
+            ):
+                with pytest.raises(ValueError, match="no stream 400"):
+                    ask()
+            with pytest.raises(ValueError, match="no stream 400"):
+                await session.send_stream_data_drained(400, b"x")
         server.close()
         await server.wait_closed()
 

@@ -7,40 +7,40 @@ There is no specification of it. Messages are those of aioquic's example, and wh
     webtransport.stream.receive   stream, data, end           webtransport.close   code, reason, status
     webtransport.stream.opened    stream, bidirectional       webtransport.stream.send    stream, data, end
     webtransport.stream.reset     stream, code                webtransport.stream.open    bidirectional
-    webtransport.datagram.receive data                        webtransport.stream.reset   stream, code
-    webtransport.disconnect       code, reason                webtransport.stream.pause   stream
-                                                              webtransport.stream.resume  stream
+    webtransport.stream.stopped   stream, code                webtransport.stream.reset   stream, code
+    webtransport.datagram.receive data                        webtransport.stream.pause   stream
+    webtransport.disconnect       code, reason                webtransport.stream.resume  stream
                                                               webtransport.datagram.send  data
 
 A stream of the client's is known by its first ``stream.receive``; ``stream.open`` is answered by
-``stream.opened``. ``close`` before ``accept`` refuses the session, with ``status`` or 403. ``data`` may be
-left out where it is empty, and so may ``end`` where it is false.
+``stream.opened``. ``stream.reset`` is told when the client gives up sending, ``stream.stopped`` when it wants
+to hear no more on the stream: what is sent there is dropped from then on. ``close`` before ``accept`` refuses
+the session, with ``status`` or 403. ``data`` may be left out where it is empty, and so may ``end`` where it
+is false.
 
 An application that speaks to this server alone can do without messages: ``scope["extensions"]`` has
 ``"uringcore.webtransport"`` with the ``request``, a :class:`WebTransportRequest`, whose ``accept`` gives a
 :class:`WebTransportSession`.
 
-Bounds: :data:`MESSAGES_MAX` messages wait for the application, and behind them of each stream that the
-client may have open a piece of :data:`PIECE_MAX` bytes. More is not read, so the client has to wait.
+Bounds: :data:`MESSAGES_MAX` messages wait for the application, and behind them of each stream one piece of at
+most 64 KiB. More is not read, and where 256 pieces wait no further stream is taken: the client has to wait.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from uringcore._uringcore import ReceiveStream, SendStream, Stream
-from uringcore.quic.errors import QuicError, StreamReset
+from uringcore._uringcore import ReceiveStream, SendStream
+from uringcore.quic.errors import QuicError, StreamClosed
 from uringcore.quic.native.leaving import wait_delivered
 from uringcore.webtransport.link import SessionLink
+from uringcore.webtransport.numbered import NumberedStreams, Words
 from uringcore.webtransport.request import WebTransportRequest
 from uringcore.webtransport.session import WebTransportSession
 
-__all__ = ["MESSAGES_MAX", "PIECE_MAX", "Application", "AsgiSession"]
+__all__ = ["MESSAGES_MAX", "Application", "AsgiSession"]
 
 Message = dict[str, Any]
 Application = Callable[
@@ -49,21 +49,40 @@ Application = Callable[
 ]
 
 MESSAGES_MAX = 16
-PIECE_MAX = 64 << 10
 
 APPLICATION_FAILED = 1
 """The code of sessions whose application has raised."""
 
 
-@dataclass
-class _Open:
-    """A stream that is not over."""
+def _stream_message(kind: str, *names: str) -> Callable[..., Message]:
+    """What makes the messages of a type from a stream's number and what ``names`` stand for."""
+    names = ("stream", *names)
+    kind = f"webtransport.stream.{kind}"
+    return lambda *values: {"type": kind, **dict(zip(names, values, strict=True))}
 
-    stream: Stream
-    receives: bool
-    sends: bool
-    gate: asyncio.Event | None = None
-    """What holds up its reader."""
+
+WORDS: Words[Message] = Words(
+    begun=None,
+    data=_stream_message("receive", "data", "end"),
+    reset=_stream_message("reset", "code"),
+    stopped=_stream_message("stopped", "code"),
+    datagram=lambda data: {"type": "webtransport.datagram.receive", "data": data},
+)
+
+
+class _Extension(dict[str, Any]):
+    """What a scope has for applications that want the session itself; it knows whether one does."""
+
+    is_used = False
+
+    def __getitem__(self, name: str) -> Any:
+        self.is_used = True
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As a dictionary's."""
+        self.is_used = True
+        return super().get(name, default)
 
 
 class AsgiSession:
@@ -71,23 +90,23 @@ class AsgiSession:
 
     def __init__(self, link: SessionLink, scope: Message) -> None:
         self._link = link
-        self._loop = link.loop
         self.request = WebTransportRequest(link)
         self.scope = scope
-        scope["extensions"]["uringcore.webtransport"] = {"request": self.request}
+        self._extension = _Extension(request=self.request)
+        scope["extensions"]["uringcore.webtransport"] = self._extension
         self.session: WebTransportSession | None = None
+        self.was_over = False
+        """Whether the session was over before the application was through."""
         self._is_announced = False
-        self._messages: deque[Message] = deque()
-        self._waiters: set[asyncio.Future[None]] = set()
-        self._room = asyncio.Semaphore(MESSAGES_MAX)
-        self._streams: dict[int, _Open] = {}
-        self._pumps: set[asyncio.Task[None]] = set()
+        self._streams = NumberedStreams(link, WORDS, MESSAGES_MAX)
 
     async def run(self, application: Application) -> None:
         """Calls the application, and ends the session when it is through. What it raises is raised."""
-        self._pump(self._wait_for_end)
         try:
-            await application(self.scope, self.receive, self.send)
+            try:
+                await application(self.scope, self.receive, self.send)
+            finally:
+                self.was_over = self._link.is_closed
             await self._close(0, "")
         except BaseException:
             # It is what ASGI has applications do that do not know the scope's type.
@@ -96,14 +115,14 @@ class AsgiSession:
                 self._link.close(APPLICATION_FAILED, "")
             raise
         finally:
+            self._streams.end()
             self._link.refuse(500)
-            for pump in self._pumps:
-                pump.cancel()
 
     @property
     def is_untouched(self) -> bool:
-        """Whether the application has neither received nor sent anything."""
-        return not self._is_announced and not self.request.is_answered
+        """Whether the application has shown in no way that it knows what a session is."""
+        is_touched = self._is_announced or self._extension.is_used or self.request.is_answered
+        return not is_touched
 
     async def _close(self, code: int, reason: str) -> None:
         """Closes the session when the client has what was finished on its streams."""
@@ -120,39 +139,18 @@ class AsgiSession:
         if not self._is_announced:
             self._is_announced = True
             return {"type": "webtransport.connect"}
-        while not self._messages:
-            if self._link.is_closed:
-                link = self._link
-                code, reason = link.close_code or 0, link.close_reason
-                return {"type": "webtransport.disconnect", "code": code, "reason": reason}
-            await self._wait()
-        message = self._messages.popleft()
-        if message["type"] != "webtransport.stream.opened":
-            self._room.release()
+        message = await self._streams.receive()
+        if message is None:
+            code, reason = self._link.close_code or 0, self._link.close_reason
+            return {"type": "webtransport.disconnect", "code": code, "reason": reason}
         return message
-
-    async def _wait(self) -> None:
-        waiter = self._loop.create_future()
-        self._waiters.add(waiter)
-        try:
-            await waiter
-        finally:
-            self._waiters.discard(waiter)
-
-    def _deliver(self, message: Message) -> None:
-        self._messages.append(message)
-        self._wake()
-
-    def _wake(self) -> None:
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
 
     async def send(self, message: Message) -> None:
         """Takes one message; done when there is room for another.
 
-        Raises ``RuntimeError`` for one that cannot come now, and ``KeyError`` for one without what it
-        needs. On what is over meanwhile nothing is sent.
+        Raises ``RuntimeError`` for one that cannot come now, ``ValueError`` for a stream that there never
+        was or that is not sent on, and ``KeyError`` for a message without what it needs. On what is over
+        meanwhile nothing is sent.
         """
         kind = message["type"]
         if kind == "webtransport.accept":
@@ -170,18 +168,18 @@ class AsgiSession:
             raise RuntimeError(f"unexpected message {kind!r}")
         # Where the peer was quicker a message says so, or has said.
         with contextlib.suppress(QuicError):
-            await handle(self, self.session, message)
+            try:
+                await handle(self, self.session, message)
+            except StreamClosed as error:
+                raise RuntimeError(str(error)) from None
 
     async def _accept(self, message: Message) -> None:
         headers = message.get("headers") or ()
         protocol = message.get("subprotocol")
         if self._link.is_closed:
             return
-        session = await self.request.accept(protocol=protocol, headers=headers)
-        self.session = session
-        self._pump(self._take_streams, session)
-        self._pump(self._take_uni_streams, session)
-        self._pump(self._take_datagrams, session)
+        self.session = await self.request.accept(protocol=protocol, headers=headers)
+        self._streams.begin(self.session)
 
     async def _end(self, message: Message) -> None:
         if self.session is None:
@@ -190,45 +188,28 @@ class AsgiSession:
             await self._close(message.get("code", 0), message.get("reason") or "")
 
     async def _send_stream(self, session: WebTransportSession, message: Message) -> None:
-        known = self._known(message)
-        if not isinstance(known.stream, SendStream) or not known.sends:
-            raise RuntimeError(f"nothing can be sent on stream {known.stream.id}, or not any more")
-        data = message.get("data", b"")
-        if data:
-            await known.stream.send(data)
-        if message.get("end"):
-            await known.stream.finish()
-            known.sends = False
-            self._let_go(known)
+        data, end = message.get("data", b""), bool(message.get("end"))
+        await self._streams.send(message["stream"], data, end)
 
     async def _open(self, session: WebTransportSession, message: Message) -> None:
         both = bool(message.get("bidirectional", True))
-        stream: Stream = await (session.open_stream() if both else session.open_uni_stream())
-        self._streams[stream.id] = known = _Open(stream, receives=both, sends=True)
+        number = await self._streams.open(session, both)
         kind = "webtransport.stream.opened"
-        self._deliver({"type": kind, "stream": stream.id, "bidirectional": both})
-        if isinstance(stream, ReceiveStream):
-            self._pump(self._read, known, stream)
+        self._streams.put({"type": kind, "stream": number, "bidirectional": both})
 
     async def _reset(self, session: WebTransportSession, message: Message) -> None:
-        known, code = self._known(message), message.get("code", 0)
-        if isinstance(known.stream, SendStream):
-            known.stream.reset(code)
-        if isinstance(known.stream, ReceiveStream):
-            known.stream.stop(code)
-        known.sends = known.receives = False
-        self._let_go(known)
+        stream, code = self._streams.find(message["stream"]), message.get("code", 0)
+        if isinstance(stream, SendStream):
+            stream.reset(code)
+        if isinstance(stream, ReceiveStream):
+            stream.stop(code)
+        self._streams.resume(message["stream"])
 
     async def _pause(self, session: WebTransportSession, message: Message) -> None:
-        known = self._known(message)
-        if known.gate is None:
-            known.gate = asyncio.Event()
+        self._streams.pause(message["stream"])
 
     async def _resume(self, session: WebTransportSession, message: Message) -> None:
-        known = self._known(message)
-        if known.gate is not None:
-            known.gate.set()
-            known.gate = None
+        self._streams.resume(message["stream"])
 
     async def _send_datagram(self, session: WebTransportSession, message: Message) -> None:
         session.send_datagram(message["data"])
@@ -241,66 +222,3 @@ class AsgiSession:
         "webtransport.stream.resume": _resume,
         "webtransport.datagram.send": _send_datagram,
     }
-
-    def _known(self, message: Message) -> _Open:
-        known = self._streams.get(message["stream"])
-        if known is None:
-            raise RuntimeError(f"there is no stream {message['stream']}, or not any more")
-        return known
-
-    def _let_go(self, known: _Open) -> None:
-        if not known.sends and not known.receives:
-            self._streams.pop(known.stream.id, None)
-
-    # The client's side
-
-    def _pump(self, run: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
-        task = self._loop.create_task(self._while_open(run, *args))
-        self._pumps.add(task)
-        task.add_done_callback(self._pumps.discard)
-
-    async def _while_open(self, run: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
-        # When the session is over, `receive` tells.
-        with contextlib.suppress(QuicError):
-            await run(*args)
-
-    async def _wait_for_end(self) -> None:
-        await self._link.closed.wait()
-        self._wake()
-
-    async def _take_streams(self, session: WebTransportSession) -> None:
-        async for stream in session.streams():
-            self._take(stream, sends=True)
-
-    async def _take_uni_streams(self, session: WebTransportSession) -> None:
-        async for stream in session.uni_streams():
-            self._take(stream, sends=False)
-
-    def _take(self, stream: ReceiveStream, *, sends: bool) -> None:
-        self._streams[stream.id] = known = _Open(stream, receives=True, sends=sends)
-        self._pump(self._read, known, stream)
-
-    async def _take_datagrams(self, session: WebTransportSession) -> None:
-        async for data in session.datagrams():
-            await self._tell({"type": "webtransport.datagram.receive", "data": data})
-
-    async def _read(self, known: _Open, stream: ReceiveStream) -> None:
-        kind = "webtransport.stream.receive"
-        try:
-            while known.receives:
-                data = await stream.read(PIECE_MAX)
-                if known.gate is not None:
-                    await known.gate.wait()
-                message = {"type": kind, "stream": stream.id, "data": data, "end": not data}
-                await self._tell(message)
-                known.receives = bool(data)
-        except StreamReset as error:
-            kind = "webtransport.stream.reset"
-            await self._tell({"type": kind, "stream": stream.id, "code": error.code})
-        finally:
-            known.receives = False
-            self._let_go(known)
-
-    async def _tell(self, message: Message) -> None:
-        await self._room.acquire()
-        self._deliver(message)

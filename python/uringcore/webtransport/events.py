@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from uringcore._uringcore import ReceiveStream, SendStream, Stream
-from uringcore.quic.errors import QuicError, StreamReset, StreamStopped
+from uringcore._uringcore import ReceiveStream
+from uringcore.quic.errors import StreamStopped
 from uringcore.quic.native.config import ClientConfig
 from uringcore.webtransport.client import connect_webtransport as connect_session
+from uringcore.webtransport.numbered import NumberedStreams, Words
 from uringcore.webtransport.server import WebTransportServer
 from uringcore.webtransport.server import serve_webtransport as serve_sessions
 from uringcore.webtransport.session import WebTransportSession
@@ -87,7 +87,7 @@ class WebTransportStreamReset(WebTransportEvent):
 
 @dataclass
 class WebTransportStopSending(WebTransportEvent):
-    """The peer wants no more data; told when something is sent."""
+    """The peer wants no more data."""
 
     stream_id: int = 0
     error_code: int = 0
@@ -100,9 +100,22 @@ class WebTransportDatagramReceived(WebTransportEvent):
     data: bytes = b""
 
 
+WORDS: Words[WebTransportEvent] = Words(
+    begun=WebTransportNewStream,
+    data=WebTransportStreamDataReceived,
+    reset=WebTransportStreamReset,
+    stopped=WebTransportStopSending,
+    datagram=WebTransportDatagramReceived,
+)
+
+
 class WebTransportEventSession:
-    """A session that tells events. At most :data:`EVENTS_MAX` of the peer's doing wait to be asked for;
-    more is not read, so the peer has to wait."""
+    """A session that tells events. At most :data:`EVENTS_MAX` of the peer's doing wait to be asked for, and
+    one of each stream; more is not read, so the peer has to wait.
+
+    Streams are known by their numbers. What is asked of one that is over does nothing; for one that there
+    never was ``ValueError`` is raised, and for sending on one that is only received.
+    """
 
     is_client = False
 
@@ -110,17 +123,13 @@ class WebTransportEventSession:
         self.session = session
         """The session itself."""
         self.session_ready = asyncio.Event()
-        self.session_closed = asyncio.Event()
         self.session_ready.set()
-        self._streams: dict[int, Stream] = {}
-        self._events: asyncio.Queue[WebTransportEvent] = asyncio.Queue(EVENTS_MAX)
+        self.session_closed = session._link.closed
+        self._streams = NumberedStreams(session._link, WORDS, EVENTS_MAX)
+        self._streams.begin(session)
+        self._streams.spawn(self._tell_draining)
+        # What was sent last, where that waits for room.
         self._sends: dict[int, asyncio.Task[None]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._spawn(self._accept)
-        self._spawn(self._accept_uni)
-        self._spawn(self._take_datagrams)
-        self._spawn(self._tell_draining)
-        self._closing = asyncio.ensure_future(self._tell_closed())
 
     @property
     def is_server(self) -> bool:
@@ -154,49 +163,47 @@ class WebTransportEventSession:
     async def events(self) -> AsyncGenerator[WebTransportEvent, None]:
         """What happens, until the session is over."""
         yield WebTransportSessionReady()
-        while True:
-            event = await self._events.get()
+        while (event := await self._streams.receive()) is not None:
             yield event
-            if isinstance(event, WebTransportSessionClosed):
-                return
+        code, reason = self.session.close_code or 0, self.session.close_reason
+        yield WebTransportSessionClosed(code, reason.encode())
 
     async def create_stream(self, bidir: bool = True, timeout: float = 5.0) -> int:
         """Opens a stream and returns its number; ``TimeoutError`` if the peer allows none for so long."""
-        opening: Awaitable[Stream] = (
-            self.session.open_stream() if bidir else self.session.open_uni_stream()
-        )
-        stream = await asyncio.wait_for(_of(opening), timeout)
-        self._streams[stream.id] = stream
-        if isinstance(stream, ReceiveStream):
-            self._spawn(self._read, stream)
-        return stream.id
+        return await asyncio.wait_for(self._streams.open(self.session, bidir), timeout)
 
     def send_stream_data(self, stream_id: int, data: bytes, end_stream: bool = False) -> None:
         """Queues data, without a bound: see :meth:`send_stream_data_drained`."""
+        self._streams.sender(stream_id)
         before = self._sends.get(stream_id)
-        task = self._spawn(self._send, stream_id, data, end_stream, before)
+        task = self._streams.spawn(self._send_behind, before, stream_id, data, end_stream)
         self._sends[stream_id] = task
+        task.add_done_callback(lambda _: self._sent(stream_id, task))
 
     async def send_stream_data_drained(
         self, stream_id: int, data: bytes, end_stream: bool = False
     ) -> None:
         """Sends data, and waits while there is no room for it."""
-        before = self._sends.get(stream_id)
-        await self._send(stream_id, data, end_stream, before)
+        with contextlib.suppress(StreamStopped):
+            await self._send_behind(self._sends.get(stream_id), stream_id, data, end_stream)
 
     def reset_stream(self, stream_id: int, error_code: int = 0) -> None:
         """Gives up sending."""
-        self._sending(stream_id).reset(error_code)
+        stream = self._streams.sender(stream_id)
+        if stream is not None:
+            stream.reset(error_code)
 
     def stop_stream(self, stream_id: int, error_code: int = 0) -> None:
         """Asks the peer to send no more."""
-        stream = self._streams[stream_id]
+        stream = self._streams.find(stream_id)
         if isinstance(stream, ReceiveStream):
             stream.stop(error_code)
 
     def set_stream_priority(self, stream_id: int, priority: int) -> None:
         """Serves a stream before others: 0 first, 7 last."""
-        self._sending(stream_id).priority(priority)
+        stream = self._streams.sender(stream_id)
+        if stream is not None:
+            stream.priority(priority)
 
     def send_datagram_frame(self, data: bytes) -> None:
         """Queues a datagram."""
@@ -222,77 +229,21 @@ class WebTransportEventSession:
         with contextlib.suppress(asyncio.TimeoutError):
             await self.wait_closed(timeout)
 
-    # What comes in
-
-    def _spawn(
-        self, run: Callable[..., Coroutine[Any, Any, None]], *args: Any
-    ) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(self._while_open(run, *args))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    async def _while_open(self, run: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
-        # The end of the session is an event of its own.
-        with contextlib.suppress(QuicError):
-            await run(*args)
-
-    async def _accept(self) -> None:
-        async for stream in self.session.streams():
-            await self._begun(stream)
-
-    async def _accept_uni(self) -> None:
-        async for stream in self.session.uni_streams():
-            await self._begun(stream)
-
-    async def _begun(self, stream: ReceiveStream) -> None:
-        self._streams[stream.id] = stream
-        await self._events.put(WebTransportNewStream(stream.id))
-        self._spawn(self._read, stream)
-
-    async def _read(self, stream: ReceiveStream) -> None:
-        try:
-            data = b"-"
-            while data:
-                data = await stream.read(PIECE_MAX)
-                event = WebTransportStreamDataReceived(stream.id, data, not data)
-                await self._events.put(event)
-        except StreamReset as error:
-            await self._events.put(WebTransportStreamReset(stream.id, error.code))
-
-    async def _take_datagrams(self) -> None:
-        async for data in self.session.datagrams():
-            await self._events.put(WebTransportDatagramReceived(data))
-
     async def _tell_draining(self) -> None:
         await self.session.wait_draining()
         if not self.session.is_closed:
-            await self._events.put(WebTransportSessionDraining())
+            self._streams.put(WebTransportSessionDraining())
 
-    async def _tell_closed(self) -> None:
-        await self.session._link.closed.wait()
-        code, reason = self.session.close_code or 0, self.session.close_reason
-        self.session_closed.set()
-        await self._events.put(WebTransportSessionClosed(code, reason.encode()))
-
-    async def _send(
-        self, stream_id: int, data: bytes, end_stream: bool, before: asyncio.Task[None] | None
+    async def _send_behind(
+        self, before: asyncio.Task[None] | None, stream_id: int, data: bytes, end_stream: bool
     ) -> None:
         if before is not None:
             await asyncio.wait([before])
-        stream = self._sending(stream_id)
-        try:
-            await stream.send(data)
-            if end_stream:
-                await stream.finish()
-        except StreamStopped as error:
-            await self._events.put(WebTransportStopSending(stream_id, error.code))
+        await self._streams.send(stream_id, data, end_stream)
 
-    def _sending(self, stream_id: int) -> SendStream:
-        stream = self._streams[stream_id]
-        if not isinstance(stream, SendStream):
-            raise ValueError(f"stream {stream_id} is only received")
-        return stream
+    def _sent(self, stream_id: int, task: asyncio.Task[None]) -> None:
+        if self._sends.get(stream_id) is task:
+            del self._sends[stream_id]
 
 
 class WebTransportClient(WebTransportEventSession):
@@ -353,9 +304,4 @@ async def serve_webtransport(
     )
 
 
-async def _of(opening: Awaitable[Stream]) -> Stream:
-    return await opening
-
-
 EVENTS_MAX = 64
-PIECE_MAX = 64 << 10
