@@ -110,7 +110,7 @@ class Room:
             self.say("room", f"{name} is here")
             while line := await stream.readuntil(limit=LINE_MAX):
                 self.say(name, str(json.loads(line)["text"]))
-        except (ValueError, TypeError, KeyError, asyncio.LimitOverrunError):
+        except (ValueError, TypeError, KeyError, RecursionError, asyncio.LimitOverrunError):
             session.close(BAD_MESSAGE, "that was no message")
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
@@ -126,7 +126,9 @@ class Room:
         with contextlib.suppress(WebTransportError):
             async for data in guest.session.datagrams():
                 for other in self.guests - {guest}:
-                    other.session.send_datagram(data)
+                    # One who is about to leave, or whose datagrams are smaller, hears nothing.
+                    with contextlib.suppress(WebTransportError, ValueError):
+                        other.session.send_datagram(data)
 
     def say(self, name: str, text: str) -> None:
         for guest in self.guests:

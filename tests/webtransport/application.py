@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
+
+from uringcore._uringcore import Stream
+from uringcore.webtransport.link import SessionLink
 
 
 async def app(scope, receive, send):
@@ -16,17 +20,28 @@ async def app(scope, receive, send):
         assert (await receive())["type"] == "lifespan.shutdown"
         await send({"type": "lifespan.shutdown.complete"})
     elif scope["type"] == "http":
+        body = json.dumps(alive()).encode() if scope["path"] == "/alive" else b"http"
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"http"})
+        await send({"type": "http.response.body", "body": body})
     elif scope["type"] == "websocket":
         assert (await receive())["type"] == "websocket.connect"
         await send({"type": "websocket.accept"})
         message = await receive()
         await send({"type": "websocket.send", "text": message["text"]})
         await send({"type": "websocket.close"})
+    elif scope["path"] == "/lost":
+        await lost(scope, receive, send)
     else:
         assert (await receive())["type"] == "webtransport.connect"
         await PATHS[scope["path"]](scope, receive, send)
+
+
+def alive():
+    """How many sessions and streams of sessions there are in this process."""
+    gc.collect()
+    found = [type(one) for one in gc.get_objects()]
+    kinds = {"sessions": SessionLink, "streams": Stream}
+    return {name: sum(issubclass(one, kind) for one in found) for name, kind in kinds.items()}
 
 
 async def echo(scope, receive, send):
@@ -139,6 +154,35 @@ async def pausing(scope, receive, send):
             return
 
 
+async def opening(scope, receive, send):
+    """Opens streams of both kinds, says something on them, and waits for the end."""
+    await send({"type": "webtransport.accept"})
+    for bidirectional in (True, False):
+        await send({"type": "webtransport.stream.open", "bidirectional": bidirectional})
+    while (message := await receive())["type"] != "webtransport.disconnect":
+        if message["type"] == "webtransport.stream.opened":
+            said = {"stream": message["stream"], "data": b"half of"}
+            await send({"type": "webtransport.stream.send", **said})
+
+
+async def unanswered(scope, receive, send):
+    """Waits for the end, and answers nobody."""
+    print(f"asked for {scope['path']}", flush=True)
+    await receive()
+    print(f"heard the end of {scope['path']}", flush=True)
+
+
+async def late(scope, receive, send):
+    """Accepts when it has heard what it waits for, which is the end."""
+    await unanswered(scope, receive, send)
+    await send({"type": "webtransport.accept"})
+
+
+async def lost(scope, receive, send):
+    """Fails before it answers, at what the scope has for those who want the session itself."""
+    raise LookupError(scope["extensions"]["uringcore.webtransport"]["request"].path)
+
+
 async def native(scope, receive, send):
     """Has the session itself."""
     request = scope["extensions"]["uringcore.webtransport"]["request"]
@@ -159,6 +203,9 @@ PATHS = {
     "/resets": resets,
     "/pausing": pausing,
     "/native": native,
+    "/opening": opening,
+    "/unanswered": unanswered,
+    "/late": late,
 }
 
 

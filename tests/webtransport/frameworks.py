@@ -26,15 +26,39 @@ async def room(webtransport):
             session.send_datagram(data + f" in {where[0]} at {where[1]}".encode())
 
 
+async def faulty(webtransport):
+    """Fails before it answers."""
+    raise LookupError("of the endpoint's own")
+
+
+class Guarded:
+    """A middleware that knows sessions, and refuses some."""
+
+    def __init__(self, app):
+        self.app = app
+
+    async def __call__(self, scope, receive, send):
+        if scope["type"] == "webtransport" and scope["path"] == "/guarded":
+            await send({"type": "webtransport.close", "status": 407})
+        else:
+            await self.app(scope, receive, send)
+
+
 async def page(request):
     return PlainTextResponse("page")
 
 
 starlette_app = Starlette(
-    routes=[Route("/", page), WebTransportRoute("/rooms/{room:int}", room)],
+    routes=[
+        Route("/", page),
+        WebTransportRoute("/rooms/{room:int}", room),
+        WebTransportRoute("/faulty", faulty),
+    ],
     middleware=[Middleware(WebTransportMiddleware)],
 )
 
 fastapi_app = FastAPI()
+fastapi_app.add_middleware(Guarded)
 add_webtransport_route(fastapi_app, "/rooms/{room:int}", room)
+add_webtransport_route(fastapi_app, "/faulty", faulty)
 fastapi_app.get("/", response_class=PlainTextResponse)(lambda: "page")

@@ -8,6 +8,7 @@ import signal
 import ssl
 from pathlib import Path
 
+import fastapi
 import pytest
 
 import uringcore
@@ -21,6 +22,7 @@ from uringcore.webtransport import (
     WebTransportSessionClosed,
     connect_webtransport,
 )
+from uringcore.webtransport.starlette import add_webtransport_route
 
 __all__ = ["certificate", "start"]
 
@@ -111,6 +113,34 @@ def test_a_failure_closes_the_session_and_is_logged(server):
 
     uringcore.run(main())
     server.wait_log("of the application's own")
+
+
+def test_a_failure_before_the_answer_is_logged_where_the_session_itself_was_wanted(server):
+    async def main():
+        with pytest.raises(WebTransportRefused) as caught:
+            await connecting(server, "/lost")
+        assert caught.value.status == 500
+
+    uringcore.run(main())
+    server.wait_log("LookupError: /lost")
+
+
+@pytest.mark.parametrize("path", ["/unanswered", "/late"])
+def test_a_client_that_gives_up_before_the_answer_is_no_fault(server, path):
+    before = len(server.log())
+
+    async def main():
+        asking = asyncio.ensure_future(connecting(server, path))
+        await asyncio.to_thread(server.wait_log, f"asked for {path}")
+        asking.cancel()
+        await asyncio.wait([asking])
+
+    uringcore.run(main())
+    server.wait_log(f"heard the end of {path}")
+    assert server.get("/").content == b"http"
+    log = server.log()[before:]
+    assert "ERROR" not in log, log
+    assert f"CONNECT {path}" not in log, log
 
 
 def test_what_was_sent_arrives_before_a_close(server):
@@ -253,22 +283,38 @@ def test_a_client_has_as_many_sessions_and_streams_as_options_say(start):
     assert "Traceback" not in server.log()
 
 
-@pytest.mark.parametrize("app", ["starlette_app", "fastapi_app"])
-def test_frameworks_have_routes_for_sessions(start, app):
+@pytest.mark.parametrize(("app", "guarded"), [("starlette_app", 404), ("fastapi_app", 407)])
+def test_frameworks_have_routes_for_sessions(start, app, guarded):
     server = start(app=f"tests.webtransport.frameworks:{app}")
 
     async def main():
         async with connecting(server, "/rooms/7?secret=yes") as session:
             session.send_datagram(b"I am")
             assert await session.receive_datagram() == b"I am in 7 at localhost"
-        for path, status in (("/rooms/7", 401), ("/rooms/x?secret=yes", 404), ("/nowhere", 404)):
-            with pytest.raises(WebTransportRefused) as caught:
-                await connecting(server, path)
-            assert caught.value.status == status
+        for path in ("/rooms/7", "/rooms/x?secret=yes", "/nowhere"):
+            await refused(path, 401 if path == "/rooms/7" else 404)
+        # Middleware that was there before comes first.
+        await refused("/guarded", guarded)
+
+    async def refused(path, status):
+        with pytest.raises(WebTransportRefused) as caught:
+            await connecting(server, path)
+        assert caught.value.status == status
 
     uringcore.run(main())
     assert server.get("/").content == b"page"
     assert "Traceback" not in server.log()
+    # An endpoint that fails before it answers is a fault of its own.
+    uringcore.run(refused("/faulty", 500))
+    server.wait_log("LookupError: of the endpoint's own")
+    assert "sessions are refused" not in server.log()
+
+
+def test_a_framework_that_runs_takes_no_first_route():
+    started = fastapi.FastAPI()
+    started.middleware_stack = started.build_middleware_stack()
+    with pytest.raises(RuntimeError, match="middleware"):
+        add_webtransport_route(started, "/", None)
 
 
 def test_workers_serve_sessions(start):
@@ -296,6 +342,22 @@ def test_a_server_that_stops_closes_its_sessions(start):
             server.send_signal(signal.SIGTERM)
             await session.wait_closed()
             assert session.close_code == 0
+
+    uringcore.run(main())
+    assert server.wait_stopped() == 0
+    assert "Traceback" not in server.log()
+
+
+def test_a_server_that_stops_waits_for_no_application_that_is_asked(start):
+    server = start(app=APPLICATION)
+
+    async def main():
+        asking = asyncio.ensure_future(connecting(server, "/late"))
+        await asyncio.to_thread(server.wait_log, "asked for /late")
+        server.send_signal(signal.SIGTERM)
+        with pytest.raises(WebTransportRefused) as caught:
+            await asking
+        assert caught.value.status == 503
 
     uringcore.run(main())
     assert server.wait_stopped() == 0

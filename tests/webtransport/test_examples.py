@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import json
 import re
 import signal
@@ -15,7 +16,7 @@ from typing import NamedTuple
 
 import uringcore
 from tests.support.children import bound
-from uringcore.webtransport import connect_webtransport
+from uringcore.webtransport import WebTransportSessionClosed, connect_webtransport
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -86,10 +87,46 @@ def test_a_chat_of_two():
             await ada.stream.send(b"no JSON\n")
             await first.wait_closed()
             assert first.close_code == 1
+        async with connect_webtransport(url, **options) as third:
+            stream = await third.open_stream()
+            await stream.send(b"[" * 3000 + b"\n")
+            await third.wait_closed()
+            assert third.close_code == 1
 
     with chat_room() as room:
         numbers = json.loads(re.search(r"Uint8Array.from\((\[.*?\])\)", room.text)[1])
         uringcore.run(asyncio.wait_for(main(room.url, [bytes(numbers)]), 60))
+
+
+def test_guests_who_are_about_to_leave_silence_nobody():
+    spec = importlib.util.spec_from_file_location("chat", EXAMPLES / "webtransport_chat.py")
+    spec.loader.exec_module(chat := importlib.util.module_from_spec(spec))
+
+    class Session:
+        """One whose datagrams are what it is told, or that cannot send any."""
+
+        def __init__(self, says=(), error=None):
+            self.says, self.error, self.heard = says, error, []
+
+        async def datagrams(self):
+            for data in self.says:
+                yield data
+
+        def send_datagram(self, data):
+            if self.error is not None:
+                raise self.error
+            self.heard.append(data)
+
+    async def main():
+        room, there = chat.Room(), Session()
+        speaker = chat.Guest(Session(says=[b"1", b"2"]))
+        leaving = [WebTransportSessionClosed(), ValueError("too long")]
+        room.guests = {speaker, chat.Guest(there)}
+        room.guests |= {chat.Guest(Session(error=error)) for error in leaving}
+        await room.relay(speaker)
+        assert there.heard == [b"1", b"2"]
+
+    uringcore.run(main())
 
 
 def test_a_relay_for_a_few():

@@ -401,6 +401,22 @@ def test_a_refusal_has_a_status_and_headers(run_anywhere, certificate, status):
     run_anywhere(main())
 
 
+def test_a_refusal_that_cannot_be_said_is_none(run_anywhere, certificate):
+    async def main():
+        async with serving(certificate) as server:
+            asking = asyncio.ensure_future(connecting(certificate, server))
+            request = await anext(server)
+            with pytest.raises(ValueError, match="a b"):
+                request.refuse(403, [("a b", "")])
+            assert not request.is_answered
+            request.refuse(404)
+            with pytest.raises(WebTransportRefused) as caught:
+                await asking
+            assert caught.value.status == 404
+
+    run_anywhere(main())
+
+
 def test_other_paths_and_origins_are_refused(run_anywhere, certificate):
     async def main():
         allowed = {"paths": ["/a", "/b"], "origins": ["https://good.example"]}
@@ -515,6 +531,19 @@ def test_a_server_that_closes_tells_its_sessions(run_anywhere, certificate):
             assert (one.close_code, one.close_reason) == (5, "good night")
             await server.wait_closed()
             assert accepted[0].is_closed
+
+    run_anywhere(main())
+
+
+@pytest.mark.parametrize("end", [(1 << 32, ""), (-1, ""), (0, "x" * 1025)])
+def test_a_server_is_not_closed_with_what_cannot_be_said(run_anywhere, certificate, end):
+    async def main():
+        async with serving(certificate, handler=echo) as server:
+            with pytest.raises(ValueError):
+                server.close(*end)
+            assert not server.is_closed
+            async with connecting(certificate, server):
+                pass
 
     run_anywhere(main())
 

@@ -24,6 +24,7 @@ from uringcore.quic.events import (
 from uringcore.server.service import Service
 from uringcore.server.watch import ClientWatch
 from uringcore.webtransport.link import SessionLink
+from uringcore.webtransport.request import asked_in
 
 __all__ = ["HTTP3ServerProtocol"]
 
@@ -91,9 +92,19 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
             self._connection_lost(event)
 
     def _session_asked(self, core: WebTransportSessionCore, scope: dict[str, Any]) -> None:
-        assert self._service.sessions is not None
-        link = self._service.sessions.asked(core, scope, self._quic, self._session_changed)
-        self._sessions.add(link)
+        sessions = self._service.sessions
+        assert sessions is not None
+        link = SessionLink(
+            core,
+            self._quic,
+            asked_in(scope),
+            close_timeout=sessions.close_timeout,
+            on_change=self._session_changed,
+        )
+        # The client may have given it up in the same packet.
+        if not link.is_closed:
+            self._sessions.add(link)
+            sessions.run(link, scope)
 
     def _session_changed(self, link: SessionLink) -> None:
         if link.released.is_set():

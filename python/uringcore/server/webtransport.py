@@ -1,7 +1,8 @@
 """The WebTransport sessions of one server: each is an application's, in a task of its own.
 
 Applications raise for a scope of a type that they do not know, says ASGI's specification. So one that raises
-before it has asked for anything is taken for one that knows no sessions: their clients get a 501.
+before it has shown that it knows what a session is, by a message or by the extension that has the session
+itself, is taken for one that knows none: its clients get a 501.
 """
 
 from __future__ import annotations
@@ -11,23 +12,22 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from uringcore._uringcore import WebTransportLimits, WebTransportSessionCore
-from uringcore.quic.connection import QuicConnection
+from uringcore._uringcore import WebTransportLimits
+from uringcore.quic.errors import QuicError
 from uringcore.webtransport.asgi import Application, AsgiSession
 from uringcore.webtransport.link import SessionLink
-from uringcore.webtransport.request import asked_in
 
 __all__ = ["SessionService"]
 
 logger = logging.getLogger("uvicorn.error")
 
-# How long a session's end waits for the client to have what was sent.
-CLOSE_SECONDS = 5.0
-
 
 class SessionService:
     """What every session of one server shares. ``tasks``, ``report`` and ``log_access`` are as
     ``AsgiService`` has them."""
+
+    close_timeout = 5.0
+    """How long a session's end waits for the client to have what was sent, in seconds."""
 
     def __init__(
         self,
@@ -45,22 +45,12 @@ class SessionService:
         self._log_access = log_access
         self._is_foreign_told = False
 
-    def asked(
-        self,
-        core: WebTransportSessionCore,
-        scope: dict[str, Any],
-        quic: QuicConnection,
-        on_change: Callable[[SessionLink], None],
-    ) -> SessionLink:
-        """Runs the application for a session that a client asks for."""
-        link = SessionLink(
-            core, quic, asked_in(scope), close_timeout=CLOSE_SECONDS, on_change=on_change
-        )
+    def run(self, link: SessionLink, scope: dict[str, Any]) -> None:
+        """Calls the application for a session that a client asks for."""
         session = AsgiSession(link, scope)
         task = link.loop.create_task(self._run(session, link))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return link
 
     async def _run(self, session: AsgiSession, link: SessionLink) -> None:
         try:
@@ -68,14 +58,16 @@ class SessionService:
         except Exception as error:  # noqa: BLE001 - an application may raise anything
             if session.is_untouched:
                 self._tell_foreign(error)
-            else:
+            elif not (session.was_over and isinstance(error, QuicError)):
+                # Not what an application hears of a client that has gone.
                 self._report("application", "Exception in ASGI application\n", error)
         else:
-            if not session.request.is_answered:
+            if not session.request.is_answered and not session.was_over:
                 text = "ASGI callable returned without accepting or refusing the session."
                 self._report("application", text, None)
-        if self._log_access is not None:
-            status = 200 if link.is_open else link.refused_with or 500
+        status = 200 if link.is_open else link.refused_with
+        # A client that gave up was told none.
+        if status is not None and self._log_access is not None:
             self._log_access({**session.scope, "method": "CONNECT"}, status)
 
     def _tell_foreign(self, error: Exception) -> None:

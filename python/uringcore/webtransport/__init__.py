@@ -20,7 +20,7 @@ A client and a server, typed, without events::
 
 Streams and datagrams are those of :mod:`uringcore.quic`. Further sessions on a client's connection are
 opened beside its first one: ``session.open_session("/path")``. The drafts of the protocol that browsers and
-others speak are offered together: 02, 07 and the newest.
+others speak are offered together: 02, 07, 14 and the newest.
 
 The ASGI server serves sessions as well, with a scope of the type ``webtransport``
 (:mod:`uringcore.webtransport.asgi`), which :mod:`uringcore.webtransport.starlette` brings to Starlette and

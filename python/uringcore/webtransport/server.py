@@ -26,7 +26,8 @@ from uringcore.webtransport.carrier import (
     request_limits,
     session_limits,
 )
-from uringcore.webtransport.link import SessionLink
+from uringcore.webtransport.errors import WebTransportError
+from uringcore.webtransport.link import SessionLink, check_close
 from uringcore.webtransport.request import WebTransportRequest
 from uringcore.webtransport.session import WebTransportSession
 
@@ -202,7 +203,11 @@ class WebTransportServer:
             carrier.go_away()
 
     def close(self, code: int = 0, reason: str = "") -> None:
-        """Closes all sessions, with a code and a reason, and then the socket: see :meth:`wait_closed`."""
+        """Closes all sessions, with a code and a reason, and then the socket: see :meth:`wait_closed`.
+
+        Raises ``ValueError`` for a code or a reason that is too long, as a session's ``close``.
+        """
+        check_close(code, reason)
         if self._is_closed:
             return
         self.stop_accepting()
@@ -298,7 +303,13 @@ class WebTransportServer:
     async def _handle(self, handler: Handler, link: SessionLink) -> None:
         if link.is_closed:
             return
-        async with await WebTransportRequest(link, self._protocols).accept() as session:
+        try:
+            session = await WebTransportRequest(link, self._protocols).accept()
+        except (WebTransportError, ValueError):
+            # The client takes no answer, or not one with a protocol.
+            link.refuse(500)
+            return
+        async with session:
             try:
                 await handler(session)
             except QuicError as error:

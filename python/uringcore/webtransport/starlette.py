@@ -15,7 +15,9 @@
     )
 
 The frameworks' own router refuses scopes of other types than theirs, so the middleware is what finds the
-route. :func:`add_webtransport_route` adds both to an application, FastAPI's as well.
+route. :func:`add_webtransport_route` adds both to an application, FastAPI's as well. Routes are found where
+the application itself has them: one of an application that is mounted in it, or of a router that is included,
+is not. Of the application's middleware those run that stand before this one: it comes last.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from starlette.datastructures import Headers, QueryParams
+from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Match, NoMatchFound, compile_path, get_name
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -47,13 +50,8 @@ class WebTransport:
         self.receive = receive
         """ASGI's own, instead of :meth:`accept`: see :mod:`uringcore.webtransport.asgi`."""
         self.send = send
-
-    @property
-    def request(self) -> WebTransportRequest:
+        self.request: WebTransportRequest = scope["extensions"]["uringcore.webtransport"]["request"]
         """What is asked, and its answer."""
-        extension = self.scope["extensions"]["uringcore.webtransport"]
-        request: WebTransportRequest = extension["request"]
-        return request
 
     @property
     def app(self) -> Any:
@@ -156,7 +154,13 @@ NONE: tuple[Match, Scope] = (Match.NONE, {})
 def add_webtransport_route(
     app: Any, path: str, endpoint: Endpoint, *, name: str | None = None
 ) -> None:
-    """Adds a route to a Starlette or FastAPI application, and the middleware before the first."""
+    """Adds a route to a Starlette or FastAPI application, and before the first the middleware, behind all
+    other that there is then.
+
+    Raises ``RuntimeError`` for the first one if the application has been called already.
+    """
     if all(item.cls is not WebTransportMiddleware for item in app.user_middleware):
-        app.add_middleware(WebTransportMiddleware)
+        if app.middleware_stack is not None:
+            raise RuntimeError("the application runs: it takes no middleware any more")
+        app.user_middleware.append(Middleware(WebTransportMiddleware))
     app.router.routes.append(WebTransportRoute(path, endpoint, name=name))

@@ -1,0 +1,224 @@
+"""A client that says what it is told, and a server that keeps nothing of it: sessions that are given up at
+every step, and streams that are stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+
+import pytest
+
+from tests.http.raw import connect_raw, needs_recent_aioquic
+from tests.quic.harness import eventually
+from tests.server.conftest import backends
+from tests.server.conftest import certificate as server_certificate
+from tests.server.harness import Server
+from tests.webtransport import wire
+from tests.webtransport.pairs import serving
+from uringcore.h3.connection import ErrorCode
+
+__all__ = ["server_certificate"]
+
+pytestmark = needs_recent_aioquic
+
+GIVEN_UP = ErrorCode.H3_REQUEST_CANCELLED
+
+
+@pytest.fixture(scope="module", params=backends())
+def server(request, server_certificate, tmp_path_factory):
+    folder, app = tmp_path_factory.mktemp("server"), "tests.webtransport.application:app"
+    running = Server(folder, server_certificate, backend=request.param, app=app)
+    yield running
+    running.kill()
+    running.check_log()
+    assert "Traceback" not in running.log(), running.log()
+
+
+def alive(server):
+    """What there is in the server's process."""
+    return json.loads(server.get("/alive").content)
+
+
+async def left(server, **wanted):
+    """Waits until so much is left in the server's process."""
+    for _ in range(200):
+        found = await asyncio.to_thread(alive, server)
+        if found == wanted:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(found)
+
+
+def run(main):
+    asyncio.run(asyncio.wait_for(main, 100))
+
+
+@contextlib.asynccontextmanager
+async def connecting(server, draft="02", more=None):
+    """A connection that speaks WebTransport."""
+    async with connect_raw(server, max_datagram_frame_size=65536) as raw:
+        raw.control({**wire.DRAFTS[draft], **(more or {})})
+        await raw.wait_settings()
+        yield raw
+
+
+async def opened(raw, path):
+    """A session that the server has accepted."""
+    session = raw.bidi(wire.asked(path))
+    await raw.wait(lambda: raw.answer(session).status == 200)
+    return session
+
+
+# How far a session has come. Each gives its number.
+
+
+async def asked(raw, path):
+    return raw.bidi(wire.asked(path))
+
+
+async def with_streams(raw, path):
+    """With streams that are silent, half sent, finished, reset and stopped."""
+    session = await opened(raw, path)
+    for make, header in ((raw.bidi, wire.bidi), (raw.uni, wire.uni)):
+        make(header(session))
+        make(header(session, b"half of"))
+        make(header(session, b"whole"), fin=True)
+        given_up = make(header(session, b"some of"))
+        await raw.wait_sent()
+        raw.reset(given_up, 7)
+    stopped = raw.bidi(wire.bidi(session, b"x"))
+    await raw.wait_sent()
+    raw.stop(stopped, 7)
+    raw.datagram(session, b"x")
+    return session
+
+
+async def with_beginnings(raw, path):
+    """With streams whose first bytes do not say yet whose they are."""
+    session = await opened(raw, path)
+    raw.bidi(wire.bidi(session)[:1])
+    raw.uni(wire.uni(session)[:1])
+    return session
+
+
+async def after_its_streams(raw, path):
+    """With streams and datagrams that come before it is asked for."""
+    session = raw.quic.get_next_available_stream_id()
+    raw.uni(wire.uni(session, b"early"))
+    raw.datagram(session, b"early")
+    assert raw.bidi(wire.asked(path)) == session
+    return session
+
+
+STEPS = [asked, opened, with_streams, with_beginnings, after_its_streams]
+
+# How it ends.
+
+
+async def reset(raw, session):
+    await raw.wait_sent()
+    raw.give_up(session, GIVEN_UP)
+
+
+async def finished(raw, session):
+    raw.write(session, b"", fin=True)
+
+
+async def closed(raw, session):
+    raw.write(session, wire.close(5, b"enough"), fin=True)
+
+
+async def malformed(raw, session):
+    raw.write(session, wire.capsule(wire.CLOSE_SESSION, b"x"), fin=True)
+
+
+ENDS = [reset, finished, closed, malformed]
+
+
+@pytest.mark.parametrize("draft", wire.DRAFTS)
+def test_sessions_that_end_in_every_state_leave_nothing(server, draft):
+    """Streams that do not say whose they are wait for ten seconds, or for the end of the connection."""
+
+    async def main():
+        async with connecting(server, draft) as raw:
+            for path, steps in (
+                ("/echo", STEPS),
+                ("/opening", STEPS),
+                ("/unanswered", [asked, after_its_streams]),
+            ):
+                for step, end in itertools.product(steps, ENDS):
+                    await raw.wait_room(10)
+                    await end(raw, await step(raw, path))
+            await left(server, sessions=0, streams=0)
+            assert raw.closed is None, raw.closed
+
+    run(main())
+
+
+def test_connections_that_end_in_every_state_leave_nothing(server):
+    async def main():
+        for step, path in itertools.product(STEPS, ("/echo", "/opening")):
+            async with connecting(server) as raw:
+                await step(raw, path)
+        await left(server, sessions=0, streams=0)
+
+    run(main())
+
+
+def test_sessions_that_are_given_up_in_the_packet_that_asks_for_them(server):
+    async def main():
+        async with connecting(server) as raw:
+            for path in ["/echo", "/unanswered", "/native"] * 20:
+                await _ask_and_stop(raw, path)
+            assert await opened(raw, "/echo")
+            await left(server, sessions=1, streams=0)
+
+    run(main())
+
+
+async def _ask_and_stop(raw, path):
+    session = raw.quic.get_next_available_stream_id()
+    raw.quic.send_stream_data(session, wire.asked(path))
+    raw.quic.stop_stream(session, GIVEN_UP)
+    raw.transmit()
+    assert (await raw.wait_over(session)).reset is not None
+
+
+def test_sessions_given_up_as_they_are_asked_for_have_no_place_in_a_backlog(
+    run_anywhere, certificate
+):
+    async def main():
+        async with serving(certificate, {"backlog": 3}) as server:
+            server.port = server.address[1]
+            async with connecting(server) as raw:
+                for _ in range(10):
+                    await _ask_and_stop(raw, "/")
+                (carrier,) = server._carriers
+                session = raw.bidi(wire.asked("/"))
+                request = await anext(server)
+                assert server.stats()["sessions_asked"] == 1
+                assert carrier.sessions == {request._link}
+                request.refuse(404)
+                await raw.wait(lambda: raw.answer(session).status == 404)
+                await eventually(lambda: not carrier.sessions)
+
+    run_anywhere(main())
+
+
+def test_streams_that_their_client_stops_are_not_kept(server):
+    async def main():
+        async with connecting(server) as raw:
+            session = await opened(raw, "/opening")
+            for _ in range(150):
+                await raw.wait_room()
+                stream = raw.bidi(wire.bidi(session, b"x"), fin=True)
+                await raw.wait_sent()
+                raw.stop(stream, 7)
+                await raw.wait(lambda stream=stream: raw.incoming(stream).over)
+            # The two of the application's own.
+            await left(server, sessions=1, streams=2)
+
+    run(main())
