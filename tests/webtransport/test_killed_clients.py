@@ -1,0 +1,89 @@
+"""A thousand sessions of clients that are killed without a word: the server is as it was."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+
+import pytest
+
+import uringcore
+from tests.quic.harness import eventually
+from tests.server.harness import ROOT
+from tests.support.interpreter import is_default_interpreter
+from tests.support.memory import memory
+from tests.webtransport.pairs import asked_of, serving
+from uringcore._uringcore import MemorySessionStore, Stream
+from uringcore.webtransport.asgi import AsgiSession
+from uringcore.webtransport.carrier import SessionCarrier
+from uringcore.webtransport.link import SessionLink
+from uringcore.webtransport.numbered import NumberedStreams
+
+CLIENTS, SESSIONS = 2, 500
+OURS = (SessionCarrier, SessionLink, AsgiSession, NumberedStreams, Stream)
+
+
+async def hearing(scope, receive, send):
+    """Accepts, and hears its client to the end."""
+    await send({"type": "webtransport.accept"})
+    while (await receive())["type"] != "webtransport.disconnect":
+        pass
+
+
+async def serve(server, running):
+    while True:
+        asgi = await asked_of(server)
+        task = asyncio.ensure_future(asgi.run(hearing))
+        running.add(task)
+        task.add_done_callback(running.discard)
+        del asgi, task
+
+
+def left():
+    """What there is of sessions in this process."""
+    gc.collect()
+    return sum(issubclass(type(one), OURS) for one in gc.get_objects())
+
+
+async def doomed(port, certificate):
+    """A process of clients that wait to be told to begin."""
+    arguments = (str(port), certificate.sha256.hex(), str(SESSIONS))
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.webtransport.doomed", *arguments),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        cwd=ROOT,
+    )
+
+
+def test_a_thousand_sessions_of_killed_clients_leave_memory_flat(certificate):
+    if not is_default_interpreter():
+        pytest.skip("a thousand connections are made on the default interpreter")
+
+    async def main():
+        running, taken = set(), []
+        config = {"idle_timeout": 2.0, "backlog": SESSIONS, "session_store": MemorySessionStore(16)}
+        async with serving(certificate, config) as server:
+            serving_all = asyncio.ensure_future(serve(server, running))
+            port = server.address[1]
+            clients = [await doomed(port, certificate) for _ in range(CLIENTS)]
+            for number, client in enumerate(clients):
+                client.stdin.write(b"\n")
+                assert await client.stdout.readline() == b"all are there\n"
+                counts = server.stats()
+                assert counts["sessions_asked"] == SESSIONS * (number + 1)
+                assert counts["sessions_open"] == len(running) == SESSIONS
+                client.kill()
+                await client.communicate()
+                await eventually(lambda: server.stats()["sessions_open"] == 0)
+                await eventually(lambda: not server._carriers and not running)
+                await eventually(lambda: left() == 0)
+                taken.append(memory())
+            serving_all.cancel()
+        heap, blocks = (now - then for then, now in zip(*taken, strict=True))
+        # Fewer than a hundred bytes, or an object, of each session.
+        assert heap < SESSIONS // 10, f"{heap} KiB more than before {SESSIONS} sessions"
+        assert blocks < SESSIONS, f"{blocks} blocks more than before {SESSIONS} sessions"
+
+    uringcore.run(asyncio.wait_for(main(), 120))
