@@ -119,7 +119,6 @@ class SessionLink:
         return self.closed.is_set()
 
     def accept(self, headers: Headers, protocol: str | None) -> None:
-        """Opens the session. Raises ``ValueError`` for what cannot be said, and has said nothing then."""
         self.core.accept(list(headers), protocol)
         self.protocol = protocol
         self.is_open = True
@@ -130,15 +129,11 @@ class SessionLink:
             self.core.close(code, reason)
 
     def refuse(self, status: int, headers: Headers = ()) -> None:
-        """Answers that there will be no session, unless there was an answer.
-
-        Raises ``ValueError`` for headers that cannot be sent, and has said nothing then.
-        """
-        if self.is_closed or self.is_open or self.loop.is_closed():
-            return
-        self.core.refuse(status, list(headers))
-        self.refused_with = status
-        self._end(functools.partial(WebTransportRefused, status, headers), is_orderly=False)
+        """Answers that there will be no session, unless there was an answer."""
+        if not self.is_closed and not self.is_open and not self.loop.is_closed():
+            self.core.refuse(status, list(headers))
+            self.refused_with = status
+            self._end(functools.partial(WebTransportRefused, status, headers), is_orderly=False)
 
     def drain(self) -> None:
         if not self.is_closed and not self.loop.is_closed():
