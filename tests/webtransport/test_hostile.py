@@ -1,5 +1,5 @@
 """A client that says what it is told, and a server that keeps nothing of it: sessions that are given up at
-every step, and streams that are stopped.
+every step, streams that are stopped, answers that cannot be said.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 
 import pytest
 
+from tests.http import wire as http
 from tests.http.raw import connect_raw, needs_recent_aioquic
 from tests.quic.harness import eventually
 from tests.server.conftest import backends
@@ -19,6 +20,7 @@ from tests.server.harness import Server
 from tests.webtransport import wire
 from tests.webtransport.pairs import serving
 from uringcore.h3.connection import ErrorCode
+from uringcore.webtransport import WebTransportError
 
 __all__ = ["server_certificate"]
 
@@ -222,3 +224,37 @@ def test_streams_that_their_client_stops_are_not_kept(server):
             await left(server, sessions=1, streams=2)
 
     run(main())
+
+
+@pytest.mark.parametrize("path", ["/refused", "/silent", "/native"])
+def test_a_client_that_takes_no_header_fields_is_reset(server, path):
+    """Section 4.2.2 of RFC 9114 lets a client take no more than so much."""
+    small = {http.MAX_FIELD_SECTION_SIZE: 10}
+
+    async def main():
+        async with connecting(server, more=small) as raw:
+            session = raw.bidi(wire.asked(path))
+            assert (await raw.wait_over(session)).reset is not None
+            await left(server, sessions=0, streams=0)
+
+    run(main())
+
+
+@pytest.mark.parametrize("options", [{"handler": None}, {}, {"paths": ["/other"]}])
+def test_a_client_that_takes_no_header_fields_is_reset_by_a_server_of_sessions(
+    run_anywhere, certificate, options
+):
+    async def main():
+        kept = {"handler": lambda session: session.wait_closed(), **options}
+        async with serving(certificate, **kept) as server:
+            server.port = server.address[1]
+            async with connecting(server, more={http.MAX_FIELD_SECTION_SIZE: 10}) as raw:
+                session = raw.bidi(wire.asked("/"))
+                if kept["handler"] is None:
+                    with pytest.raises(WebTransportError):
+                        await (await anext(server)).accept()
+                assert (await raw.wait_over(session)).reset is not None
+                (carrier,) = server._carriers
+                await eventually(lambda: not carrier.sessions and not carrier.leaving)
+
+    run_anywhere(main())
