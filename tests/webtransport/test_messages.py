@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.quic.harness import eventually
-from tests.webtransport.pairs import application_pair
+from tests.webtransport.pairs import application_pair, asked_of, connecting, serving
 from uringcore.quic import StreamReset
 from uringcore.webtransport import WebTransportSessionClosed
 
@@ -258,6 +258,30 @@ def test_a_second_end_of_a_stream_is_the_applications_fault(run_anywhere, certif
                 stream = await session.open_stream()
                 await stream.send(b"x")
                 await session.wait_closed()
+
+    run_anywhere(main())
+
+
+def test_what_is_sent_to_a_client_that_has_gone_before_it_is_accepted_does_no_harm(
+    run_anywhere, certificate
+):
+    heard = []
+
+    async def greets(scope, receive, send):
+        await send({"type": "webtransport.accept"})
+        await send({"type": "webtransport.stream.open"})
+        await send({"type": "webtransport.datagram.send", "data": b"hello"})
+        heard.extend([await receive(), await receive()])
+
+    async def main():
+        async with serving(certificate) as server:
+            asking = asyncio.ensure_future(connecting(certificate, server))
+            asgi = await asked_of(server)
+            asking.cancel()
+            await eventually(lambda: asgi._link.is_closed)
+            await asgi.run(greets)
+        kinds = [message["type"].removeprefix("webtransport.") for message in heard]
+        assert kinds == ["connect", "disconnect"]
 
     run_anywhere(main())
 

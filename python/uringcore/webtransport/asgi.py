@@ -160,6 +160,9 @@ class AsgiSession:
             await self._end(message)
             return
         if self.session is None:
+            if self._link.is_closed:
+                # The client had gone when it was to be accepted.
+                return
             raise RuntimeError(
                 f"expected 'webtransport.accept' or 'webtransport.close', got {kind!r}"
             )
