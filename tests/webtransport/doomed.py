@@ -1,41 +1,44 @@
-"""Clients that are to be killed. ``python -m tests.webtransport.doomed PORT HASH COUNT``, told to begin,
-opens so many sessions, each on a connection of its own, says so, and goes on for as long as it is let.
+"""Clients that are to be killed. ``python -m tests.webtransport.doomed PORT CLIENTS SESSIONS``, told to
+begin, makes so many connections with so many sessions each, says so, and goes on for as long as it is let.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from types import SimpleNamespace
 
-import uringcore
-from uringcore.quic import ClientConfig
-from uringcore.webtransport import connect_webtransport
-
-AT_ONCE = 25
+from tests.http.raw import connect_raw
+from tests.webtransport import wire
 
 
-async def live(url: str, hashes: list[bytes], kept: list[object]) -> None:
-    """A session with a stream half sent, one that is finished, and a datagram."""
-    config = ClientConfig(keep_alive=0.5)
-    session = await connect_webtransport(url, config, server_certificate_hashes=hashes)
-    stream = await session.open_stream()
-    await stream.send(b"half of")
-    one_way = await session.open_uni_stream()
-    await one_way.send(b"whole")
-    await one_way.finish()
-    session.send_datagram(b"x")
-    kept += [session, stream]
+async def live(port: int, sessions: int, ready: asyncio.Semaphore) -> None:
+    """Sessions with a stream half sent, one that is finished, and a datagram."""
+    server = SimpleNamespace(port=port)
+    async with connect_raw(server, max_datagram_frame_size=65536) as raw:
+        raw.control(wire.DRAFTS["02"])
+        for _ in range(sessions):
+            await raw.wait_room(2)
+            session = raw.bidi(wire.asked("/"))
+            await raw.wait(lambda session=session: raw.answer(session).status == 200)
+            raw.bidi(wire.bidi(session, b"half of"))
+            raw.uni(wire.uni(session, b"whole"), fin=True)
+            raw.datagram(session, b"x")
+        await raw.wait_sent()
+        ready.release()
+        await raw.keep_alive()
 
 
-async def main(port: str, certificate_hash: str, count: str) -> None:
-    """Opens all of them."""
-    url, hashes, kept = f"https://127.0.0.1:{port}/", [bytes.fromhex(certificate_hash)], []
+async def main(port: int, clients: int, sessions: int) -> None:
+    """Makes all of them."""
     sys.stdin.readline()
-    for _ in range(0, int(count), AT_ONCE):
-        await asyncio.gather(*(live(url, hashes, kept) for _ in range(AT_ONCE)))
+    ready = asyncio.Semaphore(0)
+    lives = [asyncio.ensure_future(live(port, sessions, ready)) for _ in range(clients)]
+    for _ in lives:
+        await ready.acquire()
     print("all are there", flush=True)
-    await asyncio.Event().wait()
+    await asyncio.wait(lives)
 
 
 if __name__ == "__main__":
-    uringcore.run(main(*sys.argv[1:]))
+    asyncio.run(main(*map(int, sys.argv[1:])))
