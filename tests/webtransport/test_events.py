@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import weakref
+import asyncio
 
 import pytest
 
 from tests.quic.harness import eventually
-from tests.quic.native.test_collecting import gone
 from uringcore.webtransport import WebTransportRefused
 from uringcore.webtransport import events as wt
 
@@ -147,27 +146,32 @@ def test_streams_that_are_over_are_let_go(run_anywhere, files):
     run_anywhere(main())
 
 
-def test_a_session_whose_events_nobody_asks_for_is_let_go(run_anywhere, files):
+def test_a_session_whose_events_nobody_asks_for_leaves_no_task(run_anywhere, files):
     async def main():
-        refs = []
+        served = []
 
         async def handler(session):
-            refs.extend([weakref.ref(session), weakref.ref(session.session)])
+            served.append(session)
             await session.wait_closed()
 
         server = await serving(files, handler)
+        before = asyncio.all_tasks()
         async with wt.connect_webtransport(
             "127.0.0.1", server.address[1], "/wt", ca_file=files[0]
         ) as session:
-            for _ in range(wt.EVENTS_MAX):
-                await session.create_stream()
-                session.send_datagram_frame(b"x")
-            await eventually(lambda: refs)
-        await gone(refs)
+            for number in range(wt.EVENTS_MAX):
+                stream = await session.create_stream()
+                await session.send_stream_data_drained(stream, b"x")
+                await eventually(lambda number=number: _received(served) > number)
+        await eventually(lambda: asyncio.all_tasks() == before)
         server.close()
         await server.wait_closed()
 
     run_anywhere(main())
+
+
+def _received(served):
+    return served[0].session.stats()["bytes_received"] if served else 0
 
 
 def test_streams_that_there_are_not(run_anywhere, files):
