@@ -189,6 +189,24 @@ async def _ask_and_stop(raw, path):
     assert (await raw.wait_over(session)).reset is not None
 
 
+def test_several_sessions_that_are_given_up_in_one_packet(run_anywhere, certificate):
+    async def main():
+        async with serving(certificate) as server:
+            server.port = server.address[1]
+            async with connecting(server) as raw:
+                for _ in range(10):
+                    session = raw.quic.get_next_available_stream_id()
+                    raw.quic.send_stream_data(session, wire.asked("/"))
+                    raw.quic.stop_stream(session, GIVEN_UP)
+                raw.transmit()
+                await raw.wait_over(session)
+                (carrier,) = server._carriers
+                assert not carrier.sessions
+                assert server.stats()["sessions_asked"] == 0
+
+    run_anywhere(main())
+
+
 def test_sessions_given_up_as_they_are_asked_for_have_no_place_in_a_backlog(
     run_anywhere, certificate
 ):

@@ -24,6 +24,14 @@ impl Http3Connection {
         draft: Draft,
     ) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
+        // Its client may have given it up by now.
+        Self::tell_sessions(slf)?;
+        if this
+            .state
+            .with(py, |state| state.sessions.take_gone(session_id))
+        {
+            return Ok(());
+        }
         let on_session = this.state.with(py, |state| {
             state.on_session.as_ref().map(|call| call.clone_ref(py))
         });

@@ -2,31 +2,46 @@
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use uringcore_proto::webtransport::{Event, Handle, SessionStats, What};
 
 use super::session::SessionCore;
 
 /// Sessions by number, from their request until the peer has our last word on them.
 #[derive(Default)]
-pub struct Registry(FxHashMap<u64, Py<SessionCore>>);
+pub struct Registry {
+    sessions: FxHashMap<u64, Py<SessionCore>>,
+    /// Those that have ended before their request had its turn: several may be asked for, and given up, in one
+    /// packet.
+    gone: FxHashSet<u64>,
+}
 
 impl Registry {
     pub fn add(&mut self, session_id: u64, session: Py<SessionCore>) {
-        self.0.insert(session_id, session);
+        self.sessions.insert(session_id, session);
+    }
+
+    /// Whether a session that is to be asked for has ended already.
+    pub fn take_gone(&mut self, session_id: u64) -> bool {
+        self.gone.remove(&session_id)
     }
 
     /// Whose this is.
     pub fn find(&mut self, py: Python<'_>, event: &Event) -> Option<Py<SessionCore>> {
+        let session_id = event.session_id;
         match event.what {
+            What::Ended { .. } if !self.sessions.contains_key(&session_id) => {
+                self.gone.insert(session_id);
+                None
+            }
             // Nothing more comes of it that somebody waits for.
             What::Refused { .. }
             | What::Ended {
                 is_clean: false, ..
             }
-            | What::Released => self.0.remove(&event.session_id),
+            | What::Released => self.sessions.remove(&session_id),
             _ => {
-                let session = self.0.get(&event.session_id)?;
+                let session = self.sessions.get(&session_id)?;
                 Some(session.clone_ref(py))
             }
         }
@@ -52,15 +67,16 @@ impl Registry {
         let stats = |(id, session): (&u64, &Py<SessionCore>)| {
             Some((session.clone_ref(py), handle.stats(*id)?))
         };
-        LastStats(self.0.iter().filter_map(stats).collect())
+        LastStats(self.sessions.iter().filter_map(stats).collect())
     }
 
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.sessions.len()
     }
 
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.0.values().try_for_each(|session| visit.call(session))
+        let mut sessions = self.sessions.values();
+        sessions.try_for_each(|session| visit.call(session))
     }
 }
 
