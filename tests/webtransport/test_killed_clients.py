@@ -83,8 +83,8 @@ def test_a_thousand_sessions_of_killed_clients_leave_memory_flat(certificate):
                 taken.append(memory())
             serving_all.cancel()
         heap, blocks = (now - then for then, now in zip(*taken, strict=True))
-        # Fewer than a hundred bytes, or an object, of each session.
-        assert heap < SESSIONS // 10, f"{heap} KiB more than before {SESSIONS} sessions"
-        assert blocks < SESSIONS, f"{blocks} blocks more than before {SESSIONS} sessions"
+        # What a session takes is several times that; tables that grow once are not.
+        assert heap < SESSIONS, f"{heap} KiB more than before {SESSIONS} sessions"
+        assert blocks < 2 * SESSIONS, f"{blocks} blocks more than before {SESSIONS} sessions"
 
     uringcore.run(asyncio.wait_for(main(), 120))

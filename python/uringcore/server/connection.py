@@ -101,10 +101,8 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
             close_timeout=sessions.close_timeout,
             on_change=self._session_changed,
         )
-        # The client may have given it up in the same packet.
-        if not link.is_closed:
-            self._sessions.add(link)
-            sessions.run(link, scope)
+        self._sessions.add(link)
+        sessions.run(link, scope)
 
     def _session_changed(self, link: SessionLink) -> None:
         if link.released.is_set():

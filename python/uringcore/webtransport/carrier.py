@@ -152,10 +152,8 @@ class SessionCarrier(Life):
             close_timeout=self.close_timeout,
             on_change=self._session_changed,
         )
-        # The client may have given it up in the same packet.
-        if not link.is_closed:
-            self.sessions.add(link)
-            self._on_request(link)
+        self.sessions.add(link)
+        self._on_request(link)
 
     def _session_changed(self, link: SessionLink) -> None:
         self.sessions.discard(link)
