@@ -623,6 +623,7 @@ class Http3Limits:
         max_large_messages: int,
         refuses_early: bool = False,
         protocols: list[str] = ...,
+        origins: list[str] = ...,
     ) -> Self: ...
 
 @final
@@ -1166,6 +1167,12 @@ class H3Connection:
     @property
     def received_settings(self) -> dict[int, int] | None:
         """The peer's SETTINGS by identifier, or None before they arrived."""
+    @property
+    def received_origins(self) -> frozenset[str] | None:
+        """The origins that the server's ORIGIN frames have named (RFC 9412), or None before there was one.
+
+        Only those of ``https``; the connection's own is not among them unless it was named.
+        """
     @property
     def sent_settings(self) -> dict[int, int]:
         """Our SETTINGS by identifier."""

@@ -131,6 +131,11 @@ class Answers(QuicConnectionProtocol):
     def do_early(self, stream_id, request):
         self.answer(stream_id, status=425 if request["early"] else 200)
 
+    def do_origins(self, stream_id, request):
+        """Has the content for frames of its own on the control stream."""
+        self._quic.send_stream_data(self.http._local_control_stream_id, request[b"content"])
+        self.answer(stream_id)
+
     def do_misdirected(self, stream_id, request):
         self.answer(stream_id, status=421)
 

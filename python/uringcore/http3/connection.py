@@ -34,6 +34,7 @@ from uringcore.http3.errors import (
 from uringcore.http3.exchange import Exchange, InterimHandler, Response, end_upload
 from uringcore.http3.limits import Timeouts
 from uringcore.http3.request import Request
+from uringcore.http3.url import authority
 from uringcore.quic.errors import QuicConnectionError, error_from_event
 from uringcore.quic.events import (
     ConnectionTerminated,
@@ -56,6 +57,7 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
         self._exchanges: dict[int, Exchange] = {}
         self._going_away = False
         self._settled = asyncio.Event()
+        self._misdirected: set[str] = set()
         self.lost: QuicConnectionError | None = None
         """How the connection ended."""
         self.on_change: Callable[[], None] = lambda: None
@@ -141,6 +143,8 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
             upload = asyncio.ensure_future(self._send_body(exchange, request, timeouts.write))
         try:
             await exchange.wait_headers(timeouts.read)
+            if exchange.status == 421:
+                self._misdirected.update({request.asked_origin} & (self._origins() or set()))
             return Response(exchange, timeouts, upload)
         except BaseException:
             try:
@@ -260,6 +264,17 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
             self._quic.resume_stream(stream_id)
             self.transmit()
 
+    def _origins(self) -> frozenset[str] | None:
+        """The Origin Set (RFC 8336 section 2.3), once the server has sent an ORIGIN frame: what it has
+        named and where the connection leads, without what 421 was the answer for."""
+        named = None if self._http is None else self._http.received_origins
+        peer = self._quic.get_peer_address()
+        host = self._quic.configuration.server_name
+        if named is None or peer is None or host is None:
+            return None
+        own = f"https://{authority(host.lower(), peer[1])}"
+        return (named | {own}) - self._misdirected
+
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """What :meth:`Response.get_extra_info <uringcore.http3.Response.get_extra_info>` tells."""
         if name == "peername":
@@ -268,6 +283,9 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
             return self._quic.get_peer_certificates()
         if name == "stats":
             return self.stats()
+        if name == "origins":
+            origins = self._origins()
+            return default if origins is None else origins
         if name == "session_resumed":
             return self._quic.tls.session_resumed
         return default if self._transport is None else self._transport.get_extra_info(name, default)

@@ -257,8 +257,11 @@ class Response:
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """What is known of the connection: ``peername``, ``sockname``, ``session_resumed``,
-        ``peer_certificates`` (DER, leaf first) and ``stats``
-        (:class:`~uringcore.quic.stats.QuicConnectionStats`)."""
+        ``peer_certificates`` (DER, leaf first), ``stats``
+        (:class:`~uringcore.quic.stats.QuicConnectionStats`) and ``origins``: if the server has sent an
+        ORIGIN frame, which origins it says to serve on the connection, that of the connection among
+        them, as a frozenset (RFC 9412, RFC 8336 section 2.3). That its certificate names them is for
+        the program to see; this client asks each origin on connections of its own."""
         return self._exchange.connection.get_extra_info(name, default)
 
     async def iter_bytes(self) -> AsyncIterator[bytes]:

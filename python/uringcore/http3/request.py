@@ -75,6 +75,11 @@ class Request:
         return self.method in SAFE and self.content is None
 
     @property
+    def asked_origin(self) -> str:
+        """What it asks for, which a ``host`` among its headers may have changed."""
+        return "https://" + dict(self.fields)[b":authority"].decode("ascii").lower()
+
+    @property
     def is_whole(self) -> bool:
         """Whether its body can be sent from the beginning: it need not be read again, or never was."""
         whole = self.content is None or isinstance(self.content, (bytes, list, tuple))

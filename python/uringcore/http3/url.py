@@ -7,7 +7,7 @@ from urllib.parse import quote, urlsplit
 
 from uringcore.http3.errors import URLError
 
-__all__ = ["Origin", "parse_url", "target"]
+__all__ = ["Origin", "authority", "parse_url", "target"]
 
 # What may stand in a path or query as it is; everything else is percent-encoded as UTF-8.
 SAFE = "/:?#[]@!$&'()*+,;=%-._~"
@@ -39,9 +39,14 @@ def parse_url(url: str) -> tuple[Origin, str]:
     if parts.username is not None or parts.password is not None:
         raise URLError(f"{url!r}: user names in URLs are not supported (RFC 9110 section 4.2.4)")
     host = to_ascii(parts.hostname, url)
+    port = port or 443
+    return Origin(host, port, authority(host, port)), target(parts.path, parts.query)
+
+
+def authority(host: str, port: int) -> str:
+    """As it goes on the wire: the usual port is left out."""
     shown = f"[{host}]" if ":" in host else host
-    authority = shown if port in (None, 443) else f"{shown}:{port}"
-    return Origin(host, port or 443, authority), target(parts.path, parts.query)
+    return shown if port == 443 else f"{shown}:{port}"
 
 
 def to_ascii(host: str, url: str) -> str:

@@ -128,6 +128,13 @@ def our_options() -> list[click.Parameter]:
             "application, with HTTP datagrams.",
         ),
         click.Option(
+            ["--http3-origin", "http3_origins"],
+            metavar="ORIGIN",
+            multiple=True,
+            help="Tell HTTP/3 clients that this server is that origin too, https://www.example.org say "
+            "(ORIGIN frame, RFC 9412). The certificate has to name it.",
+        ),
+        click.Option(
             ["--http3-token-key"],
             type=click.File("rb"),
             help="File with a secret of 32 bytes or more: address tokens outlive this process.",

@@ -34,6 +34,7 @@ from uringcore.server.checks import (
     check_paths,
     check_protocols,
     check_qlog_dir,
+    checked_origins,
 )
 from uringcore.server.credentials import check_certificate, quic_refusal
 from uringcore.server.limits import limits_from
@@ -93,6 +94,9 @@ class ServerConfig(Config):
       :mod:`uringcore.webtransport.asgi`.
     - ``http3_connect``: protocols of extended CONNECT that the application speaks, such as ``connect-udp``;
       see "HTTP datagrams" in :mod:`uringcore.server`.
+    - ``http3_origins``: further origins that the server says to be, ``https://www.example.org`` say, in an
+      ORIGIN frame (RFC 9412): clients that use it ask for them on connections that they have. The
+      certificate has to name them.
     - ``http3_token_key``, ``http3_reset_key``: secrets of at least 32 bytes with which address tokens
       and stateless resets outlive this process; ``None`` makes new ones.
     - ``http3_log_lines``: lines that one client may cause in the log, besides its access lines, before
@@ -125,6 +129,7 @@ class ServerConfig(Config):
         http3_early_data: str = "safe",
         http3_webtransport: bool = True,
         http3_connect: Sequence[str] = (),
+        http3_origins: Sequence[str] = (),
         http3_token_key: bytes | None = None,
         http3_reset_key: bytes | None = None,
         http3_log_lines: int = 10,
@@ -169,6 +174,7 @@ class ServerConfig(Config):
         self.http3_early_data = http3_early_data
         check_protocols(http3_connect)
         self.http3_connect = tuple(http3_connect)
+        self.http3_origins = checked_origins(http3_origins)
         self.http3_token_key = http3_token_key
         # QUIC wants 32 bytes; a secret may have more.
         self.http3_reset_key = http3_reset_key and hashlib.sha256(http3_reset_key).digest()

@@ -107,11 +107,23 @@ class HTTP3Limits:
             raise ValueError(f"early_reset_rate must be above 0, not {self.early_reset_rate}")
         self.checked()
 
-    def checked(self, *, refuses_early: bool = False, protocols: Sequence[str] = ()) -> Http3Limits:
+    def checked(
+        self,
+        *,
+        refuses_early: bool = False,
+        protocols: Sequence[str] = (),
+        origins: Sequence[str] = (),
+    ) -> Http3Limits:
         """For the extension. ``refuses_early``: what may not be repeated and comes as 0-RTT data
         is answered with 425 instead of waiting for the handshake. ``protocols``: those of extended
-        CONNECT that the application speaks, besides WebSocket."""
-        return Http3Limits(**asdict(self), refuses_early=refuses_early, protocols=list(protocols))
+        CONNECT that the application speaks, besides WebSocket. ``origins``: what an ORIGIN frame
+        names."""
+        return Http3Limits(
+            **asdict(self),
+            refuses_early=refuses_early,
+            protocols=list(protocols),
+            origins=list(origins),
+        )
 
 
 @dataclass(frozen=True)

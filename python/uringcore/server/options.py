@@ -81,6 +81,7 @@ PLACES: dict[str, str | None] = {
 as well, or if it is about the process."""
 
 SPELLINGS = {
+    "http3_origins": "--http3-origin",
     "headers": "--header",
     "reload_dirs": "--reload-dir",
     "reload_includes": "--reload-include",

@@ -326,7 +326,9 @@ class Server(UvicornServer):
             asgi,
             self.server_state,
             config.http3_limits.checked(
-                refuses_early=config.http3_early_data == "refuse", protocols=config.http3_connect
+                refuses_early=config.http3_early_data == "refuse",
+                protocols=config.http3_connect,
+                origins=config.http3_origins,
             ),
             self._tls,
             sessions,

@@ -13,6 +13,7 @@ use super::event::{Event, Output, Role};
 use super::frame::{self, stream_type};
 use super::held::Held;
 use super::log::{Log, Logged};
+use super::origin::{self, Origins};
 use super::priority::Priority;
 use super::push::Pushes;
 use super::qpack::{Decoder, DecoderSettings, Encoder, EncoderSettings};
@@ -38,13 +39,14 @@ use crate::wire::varint;
 /// [`Settings::max_blocked_size`], and for each stream that QUIC lets it open some two hundred bytes.
 /// The two queues are as long as one call made them, if the host polls after each. What leads to
 /// nothing (unknown frames and streams, empty DATA frames, QPACK instructions, PRIORITY_UPDATE,
-/// GOAWAY, CANCEL_PUSH, MAX_PUSH_ID) may come 4,096 times, and 64 times more with each field
+/// GOAWAY, CANCEL_PUSH, MAX_PUSH_ID, ORIGIN) may come 4,096 times, and 64 times more with each field
 /// section, then the connection is closed with H3_EXCESSIVE_LOAD.
 #[derive(Debug)]
 pub struct Connection {
     pub(super) role: Role,
     pub(super) settings: Settings,
     pub(super) peer_settings: Option<PeerSettings>,
+    pub(super) peer_origins: Option<Origins>,
     /// Whether the peer's transport parameters allow DATAGRAM frames, if the host knows.
     pub(super) peer_quic_datagrams: Option<bool>,
     pub(super) strict: bool,
@@ -106,6 +108,7 @@ impl Connection {
         let mut connection = Self {
             role,
             peer_settings: None,
+            peer_origins: None,
             peer_quic_datagrams: None,
             strict: false,
             answers_large_requests: false,
@@ -310,6 +313,12 @@ impl Connection {
         self.peer_settings.as_ref()
     }
 
+    /// What the server's ORIGIN frames have named, once there was one; the connection's own origin is not
+    /// among it unless it was named.
+    pub fn received_origins(&self) -> Option<impl Iterator<Item = &str>> {
+        self.peer_origins.as_ref().map(Origins::names)
+    }
+
     /// What we sent in SETTINGS: identifiers and values in order.
     pub fn sent_settings(&self) -> Vec<(u64, u64)> {
         self.settings.pairs()
@@ -370,6 +379,9 @@ impl Connection {
             let mut payload = Vec::new();
             varint::put(&mut payload, max);
             control.extend_from_slice(&frame::frame(frame::frame_type::MAX_PUSH_ID, &[&payload]));
+        }
+        if self.role == Role::Server && !self.settings.origins.is_empty() {
+            control.extend_from_slice(&origin::to_frame(&self.settings.origins));
         }
         self.write(self.control_id, control.into());
         self.write(

@@ -1,5 +1,5 @@
 //! What the peer's unidirectional streams do to the connection: critical streams, SETTINGS, GOAWAY,
-//! PRIORITY_UPDATE, the QPACK streams.
+//! PRIORITY_UPDATE, ORIGIN, the QPACK streams.
 //!
 //! How such a stream is cut into frames is in `uni.rs`.
 
@@ -131,6 +131,9 @@ impl Connection {
                 Ok(())
             }
             ControlFrame::CancelPush(id) => self.handle_cancel_push(id),
+            ControlFrame::Origin(payload) => {
+                self.peer_origins.get_or_insert_default().add(&payload)
+            }
             ControlFrame::PriorityUpdate { element, priority } => match element {
                 Prioritized::Request(id) => self.prioritize_request(id, priority),
                 Prioritized::Push(id) => self.prioritize_push(id, priority),

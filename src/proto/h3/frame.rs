@@ -6,8 +6,8 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::wire::varint;
 
-/// Frame types (RFC 9114 section 7.2, RFC 9218 section 7.2; 0x41 is WebTransport's,
-/// draft-ietf-webtrans-http3).
+/// Frame types (RFC 9114 section 7.2, RFC 9218 section 7.2, RFC 9412 section 2.1; 0x41 is
+/// WebTransport's, draft-ietf-webtrans-http3).
 pub mod frame_type {
     pub const DATA: u64 = 0x0;
     pub const HEADERS: u64 = 0x1;
@@ -15,6 +15,7 @@ pub mod frame_type {
     pub const SETTINGS: u64 = 0x4;
     pub const PUSH_PROMISE: u64 = 0x5;
     pub const GOAWAY: u64 = 0x7;
+    pub const ORIGIN: u64 = 0xc;
     pub const MAX_PUSH_ID: u64 = 0xd;
     pub const WEBTRANSPORT_STREAM: u64 = 0x41;
     pub const PRIORITY_UPDATE_REQUEST: u64 = 0xf0700;

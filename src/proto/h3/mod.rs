@@ -5,7 +5,7 @@
 //!   unidirectional streams do to it.
 //! - `request`, `uni`: what arrives on one stream. `push`: server push, both roles.
 //! - `field`, `target`: what makes a message malformed. `settings`, `frame`, `priority`, `varint`:
-//!   what is on the wire.
+//!   what is on the wire. `origin`: what a server says of other origins.
 //! - `capsule`: what is cut out of the data of a request whose protocol has capsules.
 //! - `held`, `chaff`: how much a peer may make us keep, and do for nothing.
 //! - `qpack`: field compression.
@@ -23,6 +23,7 @@ pub mod field;
 pub mod frame;
 mod held;
 mod log;
+pub mod origin;
 pub mod priority;
 mod push;
 pub mod qpack;

@@ -1,5 +1,7 @@
 //! SETTINGS (RFC 9114 section 7.2.4): what we say, and reading what the peer says.
 
+use bytes::Bytes;
+
 use super::error::{Code, ConnectionError};
 use super::frame;
 use crate::wire::varint;
@@ -51,6 +53,10 @@ pub struct Settings {
     /// The highest push ID that a server may use, said in MAX_PUSH_ID (RFC 9114 section 7.2.7);
     /// `None` lets it push nothing. Clients only.
     pub max_push_id: Option<u64>,
+    /// Origins that an ORIGIN frame names right behind SETTINGS (RFC 9412); with none there is no
+    /// frame. A client of ours skips one of more than
+    /// [`ORIGINS_LENGTH_MAX`](super::origin::ORIGINS_LENGTH_MAX) bytes. Servers only.
+    pub origins: Vec<Bytes>,
     /// Further settings to send, in this order: identifier and value.
     pub extra: Vec<(u64, u64)>,
 }
@@ -69,6 +75,7 @@ impl Default for Settings {
             h3_datagram: false,
             webtransport: false,
             max_push_id: None,
+            origins: Vec::new(),
             extra: Vec::new(),
         }
     }
@@ -94,7 +101,7 @@ impl Settings {
     }
 
     /// The whole SETTINGS frame.
-    pub(super) fn to_frame(&self) -> bytes::Bytes {
+    pub(super) fn to_frame(&self) -> Bytes {
         let mut payload = Vec::new();
         for (identifier, value) in self.pairs() {
             varint::put(&mut payload, identifier);

@@ -10,6 +10,7 @@ use super::chaff::Chaff;
 use super::error::{Code, ConnectionError};
 use super::event::Role;
 use super::frame::{HeaderBuffer, frame_type, stream_type};
+use super::origin::ORIGINS_LENGTH_MAX;
 use super::priority::Priority;
 use crate::wire::varint;
 
@@ -79,6 +80,7 @@ pub(super) enum ControlFrame {
     GoAway(u64),
     MaxPushId(u64),
     CancelPush(u64),
+    Origin(Bytes),
     PriorityUpdate {
         element: Prioritized,
         priority: Priority,
@@ -99,7 +101,7 @@ pub(super) struct ControlStream {
     header: HeaderBuffer,
     /// The frame at hand: its type and how much of its payload is missing.
     frame: Option<(u64, usize)>,
-    /// Payload of a frame that is read; at most [`LENGTH_MAX`].
+    /// Payload of a frame that is read; at most [`LENGTH_MAX`], [`ORIGINS_LENGTH_MAX`] of ORIGIN.
     payload: BytesMut,
     /// Payload of an unknown frame still to be discarded.
     skip: u64,
@@ -175,6 +177,11 @@ impl ControlStream {
                 }
                 LENGTH_MAX
             }
+            // Without consequences (RFC 8336 section 2.2): one that is too long is skipped like that of a
+            // client, and like any on a request stream.
+            frame_type::ORIGIN if role == Role::Client && length <= ORIGINS_LENGTH_MAX => {
+                ORIGINS_LENGTH_MAX
+            }
             frame_type::GOAWAY | frame_type::MAX_PUSH_ID | frame_type::CANCEL_PUSH => {
                 varint::SIZE_MAX as u64
             }
@@ -210,6 +217,9 @@ impl ControlStream {
 fn parse(frame_type: u64, payload: Bytes) -> Result<ControlFrame, ConnectionError> {
     if frame_type == frame_type::SETTINGS {
         return Ok(ControlFrame::Settings(payload));
+    }
+    if frame_type == frame_type::ORIGIN {
+        return Ok(ControlFrame::Origin(payload));
     }
     let (id, used) = varint::get(&payload).ok_or_else(|| {
         ConnectionError::new(Code::H3_FRAME_ERROR, "the frame ends inside its identifier")

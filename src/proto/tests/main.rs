@@ -10,6 +10,7 @@ mod h3_rfc9114;
 mod h3_rfc9204;
 mod h3_rfc9218;
 mod h3_rfc9220;
+mod h3_rfc9412;
 mod h3_targets;
 mod http_server;
 mod quic_accept;

@@ -8,7 +8,7 @@ use pyo3::exceptions::{PyConnectionResetError, PyRuntimeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyType};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFrozenSet, PyList, PyType};
 use rustc_hash::FxHashSet;
 use uringcore_proto::h3::settings::id as setting;
 use uringcore_proto::h3::{Connection, Event, Logged, Output, Role, Settings};
@@ -301,6 +301,16 @@ impl H3Connection {
                 .map(|settings| settings.pairs().to_vec())
         });
         pairs.map(|pairs| dict(py, &pairs)).transpose()
+    }
+
+    /// The origins that the server's ORIGIN frames have named (RFC 9412), or None before there was one.
+    #[getter]
+    fn received_origins<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyFrozenSet>>> {
+        let names: Option<Vec<String>> = self.core.with(py, |core| {
+            core.received_origins()
+                .map(|names| names.map(String::from).collect())
+        });
+        names.map(|names| PyFrozenSet::new(py, names)).transpose()
     }
 
     /// Our SETTINGS by identifier.

@@ -11,6 +11,7 @@ use uringcore_proto::http::{Limits, Unsafe};
 /// Checked limits. Times are in seconds. `refuses_early`: requests of 0-RTT data that may not be repeated are
 /// answered with 425 instead of waiting for the handshake. `protocols`: those of extended CONNECT that applications
 /// speak, besides WebSocket; with any of them HTTP datagrams are announced.
+/// `origins`: what an ORIGIN frame names.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct Http3Limits {
     pub limits: Limits,
@@ -26,6 +27,7 @@ impl Http3Limits {
         *, max_requests, max_requests_per_connection, max_header_bytes, max_header_fields,
         max_early_resets, early_reset_rate, header_timeout, body_timeout, body_rate, send_timeout,
         keep_alive, max_open_files, max_large_messages, refuses_early = false, protocols = Vec::new(),
+        origins = Vec::new(),
     ))]
     #[expect(clippy::too_many_arguments)] // They are keywords in Python.
     fn new(
@@ -44,6 +46,7 @@ impl Http3Limits {
         max_large_messages: usize,
         refuses_early: bool,
         protocols: Vec<String>,
+        origins: Vec<String>,
     ) -> PyResult<Self> {
         let has_datagrams = !protocols.is_empty();
         let protocols = protocols.into_iter().map(Bytes::from);
@@ -76,6 +79,7 @@ impl Http3Limits {
                 max_fields: max_header_fields,
                 max_requests: Some(max_requests as u64),
                 h3_datagram: has_datagrams,
+                origins: origins.into_iter().map(Bytes::from).collect(),
                 ..Settings::default()
             },
             open_files: max_open_files,
