@@ -207,6 +207,23 @@ def test_several_sessions_that_are_given_up_in_one_packet(run_anywhere, certific
     run_anywhere(main())
 
 
+def test_a_session_that_is_accepted_after_the_drain_is_asked_to_end_too(run_anywhere, certificate):
+    async def main():
+        async with serving(certificate) as server:
+            server.port = server.address[1]
+            async with connecting(server) as raw:
+                session = raw.bidi(wire.asked("/"))
+                request = await anext(server)
+                server.drain()
+                accepted = await request.accept()
+                drain = http.varints(wire.DRAIN_SESSION, 0)
+                await raw.wait(lambda: raw.answer(session).body == drain)
+                raw.stop(session, GIVEN_UP)
+                await accepted.wait_closed()
+
+    run_anywhere(main())
+
+
 def test_sessions_given_up_as_they_are_asked_for_have_no_place_in_a_backlog(
     run_anywhere, certificate
 ):

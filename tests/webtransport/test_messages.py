@@ -286,6 +286,28 @@ def test_what_is_sent_to_a_client_that_has_gone_before_it_is_accepted_does_no_ha
     run_anywhere(main())
 
 
+def test_a_datagram_that_the_client_does_not_take_is_an_error_of_the_application(
+    run_anywhere, certificate
+):
+    errors = []
+
+    async def says_too_much(scope, receive, send):
+        await send({"type": "webtransport.accept"})
+        with pytest.raises(ValueError) as caught:
+            await send({"type": "webtransport.datagram.send", "data": b"x" * 5000})
+        errors.append(str(caught.value))
+
+    async def main():
+        async with serving(certificate) as server:
+            asking = asyncio.ensure_future(connecting(certificate, server))
+            await (await asked_of(server)).run(says_too_much)
+            await (await asking).wait_closed()
+        (error,) = errors
+        assert "a datagram may have at most" in error
+
+    run_anywhere(main())
+
+
 def test_what_was_read_before_the_end_is_told_before_it(run_anywhere, certificate):
     count = 60
 

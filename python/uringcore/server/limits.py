@@ -30,6 +30,9 @@ a flood of invented addresses costs the memory of so many, and a flash crowd a r
 
 SESSION_LIMIT_MAX = 1 << 32
 
+SESSION_STREAMS_MAX = 1 << 16
+"""QUIC keeps a place for each stream that a client may open."""
+
 
 @dataclass(frozen=True)
 class HTTP3Limits:
@@ -150,9 +153,10 @@ class SessionLimits:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            least = 0 if name.endswith("streams") else 1
-            if not least <= value <= SESSION_LIMIT_MAX:
-                raise ValueError(f"{name} must be {least} to {SESSION_LIMIT_MAX}, not {value}")
+            of_streams = name.endswith("streams")
+            least, most = (0, SESSION_STREAMS_MAX) if of_streams else (1, SESSION_LIMIT_MAX)
+            if not least <= value <= most:
+                raise ValueError(f"{name} must be {least} to {most}, not {value}")
 
     def checked(self) -> WebTransportLimits:
         """For the extension."""

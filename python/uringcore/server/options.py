@@ -121,7 +121,9 @@ def reasons(config: Config, *, http3: bool) -> Iterator[tuple[frozenset[str], st
         yield frozenset({"ssl_ca_certs"}), why
     if http3 and not getattr(config, "http3_webtransport", True):
         names = {f"http3_{field.name}" for field in fields(SessionLimits)}
-        yield frozenset(names), "--no-http3-webtransport takes no sessions"
+        is_wsgi = config.interface == "wsgi"
+        why = "WSGI knows no sessions" if is_wsgi else "--no-http3-webtransport takes no sessions"
+        yield frozenset(names), why
     if not config.proxy_headers:
         yield frozenset({"forwarded_allow_ips"}), "--no-proxy-headers trusts nobody"
     if config.limit_max_requests is None:

@@ -33,7 +33,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, ClassVar
 
 from uringcore._uringcore import ReceiveStream, SendStream
-from uringcore.quic.errors import QuicError, StreamClosed
+from uringcore.quic.errors import DatagramError, QuicError, StreamClosed
 from uringcore.quic.native.leaving import wait_delivered
 from uringcore.webtransport.link import SessionLink
 from uringcore.webtransport.numbered import NumberedStreams, Words
@@ -149,8 +149,8 @@ class AsgiSession:
         """Takes one message; done when there is room for another.
 
         Raises ``RuntimeError`` for one that cannot come now, ``ValueError`` for a stream that there never
-        was or that is not sent on, and ``KeyError`` for a message without what it needs. On what is over
-        meanwhile nothing is sent.
+        was or that is not sent on and for a datagram that is too long for the client, and ``KeyError`` for
+        a message without what it needs. On what is over meanwhile nothing is sent.
         """
         kind = message["type"]
         if kind == "webtransport.accept":
@@ -175,6 +175,8 @@ class AsgiSession:
                 await handle(self, self.session, message)
             except StreamClosed as error:
                 raise RuntimeError(str(error)) from None
+            except DatagramError as error:
+                raise ValueError(str(error)) from None
 
     async def _accept(self, message: Message) -> None:
         headers = message.get("headers") or ()

@@ -168,8 +168,12 @@ class _Life(Life):
             self._ticking = self.loop.call_later(1.0, self._tick)
 
     def _tick(self) -> None:
-        if self._client.tick():
-            self._something_waits()
+        waits = True
+        try:
+            waits = self._client.tick()
+        finally:
+            if waits:
+                self._something_waits()
 
     def _session_changed(self, session: SessionLink) -> None:
         if session.released.is_set():

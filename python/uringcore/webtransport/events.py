@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from uringcore._uringcore import ReceiveStream
 from uringcore.quic.errors import StreamStopped
@@ -37,6 +38,8 @@ __all__ = [
     "connect_webtransport",
     "serve_webtransport",
 ]
+
+_Result = TypeVar("_Result")
 
 
 class WebTransportEvent:
@@ -170,7 +173,7 @@ class WebTransportEventSession:
 
     async def create_stream(self, bidir: bool = True, timeout: float = 5.0) -> int:
         """Opens a stream and returns its number; ``TimeoutError`` if the peer allows none for so long."""
-        return await asyncio.wait_for(self._streams.open(self.session, bidir), timeout)
+        return await _within(timeout, self._streams.open(self.session, bidir))
 
     def send_stream_data(self, stream_id: int, data: bytes, end_stream: bool = False) -> None:
         """Queues data, without a bound: see :meth:`send_stream_data_drained`."""
@@ -218,15 +221,15 @@ class WebTransportEventSession:
         self.session.close(error_code, reason.decode("utf-8", "replace"))
 
     async def wait_closed(self, timeout: float | None = None) -> None:
-        """Waits until the session is over."""
-        await asyncio.wait_for(self.session.wait_closed(), timeout)
+        """Waits until the session is over; ``TimeoutError`` if it is not for so long."""
+        await _within(timeout, self.session.wait_closed())
 
     async def aclose(
         self, error_code: int = 0, reason: bytes = b"", *, timeout: float = 2.0
     ) -> None:
         """Closes the session and waits until that is done, for ``timeout`` seconds at most."""
         self.close(error_code, reason)
-        with contextlib.suppress(asyncio.TimeoutError):
+        with contextlib.suppress(TimeoutError):
             await self.wait_closed(timeout)
 
     async def _tell_draining(self) -> None:
@@ -254,6 +257,14 @@ class WebTransportClient(WebTransportEventSession):
 
 class WebTransportServerSession(WebTransportEventSession):
     """A server's session."""
+
+
+async def _within(seconds: float | None, work: Awaitable[_Result]) -> _Result:
+    try:
+        return await asyncio.wait_for(work, seconds)
+    except asyncio.TimeoutError:
+        # Another class than the built-in one before CPython 3.11.
+        raise TimeoutError(f"not within {seconds} seconds") from None
 
 
 @contextlib.asynccontextmanager

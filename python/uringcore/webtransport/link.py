@@ -107,6 +107,7 @@ class SessionLink:
         self.made_at: str | None = None
         """Where the program has made the session, in debug mode."""
         self._on_change = on_change
+        self._drains = False
         self.connection = connection
         """A client's, on which it may open further sessions."""
         self._make_error: Callable[[], QuicError] | None = None
@@ -122,6 +123,8 @@ class SessionLink:
         self.core.accept(list(headers), protocol)
         self.protocol = protocol
         self.is_open = True
+        if self._drains:
+            self.core.drain()
 
     def close(self, code: int, reason: str) -> None:
         check_close(code, reason)
@@ -136,7 +139,9 @@ class SessionLink:
             self._end(functools.partial(WebTransportRefused, status, headers), is_orderly=False)
 
     def drain(self) -> None:
-        if not self.is_closed and not self.loop.is_closed():
+        # One that is accepted later is asked then.
+        self._drains = True
+        if self.is_open and not self.is_closed and not self.loop.is_closed():
             self.core.drain()
 
     async def open_another(self, connection: Connection, asked: Asked) -> SessionLink:

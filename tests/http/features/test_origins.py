@@ -1,4 +1,4 @@
-"""Origins that a server says to be, in an ORIGIN frame (RFC 9412). The rules of the frame are proto's tests."""
+"""Origins that a server says to be, in an ORIGIN frame (RFC 9412). The rules of the frame are proto's."""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ async def sendfile(
         raise ValueError(f"offset must be 0 or more, not {offset}")
     if count is not None and count < 0:
         raise ValueError(f"count must be 0 or more, not {count}")
-    if "b" not in getattr(file, "mode", "b"):
+    mode = getattr(file, "mode", None)
+    if isinstance(mode, str) and "b" not in mode:
         raise ValueError("file must be open in binary mode")
     files, descriptor = files_of(), file.fileno()
     at, end = offset, None if count is None else offset + count
