@@ -53,24 +53,32 @@ def test_first_bytes_come_by_a_delaying_proxy_too(monkeypatch: pytest.MonkeyPatc
     assert list(rows) == ["HTTP/3", "HTTP/3, resumed", "HTTP/3, 0-RTT"]
 
 
-def test_what_the_load_takes_is_not_the_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = json.dumps({"requests": 1000, "seconds": 2.0})
-    monkeypatch.setattr(workers, "run", lambda command, limit: told)
-    looks = iter([{1: 0}, {1: 0, 2: 5 * 10**8, 3: 0}, {1: 0, 2: 10**9, 3: 250 * 10**6}])
+def test_each_core_has_a_load_and_the_requests_of_all_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commands = []
+
+    def run(command: list[str], limit: float) -> str:
+        commands.append(command)
+        return json.dumps({"requests": 1000, "seconds": 2.0, "server_cpu_ns": 4 * 10**9})
+
+    monkeypatch.setattr(workers, "run", run)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2})
 
     class Server:
         port = 1
 
         def cpu_ns(self) -> dict[int, int]:
-            return next(looks)
+            return {7: 0, 8: 0}
 
     rows = workers.rows_of(Server(), "hello", (), 1.0)  # type: ignore[arg-type]
     rates = {name.partition(", ")[2]: took[0] / took[1] for name, took in rows.items()}
     assert rates == {
-        "requests/s": 500,
-        "requests a second of the server's processor time": 1000 / 0.75,
-        "requests/s with cores of their own": 2000,
+        "requests/s": 1500,
+        "requests a second of the server's processor time": 750,
     }
+    assert len(commands) == 3
+    assert all(command[command.index("--processes") + 1] == "7,8" for command in commands)
 
 
 def test_the_busiest_process_stands_first() -> None:
