@@ -219,7 +219,7 @@ def test_bad_dev_cert_arguments(names, days, named):
         ("--http3-early-reset-rate", "-1", "http3_early_reset_rate must be above 0, not -1"),
         ("--http3-max-handshakes", "0", "http3_max_handshakes must be at least 1, not 0"),
         ("--http3-max-sessions", "0", "http3_max_sessions must be 1 to 4294967296, not 0"),
-        ("--http3-max-session-streams", "-1", "http3_max_session_streams must be 0 to 4294967296"),
+        ("--http3-max-session-streams", "-1", "http3_max_session_streams must be 0 to 65536"),
     ],
 )
 def test_a_limit_that_is_none(files, option, value, said):
