@@ -31,11 +31,26 @@ impl Waker {
     /// Makes the current or the next blocking [`enter`](crate::Driver::enter) return at once. Never lost,
     /// never blocks; many wakes may collapse into one.
     pub fn wake(&self) {
+        if self.notify() {
+            self.rouse();
+        }
+    }
+
+    /// The first half of [`wake`](Self::wake), which is all of it if the driver does not sleep. True: it
+    /// does, and [`rouse`](Self::rouse) has to follow.
+    #[must_use]
+    pub fn notify(&self) -> bool {
         // AcqRel: what the waker wrote before (a queued callback) is visible to the driver after
         // its own swap, and the driver's ASLEEP is visible here.
-        if self.shared.state.swap(NOTIFIED, Ordering::AcqRel) == ASLEEP {
-            self.write_eventfd();
-        }
+        self.shared.state.swap(NOTIFIED, Ordering::AcqRel) == ASLEEP
+    }
+
+    /// The second half: the system call.
+    pub fn rouse(&self) {
+        let one: u64 = 1;
+        // SAFETY: eight readable bytes; the descriptor lives as long as `self`. The result needs no
+        // look: EAGAIN would mean a full counter, which is a pending edge already.
+        unsafe { libc::write(self.fd(), (&raw const one).cast(), 8) };
     }
 
     pub(crate) fn new() -> io::Result<Waker> {
@@ -87,13 +102,6 @@ impl Waker {
     /// The wake that [`get_up`](Self::get_up) told of could not be reported: keep it for later.
     pub(crate) fn keep(&self) {
         self.shared.state.store(NOTIFIED, Ordering::Release);
-    }
-
-    fn write_eventfd(&self) {
-        let one: u64 = 1;
-        // SAFETY: eight readable bytes; the descriptor lives as long as `self`. The result needs no
-        // look: EAGAIN would mean a full counter, which is a pending edge already.
-        unsafe { libc::write(self.fd(), (&raw const one).cast(), 8) };
     }
 }
 

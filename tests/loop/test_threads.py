@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import subprocess
 import sys
 import threading
 import warnings
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.loop.support import (
+    BACKENDS,
     PATIENCE,
     Echo,
     Recorder,
@@ -327,3 +329,61 @@ def test_closing_holds_up_no_other_thread() -> None:
             sys.setswitchinterval(interval)
         other.join(PATIENCE)
     assert order == ["the other thread ran", "closed"]
+
+
+WOKEN_WITHOUT_THE_LOCK = """
+import os, sys, threading, time
+import uringcore
+
+def eventfds():
+    numbers = [int(name) for name in os.listdir("/proc/self/fd")]
+    kind = "anon_inode:[eventfd]"
+    return {one for one in numbers if os.path.exists(f"/proc/self/fd/{one}") and
+            os.readlink(f"/proc/self/fd/{one}") == kind}
+
+before = eventfds()
+loop = uringcore.new_event_loop(backend=sys.argv[1])
+[waker] = eventfds() - before
+loop_thread = threading.Thread(target=loop.run_forever)
+loop_thread.start()
+while not loop.is_running():
+    time.sleep(0.01)
+time.sleep(0.3)
+# The system call that wakes the loop blocks from now on: a full pipe is in the eventfd's place.
+reading, writing = os.pipe()
+os.set_blocking(writing, False)
+try:
+    while True:
+        os.write(writing, bytes(4096))
+except BlockingIOError:
+    os.set_blocking(writing, True)
+real = os.dup(waker)
+os.dup2(writing, waker)
+calling = threading.Event()
+def call():
+    calling.set()
+    loop.call_soon_threadsafe(loop.stop)
+caller = threading.Thread(target=call)
+caller.start()
+calling.wait()
+caller.join(0.3)
+assert caller.is_alive(), "the loop did not sleep"
+print("other threads run", flush=True)
+os.read(reading, 65536)
+os.dup2(real, waker)
+os.write(real, (1).to_bytes(8, sys.byteorder))
+caller.join()
+loop_thread.join()
+loop.close()
+"""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_other_threads_run_while_a_sleeping_loop_is_woken(backend: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WOKEN_WITHOUT_THE_LOCK, backend],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert (done.returncode, done.stdout) == (0, "other threads run\n"), done.stderr

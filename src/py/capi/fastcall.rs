@@ -8,6 +8,7 @@ use std::ffi::{CStr, CString};
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 use pyo3::{Borrowed, PyClass, ffi};
 
@@ -65,10 +66,15 @@ impl<'a, 'py> Arguments<'a, 'py> {
         self.named.is_empty()
     }
 
-    /// The one value, if it is by this name that it was given, and the rest by position.
-    pub fn only_named(&self, name: &Bound<'py, PyString>) -> Option<Borrowed<'a, 'py, PyAny>> {
+    /// The one value, if it is by this name that it was given, and the rest by position. `other` is for a
+    /// second string of that name.
+    pub fn only_named(
+        &self,
+        name: &Bound<'py, PyString>,
+        other: &PyOnceLock<Py<PyString>>,
+    ) -> Option<Borrowed<'a, 'py, PyAny>> {
         match (self.named().next(), self.named) {
-            (Some((given, value)), [_]) if is_name(&given, name) => Some(value),
+            (Some((given, value)), [_]) if is_name(&given, name, other) => Some(value),
             _ => None,
         }
     }
@@ -102,10 +108,23 @@ impl<'a, 'py> Arguments<'a, 'py> {
     }
 }
 
-/// Whether both are one name. asyncio's C code passes a string of its own, which nobody has interned.
-fn is_name(given: &Bound<'_, PyString>, name: &Bound<'_, PyString>) -> bool {
-    given.is(name)
-        || matches!((given.to_str(), name.to_str()), (Ok(given), Ok(name)) if given == name)
+/// Whether both are one name. asyncio's C code passes a string of its own, which nobody has interned, but
+/// the same one each time: it is kept in `other`, and known by its address from then on.
+fn is_name(
+    given: &Bound<'_, PyString>,
+    name: &Bound<'_, PyString>,
+    other: &PyOnceLock<Py<PyString>>,
+) -> bool {
+    let py = given.py();
+    if given.is(name) || other.get(py).is_some_and(|other| other.is(given)) {
+        return true;
+    }
+    let is_equal =
+        matches!((given.to_str(), name.to_str()), (Ok(given), Ok(name)) if given == name);
+    if is_equal {
+        other.get_or_init(py, || given.clone().unbind());
+    }
+    is_equal
 }
 
 /// Calls `function` as the method of `T` that the interpreter called with these.

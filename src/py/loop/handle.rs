@@ -80,8 +80,18 @@ impl Handle {
 
     /// Nobody holds the handle any more, and it is to be used again.
     pub fn empty(&self, py: Python<'_>) {
-        let state = self.state.take(py);
-        // Most have nothing left.
+        let left = self.state.with(py, |state| {
+            let is_empty = state.call.is_none() && state.context.is_none();
+            // Most are: a run that finds its handle alone takes both.
+            if is_empty && state.shared.is_none() {
+                state.cancelled = false;
+                return None;
+            }
+            Some(std::mem::take(state))
+        });
+        let Some(state) = left else {
+            return;
+        };
         if let Some(call) = state.call {
             call.drop_ref(py);
         }

@@ -114,6 +114,17 @@ impl LoopCore {
             }
         });
     }
+
+    /// The same without the interpreter lock, where a loop sleeps: the first thing that it wants once woken
+    /// is that lock, and it would fall asleep again for it.
+    pub fn wake_unlocked(&self, py: Python<'_>) {
+        let sleeping = self.waker.with(py, |waker| {
+            waker.as_ref().filter(|one| one.notify()).cloned()
+        });
+        if let Some(waker) = sleeping {
+            py.detach(|| waker.rouse());
+        }
+    }
 }
 
 #[pymethods]

@@ -5,7 +5,8 @@
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyString, PyTuple};
 use pyo3::{Borrowed, intern};
 
 use crate::capi::call::Call;
@@ -16,6 +17,9 @@ use crate::event_loop::handle::{AnyHandle, Handle, TimerHandle, is_alone};
 use crate::event_loop::loop_core::{LoopCore, current_thread_id};
 use crate::event_loop::mode::Mode;
 use crate::event_loop::ready::Ready;
+
+/// The string "context" of asyncio's C code.
+static ASYNCIOS_CONTEXT: PyOnceLock<Py<PyString>> = PyOnceLock::new();
 
 /// What all these methods are given.
 struct Given<'a, 'py> {
@@ -49,7 +53,7 @@ fn parse<'a, 'py, const N: usize>(
         let context = match arguments.has_no_names() {
             true => Some(None),
             false => arguments
-                .only_named(intern!(positional[N].py(), "context"))
+                .only_named(intern!(positional[N].py(), "context"), &ASYNCIOS_CONTEXT)
                 .map(Some),
         };
         if let Some(context) = context {
@@ -206,7 +210,7 @@ fn call_soon_threadsafe(
     // The push comes first: a loop that is about to sleep either finds it or finds the wake.
     this.push_ready(py, Ready::Handle(handle));
     if this.flags.with(py, |flags| flags.runner) != Some(current_thread_id()) {
-        this.wake(py);
+        this.wake_unlocked(py);
     }
     Ok(returned)
 }

@@ -28,7 +28,7 @@ pub fn run_until_stopped(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     let _stays = Stays::here();
     let mut run = Run::new();
     loop {
-        match busy_turn(slf)? {
+        match busy_turn(slf, &mut run)? {
             Some(ready_now) => run_ready(slf, ready_now)?,
             None => run_turn(slf, &mut run)?,
         }
@@ -80,6 +80,8 @@ struct Run {
     may_sleep: bool,
     /// No wait is longer.
     limit: Option<Duration>,
+    /// How many turns had callbacks to run and nothing else to do.
+    busy_turns: u32,
 }
 
 impl Run {
@@ -88,6 +90,7 @@ impl Run {
             started: Instant::now(),
             may_sleep: false,
             limit: None,
+            busy_turns: 0,
         }
     }
 
@@ -134,8 +137,9 @@ impl Drop for KeepsOthersOut<'_, '_> {
 }
 
 /// A turn that has callbacks to run, and for the rest finds nothing to do: how many callbacks they are.
-/// `None` if there may be something.
-fn busy_turn(slf: &Bound<'_, LoopCore>) -> PyResult<Option<usize>> {
+/// `None` if there may be something. For signals it looks now and then: Python code that a callback runs
+/// looks for them by itself.
+fn busy_turn(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<Option<usize>> {
     let (py, this) = (slf.py(), slf.get());
     let ready_now = this.ready.with(py, |ready| ready.len());
     let is_plain = ready_now > 0
@@ -148,7 +152,10 @@ fn busy_turn(slf: &Bound<'_, LoopCore>) -> PyResult<Option<usize>> {
     if !is_plain {
         return Ok(None);
     }
-    check_signals(py)?;
+    if run.busy_turns.is_multiple_of(TURNS_WITHOUT_SIGNALS) {
+        check_signals(py)?;
+    }
+    run.busy_turns = run.busy_turns.wrapping_add(1);
     Ok(Some(ready_now))
 }
 
@@ -411,6 +418,8 @@ fn check_signals(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
+/// Some microseconds: a loop that sleeps is woken for them, and looks.
+const TURNS_WITHOUT_SIGNALS: u32 = 16;
 /// How long a loop that stops waits for operations that can't be taken back: file operations that have
 /// begun and hang in their device.
 const REST_LIMIT: Duration = Duration::from_millis(50);
