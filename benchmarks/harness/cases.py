@@ -460,9 +460,11 @@ CASES: tuple[Case, ...] = (
         title="QUIC requests, 100 bytes, 100 at once",
         about=(
             "100 streams under way on one connection: the client opens one, sends 100 bytes and ends its "
-            "side, the server sends them back and ends its own."
+            "side, the server sends them back and ends its own. The rows with `streams` and "
+            "`uringcore.quic` have a task for each stream; the others answer in the call that brings the "
+            "event."
         ),
-        family="quic",
+        family="quic_requests",
         unit=REQUESTS,
         load=("quic_load", "--mode", "stream", "--concurrent", "100"),
         baseline="aioquic",
@@ -475,7 +477,7 @@ CASES: tuple[Case, ...] = (
             "A native quinn client keeps up to 256 DATAGRAM frames on their way, which the server "
             "sends back; what came back is counted."
         ),
-        family="quic",
+        family="quic_datagrams",
         unit=DATAGRAMS,
         load=("quic_load", "--mode", "datagram"),
         baseline="aioquic",

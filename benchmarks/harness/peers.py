@@ -97,19 +97,27 @@ def _quic(name: str, package: str, kind: str = "peer") -> Peer:
     return Peer(name, package, _python("quic_bulk", "--library", name), kind=kind)
 
 
-def _quic_peers(*limits: Peer) -> tuple[Peer, ...]:
-    """`uringcore` is the API in aioquic's shape, `uringcore.quic` the one of its own."""
-    native = _python("quic_native", "--loop", "uringcore-uring")
+def _quic_peers(*limits: Peer, native: tuple[str, ...] = ()) -> tuple[Peer, ...]:
+    """`uringcore` is the API in aioquic's shape, `uringcore.quic` the one of its own, whose server gets the
+    arguments `native`."""
+    command = _python("quic_native", "--loop", "uringcore-uring", *native)
     return (
         _quic("aioquic", "aioquic"),
         _quic("qh3", "qh3"),
         _quic("aiopquic", "aiopquic"),
         _quic("uringcore-uring", "uringcore", "ours"),
         _quic("uringcore-epoll", "uringcore", "ours"),
-        Peer("uringcore.quic", "uringcore", native, kind="ours"),
+        Peer("uringcore.quic", "uringcore", command, kind="ours"),
         *limits,
         Peer("quinn", None, _native("quinn_server"), program="quinn_server", kind="limit"),
     )
+
+
+def _quic_streams(name: str, library: str, kind: str) -> Peer:
+    """The API in aioquic's shape by its `stream_handler`, with a reader, a writer and here a task for each
+    stream, as `uringcore.quic` has. The other rows are called with events."""
+    package = library.partition("-")[0]
+    return Peer(name, package, _python("quic_bulk", "--library", library, "--streams"), kind=kind)
 
 
 def _webtransport(name: str, package: str, kind: str = "peer") -> Peer:
@@ -165,6 +173,12 @@ PEERS: dict[str, tuple[Peer, ...]] = {
     "slow_upload_streams": _loops("slow_upload_streams", "slow_upload", "streams"),
     "slow_upload_tls": _loops("slow_upload_tls", "slow_upload", "protocol", tls=True),
     "quic": _quic_peers(),
+    "quic_requests": (
+        _quic_streams("aioquic, streams", "aioquic", "peer"),
+        _quic_streams("uringcore-uring, streams", "uringcore-uring", "ours"),
+        *_quic_peers(),
+    ),
+    "quic_datagrams": _quic_peers(native=("--datagrams",)),
     # The engine without Python serves 64 KiB writes only.
     "quic_bulk": _quic_peers(
         Peer("engine", None, _native("engine_server"), program="engine_server", kind="limit")

@@ -21,20 +21,29 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from benchmarks.applications import bare
 from benchmarks.harness.process import SERVER_CORE, pin
 from benchmarks.programs import micro
 from benchmarks.programs.rows import Row
-from benchmarks.servers import echo, http3
+from benchmarks.servers import echo, http3, quic_bulk, quic_native
 from benchmarks.servers.bulk import ALPN
 from benchmarks.servers.loops import LOOPS, OURS, new_loop
 from tests.support.ports import free_port
 
-QUIC, H3 = "quic", "h3"
-GROUPS = (*LOOPS, QUIC, H3)
+QUIC, QUIC_PROTOCOL, QUIC_STREAMS, QUIC_NATIVE = (
+    "quic",
+    "quic-protocol",
+    "quic-streams",
+    "quic-native",
+)
+QUIC_FACES = (QUIC_PROTOCOL, QUIC_STREAMS, QUIC_NATIVE)
+"""Servers on the API in aioquic's shape, by its events and by `stream_handler`, and on `uringcore.quic`."""
+H3 = "h3"
+GROUPS = (*LOOPS, QUIC, *QUIC_FACES, H3)
 DEFAULT_GROUPS = (*OURS, QUIC)
-"""Those of the baseline. The HTTP/3 server's rows join them when it is recorded anew."""
+"""Those of the baseline. The other servers' rows join them when it is recorded anew."""
 REPEATS = 3
 
 Counts = tuple[int, int]
@@ -43,6 +52,7 @@ MICRO: Counts = (2_000, 12_000)
 ECHO: Counts = (50, 250)
 KIB: Counts = (256, 1024)
 REQUESTS: Counts = (320, 1600)
+HANDSHAKES: Counts = (4, 20)
 
 # Their instructions depend on when which thread runs.
 WITH_THREADS = ("run_in_executor round trip", "call_soon_threadsafe round trip")
@@ -57,6 +67,13 @@ ECHOES = (
 QUIC_WRITES = (
     ("stream in writes of 1 KiB, per KiB", 1),
     ("stream in writes of 64 KiB, per KiB", 64),
+)
+FACE_ROWS = (
+    ("handshake", "handshake", HANDSHAKES),
+    ("round trip of 100 bytes", "ping", ECHO),
+    ("request of 100 bytes, 100 at once", "requests", REQUESTS),
+    ("64 KiB writes to the client, per KiB", "download", (4096, 16384)),
+    ("1 KiB writes from the client, per KiB", "upload", (1024, 4096)),
 )
 HELLOS = (("hello, one at a time", 1), ("hello, 32 at once", 32))
 CLIENT, SERVER = ("192.0.2.1", 40_000), ("192.0.2.2", 4433)
@@ -186,6 +203,41 @@ def count_quic(mark: Callable[[str], None]) -> None:
     count_rows({title: row(write) for title, write in QUIC_WRITES}, KIB, mark)
 
 
+def count_face(face: str, mark: Callable[[str], None]) -> None:
+    """The rows of a server on one of QUIC's interfaces: what they cost it, its program included."""
+    from uringcore.devcert import DevelopmentCertificate
+
+    loop = new_loop("uringcore-uring")
+    asyncio.set_event_loop(loop)
+    with tempfile.TemporaryDirectory() as folder:
+        certificate, key = map(str, DevelopmentCertificate.make().write(folder))
+        listener = None
+        if face == QUIC_NATIVE:
+            listener = loop.run_until_complete(_listening(certificate, key))
+            port = listener.address[1]
+            serving: Any = loop.create_task(quic_native.connections(listener, datagrams=False))
+        else:
+            port = free_port()
+            configuration = quic_bulk.configure("uringcore", certificate, key)
+            streams = face == QUIC_STREAMS
+            starting = quic_bulk.start_server("uringcore", port, configuration, streams)
+            serving = loop.run_until_complete(starting)
+        for title, mode, counts in FACE_ROWS:
+            if face == QUIC_STREAMS and mode in ("download", "upload"):
+                # It only echoes.
+                continue
+            asking = ServedRow(loop, "quic_client", port, certificate, mode)
+            count_rows({title: asking}, counts, mark)
+            asking.end()
+    if listener is not None and serving.done():
+        serving.result()
+    os._exit(0)
+
+
+async def _listening(certificate: str, key: str) -> Any:
+    return await quic_native.listening(certificate, key)
+
+
 def count_h3(mark: Callable[[str], None]) -> None:
     """The rows of the HTTP/3 server: what a request costs it, the bare application's answer included."""
     from uringcore.devcert import DevelopmentCertificate
@@ -221,6 +273,8 @@ def main() -> None:
     marks = ctypes.CDLL(str(options.marks)) if options.marks else None
     if options.group == QUIC:
         count_quic(mark)
+    elif options.group in QUIC_FACES:
+        count_face(options.group, mark)
     elif options.group == H3:
         count_h3(mark)
     else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from functools import partial
 from typing import Any
 
 from benchmarks.servers.bulk import Upload, pattern
@@ -42,10 +41,9 @@ async def _download(read: Read, send: Send, write: int) -> None:
     """Sends until the client has ended its side."""
 
     async def end() -> None:
-        if await read():
-            raise RuntimeError("a client that downloads has nothing to say")
+        _check_end(await read())
 
-    writes = [BLOCK[at : at + write] for at in range(0, len(BLOCK), write)]
+    writes = _writes(write)
     ended = asyncio.ensure_future(end())
     while not ended.done():
         for piece in writes:
@@ -62,24 +60,63 @@ def start(tasks: Tasks, work: Coroutine[Any, Any, Any]) -> None:
     task.add_done_callback(tasks.discard)
 
 
-async def serve_streams(carrier: Any) -> None:
-    """All streams and datagrams of a connection of `uringcore.quic`, or of a session on one."""
+def begin(tasks: Tasks, work: Coroutine[Any, Any, Any]) -> None:
+    """As `start`, but at once where CPython can: what need not wait is through when this returns."""
+    loop = asyncio.get_running_loop()
+    task = _begun(loop, work)
+    if not task.done():
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+
+async def serve_streams(carrier: Any, *, datagrams: bool = True) -> None:
+    """All streams, and the datagrams, of a connection of `uringcore.quic`, or of a session on one."""
     tasks: Tasks = set()
-    start(tasks, _datagrams(carrier))
+    if datagrams:
+        start(tasks, _datagrams(carrier))
     async for stream in carrier.streams():
-        start(tasks, _stream(stream))
+        begin(tasks, _stream(stream))
     for task in tasks:
         task.cancel()
 
 
 async def _stream(stream: Any) -> None:
-    async def send(data: bytes, end: bool) -> None:
-        if data:
-            await stream.send(data)
-        if end:
-            await stream.finish()
+    """What `bulk` does, as programs of `uringcore.quic` have it."""
+    first = await stream.read(READ)
+    mode, piece = first[:1], first[1:]
+    if mode == b"E":
+        while not stream.at_eof():
+            await stream.send(piece)
+            piece = await stream.read(READ)
+        await stream.send(piece, finish=True)
+    elif mode in WRITES:
+        await _fill(stream, WRITES[mode])
+    else:
+        upload = Upload(hashed=mode == b"V")
+        upload.feed(piece)
+        while piece := await stream.read(READ):
+            upload.feed(piece)
+        await stream.send(upload.answer(), finish=True)
 
-    await bulk(partial(stream.read, READ), send)
+
+async def _fill(stream: Any, write: int) -> None:
+    """Sends until the client has ended its side, which is read while the queue is full."""
+    writes = _writes(write)
+    ended = asyncio.ensure_future(stream.read())
+    while not ended.done():
+        for piece in writes:
+            await stream.send(piece)
+    _check_end(await ended)
+    await stream.finish()
+
+
+def _writes(size: int) -> list[bytes]:
+    return [BLOCK[at : at + size] for at in range(0, len(BLOCK), size)]
+
+
+def _check_end(said: bytes) -> None:
+    if said:
+        raise RuntimeError("a client that downloads has nothing to say")
 
 
 async def _datagrams(carrier: Any) -> None:
@@ -90,3 +127,11 @@ async def _datagrams(carrier: Any) -> None:
             carrier.send_datagrams(await carrier.receive_datagrams())
     except QuicError:
         """It is over."""
+
+
+def _later(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    return loop.create_task(work)
+
+
+# CPython 3.12 and later.
+_begun: Callable[..., asyncio.Task[Any]] = getattr(asyncio, "eager_task_factory", _later)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.servers.bulk import ALPN, IN_FLIGHT_MAX, WINDOW, Upload, pattern
+from benchmarks.servers.bulk_streams import READ, Tasks, start
 from benchmarks.servers.loops import new_loop
 from tests.support.ports import free_port
 
@@ -241,20 +242,39 @@ def configure(package: str, cert: str, key: str) -> Any:
     return configuration
 
 
-async def serve(package: str, configuration: Any) -> None:
+def echo_handler() -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
+    """aioquic's other interface: a reader and a writer for each stream, of which a task sends back what
+    comes."""
+    tasks: Tasks = set()
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        piece = (await reader.read(READ))[1:]
+        while not reader.at_eof():
+            writer.write(piece)
+            piece = await reader.read(READ)
+        writer.write(piece)
+        writer.write_eof()
+
+    return lambda reader, writer: start(tasks, echo(reader, writer))
+
+
+async def start_server(package: str, port: int, configuration: Any, streams: bool) -> Any:
+    """The server on a port of 127.0.0.1, which answers events, or is given streams."""
+    library = importlib.import_module(f"{package}.asyncio")
+    answering = (
+        {"stream_handler": echo_handler()} if streams else {"create_protocol": PROTOCOLS[package]()}
+    )
+    return await library.serve("127.0.0.1", port, configuration=configuration, **answering)
+
+
+async def serve(package: str, configuration: Any, streams: bool) -> None:
     """Listen on a free port of 127.0.0.1 until SIGTERM."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stopped.set)
     # The servers do not all tell the port that they were given, so it is chosen here.
     port = free_port()
-    library = importlib.import_module(f"{package}.asyncio")
-    server = await library.serve(
-        "127.0.0.1",
-        port,
-        configuration=configuration,
-        create_protocol=PROTOCOLS[package](),
-    )
+    server = await start_server(package, port, configuration, streams)
     print("READY", port, flush=True)
     await stopped.wait()
     server.close()
@@ -266,13 +286,15 @@ def main() -> None:
     parser.add_argument("--library", choices=LIBRARIES, required=True)
     parser.add_argument("--cert", required=True)
     parser.add_argument("--key", required=True)
+    parser.add_argument("--streams", action="store_true", help="only echoes, by stream_handler")
     options = parser.parse_args()
     package = options.library.partition("-")[0]
     # The others run on the loop that their users have by default.
     loop = new_loop(options.library if package == "uringcore" else "asyncio")
     asyncio.set_event_loop(loop)
     try:
-        loop.run_until_complete(serve(package, configure(package, options.cert, options.key)))
+        configuration = configure(package, options.cert, options.key)
+        loop.run_until_complete(serve(package, configuration, options.streams))
     finally:
         loop.close()
 

@@ -8,18 +8,28 @@ from __future__ import annotations
 import argparse
 import asyncio
 import signal
+from typing import Any
 
 from benchmarks.servers.bulk import ALPN, WINDOW
-from benchmarks.servers.bulk_streams import Tasks, serve_streams, start
+from benchmarks.servers.bulk_streams import Tasks, begin, serve_streams
 from benchmarks.servers.loops import OURS, new_loop
 
 
-async def serve(cert: str, key: str) -> None:
+async def serve(cert: str, key: str, datagrams: bool) -> None:
     """Listen on a free port of 127.0.0.1 until SIGTERM."""
-    from uringcore import quic
-
     ended = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set_result, None)
+    async with listening(cert, key) as listener:
+        serving = asyncio.ensure_future(connections(listener, datagrams))
+        print("READY", listener.address[1], flush=True)
+        await ended
+        serving.cancel()
+
+
+def listening(cert: str, key: str) -> Any:
+    """What is to be entered, on a free port of 127.0.0.1."""
+    from uringcore import quic
+
     config = quic.ServerConfig(
         certificate=(cert, key),
         alpn=[ALPN],
@@ -27,16 +37,14 @@ async def serve(cert: str, key: str) -> None:
         connection_receive_window=2 * WINDOW,
         receive_window=WINDOW,
     )
+    return quic.listen("127.0.0.1", 0, config)
+
+
+async def connections(listener: Any, datagrams: bool) -> None:
+    """Serves all connections of `listener`; only those who are told to have a task for datagrams."""
     tasks: Tasks = set()
-    async with quic.listen("127.0.0.1", 0, config) as listener:
-
-        async def connections() -> None:
-            async for connection in listener:
-                start(tasks, serve_streams(connection))
-
-        start(tasks, connections())
-        print("READY", listener.address[1], flush=True)
-        await ended
+    async for connection in listener:
+        begin(tasks, serve_streams(connection, datagrams=datagrams))
 
 
 def main() -> None:
@@ -45,11 +53,12 @@ def main() -> None:
     parser.add_argument("--loop", choices=OURS, required=True)
     parser.add_argument("--cert", required=True)
     parser.add_argument("--key", required=True)
+    parser.add_argument("--datagrams", action="store_true", help="send datagrams back, too")
     options = parser.parse_args()
     loop = new_loop(options.loop)
     asyncio.set_event_loop(loop)
     try:
-        loop.run_until_complete(serve(options.cert, options.key))
+        loop.run_until_complete(serve(options.cert, options.key, options.datagrams))
     finally:
         loop.close()
 

@@ -101,6 +101,11 @@ impl Inlet {
         self.end.is_some()
     }
 
+    /// Whether everything was handed on, and the peer has finished.
+    pub fn is_at_eof(&self) -> bool {
+        self.end == Some(StreamEnd::Finished) && self.held.is_empty() && self.fresh.is_empty()
+    }
+
     /// Drops what is held: nobody wants it.
     pub fn clear(&mut self) {
         *self = Self::default();
@@ -296,13 +301,14 @@ mod tests {
     fn what_there_is_is_handed_on_as_it_comes() {
         let mut source = Source::new(&["ab", "cdefg"], Some(StreamEnd::Finished));
         let mut inlet = Inlet::default();
-        let mut read = |want| text(source.read(&mut inlet, want));
-        assert_eq!(read(Want::UpTo(100)), "ab");
-        assert_eq!(read(Want::UpTo(3)), "cde");
-        assert_eq!(read(Want::UpTo(0)), "");
-        assert_eq!(read(Want::UpTo(3)), "fg");
-        assert_eq!(read(Want::UpTo(3)), "");
-        assert_eq!(read(Want::All), "");
+        let mut read = |want| (text(source.read(&mut inlet, want)), inlet.is_at_eof());
+        let expected = |text: &str, is_at_eof| (text.to_owned(), is_at_eof);
+        assert_eq!(read(Want::UpTo(100)), expected("ab", false));
+        assert_eq!(read(Want::UpTo(3)), expected("cde", false));
+        assert_eq!(read(Want::UpTo(0)), expected("", false));
+        assert_eq!(read(Want::UpTo(3)), expected("fg", true));
+        assert_eq!(read(Want::UpTo(3)), expected("", true));
+        assert_eq!(read(Want::All), expected("", true));
     }
 
     #[test]

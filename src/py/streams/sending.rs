@@ -20,6 +20,8 @@ use crate::capi::buffer;
 /// What is still to be sent.
 pub enum Unsent {
     Whole(Bytes),
+    /// The same, and it is the last: the stream is finished with it.
+    Last(Bytes),
     /// All at once, in this order.
     Together(Vec<Bytes>),
     /// In pieces, as there is room for each; from this position on.
@@ -43,7 +45,7 @@ impl Unsent {
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         match self {
             Self::Lent(data, _) => visit.call(data),
-            Self::Whole(_) | Self::Together(_) | Self::Cut(_) => Ok(()),
+            Self::Whole(_) | Self::Last(_) | Self::Together(_) | Self::Cut(_) => Ok(()),
         }
     }
 
@@ -54,6 +56,7 @@ impl Unsent {
             Self::Together(pieces) => Ok(Some(Next::Several(pieces.clone()))),
             Self::Whole(data) | Self::Cut(data) if data.is_empty() => Ok(None),
             Self::Whole(data) => Ok(Some(Next::One(data.clone()))),
+            Self::Last(data) => Ok(Some(Next::Last(data.clone()))),
             Self::Cut(data) => Ok(Some(Next::One(data.slice(..data.len().min(PIECE))))),
             Self::Lent(data, start) => {
                 let piece = buffer::with_readable(data.bind(py), |bytes| {
@@ -75,7 +78,7 @@ impl Unsent {
     fn sent(&mut self, count: usize) {
         match self {
             Self::Together(pieces) => pieces.clear(),
-            Self::Whole(data) | Self::Cut(data) => data.advance(count),
+            Self::Whole(data) | Self::Last(data) | Self::Cut(data) => data.advance(count),
             Self::Lent(_, start) => *start += count,
         }
     }
@@ -83,20 +86,27 @@ impl Unsent {
 
 enum Next {
     One(Bytes),
+    Last(Bytes),
     Several(Vec<Bytes>),
 }
 
 impl Next {
     fn len(&self) -> usize {
         match self {
-            Self::One(piece) => piece.len(),
+            Self::One(piece) | Self::Last(piece) => piece.len(),
             Self::Several(pieces) => pieces.iter().map(Bytes::len).sum(),
         }
+    }
+
+    /// The end of a stream alone needs no room.
+    fn needs_room(&self) -> bool {
+        !matches!(self, Self::Last(piece) if piece.is_empty())
     }
 
     fn hand_to(self, carrier: &mut dyn Carrier, stream_id: u64) -> Result<(), StreamError> {
         match self {
             Self::One(piece) => carrier.send_stream(stream_id, piece, false),
+            Self::Last(piece) => carrier.send_stream(stream_id, piece, true),
             Self::Several(pieces) => pieces
                 .into_iter()
                 .try_for_each(|piece| carrier.send_stream(stream_id, piece, false)),
@@ -112,13 +122,18 @@ impl Stream {
                 return Ok(Polled::Ready(py.None()));
             };
             let (count, id) = (next.len(), self.id);
+            let is_last = matches!(next, Next::Last(_));
             let taken = self.hub.get().need(py, |carrier| {
-                if carrier.is_stream_full(id) {
+                if next.needs_room() && carrier.is_stream_full(id) {
                     return Ok(false);
                 }
                 next.hand_to(carrier, id).map(|()| true)
             })?;
             match taken {
+                Ok(true) if is_last => {
+                    self.sides.with(py, |sides| sides.is_finished = true);
+                    return Ok(Polled::Ready(py.None()));
+                }
                 Ok(true) => unsent.sent(count),
                 Ok(false) => return Ok(Polled::Wait(Key::Writable(id))),
                 Err(error) => return self.refused(py, error),
@@ -130,17 +145,7 @@ impl Stream {
         if self.sides.with(py, |sides| sides.is_finished) {
             return Ok(Polled::Ready(py.None()));
         }
-        self.check_sending(py)?;
-        let id = self.id;
-        let sent = self
-            .hub
-            .get()
-            .need(py, |carrier| carrier.send_stream(id, Bytes::new(), true))?;
-        if let Err(error) = sent {
-            return self.refused(py, error);
-        }
-        self.sides.with(py, |sides| sides.is_finished = true);
-        Ok(Polled::Ready(py.None()))
+        self.send(py, &mut Unsent::Last(Bytes::new()))
     }
 
     /// Everything up to our end was acknowledged.

@@ -99,16 +99,22 @@ impl Stream {
 
 #[pymethods]
 impl SendStream {
-    /// Sends ``data``, bytes or something like them, which is taken whole.
+    /// Sends ``data``, bytes or something like them, which is taken whole; with ``finish`` it is the last,
+    /// as if :meth:`finish` came after it.
     ///
     /// Returns at once while less than ``send_buffer`` bytes are queued, and waits for that otherwise.
     /// Cancelled while it waits, it has sent nothing. A mutable object is copied at the call.
     ///
     /// Raises :class:`StreamStopped` when the peer wants no more, :class:`StreamClosed` after
     /// :meth:`finish` and :meth:`reset`, and the connection's error when that is over.
-    fn send(slf: &Bound<'_, Self>, data: &Bound<'_, PyAny>) -> PyResult<Waiting> {
+    #[pyo3(signature = (data, *, finish = false))]
+    fn send(slf: &Bound<'_, Self>, data: &Bound<'_, PyAny>, finish: bool) -> PyResult<Waiting> {
         let data = buffer::bytes_like(data)?;
-        Ok(Waiting::on(Job::Send(base(slf), Unsent::Whole(data))))
+        let unsent = match finish {
+            true => Unsent::Last(data),
+            false => Unsent::Whole(data),
+        };
+        Ok(Waiting::on(Job::Send(base(slf), unsent)))
     }
 
     /// Sends ``data`` of any length in pieces, each as there is room for it. It has to stay as it is until
@@ -247,6 +253,13 @@ impl ReceiveStream {
             ));
         }
         Ok(Waiting::on(Job::ReadInto(base(slf), buffer)))
+    }
+
+    /// Whether all that the peer has sent is read, and its end is known: then :meth:`read` gives ``b""``.
+    /// The end is known as soon as what is before it was read, if it had arrived with that.
+    fn at_eof(slf: &Bound<'_, Self>) -> bool {
+        let stream = slf.as_super().get();
+        stream.sides.with(slf.py(), |sides| sides.inlet.is_at_eof())
     }
 
     /// Asks the peer to send no more, with an error code of the application's (RFC 9000 section 19.5).

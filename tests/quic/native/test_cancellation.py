@@ -109,6 +109,7 @@ def test_a_cancelled_send_has_sent_nothing(run_anywhere, pki):
                 filling += 5_000
             await cancelled(sending)
             await cancelled(asyncio.ensure_future(here.writelines([b"never", b"ever"])))
+            await cancelled(asyncio.ensure_future(here.send(b"never", finish=True)))
             reading = asyncio.ensure_future(there.read())
             await here.send(b"the end")
             await here.finish()

@@ -296,6 +296,70 @@ def test_after_the_finish_nothing_is_sent(run_anywhere, pki):
     run_anywhere(main())
 
 
+def test_the_last_message_finishes_the_stream(run_anywhere, pki):
+    async def main():
+        async with stream_pair(pki) as (here, there):
+            await here.send(b"first, ")
+            await here.send(b"last", finish=True)
+            await here.finish()
+            for more in (here.send(b"more"), here.send(b"", finish=True)):
+                with pytest.raises(quic.StreamClosed):
+                    await more
+            assert await there.read() == b"first, last"
+            await there.send(b"", finish=True)
+            assert await here.read() == b""
+            await here.wait_finished()
+
+    run_anywhere(main())
+
+
+def test_the_last_message_waits_for_room_and_the_end_alone_does_not(run_anywhere, pki):
+    async def main():
+        client, server = {"send_buffer": 10_000}, {"receive_window": 20_000}
+        for last in (b"last", b""):
+            async with stream_pair(pki, client, server) as (here, there):
+                await here.send(bytes(1 << 16))
+                sending = await settled(asyncio.ensure_future(here.send(last, finish=True)))
+                assert sending.done() == (not last)
+                assert await there.read() == bytes(1 << 16) + last
+                await sending
+
+    run_anywhere(main())
+
+
+def test_the_end_is_known_with_the_last_byte(run_anywhere, pki):
+    async def main():
+        async with stream_pair(pki) as (here, there):
+            await here.send(b"ab")
+            assert not there.at_eof()
+            assert await there.readexactly(2) == b"ab"
+            assert not there.at_eof()
+            await here.send(b"cd", finish=True)
+            await here.wait_finished()
+            # It has arrived, and nobody has read it.
+            assert not there.at_eof()
+            assert await there.read(1) == b"c"
+            assert not there.at_eof()
+            assert await there.read(1) == b"d"
+            assert there.at_eof()
+            assert await there.read(1) == b""
+
+    run_anywhere(main())
+
+
+def test_a_stream_that_was_reset_is_at_no_end(run_anywhere, pki):
+    async def main():
+        async with stream_pair(pki) as (here, there):
+            await here.send(b"ab")
+            here.reset(4)
+            with pytest.raises(quic.StreamReset):
+                while True:
+                    await there.read(1)
+            assert not there.at_eof()
+
+    run_anywhere(main())
+
+
 def test_wait_finished_waits_for_all_of_it(run_anywhere, pki):
     async def main():
         async with stream_pair(pki, server={"receive_window": 10_000}) as (here, there):

@@ -56,7 +56,7 @@ class Config:
     connection_receive_window: int = 4 * _MEBIBYTE
     """The same of all streams together."""
 
-    send_buffer: int = 256 * 1024
+    send_buffer: int = _MEBIBYTE
     """Bytes queued on a stream from which on ``send`` waits. It goes on at a quarter of them."""
 
     datagrams: bool = True

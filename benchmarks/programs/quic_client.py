@@ -1,0 +1,126 @@
+"""The client of a QUIC server that somebody else looks at: it does as much as it is told.
+
+    python -m benchmarks.programs.quic_client PORT CERTIFICATE MODE
+
+Each line on stdin is a number of handshakes, of round trips or requests of 100 bytes, or of KiB in either
+direction in writes of 1 KiB or 64; a byte on stdout says that all is done and acknowledged. It speaks the
+bulk servers' protocol (`native/quic_load.rs`). As `echo_client.py` it runs when the server, on the same core,
+has nothing to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import uringcore
+from benchmarks.programs.h3_client import ACKNOWLEDGED_SECONDS
+from benchmarks.servers.bulk import ALPN, WINDOW, pattern
+from uringcore import quic
+from uringcore.quic.native.making import Making
+
+MESSAGE = bytes(100)
+AT_ONCE = 100
+KIB = 1024
+
+
+class Work:
+    """What can be asked for."""
+
+    def __init__(self, port: int, certificate: str) -> None:
+        self._port = port
+        self._config = quic.ClientConfig(
+            authorities=certificate,
+            alpn=[ALPN],
+            connection_receive_window=2 * WINDOW,
+            receive_window=WINDOW,
+        )
+
+    def connect(self) -> Making[quic.Connection]:
+        """What is to be entered."""
+        return quic.connect("localhost", self._port, self._config)
+
+    async def handshake(self, connection: quic.Connection, count: int) -> None:
+        """Connections one after the other, closed at once."""
+        del connection
+        for _ in range(count):
+            async with self.connect():
+                pass
+
+    async def ping(self, connection: quic.Connection, count: int) -> None:
+        """Messages there and back on one stream."""
+        async with connection.open_stream() as stream:
+            await stream.send(b"E")
+            for _ in range(count):
+                await stream.send(MESSAGE)
+                _check(await stream.readexactly(len(MESSAGE)))
+            await stream.finish()
+            await stream.read()
+
+    async def requests(self, connection: quic.Connection, count: int) -> None:
+        """Messages there and back on a stream each."""
+
+        async def some(number: int) -> None:
+            for _ in range(number):
+                async with connection.open_stream() as stream:
+                    await stream.send(b"E" + MESSAGE, finish=True)
+                    _check(await stream.read())
+
+        each, rest = divmod(count, AT_ONCE)
+        await asyncio.gather(*(some(each + (index < rest)) for index in range(AT_ONCE)))
+
+    async def download(self, connection: quic.Connection, count: int) -> None:
+        """So many KiB from the server, and what is on its way then."""
+        async with connection.open_stream() as stream:
+            await stream.send(b"D")
+            due = count * KIB
+            while due > 0:
+                due -= len(await stream.read(WINDOW))
+            await stream.finish()
+            while await stream.read(WINDOW):
+                pass
+
+    async def upload(self, connection: quic.Connection, count: int) -> None:
+        """So many KiB to the server in writes of 1 KiB."""
+        piece = pattern()[:KIB]
+        async with connection.open_stream() as stream:
+            await stream.send(b"U")
+            for _ in range(count):
+                await stream.send(piece)
+            await stream.finish()
+            answer = await stream.read()
+            if int.from_bytes(answer, "big") != count * KIB:
+                raise ValueError(f"a wrong answer: {answer!r}")
+
+
+Do = Callable[[quic.Connection, int], Coroutine[Any, Any, None]]
+
+
+def _check(answer: bytes) -> None:
+    if answer != MESSAGE:
+        raise ValueError(f"a wrong answer: {answer!r}")
+
+
+async def main() -> None:
+    """Work until stdin ends."""
+    port, certificate, mode = sys.argv[1:]
+    # Such a process does not take the core from another when it wakes up.
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    work = Work(int(port), certificate)
+    do: Do = getattr(work, mode)
+    async with work.connect() as connection:
+        lines = asyncio.StreamReader()
+        loop = asyncio.get_running_loop()
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+        async for line in lines:
+            await do(connection, int(line))
+            await asyncio.sleep(ACKNOWLEDGED_SECONDS)
+            sys.stdout.buffer.write(b".")
+            sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    uringcore.run(main())
