@@ -33,7 +33,8 @@ def listening(cert: str, key: str) -> Any:
     config = quic.ServerConfig(
         certificate=(cert, key),
         alpn=[ALPN],
-        max_streams=1024,
+        # As many as the others allow without being asked. A connection costs time for each of them.
+        max_streams=128,
         connection_receive_window=2 * WINDOW,
         receive_window=WINDOW,
     )
