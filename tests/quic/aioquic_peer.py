@@ -33,6 +33,22 @@ class AioquicRecorder(aioquic_asyncio.QuicConnectionProtocol):
         super().quic_event_received(event)
 
 
+def verifying(*algorithms):
+    """A protocol whose client says that it verifies these signatures alone."""
+
+    def create(quic, *args, **kwargs):
+        initialize = quic._initialize
+
+        def initialized(peer_cid):
+            initialize(peer_cid)
+            quic.tls._signature_algorithms = list(algorithms)
+
+        quic._initialize = initialized
+        return AioquicRecorder(quic, *args, **kwargs)
+
+    return create
+
+
 @contextlib.asynccontextmanager
 async def aioquic_serving(pki, create_protocol=AioquicEcho, *, handlers=None, **fields):
     """A server of aioquic's on a free port; ``handlers`` go to its ``serve()``."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.x509.oid import NameOID
 
 LOCAL = ["localhost", "127.0.0.1", "::1"]
@@ -17,7 +17,8 @@ LOCAL = ["localhost", "127.0.0.1", "::1"]
 _DAY = datetime.timedelta(days=1)
 
 
-Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
+EdwardsKey = ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey
+Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | EdwardsKey
 
 
 @dataclass
@@ -87,7 +88,10 @@ def _make(
     if hosts:
         names = [_general_name(host) for host in hosts]
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    certificate = builder.sign(key if issuer is None else issuer.key, hashes.SHA256())
+    signing = key if issuer is None else issuer.key
+    certificate = builder.sign(
+        signing, None if isinstance(signing, EdwardsKey) else hashes.SHA256()
+    )
     certfile, keyfile = directory / f"{name}.pem", directory / f"{name}.key"
     certfile.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     keyfile.write_bytes(

@@ -8,7 +8,7 @@ import ssl
 import pytest
 
 from tests.quic import certificates
-from tests.quic.aioquic_peer import AioquicRecorder, aioquic_client
+from tests.quic.aioquic_peer import AioquicRecorder, aioquic_client, verifying
 from tests.quic.harness import Echo, Recorder, eventually, serving
 from uringcore.asyncio import connect, serve
 from uringcore.quic import events
@@ -108,27 +108,12 @@ def test_a_client_gets_a_certificate_that_it_can_verify(run, pki, issue, server_
         with pytest.raises(QuicConfigurationError, match="twice with rsa keys"):
             _add(configuration, mine["rsa"], server_names=names)
 
-    def restricted(algorithms):
-        """A protocol of aioquic's whose client says that it verifies these signatures alone."""
-
-        def create(quic, *args, **kwargs):
-            initialize = quic._initialize
-
-            def initialized(peer_cid):
-                initialize(peer_cid)
-                quic.tls._signature_algorithms = list(algorithms)
-
-            quic._initialize = initialized
-            return AioquicRecorder(quic, *args, **kwargs)
-
-        return create
-
     async def shown(port, name, *algorithms):
         async with aioquic_asyncio.connect(
             "127.0.0.1",
             port,
             configuration=aioquic_client(pki, server_name=name),
-            create_protocol=restricted(algorithms),
+            create_protocol=verifying(*algorithms),
         ) as client:
             await client.ping()
             return client._quic.tls._peer_certificate

@@ -31,7 +31,7 @@ class NamedCertificate:
     """DER: PKCS #8, SEC 1 or PKCS #1."""
 
     key_kind: str
-    """``"ecdsa"``, ``"ed25519"`` or ``"rsa"``: a name has at most one certificate of each."""
+    """``"ecdsa"``, ``"ed25519"``, ``"ed448"`` or ``"rsa"``: a name has at most one certificate of each."""
 
     @classmethod
     def checked(

@@ -85,7 +85,7 @@ class QuicConfiguration(ConfigurationFields):
         the exact name wins. ``None`` means all DNS names in the certificate's subjectAltName, and the
         name ``*`` the clients that the certificate of :meth:`load_cert_chain` is for.
 
-        One name may have certificates with keys of several kinds (ECDSA, Ed25519, RSA), e.g. an RSA
+        One name may have certificates with keys of several kinds (ECDSA, Ed25519, Ed448, RSA), e.g. an RSA
         one for clients that cannot verify ECDSA: a client is shown the first of them, in the order
         of addition, whose signature its ``signature_algorithms`` allow (RFC 8446 section 4.2.3).
         Under ``*`` that of :meth:`load_cert_chain` comes first.

@@ -9,7 +9,7 @@ use quinn_proto::crypto::HmacKey;
 use rustls::{
     NamedGroup, RootCertStore, SupportedCipherSuite,
     client::danger::ServerCertVerifier,
-    crypto::{CryptoProvider, aws_lc_rs as provider},
+    crypto::CryptoProvider,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
     server::{NoServerSessionStorage, WebPkiClientVerifier},
     version::TLS13,
@@ -20,6 +20,7 @@ use super::{
     SessionTicket, WallClock,
     certificates::{
         ServerCertificates,
+        ed448::provider_with_ed448,
         verify::{ClientVerifier, ServerVerifier},
         words::{certificate_fault, fault},
     },
@@ -207,7 +208,7 @@ fn provider_with(
     if suites.is_empty() {
         return Err(ConfigError::new("cipher_suites", "must not be empty"));
     }
-    let mut result = provider::default_provider();
+    let mut result = provider_with_ed448();
     result.cipher_suites = suites.iter().copied().map(make).map(with_labels).collect();
     Ok(result)
 }
@@ -297,7 +298,8 @@ pub(super) fn identity_error(
             ConfigError::new(chain, message)
         }
         rustls::Error::General(_) => {
-            let kinds = "ECDSA with P-256, P-384 or P-521, Ed25519, and RSA with 2048 to 8192 bits";
+            let kinds =
+                "ECDSA with P-256, P-384 or P-521, Ed25519, Ed448, and RSA with 2048 to 8192 bits";
             let message = format!("the private key cannot be used: it must be one of {kinds}");
             ConfigError::new(key, message)
         }

@@ -16,6 +16,7 @@ use rustls::{
 };
 use webpki::EndEntityCert;
 
+pub(super) mod ed448;
 pub(super) mod validity;
 pub(super) mod verify;
 pub(super) mod words;
@@ -137,7 +138,7 @@ impl NamedIdentity {
     /// Returns these, in lower case: those that were given or those in the certificate; and the kind
     /// of the key, of which a name can have but one.
     pub fn check(&self) -> Result<(Vec<String>, String), ConfigError> {
-        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let provider = ed448::provider_with_ed448();
         let shown = certified_key(&provider, &self.identity.cert_chain, &self.identity.key)?;
         let names = names_of(&self.identity.cert_chain, self.server_names.as_deref())?;
         match names.len() > SERVER_NAMES_MAX {

@@ -33,7 +33,7 @@ pub(in crate::tls) fn certificate_fault(error: &CertificateError) -> String {
         }
         CertificateError::UnsupportedSignatureAlgorithmContext { .. }
         | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
-            "it is signed with an algorithm that is not supported: ECDSA, Ed25519 and RSA are, with SHA-2"
+            "it is signed with an algorithm that is not supported: ECDSA, Ed25519, Ed448 and RSA are, with SHA-2"
         }
         CertificateError::Other(other) => match other.0.downcast_ref::<webpki::Error>() {
             Some(error) => return other_fault(error),
