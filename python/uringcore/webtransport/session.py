@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from uringcore._uringcore import ConnectionBase
 from uringcore.quic.native.leaving import leave
 from uringcore.quic.native.making import Making
-from uringcore.quic.native.origin import made_at, on_loop, warn_of_forgotten
+from uringcore.quic.native.origin import end_forgotten, made_at
 from uringcore.webtransport.errors import Headers
 from uringcore.webtransport.fields import HeadersLike
 from uringcore.webtransport.link import Asked, OfSession, SessionLink
 
-__all__ = ["Connecting", "WebTransportSession"]
+__all__ = ["Connecting", "WebTransportSession", "within"]
+
+_Result = TypeVar("_Result")
 
 
 class WebTransportSession(OfSession, ConnectionBase):
@@ -165,10 +167,7 @@ class WebTransportSession(OfSession, ConnectionBase):
     def __del__(self) -> None:
         link = self._link
         if not link.is_closed and not link.loop.is_closed():
-            try:
-                warn_of_forgotten("session", self, link.made_at)
-            finally:
-                on_loop(link.loop, link.close, 0, "")
+            end_forgotten("session", self, link.made_at, link.loop, link.close, 0, "")
 
 
 class Connecting(Making[WebTransportSession]):
@@ -186,13 +185,20 @@ class Connecting(Making[WebTransportSession]):
 
     async def _open(self) -> WebTransportSession:
         origin = made_at(asyncio.get_running_loop())
-        try:
-            return await asyncio.wait_for(self._session(origin), self._timeout)
-        except asyncio.TimeoutError:
-            # Another class than the built-in one before CPython 3.11.
-            raise TimeoutError(f"no session within {self._timeout} seconds") from None
+        return await within(self._timeout, self._session(origin), missed="no session")
 
     async def _session(self, origin: str | None) -> WebTransportSession:
         link = await self._ask()
         link.made_at = origin
         return WebTransportSession(link)
+
+
+async def within(
+    seconds: float | None, work: Awaitable[_Result], *, missed: str = "not"
+) -> _Result:
+    """What ``work`` gives; the built-in ``TimeoutError`` if it takes longer."""
+    try:
+        return await asyncio.wait_for(work, seconds)
+    except asyncio.TimeoutError:
+        # Another class than the built-in one before CPython 3.11.
+        raise TimeoutError(f"{missed} within {seconds} seconds") from None

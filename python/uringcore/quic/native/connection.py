@@ -8,7 +8,7 @@ from typing import cast
 from uringcore._uringcore import ConnectionBase
 from uringcore.quic.native.leaving import leave
 from uringcore.quic.native.link import Link
-from uringcore.quic.native.origin import made_at, on_loop, warn_of_forgotten
+from uringcore.quic.native.origin import end_forgotten, made_at
 from uringcore.quic.stats import QuicConnectionStats
 from uringcore.tls import SessionTicket
 
@@ -159,7 +159,5 @@ class Connection(ConnectionBase):
 
     def __del__(self) -> None:
         link = self._link
-        if link.is_closed or link.loop.is_closed():
-            return
-        on_loop(link.loop, link.close, 0, "")
-        warn_of_forgotten("connection", self, self._origin)
+        if not link.is_closed and not link.loop.is_closed():
+            end_forgotten("connection", self, self._origin, link.loop, link.close, 0, "")

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["made_at", "on_loop", "warn_of_forgotten"]
+__all__ = ["end_forgotten", "made_at", "on_loop"]
 
 
 def made_at(loop: asyncio.AbstractEventLoop) -> str | None:
@@ -22,11 +22,22 @@ def made_at(loop: asyncio.AbstractEventLoop) -> str | None:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-def warn_of_forgotten(kind: str, thing: object, origin: str | None) -> None:
-    """To be called where ``thing`` is collected; without an origin nobody is to be warned."""
-    if origin is not None:
-        message = f"unclosed {kind} {thing!r}, made at {origin}"
-        warnings.warn(message, ResourceWarning, stacklevel=3, source=thing)
+def end_forgotten(
+    kind: str,
+    thing: object,
+    origin: str | None,
+    loop: asyncio.AbstractEventLoop,
+    close: Callable[..., object],
+    *args: Any,
+) -> None:
+    """For ``__del__`` of ``thing``: warns if there is an origin, and has ``close(*args)`` called as
+    :func:`on_loop` does, also where warnings are errors."""
+    try:
+        if origin is not None:
+            message = f"unclosed {kind} {thing!r}, made at {origin}"
+            warnings.warn(message, ResourceWarning, stacklevel=3, source=thing)
+    finally:
+        on_loop(loop, close, *args)
 
 
 def on_loop(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: Any) -> None:

@@ -18,7 +18,7 @@ from uringcore.quic.native.config import Certificate, ServerConfig
 from uringcore.quic.native.connection import Connection
 from uringcore.quic.native.link import Link
 from uringcore.quic.native.making import Making
-from uringcore.quic.native.origin import made_at, on_loop, warn_of_forgotten
+from uringcore.quic.native.origin import end_forgotten, made_at
 from uringcore.quic.packet import QuicErrorCode
 from uringcore.quic.transport import QuicTransport
 
@@ -107,10 +107,10 @@ class Listener:
         return f"<{type(self).__name__} {'closed' if self._is_closed else 'open'}>"
 
     def __del__(self) -> None:
-        transport = self._transport
-        if not self._is_closed and not transport._loop.is_closed():
-            on_loop(transport._loop, _close, transport, self._backlog, 0, "")
-            warn_of_forgotten("listener", self, self._origin)
+        transport, loop = self._transport, self._transport._loop
+        if not self._is_closed and not loop.is_closed():
+            left = (transport, self._backlog, 0, "")
+            end_forgotten("listener", self, self._origin, loop, _close, *left)
 
 
 def _close(transport: QuicTransport, backlog: Backlog[Link], code: int, reason: str) -> None:
