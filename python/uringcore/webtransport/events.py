@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from uringcore._uringcore import ReceiveStream
 from uringcore.quic.errors import StreamStopped
@@ -20,7 +19,7 @@ from uringcore.webtransport.client import connect_webtransport as connect_sessio
 from uringcore.webtransport.numbered import NumberedStreams, Words
 from uringcore.webtransport.server import WebTransportServer
 from uringcore.webtransport.server import serve_webtransport as serve_sessions
-from uringcore.webtransport.session import WebTransportSession
+from uringcore.webtransport.session import WebTransportSession, within
 
 __all__ = [
     "WebTransportClient",
@@ -38,8 +37,6 @@ __all__ = [
     "connect_webtransport",
     "serve_webtransport",
 ]
-
-_Result = TypeVar("_Result")
 
 
 class WebTransportEvent:
@@ -173,7 +170,7 @@ class WebTransportEventSession:
 
     async def create_stream(self, bidir: bool = True, timeout: float = 5.0) -> int:
         """Opens a stream and returns its number; ``TimeoutError`` if the peer allows none for so long."""
-        return await _within(timeout, self._streams.open(self.session, bidir))
+        return await within(timeout, self._streams.open(self.session, bidir))
 
     def send_stream_data(self, stream_id: int, data: bytes, end_stream: bool = False) -> None:
         """Queues data, without a bound: see :meth:`send_stream_data_drained`."""
@@ -222,7 +219,7 @@ class WebTransportEventSession:
 
     async def wait_closed(self, timeout: float | None = None) -> None:
         """Waits until the session is over; ``TimeoutError`` if it is not for so long."""
-        await _within(timeout, self.session.wait_closed())
+        await within(timeout, self.session.wait_closed())
 
     async def aclose(
         self, error_code: int = 0, reason: bytes = b"", *, timeout: float = 2.0
@@ -257,14 +254,6 @@ class WebTransportClient(WebTransportEventSession):
 
 class WebTransportServerSession(WebTransportEventSession):
     """A server's session."""
-
-
-async def _within(seconds: float | None, work: Awaitable[_Result]) -> _Result:
-    try:
-        return await asyncio.wait_for(work, seconds)
-    except asyncio.TimeoutError:
-        # Another class than the built-in one before CPython 3.11.
-        raise TimeoutError(f"not within {seconds} seconds") from None
 
 
 @contextlib.asynccontextmanager
