@@ -100,7 +100,7 @@ def _quic(name: str, package: str, kind: str = "peer") -> Peer:
 def _quic_peers(*limits: Peer, native: tuple[str, ...] = ()) -> tuple[Peer, ...]:
     """`uringcore` is the API in aioquic's shape, `uringcore.quic` the one of its own, whose server gets the
     arguments `native`."""
-    command = _python("quic_native", "--loop", "uringcore-uring", *native)
+    command = _python("quic_native", "--library", "uringcore-uring", *native)
     return (
         _quic("aioquic", "aioquic"),
         _quic("qh3", "qh3"),

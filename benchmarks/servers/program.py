@@ -1,4 +1,5 @@
-"""How a server of a named event loop is run: its command line, its READY line, its end on SIGTERM.
+"""How a server of a named event loop or library is run: its command line, its READY line, its end on
+SIGTERM.
 
 The ways in which it serves, its styles, are the server's own.
 """
@@ -9,8 +10,9 @@ import argparse
 import asyncio
 import signal
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.servers.loops import LOOPS, new_loop
 
@@ -40,6 +42,32 @@ def run(about: str | None, styles: Mapping[str, Style]) -> None:
         for task in tasks:
             task.cancel()
         loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        loop.close()
+
+
+def run_library(
+    about: str | None,
+    libraries: Sequence[str],
+    serve: Callable[..., Coroutine[Any, Any, None]],
+    **flags: str,
+) -> None:
+    """Run `serve(package, cert, key)` with the library that the command line names, on its loop. A flag
+    of the server's own, given with what it does, is one more argument by its name."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--library", choices=libraries, required=True)
+    parser.add_argument("--cert", required=True)
+    parser.add_argument("--key", required=True)
+    for flag, does in flags.items():
+        parser.add_argument(f"--{flag}", action="store_true", help=does)
+    options = parser.parse_args()
+    named = {flag: getattr(options, flag) for flag in flags}
+    package = options.library.partition("-")[0]
+    # The others run on the loop that their users have by default.
+    loop = new_loop(options.library if package == "uringcore" else "asyncio")
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_until_complete(serve(package, options.cert, options.key, **named))
+    finally:
         loop.close()
 
 

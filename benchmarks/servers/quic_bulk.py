@@ -7,7 +7,6 @@ what its own users do about it.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import importlib
 import signal
@@ -16,7 +15,7 @@ from typing import Any
 
 from benchmarks.servers.bulk import ALPN, IN_FLIGHT_MAX, WINDOW, Upload, pattern
 from benchmarks.servers.bulk_streams import READ, Tasks, start
-from benchmarks.servers.loops import new_loop
+from benchmarks.servers.program import run_library
 from tests.support.ports import free_port
 
 LIBRARIES = ("aioquic", "qh3", "aiopquic", "uringcore-uring", "uringcore-epoll")
@@ -267,37 +266,18 @@ async def start_server(package: str, port: int, configuration: Any, streams: boo
     return await library.serve("127.0.0.1", port, configuration=configuration, **answering)
 
 
-async def serve(package: str, configuration: Any, streams: bool) -> None:
+async def serve(package: str, cert: str, key: str, streams: bool) -> None:
     """Listen on a free port of 127.0.0.1 until SIGTERM."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stopped.set)
     # The servers do not all tell the port that they were given, so it is chosen here.
     port = free_port()
-    server = await start_server(package, port, configuration, streams)
+    server = await start_server(package, port, configure(package, cert, key), streams)
     print("READY", port, flush=True)
     await stopped.wait()
     server.close()
 
 
-def main() -> None:
-    """Run the server named on the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--library", choices=LIBRARIES, required=True)
-    parser.add_argument("--cert", required=True)
-    parser.add_argument("--key", required=True)
-    parser.add_argument("--streams", action="store_true", help="only echoes, by stream_handler")
-    options = parser.parse_args()
-    package = options.library.partition("-")[0]
-    # The others run on the loop that their users have by default.
-    loop = new_loop(options.library if package == "uringcore" else "asyncio")
-    asyncio.set_event_loop(loop)
-    try:
-        configuration = configure(package, options.cert, options.key)
-        loop.run_until_complete(serve(package, configuration, options.streams))
-    finally:
-        loop.close()
-
-
 if __name__ == "__main__":
-    main()
+    run_library(__doc__, LIBRARIES, serve, streams="only echoes, by stream_handler")

@@ -5,17 +5,17 @@ Prints `READY <port>` and ends on SIGTERM.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import signal
 from typing import Any
 
 from benchmarks.servers.bulk import ALPN, WINDOW
 from benchmarks.servers.bulk_streams import Tasks, begin, serve_streams
-from benchmarks.servers.loops import OURS, new_loop
+from benchmarks.servers.loops import OURS
+from benchmarks.servers.program import run_library
 
 
-async def serve(cert: str, key: str, datagrams: bool) -> None:
+async def serve(_package: str, cert: str, key: str, datagrams: bool) -> None:
     """Listen on a free port of 127.0.0.1 until SIGTERM."""
     ended = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set_result, None)
@@ -48,21 +48,5 @@ async def connections(listener: Any, datagrams: bool) -> None:
         begin(tasks, serve_streams(connection, datagrams=datagrams))
 
 
-def main() -> None:
-    """Run the server on the loop named on the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--loop", choices=OURS, required=True)
-    parser.add_argument("--cert", required=True)
-    parser.add_argument("--key", required=True)
-    parser.add_argument("--datagrams", action="store_true", help="send datagrams back, too")
-    options = parser.parse_args()
-    loop = new_loop(options.loop)
-    asyncio.set_event_loop(loop)
-    try:
-        loop.run_until_complete(serve(options.cert, options.key, options.datagrams))
-    finally:
-        loop.close()
-
-
 if __name__ == "__main__":
-    main()
+    run_library(__doc__, OURS, serve, datagrams="send datagrams back, too")

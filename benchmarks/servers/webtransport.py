@@ -7,7 +7,6 @@ documents show it, and with the same windows where it lets them be set.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import signal
 from collections.abc import Coroutine
@@ -16,7 +15,7 @@ from typing import Any
 
 from benchmarks.servers.bulk import WINDOW
 from benchmarks.servers.bulk_streams import READ, Tasks, bulk, serve_streams, start
-from benchmarks.servers.loops import new_loop
+from benchmarks.servers.program import run_library
 from tests.support.ports import free_port
 
 LIBRARIES = ("aiopquic", "pywebtransport", "uringcore-uring", "uringcore-epoll")
@@ -181,21 +180,5 @@ async def serve(package: str, cert: str, key: str) -> None:
         await ending
 
 
-def main() -> None:
-    """Run the server named on the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--library", choices=LIBRARIES, required=True)
-    parser.add_argument("--cert", required=True)
-    parser.add_argument("--key", required=True)
-    options = parser.parse_args()
-    package = options.library.partition("-")[0]
-    loop = new_loop(options.library if package == "uringcore" else "asyncio")
-    asyncio.set_event_loop(loop)
-    try:
-        loop.run_until_complete(serve(package, options.cert, options.key))
-    finally:
-        loop.close()
-
-
 if __name__ == "__main__":
-    main()
+    run_library(__doc__, LIBRARIES, serve)
