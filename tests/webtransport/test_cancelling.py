@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.quic.native.pairs import cancelled
+from tests.quic.native.pairs import cancelled, cancelled_after
 from tests.webtransport.pairs import accepting, connecting, serving, session_pair, stream_pair
 from uringcore.quic import QuicError
 
@@ -69,14 +69,10 @@ def test_a_session_is_closed_at_every_step(run_anywhere, certificate):
         accepted = []
         async with serving(certificate) as server, accepting(server, accepted):
             for turns in range(0, 40, 3):
-                asking = asyncio.ensure_future(connecting(certificate, server))
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                asking.cancel()
-                await asyncio.wait([asking])
-                if not asking.cancelled():
-                    asking.result().close()
-                    await asking.result().wait_closed()
+                session = await cancelled_after(turns, connecting(certificate, server))
+                if session is not None:
+                    session.close()
+                    await session.wait_closed()
             async with connecting(certificate, server) as session:
                 async with session.open_uni_stream() as stream:
                     await stream.send(b"well")

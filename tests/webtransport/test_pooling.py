@@ -16,6 +16,7 @@ from aioquic.quic.events import ProtocolNegotiated
 
 import uringcore
 from tests.quic.harness import eventually
+from tests.quic.native.pairs import cancelled_after
 from tests.quic.native.test_collecting import gone
 from tests.webtransport.pairs import accepting, connecting, serving, session_pair
 from tests.webtransport.test_sessions import echo
@@ -170,13 +171,9 @@ def test_cancelled_at_any_step_no_session_is_left(run_anywhere, certificate):
     async def main():
         async with first_session(certificate) as (server, accepted, first):
             for turns in range(0, 20, 2):
-                asking = asyncio.ensure_future(first.open_session())
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                asking.cancel()
-                await asyncio.wait([asking])
-                if not asking.cancelled():
-                    asking.result().close()
+                session = await cancelled_after(turns, first.open_session())
+                if session is not None:
+                    session.close()
             async with first.open_session("/last") as last:
                 await eventually(lambda: accepted[-1].path == "/last")
                 await reaches(last, accepted[-1])

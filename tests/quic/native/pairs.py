@@ -63,3 +63,13 @@ async def cancelled(task):
     with contextlib.suppress(asyncio.CancelledError):
         await task
     assert task.cancelled()
+
+
+async def cancelled_after(turns, work):
+    """What ``work`` has given although it is cancelled so many turns after its begin; None if nothing."""
+    task = asyncio.ensure_future(work)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    return None if task.cancelled() else task.result()

@@ -204,18 +204,23 @@ async def _ask(url, authority):
         assert {answer.status for answer in answers} == {200}
 
 
-def test_a_crawler_reads_a_site_and_names_what_is_broken(tmp_path, pki):
+def _crawled(folder, pki, app):
+    """What the crawler has said of a site, and where that was."""
     files = (str(pki.server.certfile), str(pki.server.keyfile))
-    server = Server(tmp_path, files, app="tests.quic.native.site:app")
+    server = Server(folder, files, app=f"tests.quic.native.site:{app}")
     try:
-        crawled = _run("crawler", f"{server.url}/", pki.authority.certfile)
+        return _run("crawler", f"{server.url}/", pki.authority.certfile), server.url
     finally:
         server.stop()
+
+
+def test_a_crawler_reads_a_site_and_names_what_is_broken(tmp_path, pki):
+    crawled, url = _crawled(tmp_path, pki, "app")
     first, *broken = crawled.stdout.splitlines()
     # The start, a hundred pages, one that was moved and where it is, the picture, two that are broken.
     assert re.match(r"106 pages, \d+ bytes, 2 broken links", first), crawled.stdout
     assert crawled.returncode == 1
-    assert broken == [f"{server.url}/cut: {broken[0].split(': ', 1)[1]}", f"{server.url}/gone: 404"]
+    assert broken == [f"{url}/cut: {broken[0].split(': ', 1)[1]}", f"{url}/gone: 404"]
 
 
 @pytest.mark.parametrize("name", NAMES)

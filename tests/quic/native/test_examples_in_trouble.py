@@ -15,8 +15,7 @@ import uringcore
 from examples import crawler, game, media_relay
 from tests.quic.aioquic_peer import aioquic_asyncio, aioquic_client
 from tests.quic.harness import eventually
-from tests.quic.native.test_examples import _run, _serving, _started
-from tests.server.harness import Server
+from tests.quic.native.test_examples import _crawled, _run, _serving, _started
 from tests.support.ports import free_port
 from uringcore import quic
 from uringcore.devcert import DevelopmentCertificate
@@ -72,17 +71,12 @@ def test_a_world_that_fails_ends_its_server(monkeypatch):
 
 
 def test_a_page_that_is_no_html_is_a_broken_one(tmp_path, pki):
-    files = (str(pki.server.certfile), str(pki.server.keyfile))
-    server = Server(tmp_path, files, app="tests.quic.native.site:odd")
-    try:
-        crawled = _run("crawler", f"{server.url}/", pki.authority.certfile)
-    finally:
-        server.stop()
+    crawled, url = _crawled(tmp_path, pki, "odd")
     first, *broken = crawled.stdout.splitlines()
     assert first.startswith("4 pages, ")
     # What the parser makes of such a page depends on the version.
     refused = ["/odd", "/odder"] if _is_refused("<![foo[") else []
-    assert [line.split(": ")[0] for line in broken] == [f"{server.url}{path}" for path in refused]
+    assert [line.split(": ")[0] for line in broken] == [f"{url}{path}" for path in refused]
     assert crawled.returncode == bool(refused)
 
 
@@ -124,46 +118,49 @@ def test_a_client_of_a_server_that_is_not_there_hears_why(pki):
         _run_limited(main(*server))
 
 
+@contextlib.asynccontextmanager
+async def _client_of_proxy(pki):
+    """A client of the proxy's, and the server behind it, which is yet to accept a connection."""
+    async with _listening(pki, "h3") as upstream:
+        where = f"*=localhost:{upstream.address[1]}"
+        with _serving("http3_proxy", 0, pki.authority.certfile, where) as (port, authority):
+            config = quic.ClientConfig(alpn=["h3"], authorities=authority)
+            async with quic.connect("localhost", int(port), config) as client:
+                yield client, upstream
+
+
 def test_a_stop_of_a_silent_stream_reaches_the_server(pki):
     async def main():
-        async with _listening(pki, "h3") as upstream:
-            where = f"*=localhost:{upstream.address[1]}"
-            with _serving("http3_proxy", 0, pki.authority.certfile, where) as (port, authority):
-                config = quic.ClientConfig(alpn=["h3"], authorities=authority)
-                async with (
-                    quic.connect("localhost", int(port), config) as client,
-                    client.open_stream() as here,
-                    await upstream.accept() as server,
-                ):
-                    await here.send(b"question")
-                    there = await server.accept_stream()
-                    await there.send(b"answer")
-                    assert await here.readexactly(6) == b"answer"
-                    here.stop(7)
-                    with pytest.raises(quic.StreamStopped) as stopped:
-                        await there.wait_finished()
-                    assert stopped.value.code == 7
-                    # The other direction goes on, with its end.
-                    await here.finish()
-                    assert await there.read() == b"question"
+        async with (
+            _client_of_proxy(pki) as (client, upstream),
+            client.open_stream() as here,
+            await upstream.accept() as server,
+        ):
+            await here.send(b"question")
+            there = await server.accept_stream()
+            await there.send(b"answer")
+            assert await here.readexactly(6) == b"answer"
+            here.stop(7)
+            with pytest.raises(quic.StreamStopped) as stopped:
+                await there.wait_finished()
+            assert stopped.value.code == 7
+            # The other direction goes on, with its end.
+            await here.finish()
+            assert await there.read() == b"question"
 
     _run_limited(main())
 
 
 def test_an_error_of_one_side_is_told_to_the_other(pki):
     async def main():
-        async with _listening(pki, "h3") as upstream:
-            where = f"*=localhost:{upstream.address[1]}"
-            with _serving("http3_proxy", 0, pki.authority.certfile, where) as (port, authority):
-                config = quic.ClientConfig(alpn=["h3"], authorities=authority)
-                async with (
-                    quic.connect("localhost", int(port), config) as client,
-                    await upstream.accept() as server,
-                ):
-                    server.close(0x107, "a flood")
-                    with pytest.raises(quic.ConnectionClosed) as closed:
-                        await client.accept_stream()
-                    assert (closed.value.code, closed.value.reason) == (0x107, "a flood")
+        async with (
+            _client_of_proxy(pki) as (client, upstream),
+            await upstream.accept() as server,
+        ):
+            server.close(0x107, "a flood")
+            with pytest.raises(quic.ConnectionClosed) as closed:
+                await client.accept_stream()
+            assert (closed.value.code, closed.value.reason) == (0x107, "a flood")
 
     _run_limited(main())
 
