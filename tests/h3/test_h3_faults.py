@@ -87,6 +87,28 @@ def make(is_client: bool, **options: Any) -> tuple[H3Connection, FakeQuic]:
     return http, quic
 
 
+class CountingQuic(FakeQuic):
+    """Tells each number once, whether it is used or not."""
+
+    def get_next_available_stream_id(self, is_unidirectional: bool = False) -> int:
+        stream_id = self._next[is_unidirectional]
+        self._next[is_unidirectional] += 4
+        return stream_id
+
+    def send_stream_data(self, stream_id: int, data: bytes, end_stream: bool = False) -> None:
+        self.calls.append(("send", stream_id, data, end_stream))
+
+
+@pytest.mark.parametrize("kind", [FakeQuic, CountingQuic])
+def test_every_stream_has_a_number_of_its_own(kind: type[FakeQuic]) -> None:
+    quic = kind(is_client=True)
+    http = H3Connection(quic, enable_webtransport=True)
+    opened = {call[1] for call in quic.take() if call[0] == "send"}
+    # The decoder's stream is opened when there is something to say.
+    assert opened <= {2, 6, 10}
+    assert http.create_webtransport_stream(0, is_unidirectional=True) == 14
+
+
 def data(stream_id: int, data: bytes, end_stream: bool = False) -> StreamDataReceived:
     return StreamDataReceived(data=data, end_stream=end_stream, stream_id=stream_id)
 

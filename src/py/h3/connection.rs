@@ -77,22 +77,29 @@ impl H3Connection {
         let is_client = configuration
             .getattr(intern!(py, "is_client"))?
             .is_truthy()?;
-        let first: u64 = quic
-            .call_method1(intern!(py, "get_next_available_stream_id"), (true,))?
-            .extract()?;
+        // A connection of a program's own may count on with every call; others tell the same number until
+        // something is sent. RFC 9000 section 2.1: streams of one kind are four apart.
+        let mut streams = [0; 3];
+        let mut free = 0;
+        for stream_id in &mut streams {
+            let asked: u64 = quic
+                .call_method1(intern!(py, "get_next_available_stream_id"), (true,))?
+                .extract()?;
+            *stream_id = asked.max(free);
+            free = stream_id.saturating_add(4);
+        }
         let role = if is_client {
             Role::Client
         } else {
             Role::Server
         };
-        // RFC 9000 section 2.1: streams of one kind are four apart.
         let mut core = Connection::new(
             role,
             Settings {
                 max_push_id,
                 ..settings(enable_webtransport, enable_connect_protocol)
             },
-            [first, first + 4, first + 8],
+            streams,
         );
         core.set_strict(close_on_malformed);
         let is_logged = trace::is_wanted(&configuration)?;
