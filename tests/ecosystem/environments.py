@@ -12,10 +12,11 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tests.ecosystem.projects import PYTEST, Project
+from tests.ecosystem.projects import INSIDE, PYTEST, Project
 from tests.ecosystem.sources import HOME, ROOT, Missing
 
 STAMP = "ecosystem.json"
+RENAMING = "aioquic_renamed"
 
 
 def wheel(python: str, version: str) -> Path:
@@ -38,6 +39,7 @@ def environment(project: Project, python: str, version: str, ours: Path) -> Path
     stamp = {
         "wanted": wanted,
         "wheel": hashlib.sha256(ours.read_bytes()).hexdigest(),
+        "renaming": hashlib.sha256((INSIDE / f"{RENAMING}.py").read_bytes()).hexdigest(),
     }
     found = _stamp(folder)
     if found.get("wanted") != wanted:
@@ -46,6 +48,10 @@ def environment(project: Project, python: str, version: str, ours: Path) -> Path
         _pip(inside, *wanted)
     if found != stamp:
         _pip(inside, "--force-reinstall", "--no-deps", str(ours))
+        if project.aioquic:
+            packages = next((folder / "lib").glob("python*/site-packages"))
+            shutil.copy(INSIDE / f"{RENAMING}.py", packages)
+            (packages / f"{RENAMING}.pth").write_text(f"import {RENAMING}\n")
         (folder / STAMP).write_text(json.dumps(stamp))
     return inside
 

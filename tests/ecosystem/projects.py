@@ -7,6 +7,7 @@ what needs a network beyond this machine. Tests that may differ on our loop are 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 PYTEST = ("pytest==9.1.1", "pytest-timeout==2.4.0")
 
@@ -33,7 +34,12 @@ class Project:
     """Debian's source package and its suite, where the release on PyPI has no tests."""
     test_seconds: float = 60.0
     """A test that takes longer hangs."""
+    aioquic: bool = False
+    """Written for aioquic: its imports become uringcore's on our loops (inside/aioquic_renamed.py)."""
 
+
+INSIDE = Path(__file__).resolve().parent / "inside"
+"""Beside what goes into suites, tests with the examples of releases that have no suite."""
 
 PROJECTS: tuple[Project, ...] = (
     Project(
@@ -190,6 +196,42 @@ PROJECTS: tuple[Project, ...] = (
         "5.1.3",
         requirements=("aiosmtpd", "hypothesis", "pytest-asyncio==1.5.0", "trustme"),
         arguments=("--import-mode=importlib", "tests"),
+    ),
+    Project(
+        "aioquic",
+        "1.7.2",
+        # The others are of aioquic's inside: packets, keys, recovery, the handshake, and the datagrams and
+        # timers of its state machine one by one.
+        arguments=(
+            *("-p", "aioquic_suite", "tests/test_asyncio.py", "tests/test_buffer.py"),
+            *("tests/test_h0.py", "tests/test_h3.py", "tests/test_logger.py"),
+            "tests/test_webtransport.py",
+        ),
+        environment={"ECOSYSTEM_PLACEHOLDERS": "1"},
+        aioquic=True,
+    ),
+    Project(
+        "dnspython",
+        "2.9.2",
+        extras="doh,doq,trio",
+        # The rest is of names and records, or asks servers in the internet.
+        arguments=("tests/test_doq.py", "tests/test_tsig_doh_doq.py"),
+        # Its server could send Retry packets of its own, and sends none.
+        environment={"ECOSYSTEM_PLACEHOLDERS": "1"},
+        aioquic=True,
+    ),
+    Project(
+        "pywebtransport",
+        # The last that is made of aioquic.
+        "0.8.0",
+        arguments=(str(INSIDE / "test_pywebtransport.py"),),
+        aioquic=True,
+    ),
+    Project(
+        "http3x",
+        "0.2.1",
+        arguments=(str(INSIDE / "test_http3x.py"),),
+        aioquic=True,
     ),
 )
 

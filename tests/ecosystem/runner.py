@@ -14,10 +14,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tests.ecosystem.projects import Project
+from tests.ecosystem.projects import INSIDE, Project
 from tests.ecosystem.services import Service
 
-INSIDE = Path(__file__).resolve().parent / "inside"
 START_SECONDS = 180.0
 """Until the first test starts: collecting aiohttp's takes 20 s on a busy machine."""
 END_SECONDS = 60.0
