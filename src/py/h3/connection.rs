@@ -77,16 +77,14 @@ impl H3Connection {
         let is_client = configuration
             .getattr(intern!(py, "is_client"))?
             .is_truthy()?;
-        // A connection of a program's own may count on with every call; others tell the same number until
-        // something is sent. RFC 9000 section 2.1: streams of one kind are four apart.
+        // A program's own connection may count on with every call, others when something is sent. RFC 9000
+        // section 2.1: streams of one kind are four apart.
         let mut streams = [0; 3];
-        let mut free = 0;
-        for stream_id in &mut streams {
-            let asked: u64 = quic
-                .call_method1(intern!(py, "get_next_available_stream_id"), (true,))?
-                .extract()?;
-            *stream_id = asked.max(free);
-            free = stream_id.saturating_add(4);
+        let mut free: u64 = 0;
+        for one in &mut streams {
+            let asked = quic.call_method1(intern!(py, "get_next_available_stream_id"), (true,))?;
+            *one = free.max(asked.extract()?);
+            free = one.saturating_add(4);
         }
         let role = if is_client {
             Role::Client
