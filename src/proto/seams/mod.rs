@@ -9,6 +9,7 @@
 //! - `path_challenge`: a packet of our own in the place of a PING.
 //! - `reset_stream_at`: resets behind data that counts all the same, received.
 //! - `delivered`: whether the peer has the first bytes of a stream.
+//! - `padding`: PADDING that nobody has to read.
 //! - `packet_size`: how large a UDP payload may be that the state machine fills.
 //! - `heard`: whether a datagram was authentic.
 //! - `losses`: the packets that the state machine counts as lost, by their numbers.
@@ -45,6 +46,7 @@ pub(crate) mod labels;
 pub(crate) mod layout;
 pub(crate) mod losses;
 pub(crate) mod packet_size;
+pub(crate) mod padding;
 pub(crate) mod path_challenge;
 pub(crate) mod reset_stream_at;
 pub(crate) mod tickets;

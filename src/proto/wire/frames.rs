@@ -77,6 +77,8 @@ impl<'a> Ack<'a> {
 pub struct Frames<'a> {
     payload: &'a [u8],
     rest: &'a [u8],
+    /// The walk ended at something that is no frame.
+    is_stuck: bool,
 }
 
 impl<'a> Frames<'a> {
@@ -84,7 +86,17 @@ impl<'a> Frames<'a> {
         Self {
             payload,
             rest: payload,
+            is_stuck: false,
         }
+    }
+
+    /// Where the last frame ends that is not PADDING; `None`: the payload is malformed, or unknown in part.
+    pub fn end(mut self) -> Option<usize> {
+        let mut end = 0;
+        for (_, until, _) in &mut self {
+            end = until;
+        }
+        (!self.is_stuck).then_some(end)
     }
 
     fn frame(&mut self) -> Option<Frame<'a>> {
@@ -165,8 +177,14 @@ impl<'a> Iterator for Frames<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
+            while let Some(after) = self.rest.strip_prefix(&[0; 32]) {
+                self.rest = after;
+            }
             while let Some((0, after)) = self.rest.split_first() {
                 self.rest = after;
+            }
+            if self.rest.is_empty() {
+                return None;
             }
             let start = self.payload.len() - self.rest.len();
             match self.frame() {
@@ -176,6 +194,7 @@ impl<'a> Iterator for Frames<'a> {
                 Some(frame) => return Some((start, self.payload.len() - self.rest.len(), frame)),
                 None => {
                     self.rest = &[];
+                    self.is_stuck = true;
                     return None;
                 }
             }

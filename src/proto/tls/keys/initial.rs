@@ -15,7 +15,7 @@ use rustls::{
 use super::{mask, name, open, seal, tap::Tap, unmask};
 use crate::{
     qlog::Epoch,
-    seams::{hidden_acks, layout},
+    seams::{hidden_acks, layout, padding},
     tls::versions::Versions,
     wire::header::{Space, VERSION_1, VERSION_2, version_of},
 };
@@ -165,6 +165,7 @@ impl crypto::PacketKey for RemoteInitial {
         if self.0.side.is_server() && self.0.versions.switched() == Some(version) {
             hidden_acks::hide(payload);
         }
+        padding::cut(payload);
         Ok(())
     }
 
@@ -204,14 +205,21 @@ fn initial_suite() -> Suite {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::tap::PacketObserver, *};
     use crate::wire::header::unshift_type;
 
     /// What a server gets of a client's Initial packet of version 2.
     fn received_by(server: &Arc<Versions>, payload: &[u8]) -> Vec<u8> {
-        let (id, tap) = (ConnectionId::new(&[5; 8]), Arc::default());
+        seen_by(&Arc::default(), server, payload)
+    }
+
+    /// The same, with the server's tap.
+    fn seen_by(tap: &Arc<Tap>, server: &Arc<Versions>, payload: &[u8]) -> Vec<u8> {
+        let id = ConnectionId::new(&[5; 8]);
         let client = Versions::only(Side::Client, VERSION_2);
-        let local = initial(&client, &id, Side::Client, &tap).packet.local;
+        let local = initial(&client, &id, Side::Client, &Arc::default())
+            .packet
+            .local;
         let mut packet = vec![0xc0, 0, 0, 0, 1, 0, 0, 0, 0x40, 0x40, 3];
         let header_len = packet.len();
         packet.extend(payload);
@@ -219,7 +227,7 @@ mod tests {
         local.encrypt(3, &mut packet, header_len);
         packet[0] = unshift_type(packet[0]);
         let mut sealed = BytesMut::from(&packet[header_len..]);
-        let remote = initial(server, &id, Side::Server, &tap).packet.remote;
+        let remote = initial(server, &id, Side::Server, tap).packet.remote;
         let header = &packet[..header_len];
         remote.decrypt(3, header, &mut sealed).unwrap();
         sealed.to_vec()
@@ -237,5 +245,26 @@ mod tests {
         let plain = Versions::server(VERSION_2, &both);
         plain.decide(VERSION_2);
         assert_eq!(received_by(&plain, &payload), payload);
+    }
+    #[derive(Default)]
+    struct Watcher(std::sync::Mutex<Vec<u8>>);
+
+    impl PacketObserver for Watcher {
+        fn sealing(&self, _: Space, _: u64, _: &mut [u8]) {}
+
+        fn opened(&self, _: Space, payload: &[u8]) {
+            *self.0.lock().unwrap() = payload.to_vec();
+        }
+    }
+
+    #[test]
+    fn the_tap_sees_the_padding_that_is_cut() {
+        let server = Versions::server(VERSION_2, &[VERSION_2]);
+        let payload = [&[6, 0, 4, 1, 2, 3, 0][..], &[0; 1_100]].concat();
+        let (tap, watcher) = (Arc::<Tap>::default(), Arc::<Watcher>::default());
+        tap.attach(watcher.clone());
+        tap.set_open(true);
+        assert_eq!(seen_by(&tap, &server, &payload), payload[..7]);
+        assert_eq!(*watcher.0.lock().unwrap(), payload);
     }
 }

@@ -24,7 +24,7 @@ use rustls::quic;
 
 use crate::{
     qlog::{Direction, Epoch, KeyName},
-    seams::layout,
+    seams::{layout, padding},
     wire::header::Space,
 };
 
@@ -145,7 +145,9 @@ impl crypto::PacketKey for PacketKey {
                 let header = layout::received(header);
                 open(&*self.key, self.space, &self.tap, packet, &header, payload)
             }
-        }
+        }?;
+        padding::cut(payload);
+        Ok(())
     }
 
     fn tag_len(&self) -> usize {
