@@ -133,10 +133,12 @@ class ConfigurationFields:
     """Seconds of silence after which a PING keeps the connection open; ``None`` sends none."""
 
     max_streams_bidi: int = 128
-    """Bidirectional streams that the peer may have open at once."""
+    """Bidirectional streams that the peer may have open at once. Of more than 114 the first hundred
+    are announced in the handshake, and all as soon as the peer has more than fifty open."""
 
     max_streams_uni: int = 128
-    """Unidirectional streams that the peer may have open at once."""
+    """Unidirectional streams that the peer may have open at once. Of more than 13 the first twelve
+    are announced in the handshake, and all as soon as the peer has more than six open."""
 
     mtu_discovery: bool = True
     """Whether to probe for larger packets (RFC 8899)."""

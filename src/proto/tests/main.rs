@@ -28,6 +28,7 @@ mod quic_on_demand;
 mod quic_prologue;
 mod quic_resumption;
 mod quic_server;
+mod quic_stream_limits;
 mod quic_streams;
 mod quic_tls;
 mod quic_trace;

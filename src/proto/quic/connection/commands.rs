@@ -96,17 +96,16 @@ impl Connection {
         self.streams.deliver(stream_id);
     }
 
-    /// How many streams the peer may have open at a time.
+    /// How many streams the peer may have open at a time, if it makes use of that.
     pub fn max_streams(&self, unidirectional: bool) -> u64 {
         let dir = if unidirectional { Dir::Uni } else { Dir::Bi };
-        self.quinn.max_concurrent_streams(dir)
+        self.peers_limits.allowed(dir)
     }
 
     /// Lets the peer have another number of streams open at a time. A smaller one holds as streams end.
     pub fn set_max_streams(&mut self, unidirectional: bool, count: u64) {
         let dir = if unidirectional { Dir::Uni } else { Dir::Bi };
-        let count = VarInt::from_u64(count).unwrap_or(VarInt::MAX);
-        self.quinn.set_max_concurrent_streams(dir, count);
+        self.peers_limits.allow(&mut self.quinn, dir, count);
     }
 
     /// Reads at most `max` bytes that have arrived in order. After the stream's end, and on one that

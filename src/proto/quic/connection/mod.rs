@@ -32,7 +32,7 @@ use super::{
         path::{Local, Path},
         peer_parameters::{PeerParameters, PreferredAddress},
     },
-    streams::{StreamState, Streams},
+    streams::{StreamState, Streams, limits::PeersLimits},
 };
 use crate::{
     qlog::{ConnectionIds, Recorder},
@@ -71,6 +71,7 @@ pub struct Connection {
     quinn: quinn::Connection,
     phase: Phase,
     streams: Streams,
+    peers_limits: PeersLimits,
     datagrams: DatagramQueue,
     /// More waits than [`Self::is_full`] allows; `ConnectionWritable` will follow.
     was_full: bool,
@@ -250,6 +251,7 @@ impl Connection {
             user: 0,
             phase: Phase::Handshake,
             streams,
+            peers_limits: PeersLimits::new([settings.max_streams_bidi, settings.max_streams_uni]),
             tickets: details.tickets,
             tokens,
             datagrams: DatagramQueue::new(

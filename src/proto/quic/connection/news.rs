@@ -189,6 +189,7 @@ impl Connection {
                     self.streams.accepted(id.into());
                     self.readable(id.into());
                 }
+                self.peers_limits.opened(&mut self.quinn, dir);
             }
             StreamEvent::Readable { id } => self.readable(id.into()),
             StreamEvent::Writable { id } => self.streams.writable(id.into()),

@@ -6,10 +6,13 @@ use std::{
     time::Duration,
 };
 
-use quinn_proto as quinn;
+use quinn_proto::{self as quinn, Dir};
 
 use crate::{
-    quic::connection::congestion::{self, Congestion},
+    quic::{
+        connection::congestion::{self, Congestion},
+        streams::limits,
+    },
     seams::{datagram_buffer, packet_size::UDP_PAYLOAD_MAX},
     tls::ConfigError,
 };
@@ -33,7 +36,8 @@ pub struct TransportSettings {
     /// What the peer may have outstanding on all streams together, and on one.
     pub max_data: u64,
     pub max_stream_data: u64,
-    /// How many streams the peer may have open at a time.
+    /// How many streams the peer may have open at a time. Fewer are announced at first where this is many
+    /// (`quic::streams::limits`).
     pub max_streams_bidi: u64,
     pub max_streams_uni: u64,
     /// What may be sent and not yet acknowledged, at most. Less is used while the congestion window
@@ -104,8 +108,8 @@ impl TransportSettings {
         [
             self.max_data,
             self.max_stream_data,
-            self.max_streams_bidi,
-            self.max_streams_uni,
+            limits::first(Dir::Bi, self.max_streams_bidi),
+            limits::first(Dir::Uni, self.max_streams_uni),
             datagrams,
         ]
         .iter()
@@ -119,8 +123,16 @@ impl TransportSettings {
             .max_idle_timeout(idle_timeout(self.idle_timeout)?)
             .receive_window(varint("max_data", self.max_data)?)
             .stream_receive_window(varint("max_stream_data", self.max_stream_data)?)
-            .max_concurrent_bidi_streams(stream_count("max_streams_bidi", self.max_streams_bidi)?)
-            .max_concurrent_uni_streams(stream_count("max_streams_uni", self.max_streams_uni)?)
+            .max_concurrent_bidi_streams(stream_count(
+                "max_streams_bidi",
+                Dir::Bi,
+                self.max_streams_bidi,
+            )?)
+            .max_concurrent_uni_streams(stream_count(
+                "max_streams_uni",
+                Dir::Uni,
+                self.max_streams_uni,
+            )?)
             .send_window(self.send_window)
             .initial_rtt(nonzero("initial_rtt", self.initial_rtt)?)
             .initial_mtu(self.udp_payload_size()?)
@@ -173,9 +185,9 @@ fn varint(field: &'static str, value: u64) -> Result<quinn::VarInt, ConfigError>
 }
 
 /// The state machine keeps a map entry for every stream that the peer may open.
-fn stream_count(field: &'static str, value: u64) -> Result<quinn::VarInt, ConfigError> {
+fn stream_count(field: &'static str, dir: Dir, value: u64) -> Result<quinn::VarInt, ConfigError> {
     match value {
-        0..=1_000_000 => varint(field, value),
+        0..=1_000_000 => varint(field, limits::first(dir, value)),
         _ => Err(ConfigError::new(
             field,
             format!("must be at most 1000000, not {value}"),

@@ -1,0 +1,85 @@
+//! How many streams the peer may have open at a time (RFC 9000 section 4.6).
+//!
+//! The state machine makes an entry for every stream that the peer may open, and most peers open few. So
+//! less is announced at first than what is allowed, where that is a good deal more, and all of it as soon as
+//! half of that is open. A peer that opens more at once waits for one round trip, once.
+
+use quinn_proto::{self as quinn, Dir, VarInt};
+
+/// Announced at first. RFC 9114 section 6.1 wants a hundred streams for requests, and section 6.2 three for
+/// HTTP/3 itself, besides which there is room here for as many of other kinds.
+const FIRST: [u64; 2] = [100, 12];
+
+/// What the transport parameters announce of what is `allowed` in a direction.
+pub(in crate::quic) fn first(dir: Dir, allowed: u64) -> u64 {
+    let first = FIRST[dir as usize];
+    // The state machine announces no rise by an eighth or less.
+    match allowed.saturating_sub(first) > allowed / 8 {
+        true => first,
+        false => allowed,
+    }
+}
+
+/// What is allowed in each direction.
+pub(in crate::quic) struct PeersLimits {
+    allowed: [u64; 2],
+    /// Less was announced, and still holds.
+    is_less: [bool; 2],
+}
+
+impl PeersLimits {
+    pub fn new(allowed: [u64; 2]) -> Self {
+        let is_less = [Dir::Bi, Dir::Uni].map(|dir| {
+            let allowed = allowed[dir as usize];
+            first(dir, allowed) < allowed
+        });
+        Self { allowed, is_less }
+    }
+
+    pub fn allowed(&self, dir: Dir) -> u64 {
+        self.allowed[dir as usize]
+    }
+
+    /// The host allows another number, which is announced as it is.
+    pub fn allow(&mut self, quinn: &mut quinn::Connection, dir: Dir, count: u64) {
+        self.allowed[dir as usize] = count;
+        self.announce(quinn, dir);
+    }
+
+    /// The peer has opened streams.
+    pub fn opened(&mut self, quinn: &mut quinn::Connection, dir: Dir) {
+        if self.is_less[dir as usize]
+            && quinn.streams().remote_open_streams(dir) > FIRST[dir as usize] / 2
+        {
+            self.announce(quinn, dir);
+        }
+    }
+
+    fn announce(&mut self, quinn: &mut quinn::Connection, dir: Dir) {
+        self.is_less[dir as usize] = false;
+        let count = VarInt::from_u64(self.allowed(dir)).unwrap_or(VarInt::MAX);
+        quinn.set_max_concurrent_streams(dir, count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_announced_at_first_can_be_raised_and_is_what_is_allowed_where_that_is_little() {
+        for (dir, allowed, announced) in [
+            (Dir::Bi, 0, 0),
+            (Dir::Bi, 100, 100),
+            // 114 - 100 is no more than an eighth.
+            (Dir::Bi, 114, 114),
+            (Dir::Bi, 115, 100),
+            (Dir::Bi, 1 << 20, 100),
+            (Dir::Uni, 13, 13),
+            (Dir::Uni, 14, 12),
+            (Dir::Uni, 128, 12),
+        ] {
+            assert_eq!(first(dir, allowed), announced, "{dir:?} {allowed}");
+        }
+    }
+}
