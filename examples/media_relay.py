@@ -25,6 +25,7 @@ from uringcore.webtransport import (
     serve_webtransport,
 )
 
+Identity = tuple[str, str] | tuple[bytes, bytes]
 HEAD = struct.Struct("!BI")
 SOUND, PICTURES = 0, 1
 URGENCY = {SOUND: 1, PICTURES: 4}
@@ -125,9 +126,8 @@ class Relay:
                 group.add(None)
 
 
-def serve(port: int, certificate: DevelopmentCertificate, relay: Relay) -> Serving:
-    """The relay's server."""
-    identity = (certificate.certificate_pem, certificate.key_pem)
+def serve(port: int, identity: Identity, relay: Relay) -> Serving:
+    """The relay's server; ``identity`` is its certificate and the key."""
     config = ServerConfig(certificate=identity, send_buffer=64 * 1024)
     paths = ["/publish", "/watch"]
     return serve_webtransport("::", port, config=config, paths=paths, handler=relay.handle)
@@ -195,7 +195,8 @@ async def demo(subscribers: int, seconds: float, megabits: float) -> None:
     """A relay, its publisher and subscribers, of which the last is slow."""
     certificate, relay = DevelopmentCertificate.make(), Relay()
     hashes = [certificate.sha256]
-    async with serve(0, certificate, relay) as server:
+    identity = (certificate.certificate_pem, certificate.key_pem)
+    async with serve(0, identity, relay) as server:
         url = f"https://localhost:{server.address[1]}"
         watchers = [Watcher() for _ in range(subscribers - 1)] + [Watcher(pause=0.2)]
         watching = [asyncio.create_task(each.watch(f"{url}/watch", hashes)) for each in watchers]
@@ -214,12 +215,15 @@ async def demo(subscribers: int, seconds: float, megabits: float) -> None:
     print(f"the slow one: {watchers[-1].whole} groups whole, {watchers[-1].lost} dropped")
 
 
-async def serve_for_ever(port: int) -> None:
-    """The relay alone."""
-    certificate = DevelopmentCertificate.make()
-    async with serve(port, certificate, Relay()) as server:
-        print(f"https://localhost:{server.address[1]}/publish and /watch")
-        print(certificate.describe(), flush=True)
+async def serve_for_ever(port: int, identity: Identity | None) -> None:
+    """The relay alone, with its ``identity`` or a certificate for development."""
+    about = ""
+    if identity is None:
+        made = DevelopmentCertificate.make()
+        identity, about = (made.certificate_pem, made.key_pem), made.describe()
+    async with serve(port, identity, Relay()) as server:
+        print(f"https://localhost:{server.address[1]}/publish and /watch", flush=True)
+        print(about, flush=True)
         await server.wait_closed()
 
 
@@ -227,12 +231,13 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="A relay for live media.")
     parser.add_argument("--serve", action="store_true")
     parser.add_argument("--port", type=int, default=4433)
+    parser.add_argument("--certificate", nargs=2, metavar=("CERT", "KEY"), help="PEM files")
     parser.add_argument("--subscribers", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--mbit", type=float, default=2.0)
     args = parser.parse_args()
     with contextlib.suppress(KeyboardInterrupt):
         if args.serve:
-            uringcore.run(serve_for_ever(args.port))
+            uringcore.run(serve_for_ever(args.port, args.certificate and tuple(args.certificate)))
         else:
             uringcore.run(demo(args.subscribers, args.seconds, args.mbit))

@@ -51,6 +51,7 @@ print(json.dumps({"python": sys.version.split()[0], "packages": found}))
 PROGRAMS = {
     "echo_load": "uringcore-bench",
     "upload_load": "uringcore-bench",
+    "relay_load": "uringcore-bench",
     "quic_load": "uringcore-bench",
     "quinn_server": "uringcore-bench",
     "h3_load": "uringcore-bench",

@@ -58,6 +58,8 @@ class Matrix:
     """Whether the rows are costs, of which less is better, and not rates."""
     against: str | None = None
     """What the report tells the ratio of each of ours to: a column's name, or `BEST_OTHER`."""
+    chart: tuple[str, ...] = ()
+    """The rows that are a chart too, of the baseline's column."""
     tags: frozenset[str] = field(default_factory=frozenset)
 
 
@@ -204,6 +206,30 @@ MATRICES: tuple[Matrix, ...] = (
         unit="ms",
         costs=True,
         tags=frozenset({"deployed"}),
+    ),
+    Matrix(
+        name="relay",
+        title="Media relay",
+        about=(
+            "`examples/media_relay.py --serve` on core 0, and on core 1 a native publisher and its "
+            "subscribers (quinn with what WebTransport adds, in one process), each on a connection of its "
+            "own. The source is sound, 50 pieces of 160 bytes a second, and pictures in slices that are sent "
+            "evenly: 250 a second, or so few that a slice is not smaller than a packet. The delay is from "
+            "the publisher's send to the whole piece at a subscriber, both ways over loopback included. Each "
+            "byte is compared; what a subscriber was not sent, because it was behind, is told. Where delays "
+            "are long, a step's last two rows say whether the relay has no more time or the load."
+        ),
+        program="relay",
+        columns=(Column("uringcore-uring", "uringcore"), Column("uringcore-epoll", "uringcore")),
+        baseline="uringcore-uring",
+        unit="",
+        costs=True,
+        chart=tuple(
+            f"20 Mbit/s to {count}, {percentile} ms"
+            for count in (10, 50, 100, 200)
+            for percentile in ("p50", "p99")
+        ),
+        tags=frozenset({"webtransport"}),
     ),
 )
 

@@ -50,6 +50,8 @@ def write() -> None:
     for matrix, rates in matrices:
         if rates is not None:
             parts.append(_matrix(matrix, rates))
+            if matrix.chart:
+                (CHARTS / f"{matrix.name}.svg").write_text(_matrix_chart(matrix, rates))
     profiled = profile_report.section()
     if profiled is not None:
         parts.append(profiled)
@@ -154,7 +156,27 @@ def _matrix(matrix: Matrix, result: MatrixResult) -> str:
         *notes,
         *([""] if notes else []),
     ]
+    if matrix.chart:
+        lines += [f"![{matrix.title}](benchmarks/charts/{matrix.name}.svg)", ""]
     return "\n".join([*lines, taken, ""])
+
+
+def _matrix_chart(matrix: Matrix, result: MatrixResult) -> str:
+    bars = [
+        Bar(
+            row.removesuffix(f" {_unit(row)}"),
+            "ours",
+            result.spread(matrix.baseline, row),
+            "absent",
+        )
+        for row in matrix.chart
+    ]
+    return render(f"{matrix.title}, {matrix.baseline}", _unit(matrix.chart[0]), bars)
+
+
+def _unit(row: str) -> str:
+    """The last word of a row's name."""
+    return row.rpartition(" ")[2]
 
 
 def _share(matrix: Matrix, result: MatrixResult, row: str, name: str) -> str:

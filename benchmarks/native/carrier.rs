@@ -9,12 +9,12 @@ use quinn::{Connection, ReadExactError, RecvStream, SendStream, VarInt};
 
 use crate::Failure;
 
-const PATH: &str = "/bulk";
 const CONTROL_STREAM: u64 = 0x00;
 const SETTINGS_FRAME: u64 = 0x04;
 const HEADERS_FRAME: u64 = 0x01;
 const DATA_FRAME: u64 = 0x00;
 const BIDIRECTIONAL: u64 = 0x41;
+const UNIDIRECTIONAL: u64 = 0x54;
 const CLOSE_SESSION: u64 = 0x2843;
 /// Extended CONNECT, datagrams of RFC 9297 and of its draft, WebTransport of drafts 02, 07, 13 and 15.
 const SETTINGS: [(u64, u64); 7] = [
@@ -90,6 +90,7 @@ impl Carrier {
 pub struct WebTransport {
     connection: Connection,
     authority: String,
+    path: &'static str,
     token: &'static str,
     /// Of our side. Its end would be that of the connection.
     _control: SendStream,
@@ -100,6 +101,7 @@ impl WebTransport {
     pub async fn new(
         connection: Connection,
         authority: String,
+        path: &'static str,
         many: bool,
     ) -> Result<(Self, Session), Failure> {
         let mut control = connection.open_uni().await?;
@@ -116,6 +118,7 @@ impl WebTransport {
         let mut http = Self {
             connection,
             authority,
+            path,
             token: TOKENS[0],
             _control: control,
         };
@@ -134,7 +137,7 @@ impl WebTransport {
         put_frame(
             &mut request,
             HEADERS_FRAME,
-            &fields(&self.authority, self.token),
+            &fields(&self.authority, self.path, self.token),
         );
         send.write_all(&request).await?;
         loop {
@@ -151,10 +154,25 @@ impl WebTransport {
         }
     }
 
+    #[must_use]
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// A unidirectional stream in `session`.
+    pub async fn open_uni(&self, session: &Session) -> Result<SendStream, Failure> {
+        let mut send = self.connection.open_uni().await?;
+        let mut header = Vec::new();
+        put(&mut header, UNIDIRECTIONAL);
+        put(&mut header, session.id());
+        send.write_all(&header).await?;
+        Ok(send)
+    }
+
     /// What the streams and datagrams of a session go on.
     #[must_use]
     pub fn carrier(&self, session: &Session) -> Carrier {
-        let id = u64::from(VarInt::from(session.send.id()));
+        let id = session.id();
         let (mut stream_header, mut datagram_header) = (Vec::new(), Vec::new());
         put(&mut stream_header, BIDIRECTIONAL);
         put(&mut stream_header, id);
@@ -174,6 +192,10 @@ pub struct Session {
 }
 
 impl Session {
+    fn id(&self) -> u64 {
+        u64::from(VarInt::from(self.send.id()))
+    }
+
     /// Closes it with code 0 and waits until the server has ended its side.
     pub async fn close(mut self) -> Result<(), Failure> {
         let (mut capsule, mut frame) = (Vec::new(), Vec::new());
@@ -189,11 +211,21 @@ impl Session {
     }
 }
 
+/// Reads what stands before a unidirectional stream's content and says whether it is a session's; the server's
+/// control and QPACK streams are not.
+pub async fn is_of_session(stream: &mut RecvStream) -> Result<bool, Failure> {
+    if read(stream).await? != UNIDIRECTIONAL {
+        return Ok(false);
+    }
+    read(stream).await?;
+    Ok(true)
+}
+
 /// The request's field section: of QPACK's static table, and literals.
-fn fields(authority: &str, token: &str) -> Vec<u8> {
+fn fields(authority: &str, path: &str, token: &str) -> Vec<u8> {
     // The prefix, `:method: CONNECT`, `:scheme: https`.
     let mut block = vec![0, 0, 0xcf, 0xd7];
-    for (name, value) in [(0x50, authority), (0x51, PATH)] {
+    for (name, value) in [(0x50, authority), (0x51, path)] {
         block.push(name);
         put_text(&mut block, value);
     }

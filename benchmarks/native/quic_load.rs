@@ -28,6 +28,8 @@ use uringcore_bench::report::Report;
 use uringcore_bench::upload::{VERIFIED_BLOCKS, VERIFIED_BYTES, check_count, check_verified};
 use uringcore_bench::{Failure, cpu, exit_with, memory, pattern, quic};
 
+/// Of the sessions.
+const PATH: &str = "/bulk";
 /// A server that neither sends nor takes a byte for this long has failed.
 const STALL: Duration = Duration::from_secs(20);
 
@@ -52,7 +54,8 @@ async fn run() -> Result<(), Failure> {
     let (mut http, mut session, mut carrier) = (None, None, Carrier::raw(connection.clone()));
     if is_webtransport {
         let authority = format!("{}:{}", quic::SERVER_NAME, address.port());
-        let (opened, first) = WebTransport::new(connection, authority, mode == "session").await?;
+        let many = mode == "session";
+        let (opened, first) = WebTransport::new(connection, authority, PATH, many).await?;
         carrier = opened.carrier(&first);
         (http, session) = (Some(Arc::new(opened)), Some(first));
     }

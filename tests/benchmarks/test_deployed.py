@@ -11,9 +11,12 @@ import pytest
 
 import uringcore
 import uringcore.devcert
-from benchmarks.programs import first_byte, hang_up, http1, workers
+from benchmarks.harness.matrix import MATRICES
+from benchmarks.programs import first_byte, hang_up, http1, relay, workers
 from benchmarks.programs.deployed import CERTIFICATES, NATIVE, SERVERS, Deployed, spent
 from tests.support.interpreter import is_default_interpreter
+from uringcore.quic import ClientConfig
+from uringcore.webtransport import connect_webtransport
 
 pytestmark = pytest.mark.skipif(
     not is_default_interpreter(), reason="the benchmarks run on one interpreter"
@@ -79,6 +82,62 @@ def test_each_core_has_a_load_and_the_requests_of_all_count(
     }
     assert len(commands) == 3
     assert all(command[command.index("--processes") + 1] == "7,8" for command in commands)
+
+
+def test_the_relay_serves_with_the_certificate_of_the_benchmarks() -> None:
+    async def watch(port: int) -> None:
+        cafile, _ = relay.certificate()
+        url = f"https://localhost:{port}/watch"
+        config = ClientConfig(authorities=cafile)
+        async with connect_webtransport(url, config) as session:
+            assert session.path == "/watch"
+
+    with relay.Relay("epoll", core=None) as server:
+        uringcore.run(watch(server.port))
+
+
+def test_each_step_of_the_relay_says_what_came_and_how_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = {
+        "p50_us": 1500.0,
+        "p99_us": 4000.0,
+        "megabits": 1500.0,
+        "published_megabits": 20.0,
+        "groups": 800,
+        "groups_reset": 3,
+        "groups_missing": 1,
+        "stalls": 2,
+        "server_cpu_share": 0.75,
+        "load_cpu_share": 0.5,
+    }
+    commands = []
+
+    def run(command: list[str], limit: float) -> str:
+        commands.append(command)
+        return json.dumps(told)
+
+    monkeypatch.setattr(relay, "run", run)
+    step = (20_000_000, 100, 250)
+    server = relay.Relay("epoll", core=None)
+    server.pid = 7
+    rows = relay.rows_of(step, relay.step_of(server, step, 1.0))
+    assert rows == {
+        "20 Mbit/s to 100, p50 ms": [1.5],
+        "20 Mbit/s to 100, p99 ms": [4.0],
+        "20 Mbit/s to 100, Mbit/s out": [1500.0],
+        "20 Mbit/s to 100, share of the bytes that came": [0.75],
+        "20 Mbit/s to 100, groups of 1,000 dropped or missing": [5.0],
+        "20 Mbit/s to 100, stalls over 100 ms": [2],
+        "20 Mbit/s to 100, relay's share of its core": [0.75],
+        "20 Mbit/s to 100, load's share of its core": [0.5],
+    }
+    assert commands[0][commands[0].index("--watchers") + 1] == "100"
+    steps = {
+        name for step in relay.STEPS for name in relay.rows_of(step, {**told, "subscribers": 1})
+    }
+    chart = next(matrix.chart for matrix in MATRICES if matrix.name == "relay")
+    assert steps.issuperset(chart)
 
 
 def test_the_busiest_process_stands_first() -> None:

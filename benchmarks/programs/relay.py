@@ -1,0 +1,129 @@
+"""A media relay (`examples/media_relay.py`) on one core, and its publisher and subscribers on the other.
+
+The load is native: `relay_load`, one process. What it tells of a visit stands in the rows: how late pieces
+come at the subscribers, and what did not come.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.harness.process import ROOT, SERVER_CORE, STOP_SECONDS, pin
+from benchmarks.programs.deployed import NATIVE, beside_the_server, certificate, run
+from benchmarks.programs.rows import arguments
+from tests.support.children import bound
+from tests.support.ports import free_port
+
+BACKENDS = {"uringcore-uring": "uring", "uringcore-epoll": "epoll"}
+EXAMPLE = ROOT / "examples" / "media_relay.py"
+ROW_SHARE = 10
+"""What matrix.py takes for a row is a tenth of a visit, and a step of this needs the whole."""
+MEGABIT = 1_000_000
+SOURCE = 20 * MEGABIT
+SUBSCRIBERS = (10, 50, 100, 200)
+STEPS: tuple[tuple[int, int, int], ...] = (
+    *((SOURCE, count, 250) for count in SUBSCRIBERS),
+    (MEGABIT, 200, 100),
+    (5 * MEGABIT, 200, 250),
+    (SOURCE // 200, 200, 30),
+)
+"""Bits a second of the source, subscribers, and how many slices of pictures a second; the last is 20 Mbit/s
+over all subscribers."""
+TOLD: dict[str, Callable[[dict[str, float]], float]] = {
+    "p50 ms": lambda told: told["p50_us"] / 1000,
+    "p99 ms": lambda told: told["p99_us"] / 1000,
+    "Mbit/s out": lambda told: told["megabits"],
+    "share of the bytes that came": lambda told: (
+        told["megabits"] / (told["published_megabits"] * told["subscribers"])
+    ),
+    "groups of 1,000 dropped or missing": lambda told: (
+        (told["groups_reset"] + told["groups_missing"]) * 1000 / told["groups"]
+    ),
+    "stalls over 100 ms": lambda told: told["stalls"],
+    "relay's share of its core": lambda told: told["server_cpu_share"],
+    "load's share of its core": lambda told: told["load_cpu_share"],
+}
+
+
+class Relay:
+    """The example as a process of its own, until the block ends."""
+
+    def __init__(self, backend: str, core: int | None = SERVER_CORE) -> None:
+        self.port = free_port()
+        self._backend, self._core = backend, core
+
+    def __enter__(self) -> Relay:
+        core = self._core
+        self._process = subprocess.Popen(
+            bound(
+                [
+                    *(sys.executable, str(EXAMPLE), "--serve", "--port", str(self.port)),
+                    *("--certificate", *certificate()),
+                ]
+            ),
+            env={**os.environ, "URINGCORE_BACKEND": self._backend},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            preexec_fn=None if core is None else lambda: pin(core),
+        )
+        self.pid = self._process.pid
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line.startswith("https://"):
+            self._stop()
+            raise RuntimeError(f"the relay does not serve: {line!r}")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        self._process.send_signal(signal.SIGINT)
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def step_of(relay: Relay, step: tuple[int, int, int], seconds: float) -> dict[str, float]:
+    """What the load tells of one step."""
+    bits, subscribers, pieces = step
+    cert, _ = certificate()
+    load = [
+        *(str(Path(os.environ[NATIVE]) / "relay_load"), "--addr", f"127.0.0.1:{relay.port}"),
+        *("--pid", str(relay.pid), "--ca", cert, "--watchers", str(subscribers)),
+        *("--bits", str(bits), "--pieces", str(pieces)),
+        *("--seconds", str(seconds), "--warmup", "0.5"),
+    ]
+    told: dict[str, float] = json.loads(run(load, 60 + 2 * seconds))
+    return {**told, "subscribers": subscribers}
+
+
+def rows_of(step: tuple[int, int, int], told: dict[str, float]) -> dict[str, list[float]]:
+    """The rows of one step."""
+    bits, subscribers, _ = step
+    name = f"{bits / MEGABIT:g} Mbit/s to {subscribers}"
+    return {f"{name}, {row}": [figure(told)] for row, figure in TOLD.items()}
+
+
+def main() -> None:
+    """Measure each step with a relay of its own."""
+    given = arguments(__doc__, BACKENDS)
+    beside_the_server()
+    rows: dict[str, list[float]] = {}
+    for step in STEPS:
+        with Relay(BACKENDS[given.peer]) as relay:
+            rows |= rows_of(step, step_of(relay, step, given.seconds * ROW_SHARE))
+    print(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main()
