@@ -139,6 +139,9 @@ impl Connection {
 
     /// What a client can use in its next connections.
     fn take_over_credentials(&mut self) {
+        if !self.is_client() {
+            return;
+        }
         let tickets = self.tickets.take().into_iter();
         let tickets = tickets.map(|ticket| Event::SessionTicket(Box::new(ticket)));
         let tokens = self.tokens.as_ref().map(|tokens| tokens.take_new());

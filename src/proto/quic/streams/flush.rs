@@ -35,13 +35,24 @@ impl Streams {
             self.handed_over = 0;
         }
         let mut outcome = Outcome::default();
-        for mut group in self.take_ready() {
-            let window = self.window(base, self.rank(group[0]));
+        let mut group = self.take_ready();
+        while let Some(&first) = group.first() {
+            let rank = self.rank(first);
+            let others = group.split_off(group.partition_point(|&id| self.rank(id) == rank));
+            let window = self.window(base, rank);
             conn.set_send_window(window);
             outcome.window = window;
             while !group.is_empty() {
                 group.retain(|&id| self.serve(conn, id, &mut outcome) == Flushed::Share);
             }
+            match others.is_empty() {
+                true => break,
+                false => group = others,
+            }
+        }
+        // Nothing was made ready meanwhile: the room is for the next time.
+        if self.ready.is_empty() {
+            self.ready = group;
         }
         // Otherwise every acknowledged packet would let in one packet's worth, and the state
         // machine would end up with a list of such crumbs. See `send_queue`.
@@ -64,18 +75,17 @@ impl Streams {
         self.table.get(&id).map_or(0, |stream| stream.send.rank)
     }
 
-    /// The streams that are ready, the most urgent first, together with those of the same rank.
-    /// Of those, who has waited longest comes first.
-    fn take_ready(&mut self) -> Vec<Vec<u64>> {
+    /// The streams that are ready, the most urgent first. Of those of the same rank, who has waited longest comes
+    /// first.
+    fn take_ready(&mut self) -> Vec<u64> {
         let mut ready = std::mem::take(&mut self.ready);
         let send = |id: &u64| self.table.get(id).map(|stream| &stream.send);
         let rank = |id: &u64| send(id).map_or(0, |send| send.rank);
         let served_at = |id: &u64| send(id).map_or(0, |send| send.served_at);
-        ready.sort_unstable_by_key(|id| (Reverse(rank(id)), served_at(id)));
+        if ready.len() > 1 {
+            ready.sort_unstable_by_key(|id| (Reverse(rank(id)), served_at(id)));
+        }
         ready
-            .chunk_by(|a, b| rank(a) == rank(b))
-            .map(<[u64]>::to_vec)
-            .collect()
     }
 
     /// Hands over one share of a stream.

@@ -15,12 +15,12 @@ use quinn_proto::{
 use rustls::{
     AlertDescription, Error, HandshakeKind,
     pki_types::CertificateDer,
-    quic::{self, KeyChange, Secrets, Version},
+    quic::{self, KeyChange, Version},
 };
 
 use super::{
     CipherSuite, HostClock, SessionTicket,
-    keys::{self, retry, tap::Tap},
+    keys::{self, phases::Phases, retry, tap::Tap},
     sessions::resumption::TicketInbox,
     versions::{Information, Versions},
 };
@@ -73,7 +73,7 @@ struct Session {
     tap: Arc<Tap>,
     told_handshake_data: bool,
     checked_versions: bool,
-    next_secrets: Option<Secrets>,
+    phases: Option<Phases>,
     /// A client's, until it has chosen where its first packet goes.
     ids: Option<ConnectionIds>,
     /// On a client, the name that it connected to.
@@ -119,7 +119,7 @@ impl Session {
             tap,
             told_handshake_data: false,
             checked_versions: false,
-            next_secrets: None,
+            phases: None,
             ids: None,
             asked_name: String::new(),
             exporter: Exporter::default(),
@@ -414,15 +414,14 @@ impl crypto::Session for Session {
                 keys::wrap(keys, Epoch::Handshake, self.side(), &self.tap, wire)
             }
             KeyChange::OneRtt { keys, next } => {
-                self.next_secrets = Some(next);
+                self.phases = Some(Phases::new(next));
                 keys::wrap(keys, Epoch::OneRtt(0), self.side(), &self.tap, None)
             }
         })
     }
 
     fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn crypto::PacketKey>>> {
-        let _labels = Scope::open(self.versions.switched());
-        let keys = self.next_secrets.as_mut()?.next_packet_keys();
+        let keys = self.phases.as_mut()?.next(self.versions.switched());
         Some(keys::wrap_update(keys, self.side(), &self.tap))
     }
 

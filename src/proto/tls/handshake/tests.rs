@@ -245,3 +245,32 @@ fn what_is_no_hello_is_judged_by_tls() {
     let endless = vec![0; 1 << 16];
     assert!(server.session.read_handshake(&endless).is_err());
 }
+
+/// Whether what `from` seals with these keys of later phases is opened with those of `to`.
+fn later(
+    from: &KeyPair<Box<dyn crypto::PacketKey>>,
+    to: &KeyPair<Box<dyn crypto::PacketKey>>,
+) -> bool {
+    let mut packet = vec![0x40, 5, 1, 2, 3];
+    packet.resize(packet.len() + from.local.tag_len(), 0);
+    from.local.encrypt(5, &mut packet, 2);
+    let mut payload = bytes::BytesMut::from(&packet[2..]);
+    to.remote.decrypt(5, &packet[..2], &mut payload).is_ok()
+}
+
+#[test]
+fn keys_of_later_phases_are_those_of_the_peer_in_whatever_order_they_are_used() {
+    for version in BOTH {
+        let mut sides = sides(None, (VERSION_1, BOTH), (VERSION_1, &[*version]));
+        shake(&mut sides, usize::MAX).unwrap();
+        let mut next = |side: usize| sides[side].session.next_1rtt_keys().unwrap();
+        let client = [next(0), next(0), next(0)];
+        let server = [next(1), next(1), next(1)];
+        // The last phase's keys are the first that are needed here.
+        for phase in [2, 0, 1] {
+            assert!(later(&client[phase], &server[phase]));
+            assert!(later(&server[phase], &client[phase]));
+            assert!(!later(&client[phase], &server[(phase + 1) % 3]));
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The packet keys of one key phase after the other (RFC 9001 section 6), each made when a packet first
+//! needs them.
+//!
+//! The state machine asks for the next phase's keys together with the first ones, and most connections end in
+//! their first phase. It would cost each handshake six derivations and two AEADs, and a connection a kilobyte
+//! for as long as it lives. Section 6.3 leaves open when the keys are made; the price is that one packet takes
+//! some microseconds longer where keys are changed.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use rustls::{
+    Error,
+    quic::{PacketKey, PacketKeySet, Secrets, Tag},
+};
+
+use crate::seams::labels::Scope;
+
+/// What keys are made of, and the phase that was asked for last.
+pub(in crate::tls) struct Phases {
+    secrets: Arc<Mutex<Secrets>>,
+    last: Option<Arc<Phase>>,
+}
+
+impl Phases {
+    /// `secrets` are those of the second phase.
+    pub fn new(secrets: Secrets) -> Self {
+        Self {
+            secrets: Arc::new(Mutex::new(secrets)),
+            last: None,
+        }
+    }
+
+    /// The keys of the next phase, by the labels of this version if of another than the session's.
+    pub fn next(&mut self, version: Option<u32>) -> PacketKeySet {
+        // The secrets go one way.
+        if let Some(last) = &self.last {
+            last.keys();
+        }
+        let phase = Arc::new(Phase {
+            secrets: self.secrets.clone(),
+            version,
+            keys: OnceLock::new(),
+        });
+        self.last = Some(phase.clone());
+        let key = |side: Side| Box::new(Key(phase.clone(), side));
+        PacketKeySet {
+            local: key(|keys| &*keys.local),
+            remote: key(|keys| &*keys.remote),
+        }
+    }
+}
+
+struct Phase {
+    secrets: Arc<Mutex<Secrets>>,
+    version: Option<u32>,
+    keys: OnceLock<PacketKeySet>,
+}
+
+impl Phase {
+    fn keys(&self) -> &PacketKeySet {
+        self.keys.get_or_init(|| {
+            let _labels = Scope::open(self.version);
+            let secrets = self.secrets.lock();
+            secrets
+                .unwrap_or_else(PoisonError::into_inner)
+                .next_packet_keys()
+        })
+    }
+}
+
+type Side = fn(&PacketKeySet) -> &dyn PacketKey;
+
+/// One of a phase's two keys.
+struct Key(Arc<Phase>, Side);
+
+impl Key {
+    fn key(&self) -> &dyn PacketKey {
+        self.1(self.0.keys())
+    }
+}
+
+impl PacketKey for Key {
+    fn encrypt_in_place(
+        &self,
+        packet_number: u64,
+        header: &[u8],
+        payload: &mut [u8],
+    ) -> Result<Tag, Error> {
+        self.key().encrypt_in_place(packet_number, header, payload)
+    }
+
+    fn decrypt_in_place<'a>(
+        &self,
+        packet_number: u64,
+        header: &[u8],
+        payload: &'a mut [u8],
+    ) -> Result<&'a [u8], Error> {
+        self.key().decrypt_in_place(packet_number, header, payload)
+    }
+
+    fn tag_len(&self) -> usize {
+        self.key().tag_len()
+    }
+
+    fn confidentiality_limit(&self) -> u64 {
+        self.key().confidentiality_limit()
+    }
+
+    fn integrity_limit(&self) -> u64 {
+        self.key().integrity_limit()
+    }
+}
