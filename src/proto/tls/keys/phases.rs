@@ -3,8 +3,9 @@
 //!
 //! The state machine asks for the next phase's keys together with the first ones, and most connections end in
 //! their first phase. It would cost each handshake six derivations and two AEADs, and a connection a kilobyte
-//! for as long as it lives. Section 6.3 leaves open when the keys are made; the price is that one packet takes
-//! some microseconds longer where keys are changed.
+//! for as long as it lives. Section 6.3 allows keys to be made while a packet is processed, at a price: one
+//! packet takes some microseconds longer where keys are changed, by which who measures that could tell the Key
+//! Phase bit of this packet. It is one bit that says that keys are changed, once in a phase.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
