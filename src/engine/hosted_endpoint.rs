@@ -322,6 +322,7 @@ impl HostedEndpoint {
         }
         let token = self.token;
         self.more.flush(driver, |sub| token | u64::from(sub) << 48);
+        let mut queued = 0;
         while self.in_flight.len() < SENDS_IN_FLIGHT_MAX
             && self.in_flight_bytes < BYTES_IN_FLIGHT_MAX
         {
@@ -336,6 +337,11 @@ impl HostedEndpoint {
             self.in_flight_bytes += batch.data.len();
             let op = driver.send_msg(fd, batch.message(), self.token_for(SUB_SEND));
             self.in_flight.push_back(InFlight { op, batch });
+            queued += 1;
+            // What goes to many is on its way to the first ones while it is sealed for the others.
+            if queued % SENDS_A_SUBMISSION == 0 {
+                driver.submit();
+            }
         }
         let all_sent = self.in_flight.is_empty() && self.again.is_empty();
         if all_sent && self.may_end(now) {
@@ -637,6 +643,8 @@ const GSO_SEGMENTS_MAX: usize = 64;
 const BYTES_IN_FLIGHT_MAX: usize = 1 << 20;
 /// Sends that may be in the kernel at once: many connections with little to say share a system call.
 const SENDS_IN_FLIGHT_MAX: usize = 256;
+/// A system call for so many sends is not felt.
+const SENDS_A_SUBMISSION: usize = 16;
 /// Send buffers kept for use again.
 const BUFFERS_KEPT_MAX: usize = 16;
 /// Up to here a batch is copied out of its buffer.

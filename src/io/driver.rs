@@ -249,6 +249,17 @@ impl Driver {
             || matches!(&self.inner, Inner::Uring(uring) if uring.has_completions())
     }
 
+    /// Gives the kernel what is queued, without waiting: for a host that has much more to queue, whose first
+    /// operations need not wait for the last. The next [`enter`](Driver::enter) does it anyway.
+    pub fn submit(&mut self) {
+        self.leave_if_forked();
+        match &mut self.inner {
+            Inner::Uring(uring) => uring.submit_now(&mut self.common.stats.syscalls),
+            Inner::Epoll(epoll) => epoll.start_queued(&mut self.common),
+            Inner::Inherited(_) | Inner::Dead => {}
+        }
+    }
+
     /// Submits what is queued and takes all operations back from the kernel, to be armed again by the
     /// next [`enter`](Driver::enter), which may then come from any thread. No operation is lost or
     /// carried out twice; a send may complete short, as after a cancel. Returns after `limit` if a

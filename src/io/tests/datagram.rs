@@ -25,6 +25,7 @@ both_backends!(
     a_dead_port_is_told_by_the_error_queue,
     a_connected_socket_is_refused,
     an_oversized_datagram_is_refused,
+    what_is_submitted_leaves_before_the_driver_is_entered,
     unix_datagrams_carry_their_path,
     closing_with_datagrams_armed,
 );
@@ -385,6 +386,29 @@ fn an_oversized_datagram_is_refused(backend: Backend) {
         .driver
         .send_msg(ours.as_raw_fd(), message(vec![0; 65_508], address), 2);
     assert_eq!(rig.result_of(send), Err(libc::EMSGSIZE));
+    rig.close(ours);
+    rig.assert_idle();
+}
+
+fn what_is_submitted_leaves_before_the_driver_is_entered(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (ours, address) = udp_socket();
+    // A ring is nobody's before the first turn.
+    let first = rig
+        .driver
+        .send_msg(ours.as_raw_fd(), message(&b"first"[..], address), 1);
+    assert_eq!(rig.result_of(first), Ok(5));
+    let (peer, _) = udp_socket();
+    peer.set_nonblocking(false).unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let to = peer.local_addr().unwrap();
+    let send = rig
+        .driver
+        .send_msg(ours.as_raw_fd(), message(&b"early"[..], to), 2);
+    rig.driver.submit();
+    let mut room = [0; 16];
+    assert_eq!(peer.recv(&mut room).unwrap(), 5);
+    assert_eq!(rig.result_of(send), Ok(5));
     rig.close(ours);
     rig.assert_idle();
 }

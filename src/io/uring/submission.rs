@@ -43,10 +43,23 @@ impl Uring {
         if room(&mut self.ring) {
             return true;
         }
+        self.submit(syscalls);
+        // A failure (EAGAIN, EBUSY) shows as a queue that is still full.
+        room(&mut self.ring)
+    }
+
+    /// Gives the kernel what is queued, unless it has to wait.
+    pub(crate) fn submit_now(&mut self, syscalls: &mut u64) {
+        if self.backlog.is_empty() && !self.must_wait() {
+            self.submit(syscalls);
+        }
+    }
+
+    fn submit(&mut self, syscalls: &mut u64) {
         // A ring that is not enabled yet refuses submissions, and only its owner may submit; the
         // backlog keeps the order.
         if self.owner != thread_number() {
-            return false;
+            return;
         }
         *syscalls += 1;
         let queued = self.ring.submission().len() as u32;
@@ -63,8 +76,6 @@ impl Uring {
                 0,
             )
         };
-        // A failure (EAGAIN, EBUSY) shows as a queue that is still full.
-        room(&mut self.ring)
     }
 
     pub(super) fn submit_backlog(&mut self, syscalls: &mut u64) {
