@@ -21,11 +21,6 @@ impl Queue {
         self.0.push_back(Queued::Event(event));
     }
 
-    /// Before all others.
-    pub(crate) fn push_front(&mut self, event: Event) {
-        self.0.push_front(Queued::Event(event));
-    }
-
     pub(crate) fn push_backlog(&mut self, key: Key) {
         self.0.push_back(Queued::Backlog(key));
     }

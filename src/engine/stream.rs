@@ -44,8 +44,6 @@ pub(crate) struct Stream {
     /// That the socket is readable stands in the queue of events. Until it is told nothing is received: it
     /// would be told behind what the host receives then.
     is_readable_untold: bool,
-    /// The host's last receive was full, and the one before was not of this kind: the next comes at once.
-    is_second_due: bool,
     /// The receive came to its end: it is not armed again.
     read_ended: bool,
     backlog: Backlog<Bytes>,
@@ -72,7 +70,6 @@ impl Stream {
             left_to_host: 0,
             file: None,
             is_readable_untold: false,
-            is_second_due: false,
             read_ended: false,
             backlog: Backlog::default(),
             end_behind: None,
@@ -389,16 +386,11 @@ impl Stream {
     }
 
     fn tell_readable(&mut self, events: &mut Queue) {
-        let event = self.readable();
-        events.push(event);
-    }
-
-    fn readable(&mut self) -> Event {
         self.is_readable_untold = true;
-        Event::StreamReadable {
+        events.push(Event::StreamReadable {
             stream: self.life.key,
             fd: self.life.fd,
-        }
+        });
     }
 
     /// The socket is readable: true if the host is to be told (else the next resume looks again).
@@ -413,9 +405,8 @@ impl Stream {
         !self.read_ended
     }
 
-    /// What came of a receive that was left to the host. The next one waits for a flush, but where this one
-    /// was full: then it comes at once, while what the two have in common is in the processor's cache, and
-    /// every other time in its turn in the queue, so that no stream keeps the others waiting.
+    /// What came of a receive that was left to the host. The next one waits for a flush, or for its turn in
+    /// the queue where this one was full.
     pub(crate) fn received_by_host(
         &mut self,
         result: Result<usize, Errno>,
@@ -426,11 +417,7 @@ impl Stream {
             Ok(0) => self.end_reading(ReadEnd::Eof, events),
             Ok(size) => {
                 self.note_size(size);
-                self.is_second_due = is_full && !self.is_second_due;
-                if self.is_second_due {
-                    let event = self.readable();
-                    events.push_front(event);
-                } else if is_full {
+                if is_full {
                     self.tell_readable(events);
                 }
             }

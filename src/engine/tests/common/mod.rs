@@ -47,7 +47,7 @@ pub fn turn(engine: &mut Engine, limit: Duration, mut handle: impl FnMut(&mut En
 const RECEIVE_MAX: usize = 120 * 1024;
 
 /// What a host does that is left to receive by itself.
-pub fn receive(engine: &mut Engine, stream: Key, fd: RawFd, size: usize) -> Option<StreamBytes> {
+fn receive(engine: &mut Engine, stream: Key, fd: RawFd, size: usize) -> Option<StreamBytes> {
     let mut memory = vec![MaybeUninit::new(0); size];
     let errno = |error: std::io::Error| Errno(error.raw_os_error().expect("a number"));
     let result = net::recv(fd, &mut memory).map_err(errno);
