@@ -224,13 +224,13 @@ PROJECTS: tuple[Project, ...] = (
         "pywebtransport",
         # The last that is made of aioquic.
         "0.8.0",
-        arguments=(str(INSIDE / "test_pywebtransport.py"),),
+        arguments=(str(INSIDE / "examples_of_pywebtransport.py"),),
         aioquic=True,
     ),
     Project(
         "http3x",
         "0.2.1",
-        arguments=(str(INSIDE / "test_http3x.py"),),
+        arguments=(str(INSIDE / "examples_of_http3x.py"),),
         aioquic=True,
     ),
 )
