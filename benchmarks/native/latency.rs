@@ -21,6 +21,10 @@ impl Latencies {
         self.nanoseconds.push(clamped);
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.nanoseconds.is_empty()
+    }
+
     /// The given percentile in microseconds; 0 without samples.
     pub fn percentile_us(&mut self, percent: f64) -> f64 {
         if self.nanoseconds.is_empty() {

@@ -39,6 +39,9 @@ const STALL: Duration = Duration::from_millis(100);
 /// What is on its way when the publisher ends may take this long.
 const REST: Duration = Duration::from_secs(2);
 const CONNECT: Duration = Duration::from_secs(30);
+/// All sessions together, and the end of their connections.
+const OPENING: Duration = Duration::from_secs(15);
+const CLOSING: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     let run = || -> Result<(), Failure> {
@@ -51,7 +54,7 @@ fn main() -> ExitCode {
 /// When what was published counts, and what has come of it.
 struct Seen {
     begin: Instant,
-    /// Since `begin`: what was sent in it counts.
+    /// Since `begin`: delays of what was due in it count, and bytes that came in it.
     window: std::ops::Range<Duration>,
     delays: Latencies,
     bytes: u64,
@@ -89,13 +92,18 @@ async fn run() -> Result<(), Failure> {
         wrong: None,
     }));
     let mut kept = Vec::with_capacity(watchers);
-    for _ in 0..watchers {
-        let (endpoint, http, session) = open(&args, address, "/watch").await?;
-        let connection = http.connection().clone();
-        spawn_local(watch(connection, Rc::clone(&seen)));
-        kept.push((endpoint, http, session));
-    }
-    let (_endpoint, http, session) = open(&args, address, "/publish").await?;
+    let opening = async {
+        for _ in 0..watchers {
+            let (endpoint, http, session) = open(&args, address, "/watch").await?;
+            let connection = http.connection().clone();
+            spawn_local(watch(connection, Rc::clone(&seen)));
+            kept.push((endpoint, http, session));
+        }
+        open(&args, address, "/publish").await
+    };
+    let opened = timeout(OPENING, opening).await;
+    let publisher = opened.map_err(|_| format!("opened {} of {watchers}", kept.len()))??;
+    let (_, http, session) = &publisher;
 
     let begin = Instant::now();
     {
@@ -107,15 +115,15 @@ async fn run() -> Result<(), Failure> {
     let publishing = async {
         tokio::try_join!(
             publish(
-                &http,
-                &session,
+                http,
+                session,
                 SOUND,
                 SOUND_PIECES,
                 SOUND_BYTES,
                 begin,
                 &seen
             ),
-            publish(&http, &session, PICTURES, pieces, picture, begin, &seen),
+            publish(http, session, PICTURES, pieces, picture, begin, &seen),
         )
     };
     let used = async {
@@ -147,6 +155,9 @@ async fn run() -> Result<(), Failure> {
         sleep(Duration::from_millis(5)).await;
     }
     let mut seen = seen.borrow_mut();
+    if seen.delays.is_empty() {
+        return Err("nothing has come".into());
+    }
     let whole = seen.groups_whole;
     let reset = seen.groups_reset;
     let seconds = length.as_secs_f64();
@@ -158,6 +169,10 @@ async fn run() -> Result<(), Failure> {
         .field(
             "published_megabits",
             (sound.bytes + pictures.bytes) as f64 * 8e-6 / seconds,
+        )
+        .field(
+            "due_megabits",
+            (picture * pieces as usize + SOUND_BYTES * SOUND_PIECES as usize) as f64 * 8e-6,
         )
         .field("p50_us", seen.delays.percentile_us(50.0))
         .field("p99_us", seen.delays.percentile_us(99.0))
@@ -172,9 +187,18 @@ async fn run() -> Result<(), Failure> {
         .field("server_cpu_share", server_ns as f64 / 1e9 / seconds)
         .field("load_cpu_share", load_ns as f64 / 1e9 / seconds)
         .print();
+    drop(seen);
+    kept.push(publisher);
     for (_, http, _) in &kept {
         http.connection().close(VarInt::from_u32(0), b"done");
     }
+    let closing = async {
+        for (endpoint, ..) in &kept {
+            endpoint.wait_idle().await;
+        }
+    };
+    // The figures stand; a relay that does not answer any more is known by them.
+    let _late = timeout(CLOSING, closing).await;
     Ok(())
 }
 
@@ -222,7 +246,8 @@ async fn publish(
     let mut ticks = interval(Duration::from_secs(1) / rate);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     while begin.elapsed() < window.end {
-        ticks.tick().await;
+        // When it is due, so that what the relay holds back counts as late.
+        let due = ticks.tick().await.into_std();
         if group
             .as_ref()
             .is_none_or(|(_, since)| since.elapsed() >= GROUP)
@@ -241,7 +266,7 @@ async fn publish(
         let Some((stream, _)) = group.as_mut() else {
             continue;
         };
-        let sent = begin.elapsed();
+        let sent = due.saturating_duration_since(begin);
         let nanoseconds = u64::try_from(sent.as_nanos())?;
         let mut piece = vec![filling(nanoseconds); size];
         piece[..4].copy_from_slice(&u32::try_from(size)?.to_be_bytes());
@@ -357,6 +382,8 @@ fn take_pieces(
         if counts {
             let delay = now.duration_since(seen.begin).saturating_sub(sent);
             seen.delays.add(delay);
+        }
+        if seen.window.contains(&now.duration_since(seen.begin)) {
             seen.bytes += size as u64;
         }
         if let Some(last) = last {

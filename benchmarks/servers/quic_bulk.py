@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.servers.bulk import ALPN, IN_FLIGHT_MAX, WINDOW, Upload, pattern
-from benchmarks.servers.bulk_streams import READ, Tasks, start
+from benchmarks.servers.bulk_streams import READ, Tasks, begin
 from benchmarks.servers.program import run_library
 from tests.support.ports import free_port
 
@@ -254,7 +254,7 @@ def echo_handler() -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Non
         writer.write(piece)
         writer.write_eof()
 
-    return lambda reader, writer: start(tasks, echo(reader, writer))
+    return lambda reader, writer: begin(tasks, echo(reader, writer))
 
 
 async def start_server(package: str, port: int, configuration: Any, streams: bool) -> Any:

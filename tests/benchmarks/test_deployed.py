@@ -103,7 +103,7 @@ def test_each_step_of_the_relay_says_what_came_and_how_late(
         "p50_us": 1500.0,
         "p99_us": 4000.0,
         "megabits": 1500.0,
-        "published_megabits": 20.0,
+        "due_megabits": 20.0,
         "groups": 800,
         "groups_reset": 3,
         "groups_missing": 1,
@@ -133,6 +133,7 @@ def test_each_step_of_the_relay_says_what_came_and_how_late(
         "20 Mbit/s to 100, load's share of its core": [0.5],
     }
     assert commands[0][commands[0].index("--watchers") + 1] == "100"
+    assert commands[0][0] == "setpriv"
     steps = {
         name for step in relay.STEPS for name in relay.rows_of(step, {**told, "subscribers": 1})
     }

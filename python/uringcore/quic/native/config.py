@@ -45,10 +45,12 @@ class Config:
     """Seconds of silence after which a PING keeps the connection open; ``None`` sends none."""
 
     max_streams: int = 100
-    """Streams in both directions that the peer may have open at once."""
+    """Streams in both directions that the peer may have open at once. Of more than 114 the first
+    hundred are announced in the handshake, and all as soon as the peer has more than fifty open."""
 
     max_uni_streams: int = 100
-    """Streams in its direction only that the peer may have open at once."""
+    """Streams in its direction only that the peer may have open at once. Of more than 13 the first
+    twelve are announced in the handshake, and all as soon as the peer has more than six open."""
 
     receive_window: int = _MEBIBYTE
     """Bytes of one stream that may wait to be read; the peer gets credit for what is read."""
