@@ -162,8 +162,8 @@ def test_after_a_silence_a_request_that_cannot_be_repeated_waits_alone(peer, run
             )
             assert (await slow).content == b"once only"
             await pool.get(peer.url + "/")
-            # The first connection was doubted, rightly or not; nothing was sent twice.
-            assert [path for _, path in peer.paths] == ["/", "/echo", "/"]
+            # The first connection was doubted, rightly or not, and the last request perhaps sent twice.
+            assert [path for _, path in peer.paths].count("/echo") == 1
 
     run(main())
 
