@@ -153,7 +153,8 @@ def test_a_half_closed_peer_still_gets_what_was_written(
 def test_a_peer_that_said_goodbye_still_gets_what_was_written(
     run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
 ) -> None:
-    modern(run)
+    if not run.ours:
+        pytest.skip("stock asyncio may never end here, depending on what the kernel's buffers take")
     data = pattern(8 * MIB)
 
     async def main() -> None:
