@@ -242,7 +242,10 @@ impl Chunks {
     pub fn append(&mut self, behind: Self) {
         self.len += behind.len;
         self.early |= behind.early;
-        self.pieces.extend(behind.pieces);
+        match self.pieces.is_empty() {
+            true => self.pieces = behind.pieces,
+            false => self.pieces.extend(behind.pieces),
+        }
     }
 
     pub fn to_vec(&self) -> Vec<u8> {

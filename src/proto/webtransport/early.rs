@@ -22,7 +22,7 @@ pub(super) struct Early {
 pub(super) struct EarlyStream {
     pub stream_id: u64,
     pub session_id: u64,
-    /// What had been read behind the header: only where QUIC has pushed it.
+    /// What has been read behind the header: of a stream that came before any session, or that QUIC has pushed.
     pub rest: Received,
     /// The peer wants nothing on it, says this code.
     pub stopped: Option<u64>,

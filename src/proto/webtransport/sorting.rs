@@ -1,8 +1,8 @@
 //! Which of a connection's events is HTTP/3's, and which a session's.
 //!
 //! The connection is read on demand. Of a stream of the peer's as many bytes are read as say whose it is
-//! (`header`); HTTP/3's are then handed over to be read as ever, and a session's stay where they are until
-//! their host reads.
+//! (`header`), and a packet's while there is no session; HTTP/3's are then handed over to be read as ever, and
+//! a session's stay where they are until their host reads.
 
 use std::time::Instant;
 
@@ -96,8 +96,12 @@ impl Sessions {
             // It was ended with its session before that was told.
             Quic::StreamReadable { .. } if !below.quic.is_receiving(stream_id) => None,
             Quic::StreamReadable { .. } => {
-                let nothing = Received::default();
-                self.begin(below, stream_id, nothing, true)
+                let arrived = match self.table.is_empty() {
+                    // It is hardly a session's, and then this is most of a request.
+                    true => below.quic.read_stream(stream_id, REQUEST_BYTES),
+                    false => Received::default(),
+                };
+                self.begin(below, stream_id, arrived, true)
             }
             // QUIC has pushed it: before it was read on demand, or because the connection ends.
             Quic::StreamData { data, fin, .. } if !below.h3.knows(stream_id) => {
@@ -163,6 +167,12 @@ impl Sessions {
             stopped: None,
             since: below.now,
         });
+        if beginning.bytes.is_empty()
+            && let Some(first) = arrived.data.pieces().first()
+            && header::look(stream_id, first) == Whose::Http
+        {
+            return self.hand_over(below, stream_id, beginning, arrived, pulls);
+        }
         loop {
             let lacks = match header::look(stream_id, &beginning.bytes) {
                 Whose::Unknown { lacks } => lacks,
@@ -391,6 +401,9 @@ impl Sessions {
         self.table.get(&session_id)?.draft
     }
 }
+
+/// Of a stream that is most likely a request, so much is read at once: one packet brings no more.
+const REQUEST_BYTES: usize = 1536;
 
 /// What a client is told of that. Some drafts have no other word for a limit.
 const REJECTED: &str =

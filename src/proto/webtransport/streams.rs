@@ -103,7 +103,7 @@ impl Sessions {
         };
         self.tell(session_id, opened);
         let fin = rest.end == Some(StreamEnd::Finished);
-        let is_pushed = !rest.data.is_empty() || rest.end.is_some();
+        let goes_on = rest.end.is_none();
         if !rest.data.is_empty() || fin {
             let data = rest.data;
             let pushed = quic::Event::StreamData {
@@ -120,7 +120,7 @@ impl Sessions {
             };
             self.stream_event(below, stream_id, reset);
         }
-        if !is_pushed {
+        if goes_on {
             let readable = quic::Event::StreamReadable { stream_id };
             self.stream_event(below, stream_id, readable);
         }
