@@ -7,7 +7,7 @@
 //! by a lost packet of the encoder stream. What is secret by its name is never indexed, here or by
 //! an intermediary (RFC 9204 section 7.1).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use bytes::Bytes;
 
@@ -36,9 +36,9 @@ pub struct Encoder {
     peer_blocked_streams: usize,
     /// How many insertions the peer has acknowledged (RFC 9204 section 2.1.4).
     known_received: u64,
-    /// Sections with references that are not acknowledged yet, by stream.
-    outstanding: HashMap<u64, VecDeque<Section>>,
-    outstanding_count: usize,
+    /// Sections with references that are not acknowledged yet, the oldest first: most are acknowledged in that
+    /// order. At most [`OUTSTANDING_SECTIONS_MAX`].
+    outstanding: VecDeque<Section>,
     index: Index,
     /// The start of an instruction of the peer's whose end has not arrived; at most ten bytes.
     partial: Vec<u8>,
@@ -49,6 +49,7 @@ pub struct Encoder {
 /// What an unacknowledged section holds on to.
 #[derive(Debug, Clone, Copy)]
 struct Section {
+    stream_id: u64,
     required_insert_count: u64,
     /// No entry from here on may be evicted (RFC 9204 section 2.1.1).
     lowest_reference: u64,
@@ -74,8 +75,7 @@ impl Encoder {
             peer_max_capacity: 0,
             peer_blocked_streams: 0,
             known_received: 0,
-            outstanding: HashMap::new(),
-            outstanding_count: 0,
+            outstanding: VecDeque::new(),
             index: Index::default(),
             partial: Vec::new(),
             instructions: Vec::new(),
@@ -176,29 +176,21 @@ impl Encoder {
 
     /// RFC 9204 section 4.4.1.
     fn handle_section_acknowledgment(&mut self, stream_id: u64) -> Result<(), ConnectionError> {
-        let sections = self.outstanding.get_mut(&stream_id);
-        let Some(section) = sections.and_then(VecDeque::pop_front) else {
+        let mut sections = self.outstanding.iter();
+        let oldest = sections.position(|section| section.stream_id == stream_id);
+        let Some(section) = oldest.and_then(|at| self.outstanding.remove(at)) else {
             return Err(decoder_stream_error(
                 "acknowledgment of a section that was not sent",
             ));
         };
-        self.outstanding_count -= 1;
-        if self
-            .outstanding
-            .get(&stream_id)
-            .is_some_and(VecDeque::is_empty)
-        {
-            self.outstanding.remove(&stream_id);
-        }
         self.known_received = self.known_received.max(section.required_insert_count);
         Ok(())
     }
 
     /// RFC 9204 section 4.4.2.
     fn handle_stream_cancellation(&mut self, stream_id: u64) {
-        if let Some(sections) = self.outstanding.remove(&stream_id) {
-            self.outstanding_count -= sections.len();
-        }
+        self.outstanding
+            .retain(|section| section.stream_id != stream_id);
     }
 
     /// RFC 9204 section 4.4.3.
@@ -217,19 +209,11 @@ impl Encoder {
 
     /// Whether a section on this stream may be one that blocks (RFC 9204 section 2.1.2).
     fn may_block_stream(&self, stream_id: u64) -> bool {
-        let at_risk = |sections: &VecDeque<Section>| {
-            sections
-                .iter()
-                .any(|section| section.required_insert_count > self.known_received)
-        };
-        if self.outstanding.get(&stream_id).is_some_and(at_risk) {
-            return true;
-        }
-        self.outstanding
-            .values()
-            .filter(|sections| at_risk(sections))
-            .count()
-            < self.peer_blocked_streams
+        let required = |section: &&Section| section.required_insert_count > self.known_received;
+        let mut at_risk = self.outstanding.iter().filter(required);
+        // A stream with two of them counts twice: that allows less than the peer does.
+        at_risk.clone().count() < self.peer_blocked_streams
+            || at_risk.any(|section| section.stream_id == stream_id)
     }
 
     /// Inserts a field line if that evicts nothing that is referenced or unacknowledged, and
@@ -270,8 +254,7 @@ impl Encoder {
     fn lowest_pinned(&self) -> u64 {
         let referenced = self
             .outstanding
-            .values()
-            .flatten()
+            .iter()
             .map(|section| section.lowest_reference)
             .min();
         referenced.unwrap_or(u64::MAX).min(self.known_received)
@@ -316,21 +299,17 @@ impl SectionEncoder<'_> {
             integer::put(prefix, 0x80, 7, self.required_insert_count - self.base - 1);
         }
         let section = Section {
+            stream_id: self.stream_id,
             required_insert_count: self.required_insert_count,
             lowest_reference: self.lowest_reference,
         };
-        self.encoder
-            .outstanding
-            .entry(self.stream_id)
-            .or_default()
-            .push_back(section);
-        self.encoder.outstanding_count += 1;
+        self.encoder.outstanding.push_back(section);
     }
 
     /// An entry that this section may refer to, inserting one if policy and room allow it.
     fn dynamic_reference(&mut self, name: &[u8], value: &[u8], named: Match) -> Option<u64> {
         if self.encoder.table.capacity() == 0
-            || self.encoder.outstanding_count >= OUTSTANDING_SECTIONS_MAX
+            || self.encoder.outstanding.len() >= OUTSTANDING_SECTIONS_MAX
         {
             return None;
         }

@@ -24,13 +24,12 @@ pub fn find(name: &[u8], value: &[u8]) -> Match {
     let mut named = Match::None;
     while slot != END {
         let (entry_name, entry_value) = ENTRIES[usize::from(slot)];
-        if entry_name == name {
-            if entry_value == value {
-                return Match::Field(slot);
-            }
-            if named == Match::None {
-                named = Match::Name(slot);
-            }
+        // Values are told apart by their lengths, most of the time.
+        if entry_value == value && entry_name == name {
+            return Match::Field(slot);
+        }
+        if named == Match::None && entry_name == name {
+            named = Match::Name(slot);
         }
         slot = NEXT[usize::from(slot)];
     }
