@@ -20,47 +20,17 @@ pub struct Performed {
 /// Does on QUIC what HTTP/3 wants done.
 pub fn perform(h3: &mut h3::Connection, quic: &mut quic::Connection, now: Instant) -> Performed {
     let mut performed = Performed::default();
-    let mut joined: Option<Joined> = None;
     while let Some(output) = h3.poll_output() {
-        let output = match (joined.take(), output) {
-            (
-                Some(mut write),
-                Output::Write {
-                    stream_id,
-                    data,
-                    fin,
-                },
-            ) if write.takes(stream_id, &data) => {
-                write.data.extend_from_slice(&data);
-                write.fin = fin;
-                joined = Some(write);
-                continue;
-            }
-            (Some(write), output) => {
-                let data = write.data.freeze();
-                performed.write(h3, quic, write.stream_id, data, write.fin, now);
-                output
-            }
-            (None, output) => output,
-        };
         // A stream that refuses has ended on QUIC's side, and the event that says so has come or will.
         match output {
             Output::Write {
                 stream_id,
                 data,
-                fin: false,
-            } if data.len() <= JOINED_MAX => {
-                joined = Some(Joined {
-                    stream_id,
-                    data: data.into(),
-                    fin: false,
-                });
-            }
-            Output::Write {
-                stream_id,
-                data,
                 fin,
-            } => performed.write(h3, quic, stream_id, data, fin, now),
+            } => {
+                let (data, fin) = joined(h3, stream_id, data, fin);
+                performed.write(h3, quic, stream_id, data, fin, now);
+            }
             Output::Datagram { data } => {
                 let _ = quic.send_datagram(data);
             }
@@ -74,10 +44,6 @@ pub fn perform(h3: &mut h3::Connection, quic: &mut quic::Connection, now: Instan
                 quic.close(now, code.0, None, reason.as_bytes());
             }
         }
-    }
-    if let Some(write) = joined {
-        let data = write.data.freeze();
-        performed.write(h3, quic, write.stream_id, data, write.fin, now);
     }
     performed
 }
@@ -107,17 +73,34 @@ impl Performed {
     }
 }
 
-/// Small writes on one stream that go to QUIC as one.
-struct Joined {
-    stream_id: u64,
-    data: BytesMut,
-    fin: bool,
-}
-
-impl Joined {
-    fn takes(&self, stream_id: u64, data: &[u8]) -> bool {
-        stream_id == self.stream_id && !self.fin && self.data.len() + data.len() <= JOINED_MAX
+/// A write, and the small ones on the same stream that follow it at once: they go to QUIC as one.
+fn joined(h3: &mut h3::Connection, stream_id: u64, first: Bytes, mut fin: bool) -> (Bytes, bool) {
+    let (mut length, mut count) = (first.len(), 0);
+    for output in h3.outputs() {
+        match output {
+            Output::Write {
+                stream_id: next,
+                data,
+                fin: ends,
+            } if *next == stream_id && !fin && length + data.len() <= JOINED_MAX => {
+                length += data.len();
+                count += 1;
+                fin = *ends;
+            }
+            _ => break,
+        }
     }
+    if count == 0 {
+        return (first, fin);
+    }
+    let mut all = BytesMut::with_capacity(length);
+    all.extend_from_slice(&first);
+    for _ in 0..count {
+        if let Some(Output::Write { data, .. }) = h3.poll_output() {
+            all.extend_from_slice(&data);
+        }
+    }
+    (all.freeze(), fin)
 }
 
 /// Writes up to this size together are copied into one.

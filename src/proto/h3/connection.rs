@@ -308,6 +308,11 @@ impl Connection {
         pop(&mut self.outputs)
     }
 
+    /// What [`poll_output`](Self::poll_output) will give, in that order.
+    pub fn outputs(&self) -> impl Iterator<Item = &Output> {
+        self.outputs.iter()
+    }
+
     /// The peer's SETTINGS once they arrived.
     pub fn received_settings(&self) -> Option<&PeerSettings> {
         self.peer_settings.as_ref()
