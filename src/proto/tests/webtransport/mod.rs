@@ -599,6 +599,38 @@ fn streams_and_datagrams_that_come_before_the_answer_wait_for_it() {
 }
 
 #[test]
+fn a_stream_that_comes_before_its_request_loses_nothing() {
+    for length in [1, 1_000, 5_000] {
+        let mut site = Site::new();
+        let session = site.quic(Ours).next_stream_id(false);
+        let data = vec![7; length];
+        let bytes = [&b"\x40\x54"[..], &[session as u8], &data].concat();
+        let quic = site.quic(Ours);
+        let stream_id = quic.open_stream(true).unwrap();
+        quic.send_stream(stream_id, bytes.into(), false).unwrap();
+        site.run();
+        assert_eq!(site.connect(request()).unwrap(), session);
+        site.run();
+        site.accept(session, &[], None).unwrap();
+        let told = site.take(Theirs);
+        assert_eq!(opened(&told), [stream_id]);
+        let mut read = Vec::new();
+        for what in told {
+            if let What::Quic(quic::Event::StreamData { data, .. }) = what {
+                read.extend(data.to_vec());
+            }
+        }
+        read.extend(site.read(Theirs, stream_id).0);
+        assert_eq!(read, data);
+        let rest = Bytes::from_static(b"rest");
+        site.quic(Ours).send_stream(stream_id, rest, true).unwrap();
+        site.run();
+        let end = (b"rest".to_vec(), Some(StreamEnd::Finished));
+        assert_eq!(site.read(Theirs, stream_id), end);
+    }
+}
+
+#[test]
 fn codes_of_streams_are_the_applications() {
     let mut site = Site::new();
     let session = site.open();
