@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 
 def scope_of(response):
@@ -40,6 +41,23 @@ def test_who_is_trusted_as_a_proxy(start, arguments, client):
     assert scope_of(server.get("/scope/x", headers=headers))["client"][0] == client
     # The line is about whom the application sees.
     server.wait_log(rf'{client}:\d+ - "GET /scope/x HTTP/3" 200')
+
+
+def test_uvicorns_look_for_a_proxy_is_left_out_where_there_is_none() -> None:
+    """`direct` stands for an application that does nothing else to a request without those fields."""
+    from uringcore.server.server import direct
+
+    async def application(scope, receive, send):
+        pass
+
+    assert direct(ProxyHeadersMiddleware(application)) is application
+    assert direct(application) is application
+
+    class Another(ProxyHeadersMiddleware):
+        """Who knows what it does."""
+
+    another = Another(application)
+    assert direct(another) is another
 
 
 def test_no_access_log(start):

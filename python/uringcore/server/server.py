@@ -19,6 +19,7 @@ from collections.abc import Generator, Sequence
 from types import FrameType
 from typing import Any, Protocol
 
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.server import Server as UvicornServer
 from uvicorn.supervisors import ChangeReload
 
@@ -60,6 +61,11 @@ ALT_SVC_MAX_AGE_SECONDS = 86400
 HAND_OVER_SECONDS_MIN = 1.0
 
 logger = logging.getLogger("uvicorn.error")
+
+
+def direct(application: Any) -> Any:
+    """The application without uvicorn's look at X-Forwarded fields, which passes requests without them on."""
+    return application.app if type(application) is ProxyHeadersMiddleware else application
 
 
 def websocket_limits(config: ServerConfig) -> WebSocketLimits | None:
@@ -312,6 +318,7 @@ class Server(UvicornServer):
             overloaded=None if config.limit_concurrency is None else self._is_overloaded,
             fresh_context=getattr(config, "reset_contextvars", False),
             websockets=websocket_limits(config),
+            direct=direct(config.loaded_app),
         )
         sessions = None
         if config.http3_webtransport:

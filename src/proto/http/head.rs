@@ -150,6 +150,12 @@ impl Head {
         }
     }
 
+    /// Whether a proxy may say whom it forwards the request for.
+    pub fn is_forwarded(&self) -> bool {
+        let mut names = self.fields.iter().map(|(name, _)| name);
+        names.any(|name| name.starts_with(b"x-forwarded-"))
+    }
+
     /// The first field of that name.
     pub fn field(&self, name: &[u8]) -> Option<&Bytes> {
         let found = self.fields.iter().find(|(known, _)| &**known == name);

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyList};
 use uringcore_proto::ws::code;
 
 use super::file::FileBody;
@@ -198,7 +198,9 @@ impl Request {
         ours: Option<Line>,
     ) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
-        let mut fields = this.service.get().default_headers(py);
+        let list = headers.and_then(|headers| headers.cast_exact::<PyList>().ok());
+        let others = list.map_or(0, |list| list.len());
+        let mut fields = this.service.get().default_headers(py, others);
         let mut content_left = None;
         if let Some(headers) = headers {
             for item in headers.try_iter()? {
@@ -454,7 +456,7 @@ impl Request {
     /// A whole response of ours, instead of the application's.
     pub fn respond(slf: &Bound<'_, Self>, status: u16, text: &[u8]) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
-        let mut fields = this.service.get().default_headers(py);
+        let mut fields = this.service.get().default_headers(py, 2);
         let length = text.len().to_string();
         for (name, value) in [
             (&b"content-type"[..], &b"text/plain; charset=utf-8"[..]),

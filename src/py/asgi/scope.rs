@@ -18,12 +18,32 @@ pub struct Ends<'py> {
     pub datagram_max: Option<usize>,
 }
 
+/// What every scope is a copy of: `common`, and the keys of what each request has of its own.
+pub fn template(common: &Bound<'_, PyDict>) -> PyResult<Py<PyDict>> {
+    let template = common.copy()?;
+    for name in [
+        "method",
+        "path",
+        "raw_path",
+        "query_string",
+        "headers",
+        "client",
+        "server",
+        "state",
+        "extensions",
+    ] {
+        template.set_item(PyString::intern(common.py(), name), common.py().None())?;
+    }
+    Ok(template.unbind())
+}
+
 pub fn build<'py>(
     py: Python<'py>,
     service: &AsgiService,
     head: &Head,
     ends: &Ends<'py>,
 ) -> PyResult<Bound<'py, PyDict>> {
+    // It has all keys: none is added here, and the table does not grow.
     let scope = service.template.bind(py).copy()?;
     if let Some(versions) = scope.get_item(intern!(py, "asgi"))? {
         // What an application changes in it is not for the next request to see.

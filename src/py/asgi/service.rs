@@ -8,9 +8,12 @@ use pyo3::{PyTraverseError, PyVisit};
 
 use super::names::Lines;
 use super::request::Request;
+use super::scope;
 use super::socket::WebSocketLimits;
 use crate::capi::cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
+#[cfg(Py_3_12)]
+use crate::event_loop::tasks;
 
 /// One server's application, and what its requests have in common.
 ///
@@ -19,11 +22,16 @@ use crate::event_loop::loop_core::LoopCore;
 /// "application" with the exception or None, "client" with its address, "load" with None, "debug" with what an
 /// application wants seen.
 /// `log_access(scope, status)` for every response that begins, if it is given, and `overloaded()` is asked before
-/// an application is started, if it is given. `websockets` is what each of those may do, if they are taken.
+/// an application is started, if it is given. `direct` is called in the application's place for requests without
+/// X-Forwarded fields, if it is given: the application without what only looks for those. `websockets` is what each of those may do, if they are taken.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct AsgiService {
     pub application: Py<PyAny>,
+    /// For requests without X-Forwarded fields.
+    pub direct: Py<PyAny>,
     pub event_loop: Py<PyAny>,
+    #[cfg(Py_3_12)]
+    pub task_keywords: Py<PyDict>,
     pub template: Py<PyDict>,
     pub root_path: Option<RootPath>,
     pub app_state: Py<PyDict>,
@@ -77,13 +85,13 @@ impl AsgiService {
     #[new]
     #[pyo3(signature = (
         application, *, event_loop, scope, root_path, raw_root_path, state, extensions, tasks, report,
-        log_access = None, overloaded = None, fresh_context = false, websockets = None,
+        log_access = None, overloaded = None, fresh_context = false, websockets = None, direct = None,
     ))]
     #[expect(clippy::too_many_arguments)] // They are keywords in Python.
     fn new(
         application: Py<PyAny>,
-        event_loop: Py<PyAny>,
-        scope: Py<PyDict>,
+        event_loop: &Bound<'_, PyAny>,
+        scope: &Bound<'_, PyDict>,
         root_path: &Bound<'_, PyString>,
         raw_root_path: Py<PyBytes>,
         state: Py<PyDict>,
@@ -94,11 +102,15 @@ impl AsgiService {
         overloaded: Option<Py<PyAny>>,
         fresh_context: bool,
         websockets: Option<Py<WebSocketLimits>>,
+        direct: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         Ok(Self {
+            direct: direct.unwrap_or_else(|| application.clone_ref(event_loop.py())),
             application,
-            event_loop,
-            template: scope,
+            event_loop: event_loop.clone().unbind(),
+            #[cfg(Py_3_12)]
+            task_keywords: tasks::eager_keywords(event_loop)?,
+            template: scope::template(scope)?,
             root_path: (!root_path.to_str()?.is_empty()).then(|| RootPath {
                 text: root_path.clone().unbind(),
                 raw: raw_root_path,
@@ -143,7 +155,10 @@ impl AsgiService {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.application)?;
+        visit.call(&self.direct)?;
         visit.call(&self.event_loop)?;
+        #[cfg(Py_3_12)]
+        visit.call(&self.task_keywords)?;
         visit.call(&self.template)?;
         visit.call(&self.app_state)?;
         visit.call(&self.extensions)?;
@@ -163,11 +178,13 @@ impl AsgiService {
 }
 
 impl AsgiService {
-    /// Runs `run` on the fields of every response.
-    pub fn default_headers(&self, py: Python<'_>) -> Vec<Line> {
+    /// The fields of every response, and room for so many others.
+    pub fn default_headers(&self, py: Python<'_>, others: usize) -> Vec<Line> {
         self.changing.with(py, |changing| {
             let line = |(name, value): &Line| (name.clone_ref(py), value.clone_ref(py));
-            changing.default_headers.iter().map(line).collect()
+            let mut lines = Vec::with_capacity(changing.default_headers.len() + others);
+            lines.extend(changing.default_headers.iter().map(line));
+            lines
         })
     }
 

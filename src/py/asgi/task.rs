@@ -16,7 +16,7 @@ use pyo3::{PyTraverseError, PyVisit, ffi, intern};
 use uringcore_proto::ws::code;
 
 use super::request::Request;
-use super::service::Blame;
+use super::service::{AsgiService, Blame};
 use super::websocket::ClientDisconnected;
 use super::wire::Ending;
 use crate::capi::awaited::{as_sent, raised, used_up};
@@ -33,6 +33,8 @@ use crate::event_loop::tasks;
 pub struct ApplicationCoroutine {
     request: Py<Request>,
     state: GilCell<State>,
+    /// A proxy says whom it forwards the request for.
+    is_forwarded: bool,
     /// Somebody cancels it: a CancelledError of the application's own is a failure like any other.
     is_cancelled: AtomicBool,
 }
@@ -240,7 +242,10 @@ impl ApplicationCoroutine {
         let receive = request.getattr(intern!(py, "receive"))?;
         let sending = request.getattr(intern!(py, "send"))?;
         let service = request.get().service.bind(py).get();
-        let application = service.application.bind(py);
+        let application = match this.is_forwarded {
+            true => service.application.bind(py),
+            false => service.direct.bind(py),
+        };
         let awaitable = application.call1((&request.get().scope, receive, sending))?;
         // SAFETY: this thread is attached and the object is alive; the look at its type reads no more.
         let is_coroutine = unsafe { ffi::Py_TYPE(awaitable.as_ptr()) == &raw mut ffi::PyCoro_Type };
@@ -287,15 +292,16 @@ impl ApplicationCoroutine {
 
 /// A task that starts eagerly where CPython can, unless the program makes the tasks of its loop.
 fn new_task<'py>(
-    event_loop: &Bound<'py, PyAny>,
+    service: &AsgiService,
     coroutine: &Bound<'py, PyAny>,
     context: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    let py = coroutine.py();
+    let event_loop = service.event_loop.bind(py);
     #[cfg(Py_3_12)]
     if !tasks::has_task_factory(event_loop)? {
-        return tasks::new_eager_task(event_loop, coroutine, context);
+        return tasks::new_eager_task(coroutine, service.task_keywords.bind(py), context);
     }
-    let py = event_loop.py();
     let create_task = event_loop.getattr(intern!(py, "create_task"))?;
     match context {
         None => create_task.call1((coroutine,)),
@@ -340,12 +346,13 @@ fn is_cancellation(py: Python<'_>, error: &PyErr) -> bool {
 
 impl Request {
     /// Runs the application in a task of its own.
-    pub fn spawn(slf: &Bound<'_, Self>) -> PyResult<()> {
+    pub fn spawn(slf: &Bound<'_, Self>, is_forwarded: bool) -> PyResult<()> {
         let py = slf.py();
         let service = slf.get().service.bind(py).get();
         let coroutine = ApplicationCoroutine {
             request: slf.clone().unbind(),
             state: GilCell::new(State::NotBegun),
+            is_forwarded,
             is_cancelled: AtomicBool::new(false),
         };
         let coroutine = Bound::new(py, coroutine)?.into_any();
@@ -356,7 +363,7 @@ impl Request {
             ),
             false => None,
         };
-        let task = new_task(service.event_loop.bind(py), &coroutine, context.as_ref())?;
+        let task = new_task(service, &coroutine, context.as_ref())?;
         let is_open = slf.get().state.with(py, |state| {
             let is_open = state.wire.is_some();
             if is_open {

@@ -478,7 +478,8 @@ impl Http3Connection {
         this.state.with(py, |state| {
             state.requests.insert(stream_id, request.clone().unbind())
         });
-        Request::spawn(&request).or_else(|error| Request::not_started(&request, error))
+        Request::spawn(&request, head.is_forwarded())
+            .or_else(|error| Request::not_started(&request, error))
     }
 
     /// The application has returned.

@@ -9,6 +9,8 @@ use std::ptr::null_mut;
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+#[cfg(Py_3_12)]
+use pyo3::types::PyDict;
 use pyo3::types::{PyBool, PyTuple};
 use pyo3::{ffi, intern};
 
@@ -50,39 +52,34 @@ pub fn has_task_factory(event_loop: &Bound<'_, PyAny>) -> PyResult<bool> {
     }
 }
 
+/// What [`new_eager_task`] is called with for each task of `event_loop`.
+#[cfg(Py_3_12)]
+pub fn eager_keywords(event_loop: &Bound<'_, PyAny>) -> PyResult<Py<PyDict>> {
+    let py = event_loop.py();
+    let keywords = PyDict::new(py);
+    keywords.set_item(intern!(py, "loop"), event_loop)?;
+    keywords.set_item(intern!(py, "eager_start"), true)?;
+    Ok(keywords.unbind())
+}
+
 /// `asyncio.Task(coroutine, loop=event_loop, eager_start=True)`: what it does until it waits for the first time,
-/// it has done when this returns.
+/// it has done when this returns. `keywords` are [`eager_keywords`], which no callee changes.
 #[cfg(Py_3_12)]
 pub fn new_eager_task<'py>(
-    event_loop: &Bound<'py, PyAny>,
     coroutine: &Bound<'py, PyAny>,
+    keywords: &Bound<'py, PyDict>,
     context: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    static NAMES: PyOnceLock<Py<PyTuple>> = PyOnceLock::new();
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
-    let py = event_loop.py();
+    let py = coroutine.py();
     let class = module(py, &MODULE, "asyncio.tasks")?.getattr(intern!(py, "Task"))?;
-    let names = NAMES.get_or_try_init(py, || {
-        PyTuple::new(py, ["loop", "eager_start", "context"]).map(Bound::unbind)
-    })?;
-    let none = py.None();
-    let context = context.unwrap_or_else(|| none.bind(py));
-    let eager = PyBool::new(py, true);
-    let mut items = [
-        null_mut(),
-        coroutine.as_ptr(),
-        event_loop.as_ptr(),
-        eager.as_ptr(),
-        context.as_ptr(),
-    ];
-    // SAFETY: this thread is attached; the class, the coroutine, the three values of the names and the names are
-    // alive for the call, and there is a place before the first argument, as the flag says; a new reference or
-    // null with an exception comes back.
-    unsafe {
-        let items = items.as_mut_ptr().add(1);
-        let count = 1 | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
-        let task = ffi::PyObject_Vectorcall(class.as_ptr(), items, count, names.as_ptr());
-        Bound::from_owned_ptr_or_err(py, task)
+    match context {
+        None => class.call((coroutine,), Some(keywords)),
+        Some(context) => {
+            let keywords = keywords.copy()?;
+            keywords.set_item(intern!(py, "context"), context)?;
+            class.call((coroutine,), Some(&keywords))
+        }
     }
 }
 
