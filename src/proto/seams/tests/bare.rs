@@ -304,10 +304,12 @@ impl quinn::TokenLog for TokenLog {
     }
 }
 
-/// A certificate for "localhost", which is its own authority.
-pub fn certificate() -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
+/// A certificate for "localhost" and so many names in all, which is its own authority.
+fn certificate(names: usize) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
     let key = CertificateKey::generate().unwrap();
-    let params = CertificateParams::new(vec!["localhost".into()]).unwrap();
+    let others = (1..names).map(|number| format!("{number:040}.example"));
+    let names: Vec<_> = std::iter::once("localhost".into()).chain(others).collect();
+    let params = CertificateParams::new(names).unwrap();
     let certificate = params.self_signed(&key).unwrap();
     let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
     (certificate.der().clone(), key)
@@ -317,7 +319,14 @@ pub fn certificate() -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
 pub fn tls(
     suites: Vec<rustls::SupportedCipherSuite>,
 ) -> (rustls::ClientConfig, rustls::ServerConfig) {
-    let (certificate, key) = certificate();
+    tls_with_names(suites, 1)
+}
+
+fn tls_with_names(
+    suites: Vec<rustls::SupportedCipherSuite>,
+    names: usize,
+) -> (rustls::ClientConfig, rustls::ServerConfig) {
+    let (certificate, key) = certificate(names);
     let mut roots = rustls::RootCertStore::empty();
     roots.add(certificate.clone()).unwrap();
     let mut of_client = provider::default_provider();
@@ -425,10 +434,19 @@ const SERVER: &str = "192.0.2.2:443";
 
 impl Bare {
     /// A client that has not sent anything yet, and its server, both of `version`.
-    pub fn begin(version: u32, mut transport: quinn::TransportConfig) -> Self {
+    pub fn begin(version: u32, transport: quinn::TransportConfig) -> Self {
+        Self::begin_with_names(version, transport, 1)
+    }
+
+    /// With so many names in the certificate.
+    pub fn begin_with_names(
+        version: u32,
+        mut transport: quinn::TransportConfig,
+        names: usize,
+    ) -> Self {
         let now = Instant::now();
         let suites = provider::default_provider().cipher_suites;
-        let (mut client_tls, mut server_tls) = tls(suites);
+        let (mut client_tls, mut server_tls) = tls_with_names(suites, names);
         client_tls.enable_early_data = true;
         server_tls.max_early_data_size = u32::MAX;
         // Nothing is sent that no test asked for.

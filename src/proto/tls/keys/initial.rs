@@ -165,7 +165,10 @@ impl crypto::PacketKey for RemoteInitial {
         if self.0.side.is_server() && self.0.versions.switched() == Some(version) {
             hidden_acks::hide(payload);
         }
-        padding::cut(payload);
+        match self.0.side {
+            Side::Server => padding::fold(payload),
+            Side::Client => padding::cut(payload),
+        }
         Ok(())
     }
 
@@ -258,13 +261,15 @@ mod tests {
     }
 
     #[test]
-    fn the_tap_sees_the_padding_that_is_cut() {
+    fn the_tap_sees_the_padding_as_it_came() {
         let server = Versions::server(VERSION_2, &[VERSION_2]);
         let payload = [&[6, 0, 4, 1, 2, 3, 0][..], &[0; 1_100]].concat();
         let (tap, watcher) = (Arc::<Tap>::default(), Arc::<Watcher>::default());
         tap.attach(watcher.clone());
         tap.set_open(true);
-        assert_eq!(seen_by(&tap, &server, &payload), payload[..7]);
+        let opened = seen_by(&tap, &server, &payload);
+        assert_eq!((&opened[..7], opened.len()), (&payload[..7], payload.len()));
+        assert_ne!(opened, payload);
         assert_eq!(*watcher.0.lock().unwrap(), payload);
     }
 }
