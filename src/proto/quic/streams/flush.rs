@@ -35,24 +35,26 @@ impl Streams {
             self.handed_over = 0;
         }
         let mut outcome = Outcome::default();
-        let mut group = self.take_ready();
-        while let Some(&first) = group.first() {
+        let mut ready = self.take_ready();
+        let mut group = std::mem::take(&mut self.group);
+        let mut at = 0;
+        while let Some(&first) = ready.get(at) {
             let rank = self.rank(first);
-            let others = group.split_off(group.partition_point(|&id| self.rank(id) == rank));
+            let count = ready[at..].partition_point(|&id| self.rank(id) == rank);
+            group.extend_from_slice(&ready[at..at + count]);
+            at += count;
             let window = self.window(base, rank);
             conn.set_send_window(window);
             outcome.window = window;
             while !group.is_empty() {
                 group.retain(|&id| self.serve(conn, id, &mut outcome) == Flushed::Share);
             }
-            match others.is_empty() {
-                true => break,
-                false => group = others,
-            }
         }
+        self.group = group;
         // Nothing was made ready meanwhile: the room is for the next time.
         if self.ready.is_empty() {
-            self.ready = group;
+            ready.clear();
+            self.ready = ready;
         }
         // Otherwise every acknowledged packet would let in one packet's worth, and the state
         // machine would end up with a list of such crumbs. See `send_queue`.

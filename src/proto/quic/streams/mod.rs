@@ -46,6 +46,8 @@ pub(super) struct Streams {
     abandoned: Vec<u64>,
     /// Streams with data or a FIN to hand over, that nothing is known to hold back.
     ready: Vec<u64>,
+    /// Room for those of one rank while they are served.
+    group: Vec<u64>,
     /// Counts visits, so that those who were served last come last.
     clock: u64,
     high_water: usize,
@@ -105,6 +107,7 @@ impl Streams {
             peers_opened: [0; 2],
             abandoned: Vec::new(),
             ready: Vec::new(),
+            group: Vec::new(),
             clock: 0,
             high_water: HIGH_WATER,
             low_water: LOW_WATER,
@@ -167,6 +170,7 @@ impl Streams {
         }
         self.table.shrink_to_fit();
         self.ready.shrink_to_fit();
+        self.group.shrink_to_fit();
         self.abandoned.shrink_to_fit();
     }
 
