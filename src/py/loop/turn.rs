@@ -183,6 +183,10 @@ fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
     }
     lanes::start_operations(slf)?;
     let idle_from = idle_from(slf)?;
+    if this.ready.with(py, |ready| ready.is_empty()) {
+        // One that came in a plain turn is not slept over, whoever holds the descriptor that would wake the loop.
+        check_signals(py)?;
+    }
     let Some(mut engine) = this.engine.with(py, Option::take) else {
         if this.flags.with(py, |flags| flags.forked) {
             return Err(error::loop_of_parent());
