@@ -86,7 +86,8 @@ struct Batch {
     ecn: Option<u8>,
     src_ip: Option<std::net::IpAddr>,
     socket: u32,
-    retried: bool,
+    /// So often its place was taken by the report of another.
+    retries: u8,
 }
 
 struct InFlight {
@@ -479,6 +480,8 @@ impl HostedEndpoint {
 
     /// A lost packet is QUIC's daily bread, so most errors need no answer beside the loss. Five do.
     fn send_failed(&mut self, batch: Batch, error: Errno, now: Instant) {
+        // If that was a report, the socket's next call won't tell of it, and it would stay in the queue.
+        self.read_error_queue(batch.socket, now);
         match error.0 {
             // Some drivers and virtual devices take the option and then refuse the batch.
             libc::EIO | libc::EINVAL if batch.segment_size.is_some() => {
@@ -496,11 +499,10 @@ impl HostedEndpoint {
             }
             // A pending ICMP report of an earlier send: this one was not even tried.
             libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EACCES
-                if !batch.retried =>
+                if batch.retries < RETRIES_MAX =>
             {
-                self.read_error_queue(batch.socket, now);
                 self.again.push_back(Batch {
-                    retried: true,
+                    retries: batch.retries + 1,
                     ..batch
                 });
             }
@@ -558,7 +560,7 @@ impl Batch {
             ecn: transmit.ecn,
             src_ip: transmit.src_ip,
             socket: transmit.socket,
-            retried: false,
+            retries: 0,
         }
     }
 
@@ -643,6 +645,8 @@ const GSO_SEGMENTS_MAX: usize = 64;
 const BYTES_IN_FLIGHT_MAX: usize = 1 << 20;
 /// Sends that may be in the kernel at once: many connections with little to say share a system call.
 const SENDS_IN_FLIGHT_MAX: usize = 256;
+/// Of many sends to dead ports at once every second one fails with the report of the one before it, each time.
+const RETRIES_MAX: u8 = SENDS_IN_FLIGHT_MAX.ilog2() as u8;
 /// A system call for so many sends is not felt.
 const SENDS_A_SUBMISSION: usize = 16;
 /// Send buffers kept for use again.

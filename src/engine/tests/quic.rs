@@ -254,6 +254,40 @@ fn a_dead_port_ends_the_handshake_at_once() {
     }
 }
 
+/// An error that is left in a socket's queue wakes an epoll loop again and again.
+#[test]
+fn dead_ports_at_once_leave_no_error_in_the_queue() {
+    for (backend, count) in BACKENDS
+        .into_iter()
+        .flat_map(|one| (1..12).map(move |n| (one, n)))
+    {
+        let mut host = Host::new(backend);
+        let ours = socket().0;
+        let watched = ours.try_clone().expect("duplicate");
+        let client = host.open(ours, None);
+        let dead: Vec<_> = (0..count).map(|_| socket()).collect();
+        let addresses: Vec<_> = dead.into_iter().map(|(_, address)| address).collect();
+        for address in addresses {
+            host.connect(client, address);
+        }
+        // The first flights, and not what is sent again after a second.
+        let end = Instant::now() + Duration::from_millis(100);
+        host.run_until(|_| Instant::now() > end);
+        let mut look = libc::pollfd {
+            fd: watched.as_raw_fd(),
+            events: 0,
+            revents: 0,
+        };
+        // SAFETY: one structure, which lives through the call.
+        let found = unsafe { libc::poll(&raw mut look, 1, 0) };
+        assert_eq!((found, look.revents), (0, 0), "{backend:?} {count}");
+        let is_closed = |event: &quic::Event| matches!(event, quic::Event::Closed { .. });
+        let told = host.events.values();
+        let closed = told.filter(|events| events.iter().any(is_closed)).count();
+        assert_eq!(closed, count, "{backend:?}");
+    }
+}
+
 /// One socket, a dead server and a living one: the error of the one is not the other's.
 #[test]
 fn a_dead_port_is_no_matter_to_other_connections() {

@@ -18,7 +18,7 @@ pub struct SocketError {
     pub errno: Errno,
 }
 
-/// Drains the error queue (`MSG_ERRQUEUE`), at most 64 errors a call. Needs `IP_RECVERR` or
+/// Drains the error queue (`MSG_ERRQUEUE`), which is as long as the receive buffer allows. Needs `IP_RECVERR` or
 /// `IPV6_RECVERR`, which [`prepare_quic_socket`](super::prepare_quic_socket) sets.
 pub fn read_error_queue(fd: RawFd) -> io::Result<Vec<SocketError>> {
     let mut errors = Vec::new();
@@ -76,5 +76,6 @@ fn read_one(fd: RawFd) -> io::Result<Option<SocketError>> {
 #[repr(C, align(8))]
 struct Area<const N: usize>([u8; N]);
 
-const ERRORS_MAX: usize = 64;
+/// More than any receive buffer holds: what is left in the queue wakes whoever polls the socket, for good.
+const ERRORS_MAX: usize = 1 << 16;
 const _: () = assert!(mem::align_of::<Area<1>>() >= mem::align_of::<libc::cmsghdr>());
