@@ -345,6 +345,19 @@ WOKEN_WITHOUT_THE_LOCK = """
 import os, sys, threading, time
 import uringcore
 
+def wait_until_it_sleeps(thread):
+    # Who waits for the interpreter lock is woken whenever it is let go, as here: then it runs, or can, or
+    # has slept once more. Who sleeps on is in a system call. However busy the machine is.
+    seen = None
+    while True:
+        with open(f"/proc/self/task/{thread.native_id}/status") as status:
+            fields = dict(line.rstrip("\\n").split(":\\t", 1) for line in status)
+        now = fields["State"], fields["voluntary_ctxt_switches"]
+        if now == seen and now[0].startswith("S"):
+            return
+        seen = now
+        time.sleep(0.001)
+
 def eventfds():
     numbers = [int(name) for name in os.listdir("/proc/self/fd")]
     kind = "anon_inode:[eventfd]"
@@ -354,11 +367,11 @@ def eventfds():
 before = eventfds()
 loop = uringcore.new_event_loop(backend=sys.argv[1])
 [waker] = eventfds() - before
-loop_thread = threading.Thread(target=loop.run_forever)
+loop_thread = threading.Thread(target=loop.run_forever, daemon=True)
 loop_thread.start()
 while not loop.is_running():
     time.sleep(0.01)
-time.sleep(0.3)
+wait_until_it_sleeps(loop_thread)
 # The system call that wakes the loop blocks from now on: a full pipe is in the eventfd's place.
 reading, writing = os.pipe()
 os.set_blocking(writing, False)
@@ -373,11 +386,10 @@ calling = threading.Event()
 def call():
     calling.set()
     loop.call_soon_threadsafe(loop.stop)
-caller = threading.Thread(target=call)
+caller = threading.Thread(target=call, daemon=True)
 caller.start()
 calling.wait()
-caller.join(0.3)
-assert caller.is_alive(), "the loop did not sleep"
+wait_until_it_sleeps(caller)
 print("other threads run", flush=True)
 os.read(reading, 65536)
 os.dup2(real, waker)
