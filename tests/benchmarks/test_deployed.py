@@ -14,13 +14,8 @@ import uringcore.devcert
 from benchmarks.harness.matrix import MATRICES
 from benchmarks.programs import first_byte, hang_up, http1, relay, workers
 from benchmarks.programs.deployed import CERTIFICATES, NATIVE, SERVERS, Deployed, spent
-from tests.support.interpreter import is_default_interpreter
 from uringcore.quic import ClientConfig
 from uringcore.webtransport import connect_webtransport
-
-pytestmark = pytest.mark.skipif(
-    not is_default_interpreter(), reason="the benchmarks run on one interpreter"
-)
 
 
 @pytest.fixture(autouse=True)

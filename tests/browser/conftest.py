@@ -8,22 +8,17 @@ import pytest
 from tests.browser import browsers, servers
 from tests.browser.certificates import certificate_hash
 from tests.quic.certificates import make
-from tests.support.interpreter import is_default_interpreter
+from tests.support.interpreter import only_on_default
 from tests.support.programs import Unavailable
 
+HERE = Path(__file__).parent
 ONLY_OURS = ["test_webtransport_chat.py", "test_webtransport_closing.py"]
 collect_ignore = [] if servers.OURS in servers.LISTED else ONLY_OURS
 
 
 def pytest_collection_modifyitems(items):
     """What a browser sees is the wire, which is the same on every interpreter."""
-    if is_default_interpreter():
-        return
-    here = Path(__file__).parent
-    once = pytest.mark.skip(reason="browsers look at the wire on the default interpreter")
-    for item in items:
-        if item.path.is_relative_to(here):
-            item.add_marker(once)
+    only_on_default(items, HERE, "browsers look at the wire on the default interpreter")
 
 
 @pytest.fixture(scope="session")

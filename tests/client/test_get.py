@@ -14,11 +14,16 @@ import pytest
 from tests.server.harness import ROOT, command, environment
 from tests.server.test_get_command import failure, get
 from tests.support.children import bound
+from tests.support.interpreter import is_default_interpreter
 from tests.support.ports import free_port
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.http3 import URLError
 from uringcore.http3.redirects import Asked, redirected
 
+pytestmark = pytest.mark.skipif(
+    not is_default_interpreter(),
+    reason="what the command asks of servers is the same on every interpreter",
+)
 VERSIONS = {"http3": [], "http1": ["--http1.1"]}
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.conftest import backends, certificate, start
-from tests.support.interpreter import is_default_interpreter
+from tests.support.interpreter import only_on_default
 
 __all__ = ["certificate", "start"]
 
@@ -17,12 +17,6 @@ def backend(request):
 
 def pytest_collection_modifyitems(items):
     """What a client sees on the wire, minutes of it, is the same on every interpreter."""
-    if is_default_interpreter():
-        return
-    here = Path(__file__).parent
-    once = pytest.mark.skip(
-        reason="rules and attacks on the wire are played on the default interpreter"
-    )
-    for item in items:
-        if item.path.is_relative_to(here / "rfc") or item.path.is_relative_to(here / "hostile"):
-            item.add_marker(once)
+    for folder in ("rfc", "hostile"):
+        reason = "rules and attacks on the wire are played on the default interpreter"
+        only_on_default(items, Path(__file__).parent / folder, reason)

@@ -8,17 +8,8 @@ import pytest
 
 import uringcore
 from tests.quic import certificates
+from tests.server.conftest import backends, every_backend
 from uringcore.quic.configuration import QuicConfiguration
-
-
-def own_backends():
-    """io_uring where this machine allows it, and epoll."""
-    try:
-        uringcore.new_event_loop(backend="uring").close()
-    except (OSError, RuntimeError) as exc:
-        reason = f"io_uring is not to be had here: {exc}"
-        return [pytest.param("uring", marks=pytest.mark.skip(reason=reason)), "epoll"]
-    return ["uring", "epoll"]
 
 
 @pytest.fixture(scope="session")
@@ -39,19 +30,19 @@ def _runner(kind, seconds=60):
     return run
 
 
-@pytest.fixture(params=own_backends())
+@pytest.fixture(params=backends())
 def run(request):
-    """Runs a coroutine on uringcore's loop, once on each backend."""
+    """Runs a coroutine on uringcore's loop, on each backend that is this interpreter's."""
     return _runner(request.param)
 
 
-@pytest.fixture(params=own_backends())
+@pytest.fixture(params=every_backend())
 def run_long(request):
-    """As `run`, for what takes minutes on a loaded machine."""
+    """As `run`, for what takes minutes on a loaded machine and is done on one interpreter alone."""
     return _runner(request.param, seconds=540)
 
 
-@pytest.fixture(params=[*own_backends(), "asyncio"])
+@pytest.fixture(params=[*backends(), "asyncio"])
 def run_anywhere(request):
     """Runs a coroutine on uringcore's loop and on stock asyncio's."""
     return _runner(request.param)

@@ -1,4 +1,4 @@
-"""aioquic as an independent peer, in both directions."""
+"""aioquic as an independent peer, in both directions; megabytes are those of tests/interop/test_peers.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from tests.quic.aioquic_peer import AioquicRecorder, aioquic_client, aioquic_serving
 from tests.quic.harness import Echo, Recorder, eventually, patterned, serving
-from tests.support.interpreter import is_newest_interpreter
 from uringcore.asyncio import connect
 from uringcore.quic import events
 
@@ -25,42 +24,6 @@ async def _exchange(protocol, number):
         writer.write(sent[start : start + 65536])
     writer.write_eof()
     assert await reader.read() == sent
-
-
-AIOQUIC_AT_LENGTH = pytest.mark.skipif(
-    not is_newest_interpreter(),
-    reason="aioquic needs a minute for forty megabytes: they go once, on the newest interpreter",
-)
-
-
-@AIOQUIC_AT_LENGTH
-def test_our_client_exchanges_a_mebibyte_on_twenty_streams(run_long, pki, client_configuration):
-    async def main():
-        async with (
-            aioquic_serving(pki) as port,
-            connect("127.0.0.1", port, configuration=client_configuration()) as client,
-        ):
-            await asyncio.gather(*(_exchange(client, number) for number in range(20)))
-            await client.ping()
-
-    run_long(main())
-
-
-@AIOQUIC_AT_LENGTH
-def test_our_server_exchanges_a_mebibyte_on_twenty_streams(run_long, pki, server_configuration):
-    async def one(port, number):
-        # aioquic gives the same id to streams that are created before one is written to.
-        async with aioquic_asyncio.connect(
-            "127.0.0.1", port, configuration=aioquic_client(pki)
-        ) as client:
-            for stream in range(5):
-                await _exchange(client, number * 5 + stream)
-
-    async def main():
-        async with serving(server_configuration()) as (port, _):
-            await asyncio.gather(*(one(port, number) for number in range(4)))
-
-    run_long(main())
 
 
 def test_our_client_and_the_codes_of_their_server(run, pki, client_configuration):

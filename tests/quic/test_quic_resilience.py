@@ -188,9 +188,9 @@ def test_a_vanished_client_is_forgotten(run, server_configuration, client_config
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(
-    not is_newest_interpreter(), reason="a million datagrams are sent on the newest interpreter"
+    not is_newest_interpreter(), reason="a million datagrams, half on each backend, are sent once"
 )
-def test_a_million_garbage_datagrams_do_no_harm(
+def test_half_a_million_garbage_datagrams_do_no_harm(
     run_long, server_configuration, client_configuration
 ):
     seed = random.randrange(1 << 32)
@@ -206,7 +206,7 @@ def test_a_million_garbage_datagrams_do_no_harm(
                 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
                     sock.connect(("127.0.0.1", port))
                     sock.setblocking(False)
-                    for round_ in range(100):
+                    for round_ in range(50):
                         real = [chance.randbytes(1200) for _ in range(5)]
                         real += _first_flights(client_configuration, port)
                         garbage = [_mutated(chance, real) for _ in range(500)]
@@ -216,7 +216,7 @@ def test_a_million_garbage_datagrams_do_no_harm(
                             chance.shuffle(garbage)
                             await asyncio.sleep(0)
                         await client.ping()
-                        if round_ == 20:
+                        if round_ == 10:
                             memory = _resident_kib()
                 assert _resident_kib() - memory < 32 * 1024
                 reader, writer = await client.create_stream()
@@ -225,7 +225,7 @@ def test_a_million_garbage_datagrams_do_no_harm(
                 writer.write_eof()
                 assert await reader.read() == sent
             received = protocols[0]._transport.stats()["datagrams_received"]
-            assert received > 900_000
+            assert received > 450_000
         assert loop.stats()["quic_connections"] == 0
         assert loop.stats()["buffers_out"] == 0
 

@@ -10,19 +10,22 @@ from uringcore.devcert import DevelopmentCertificate
 CROWD = "tests.server.crowd:app"
 
 
-def backends():
-    """io_uring where this machine allows it, and epoll: both on the default interpreter, one on each other.
-
-    Below the driver nothing knows the interpreter.
-    """
-    if not is_default_interpreter() and not is_newest_interpreter():
-        return ["epoll"]
+def every_backend():
+    """io_uring where this machine allows it, and epoll."""
     try:
         uringcore.new_event_loop(backend="uring").close()
     except (OSError, RuntimeError) as exc:
         reason = f"io_uring is not to be had here: {exc}"
         return [pytest.param("uring", marks=pytest.mark.skip(reason=reason)), "epoll"]
-    return ["uring", "epoll"] if is_default_interpreter() else ["uring"]
+    return ["uring", "epoll"]
+
+
+def backends():
+    """Both on the default interpreter, one on each other: below the driver nothing knows the interpreter."""
+    both = every_backend()
+    if is_default_interpreter():
+        return both
+    return ["uring"] if is_newest_interpreter() and "uring" in both else ["epoll"]
 
 
 @pytest.fixture(scope="session")

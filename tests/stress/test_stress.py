@@ -14,8 +14,8 @@ from tests.stress.world import World, stress
 from tests.support.interpreter import is_newest_interpreter
 
 SEED = int(os.environ.get("STRESS_SEED", "20"))
-# Half a minute for each backend over the three interpreters that are tested, most of it on one.
-SECONDS = float(os.environ.get("STRESS_SECONDS", "20" if is_newest_interpreter() else "6"))
+# Half a minute for each backend over the five interpreters that are tested, most of it on one.
+SECONDS = float(os.environ.get("STRESS_SECONDS", "20" if is_newest_interpreter() else "3"))
 # CPython 3.10's process streams leave the BrokenPipeError of a closed stdin to nobody.
 CHOSEN = [life for life in LIVES if sys.version_info >= (3, 11) or life.__name__ != "process"]
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,6 +30,15 @@ def is_oldest_interpreter() -> bool:
 def is_newest_interpreter() -> bool:
     """True also where nothing tells which one is the newest."""
     return _has_role("newest")
+
+
+def only_on_default(items: Iterable[pytest.Item], folder: Path, reason: str) -> None:
+    """Skips what was collected from this folder, but for the default interpreter."""
+    if is_default_interpreter():
+        return
+    for item in items:
+        if item.path.is_relative_to(folder):
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def ask_once() -> None:

@@ -1,7 +1,6 @@
 """Frameworks over HTTP/3 beside uvicorn over HTTP/1.1: each response, and what the application saw.
 
-FastAPI and Starlette are in the test extras; the others are in the development environment, and so
-are compared on the default interpreter.
+All are in the development environment, which is that of the default interpreter.
 """
 
 from __future__ import annotations
@@ -17,6 +16,9 @@ from tests.http.applications.exchange import UVICORN, WAIT_SECONDS, Case, Side, 
 from tests.server.harness import Server
 from tests.support.interpreter import is_default_interpreter
 
+pytestmark = pytest.mark.skipif(
+    not is_default_interpreter(), reason="frameworks are compared on the default interpreter"
+)
 # By the module that has to be there.
 FRAMEWORKS = {
     "fastapi": "fastapi",
@@ -139,7 +141,6 @@ def test_the_same_conversation(serve, name):
         assert over_http3 == over_http1
 
 
-@pytest.mark.skipif(not is_default_interpreter(), reason="the others have but the test extras")
 def test_no_framework_is_left_out_everywhere():
     wanted = {*FRAMEWORKS.values(), "socketio"}
     assert {name for name in wanted if importlib.util.find_spec(name) is None} == set()

@@ -14,8 +14,12 @@ import uringcore
 from tests.http.features.conftest import events
 from tests.http.raw import connect_raw, needs_recent_aioquic
 from tests.server.harness import Server
+from tests.support.interpreter import is_default_interpreter
 from uringcore.h3.connection import ErrorCode
 
+BELOW_PYTHON = pytest.mark.skipif(
+    not is_default_interpreter(), reason="files are read and sent below the interpreter"
+)
 SIZES = [0, 1, 131_072, 131_073, 100 << 20]
 
 
@@ -124,6 +128,7 @@ def open_at(server, path):
     return count
 
 
+@BELOW_PYTHON
 @needs_recent_aioquic
 @pytest.mark.parametrize("places", [16, 0])
 def test_readers_that_stall_keep_few_files_open(start_features, folder, places):
@@ -152,6 +157,7 @@ def test_readers_that_stall_keep_few_files_open(start_features, folder, places):
     assert open_at(server, path) == 0
 
 
+@BELOW_PYTHON
 @needs_recent_aioquic
 @pytest.mark.parametrize("how", ["replaced", "removed", "appended to"])
 def test_a_file_that_is_opened_again_is_the_same_file(start_features, folder, how):

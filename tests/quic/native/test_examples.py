@@ -17,6 +17,7 @@ import uringcore
 from tests.quic.harness import patterned
 from tests.server.harness import Server
 from tests.support.children import bound
+from tests.support.interpreter import is_default_interpreter
 from uringcore import http3, quic
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -172,6 +173,9 @@ def test_a_chat_of_three(tmp_path):
         assert ann.wait(60) == 0
 
 
+@pytest.mark.skipif(
+    not is_default_interpreter(), reason="a thousand play on the default interpreter"
+)
 def test_a_game_of_a_thousand():
     with _serving("game", "serve", 0) as (port, authority):
         played = _run("game", "play", "localhost", port, authority, 1000)

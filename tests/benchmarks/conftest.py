@@ -1,0 +1,13 @@
+"""What measures is tried where it is worked on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.interpreter import only_on_default
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    only_on_default(items, Path(__file__).parent, "the benchmarks run on one interpreter")
