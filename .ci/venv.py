@@ -98,7 +98,7 @@ def sources_digest():
     digest = hashlib.sha256()
     files = [ROOT / name for name in ("Cargo.toml", "Cargo.lock", "pyproject.toml")]
     for folder, patterns in (
-        ("src", ("*.rs", "*.toml")),
+        ("src", ("*.rs", "*.toml", "*.ld")),
         ("python", ("*.py", "*.pyi", "py.typed")),
     ):
         for pattern in patterns:
