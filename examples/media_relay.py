@@ -6,7 +6,7 @@
 Media comes in groups, each of which can be played without those before it, and each is a unidirectional
 stream: a byte for the track and four for the group's number, and then whatever it is. Sound goes before
 pictures. A subscriber that is two groups behind does not get the rest of the old one: its stream is
-reset, so that what arrives is new, and whole.
+reset, so that what arrives is new, and whole. What the publisher resets is reset for all, with its code.
 """
 
 import argparse
@@ -39,6 +39,7 @@ class Group:
         self.track, self.number = track, number
         self.pieces: list[bytes] = []
         self.is_whole = False
+        self.reset_code: int | None = None
         self._news = asyncio.Event()
 
     def add(self, piece: bytes | None) -> None:
@@ -47,12 +48,20 @@ class Group:
             self.is_whole = True
         else:
             self.pieces.append(piece)
+        self._tell()
+
+    def reset(self, code: int) -> None:
+        """There will be no more of it, and it is not whole."""
+        self.reset_code = code
+        self._tell()
+
+    def _tell(self) -> None:
         self._news.set()
         self._news = asyncio.Event()
 
     async def wait_for(self, count: int) -> None:
-        """Waits for more than ``count`` pieces, or the end."""
-        while len(self.pieces) <= count and not self.is_whole:
+        """Waits for more than ``count`` pieces, or the end, whichever it is."""
+        while len(self.pieces) <= count and not self.is_whole and self.reset_code is None:
             await self._news.wait()
 
 
@@ -66,13 +75,15 @@ class Subscriber:
 
     def begin(self, group: Group) -> None:
         """A new group: what is too old is dropped for it."""
-        for task, old in self.sending.items():
+        for task, old in list(self.sending.items()):
             if old.track == group.track and old.number < group.number - GROUPS_BEHIND_MAX:
                 task.cancel()
+                # It ends later, and is counted once.
+                del self.sending[task]
                 self.dropped += 1
         task = asyncio.create_task(self._send(group))
         self.sending[task] = group
-        task.add_done_callback(self.sending.pop)
+        task.add_done_callback(lambda task: self.sending.pop(task, None))
 
     async def _send(self, group: Group) -> None:
         # Left by a cancellation, the stream is reset.
@@ -83,6 +94,9 @@ class Subscriber:
                 sent = 0
                 while not group.is_whole or sent < len(group.pieces):
                     await group.wait_for(sent)
+                    if group.reset_code is not None:
+                        stream.reset(group.reset_code)
+                        return
                     for piece in group.pieces[sent:]:
                         await stream.send(piece)
                         sent += 1
@@ -119,11 +133,17 @@ class Relay:
             group = Group(*HEAD.unpack(await stream.readexactly(HEAD.size)))
             for subscriber in self.subscribers:
                 subscriber.begin(group)
+            code = 0
             try:
                 async for piece in stream:
                     group.add(piece)
-            finally:
                 group.add(None)
+            except StreamReset as error:
+                code = error.code
+            finally:
+                # Also where the publisher has gone in the middle of it.
+                if not group.is_whole:
+                    group.reset(code)
 
 
 def serve(port: int, identity: Identity, relay: Relay) -> Serving:

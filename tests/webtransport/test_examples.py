@@ -14,8 +14,12 @@ import urllib.request
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 import uringcore
+from examples import media_relay
 from tests.support.children import bound
+from uringcore.quic import StreamReset
 from uringcore.webtransport import WebTransportSessionClosed, connect_webtransport
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -142,3 +146,32 @@ def test_a_relay_for_a_few():
     assert "4 groups to 4 subscribers" in done.stdout, done.stdout
     whole = int(re.search(r"(\d+) arrived whole", done.stdout)[1])
     assert whole > 0, done.stdout
+
+
+@pytest.mark.parametrize("code", [7, None])
+def test_a_group_that_its_publisher_gives_up_is_reset_for_its_subscribers(certificate, code):
+    async def main():
+        relay, options = media_relay.Relay(), {"server_certificate_hashes": [certificate.sha256]}
+        identity = (certificate.certificate_pem, certificate.key_pem)
+        async with media_relay.serve(0, identity, relay) as server:
+            url = f"https://localhost:{server.address[1]}"
+            async with connect_webtransport(f"{url}/watch", **options) as watching:
+                head = media_relay.HEAD.pack(media_relay.PICTURES, 3)
+                while not relay.subscribers:
+                    await asyncio.sleep(0.01)
+                async with connect_webtransport(f"{url}/publish", **options) as publishing:
+                    sending = await publishing.open_uni_stream()
+                    await sending.send(head + b"picture")
+                    stream = await anext(aiter(watching.uni_streams()))
+                    assert await stream.readexactly(len(head) + 7) == head + b"picture"
+                    if code is not None:
+                        sending.reset(code)
+                        with pytest.raises(StreamReset) as caught:
+                            await stream.read()
+                if code is None:
+                    # The publisher has gone in the middle of the group.
+                    with pytest.raises(StreamReset) as caught:
+                        await stream.read()
+                assert caught.value.code == (code or 0)
+
+    uringcore.run(asyncio.wait_for(main(), 60))

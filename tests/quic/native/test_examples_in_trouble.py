@@ -282,5 +282,8 @@ def test_groups_of_one_number_are_let_go_one_by_one():
         # The other is still there to be dropped.
         subscriber.begin(media_relay.Group(1, 9))
         assert subscriber.dropped == 1
+        # What was dropped has not ended yet, and does not count again.
+        subscriber.begin(media_relay.Group(1, 10))
+        assert subscriber.dropped == 1
 
     _run_limited(main())
