@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -73,7 +74,7 @@ async def serve_streams(carrier: Any, *, datagrams: bool = True) -> None:
     """All streams, and the datagrams, of a connection of `uringcore.quic`, or of a session on one."""
     tasks: Tasks = set()
     if datagrams:
-        start(tasks, _datagrams(carrier))
+        begin(tasks, _datagrams(carrier))
     async for stream in carrier.streams():
         begin(tasks, _stream(stream))
     for task in tasks:
@@ -119,13 +120,19 @@ def _check_end(said: bytes) -> None:
         raise RuntimeError("a client that downloads has nothing to say")
 
 
-async def _datagrams(carrier: Any) -> None:
+@functools.cache
+def _over() -> type[Exception]:
+    """What ends a connection; other libraries' servers have no need to import it."""
     from uringcore.quic import QuicError
 
+    return QuicError
+
+
+async def _datagrams(carrier: Any) -> None:
     try:
         while True:
             carrier.send_datagrams(await carrier.receive_datagrams())
-    except QuicError:
+    except _over():
         """It is over."""
 
 

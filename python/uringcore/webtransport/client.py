@@ -134,7 +134,7 @@ class _Life(Life):
         """Asks for a session, and waits until the server has accepted it."""
         link = self._ask(asked)
         try:
-            await link.answered
+            await link.wait_answered()
         except BaseException:
             # Nobody wants it any more; it may be open by now.
             link.close(0, "")

@@ -19,7 +19,10 @@ def as_headers(headers: HeadersLike) -> list[tuple[bytes, bytes]]:
 
 def first(headers: Headers, name: bytes) -> str | None:
     """The value of the first field of that name."""
-    return next((value.decode("latin-1") for known, value in headers if known == name), None)
+    for known, value in headers:
+        if known == name:
+            return value.decode("latin-1")
+    return None
 
 
 def _bytes(text: str | bytes) -> bytes:

@@ -103,7 +103,8 @@ class SessionLink:
         self.is_open = False
         self.closed = asyncio.Event()
         self.draining = asyncio.Event()
-        self.answered: asyncio.Future[None] = self.loop.create_future()
+        self.answered: asyncio.Future[None] | None = None
+        """Of a client that waits for the answer."""
         self.made_at: str | None = None
         """Where the program has made the session, in debug mode."""
         self._on_change = on_change
@@ -118,6 +119,14 @@ class SessionLink:
     @property
     def is_closed(self) -> bool:
         return self.closed.is_set()
+
+    async def wait_answered(self) -> None:
+        """A client's: until the server has accepted the session. Raises what has ended it before."""
+        if self._make_error is not None:
+            raise self._make_error()
+        if not self.is_open:
+            self.answered = self.loop.create_future()
+            await self.answered
 
     def accept(self, headers: Headers, protocol: str | None) -> None:
         self.core.accept(list(headers), protocol)
@@ -186,7 +195,7 @@ class SessionLink:
         self.response_headers = headers
         self.protocol = protocol
         self.is_open = True
-        if not self.answered.done():
+        if self.answered is not None and not self.answered.done():
             self.answered.set_result(None)
 
     def _end(self, make_error: Callable[[], QuicError], *, is_orderly: bool) -> None:
@@ -194,7 +203,7 @@ class SessionLink:
             return
         self._make_error = make_error
         self.core.hub.end(make_error, is_orderly)
-        if not self.answered.done():
+        if self.answered is not None and not self.answered.done():
             self.answered.set_exception(make_error())
             # Nobody may wait for it.
             self.answered.exception()

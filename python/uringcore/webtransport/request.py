@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from uringcore.quic.native.origin import made_at, on_loop
 from uringcore.webtransport.errors import Headers, WebTransportError
@@ -11,12 +11,14 @@ from uringcore.webtransport.fields import HeadersLike, as_headers, first
 from uringcore.webtransport.link import Asked, OfSession, SessionLink
 from uringcore.webtransport.session import WebTransportSession
 
-__all__ = ["WebTransportRequest", "asked_in"]
+__all__ = ["WebTransportRequest", "accepted", "asked_in"]
+
+_Result = TypeVar("_Result")
 
 
 def asked_in(scope: dict[str, Any]) -> Asked:
     """What an ASGI scope says of a request for a session."""
-    headers: Headers = [(bytes(name), bytes(value)) for name, value in scope["headers"]]
+    headers: Headers = list(scope["headers"])
     query = scope["query_string"]
     return Asked(
         path=(scope["raw_path"] + (b"?" + query if query else b"")).decode("ascii"),
@@ -25,6 +27,23 @@ def asked_in(scope: dict[str, Any]) -> Asked:
         headers=headers,
         protocols=tuple(scope["subprotocols"]),
     )
+
+
+def accepted(
+    link: SessionLink, served: Sequence[str], protocol: str | None = None, headers: Headers = ()
+) -> WebTransportSession:
+    """The session that was asked for, with the first of the protocols ``served`` that the client offers
+    unless one is named. Raises as :meth:`WebTransportRequest.accept`."""
+    offered = link.asked.protocols
+    if protocol is None:
+        protocol = next((name for name in served if name in offered), None) if offered else None
+    elif protocol not in offered:
+        raise ValueError(f"protocol: {protocol!r} is not among those offered")
+    if link.is_closed:
+        raise WebTransportError("the client has gone")
+    link.accept(headers, protocol)
+    link.made_at = made_at(link.loop)
+    return WebTransportSession(link)
 
 
 class WebTransportRequest(OfSession):
@@ -61,13 +80,7 @@ class WebTransportRequest(OfSession):
         Raises :class:`WebTransportError` when the client has gone, ``ValueError`` for a protocol that was
         not offered or a header that cannot be, and ``RuntimeError`` for a second answer.
         """
-        if protocol is None:
-            protocol = next((name for name in self._served if name in self.protocols), None)
-        elif protocol not in self.protocols:
-            raise ValueError(f"protocol: {protocol!r} is not among those offered")
-        self._answer(self._accept, as_headers(headers), protocol)
-        self._link.made_at = made_at(self._link.loop)
-        return WebTransportSession(self._link)
+        return self._answer(accepted, self._link, self._served, protocol, as_headers(headers))
 
     def refuse(self, status: int = 403, headers: HeadersLike = ()) -> None:
         """Answers with a status from 300 to 599 instead of a session. Does nothing when the client has
@@ -80,17 +93,13 @@ class WebTransportRequest(OfSession):
             raise ValueError(f"status must be from 300 to 599, not {status}")
         self._answer(self._link.refuse, status, as_headers(headers))
 
-    def _answer(self, answer: Callable[..., None], *args: object) -> None:
+    def _answer(self, answer: Callable[..., _Result], *args: object) -> _Result:
         if self._is_answered:
             raise RuntimeError("the request has been answered")
         # What cannot be said is no answer.
-        answer(*args)
+        result = answer(*args)
         self._is_answered = True
-
-    def _accept(self, headers: Headers, protocol: str | None) -> None:
-        if self._link.is_closed:
-            raise WebTransportError("the client has gone")
-        self._link.accept(headers, protocol)
+        return result
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} path={self.path!r} origin={self.origin!r}>"

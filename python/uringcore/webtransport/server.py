@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+import sys
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -28,7 +29,7 @@ from uringcore.webtransport.carrier import (
 )
 from uringcore.webtransport.errors import WebTransportError
 from uringcore.webtransport.link import SessionLink, check_close
-from uringcore.webtransport.request import WebTransportRequest
+from uringcore.webtransport.request import WebTransportRequest, accepted
 from uringcore.webtransport.session import WebTransportSession
 
 __all__ = ["Serving", "WebTransportServer", "serve_webtransport"]
@@ -296,7 +297,16 @@ class WebTransportServer:
             self._counts["sessions_refused"] += 1
             link.refuse(status)
         elif self._handler is not None:
-            task = self._loop.create_task(self._handle(self._handler, link))
+            self._begin(self._handle(self._handler, link))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs it in a task of its own; at once up to where it waits, where CPython can."""
+        task: asyncio.Task[None]
+        if sys.version_info >= (3, 12) and self._loop.get_task_factory() is None:
+            task = asyncio.Task(work, loop=self._loop, eager_start=True)
+        else:
+            task = self._loop.create_task(work)
+        if not task.done():
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -304,7 +314,7 @@ class WebTransportServer:
         if link.is_closed:
             return
         try:
-            session = await WebTransportRequest(link, self._protocols).accept()
+            session = accepted(link, self._protocols)
         except (WebTransportError, ValueError):
             # The client takes no answer, or not one with a protocol.
             link.refuse(500)

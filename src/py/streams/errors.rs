@@ -1,9 +1,8 @@
 //! The exceptions of `uringcore.quic.errors` that streams raise.
 
 use pyo3::call::PyCallArgs;
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::sync::PyOnceLock;
 use uringcore_proto::quic::DatagramError;
 use uringcore_proto::webtransport::NO_CODE;
 
@@ -54,21 +53,24 @@ pub fn limit_overrun(py: Python<'_>, consumed: usize) -> PyErr {
 }
 
 fn of_quic<'py>(py: Python<'py>, class: &str, args: impl PyCallArgs<'py>) -> PyErr {
-    made(py, intern!(py, "uringcore.quic.errors"), class, args)
+    static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+    made(py, &MODULE, "uringcore.quic.errors", class, args)
 }
 
 fn of_asyncio<'py>(py: Python<'py>, class: &str, args: impl PyCallArgs<'py>) -> PyErr {
-    made(py, intern!(py, "asyncio"), class, args)
+    static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+    made(py, &MODULE, "asyncio", class, args)
 }
 
 fn made<'py>(
     py: Python<'py>,
-    module: &Bound<'py, PyString>,
+    known: &'static PyOnceLock<Py<PyModule>>,
+    name: &str,
     class: &str,
     args: impl PyCallArgs<'py>,
 ) -> PyErr {
-    let made = py
-        .import(module)
-        .and_then(|module| module.getattr(class)?.call1(args));
+    let made = known
+        .get_or_try_init(py, || py.import(name).map(Bound::unbind))
+        .and_then(|module| module.bind(py).getattr(class)?.call1(args));
     made.map_or_else(|error| error, PyErr::from_value)
 }
