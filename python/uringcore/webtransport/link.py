@@ -8,8 +8,7 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from uringcore._uringcore import WebTransportSessionCore
 from uringcore.quic.connection import QuicConnection
@@ -28,8 +27,7 @@ REASON_BYTES_MAX = 1024
 NO_SESSION = "the peer has given up the session before it began"
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(NamedTuple):
     """What the client has asked for."""
 
     path: str
