@@ -13,6 +13,7 @@ import pytest
 
 from tests.client.peer import Peer, until
 from tests.client.test_httpx import TIMEOUT
+from tests.support.ports import free_port
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.http3.url import parse_url
 from uringcore.httpx import AsyncHTTP3Transport
@@ -75,8 +76,8 @@ def site(certificate):
 def udp_port(*, silent):
     """A port at which nothing is ever said, or which nobody listens at."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind(("127.0.0.1", 0))
-        port = sock.getsockname()[1]
+        port = free_port()
+        sock.bind(("127.0.0.1", port))
         if not silent:
             sock.close()
         yield port

@@ -217,8 +217,8 @@ def test_a_server_that_cannot_prove_who_it_is_ends_the_search(
 def test_cancelling_closes_every_attempt(run_anywhere, made, monkeypatch, client_configuration):
     async def main():
         loop = asyncio.get_running_loop()
-        with silent("127.0.0.2", port=0) as (first,):
-            port = first.getsockname()[1]
+        port = free_port()
+        with silent("127.0.0.2", port=port) as (first,):
             with silent("127.0.0.3", port=port) as (second,):
                 Names(loop, monkeypatch, "127.0.0.2", "127.0.0.3")
                 configuration = named(client_configuration)
@@ -314,8 +314,8 @@ def test_cancelling_waits_for_nobody_where_no_port_is_shared(
 ):
     async def main():
         loop = asyncio.get_running_loop()
-        with silent("127.0.0.2", port=0) as (mute,):
-            port = mute.getsockname()[1]
+        port = free_port()
+        with silent("127.0.0.2", port=port) as (mute,):
             Names(loop, monkeypatch, "127.0.0.2", "127.0.0.1")
 
             async def connecting():

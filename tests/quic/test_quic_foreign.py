@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import socket
 import threading
 
 import pytest
 
 import uringcore
 from tests.quic.harness import Echo, Recorder, eventually, patterned, serving
+from tests.support.ports import free_port
 from uringcore.asyncio import QuicConnectionProtocol, connect
 from uringcore.quic import events, foreign
 from uringcore.quic.connection import QuicConnection
@@ -36,12 +36,6 @@ def run_foreign(request):
             loop.close()
 
     return run
-
-
-def _dead_port(host="127.0.0.1"):
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind((host, 0))
-        return sock.getsockname()[1]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
@@ -74,7 +68,7 @@ def test_a_dead_port_is_known_at_once(run_foreign, client_configuration):
     async def main():
         configuration = client_configuration(idle_timeout=50.0)
         started = asyncio.get_running_loop().time()
-        port = _dead_port()
+        port = free_port()
         with pytest.raises(QuicConnectionRefusedError, match=str(port)):
             async with connect("127.0.0.1", port, configuration=configuration):
                 pytest.fail("nobody listens there")
@@ -132,7 +126,7 @@ def test_a_protocol_on_a_connected_datagram_transport(
         async with serving(server_configuration()) as (port, _):
             await attempt(port)
         with pytest.raises(QuicConnectionRefusedError):
-            await attempt(_dead_port())
+            await attempt(free_port())
 
     run_foreign(main())
 
@@ -290,7 +284,7 @@ def _server_elsewhere(server_configuration):
     """A server on uringcore's own loop, in a thread, with its port and its preferred address."""
     started = threading.Event()
     found = {}
-    preferred = ("127.0.0.2", _dead_port("127.0.0.2"))
+    preferred = ("127.0.0.2", free_port())
 
     async def serve_elsewhere():
         found["loop"] = asyncio.get_running_loop()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 
 import pytest
 
 from tests.quic.harness import Echo, Recorder, eventually, patterned, serving
 from tests.support.link import Conditions
+from tests.support.ports import free_port
 from tests.support.proxy import ImpairmentProxy
 from uringcore.asyncio import connect
 from uringcore.quic import events
@@ -35,12 +35,6 @@ async def _echoed(client, middle=None):
     received += await asyncio.wait_for(reader.read(), 40)
     await sending
     assert received == DATA
-
-
-def _port(host="127.0.0.1"):
-    with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as sock:
-        sock.bind((host, 0))
-        return sock.getsockname()[1]
 
 
 def test_a_client_migrates_in_the_middle_of_a_transfer(
@@ -219,7 +213,7 @@ def test_a_connection_that_ends_ends_its_migration(
 
 def test_the_servers_preferred_address_is_used(run, server_configuration, client_configuration):
     async def main():
-        preferred = ("127.0.0.5", _port("127.0.0.5"))
+        preferred = ("127.0.0.5", free_port())
         server = server_configuration(preferred_address=[preferred])
         async with (
             serving(server) as (port, protocols),
@@ -248,7 +242,7 @@ def test_the_preferred_address_may_see_the_client_at_another_address(
     """Only the first address is behind a NAT, so the question comes from an address that is new."""
 
     async def main():
-        preferred = ("127.0.0.5", _port("127.0.0.5"))
+        preferred = ("127.0.0.5", free_port())
         server = server_configuration(preferred_address=[preferred])
         async with (
             serving(server) as (port, protocols),
@@ -268,7 +262,7 @@ def test_a_server_on_all_addresses_answers_from_the_preferred_one(
     run, server_configuration, client_configuration
 ):
     async def main():
-        port = _port("0.0.0.0")
+        port = free_port()
         server = server_configuration(preferred_address=[("127.0.0.7", port)])
         from uringcore.asyncio import serve
 

@@ -149,8 +149,8 @@ def test_without_a_certificate_it_serves_http1(gunicorn):
 
 def test_a_busy_udp_port_turns_http3_off_and_is_named(gunicorn):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
+        port = free_port()
+        taken.bind(("127.0.0.1", port))
         server = gunicorn("--bind", f"127.0.0.1:{port}")
         server.wait_log("Application startup complete")
         assert f"HTTP/3 is off: cannot listen on UDP 127.0.0.1:{port} for HTTP/3" in server.log()

@@ -216,8 +216,8 @@ def test_pages_on_two_ports_may_have_one_path():
 
 def test_a_port_of_metrics_is_had_on_all_addresses_or_none(monkeypatch):
     """So that a second try begins anew."""
-    with socket.create_server(("127.0.0.2", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
+    with socket.create_server(("127.0.0.2", port)):
         addresses = [(socket.AF_INET, (host, 0)) for host in ("127.0.0.1", "127.0.0.2")]
         monkeypatch.setattr("uringcore.server.sockets.addresses_of", lambda host: addresses)
         config = ServerConfig("a:b", metrics_port=port, log_config=AS_IT_IS)

@@ -16,6 +16,7 @@ from tests.server.crowd import ask_once
 from tests.server.harness import APPLICATION, ROOT, STARTED, Server, command, environment
 from tests.server.test_server_seen import METRICS_ON, fetch
 from tests.support.children import bound
+from tests.support.ports import free_port
 from uringcore.server.sockets import bind_addresses
 
 ACTIVATED = """
@@ -93,10 +94,10 @@ def answers_http1(server):
 def test_a_busy_port_is_named_before_anything_starts(files, kind, workers):
     type_ = socket.SOCK_STREAM if kind == "TCP" else socket.SOCK_DGRAM
     with socket.socket(socket.AF_INET, type_) as taken:
-        taken.bind(("127.0.0.1", 0))
+        port = free_port()
+        taken.bind(("127.0.0.1", port))
         if kind == "TCP":
             taken.listen()
-        port = taken.getsockname()[1]
         done = command(APPLICATION, *files, "--port", str(port), "--workers", workers)
     output = done.stdout + done.stderr
     assert done.returncode == 3
