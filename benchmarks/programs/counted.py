@@ -27,7 +27,7 @@ from benchmarks.applications import bare
 from benchmarks.harness.process import SERVER_CORE, pin
 from benchmarks.programs import micro
 from benchmarks.programs.rows import Row
-from benchmarks.servers import echo, http3, quic_bulk, quic_native
+from benchmarks.servers import echo, http3, quic_bulk, quic_native, webtransport
 from benchmarks.servers.bulk import ALPN
 from benchmarks.servers.loops import LOOPS, OURS, new_loop
 from tests.support.ports import free_port
@@ -40,8 +40,8 @@ QUIC, QUIC_PROTOCOL, QUIC_STREAMS, QUIC_NATIVE = (
 )
 QUIC_FACES = (QUIC_PROTOCOL, QUIC_STREAMS, QUIC_NATIVE)
 """Servers on the API in aioquic's shape, by its events and by `stream_handler`, and on `uringcore.quic`."""
-H3 = "h3"
-GROUPS = (*LOOPS, QUIC, *QUIC_FACES, H3)
+H3, WEBTRANSPORT = "h3", "webtransport"
+GROUPS = (*LOOPS, QUIC, *QUIC_FACES, H3, WEBTRANSPORT)
 DEFAULT_GROUPS = (*OURS, QUIC)
 """Those of the baseline. The other servers' rows join them when it is recorded anew."""
 REPEATS = 3
@@ -74,6 +74,10 @@ FACE_ROWS = (
     ("request of 100 bytes, 100 at once", "requests", REQUESTS),
     ("64 KiB writes to the client, per KiB", "download", (4096, 16384)),
     ("1 KiB writes from the client, per KiB", "upload", (1024, 4096)),
+)
+WEBTRANSPORT_ROWS = (
+    ("stream of 100 bytes, 8 at once", "streams"),
+    ("session, 8 at once", "sessions"),
 )
 HELLOS = (("hello, one at a time", 1), ("hello, 32 at once", 32))
 CLIENT, SERVER = ("192.0.2.1", 40_000), ("192.0.2.2", 4433)
@@ -258,6 +262,25 @@ def count_h3(mark: Callable[[str], None]) -> None:
     os._exit(0)
 
 
+def count_webtransport(mark: Callable[[str], None]) -> None:
+    """The rows of the WebTransport server, its program included."""
+    from uringcore.devcert import DevelopmentCertificate
+
+    loop = new_loop("uringcore-uring")
+    asyncio.set_event_loop(loop)
+    with tempfile.TemporaryDirectory() as folder:
+        certificate, key = map(str, DevelopmentCertificate.make().write(folder))
+        port = free_port()
+        server = loop.run_until_complete(webtransport.serve_uringcore(port, certificate, key))
+        for title, mode in WEBTRANSPORT_ROWS:
+            asking = ServedRow(loop, "webtransport_client", port, certificate, mode)
+            count_rows({title: asking}, REQUESTS, mark)
+            asking.end()
+    if server.is_closed:
+        raise RuntimeError("the server has closed by itself")
+    os._exit(0)
+
+
 def main() -> None:
     """Count the group named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -277,6 +300,8 @@ def main() -> None:
         count_face(options.group, mark)
     elif options.group == H3:
         count_h3(mark)
+    elif options.group == WEBTRANSPORT:
+        count_webtransport(mark)
     else:
         count_loop(options.group, mark)
 

@@ -173,7 +173,8 @@ def test_every_row_of_the_scheduling_table_without_a_thread_is_counted() -> None
 
 
 @pytest.mark.parametrize(
-    "group", ["asyncio", *counted.DEFAULT_GROUPS, *counted.QUIC_FACES, counted.H3]
+    "group",
+    ["asyncio", *counted.DEFAULT_GROUPS, *counted.QUIC_FACES, counted.H3, counted.WEBTRANSPORT],
 )
 def test_the_counted_rows_do_their_work(group: str) -> None:
     done = subprocess.run(
