@@ -191,7 +191,10 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         await self._migrator.migrate(self._sockets, local_addr, timeout)
 
     def request_key_update(self) -> None:
-        """Changes the encryption keys."""
+        """Changes the encryption keys (RFC 9001 section 6).
+
+        As soon as the peer is known to have those of an earlier change.
+        """
         self._quic.request_key_update()
         self.transmit()
 

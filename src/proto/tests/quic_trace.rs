@@ -269,8 +269,12 @@ fn dropped_packets_and_changed_keys_are_in_the_log() {
     let update = |net: &mut Pair, who: Who, key| {
         let endpoint = &mut net.peer(who).endpoint;
         endpoint.connection(key).unwrap().request_key_update();
-        endpoint.connection(key).unwrap().ping(1);
-        net.run_for(std::time::Duration::from_secs(1));
+        // The first one asks whether the peer has the keys in use, the second one has those after them.
+        for uid in 1..3 {
+            let endpoint = &mut net.peer(who).endpoint;
+            endpoint.connection(key).unwrap().ping(uid);
+            net.run_for(std::time::Duration::from_secs(1));
+        }
     };
     update(&mut net, Who::Client, client);
     update(&mut net, Who::Server, server);

@@ -74,6 +74,39 @@ fn keys_can_be_changed_in_the_middle_of_a_transfer() {
     assert!(pair.server.received(server, 0) == data);
 }
 
+/// A side that has followed a change and sent nothing since must not change again: the peer would understand
+/// nothing any more.
+#[test]
+fn a_change_of_keys_waits_until_the_peer_has_those_before() {
+    let mut pair = Pair::default_pair();
+    let (client, server) = pair.establish();
+    pair.run_for(Duration::from_secs(1));
+    pair.client
+        .endpoint
+        .connection(client)
+        .unwrap()
+        .request_key_update();
+    let conn = pair.server.endpoint.connection(server).unwrap();
+    conn.send_stream(1, Bytes::from_static(b"a"), false)
+        .unwrap();
+    // The new keys are first used for an acknowledgement, which has no answer.
+    pair.run_for(Duration::from_secs(3));
+    let updates = |pair: &mut Pair| {
+        let server = pair.server.endpoint.peek(server).unwrap().stats();
+        let client = pair.client.endpoint.peek(client).unwrap().stats();
+        (client.key_updates, server.key_updates)
+    };
+    assert_eq!(updates(&mut pair), (1, 1));
+    let conn = pair.server.endpoint.connection(server).unwrap();
+    conn.request_key_update();
+    pair.run_for(Duration::from_secs(3));
+    let conn = pair.server.endpoint.connection(server).unwrap();
+    conn.send_stream(1, Bytes::from_static(b"b"), true).unwrap();
+    pair.run_until("all", |pair| pair.client.finished(client, 1));
+    assert_eq!(pair.client.received(client, 1), b"ab");
+    assert_eq!(updates(&mut pair), (2, 2));
+}
+
 #[test]
 fn connection_id_can_be_changed_by_a_client() {
     let mut pair = Pair::default_pair();

@@ -189,9 +189,17 @@ impl Connection {
         }
     }
 
-    /// Changes the packet keys (RFC 9001 section 6). Ignored while a change is under way.
+    /// Changes the packet keys (RFC 9001 section 6), as soon as the handshake is confirmed and the peer is known
+    /// to have those of an earlier change.
     pub fn request_key_update(&mut self) {
-        self.quinn.force_key_update();
+        self.key_use.request();
+        self.advance_keys();
+    }
+
+    pub(super) fn advance_keys(&mut self) {
+        if self.is_confirmed() {
+            self.key_use.advance(&mut self.quinn, &mut self.watch);
+        }
     }
 
     /// Goes over to another of the peer's connection IDs (RFC 9000 section 5.1). The state machine

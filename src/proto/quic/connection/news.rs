@@ -51,6 +51,10 @@ impl Connection {
             if news.send_again {
                 self.quinn.ping();
             }
+            if news.keys_answered {
+                self.key_use.answered();
+                self.advance_keys();
+            }
             let answered = news
                 .answered
                 .into_iter()

@@ -82,9 +82,7 @@ impl Connection {
 
     fn noted(&mut self, before: Option<Before>, transmit: quinn::Transmit) -> quinn::Transmit {
         self.ecn.sent(&transmit);
-        if self.is_confirmed() {
-            self.key_use.sent(&mut self.quinn);
-        }
+        self.advance_keys();
         self.log_batch(before, &transmit);
         transmit
     }

@@ -40,7 +40,16 @@ impl Watch {
 
     /// Expects an answer for `uid`. The caller makes the state machine send a PING.
     pub fn expect_ping(&mut self, uid: u64) {
-        self.inner.state().pings.push(Ping { uid, first: None });
+        self.expect(Asker::Host(uid));
+    }
+
+    /// The same for who wants to know whether the peer has the keys in use.
+    pub fn expect_keys_ping(&mut self) {
+        self.expect(Asker::Keys);
+    }
+
+    fn expect(&mut self, asker: Asker) {
+        self.inner.state().pings.push(Ping { asker, first: None });
         self.tap.set_open(true);
     }
 
@@ -52,6 +61,7 @@ impl Watch {
         let mut state = self.inner.state();
         let news = PingNews {
             answered: std::mem::take(&mut state.answered),
+            keys_answered: std::mem::take(&mut state.keys_answered),
             send_again: std::mem::take(&mut state.send_again),
             ids: state
                 .ids
@@ -134,6 +144,8 @@ impl Watch {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::quic) struct PingNews {
     pub answered: Vec<u64>,
+    /// The one of [`Watch::expect_keys_ping`] was.
+    pub keys_answered: bool,
     /// A later packet was acknowledged and the PING was not: it is lost, or as good as.
     pub send_again: bool,
     /// What became of connection IDs.
@@ -154,6 +166,7 @@ struct State {
     /// Packet numbers that carried a PING, the newest last.
     sealed: VecDeque<u64>,
     answered: Vec<u64>,
+    keys_answered: bool,
     send_again: bool,
     close_frame_type: Option<u64>,
     awaits_close: bool,
@@ -163,9 +176,15 @@ struct State {
 }
 
 struct Ping {
-    uid: u64,
+    asker: Asker,
     /// The first packet with a PING that was sealed after the host asked.
     first: Option<u64>,
+}
+
+#[derive(Clone, Copy)]
+enum Asker {
+    Host(u64),
+    Keys,
 }
 
 impl Inner {
@@ -258,13 +277,16 @@ impl State {
 
     /// A PING in packet `number` answers every question asked before that packet was sealed.
     fn acknowledged(&mut self, number: u64) {
-        let answered = &mut self.answered;
+        let (answered, keys_answered) = (&mut self.answered, &mut self.keys_answered);
         self.pings.retain(|ping| {
-            let is_answered = ping.first.is_some_and(|first| first <= number);
-            if is_answered {
-                answered.push(ping.uid);
+            if ping.first.is_none_or(|first| first > number) {
+                return true;
             }
-            !is_answered
+            match ping.asker {
+                Asker::Host(uid) => answered.push(uid),
+                Asker::Keys => *keys_answered = true,
+            }
+            false
         });
         self.sealed.retain(|&sealed| sealed > number);
     }
@@ -314,9 +336,8 @@ mod tests {
         assert_eq!(
             watch.poll_pings().unwrap(),
             PingNews {
-                answered: vec![],
                 send_again: true,
-                ids: vec![],
+                ..PingNews::default()
             }
         );
         inner.sealing(Space::Data, 12, &mut [0x01]);
