@@ -181,12 +181,13 @@ fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
     if this.runs_elsewhere(py) {
         return Err(error::engine_away());
     }
-    lanes::start_operations(slf)?;
-    let idle_from = idle_from(slf)?;
     if this.ready.with(py, |ready| ready.is_empty()) {
         // One that came in a plain turn is not slept over, whoever holds the descriptor that would wake the loop.
+        // First of all: a handler, and a collection that CPython begins here, may start operations.
         check_signals(py)?;
     }
+    lanes::start_operations(slf)?;
+    let idle_from = idle_from(slf)?;
     let Some(mut engine) = this.engine.with(py, Option::take) else {
         if this.flags.with(py, |flags| flags.forked) {
             return Err(error::loop_of_parent());
