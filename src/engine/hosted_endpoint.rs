@@ -1,30 +1,26 @@
 //! One UDP socket joined with the QUIC state machines: completions in, GSO batches out.
 //!
-//! Here: receiving (GRO cut, one copy per batch), sending (bounded batches in flight out of pooled
-//! buffers), the fall-back when the kernel refuses GSO, ICMP errors, and the orderly end. Not here:
-//! anything of the protocol (`uringcore_proto::quic`), and what becomes of the connections' events
-//! (the host's).
+//! Here: receiving (GRO cut, one copy per batch), ICMP errors, and the orderly end; `sending` has bounded batches
+//! in flight out of pooled buffers, and the fall-back when the kernel refuses GSO. Not here: anything of the
+//! protocol (`uringcore_proto::quic`), and what becomes of the connections' events (the host's).
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
-use uringcore_io::{
-    Completion, Datagram, Driver, Errno, OpId, Outcome, SendMsg, SockAddr, Token, net,
-};
-use uringcore_proto::quic::{
-    ConnectionKey, DatagramMeta, Endpoint, EndpointStats, Event, Transmit,
-};
+use bytes::BytesMut;
+use uringcore_io::{Completion, Datagram, Driver, Errno, OpId, Outcome, Token, net};
+use uringcore_proto::quic::{ConnectionKey, DatagramMeta, Endpoint, EndpointStats, Event};
 
 use crate::socket::SocketFd;
 
 mod buffers;
+mod sending;
 mod sockets;
 
 use buffers::BufferPool;
+use sending::{Batch, InFlight};
 use sockets::MoreSockets;
 
 /// The endpoint's own part of a token (`token::Route::sub`): this in the lower two bits, the number
@@ -76,23 +72,6 @@ enum State {
     /// The socket is being closed.
     Ending,
     Ended,
-}
-
-/// One `sendmsg`, kept until the kernel is known to have taken it.
-struct Batch {
-    data: Bytes,
-    remote: SocketAddr,
-    segment_size: Option<usize>,
-    ecn: Option<u8>,
-    src_ip: Option<std::net::IpAddr>,
-    socket: u32,
-    /// So often its place was taken by the report of another.
-    retries: u8,
-}
-
-struct InFlight {
-    op: OpId,
-    batch: Batch,
 }
 
 /// Counters of one endpoint's socket.
@@ -323,27 +302,7 @@ impl HostedEndpoint {
         }
         let token = self.token;
         self.more.flush(driver, |sub| token | u64::from(sub) << 48);
-        let mut queued = 0;
-        while self.in_flight.len() < SENDS_IN_FLIGHT_MAX
-            && self.in_flight_bytes < BYTES_IN_FLIGHT_MAX
-        {
-            let Some(batch) = self.next_batch(now) else {
-                break;
-            };
-            // A socket that is gone: the packets are as good as lost.
-            let Some(fd) = self.fd_of(batch.socket) else {
-                continue;
-            };
-            self.counters.sends += 1;
-            self.in_flight_bytes += batch.data.len();
-            let op = driver.send_msg(fd, batch.message(), self.token_for(SUB_SEND));
-            self.in_flight.push_back(InFlight { op, batch });
-            queued += 1;
-            // What goes to many is on its way to the first ones while it is sealed for the others.
-            if queued % SENDS_A_SUBMISSION == 0 {
-                driver.submit();
-            }
-        }
+        self.send(driver, now);
         let all_sent = self.in_flight.is_empty() && self.again.is_empty();
         if all_sent && self.may_end(now) {
             self.release(driver);
@@ -436,85 +395,6 @@ impl HostedEndpoint {
         self.close(now, INTERNAL_ERROR, b"the UDP socket failed");
     }
 
-    // Sending ------------------------------------------------------------------------------------
-
-    fn next_batch(&mut self, now: Instant) -> Option<Batch> {
-        if self.is_parents || matches!(self.state, State::Ending | State::Ended) {
-            return None;
-        }
-        if let Some(batch) = self.again.pop_front() {
-            return Some(batch);
-        }
-        let mut buffer = self.buffers.take();
-        let Some(transmit) = self.protocol.poll_transmit(now, buffer.vec()) else {
-            buffer.give_back();
-            return None;
-        };
-        // An acknowledgement would keep a buffer of 64 KiB from use; its copy costs next to nothing.
-        let data = if transmit.size <= COPIED_MAX {
-            let copy = Bytes::copy_from_slice(&buffer.vec()[..transmit.size]);
-            buffer.give_back();
-            copy
-        } else {
-            buffer.into_bytes()
-        };
-        Some(Batch::new(&transmit, data))
-    }
-
-    fn sent(&mut self, op: OpId, result: Result<u32, Errno>, now: Instant) {
-        let Some(at) = self.in_flight.iter().position(|sent| sent.op == op) else {
-            debug_assert!(false, "a send completes once");
-            return;
-        };
-        let Some(InFlight { batch, .. }) = self.in_flight.remove(at) else {
-            return;
-        };
-        self.in_flight_bytes -= batch.data.len();
-        if let Err(error) = result
-            && error.0 != libc::ECANCELED
-        {
-            self.counters.send_errors += 1;
-            self.send_failed(batch, error, now);
-        }
-    }
-
-    /// A lost packet is QUIC's daily bread, so most errors need no answer beside the loss. Five do.
-    fn send_failed(&mut self, batch: Batch, error: Errno, now: Instant) {
-        // If that was a report, the socket's next call won't tell of it, and it would stay in the queue.
-        self.read_error_queue(batch.socket, now);
-        match error.0 {
-            // Some drivers and virtual devices take the option and then refuse the batch.
-            libc::EIO | libc::EINVAL if batch.segment_size.is_some() => {
-                log::info!("the kernel refuses GSO on a QUIC socket ({error}): sending singly");
-                self.protocol.set_gso(1);
-                self.again.extend(batch.split());
-            }
-            // The route's MTU shrank; the segments that still fit get through, the state machine
-            // notices the others missing (RFC 8899 section 4.3).
-            libc::EMSGSIZE if batch.segment_size.is_some() => self.again.extend(batch.split()),
-            // Not even the smallest datagram that begins a connection: there is no QUIC on this
-            // network (RFC 9000 section 14), and a handshake would try until its time-out.
-            libc::EMSGSIZE if batch.data.len() <= LEAST_DATAGRAM => {
-                self.protocol.handle_unreachable(now, batch.remote, error.0);
-            }
-            // A pending ICMP report of an earlier send: this one was not even tried.
-            libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EACCES
-                if batch.retries < RETRIES_MAX =>
-            {
-                self.again.push_back(Batch {
-                    retries: batch.retries + 1,
-                    ..batch
-                });
-            }
-            // Told at once instead of after the handshake's time-out.
-            _ if is_no_way_there(error) => {
-                self.protocol.handle_unreachable(now, batch.remote, error.0);
-            }
-            libc::EBADF | libc::ENOTSOCK => self.fail(error, now),
-            _ => log::debug!("sending to {} on a QUIC socket: {error}", batch.remote),
-        }
-    }
-
     // The end ------------------------------------------------------------------------------------
 
     fn may_end(&self, now: Instant) -> bool {
@@ -550,48 +430,6 @@ impl HostedEndpoint {
     }
 }
 
-impl Batch {
-    fn new(transmit: &Transmit, mut data: Bytes) -> Self {
-        data.truncate(transmit.size);
-        Self {
-            data,
-            remote: transmit.remote,
-            segment_size: transmit.segment_size.filter(|size| *size < transmit.size),
-            ecn: transmit.ecn,
-            src_ip: transmit.src_ip,
-            socket: transmit.socket,
-            retries: 0,
-        }
-    }
-
-    fn message(&self) -> SendMsg {
-        SendMsg {
-            data: self.data.clone(),
-            to: Some(SockAddr::from(self.remote)),
-            segment_size: self.segment_size.and_then(|size| u16::try_from(size).ok()),
-            ecn: self.ecn,
-            src_ip: self.src_ip,
-        }
-    }
-
-    /// The batch as single datagrams.
-    fn split(self) -> impl Iterator<Item = Batch> {
-        let size = self.segment_size.unwrap_or(self.data.len()).max(1);
-        (0..self.data.len()).step_by(size).map(move |start| Batch {
-            data: self.data.slice(start..(start + size).min(self.data.len())),
-            segment_size: None,
-            ..self.copy_header()
-        })
-    }
-
-    fn copy_header(&self) -> Batch {
-        Batch {
-            data: Bytes::new(),
-            ..*self
-        }
-    }
-}
-
 /// Errors that a socket reports and survives.
 fn is_transient(error: Errno) -> bool {
     !matches!(
@@ -615,25 +453,6 @@ fn is_unreachable(error: Errno) -> bool {
     )
 }
 
-/// Errors of a send that the next one will meet too: no route, a firewall, a protocol that is switched
-/// off on this machine, or an address of a kind that nothing is sent to.
-fn is_no_way_there(error: Errno) -> bool {
-    matches!(
-        error.0,
-        libc::EHOSTUNREACH
-            | libc::ENETUNREACH
-            | libc::EHOSTDOWN
-            | libc::ENETDOWN
-            | libc::EACCES
-            | libc::EPERM
-            | libc::EADDRNOTAVAIL
-            | libc::EAFNOSUPPORT
-            | libc::EINVAL
-    )
-}
-
-/// What every network that carries QUIC takes (RFC 9000 section 14).
-const LEAST_DATAGRAM: usize = 1200;
 /// RFC 9000 section 20.1.
 const INTERNAL_ERROR: u64 = 0x1;
 /// How long a closed endpoint stays at most for peers that did not hear of it. Three probe time-outs
@@ -641,17 +460,7 @@ const INTERNAL_ERROR: u64 = 0x1;
 const CLOSING_MAX: Duration = Duration::from_secs(3);
 /// What the kernel takes in one GSO batch (`UDP_MAX_SEGMENTS`; 128 since Linux 6.9, 64 before).
 const GSO_SEGMENTS_MAX: usize = 64;
-/// Bytes that may be in the kernel at once, give or take one batch: a turn's worth.
-const BYTES_IN_FLIGHT_MAX: usize = 1 << 20;
-/// Sends that may be in the kernel at once: many connections with little to say share a system call.
-const SENDS_IN_FLIGHT_MAX: usize = 256;
-/// Of many sends to dead ports at once every second one fails with the report of the one before it, each time.
-const RETRIES_MAX: u8 = SENDS_IN_FLIGHT_MAX.ilog2() as u8;
-/// A system call for so many sends is not felt.
-const SENDS_A_SUBMISSION: usize = 16;
 /// Send buffers kept for use again.
 const BUFFERS_KEPT_MAX: usize = 16;
-/// Up to here a batch is copied out of its buffer.
-const COPIED_MAX: usize = 2048;
 /// Below this a burst of one turn can overflow the socket.
 const SOCKET_BUFFER_GOOD: usize = 2 << 20;

@@ -76,7 +76,8 @@ impl Engine {
 
     // The turn -----------------------------------------------------------------------------------
 
-    /// Turns what was commanded since the last flush into queued operations. No system call.
+    /// Turns what was commanded since the last flush into queued operations. A datagram of a QUIC endpoint that is
+    /// alone leaves at once.
     pub fn flush(&mut self, now: Instant) {
         if self.transports.needs_flush() {
             self.transports.flush(&mut self.driver, &mut self.events);

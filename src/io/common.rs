@@ -167,7 +167,7 @@ impl Common {
         OpId::NONE
     }
 
-    fn recycle(&mut self, payload: Payload) {
+    pub(crate) fn recycle(&mut self, payload: Payload) {
         match payload {
             Payload::Message(mut message) if self.spare_messages.len() < SPARES_MAX => {
                 message.clear();

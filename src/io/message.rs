@@ -5,10 +5,13 @@
 
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::RawFd;
 use std::ptr;
 
 use bytes::Bytes;
 use socket2::SockAddr;
+
+use crate::completion::Errno;
 
 /// One datagram, or a batch of equal datagrams in one buffer (GSO).
 #[derive(Clone, Debug)]
@@ -38,6 +41,9 @@ impl SendMsg {
         }
     }
 }
+
+/// How whatever is sent at once is sent.
+pub(crate) const SEND_FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
 
 /// A [`SendMsg`] in the kernel's words.
 pub(crate) struct MessagePayload {
@@ -97,6 +103,19 @@ impl MessagePayload {
 
     pub(crate) fn header(&self) -> *const libc::msghdr {
         &raw const self.header
+    }
+
+    /// Gives it to the kernel at once, which keeps nothing of it. `EAGAIN` where there is no room.
+    pub(crate) fn send_now(&self, fd: RawFd) -> Result<(), Errno> {
+        loop {
+            // SAFETY: the header points into this payload, which outlives the call.
+            let sent = unsafe { libc::sendmsg(fd, self.header(), SEND_FLAGS) };
+            match if sent < 0 { Errno::last().0 } else { 0 } {
+                0 => return Ok(()),
+                libc::EINTR => {}
+                errno => return Err(Errno(errno)),
+            }
+        }
     }
 
     fn write_control(

@@ -86,6 +86,17 @@ impl Driver {
         self.start(Kind::SendMsg, fd, token, Payload::Message(payload))
     }
 
+    /// The same without an operation, if the socket has room: `EAGAIN` if not. A single message that is followed by
+    /// a wait is better sent so: its completion would cut the wait short.
+    pub fn send_msg_now(&mut self, fd: RawFd, message: SendMsg) -> Result<(), Errno> {
+        self.leave_if_forked();
+        self.common.stats.syscalls += 1;
+        let payload = self.common.message(message);
+        let sent = payload.send_now(fd);
+        self.common.recycle(Payload::Message(payload));
+        sent
+    }
+
     /// Connects a socket.
     pub fn connect(&mut self, fd: RawFd, address: SockAddr, token: Token) -> OpId {
         self.start(

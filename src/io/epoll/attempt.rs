@@ -6,6 +6,7 @@ use super::Epoll;
 use crate::common::Common;
 use crate::completion::Errno;
 use crate::file::CURRENT_POSITION;
+use crate::message::SEND_FLAGS;
 use crate::net;
 use crate::op::{Kind, Payload, Phase, Slot};
 
@@ -202,6 +203,5 @@ pub(super) fn has_offset(slot: &Slot) -> bool {
     matches!(slot.payload, Payload::Buffer(_, offset) if offset != CURRENT_POSITION)
 }
 
-const SEND_FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
 /// The kernel's own limit for one transfer (MAX_RW_COUNT).
 const TRANSFER_MAX: usize = 0x7fff_f000;
