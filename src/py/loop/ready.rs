@@ -51,6 +51,8 @@ impl Ready {
 pub struct ReadyQueue {
     items: VecDeque<Ready>,
     events: usize,
+    /// What is here at the end of the turn belongs to it: an event was delivered to those who wait for it.
+    pub goes_on: bool,
     pub handles: Spare<Handle>,
     pub timers: Spare<TimerHandle>,
 }

@@ -2,7 +2,8 @@
 //!
 //! One turn is: flush what was commanded, enter the kernel at most once, then run just the callbacks
 //! that were ready by then (those scheduled before, then I/O, then due timers). What they schedule
-//! waits for the next turn, so that a callback that reschedules itself starves nobody.
+//! waits for the next turn, so that a callback that reschedules itself starves nobody. Where events of QUIC
+//! streams woke tasks, these belong to the turn too, and what else stands before them.
 
 use std::time::{Duration, Instant};
 
@@ -170,8 +171,19 @@ fn nothing_is_due(slf: &Bound<'_, LoopCore>) -> PyResult<bool> {
 
 fn run_turn(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
     wait(slf, run)?;
-    let ready_now = slf.get().ready.with(slf.py(), |ready| ready.len());
-    run_ready(slf, ready_now)
+    let (py, this) = (slf.py(), slf.get());
+    let ready_now = this.ready.with(py, |ready| ready.len());
+    run_ready(slf, ready_now)?;
+    let more = this.ready.with(py, |ready| match ready.goes_on {
+        true => ready.len(),
+        false => 0,
+    });
+    if more > 0 && !this.mode.has(Mode::STOPPING) {
+        run_ready(slf, more)?;
+    }
+    // Once a turn: what they wake in their turn has to wait.
+    this.ready.with(py, |ready| ready.goes_on = false);
+    Ok(())
 }
 
 /// Everything up to the point where the turn's callbacks are known.

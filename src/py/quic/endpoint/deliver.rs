@@ -159,6 +159,7 @@ impl QuicEndpoint {
             group = others;
             if !Vec::is_empty(&streams) {
                 first_error.note(py, connection.receive_attached(py, streams));
+                this.go_on_in_this_turn(py);
             }
         }
         for event in group {
@@ -190,6 +191,13 @@ impl QuicEndpoint {
             first_error.note(py, connection.batch_handled(py));
         }
         first_error.raise()
+    }
+
+    /// Tasks that were woken by streams run before the loop waits: as soon as a protocol's callback would.
+    fn go_on_in_this_turn(&self, py: Python<'_>) {
+        if let Home::Loop { owner, .. } = &self.home {
+            owner.get().ready.with(py, |ready| ready.goes_on = true);
+        }
     }
 
     /// On a loop, what is called next runs in the context in which the endpoint was made.
