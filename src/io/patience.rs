@@ -7,15 +7,15 @@
 //!
 //! - A loop starts to look when it has slept shortly several times, with few long sleeps in between;
 //!   so one that is idle, or that only its timers wake, never does.
-//! - Each look that finds something earns credit, one that finds nothing takes four times as much:
-//!   it has cost up to [`LOOK`], twice or three times what a good one saves. Without credit the loop
-//!   sleeps for a while, longer each time, before it tries once more.
-//! - A look that finds its work hardly sooner than sleeps have lately brought it ([`SAVING`]) is as
-//!   good as one in vain. Where client and server share a processor the kernel hands it from one to the
-//!   other in a few microseconds; looking only delays the other, though most looks find something once
-//!   it has run.
-//! - [`LOOK`] is no longer than a sleep and a wake are worth. A loop whose looks all succeed in the
-//!   last moment uses as much processor time as one that sleeps, not more.
+//! - A look takes as long as short sleeps have lately taken, the wake included. Each that finds something
+//!   earns credit, one that finds nothing takes four times as much. Without credit the loop sleeps for a
+//!   while, longer each time, before it tries once more.
+//! - A look that finds its work hardly sooner than a sleep would have brought it (by less than a quarter of
+//!   that, or [`SAVING`]) is as good as one in vain. Where a wake costs little, as on bare metal, work is looked
+//!   for only if it comes at once; where it costs much, as in a virtual machine, most of a sleep is the wake,
+//!   and a loop whose looks succeed uses about as much processor time as one that sleeps. Where client and
+//!   server share a processor the kernel hands it from one to the other in a few microseconds; looking only
+//!   delays the other, though most looks find something once it has run.
 //!
 //! Not here: the looking itself (`driver`).
 
@@ -49,7 +49,7 @@ impl Patience {
     pub(crate) fn look(&self) -> Duration {
         match self.fixed {
             Some(fixed) => fixed,
-            None if self.credit >= FAILURE => LOOK,
+            None if self.credit >= FAILURE => self.sleep.max(LOOK_MIN),
             None => Duration::ZERO,
         }
     }
@@ -75,7 +75,8 @@ impl Patience {
 
     /// A look is over: it has found something after this time, or nothing.
     pub(crate) fn looked(&mut self, found: Option<Duration>) {
-        if found.is_some_and(|waited| waited + SAVING <= self.sleep) {
+        let saving = (self.sleep / 4).max(SAVING);
+        if found.is_some_and(|waited| waited + saving <= self.sleep) {
             self.credit = (self.credit + 1).min(CREDIT_MAX);
             if self.credit == CREDIT_MAX {
                 self.pause = PAUSE_MIN;
@@ -91,10 +92,11 @@ impl Patience {
     }
 }
 
-/// The longest look that nobody asked for.
-const LOOK: Duration = Duration::from_micros(25);
-/// A sleep that a look might have spared; the wake alone may be half of it.
-const SHORT_SLEEP: Duration = Duration::from_micros(100);
+/// What a look takes at least, that of a loop whose sleeps are shorter still.
+const LOOK_MIN: Duration = Duration::from_micros(25);
+/// A sleep that a look might have spared; the wake alone may be half of it. No look that nobody asked for is
+/// longer.
+const SHORT_SLEEP: Duration = Duration::from_micros(200);
 /// How many short sleeps a long one outweighs.
 const LONG_SLEEP: u32 = 4;
 /// What a failed look takes; a good one earns 1.
@@ -152,9 +154,22 @@ mod tests {
     #[test]
     fn looks_in_vain_become_rare() {
         let mut patience = Patience::new(None);
-        // Short sleeps, but longer than a look: the client needs this processor, for instance.
-        let vain = looks(&mut patience, 100_000, |_| SHORT);
+        // Short sleeps, of which the wake is a small part: a look has next to nothing to gain.
+        let cheap = Duration::from_micros(5);
+        let vain = (0..100_000).filter(|_| wait(&mut patience, SHORT, cheap));
+        let vain = vain.count();
         assert!((300..=420).contains(&vain), "{vain}");
+    }
+
+    #[test]
+    fn a_look_is_as_long_as_a_sleep() {
+        let mut patience = Patience::new(None);
+        assert_eq!(looks(&mut patience, 1000, |_| SHORT), 992);
+        let full = SHORT + WAKE;
+        assert!(
+            (SHORT..full).contains(&patience.look()),
+            "the average comes near to it"
+        );
     }
 
     #[test]
