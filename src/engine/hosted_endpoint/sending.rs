@@ -24,6 +24,8 @@ pub(super) struct Batch {
 pub(super) struct InFlight {
     op: OpId,
     batch: Batch,
+    /// It was refused at once, for a reason of its own or the report of an earlier one.
+    was_refused: bool,
 }
 
 impl HostedEndpoint {
@@ -35,14 +37,10 @@ impl HostedEndpoint {
             let second = first.as_ref().and_then(|_| self.next_batch(now));
             match (first, second) {
                 (None, _) => return,
-                (Some(only), None) => {
-                    if self.send_alone(driver, only, now) {
-                        return;
-                    }
-                }
+                (Some(only), None) => return self.send_alone(driver, only),
                 (Some(first), Some(second)) => {
-                    self.queue(driver, first);
-                    self.queue(driver, second);
+                    self.queue(driver, first, false);
+                    self.queue(driver, second, false);
                 }
             }
         }
@@ -53,7 +51,7 @@ impl HostedEndpoint {
             let Some(batch) = self.next_batch(now) else {
                 break;
             };
-            self.queue(driver, batch);
+            self.queue(driver, batch, false);
             queued += 1;
             // What goes to many is on its way to the first ones while it is sealed for the others.
             if queued % SENDS_A_SUBMISSION == 0 {
@@ -62,7 +60,7 @@ impl HostedEndpoint {
         }
     }
 
-    fn queue(&mut self, driver: &mut Driver, batch: Batch) {
+    fn queue(&mut self, driver: &mut Driver, batch: Batch, was_refused: bool) {
         // A socket that is gone: the packets are as good as lost.
         let Some(fd) = self.fd_of(batch.socket) else {
             return;
@@ -70,24 +68,24 @@ impl HostedEndpoint {
         self.counters.sends += 1;
         self.in_flight_bytes += batch.data.len();
         let op = driver.send_msg(fd, batch.message(), self.token_for(SUB_SEND));
-        self.in_flight.push_back(InFlight { op, batch });
+        self.in_flight.push_back(InFlight {
+            op,
+            batch,
+            was_refused,
+        });
     }
 
-    /// False if that has not worked: there may be more to send.
-    fn send_alone(&mut self, driver: &mut Driver, batch: Batch, now: Instant) -> bool {
+    /// What the socket refuses is queued: what comes of that is told with the turn's other completions, and not
+    /// while the state machines are asked what they have to send.
+    fn send_alone(&mut self, driver: &mut Driver, batch: Batch) {
         let Some(fd) = self.fd_of(batch.socket) else {
-            return false;
+            return;
         };
         match driver.send_msg_now(fd, batch.message()) {
             Ok(()) => self.counters.sends += 1,
-            Err(Errno(libc::EAGAIN)) => self.queue(driver, batch),
-            Err(error) => {
-                self.counters.sends += 1;
-                self.failed_to_send(batch, error, now);
-                return false;
-            }
+            Err(Errno(libc::EAGAIN)) => self.queue(driver, batch, false),
+            Err(_) => self.queue(driver, batch, true),
         }
-        true
     }
 
     fn next_batch(&mut self, now: Instant) -> Option<Batch> {
@@ -118,19 +116,23 @@ impl HostedEndpoint {
             debug_assert!(false, "a send completes once");
             return;
         };
-        let Some(InFlight { batch, .. }) = self.in_flight.remove(at) else {
+        let Some(InFlight {
+            batch, was_refused, ..
+        }) = self.in_flight.remove(at)
+        else {
             return;
         };
         self.in_flight_bytes -= batch.data.len();
-        if let Err(error) = result
-            && error.0 != libc::ECANCELED
-        {
-            self.failed_to_send(batch, error, now);
+        match result {
+            Err(Errno(libc::ECANCELED)) => {}
+            Err(error) => self.send_failed(batch, error, now),
+            Ok(_) if was_refused => self.read_error_queue(batch.socket, now),
+            Ok(_) => {}
         }
     }
 
     /// A lost packet is QUIC's daily bread, so most errors need no answer beside the loss. Five do.
-    fn failed_to_send(&mut self, batch: Batch, error: Errno, now: Instant) {
+    fn send_failed(&mut self, batch: Batch, error: Errno, now: Instant) {
         self.counters.send_errors += 1;
         // If that was a report, the socket's next call won't tell of it, and it would stay in the queue.
         self.read_error_queue(batch.socket, now);
@@ -150,13 +152,10 @@ impl HostedEndpoint {
                 self.protocol.handle_unreachable(now, batch.remote, error.0);
             }
             // A pending ICMP report of an earlier send: this one was not even tried.
-            libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EACCES
-                if batch.retries < RETRIES_MAX =>
-            {
-                self.again.push_back(Batch {
-                    retries: batch.retries + 1,
-                    ..batch
-                });
+            libc::ECONNREFUSED if batch.retries < RETRIES_MAX => self.try_again(batch),
+            // Such a report, or what this machine says itself, each time.
+            libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EACCES if batch.retries == 0 => {
+                self.try_again(batch);
             }
             // Told at once instead of after the handshake's time-out.
             _ if is_no_way_there(error) => {
@@ -165,6 +164,13 @@ impl HostedEndpoint {
             libc::EBADF | libc::ENOTSOCK => self.fail(error, now),
             _ => log::debug!("sending to {} on a QUIC socket: {error}", batch.remote),
         }
+    }
+
+    fn try_again(&mut self, batch: Batch) {
+        self.again.push_back(Batch {
+            retries: batch.retries + 1,
+            ..batch
+        });
     }
 }
 
