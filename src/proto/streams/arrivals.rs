@@ -109,8 +109,8 @@ impl Arrivals {
                 stream_id,
                 error_code,
             } => {
-                // What had come before is not wanted any more, by the peer's own word.
-                self.rest.remove(&stream_id);
+                // Behind what is here: it may be what the peer has promised in spite of the reset
+                // (RESET_STREAM_AT).
                 let end = Some(StreamEnd::Reset { error_code });
                 self.leave(stream_id, Chunks::default(), end);
                 self.readable(stream_id, &mut wake);
@@ -335,8 +335,10 @@ mod tests {
             },
             |_| {},
         );
+        let rest = arrivals.take_rest(0, 2).unwrap();
+        assert_eq!((rest.data.len(), rest.end), (2, None));
         let rest = arrivals.take_rest(0, 100).unwrap();
-        assert!(rest.data.is_empty());
+        assert!(!rest.data.is_empty());
         assert_eq!(rest.end, Some(StreamEnd::Reset { error_code: 7 }));
     }
 

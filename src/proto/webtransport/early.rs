@@ -1,7 +1,8 @@
 //! What comes before its session (draft-ietf-webtrans-http3 section 4.6): packets overtake each other, and a
 //! client may open streams before it is answered.
 //!
-//! Bounds: a number of streams, whose data stays with QUIC, and of bytes of datagrams.
+//! Bounds: a number of streams, whose data stays with QUIC but for what was read with their headers, and of bytes
+//! of datagrams.
 
 use std::collections::VecDeque;
 use std::time::Instant;

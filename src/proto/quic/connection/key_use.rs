@@ -58,9 +58,9 @@ impl KeyUse {
         self.is_wanted = true;
     }
 
-    /// The PING was acknowledged.
-    pub fn answered(&mut self) {
-        self.heard = self.asked;
+    /// A PING was acknowledged that was sent with the keys after so many changes, or with newer ones.
+    pub fn answered(&mut self, changes: u64) {
+        self.heard = changes;
     }
 
     /// Changes the keys if it is time, on a connection whose handshake is confirmed.
@@ -75,7 +75,7 @@ impl KeyUse {
             self.is_wanted &= self.tap.key_updates() == updates;
         } else if updates != self.asked {
             self.asked = updates;
-            watch.expect_keys_ping();
+            watch.expect_keys_ping(updates);
             conn.ping();
         }
     }

@@ -51,8 +51,8 @@ impl Connection {
             if news.send_again {
                 self.quinn.ping();
             }
-            if news.keys_answered {
-                self.key_use.answered();
+            if let Some(changes) = news.keys_answered {
+                self.key_use.answered(changes);
                 self.advance_keys();
             }
             let answered = news

@@ -43,9 +43,9 @@ impl Watch {
         self.expect(Asker::Host(uid));
     }
 
-    /// The same for who wants to know whether the peer has the keys in use.
-    pub fn expect_keys_ping(&mut self) {
-        self.expect(Asker::Keys);
+    /// The same for who wants to know whether the peer has the keys after so many changes.
+    pub fn expect_keys_ping(&mut self, changes: u64) {
+        self.expect(Asker::Keys(changes));
     }
 
     fn expect(&mut self, asker: Asker) {
@@ -144,8 +144,8 @@ impl Watch {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::quic) struct PingNews {
     pub answered: Vec<u64>,
-    /// The one of [`Watch::expect_keys_ping`] was.
-    pub keys_answered: bool,
+    /// The newest of [`Watch::expect_keys_ping`] that was, as it was asked.
+    pub keys_answered: Option<u64>,
     /// A later packet was acknowledged and the PING was not: it is lost, or as good as.
     pub send_again: bool,
     /// What became of connection IDs.
@@ -166,7 +166,7 @@ struct State {
     /// Packet numbers that carried a PING, the newest last.
     sealed: VecDeque<u64>,
     answered: Vec<u64>,
-    keys_answered: bool,
+    keys_answered: Option<u64>,
     send_again: bool,
     close_frame_type: Option<u64>,
     awaits_close: bool,
@@ -184,7 +184,7 @@ struct Ping {
 #[derive(Clone, Copy)]
 enum Asker {
     Host(u64),
-    Keys,
+    Keys(u64),
 }
 
 impl Inner {
@@ -284,7 +284,7 @@ impl State {
             }
             match ping.asker {
                 Asker::Host(uid) => answered.push(uid),
-                Asker::Keys => *keys_answered = true,
+                Asker::Keys(changes) => *keys_answered = Some(changes).max(*keys_answered),
             }
             false
         });
@@ -324,6 +324,19 @@ mod tests {
         assert_eq!(watch.poll_pings().unwrap().answered, [7]);
         inner.opened(Space::Data, &ack(5, 0));
         assert_eq!(watch.poll_pings(), None, "answered once");
+    }
+
+    #[test]
+    fn an_answer_about_older_keys_says_nothing_of_newer_ones() {
+        let (mut watch, inner) = watch();
+        watch.expect_keys_ping(1);
+        inner.sealing(Space::Data, 4, &mut [0x01]);
+        watch.expect_keys_ping(2);
+        inner.sealing(Space::Data, 9, &mut [0x01]);
+        inner.opened(Space::Data, &ack(4, 0));
+        assert_eq!(watch.poll_pings().unwrap().keys_answered, Some(1));
+        inner.opened(Space::Data, &ack(9, 0));
+        assert_eq!(watch.poll_pings().unwrap().keys_answered, Some(2));
     }
 
     #[test]
