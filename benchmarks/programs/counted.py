@@ -42,8 +42,8 @@ QUIC_FACES = (QUIC_PROTOCOL, QUIC_STREAMS, QUIC_NATIVE)
 """Servers on the API in aioquic's shape, by its events and by `stream_handler`, and on `uringcore.quic`."""
 H3, WEBTRANSPORT = "h3", "webtransport"
 GROUPS = (*LOOPS, QUIC, *QUIC_FACES, H3, WEBTRANSPORT)
-DEFAULT_GROUPS = (*OURS, QUIC)
-"""Those of the baseline. The other servers' rows join them when it is recorded anew."""
+DEFAULT_GROUPS = (*OURS, QUIC, *QUIC_FACES, H3, WEBTRANSPORT)
+"""Those of the baseline."""
 REPEATS = 3
 
 Counts = tuple[int, int]

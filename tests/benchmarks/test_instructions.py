@@ -172,10 +172,7 @@ def test_every_row_of_the_scheduling_table_without_a_thread_is_counted() -> None
         loop.close()
 
 
-@pytest.mark.parametrize(
-    "group",
-    ["asyncio", *counted.DEFAULT_GROUPS, *counted.QUIC_FACES, counted.H3, counted.WEBTRANSPORT],
-)
+@pytest.mark.parametrize("group", ["asyncio", *counted.DEFAULT_GROUPS])
 def test_the_counted_rows_do_their_work(group: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.programs.counted", "--group", group],
