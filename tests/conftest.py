@@ -19,3 +19,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     collect garbage, some a dozen times, and need not walk through all that each time."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _little_to_walk_through() -> None:
+    """What earlier files have left alive, reports of their tests above all, isn't walked through either."""
+    gc.collect()
+    gc.freeze()
