@@ -358,19 +358,25 @@ _WEBTRANSPORT = (
         "datagram",
         latency=False,
     ),
-    _webtransport(
-        "streams",
-        "streams opened, echoed and closed",
-        "Eight streams under way, each with 100 bytes there and back.",
-        STREAMS,
-        "stream",
-    ),
-    _webtransport(
-        "sessions",
-        "sessions on one connection",
-        "Eight under way, each accepted and closed again.",
-        SESSIONS,
-        "session",
+    *(
+        _webtransport(
+            f"{name}{suffix}",
+            f"{title}{suffix and ', 100 at once'}",
+            f"{number} under way, each {what}.",
+            unit,
+            *(mode, *more),
+        )
+        for name, title, what, unit, mode in (
+            (
+                *("streams", "streams opened, echoed and closed"),
+                *("with 100 bytes there and back", STREAMS, "stream"),
+            ),
+            (
+                *("sessions", "sessions on one connection"),
+                *("accepted and closed again", SESSIONS, "session"),
+            ),
+        )
+        for suffix, number, more in (("", "Eight", ()), ("_100", "100", ("--concurrent", "100")))
     ),
 )
 
