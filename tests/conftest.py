@@ -1,4 +1,5 @@
-"""What holds for every room's tests. Fixtures are in the rooms' own conftest.py."""
+"""What holds for every room's tests. Fixtures that a test asks for are in the rooms' own
+conftest.py."""
 
 from __future__ import annotations
 
@@ -14,15 +15,10 @@ def pytest_configure() -> None:
     interpreter.ask_once()
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Thousands of collected tests and the modules they import stay to the end of the run. Many tests
-    collect garbage, some a dozen times, and need not walk through all that each time."""
-    gc.collect()
-    gc.freeze()
-
-
 @pytest.fixture(scope="module", autouse=True)
 def _little_to_walk_through() -> None:
-    """What earlier files have left alive, reports of their tests above all, isn't walked through either."""
+    """Thousands of collected tests, the modules they import and the reports of earlier files' tests stay to
+    the end of the run. Many tests collect garbage, some a dozen times, and need not walk through all that
+    each time."""
     gc.collect()
     gc.freeze()
