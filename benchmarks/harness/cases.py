@@ -360,23 +360,22 @@ _WEBTRANSPORT = (
     ),
     *(
         _webtransport(
-            f"{name}{suffix}",
-            f"{title}{suffix and ', 100 at once'}",
-            f"{number} under way, each {what}.",
+            f"{mode}s{suffix}",
+            f"{title}{more}",
+            f"{concurrent} under way, each {what}.",
             unit,
-            *(mode, *more),
+            *(mode, "--concurrent", str(concurrent)),
         )
-        for name, title, what, unit, mode in (
+        for mode, unit, title, what in (
             (
-                *("streams", "streams opened, echoed and closed"),
-                *("with 100 bytes there and back", STREAMS, "stream"),
+                "stream",
+                STREAMS,
+                "streams opened, echoed and closed",
+                "with 100 bytes there and back",
             ),
-            (
-                *("sessions", "sessions on one connection"),
-                *("accepted and closed again", SESSIONS, "session"),
-            ),
+            ("session", SESSIONS, "sessions on one connection", "accepted and closed again"),
         )
-        for suffix, number, more in (("", "Eight", ()), ("_100", "100", ("--concurrent", "100")))
+        for concurrent, suffix, more in ((8, "", ""), (100, "_100", ", 100 at once"))
     ),
 )
 
