@@ -7,6 +7,7 @@ import http.client
 import os
 import re
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -70,6 +71,16 @@ class Server:
                 raise AssertionError(f"server ended with {self.process.returncode}:\n{self.log()}")
             time.sleep(0.02)
         raise AssertionError(f"no {pattern!r} within {seconds} s in:\n{self.log()}")
+
+    def wait_listening(self, seconds=60):
+        """Its port takes TCP's clients: a worker has started its application before it listens."""
+        deadline = time.monotonic() + seconds
+        while True:
+            with contextlib.suppress(ConnectionRefusedError):
+                return socket.create_connection(("localhost", self.port), timeout=20).close()
+            if time.monotonic() > deadline:
+                raise AssertionError(f"nobody listens within {seconds} s:\n{self.log()}")
+            time.sleep(0.02)
 
     def log(self):
         return self._log.read_text(errors="replace")

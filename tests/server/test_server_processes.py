@@ -79,6 +79,7 @@ def test_all_workers_answer_over_both_protocols(crowd, backend):
 def test_workers_without_a_certificate_serve_http1(start):
     server = start("--workers", "2", app=CROWD, certificate=(None, None), backend=None, http3=False)
     server.wait_log("Application startup complete")
+    server.wait_listening()
     with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/", timeout=60) as response:
         assert json.loads(response.read())[1] == server.process.pid
     assert "HTTP/3 is off: it needs a certificate" in server.log()

@@ -223,6 +223,7 @@ def test_workers_cannot_share_a_udp_socket_and_say_so(run, pair):
     server.wait_log("Application startup complete")
     assert "HTTP/3 is off: several workers cannot share a UDP socket" in server.log()
     server.port = pair[0].getsockname()[1]
+    server.wait_listening()
     assert answers_http1(server) is None
 
 
@@ -263,6 +264,7 @@ def test_a_program_gives_sockets(tmp_path, certificate, kinds):
         else:
             assert "HTTP/3 is off: there is no UDP socket among those given." in server.log()
             server.url = f"https://localhost:{server.port}"
+            server.wait_listening()
             assert answers_http1(server) is None
         assert fetch(int(server.wait_log(METRICS_ON)[1]), "/metrics")[0] == 200
         assert server.stop() == 0

@@ -4,9 +4,7 @@ Plain ASGI, so that nothing stands between the server and what is tested.
 """
 
 import asyncio
-import ctypes
 import json
-import mmap
 import os
 import tempfile
 from pathlib import Path
@@ -147,27 +145,8 @@ async def debug(scope, receive, send):
     await answer(send, b"debugged")
 
 
-def begins_in_page_cache(file):
-    """Whether the first page is there, found out without asking for it: that would have it read ahead."""
-    with mmap.mmap(file.fileno(), mmap.PAGESIZE, access=mmap.ACCESS_COPY) as pages:
-        first = ctypes.c_char.from_buffer(pages)
-        residency = ctypes.c_ubyte()
-        status = ctypes.CDLL(None, use_errno=True).mincore(
-            ctypes.c_void_p(ctypes.addressof(first)),
-            ctypes.c_size_t(mmap.PAGESIZE),
-            ctypes.byref(residency),
-        )
-        del first
-        if status:
-            raise OSError(ctypes.get_errno(), "mincore")
-        return bool(residency.value & 1)
-
-
-async def cold_file(scope, receive, send):
-    """The file that the query names, whose pages the kernel was asked to forget.
-
-    Notes whether it did, and how often a thread was asked to read.
-    """
+async def counted_file(scope, receive, send):
+    """The file that the query names; counts how often a thread was asked to read."""
     path = scope["query_string"].decode()
     loop = asyncio.get_running_loop()
     asked, ask = [], loop.run_in_executor
@@ -176,17 +155,13 @@ async def cold_file(scope, receive, send):
         asked.append(call)
         return ask(executor, call, *args)
 
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        is_cold = not begins_in_page_cache(file)
     loop.run_in_executor = counting
     try:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.pathsend", "path": path})
     finally:
         del loop.run_in_executor
-    EVENTS.append(("cold", [is_cold, len(asked)]))
+    EVENTS.append(("counted", len(asked)))
 
 
 # Datagrams
@@ -245,7 +220,7 @@ ROUTES = {
     "flood": flood,
     "path": path_send,
     "shrinking": shrinking_file,
-    "cold": cold_file,
+    "counted": counted_file,
     "zero-copy": zero_copy,
     "debug": debug,
 }
