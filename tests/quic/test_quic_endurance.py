@@ -19,6 +19,7 @@ from tests.support.memory import memory
 from tests.support.proxy import ImpairmentProxy
 from uringcore.asyncio import connect
 from uringcore.quic import events
+from uringcore.quic.limits import ServerLimits
 
 CONNECTIONS = 5000
 AT_ONCE = 25
@@ -70,7 +71,9 @@ def test_five_thousand_connections_at_five_per_cent_loss_leave_nothing_behind(
         # What a busy machine takes for a round trip must not look like losses one after the other: a
         # client doubles its patience with each until the handshake is done (RFC 9002 section 6.2.1).
         fields = {"initial_rtt": 0.1, "idle_timeout": 45.0}
-        async with serving(server_configuration(**fields)) as (port, protocols):
+        # Nor may the server give up a handshake whose last flight is lost again and again.
+        limits = ServerLimits(handshake_timeout=45.0)
+        async with serving(server_configuration(**fields), limits=limits) as (port, protocols):
             configuration = client_configuration(**fields)
             async with ImpairmentProxy(("127.0.0.1", port), up=LOSS, seed=seed) as proxy:
                 await lives(proxy.address, configuration, 0, FIRST)

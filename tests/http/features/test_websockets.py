@@ -495,5 +495,5 @@ def test_on_asyncios_own_loop_sockets_and_files_work_as_well(start_features, tmp
 
     run(server, client)
     assert wait_events(server, "asyncio", 3)[-1] == ["disconnect", 1000, ""]
-    for how in ("path/unannounced", "cold/x"):
+    for how in ("path/unannounced", "counted/x"):
         assert server.get(f"/{how}?{path}").content == path.read_bytes()
