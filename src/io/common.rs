@@ -12,7 +12,7 @@ use crate::completion::{Completion, Errno, Outcome};
 use crate::config::{DriverConfig, DriverStats};
 use crate::incoming::PeerName;
 use crate::message::{GatherPayload, MessagePayload, SendMsg};
-use crate::op::{Kind, OpId, OpTable, Payload, Token};
+use crate::op::{OpId, OpKind, OpTable, Payload, Token};
 use crate::pool::{Pool, RecvBuf};
 use crate::waker::Waker;
 
@@ -107,7 +107,7 @@ impl Common {
     pub(crate) fn finish(&mut self, index: u32, result: i32, out: &mut VecDeque<Completion>) {
         let slot = self.table.at(index);
         let kind = slot.kind;
-        if kind == Kind::Close {
+        if kind == OpKind::Close {
             slot.close_result = Some(result);
             if slot.waiting_for > 0 {
                 return;
@@ -154,7 +154,7 @@ impl Common {
     /// Ends an operation that never got a slot.
     pub(crate) fn refuse(
         &mut self,
-        kind: Kind,
+        kind: OpKind,
         token: Token,
         mut payload: Payload,
         errno: Errno,
@@ -184,18 +184,18 @@ impl Common {
 
 /// The outcome of an operation's last result. Successful receives come with their data and don't
 /// pass through here, except the empty one.
-fn outcome(kind: Kind, result: i32, payload: &mut Payload) -> Outcome {
+fn outcome(kind: OpKind, result: i32, payload: &mut Payload) -> Outcome {
     let result = if result < 0 {
         Err(Errno(-result))
     } else {
         Ok(result as u32)
     };
     match kind {
-        Kind::Accept => Outcome::Accepted(result.map(|fd| {
+        OpKind::Accept => Outcome::Accepted(result.map(|fd| {
             // SAFETY: the kernel has just created this descriptor for us.
             unsafe { OwnedFd::from_raw_fd(fd as RawFd) }
         })),
-        Kind::AcceptOnce => Outcome::AcceptedFrom(result.map(|fd| {
+        OpKind::AcceptOnce => Outcome::AcceptedFrom(result.map(|fd| {
             // SAFETY: the kernel has just created this descriptor for us.
             let fd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
             let Payload::Name(name) = std::mem::replace(payload, Payload::None) else {
@@ -203,26 +203,26 @@ fn outcome(kind: Kind, result: i32, payload: &mut Payload) -> Outcome {
             };
             (fd, PeerName(name))
         })),
-        Kind::RecvFrom => Outcome::ReceivedFrom(result.map(|length| {
+        OpKind::RecvFrom => Outcome::ReceivedFrom(result.map(|length| {
             let Payload::Incoming(incoming) = std::mem::replace(payload, Payload::None) else {
                 unreachable!("a receive with another kind's payload");
             };
             incoming.received(length as usize)
         })),
-        Kind::Recv | Kind::RecvOnce => Outcome::Received(result.map(|_| RecvBuf::empty())),
-        Kind::RecvMsg => Outcome::Datagram(Err(result.err().unwrap_or(Errno(libc::EIO)))),
-        Kind::Read => Outcome::Read(result.map(|count| {
+        OpKind::Recv | OpKind::RecvOnce => Outcome::Received(result.map(|_| RecvBuf::empty())),
+        OpKind::RecvMsg => Outcome::Datagram(Err(result.err().unwrap_or(Errno(libc::EIO)))),
+        OpKind::Read => Outcome::Read(result.map(|count| {
             let Payload::Buffer(mut buffer, _) = std::mem::replace(payload, Payload::None) else {
                 unreachable!("a read with another kind's payload");
             };
             buffer.truncate(count as usize);
             buffer
         })),
-        Kind::File => match std::mem::replace(payload, Payload::None) {
+        OpKind::File => match std::mem::replace(payload, Payload::None) {
             Payload::File(request) => Outcome::File(Box::new(request.outcome(result))),
             _ => Outcome::Done(result),
         },
-        Kind::Close => {
+        OpKind::Close => {
             // The descriptor's number is gone whatever close(2) answered; only a close that was
             // never executed leaves it open, and then dropping the OwnedFd closes it.
             if let Payload::Descriptor(fd) = std::mem::replace(payload, Payload::None)
@@ -232,12 +232,12 @@ fn outcome(kind: Kind, result: i32, payload: &mut Payload) -> Outcome {
             }
             Outcome::Done(result)
         }
-        Kind::Send
-        | Kind::SendVectored
-        | Kind::SendMsg
-        | Kind::Connect
-        | Kind::Poll
-        | Kind::Write => Outcome::Done(result),
+        OpKind::Send
+        | OpKind::SendVectored
+        | OpKind::SendMsg
+        | OpKind::Connect
+        | OpKind::Poll
+        | OpKind::Write => Outcome::Done(result),
     }
 }
 

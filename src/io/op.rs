@@ -49,7 +49,7 @@ impl OpId {
         NonZeroU64::new(raw).map_or(OpId::NONE, OpId)
     }
 
-    fn new(kind: Kind, generation: u32, index: u32) -> OpId {
+    fn new(kind: OpKind, generation: u32, index: u32) -> OpId {
         OpId::from_u64((kind as u64) << 56 | u64::from(generation) << 32 | u64::from(index))
     }
 
@@ -66,7 +66,7 @@ impl OpId {
 
 #[derive(Copy, Clone, Eq, PartialEq, Debug)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum OpKind {
     Accept = 1,
     Recv,
     RecvMsg,
@@ -116,7 +116,7 @@ pub(crate) enum Payload {
 /// What the backends know about an operation besides its payload.
 pub(crate) struct Slot {
     generation: u32,
-    pub(crate) kind: Kind,
+    pub(crate) kind: OpKind,
     /// Occupied; a free slot links to the next free one through `next`.
     live: bool,
     /// Never report: release what comes.
@@ -212,7 +212,7 @@ impl OpTable {
         let was = std::mem::replace(&mut slot.phase, phase);
         let (before, after) = (usize::from(was.is_idle()), usize::from(phase.is_idle()));
         self.idle = self.idle + after - before;
-        if slot.kind == Kind::Poll {
+        if slot.kind == OpKind::Poll {
             self.polls = self.polls + before - after;
         }
     }
@@ -228,13 +228,13 @@ impl OpTable {
 
     pub(crate) fn insert(
         &mut self,
-        kind: Kind,
+        kind: OpKind,
         fd: RawFd,
         token: Token,
         payload: Payload,
     ) -> Result<OpId, Payload> {
         // A close frees more than it takes, and refusing it would leak the descriptor.
-        if self.live >= self.max && kind != Kind::Close {
+        if self.live >= self.max && kind != OpKind::Close {
             return Err(payload);
         }
         let index = self.allocate();
@@ -249,7 +249,7 @@ impl OpTable {
             ..Slot::vacant(kind)
         };
         self.live += 1;
-        self.polls += usize::from(kind == Kind::Poll);
+        self.polls += usize::from(kind == OpKind::Poll);
         self.link(index);
         Ok(OpId::new(kind, generation, index))
     }
@@ -286,7 +286,7 @@ impl OpTable {
         slot.live = false;
         if slot.phase.is_idle() {
             self.idle -= 1;
-        } else if slot.kind == Kind::Poll {
+        } else if slot.kind == OpKind::Poll {
             self.polls -= 1;
         }
         slot.generation = (slot.generation + 1) & GENERATION_MASK;
@@ -352,7 +352,7 @@ impl OpTable {
             self.free = self.slots[index as usize].next;
             return index;
         }
-        self.slots.push(Slot::vacant(Kind::Poll));
+        self.slots.push(Slot::vacant(OpKind::Poll));
         (self.slots.len() - 1) as u32
     }
 
@@ -396,7 +396,7 @@ impl OpTable {
 }
 
 impl Slot {
-    fn vacant(kind: Kind) -> Slot {
+    fn vacant(kind: OpKind) -> Slot {
         Slot {
             generation: 0,
             kind,

@@ -10,24 +10,24 @@ use crate::completion::{Errno, Interest};
 use crate::file::{CURRENT_POSITION, FileRequest};
 use crate::incoming::{IncomingPayload, NamePayload};
 use crate::message::SendMsg;
-use crate::op::{Kind, OpId, Payload, Token};
+use crate::op::{OpId, OpKind, Payload, Token};
 
 impl Driver {
     /// Accepts connections until cancelled (multishot). Errors such as `EMFILE` end it; the caller
     /// decides when to accept again.
     pub fn accept(&mut self, fd: RawFd, token: Token) -> OpId {
-        self.start(Kind::Accept, fd, token, Payload::None)
+        self.start(OpKind::Accept, fd, token, Payload::None)
     }
 
     /// Receives stream data until the end of the stream, an error or a cancel (multishot).
     pub fn recv(&mut self, fd: RawFd, token: Token) -> OpId {
-        self.start(Kind::Recv, fd, token, Payload::None)
+        self.start(OpKind::Recv, fd, token, Payload::None)
     }
 
     /// Accepts one connection, with the peer's address.
     pub fn accept_once(&mut self, fd: RawFd, token: Token) -> OpId {
         self.start(
-            Kind::AcceptOnce,
+            OpKind::AcceptOnce,
             fd,
             token,
             Payload::Name(NamePayload::new()),
@@ -37,28 +37,28 @@ impl Driver {
     /// Receives stream data once, at most `most` bytes (not 0) and at most a stream buffer, which is
     /// taken only when data is there. For a datagram socket use [`recv_from`](Driver::recv_from).
     pub fn recv_once(&mut self, fd: RawFd, most: u32, token: Token) -> OpId {
-        self.start(Kind::RecvOnce, fd, token, Payload::Most(most))
+        self.start(OpKind::RecvOnce, fd, token, Payload::Most(most))
     }
 
     /// Receives one message of up to `size` bytes, into memory of its own; the rest of a longer
     /// datagram is lost.
     pub fn recv_from(&mut self, fd: RawFd, size: usize, token: Token) -> OpId {
         let payload = Payload::Incoming(IncomingPayload::new(size));
-        self.start(Kind::RecvFrom, fd, token, payload)
+        self.start(OpKind::RecvFrom, fd, token, payload)
     }
 
     /// Receives datagrams until an error or a cancel (multishot), with address and control
     /// messages. After `ECONNREFUSED` drain the error queue
     /// ([`net::read_error_queue`](crate::net::read_error_queue)) before receiving again.
     pub fn recv_msg(&mut self, fd: RawFd, token: Token) -> OpId {
-        self.start(Kind::RecvMsg, fd, token, Payload::None)
+        self.start(OpKind::RecvMsg, fd, token, Payload::None)
     }
 
     /// Sends stream data, all of it unless an error or a cancel cuts it short. One send at a time
     /// and socket: the kernel does not order two of them.
     pub fn send(&mut self, fd: RawFd, data: Bytes, token: Token) -> OpId {
         self.start(
-            Kind::Send,
+            OpKind::Send,
             fd,
             token,
             Payload::Bytes(data, CURRENT_POSITION),
@@ -77,13 +77,13 @@ impl Driver {
             payload.pieces() <= libc::UIO_MAXIOV as usize,
             "the kernel takes 1,024 pieces"
         );
-        self.start(Kind::SendVectored, fd, token, Payload::Gather(payload))
+        self.start(OpKind::SendVectored, fd, token, Payload::Gather(payload))
     }
 
     /// Sends one datagram or a GSO batch.
     pub fn send_msg(&mut self, fd: RawFd, message: SendMsg, token: Token) -> OpId {
         let payload = self.common.message(message);
-        self.start(Kind::SendMsg, fd, token, Payload::Message(payload))
+        self.start(OpKind::SendMsg, fd, token, Payload::Message(payload))
     }
 
     /// The same without an operation, if the socket has room: `EAGAIN` if not. A single message that is followed by
@@ -100,7 +100,7 @@ impl Driver {
     /// Connects a socket.
     pub fn connect(&mut self, fd: RawFd, address: SockAddr, token: Token) -> OpId {
         self.start(
-            Kind::Connect,
+            OpKind::Connect,
             fd,
             token,
             Payload::Address(Box::new(address)),
@@ -110,33 +110,38 @@ impl Driver {
     /// Waits once for readiness, level-triggered: what is ready already completes at once. An
     /// error or a hang-up completes both directions.
     pub fn poll(&mut self, fd: RawFd, interest: Interest, token: Token) -> OpId {
-        self.start(Kind::Poll, fd, token, Payload::Events(interest.poll_bits()))
+        self.start(
+            OpKind::Poll,
+            fd,
+            token,
+            Payload::Events(interest.poll_bits()),
+        )
     }
 
     /// The same where the latest operation of this driver on `fd` was on the same open file, by the caller's
     /// word: epoll's registration is not renewed.
     pub fn poll_again(&mut self, fd: RawFd, interest: Interest, token: Token) -> OpId {
         let events = Payload::EventsAgain(interest.poll_bits());
-        self.start(Kind::Poll, fd, token, events)
+        self.start(OpKind::Poll, fd, token, events)
     }
 
     /// Reads once, up to `buffer.len()` bytes, at `offset` or at the file's position.
     pub fn read(&mut self, fd: RawFd, buffer: Vec<u8>, offset: Option<u64>, token: Token) -> OpId {
         let offset = offset.unwrap_or(CURRENT_POSITION);
-        self.start(Kind::Read, fd, token, Payload::Buffer(buffer, offset))
+        self.start(OpKind::Read, fd, token, Payload::Buffer(buffer, offset))
     }
 
     /// Writes once, at `offset` or at the file's position; a short count is possible.
     pub fn write(&mut self, fd: RawFd, data: Bytes, offset: Option<u64>, token: Token) -> OpId {
         let offset = offset.unwrap_or(CURRENT_POSITION);
-        self.start(Kind::Write, fd, token, Payload::Bytes(data, offset))
+        self.start(OpKind::Write, fd, token, Payload::Bytes(data, offset))
     }
 
     /// Carries a file operation out. A bad descriptor in it is an ordinary completion with `EBADF`.
     /// The epoll backend blocks meanwhile.
     pub fn file(&mut self, request: Box<FileRequest>, token: Token) -> OpId {
         let fd = request.fd();
-        self.start(Kind::File, fd, token, Payload::File(request))
+        self.start(OpKind::File, fd, token, Payload::File(request))
     }
 
     /// Asks an operation to end. Its last completion still comes, with `ECANCELED` or with a real
@@ -147,7 +152,7 @@ impl Driver {
             return;
         };
         // A close has no way back.
-        if slot.kind == Kind::Close || std::mem::replace(&mut slot.cancelled, true) {
+        if slot.kind == OpKind::Close || std::mem::replace(&mut slot.cancelled, true) {
             return;
         }
         match &mut self.inner {
@@ -174,7 +179,7 @@ impl Driver {
     /// Completes last, when all those operations have completed. Always finds a slot.
     pub fn close(&mut self, fd: OwnedFd, token: Token) -> OpId {
         let raw = fd.as_raw_fd();
-        self.start(Kind::Close, raw, token, Payload::Descriptor(fd))
+        self.start(OpKind::Close, raw, token, Payload::Descriptor(fd))
     }
 
     /// [`cancel`](Driver::cancel) whose completion is never reported; what it would have carried is
@@ -190,11 +195,11 @@ impl Driver {
         }
     }
 
-    fn start(&mut self, kind: Kind, fd: RawFd, token: Token, payload: Payload) -> OpId {
+    fn start(&mut self, kind: OpKind, fd: RawFd, token: Token, payload: Payload) -> OpId {
         self.leave_if_forked();
         let common = &mut self.common;
         common.stats.submissions += 1;
-        let needs_none = fd == -1 && kind == Kind::File;
+        let needs_none = fd == -1 && kind == OpKind::File;
         if !needs_none && !(0..DESCRIPTORS_MAX).contains(&fd) {
             return common.refuse(kind, token, payload, Errno(libc::EBADF));
         }

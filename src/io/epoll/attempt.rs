@@ -8,21 +8,21 @@ use crate::completion::Errno;
 use crate::file::CURRENT_POSITION;
 use crate::message::SEND_FLAGS;
 use crate::net;
-use crate::op::{Kind, Payload, Phase, Slot};
+use crate::op::{OpKind, Payload, Phase, Slot};
 
 impl Epoll {
     /// `events` is the readiness that made us try, 0 at the first try.
     pub(super) fn attempt(&mut self, common: &mut Common, index: u32, events: u32) {
         match common.table.at(index).kind {
-            Kind::Accept => self.accept(common, index),
-            Kind::Recv => self.recv(common, index),
-            Kind::RecvOnce => self.recv_once(common, index),
-            Kind::RecvMsg => self.recv_msg(common, index),
-            Kind::Poll => {
+            OpKind::Accept => self.accept(common, index),
+            OpKind::Recv => self.recv(common, index),
+            OpKind::RecvOnce => self.recv_once(common, index),
+            OpKind::RecvMsg => self.recv_msg(common, index),
+            OpKind::Poll => {
                 let wanted = poll_events(common.table.at(index)) | super::TROUBLE;
                 self.finish(common, index, (events & wanted) as i32);
             }
-            Kind::Close => self.close(common, index),
+            OpKind::Close => self.close(common, index),
             _ => self.transfer(common, index),
         }
     }
@@ -80,13 +80,13 @@ enum Step {
 fn step(slot: &mut Slot) -> Step {
     let fd = slot.fd;
     match (slot.kind, &mut slot.payload) {
-        (Kind::Send, Payload::Bytes(data, _)) => {
+        (OpKind::Send, Payload::Bytes(data, _)) => {
             let rest = &data[slot.progress as usize..data.len().min(TRANSFER_MAX)];
             // SAFETY: `rest` is readable and its length says so.
             let sent = unsafe { libc::send(fd, rest.as_ptr().cast(), rest.len(), SEND_FLAGS) };
             streamed(sent, &mut slot.progress, rest.len())
         }
-        (Kind::SendVectored, Payload::Gather(gather)) => {
+        (OpKind::SendVectored, Payload::Gather(gather)) => {
             let rest = gather.total() - slot.progress as usize;
             // SAFETY: the header points into the payload, which the slot owns.
             let sent = unsafe { libc::sendmsg(fd, gather.header(), SEND_FLAGS) };
@@ -95,11 +95,11 @@ fn step(slot: &mut Slot) -> Step {
             }
             streamed(sent, &mut slot.progress, rest)
         }
-        (Kind::SendMsg, Payload::Message(message)) => {
+        (OpKind::SendMsg, Payload::Message(message)) => {
             // SAFETY: the header points into the payload, which the slot owns.
             whole(unsafe { libc::sendmsg(fd, message.header(), SEND_FLAGS) })
         }
-        (Kind::Connect, Payload::Address(address)) => {
+        (OpKind::Connect, Payload::Address(address)) => {
             if slot.phase == Phase::Polling {
                 return Step::Done(net::connect_result(fd));
             }
@@ -113,7 +113,7 @@ fn step(slot: &mut Slot) -> Step {
                 (_, errno) => Step::Done(-errno),
             }
         }
-        (Kind::AcceptOnce, Payload::Name(name)) => {
+        (OpKind::AcceptOnce, Payload::Name(name)) => {
             let (address, length) = name.pointers();
             let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
             // SAFETY: room for any address, whose length says so, both in the slot.
@@ -123,11 +123,11 @@ fn step(slot: &mut Slot) -> Step {
                 step => step,
             }
         }
-        (Kind::RecvFrom, Payload::Incoming(incoming)) => {
+        (OpKind::RecvFrom, Payload::Incoming(incoming)) => {
             // SAFETY: the header points into the payload, which the slot owns.
             whole(unsafe { libc::recvmsg(fd, incoming.header(), libc::MSG_DONTWAIT) })
         }
-        (Kind::Read, Payload::Buffer(buffer, offset)) => {
+        (OpKind::Read, Payload::Buffer(buffer, offset)) => {
             let (pointer, length) = (buffer.as_mut_ptr().cast(), buffer.len().min(TRANSFER_MAX));
             // SAFETY: the buffer is writable for `length` bytes.
             whole(unsafe {
@@ -137,7 +137,7 @@ fn step(slot: &mut Slot) -> Step {
                 }
             })
         }
-        (Kind::Write, Payload::Bytes(data, offset)) => {
+        (OpKind::Write, Payload::Bytes(data, offset)) => {
             let (pointer, length) = (data.as_ptr().cast(), data.len().min(TRANSFER_MAX));
             // SAFETY: the data is readable for `length` bytes.
             whole(unsafe {
@@ -147,7 +147,7 @@ fn step(slot: &mut Slot) -> Step {
                 }
             })
         }
-        (Kind::File, Payload::File(request)) => match request.carry_out() {
+        (OpKind::File, Payload::File(request)) => match request.carry_out() {
             result if result == -libc::EAGAIN && request.readiness().is_some() => Step::Wait,
             result => Step::Done(result),
         },

@@ -34,7 +34,7 @@ use crate::common::Common;
 use crate::completion::{Entered, Errno};
 use crate::config::DriverConfig;
 use crate::datagram::HEADER_ROOM;
-use crate::op::{Kind, OpId, Payload, Phase, Slot};
+use crate::op::{OpId, OpKind, Payload, Phase, Slot};
 use crate::pool::Pool;
 use crate::setup_error::SetupError;
 use crate::waker::Waker;
@@ -182,7 +182,7 @@ impl Epoll {
             let Some(slot) = common.table.get(op) else {
                 continue;
             };
-            if waits_first(slot) || slot.kind == Kind::Close {
+            if waits_first(slot) || slot.kind == OpKind::Close {
                 self.queued.push_back(op);
             } else {
                 common.finish_later(op.index(), -libc::ECANCELED);
@@ -384,15 +384,15 @@ impl Epoll {
 /// Whether an operation is not tried before its descriptor is ready.
 fn waits_first(slot: &Slot) -> bool {
     match slot.kind {
-        Kind::Accept
-        | Kind::AcceptOnce
-        | Kind::Recv
-        | Kind::RecvOnce
-        | Kind::RecvFrom
-        | Kind::RecvMsg
-        | Kind::Poll => true,
+        OpKind::Accept
+        | OpKind::AcceptOnce
+        | OpKind::Recv
+        | OpKind::RecvOnce
+        | OpKind::RecvFrom
+        | OpKind::RecvMsg
+        | OpKind::Poll => true,
         // Only files that can seek take an offset, and those can't be waited for.
-        Kind::Read => !attempt::has_offset(slot),
+        OpKind::Read => !attempt::has_offset(slot),
         _ => false,
     }
 }
@@ -403,21 +403,21 @@ fn direction(slot: &Slot) -> u32 {
         return 0;
     }
     match slot.kind {
-        Kind::Accept
-        | Kind::AcceptOnce
-        | Kind::Recv
-        | Kind::RecvOnce
-        | Kind::RecvFrom
-        | Kind::RecvMsg
-        | Kind::Read => libc::EPOLLIN as u32,
-        Kind::Poll => attempt::poll_events(slot),
-        Kind::File => attempt::file_events(slot),
-        Kind::Send
-        | Kind::SendVectored
-        | Kind::SendMsg
-        | Kind::Connect
-        | Kind::Write
-        | Kind::Close => libc::EPOLLOUT as u32,
+        OpKind::Accept
+        | OpKind::AcceptOnce
+        | OpKind::Recv
+        | OpKind::RecvOnce
+        | OpKind::RecvFrom
+        | OpKind::RecvMsg
+        | OpKind::Read => libc::EPOLLIN as u32,
+        OpKind::Poll => attempt::poll_events(slot),
+        OpKind::File => attempt::file_events(slot),
+        OpKind::Send
+        | OpKind::SendVectored
+        | OpKind::SendMsg
+        | OpKind::Connect
+        | OpKind::Write
+        | OpKind::Close => libc::EPOLLOUT as u32,
     }
 }
 

@@ -9,7 +9,7 @@ use crate::common::Common;
 use crate::completion::{Errno, Outcome};
 use crate::datagram::{CONTROL_ROOM, Datagram, HEADER_ROOM, HEADER_SIZE, Header, NAME_ROOM};
 use crate::message::empty_header;
-use crate::op::{Kind, Payload, Phase};
+use crate::op::{OpKind, Payload, Phase};
 
 impl Epoll {
     pub(super) fn accept(&mut self, common: &mut Common, index: u32) {
@@ -127,7 +127,7 @@ impl Epoll {
         common.table.set_phase(index, Phase::Starved);
         let slot = common.table.at(index);
         let (kind, fd) = (slot.kind, slot.fd);
-        if kind == Kind::RecvMsg {
+        if kind == OpKind::RecvMsg {
             &mut self.starved_datagrams
         } else {
             &mut self.starved_streams

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::park::Parked;
 use super::{Uring, entry, setup};
 use crate::common::Common;
-use crate::op::{Kind, OpTable, Phase};
+use crate::op::{OpKind, OpTable, Phase};
 
 impl Uring {
     /// Ends the ring: cancels everything, waits until the kernel has let go of every operation's
@@ -68,7 +68,7 @@ impl Uring {
         for index in common.table.indexes() {
             let slot = common.table.at(index);
             slot.discarded = true;
-            slot.cancelled |= slot.kind != Kind::Close;
+            slot.cancelled |= slot.kind != OpKind::Close;
         }
         if common.table.len() == 0 {
             return;

@@ -9,38 +9,40 @@ use std::ptr;
 use super::setup::{DATAGRAM_GROUP, STREAM_GROUP};
 use crate::datagram::{CONTROL_ROOM, NAME_ROOM};
 use crate::message::empty_header;
-use crate::op::{Kind, OpId, Payload, Slot};
+use crate::op::{OpId, OpKind, Payload, Slot};
 
 /// The entry of an operation. The pointers in it belong to the slot's payload.
 pub(super) fn of(op: OpId, slot: &mut Slot, receive_header: &libc::msghdr) -> Entry {
     let fd = Fd(slot.fd);
     let entry = match (slot.kind, &mut slot.payload) {
-        (Kind::Accept, _) => opcode::AcceptMulti::new(fd)
+        (OpKind::Accept, _) => opcode::AcceptMulti::new(fd)
             .flags(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC)
             .build(),
-        (Kind::AcceptOnce, Payload::Name(name)) => {
+        (OpKind::AcceptOnce, Payload::Name(name)) => {
             let (address, length) = name.pointers();
             opcode::Accept::new(fd, address, length)
                 .flags(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC)
                 .build()
         }
-        (Kind::RecvOnce, Payload::Most(most)) => opcode::Recv::new(fd, ptr::null_mut(), *most)
+        (OpKind::RecvOnce, Payload::Most(most)) => opcode::Recv::new(fd, ptr::null_mut(), *most)
             .buf_group(STREAM_GROUP)
             .build()
             .flags(Flags::BUFFER_SELECT),
-        (Kind::RecvFrom, Payload::Incoming(incoming)) => {
+        (OpKind::RecvFrom, Payload::Incoming(incoming)) => {
             opcode::RecvMsg::new(fd, incoming.header()).build()
         }
-        (Kind::Recv, _) => opcode::RecvMulti::new(fd, STREAM_GROUP).build(),
-        (Kind::RecvMsg, _) => opcode::RecvMsgMulti::new(fd, receive_header, DATAGRAM_GROUP).build(),
-        (Kind::Send, Payload::Bytes(data, _)) => {
+        (OpKind::Recv, _) => opcode::RecvMulti::new(fd, STREAM_GROUP).build(),
+        (OpKind::RecvMsg, _) => {
+            opcode::RecvMsgMulti::new(fd, receive_header, DATAGRAM_GROUP).build()
+        }
+        (OpKind::Send, Payload::Bytes(data, _)) => {
             // WAITALL: the kernel itself waits for room and goes on after a short send.
             let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
             opcode::Send::new(fd, data.as_ptr(), length(data.len()))
                 .flags(flags)
                 .build()
         }
-        (Kind::SendVectored, Payload::Gather(gather)) => {
+        (OpKind::SendVectored, Payload::Gather(gather)) => {
             let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;
             opcode::SendMsg::new(fd, gather.header())
                 .flags(flags)
@@ -48,26 +50,26 @@ pub(super) fn of(op: OpId, slot: &mut Slot, receive_header: &libc::msghdr) -> En
         }
         // DONTWAIT, and we wait ourselves: where the receiver of a Unix datagram has no room, the
         // kernel's own second try finds the data used up and sends an empty datagram (Linux 6.18).
-        (Kind::SendMsg, Payload::Message(message)) => opcode::SendMsg::new(fd, message.header())
+        (OpKind::SendMsg, Payload::Message(message)) => opcode::SendMsg::new(fd, message.header())
             .flags((libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) as u32)
             .build(),
-        (Kind::Connect, Payload::Address(address)) => {
+        (OpKind::Connect, Payload::Address(address)) => {
             opcode::Connect::new(fd, address.as_ptr().cast(), address.len()).build()
         }
-        (Kind::Poll, Payload::Events(events) | Payload::EventsAgain(events)) => {
+        (OpKind::Poll, Payload::Events(events) | Payload::EventsAgain(events)) => {
             opcode::PollAdd::new(fd, *events).build()
         }
-        (Kind::Read, Payload::Buffer(buffer, offset)) => {
+        (OpKind::Read, Payload::Buffer(buffer, offset)) => {
             opcode::Read::new(fd, buffer.as_mut_ptr(), length(buffer.len()))
                 .offset(*offset)
                 .build()
         }
-        (Kind::Write, Payload::Bytes(data, offset)) => {
+        (OpKind::Write, Payload::Bytes(data, offset)) => {
             opcode::Write::new(fd, data.as_ptr(), length(data.len()))
                 .offset(*offset)
                 .build()
         }
-        (Kind::File, Payload::File(request)) => request.entry(),
+        (OpKind::File, Payload::File(request)) => request.entry(),
         (kind, _) => unreachable!("a {kind:?} with another kind's payload"),
     };
     entry.user_data(op.as_u64())
@@ -77,14 +79,14 @@ pub(super) fn of(op: OpId, slot: &mut Slot, receive_header: &libc::msghdr) -> En
 /// pipes and terminals straight through instead of waiting.
 pub(super) fn readiness(op: OpId, slot: &Slot) -> Entry {
     let events = match slot.kind {
-        Kind::File => file_events(slot),
-        Kind::Read
-        | Kind::Recv
-        | Kind::RecvMsg
-        | Kind::Accept
-        | Kind::AcceptOnce
-        | Kind::RecvOnce
-        | Kind::RecvFrom => libc::POLLIN,
+        OpKind::File => file_events(slot),
+        OpKind::Read
+        | OpKind::Recv
+        | OpKind::RecvMsg
+        | OpKind::Accept
+        | OpKind::AcceptOnce
+        | OpKind::RecvOnce
+        | OpKind::RecvFrom => libc::POLLIN,
         _ => libc::POLLOUT,
     };
     opcode::PollAdd::new(Fd(slot.fd), events as u32)

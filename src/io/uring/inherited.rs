@@ -17,7 +17,7 @@ use super::{Uring, setup};
 use crate::common::Common;
 use crate::config::DriverConfig;
 use crate::net::file_of;
-use crate::op::{Kind, OpId, Phase, Slot};
+use crate::op::{OpId, OpKind, Phase, Slot};
 
 pub(crate) struct Inherited {
     parked: Vec<Parked>,
@@ -43,7 +43,7 @@ impl Uring {
             }
             let op = common.table.id_at(index);
             let slot = common.table.at(index);
-            if slot.kind == Kind::Close {
+            if slot.kind == OpKind::Close {
                 close_now(common, index);
             } else if slot.cancelled || slot.discarded || !goes_on(slot) {
                 common.finish_later(index, -libc::ECANCELED);
@@ -69,9 +69,9 @@ impl Inherited {
     pub(crate) fn queue(&mut self, common: &mut Common, op: OpId) {
         let index = op.index();
         let Slot { kind, fd, .. } = *common.table.at(index);
-        if kind != Kind::Close {
+        if kind != OpKind::Close {
             // A file operation's descriptor may be a directory, or none.
-            let file = file_of(fd).filter(|_| kind != Kind::File);
+            let file = file_of(fd).filter(|_| kind != OpKind::File);
             common.table.set_phase(index, Phase::Parked);
             return self.parked.push(Parked {
                 op,
@@ -104,10 +104,10 @@ impl Inherited {
 /// Whether doing it here as well takes nothing away from what the parent's kernel does.
 fn goes_on(slot: &Slot) -> bool {
     let only_waits = match slot.kind {
-        Kind::Accept | Kind::AcceptOnce | Kind::Connect | Kind::Poll => true,
-        Kind::Recv | Kind::RecvOnce | Kind::RecvFrom | Kind::RecvMsg => true,
-        Kind::Send | Kind::SendVectored | Kind::SendMsg => false,
-        Kind::Read | Kind::Write | Kind::File | Kind::Close => false,
+        OpKind::Accept | OpKind::AcceptOnce | OpKind::Connect | OpKind::Poll => true,
+        OpKind::Recv | OpKind::RecvOnce | OpKind::RecvFrom | OpKind::RecvMsg => true,
+        OpKind::Send | OpKind::SendVectored | OpKind::SendMsg => false,
+        OpKind::Read | OpKind::Write | OpKind::File | OpKind::Close => false,
     };
     only_waits || slot.phase != Phase::Active
 }

@@ -48,7 +48,7 @@ use park::{Parked, Peek};
 use crate::common::Common;
 use crate::completion::Entered;
 use crate::config::DriverConfig;
-use crate::op::{Kind, OpId, OpTable, Payload, Phase};
+use crate::op::{OpId, OpKind, OpTable, Payload, Phase};
 use crate::pool::Pool;
 use crate::setup_error::SetupError;
 use crate::waker::Waker;
@@ -132,7 +132,7 @@ impl Uring {
 
     pub(crate) fn queue(&mut self, common: &mut Common, op: OpId) {
         let index = op.index();
-        if common.table.at(index).kind == Kind::Close {
+        if common.table.at(index).kind == OpKind::Close {
             return self.queue_close(common, op);
         }
         let entry = entry::of(op, common.table.at(index), &self.receive_header);
@@ -351,8 +351,8 @@ impl Uring {
         let slot = common.table.at(index);
         let entry = match (slot.kind, &slot.payload) {
             // The handshake goes on without us; asking again once it is over gives its result.
-            (Kind::Connect, _) => return self.push_readiness(common, index),
-            (Kind::Close, Payload::Descriptor(fd)) => entry::close(op, fd.as_raw_fd()),
+            (OpKind::Connect, _) => return self.push_readiness(common, index),
+            (OpKind::Close, Payload::Descriptor(fd)) => entry::close(op, fd.as_raw_fd()),
             _ => entry::of(op, slot, &self.receive_header),
         };
         self.push(entry, &mut common.stats.syscalls);

@@ -38,7 +38,7 @@ use super::{Uring, entry};
 use crate::common::Common;
 use crate::completion::Errno;
 use crate::net::{FileId, file_of};
-use crate::op::{Kind, OpId, Payload, Phase, Slot};
+use crate::op::{OpId, OpKind, Payload, Phase, Slot};
 
 /// An operation that was taken back.
 pub(super) struct Parked {
@@ -227,7 +227,7 @@ impl Uring {
                 let Some(slot) = common.table.get(op) else {
                     continue;
                 };
-                let is_poll = slot.kind == Kind::Poll;
+                let is_poll = slot.kind == OpKind::Poll;
                 if !self.aside.remove(slot.fd, op, &mut common.stats.syscalls) {
                     continue;
                 }
@@ -250,7 +250,7 @@ impl Uring {
         for index in common.table.indexes() {
             let op = common.table.id_at(index);
             let slot = common.table.at(index);
-            if slot.kind != Kind::Poll
+            if slot.kind != OpKind::Poll
                 || slot.phase == Phase::Parked
                 || queued.contains(&op.as_u64())
             {
@@ -296,10 +296,10 @@ impl Uring {
             let is_silent = slot.is_silent;
             let file = match slot.kind {
                 // Its descriptor may be a directory, or none.
-                Kind::File => None,
+                OpKind::File => None,
                 _ => file_of(slot.fd),
             };
-            let is_gone = slot.kind != Kind::File && file.is_none();
+            let is_gone = slot.kind != OpKind::File && file.is_none();
             common.table.set_phase(index, Phase::Parked);
             let is_anonymous = file.is_some() && file == self.anonymous;
             let is_aside = is_anonymous && self.set_aside(common, op);
@@ -352,10 +352,10 @@ pub(super) fn close_now(common: &mut Common, index: u32) {
 /// What poll(2) would have to tell for the operation to go on; `None` where it can't.
 fn awaited(slot: &Slot) -> Option<u32> {
     match (slot.kind, &slot.payload) {
-        (Kind::Recv | Kind::RecvOnce | Kind::RecvMsg, _)
-        | (Kind::RecvFrom | Kind::Accept | Kind::AcceptOnce, _) => Some(libc::POLLIN as u32),
+        (OpKind::Recv | OpKind::RecvOnce | OpKind::RecvMsg, _)
+        | (OpKind::RecvFrom | OpKind::Accept | OpKind::AcceptOnce, _) => Some(libc::POLLIN as u32),
         // Taken back along with the others.
-        (Kind::Poll, Payload::Events(bits) | Payload::EventsAgain(bits)) => Some(*bits),
+        (OpKind::Poll, Payload::Events(bits) | Payload::EventsAgain(bits)) => Some(*bits),
         _ => None,
     }
 }

@@ -9,7 +9,7 @@ use crate::common::Common;
 use crate::completion::{Completion, Errno, Outcome};
 use crate::datagram::Datagram;
 use crate::net;
-use crate::op::{Kind, OpId, Payload, Phase};
+use crate::op::{OpId, OpKind, Payload, Phase};
 
 impl Uring {
     pub(crate) fn reap(&mut self, common: &mut Common, out: &mut VecDeque<Completion>) {
@@ -52,24 +52,24 @@ impl Uring {
             return self.handle_readiness(common, index, event.result, out);
         }
         let kind = slot.kind;
-        let multishot = matches!(kind, Kind::Recv | Kind::RecvMsg | Kind::Accept);
+        let multishot = matches!(kind, OpKind::Recv | OpKind::RecvMsg | OpKind::Accept);
         if !multishot && event.result < 0 && self.was_taken_back(common, index, event.result) {
             return self.rearm.push(index);
         }
         match kind {
-            Kind::Recv | Kind::RecvOnce => self.handle_recv(common, index, event, out),
-            Kind::RecvMsg => self.handle_recv_msg(common, index, event, out),
-            Kind::Accept => self.handle_accept(common, index, event, out),
-            Kind::File => self.handle_file(common, index, event.result, out),
-            Kind::AcceptOnce => self.no_data(common, index, event.result, out),
-            Kind::Connect => self.handle_connect(common, index, event.result, out),
-            Kind::Poll | Kind::Close => common.finish(index, event.result, out),
-            Kind::Send
-            | Kind::SendVectored
-            | Kind::SendMsg
-            | Kind::Read
-            | Kind::Write
-            | Kind::RecvFrom => {
+            OpKind::Recv | OpKind::RecvOnce => self.handle_recv(common, index, event, out),
+            OpKind::RecvMsg => self.handle_recv_msg(common, index, event, out),
+            OpKind::Accept => self.handle_accept(common, index, event, out),
+            OpKind::File => self.handle_file(common, index, event.result, out),
+            OpKind::AcceptOnce => self.no_data(common, index, event.result, out),
+            OpKind::Connect => self.handle_connect(common, index, event.result, out),
+            OpKind::Poll | OpKind::Close => common.finish(index, event.result, out),
+            OpKind::Send
+            | OpKind::SendVectored
+            | OpKind::SendMsg
+            | OpKind::Read
+            | OpKind::Write
+            | OpKind::RecvFrom => {
                 self.handle_transfer(common, index, event.result, out);
             }
         }
@@ -170,7 +170,7 @@ impl Uring {
             return common.report(index, outcome, out);
         }
         let slot = common.table.at(index);
-        if slot.cancelled || slot.kind == Kind::RecvOnce {
+        if slot.cancelled || slot.kind == OpKind::RecvOnce {
             return common.finish_with(index, outcome, out);
         }
         common.report(index, outcome, out);
@@ -189,13 +189,13 @@ impl Uring {
         let slot = common.table.at(index);
         let (kind, cancelled) = (slot.kind, slot.cancelled);
         match (-result, kind) {
-            (libc::ENOBUFS, Kind::Recv | Kind::RecvOnce | Kind::RecvMsg) => {
+            (libc::ENOBUFS, OpKind::Recv | OpKind::RecvOnce | OpKind::RecvMsg) => {
                 common.stats.enobufs += 1;
                 if cancelled {
                     return common.finish(index, -libc::ECANCELED, out);
                 }
                 common.table.set_phase(index, Phase::Starved);
-                if kind == Kind::RecvMsg {
+                if kind == OpKind::RecvMsg {
                     &mut self.starved_datagrams
                 } else {
                     &mut self.starved_streams
@@ -203,7 +203,7 @@ impl Uring {
                 .push_back(op);
             }
             // The peer gave up before we accepted; the listener is fine.
-            (libc::ECONNABORTED, Kind::Accept | Kind::AcceptOnce)
+            (libc::ECONNABORTED, OpKind::Accept | OpKind::AcceptOnce)
             | (libc::EINTR | libc::ECANCELED, _)
                 if !cancelled =>
             {
@@ -302,7 +302,7 @@ impl Uring {
             };
             return common.finish(index, result, out);
         }
-        if slot.kind == Kind::Connect {
+        if slot.kind == OpKind::Connect {
             let result = net::connect_result(slot.fd);
             return common.finish(index, result, out);
         }

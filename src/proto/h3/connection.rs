@@ -11,7 +11,6 @@ use super::chaff::Chaff;
 use super::error::{Code, ConnectionError};
 use super::event::{Event, Output, Role};
 use super::frame::{self, stream_type};
-use super::held::Held;
 use super::log::{Log, Logged};
 use super::origin::{self, Origins};
 use super::priority::Priority;
@@ -21,6 +20,7 @@ use super::request::{Half, RequestStream};
 use super::settings::{PeerSettings, Settings};
 use super::stream_map::StreamMap;
 use super::uni::{UniKind, UniStream};
+use super::unusable::Unusable;
 use crate::wire::varint;
 
 /// An HTTP/3 connection without its transport (RFC 9114), client or server.
@@ -66,7 +66,7 @@ pub struct Connection {
     pub(super) abandoned: VecDeque<u64>,
     /// Streams that wait for the peer's QPACK encoder stream, in order; as many as we announced.
     pub(super) blocked: VecDeque<u64>,
-    pub(super) held: Held,
+    pub(super) unusable: Unusable,
     pub(super) chaff: Chaff,
     /// The lowest request stream that the peer (or we, as client) has not used yet.
     pub(super) next_request_id: u64,
@@ -122,7 +122,7 @@ impl Connection {
             uni: StreamMap::default(),
             abandoned: VecDeque::new(),
             blocked: VecDeque::new(),
-            held: Held::new(&settings),
+            unusable: Unusable::new(&settings),
             chaff: Chaff::default(),
             next_request_id: 0,
             skipped: BTreeSet::new(),
@@ -437,7 +437,7 @@ impl Connection {
         self.skipped = BTreeSet::new();
         self.early_priorities = StreamMap::default();
         self.blocked = VecDeque::new();
-        self.held.clear();
+        self.unusable.clear();
     }
 }
 

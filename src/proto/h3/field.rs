@@ -73,7 +73,7 @@ where
     N: AsRef<[u8]>,
     V: AsRef<[u8]>,
 {
-    let section = Section::read(fields, Kind::Request)?;
+    let section = Section::read(fields, SectionKind::Request)?;
     let name = section.method.ok_or("pseudo-header :method is missing")?;
     target::check_method(name)?;
     let method = Method::named(name);
@@ -108,7 +108,7 @@ where
     N: AsRef<[u8]>,
     V: AsRef<[u8]>,
 {
-    let section = Section::read(fields, Kind::Response)?;
+    let section = Section::read(fields, SectionKind::Response)?;
     let status = section.status.ok_or("pseudo-header :status is missing")?;
     // A three-digit integer (RFC 9110 section 15).
     let status = match *status {
@@ -133,7 +133,7 @@ where
     N: AsRef<[u8]>,
     V: AsRef<[u8]>,
 {
-    Section::read(fields, Kind::Trailers).map(|_| ())
+    Section::read(fields, SectionKind::Trailers).map(|_| ())
 }
 
 /// The field lines as they are sent. White space around the values of regular fields is none of
@@ -172,7 +172,7 @@ fn is_connection_specific(name: &[u8]) -> bool {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum SectionKind {
     Request,
     Response,
     Trailers,
@@ -192,7 +192,7 @@ struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    fn read<N, V>(fields: &'a [(N, V)], kind: Kind) -> Result<Self, Reason>
+    fn read<N, V>(fields: &'a [(N, V)], kind: SectionKind) -> Result<Self, Reason>
     where
         N: AsRef<[u8]>,
         V: AsRef<[u8]>,
@@ -221,15 +221,15 @@ impl<'a> Section<'a> {
         &mut self,
         name: &[u8],
         value: &'a [u8],
-        kind: Kind,
+        kind: SectionKind,
     ) -> Result<(), Reason> {
         let slot = match (kind, name) {
-            (Kind::Request, b":method") => &mut self.method,
-            (Kind::Request, b":scheme") => &mut self.scheme,
-            (Kind::Request, b":authority") => &mut self.authority,
-            (Kind::Request, b":path") => &mut self.path,
-            (Kind::Request, b":protocol") => &mut self.protocol,
-            (Kind::Response, b":status") => &mut self.status,
+            (SectionKind::Request, b":method") => &mut self.method,
+            (SectionKind::Request, b":scheme") => &mut self.scheme,
+            (SectionKind::Request, b":authority") => &mut self.authority,
+            (SectionKind::Request, b":path") => &mut self.path,
+            (SectionKind::Request, b":protocol") => &mut self.protocol,
+            (SectionKind::Response, b":status") => &mut self.status,
             _ => return Err(named("pseudo-header", name, "is not allowed here")),
         };
         if slot.replace(value).is_some() {
@@ -238,7 +238,12 @@ impl<'a> Section<'a> {
         Ok(())
     }
 
-    fn read_field(&mut self, name: &[u8], value: &'a [u8], kind: Kind) -> Result<(), Reason> {
+    fn read_field(
+        &mut self,
+        name: &[u8],
+        value: &'a [u8],
+        kind: SectionKind,
+    ) -> Result<(), Reason> {
         match name {
             b"content-length" => {
                 let length = parse_content_length(value)
@@ -254,15 +259,15 @@ impl<'a> Section<'a> {
             }
             // RFC 9110 section 7.2: one host, or the request is for nobody. In a response the field
             // means nothing.
-            b"host" if kind == Kind::Request => {
+            b"host" if kind == SectionKind::Request => {
                 let previous = self.host.replace(value);
                 if previous.is_some() {
                     return Err("field host is included twice".into());
                 }
             }
             // RFC 9114 section 4.2: TE may say "trailers" in a request, and nothing else.
-            b"te" if kind == Kind::Request && value.eq_ignore_ascii_case(b"trailers") => {}
-            b"te" if kind == Kind::Request => {
+            b"te" if kind == SectionKind::Request && value.eq_ignore_ascii_case(b"trailers") => {}
+            b"te" if kind == SectionKind::Request => {
                 return Err("field te may only be \"trailers\"".into());
             }
             _ if name == b"te" || is_connection_specific(name) => {

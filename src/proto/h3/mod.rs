@@ -7,7 +7,7 @@
 //! - `field`, `target`: what makes a message malformed. `settings`, `frame`, `priority`, `varint`:
 //!   what is on the wire. `origin`: what a server says of other origins.
 //! - `capsule`: what is cut out of the data of a request whose protocol has capsules.
-//! - `held`, `chaff`: how much a peer may make us keep, and do for nothing.
+//! - `unusable`, `chaff`: how much a peer may make us keep, and do for nothing.
 //! - `qpack`: field compression.
 //! - `event`, `error`: what comes out, and what can go wrong.
 //!
@@ -21,7 +21,6 @@ pub mod error;
 pub mod event;
 pub mod field;
 pub mod frame;
-mod held;
 mod log;
 pub mod origin;
 pub mod priority;
@@ -34,6 +33,7 @@ mod stream_map;
 mod streams;
 mod target;
 mod uni;
+mod unusable;
 
 pub use crate::wire::varint;
 pub use connection::Connection;

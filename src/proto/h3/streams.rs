@@ -167,7 +167,7 @@ impl Connection {
             headers_frame_max: self.settings.max_field_section_size,
             decoder: &mut self.decoder,
             events: &mut self.events,
-            held: &mut self.held,
+            unusable: &mut self.unusable,
             chaff: &mut self.chaff,
             log: &mut self.log,
         };
@@ -271,7 +271,7 @@ impl Connection {
     }
 
     fn stop_decoding(&mut self, stream: &mut RequestStream, stream_id: u64) {
-        stream.stop_receiving(&mut self.held);
+        stream.stop_receiving(&mut self.unusable);
         self.blocked.retain(|&blocked| blocked != stream_id);
         if !stream.is_webtransport() {
             // RFC 9204 section 2.2.2.2.

@@ -122,11 +122,11 @@ mod tests {
         bare.forget_sessions();
         let first = write(&mut bare, b"early");
         send_datagram(&mut bare, b"sent");
-        let hello = bare.client.transmit(bare.now);
+        let first_flight = bare.client.transmit(bare.now);
         assert_eq!(datagrams_sent(bare.client.connection()), 1);
         send_datagram(&mut bare, b"not sent");
         bare.client.events.clear();
-        answered(&mut bare, &hello);
+        answered(&mut bare, &first_flight);
         let client = bare.client.connection();
         assert!(!client.is_handshaking());
         assert_eq!(is_accepted(client), Some(false));
@@ -148,10 +148,10 @@ mod tests {
         bare.server.retries = true;
         write(&mut bare, b"early");
         send_datagram(&mut bare, b"sent");
-        let hello = bare.client.transmit(bare.now);
+        let first_flight = bare.client.transmit(bare.now);
         assert_eq!(datagrams_sent(bare.client.connection()), 1);
         send_datagram(&mut bare, b"not sent");
-        answered(&mut bare, &hello);
+        answered(&mut bare, &first_flight);
         assert!(!bare.client.connection().is_handshaking());
         assert_eq!(received(&mut bare).unwrap(), "early");
         assert_eq!(datagrams_received(&mut bare), ["not sent"]);

@@ -24,8 +24,10 @@ mod tests {
     fn succeeds(is_guarded: bool) -> bool {
         let mut bare = Bare::begin(1, quinn_proto::TransportConfig::default());
         bare.server.retries = true;
-        let hello = bare.client.transmit(bare.now);
-        hello.iter().for_each(|datagram| bare.server_gets(datagram));
+        let first_flight = bare.client.transmit(bare.now);
+        first_flight
+            .iter()
+            .for_each(|datagram| bare.server_gets(datagram));
         let retry = bare.server.transmit(bare.now).remove(0);
         assert!(is_retry(&retry));
         let mut forged = retry.clone();

@@ -4,7 +4,7 @@
 //! when there is none. A path that is asked or used with an old ID can be linked with the one before.
 //!
 //! Assumed of quinn-proto: it tells its endpoint of the reset token that comes with a new ID, at once
-//! and of nothing else; without a new ID it tells nothing.
+//! and in one event; without a new ID it tells nothing.
 
 use quinn_proto::{self as quinn, ConnectionHandle};
 
@@ -30,6 +30,13 @@ mod tests {
     use super::*;
     use crate::seams::bare::Bare;
 
+    /// How many events come of a local address that has changed.
+    fn told(bare: &mut Bare) -> usize {
+        let client = bare.client.connection();
+        client.local_address_changed();
+        std::iter::from_fn(|| client.poll_endpoint_events()).count()
+    }
+
     #[test]
     fn bare_quinn_tells_of_a_fresh_id_as_long_as_there_is_one() {
         let mut bare = Bare::connected(quinn::TransportConfig::default());
@@ -47,5 +54,10 @@ mod tests {
         }
         assert!(seen.len() > 1);
         assert_eq!(seen.last(), Some(&header(&mut bare)), "there was none");
+        assert_eq!(told(&mut bare), 0);
+        assert_eq!(
+            told(&mut Bare::connected(quinn::TransportConfig::default())),
+            1
+        );
     }
 }

@@ -234,7 +234,7 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
 
-    use quinn_proto::{Dir, TransportConfig, VarInt};
+    use quinn_proto::{Dir, EcnCodepoint, TransportConfig, VarInt};
 
     use crate::seams::bare::Bare;
 
@@ -313,7 +313,9 @@ mod tests {
             true => gauged(plain),
             false => plain,
         });
-        let bare = Bare::connected(transport);
+        let mut bare = Bare::begin(1, transport);
+        bare.server.mark = Some(EcnCodepoint::Ect0);
+        bare.settle();
         heard.lock().unwrap().clear();
         (bare, heard)
     }
@@ -360,6 +362,20 @@ mod tests {
             heard[5..],
             [Heard::AcksEnded(first), Heard::Congestion(first)]
         );
+    }
+
+    #[test]
+    fn bare_quinn_tells_a_controller_of_ecn_reports_without_bytes() {
+        let (mut bare, heard) = connected(100_000, false);
+        bare.server.mark = Some(EcnCodepoint::Ce);
+        bare.client.connection().ping();
+        bare.exchange();
+        bare.sleep(Duration::from_millis(30));
+        bare.exchange();
+        let is_report = |heard: &&Heard| matches!(heard, Heard::Congestion(_));
+        let heard = heard.lock().unwrap();
+        let reports: Vec<_> = heard.iter().filter(is_report).collect();
+        assert_eq!(reports, [&Heard::Congestion(0)], "{heard:?}");
     }
 
     #[test]

@@ -39,8 +39,10 @@ mod tests {
     /// timeout, when the client has acknowledged the first.
     fn repeated(is_hidden: bool) -> usize {
         let mut bare = Bare::begin(1, quinn_proto::TransportConfig::default());
-        let hello = bare.client.transmit(bare.now);
-        hello.iter().for_each(|datagram| bare.server_gets(datagram));
+        let first_flight = bare.client.transmit(bare.now);
+        first_flight
+            .iter()
+            .for_each(|datagram| bare.server_gets(datagram));
         let flight = bare.server.transmit(bare.now).remove(0);
         let end = Extent::of(&flight, PacketType::Initial).unwrap().end;
         bare.client_gets(&flight[..end]);

@@ -93,3 +93,109 @@ impl Hkdf for Wrapped {
         self.inner.fips()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        cell::{Cell, RefCell},
+        sync::Arc,
+    };
+
+    use rustls::{
+        crypto::{aws_lc_rs::cipher_suite, tls13::OutputLengthError},
+        pki_types::ServerName,
+        quic::{ClientConnection, KeyChange, ServerConnection, Version},
+    };
+
+    use crate::seams::bare;
+
+    thread_local! {
+        /// The labels that were expanded by.
+        static SEEN: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+        static ALIVE: Cell<usize> = const { Cell::new(0) };
+    }
+
+    struct Recording(Box<dyn HkdfExpander>);
+
+    impl Recording {
+        fn made(expander: Box<dyn HkdfExpander>) -> Box<dyn HkdfExpander> {
+            ALIVE.set(ALIVE.get() + 1);
+            Box::new(Self(expander))
+        }
+
+        fn note(info: &[&[u8]]) {
+            let info = info.concat();
+            let label = &info[3..][..usize::from(info[2])];
+            SEEN.with_borrow_mut(|seen| seen.push(String::from_utf8_lossy(label).into_owned()));
+        }
+    }
+
+    impl Drop for Recording {
+        fn drop(&mut self) {
+            ALIVE.set(ALIVE.get() - 1);
+        }
+    }
+
+    impl HkdfExpander for Recording {
+        fn expand_slice(&self, info: &[&[u8]], out: &mut [u8]) -> Result<(), OutputLengthError> {
+            Self::note(info);
+            self.0.expand_slice(info, out)
+        }
+
+        fn expand_block(&self, info: &[&[u8]]) -> OkmBlock {
+            Self::note(info);
+            self.0.expand_block(info)
+        }
+
+        fn hash_len(&self) -> usize {
+            self.0.hash_len()
+        }
+    }
+
+    /// The labels of QUIC's and of tickets that the last call of rustls expanded by, each once.
+    fn seen() -> Vec<String> {
+        assert_eq!(ALIVE.get(), 0, "an expander outlives the call");
+        let mut seen = SEEN.take();
+        seen.retain(|label| label.starts_with("tls13 quic") || label == "tls13 resumption");
+        seen.sort();
+        seen.dedup();
+        seen
+    }
+
+    #[test]
+    fn bare_rustls_derives_keys_and_secrets_of_tickets_by_expanders_of_one_call() {
+        let plain = cipher_suite::TLS13_AES_128_GCM_SHA256;
+        let suite = with_expanders(plain, Recording::made);
+        let (client, server) = bare::tls(vec![suite]);
+        let name = ServerName::try_from("localhost").unwrap();
+        let (client, server) = (Arc::new(client), Arc::new(server));
+        let mut client = ClientConnection::new(client, Version::V1, name, vec![]).unwrap();
+        let mut server = ServerConnection::new(server, Version::V1, vec![]).unwrap();
+        let keys = ["tls13 quic hp", "tls13 quic iv", "tls13 quic key"];
+        let next = "tls13 quic ku";
+        let mut secrets = None;
+        for _ in 0..8 {
+            let mut flight = Vec::new();
+            let change = client.write_hs(&mut flight);
+            match &change {
+                Some(KeyChange::Handshake { .. }) => assert_eq!(seen(), keys),
+                Some(KeyChange::OneRtt { .. }) => {
+                    assert_eq!(seen(), [&keys[..], &[next]].concat());
+                }
+                None => assert!(seen().is_empty()),
+            }
+            if let Some(KeyChange::OneRtt { next, .. }) = change {
+                secrets = Some(next);
+            }
+            server.read_hs(&flight).unwrap();
+            let mut flight = Vec::new();
+            server.write_hs(&mut flight);
+            let is_ticket = !client.is_handshaking() && !flight.is_empty();
+            client.read_hs(&flight).unwrap();
+            assert_eq!(seen(), ["tls13 resumption"][..usize::from(is_ticket)]);
+        }
+        secrets.unwrap().next_packet_keys();
+        assert_eq!(seen(), ["tls13 quic iv", "tls13 quic key", next]);
+    }
+}

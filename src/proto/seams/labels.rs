@@ -7,8 +7,8 @@
 //! suite lives for ever and knows no connection, so there is nothing else that could tell its HKDF.
 //!
 //! Assumed of rustls: it derives a key, an IV, a header key and the next secret by the labels of RFC
-//! 9001 section 5.1 and 6.1, or RFC 9369's, and nothing else by these; and it does so within the call
-//! that gives out the keys.
+//! 9001 section 5.1 and 6.1, or RFC 9369's; and it does so within the call that gives out the keys, and
+//! in no other (which `hkdf`'s test asks).
 
 use std::cell::Cell;
 
@@ -205,12 +205,19 @@ mod tests {
             let tag = key.encrypt_in_place(1, &[], &mut payload).unwrap();
             (payload, tag.as_ref().to_vec())
         };
+        let mask = |key: &dyn quic::HeaderProtectionKey| {
+            let (mut first, mut number) = (0x40, [0; 4]);
+            key.encrypt_in_place(&[5; 16], &mut first, &mut number)
+                .unwrap();
+            (first, number)
+        };
         let made = |version| {
             let initial = quic::Suite {
                 suite,
                 quic: algorithm,
             };
-            seal(&*initial.keys(&cid, Side::Client, version).local.packet)
+            let keys = initial.keys(&cid, Side::Client, version).local;
+            (seal(&*keys.packet), mask(&*keys.header))
         };
         let salt = hex("38762cf7f55934b34d179ae6a4c80cadccbb7f0a");
         let initial = suite.hkdf_provider.extract_from_secret(Some(&salt), &cid);
@@ -220,7 +227,11 @@ mod tests {
             let part = |name, length| expand(&*secret, &format!("{family} {name}"), length);
             let key: [u8; 32] = part("key", 32).try_into().unwrap();
             let iv: [u8; 12] = part("iv", 12).try_into().unwrap();
-            seal(&*algorithm.packet_key(key.into(), Iv::new(iv)))
+            let hp: [u8; 32] = part("hp", 32).try_into().unwrap();
+            (
+                seal(&*algorithm.packet_key(key.into(), Iv::new(iv))),
+                mask(&*algorithm.header_protection_key(hp.into())),
+            )
         };
         assert_eq!(made(quic::Version::V1), by_hand("quic"));
         let scope = Scope::open(Some(VERSION_2));

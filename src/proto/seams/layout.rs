@@ -237,8 +237,10 @@ mod tests {
     fn bare_quinn_passes_over_what_has_another_version_behind_the_first_packet() {
         let server_flight = || {
             let mut bare = Bare::begin(VERSION_1, quinn_proto::TransportConfig::default());
-            let hello = bare.client.transmit(bare.now);
-            hello.iter().for_each(|datagram| bare.server_gets(datagram));
+            let first_flight = bare.client.transmit(bare.now);
+            first_flight
+                .iter()
+                .for_each(|datagram| bare.server_gets(datagram));
             let datagram = bare.server.transmit(bare.now).remove(0);
             let second = Extent::of(&datagram, PacketType::Initial).unwrap().end;
             assert_eq!(version_of(&datagram[second..]), Some(VERSION_1));

@@ -18,6 +18,8 @@
 //! - `datagram_buffer`: how many DATAGRAM frames the state machine has in hand.
 //! - `early_data`: what becomes of 0-RTT data, and the size of its DATAGRAM frames.
 //! - `forged_retry`: Retry packets that no server made.
+//! - `stream_limits`: an entry for each stream that the peer may open.
+//! - `key_update`: keys that are changed before the peer has shown that it has them.
 //! - `token_context`: what the address validation tokens of an endpoint are about.
 //!
 //! Of rustls:
@@ -42,6 +44,7 @@ pub(crate) mod gauge;
 pub(crate) mod heard;
 pub(crate) mod hidden_acks;
 pub(crate) mod hkdf;
+pub(crate) mod key_update;
 pub(crate) mod labels;
 pub(crate) mod layout;
 pub(crate) mod losses;
@@ -49,6 +52,7 @@ pub(crate) mod packet_size;
 pub(crate) mod padding;
 pub(crate) mod path_challenge;
 pub(crate) mod reset_stream_at;
+pub(crate) mod stream_limits;
 pub(crate) mod tickets;
 pub(crate) mod token_context;
 pub(crate) mod transport_close;

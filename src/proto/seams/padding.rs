@@ -14,8 +14,11 @@
 //! Assumed of quinn-proto: it counts received bytes by the datagram, before packets are opened, but for that one;
 //! the type of a frame may have any form of a variable-length integer; PADDING asks for no acknowledgement,
 //! whatever there is of it; a payload without any frame is an error, so one frame of PADDING is left where there
-//! is nothing else; and data that it keeps out of order is taken to hold as much memory as its packet's payload
-//! is long. What is left of a payload is therefore copied, if it is short.
+//! is nothing else.
+//!
+//! Data that it keeps out of order it takes to hold as much memory as its packet's payload is long, by its source;
+//! no test can ask for that. What is left of a payload is therefore copied, if it is short. Were it otherwise, the
+//! copy would be for nothing, or a peer could have more memory held than is counted.
 
 use bytes::BytesMut;
 

@@ -146,13 +146,13 @@ mod tests {
     fn bare_quinn_opens_and_seals_tokens_within_the_calls_that_they_belong_to() {
         let mut bare = Bare::begin(VERSION_1, quinn_proto::TransportConfig::default());
         bare.server.retries = true;
-        let hello = bare.client.transmit(bare.now);
-        bare.server_gets(&hello[0]);
+        let first_flight = bare.client.transmit(bare.now);
+        bare.server_gets(&first_flight[0]);
         assert_eq!(steps(&bare), ["handle", "handled", "seal"], "in `retry`");
         let retry = bare.server.transmit(bare.now);
         bare.client_gets(&retry[0]);
-        let hello = bare.client.transmit(bare.now);
-        bare.server_gets(&hello[0]);
+        let first_flight = bare.client.transmit(bare.now);
+        bare.server_gets(&first_flight[0]);
         assert_eq!(steps(&bare), ["handle", "open", "handled"]);
         bare.exchange();
         let seals = steps(&bare);
@@ -160,9 +160,9 @@ mod tests {
         assert_eq!(seals[at - 1], "transmit", "a NEW_TOKEN frame: {seals:?}");
         bare.server.retries = false;
         bare.dial();
-        let hello = bare.client.transmit(bare.now);
+        let first_flight = bare.client.transmit(bare.now);
         steps(&bare);
-        bare.server_gets(&hello[0]);
+        bare.server_gets(&first_flight[0]);
         assert_eq!(steps(&bare), ["handle", "open", "ask", "handled"]);
     }
 }

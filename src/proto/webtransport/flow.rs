@@ -99,7 +99,7 @@ impl Flow {
     }
 
     /// Something waits for credit.
-    pub fn is_held_up(&mut self) {
+    pub fn note_blocked(&mut self) {
         self.say_blocked(2, capsule::DATA_BLOCKED, self.ours.data);
     }
 

@@ -28,7 +28,7 @@ pub(super) struct DataStream {
     /// The host has no more use for it.
     is_forgotten: bool,
     /// What waits for the session's credit.
-    held: Option<Box<Held>>,
+    waiting: Option<Box<Waiting>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(super) enum Sending {
 
 /// Bytes that the session may not send yet. Bounds: as with any stream, one message that found room.
 #[derive(Debug, Default)]
-struct Held {
+struct Waiting {
     pieces: VecDeque<Bytes>,
     fin: bool,
 }
@@ -58,7 +58,7 @@ impl DataStream {
             is_receiving: !(is_uni && is_own),
             is_over: false,
             is_forgotten: false,
-            held: None,
+            waiting: None,
         }
     }
 }
@@ -161,12 +161,12 @@ impl Sessions {
             } => {
                 *error_code = code::from_wire(*error_code);
                 stream.sending = Sending::Over;
-                stream.held = None;
+                stream.waiting = None;
                 not_sent = *unsent;
             }
             Quic::StreamFinished { .. } => stream.sending = Sending::Over,
             // There will be room when what waits for credit has gone.
-            Quic::StreamWritable { .. } if stream.held.is_some() => return,
+            Quic::StreamWritable { .. } if stream.waiting.is_some() => return,
             _ => {}
         }
         let stream = self.streams.get(&stream_id);
@@ -251,19 +251,19 @@ impl Sessions {
         let Some(session) = self.table.get_mut(&stream.session_id) else {
             return Err(StreamError::Over);
         };
-        if stream.held.as_ref().is_some_and(|held| held.fin) {
+        if stream.waiting.as_ref().is_some_and(|waiting| waiting.fin) {
             return Err(StreamError::Finished);
         }
         let length = data.len();
         let mut rest = Bytes::new();
         if let Some(flow) = &mut session.flow {
-            let room = match &stream.held {
+            let room = match &stream.waiting {
                 Some(_) => 0,
                 None => flow.room(),
             };
             rest = data.split_off(length.min(room));
         }
-        let is_whole = rest.is_empty() && stream.held.is_none();
+        let is_whole = rest.is_empty() && stream.waiting.is_none();
         let sent = data.len();
         below.quic.send_stream(stream_id, data, fin && is_whole)?;
         session.stats.bytes_sent += length as u64;
@@ -277,14 +277,14 @@ impl Sessions {
             };
             return Ok(());
         }
-        if stream.held.is_none() {
+        if stream.waiting.is_none() {
             session.held_up.push_back(stream_id);
         }
-        let held = stream.held.get_or_insert_default();
-        held.pieces.extend((!rest.is_empty()).then_some(rest));
-        held.fin = fin;
+        let waiting = stream.waiting.get_or_insert_default();
+        waiting.pieces.extend((!rest.is_empty()).then_some(rest));
+        waiting.fin = fin;
         if let Some(flow) = &mut session.flow {
-            flow.is_held_up();
+            flow.note_blocked();
         }
         let session_id = stream.session_id;
         self.say_due(below, session_id);
@@ -303,28 +303,28 @@ impl Sessions {
         while let Some(&stream_id) = session.held_up.front() {
             // One that was given up meanwhile holds nothing.
             if let Some(stream) = self.streams.get_mut(&stream_id)
-                && let Some(held) = &mut stream.held
+                && let Some(waiting) = &mut stream.waiting
             {
                 while flow.room() > 0
-                    && let Some(piece) = held.pieces.front_mut()
+                    && let Some(piece) = waiting.pieces.front_mut()
                 {
                     let now = piece.split_to(piece.len().min(flow.room()));
                     flow.sent(now.len());
                     // A stream that refuses has ended; the event that says so comes.
                     let _ = below.quic.send_stream(stream_id, now, false);
                     if piece.is_empty() {
-                        held.pieces.pop_front();
+                        waiting.pieces.pop_front();
                     }
                 }
-                if !held.pieces.is_empty() {
-                    flow.is_held_up();
+                if !waiting.pieces.is_empty() {
+                    flow.note_blocked();
                     break;
                 }
-                if held.fin {
+                if waiting.fin {
                     stream.sending = Sending::Finished;
                     let _ = below.quic.send_stream(stream_id, Bytes::new(), true);
                 }
-                stream.held = None;
+                stream.waiting = None;
                 writable.extend((!stream.is_forgotten).then_some(stream_id));
             }
             session.held_up.pop_front();
@@ -340,13 +340,13 @@ impl Sessions {
 
     pub(super) fn is_stream_full(&self, quic: &quic::Connection, stream_id: u64) -> bool {
         let stream = self.streams.get(&stream_id);
-        stream.is_some_and(|stream| stream.held.is_some()) || quic.is_stream_full(stream_id)
+        stream.is_some_and(|stream| stream.waiting.is_some()) || quic.is_stream_full(stream_id)
     }
 
     /// Whether data of ours, or its end, is still to be sent or acknowledged.
     pub(super) fn is_sending(&self, quic: &quic::Connection, stream_id: u64) -> bool {
         let stream = self.streams.get(&stream_id);
-        stream.is_some_and(|stream| stream.held.is_some()) || quic.is_sending(stream_id)
+        stream.is_some_and(|stream| stream.waiting.is_some()) || quic.is_sending(stream_id)
     }
 
     /// Whether a stream that the session's host has finished is not acknowledged whole.
@@ -354,7 +354,7 @@ impl Sessions {
         let is_finishing = |stream_id| {
             let stream: Option<&DataStream> = self.streams.get(stream_id);
             stream.is_some_and(|stream| {
-                let is_held = stream.held.as_ref().is_some_and(|held| held.fin);
+                let is_held = stream.waiting.as_ref().is_some_and(|waiting| waiting.fin);
                 is_held || stream.sending == Sending::Finished
             })
         };
@@ -423,7 +423,7 @@ impl Sessions {
         let unsent = below.quic.send_queue_bytes(stream_id);
         below.quic.reset_stream(stream_id, code::to_wire(code))?;
         stream.sending = Sending::Over;
-        stream.held = None;
+        stream.waiting = None;
         let session_id = stream.session_id;
         self.not_sent(below, session_id, unsent);
         self.settle_stream(below, stream_id);
@@ -464,7 +464,7 @@ impl Sessions {
             return;
         };
         stream.is_forgotten = true;
-        let is_finished = stream.held.as_ref().is_some_and(|held| held.fin);
+        let is_finished = stream.waiting.as_ref().is_some_and(|waiting| waiting.fin);
         let (is_sending, is_receiving) = (
             stream.sending == Sending::Open && !is_finished,
             stream.is_receiving,

@@ -16,11 +16,11 @@ use super::{
     event::{Event, Role},
     field::Method,
     frame::{self, HeaderBuffer},
-    held::Held,
     log::Log,
     priority::Priority,
     push::Pushes,
     qpack::{Decoded, Decoder},
+    unusable::Unusable,
 };
 
 mod frames;
@@ -39,7 +39,7 @@ pub(super) struct Receiver<'a> {
     pub headers_frame_max: u64,
     pub decoder: &'a mut Decoder,
     pub events: &'a mut VecDeque<Event>,
-    pub held: &'a mut Held,
+    pub unusable: &'a mut Unusable,
     pub chaff: &'a mut Chaff,
     pub log: &'a mut Log,
 }
@@ -222,7 +222,7 @@ impl RequestStream {
             None => self.read_frames(cx, data, None),
             Some(blocked) => {
                 blocked.rest.extend_from_slice(&data);
-                cx.held.add_blocked(data.len())
+                cx.unusable.add_blocked(data.len())
             }
         }
     }
@@ -232,16 +232,16 @@ impl RequestStream {
         let Some(blocked) = self.blocked.take() else {
             return Ok(());
         };
-        cx.held.remove_blocked(blocked.size());
+        cx.unusable.remove_blocked(blocked.size());
         self.read_section(cx, blocked.section, blocked.promise, blocked.rest.freeze())
     }
 
     /// Nothing more will be read.
-    pub fn stop_receiving(&mut self, held: &mut Held) {
+    pub fn stop_receiving(&mut self, unusable: &mut Unusable) {
         self.recv = Half::Done;
-        held.remove_unfinished(std::mem::take(&mut self.payload).len());
+        unusable.remove_unfinished(std::mem::take(&mut self.payload).len());
         if let Some(blocked) = self.blocked.take() {
-            held.remove_blocked(blocked.size());
+            unusable.remove_blocked(blocked.size());
         }
     }
 
@@ -304,7 +304,7 @@ impl RequestStream {
                     continue;
                 }
                 Frame::Headers { length } | Frame::Promise { length } => {
-                    let collected = self.collect_payload(cx.held, &mut data, length)?;
+                    let collected = self.collect_payload(cx.unusable, &mut data, length)?;
                     let Some(mut section) = collected else {
                         break;
                     };
@@ -375,7 +375,7 @@ impl RequestStream {
     /// all of what it was received with. Room is made for what came, not for what is said to come.
     fn collect_payload(
         &mut self,
-        held: &mut Held,
+        unusable: &mut Unusable,
         data: &mut Bytes,
         length: usize,
     ) -> Result<Option<Bytes>, ConnectionError> {
@@ -386,10 +386,10 @@ impl RequestStream {
         let piece = data.split_to(missing.min(data.len()));
         if piece.len() < missing {
             self.payload.extend_from_slice(&piece);
-            held.add_unfinished(piece.len())?;
+            unusable.add_unfinished(piece.len())?;
             return Ok(None);
         }
-        held.remove_unfinished(self.payload.len());
+        unusable.remove_unfinished(self.payload.len());
         self.payload.extend_from_slice(&piece);
         Ok(Some(std::mem::take(&mut self.payload).freeze()))
     }
@@ -411,7 +411,7 @@ impl RequestStream {
         };
         let size = blocked.size();
         self.blocked = Some(Box::new(blocked));
-        cx.held.add_blocked(size)
+        cx.unusable.add_blocked(size)
     }
 
     fn emit(&mut self, cx: &mut Receiver<'_>, event: Option<Event>) {

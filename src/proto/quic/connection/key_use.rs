@@ -1,17 +1,18 @@
 //! Changing the packet keys (RFC 9001 section 6): after so many packets, long before the cipher's own
 //! limit, which the state machine sees to; and when the host asks.
 //!
-//! Only the first change is free. Before a later one the peer must have acknowledged a packet of the keys in
-//! use (section 6.1), or it may not have them yet, and would understand nothing any more. quinn-proto leaves
-//! that to its host: it refuses a change only while it keeps the keys before, and a side that followed a
-//! change of the peer's may have sent nothing since. So a PING asks.
+//! Whether the peer has the keys in use, which must be known before a later change, is asked by a PING
+//! (`seams::key_update`).
 
 use std::sync::Arc;
 
 use quinn_proto as quinn;
 
 use super::watch::Watch;
-use crate::tls::Tap;
+use crate::{
+    seams::key_update::{Acknowledged, Step},
+    tls::Tap,
+};
 
 pub(super) struct KeyUse {
     tap: Arc<Tap>,
@@ -21,10 +22,7 @@ pub(super) struct KeyUse {
     packets: u64,
     /// The host has asked for a change, which is to come.
     is_wanted: bool,
-    /// The number of changes when a PING last asked for an acknowledgement, and that of the keys of which a
-    /// packet was acknowledged.
-    asked: u64,
-    heard: u64,
+    acknowledged: Acknowledged,
 }
 
 impl KeyUse {
@@ -35,8 +33,7 @@ impl KeyUse {
             updates: 0,
             packets: 0,
             is_wanted: false,
-            asked: 0,
-            heard: 0,
+            acknowledged: Acknowledged::default(),
         }
     }
 
@@ -60,7 +57,7 @@ impl KeyUse {
 
     /// A PING was acknowledged that was sent with the keys after so many changes, or with newer ones.
     pub fn answered(&mut self, changes: u64) {
-        self.heard = changes;
+        self.acknowledged.answered(changes);
     }
 
     /// Changes the keys if it is time, on a connection whose handshake is confirmed.
@@ -69,14 +66,17 @@ impl KeyUse {
             return;
         }
         let updates = self.tap.key_updates();
-        if updates == self.heard {
-            // Nothing comes of it while the keys before are kept; then the next packet asks.
-            conn.force_key_update();
-            self.is_wanted &= self.tap.key_updates() == updates;
-        } else if updates != self.asked {
-            self.asked = updates;
-            watch.expect_keys_ping(updates);
-            conn.ping();
+        match self.acknowledged.next(updates) {
+            Step::Change => {
+                // Nothing comes of it while the keys before are kept; then the next packet asks.
+                conn.force_key_update();
+                self.is_wanted &= self.tap.key_updates() == updates;
+            }
+            Step::Ask => {
+                watch.expect_keys_ping(updates);
+                conn.ping();
+            }
+            Step::Wait => {}
         }
     }
 

@@ -32,11 +32,11 @@ use super::{
         path::{Local, Path},
         peer_parameters::{PeerParameters, PreferredAddress},
     },
-    streams::{StreamState, Streams, limits::PeersLimits},
+    streams::{StreamState, Streams},
 };
 use crate::{
     qlog::{ConnectionIds, Recorder},
-    seams::gauge,
+    seams::{gauge, stream_limits::PeersLimits},
     tls::{SessionDetails, TicketInbox, Versions},
 };
 

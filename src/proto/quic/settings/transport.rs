@@ -9,11 +9,8 @@ use std::{
 use quinn_proto::{self as quinn, Dir};
 
 use crate::{
-    quic::{
-        connection::congestion::{self, Congestion},
-        streams::limits,
-    },
-    seams::{datagram_buffer, packet_size::UDP_PAYLOAD_MAX},
+    quic::connection::congestion::{self, Congestion},
+    seams::{datagram_buffer, packet_size::UDP_PAYLOAD_MAX, stream_limits},
     tls::ConfigError,
 };
 
@@ -37,7 +34,7 @@ pub struct TransportSettings {
     pub max_data: u64,
     pub max_stream_data: u64,
     /// How many streams the peer may have open at a time. Fewer are announced at first where this is many
-    /// (`quic::streams::limits`).
+    /// (`seams::stream_limits`).
     pub max_streams_bidi: u64,
     pub max_streams_uni: u64,
     /// What may be sent and not yet acknowledged, at most. Less is used while the congestion window
@@ -108,8 +105,8 @@ impl TransportSettings {
         [
             self.max_data,
             self.max_stream_data,
-            limits::first(Dir::Bi, self.max_streams_bidi),
-            limits::first(Dir::Uni, self.max_streams_uni),
+            stream_limits::first(Dir::Bi, self.max_streams_bidi),
+            stream_limits::first(Dir::Uni, self.max_streams_uni),
             datagrams,
         ]
         .iter()
@@ -187,7 +184,7 @@ fn varint(field: &'static str, value: u64) -> Result<quinn::VarInt, ConfigError>
 /// The state machine keeps a map entry for every stream that the peer may open.
 fn stream_count(field: &'static str, dir: Dir, value: u64) -> Result<quinn::VarInt, ConfigError> {
     match value {
-        0..=1_000_000 => varint(field, limits::first(dir, value)),
+        0..=1_000_000 => varint(field, stream_limits::first(dir, value)),
         _ => Err(ConfigError::new(
             field,
             format!("must be at most 1000000, not {value}"),

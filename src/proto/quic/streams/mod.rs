@@ -4,7 +4,6 @@
 //! waits for the peer's limits, watermarks, and a pause of reading.
 //!
 //! - `stream`: one of them; `own`: those of ours by number; `send_queue`: data that waits.
-//! - `limits`: how many the peer may have open.
 //! - `flush`: which data is handed over when; `priority`: RFC 9218's urgencies for that.
 //! - `giving_up`: resets and stops, by either side; `early`: what 0-RTT data needs.
 //!
@@ -20,7 +19,6 @@ use rustc_hash::FxHashMap;
 mod early;
 mod flush;
 mod giving_up;
-pub(super) mod limits;
 mod own;
 pub(super) mod priority;
 mod send_queue;

@@ -6,14 +6,15 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant, SystemTime},
 };
 
 use bytes::BytesMut;
 use quinn_proto::{
-    self as quinn, ConnectionHandle, ConnectionId, DatagramEvent, Side, TransportError,
+    self as quinn, ConnectionHandle, ConnectionId, DatagramEvent, EcnCodepoint, Side,
+    TransportError,
     crypto::{
         self, AeadKey, CryptoError, ExportKeyingMaterialError, HandshakeTokenKey, HeaderKey,
         KeyPair, Keys, PacketKey, UnsupportedVersion,
@@ -64,6 +65,8 @@ pub struct Spy {
     pub on_open: Mutex<Option<EditOpened>>,
     /// The peer's transport parameters are kept from the state machine.
     pub hides_parameters: AtomicBool,
+    /// How often keys of a next phase were asked for.
+    pub phases: AtomicU64,
 }
 
 impl Spy {
@@ -205,6 +208,7 @@ impl crypto::Session for Session {
 
     fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn PacketKey>>> {
         let keys = self.0.next_1rtt_keys()?;
+        self.1.phases.fetch_add(1, Ordering::Relaxed);
         Some(spied_packets(keys, &self.1))
     }
 
@@ -354,6 +358,8 @@ pub struct End {
     pub events: Vec<quinn::Event>,
     /// Answers each client that has no token with a Retry.
     pub retries: bool,
+    /// What its datagrams are marked with as they arrive.
+    pub mark: Option<EcnCodepoint>,
     responses: Vec<Vec<u8>>,
     pub tokens: Steps,
 }
@@ -387,7 +393,9 @@ impl End {
     pub fn receive(&mut self, now: Instant, from: SocketAddr, datagram: &[u8]) {
         let (data, mut buf) = (BytesMut::from(datagram), Vec::new());
         self.tokens.lock().unwrap().push("handle");
-        let event = self.endpoint.handle(now, from, None, None, data, &mut buf);
+        let event = self
+            .endpoint
+            .handle(now, from, None, self.mark, data, &mut buf);
         self.tokens.lock().unwrap().push("handled");
         match event {
             Some(DatagramEvent::ConnectionEvent(_, event)) => self.connection().handle_event(event),
@@ -466,6 +474,7 @@ impl Bare {
                 spy,
                 events: Vec::new(),
                 retries: false,
+                mark: None,
                 responses: Vec::new(),
                 tokens,
             }
@@ -518,14 +527,19 @@ impl Bare {
     /// A connection on which nothing is left to be said.
     pub fn connected(transport: quinn::TransportConfig) -> Self {
         let mut bare = Self::begin(1, transport);
-        for _ in 0..8 {
-            bare.exchange();
-            // Acknowledgements that were put off.
-            bare.sleep(Duration::from_millis(30));
-        }
-        bare.exchange();
-        assert!(!bare.client.connection().is_handshaking());
+        bare.settle();
         bare
+    }
+
+    /// The handshake, until nothing is left to be said.
+    pub fn settle(&mut self) {
+        for _ in 0..8 {
+            self.exchange();
+            // Acknowledgements that were put off.
+            self.sleep(Duration::from_millis(30));
+        }
+        self.exchange();
+        assert!(!self.client.connection().is_handshaking());
     }
 
     /// Datagrams go back and forth until nobody has any.

@@ -3,6 +3,10 @@
 //! The state machine makes an entry for every stream that the peer may open, and most peers open few. So
 //! less is announced at first than what is allowed, where that is a good deal more, and all of it as soon as
 //! half of that is open. A peer that opens more at once waits for one round trip, once.
+//!
+//! Assumed of quinn-proto: it announces no rise by an eighth of the new limit or less; it counts those that the
+//! peer has open, also if nothing came on them yet. If it makes its entries as streams are opened, which nobody
+//! can see from outside, this file can go: it costs memory then, and nothing else.
 
 use quinn_proto::{self as quinn, Dir, VarInt};
 
@@ -11,7 +15,7 @@ use quinn_proto::{self as quinn, Dir, VarInt};
 const FIRST: [u64; 2] = [100, 12];
 
 /// What the transport parameters announce of what is `allowed` in a direction.
-pub(in crate::quic) fn first(dir: Dir, allowed: u64) -> u64 {
+pub fn first(dir: Dir, allowed: u64) -> u64 {
     let first = FIRST[dir as usize];
     // The state machine announces no rise by an eighth or less.
     match allowed.saturating_sub(first) > allowed / 8 {
@@ -21,7 +25,7 @@ pub(in crate::quic) fn first(dir: Dir, allowed: u64) -> u64 {
 }
 
 /// What is allowed in each direction.
-pub(in crate::quic) struct PeersLimits {
+pub struct PeersLimits {
     allowed: [u64; 2],
     /// Less was announced, and still holds.
     is_less: [bool; 2],
@@ -65,6 +69,9 @@ impl PeersLimits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quinn::TransportConfig;
+
+    use crate::seams::bare::Bare;
 
     #[test]
     fn what_is_announced_at_first_can_be_raised_and_is_what_is_allowed_where_that_is_little() {
@@ -81,5 +88,30 @@ mod tests {
         ] {
             assert_eq!(first(dir, allowed), announced, "{dir:?} {allowed}");
         }
+    }
+
+    #[test]
+    fn bare_quinn_announces_no_rise_by_an_eighth_or_less() {
+        for (raised, is_announced) in [(114, false), (115, true)] {
+            let mut transport = TransportConfig::default();
+            transport.max_concurrent_bidi_streams(VarInt::from_u32(100));
+            let mut bare = Bare::connected(transport);
+            let server = bare.server.connection();
+            server.set_max_concurrent_streams(Dir::Bi, VarInt::from_u32(raised));
+            bare.exchange();
+            let sent = bare.server.connection().stats().frame_tx;
+            assert_eq!(sent.max_streams_bidi > 0, is_announced, "{raised}");
+        }
+    }
+
+    #[test]
+    fn bare_quinn_counts_streams_that_the_peer_has_opened_by_a_later_one() {
+        let mut bare = Bare::connected(TransportConfig::default());
+        let client = bare.client.connection();
+        let opened = [(); 3].map(|()| client.streams().open(Dir::Uni).unwrap());
+        client.send_stream(opened[2]).write(b"one").unwrap();
+        bare.exchange();
+        let streams = bare.server.connection().streams();
+        assert_eq!(streams.remote_open_streams(Dir::Uni), 3);
     }
 }

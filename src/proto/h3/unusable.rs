@@ -9,14 +9,14 @@ use super::settings::Settings;
 /// Invariant: each count is the sum of what the streams of the connection hold. Who changes what a
 /// stream holds changes it here.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct Unusable {
     unfinished: usize,
     unfinished_max: usize,
     blocked: usize,
     blocked_max: usize,
 }
 
-impl Held {
+impl Unusable {
     pub fn new(settings: &Settings) -> Self {
         let unfinished_max = settings
             .max_unfinished_size
