@@ -4,6 +4,7 @@ tables, settings that aioquic passes over."""
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 
 import pytest
@@ -197,6 +198,42 @@ def test_a_servers_transport_has_aioquics_name(run_anywhere, server_configuratio
         server = await serve("127.0.0.1", 0, configuration=server_configuration())
         async with server:
             assert server._transport.get_extra_info("sockname") == server.sockname
+
+    run_anywhere(main())
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::"])
+def test_a_servers_transport_sends_datagrams_of_the_program(
+    run_anywhere, host, server_configuration
+):
+    """STUN, and holes for peers: from the port that the server has."""
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        server = await serve(host, 0, configuration=server_configuration())
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+            peer.bind(("127.0.0.1", 0))
+            peer.setblocking(False)
+            async with server:
+                transport = server._transport
+                for data in (b"hole", bytearray(b"punched"), memoryview(b"twice")):
+                    transport.sendto(data, peer.getsockname())
+                    received = await asyncio.wait_for(loop.sock_recv(peer, 2000), 20)
+                    assert received == bytes(data)
+                transport.sendto(b"where from", peer.getsockname())
+                while True:
+                    try:
+                        _, sender = peer.recvfrom(2000)
+                        break
+                    except BlockingIOError:
+                        await asyncio.sleep(0.01)
+                assert sender[1] == server.sockname[1]
+                transport.sendto(bytes(70_000), peer.getsockname())
+                with pytest.raises(TypeError, match="data: must be bytes-like, not str"):
+                    transport.sendto("text", peer.getsockname())
+                with pytest.raises(TypeError, match="addr: must be an"):
+                    transport.sendto(b"x", "127.0.0.1")
+            transport.sendto(b"after the end", peer.getsockname())
 
     run_anywhere(main())
 

@@ -15,7 +15,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 from .. import _uringcore
 from ._buffered import AsyncBufferedIOBase, AsyncBufferedReader
@@ -30,7 +30,162 @@ __all__ = ["AnyFile", "Mode", "open", "stack"]
 
 AnyFile = AsyncTextIOWrapper | AsyncBufferedIOBase | AsyncFileIO
 
+# Every spelling of a mode, by what it opens.
+_Text = Literal[
+    "r",
+    "r+",
+    "+r",
+    "rt",
+    "tr",
+    "rt+",
+    "r+t",
+    "+rt",
+    "tr+",
+    "t+r",
+    "+tr",
+    "w",
+    "w+",
+    "+w",
+    "wt",
+    "tw",
+    "wt+",
+    "w+t",
+    "+wt",
+    "tw+",
+    "t+w",
+    "+tw",
+    "a",
+    "a+",
+    "+a",
+    "at",
+    "ta",
+    "at+",
+    "a+t",
+    "+at",
+    "ta+",
+    "t+a",
+    "+ta",
+    "x",
+    "x+",
+    "+x",
+    "xt",
+    "tx",
+    "xt+",
+    "x+t",
+    "+xt",
+    "tx+",
+    "t+x",
+    "+tx",
+]
+_Reading = Literal[
+    "rb",
+    "br",
+    "rb+",
+    "r+b",
+    "+rb",
+    "br+",
+    "b+r",
+    "+br",
+    "wb+",
+    "w+b",
+    "+wb",
+    "bw+",
+    "b+w",
+    "+bw",
+    "ab+",
+    "a+b",
+    "+ab",
+    "ba+",
+    "b+a",
+    "+ba",
+    "xb+",
+    "x+b",
+    "+xb",
+    "bx+",
+    "b+x",
+    "+bx",
+]
+_Writing = Literal[
+    "wb",
+    "bw",
+    "ab",
+    "ba",
+    "xb",
+    "bx",
+]
 
+
+@overload
+def open(  # noqa: A001
+    file: int | str | bytes | os.PathLike[Any],
+    mode: _Text = "r",
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    closefd: bool = True,
+    opener: Callable[[Any, int], int] | None = None,
+    *,
+    loop: asyncio.AbstractEventLoop | None = None,
+    executor: Executor | None = None,
+) -> Opening[AsyncTextIOWrapper]: ...
+# 0 is an int like others, and gives another file.
+@overload
+def open(  # type: ignore[overload-overlap]  # noqa: A001
+    file: int | str | bytes | os.PathLike[Any],
+    mode: _Reading | _Writing,
+    buffering: Literal[0],
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    closefd: bool = True,
+    opener: Callable[[Any, int], int] | None = None,
+    *,
+    loop: asyncio.AbstractEventLoop | None = None,
+    executor: Executor | None = None,
+) -> Opening[AsyncFileIO]: ...
+@overload
+def open(  # noqa: A001
+    file: int | str | bytes | os.PathLike[Any],
+    mode: _Reading,
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    closefd: bool = True,
+    opener: Callable[[Any, int], int] | None = None,
+    *,
+    loop: asyncio.AbstractEventLoop | None = None,
+    executor: Executor | None = None,
+) -> Opening[AsyncBufferedReader]: ...
+@overload
+def open(  # noqa: A001
+    file: int | str | bytes | os.PathLike[Any],
+    mode: _Writing,
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    closefd: bool = True,
+    opener: Callable[[Any, int], int] | None = None,
+    *,
+    loop: asyncio.AbstractEventLoop | None = None,
+    executor: Executor | None = None,
+) -> Opening[AsyncBufferedIOBase]: ...
+@overload
+def open(  # noqa: A001
+    file: int | str | bytes | os.PathLike[Any],
+    mode: str,
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    closefd: bool = True,
+    opener: Callable[[Any, int], int] | None = None,
+    *,
+    loop: asyncio.AbstractEventLoop | None = None,
+    executor: Executor | None = None,
+) -> Opening[Any]: ...
 def open(  # noqa: A001 - the name is the point
     file: int | str | bytes | os.PathLike[Any],
     mode: str = "r",

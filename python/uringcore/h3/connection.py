@@ -25,7 +25,8 @@ What differs from aioquic, in favour of the RFCs and of servers that have to las
   where both are present.
 - Extended CONNECT (RFC 9220) is announced only with ``enable_connect_protocol=True`` or
   ``enable_webtransport=True``; without it a request with ``:protocol`` is malformed. A plain
-  CONNECT names a host and a port (RFC 9114 section 4.4).
+  CONNECT names a host and a port (RFC 9114 section 4.4). WebTransport's newer drafts also want
+  ``QuicConfiguration(reset_stream_at=True)``, which is not this class's to set.
 - A server's GOAWAY is an event, :class:`~uringcore.h3.events.GoAwayReceived`.
 - Our limit on field sections, 64 KiB, is announced and enforced. Those that have not ended may take
   four times as much together, and frames, streams and QPACK instructions that lead to nothing may

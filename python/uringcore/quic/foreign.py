@@ -42,7 +42,7 @@ class SansIo(Protocol):
     def may_end(self) -> bool: ...
 
 
-class _Way:
+class Way:
     """A datagram transport as a way out."""
 
     def __init__(self, transport: asyncio.BaseTransport) -> None:
@@ -91,8 +91,8 @@ class ForeignDriver(asyncio.DatagramProtocol):
         self._loop = loop
         self._sans_io = sans_io
         self._on_closed = on_closed
-        self._first: _Way | None = None
-        self._further: dict[int, _Way] = {}
+        self._first: Way | None = None
+        self._further: dict[int, Way] = {}
         self._numbers = itertools.count(1)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: float | None = None
@@ -102,7 +102,7 @@ class ForeignDriver(asyncio.DatagramProtocol):
         self._ending = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._first = _Way(transport)
+        self._first = Way(transport)
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
         self._sans_io_call(self._sans_io.receive_datagram, data, addr, self._loop.time())
@@ -165,7 +165,7 @@ class ForeignDriver(asyncio.DatagramProtocol):
         except BaseException:
             sock.close()
             raise
-        self._further[number] = _Way(transport)
+        self._further[number] = Way(transport)
         return number, name
 
     def remove_socket(self, number: int) -> None:

@@ -18,9 +18,7 @@ from tests.webtransport import typed_program as typed_sessions
 ROOT = Path(__file__).parents[3]
 PROGRAM, PROTOCOL = Path(typed_program.__file__), Path(typed_protocol.__file__)
 SESSIONS = Path(typed_sessions.__file__)
-# What a file of uringcore.aio is follows from how it is opened, which types do not tell.
-TYPED = [name for name in NAMES if name != "file_transfer"]
-ALL = [PROGRAM, PROTOCOL, SESSIONS, *(EXAMPLES / f"{name}.py" for name in TYPED)]
+ALL = [PROGRAM, PROTOCOL, SESSIONS, *(EXAMPLES / f"{name}.py" for name in NAMES)]
 
 
 def _mypy(cache, *paths):
