@@ -81,4 +81,4 @@ pub use table::{Key, Table};
 pub use timers::{TimerKey, Timers};
 pub use token::{Owner, Route};
 pub use turn::Engine;
-pub use view::View;
+pub use view::{HIGH_MARK_BYTES, View};

@@ -15,7 +15,8 @@
 //!
 //! What the host is told, by key, for both kinds alike:
 //!
-//! - `Writable`: the queue fell to its low mark, after a command had said `PauseWriting`.
+//! - `Writable`: the queue fell to its low mark, after a command had said `PauseWriting`, and was not filled
+//!   again before this is told.
 //! - `Flushed`: the queue is empty, if that was asked for.
 //! - `Failed`: receiving or sending a stream failed. Being told makes the transport quiet.
 //! - `Lost`: the transport is quiet; it is time for `connection_lost`. Due in the place in which asyncio
@@ -66,13 +67,11 @@ pub(crate) struct Lifecycle {
     is_lost_told: bool,
     /// Errors that are no end (those of datagrams) whose events wait in the queue: the end comes after.
     pub(crate) errors_untold: u32,
-    /// The producer was told to pause.
-    is_above: bool,
+    /// A [`Event::Writable`] waits in the queue.
+    is_fall_untold: bool,
     wants_flushed: bool,
     is_dirty: bool,
     is_being_closed: bool,
-    low_mark: usize,
-    high_mark: usize,
     pub(crate) recv_op: Option<OpId>,
     pub(crate) send_op: Option<OpId>,
 }
@@ -91,12 +90,10 @@ impl Lifecycle {
             is_started: false,
             is_lost_told: false,
             errors_untold: 0,
-            is_above: false,
+            is_fall_untold: false,
             wants_flushed: false,
             is_dirty: false,
             is_being_closed: false,
-            low_mark: HIGH_MARK_BYTES / 4,
-            high_mark: HIGH_MARK_BYTES,
             recv_op: None,
             send_op: None,
         }
@@ -158,19 +155,15 @@ impl Lifecycle {
         self.phase == Phase::Open
     }
 
-    pub(crate) fn set_marks(&mut self, low: usize, high: usize) {
-        (self.low_mark, self.high_mark) = (low, high);
-    }
-
     /// The queue is above its mark and the producer does not know.
     pub(crate) fn is_too_full(&self) -> bool {
-        !self.is_above && self.view.queued() > self.high_mark
+        !self.view.is_above() && self.view.queued() > self.view.high_mark()
     }
 
     /// Tells the producer to pause if that is so.
-    pub(crate) fn rise(&mut self) -> WriteOutcome {
+    pub(crate) fn rise(&self) -> WriteOutcome {
         if self.is_too_full() {
-            self.is_above = true;
+            self.view.set(view::ABOVE, true);
             return WriteOutcome::PauseWriting;
         }
         WriteOutcome::Queued
@@ -178,12 +171,28 @@ impl Lifecycle {
 
     /// The counterpart, told in an event because the producer is not the caller.
     pub(crate) fn fall(&mut self, events: &mut Queue) {
-        if self.is_above && self.view.queued() <= self.low_mark {
-            self.is_above = false;
+        let has_fallen = self.view.is_above() && self.view.queued() <= self.view.low_mark();
+        if has_fallen && !std::mem::replace(&mut self.is_fall_untold, true) {
             events.push(Event::Writable {
                 transport: self.key,
             });
         }
+    }
+
+    /// The turn of that event has come: whether the producer may go on. Not where it has filled the queue
+    /// again since, for which it was not told to pause once more.
+    pub(crate) fn tell_fall(&mut self) -> bool {
+        self.is_fall_untold = false;
+        let goes_on = self.view.is_above() && self.view.queued() <= self.view.high_mark();
+        if goes_on {
+            self.view.set(view::ABOVE, false);
+        }
+        goes_on
+    }
+
+    /// Another producer, which was told nothing.
+    pub(crate) fn change_producer(&self) {
+        self.view.set(view::ABOVE, false);
     }
 
     /// The queue is gone, whatever the kernel still takes of it.
@@ -281,6 +290,3 @@ impl Lifecycle {
         ends
     }
 }
-
-/// asyncio's default; the low mark is a quarter of it.
-const HIGH_MARK_BYTES: usize = 64 * 1024;

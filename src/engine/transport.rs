@@ -19,7 +19,7 @@ pub(crate) enum Transport {
 }
 
 // One for each idle connection.
-const _: () = assert!(size_of::<Transport>() <= 152);
+const _: () = assert!(size_of::<Transport>() <= 136);
 
 impl Transport {
     pub(crate) fn life(&self) -> &Lifecycle {
@@ -53,14 +53,14 @@ impl Transport {
         high: usize,
         events: &mut Queue,
     ) -> WriteOutcome {
-        self.life_mut().set_marks(low, high);
+        self.life().view.set_marks(low, high);
         // As when it accepts one: a pause says that the socket has no room.
         if let Self::Datagram(socket) = self
             && socket.life.is_too_full()
         {
             socket.send_now(events);
         }
-        self.life_mut().rise()
+        self.life().rise()
     }
 
     /// True: everything is with the kernel. Else one [`Event::Flushed`] follows.

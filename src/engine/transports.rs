@@ -137,6 +137,10 @@ impl Transports {
                 self.socket(socket)?.life.errors_untold -= 1;
                 Some(event)
             }
+            Event::Writable { transport } => {
+                let is_due = self.table.get_mut(transport)?.life_mut().tell_fall();
+                is_due.then_some(event)
+            }
             Event::Lost { transport } => {
                 let is_due = self.table.get_mut(transport)?.life_mut().tell_lost();
                 is_due.then_some(event)
@@ -281,6 +285,12 @@ impl Engine {
     pub fn set_marks(&mut self, key: Key, low: usize, high: usize) -> WriteOutcome {
         self.on(key, |one, _, events| one.set_marks(low, high, events))
             .unwrap_or(WriteOutcome::Lost)
+    }
+
+    /// Another producer takes over, which has not heard whether it has to pause: the next command that
+    /// finds the queue above its mark says so.
+    pub fn change_producer(&mut self, key: Key) {
+        self.on(key, |one, _, _| one.life().change_producer());
     }
 
     /// Asks for [`Event::Flushed`]. True: everything is with the kernel, and none follows.

@@ -7,13 +7,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
 /// Clones show the same transport.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct View(Arc<Shown>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shown {
     queued: AtomicUsize,
+    low_mark: AtomicUsize,
+    high_mark: AtomicUsize,
     flags: AtomicU8,
+}
+
+impl Default for View {
+    fn default() -> Self {
+        Self(Arc::new(Shown {
+            queued: AtomicUsize::new(0),
+            low_mark: AtomicUsize::new(HIGH_MARK_BYTES / 4),
+            high_mark: AtomicUsize::new(HIGH_MARK_BYTES),
+            flags: AtomicU8::new(0),
+        }))
+    }
 }
 
 impl View {
@@ -42,6 +55,26 @@ impl View {
         self.has(FINISHED)
     }
 
+    /// The producer was told to pause, and not yet that it may go on.
+    pub fn is_above(&self) -> bool {
+        self.has(ABOVE)
+    }
+
+    /// The producer may go on when the queue has come down to so many bytes.
+    pub fn low_mark(&self) -> usize {
+        self.0.low_mark.load(Relaxed)
+    }
+
+    /// It has to pause when there are more.
+    pub fn high_mark(&self) -> usize {
+        self.0.high_mark.load(Relaxed)
+    }
+
+    pub(crate) fn set_marks(&self, low: usize, high: usize) {
+        self.0.low_mark.store(low, Relaxed);
+        self.0.high_mark.store(high, Relaxed);
+    }
+
     pub(crate) fn add_queued(&self, bytes: usize) {
         self.0.queued.store(self.queued() + bytes, Relaxed);
     }
@@ -67,3 +100,7 @@ pub(crate) const CLOSING: u8 = 1;
 pub(crate) const QUIET: u8 = 2;
 pub(crate) const PAUSED: u8 = 4;
 pub(crate) const FINISHED: u8 = 8;
+pub(crate) const ABOVE: u8 = 16;
+
+/// asyncio's default; the low mark is a quarter of it.
+pub const HIGH_MARK_BYTES: usize = 64 * 1024;

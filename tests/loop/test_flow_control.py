@@ -220,6 +220,18 @@ def test_writing_from_within_callbacks(run: Runner) -> None:
     run(main())
 
 
+def test_marks_that_are_set_after_the_end_are_answered(run: Runner) -> None:
+    async def main() -> None:
+        left, sender, right, _ = await _pair()
+        left.abort()
+        right.abort()
+        await sender.until_call("lost")
+        left.set_write_buffer_limits(high=100, low=10)
+        assert left.get_write_buffer_limits() == (10, 100)
+
+    run(main())
+
+
 def test_a_buffer_that_empties_without_a_wait_resumes(run: Runner) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::{BACKENDS, bytes, engine, open, tcp_pair, turn, turn_until};
-use uringcore_engine::{Engine, Event, WriteOutcome};
+use uringcore_engine::{Engine, Event, View, WriteOutcome};
 use uringcore_io::net;
 
 #[test]
@@ -90,6 +90,76 @@ fn the_queue_rises_above_high_water_once_and_falls_once() {
         reader.join().expect("reader").expect("all of it arrived");
     }
 }
+
+#[test]
+fn a_producer_that_fills_the_queue_again_before_it_is_told_goes_on_later() {
+    for backend in BACKENDS {
+        let mut engine = engine(backend);
+        let (fd, mut peer) = tcp_pair();
+        let view = View::default();
+        let key = engine.open_stream(fd.as_raw_fd(), view.clone());
+        engine.start(key);
+        let fill = |engine: &mut Engine| {
+            let mut written = 0;
+            while view.queued() <= view.high_mark() {
+                written += FILLER_BYTES;
+                engine.write(key, Bytes::from(vec![1; FILLER_BYTES]));
+            }
+            written
+        };
+        let mut unread = fill(&mut engine);
+        assert!(view.is_above());
+        let mut told = 0;
+        let mut refilled = false;
+        let end = Instant::now() + Duration::from_secs(20);
+        while told == 0 {
+            assert!(Instant::now() < end, "{}", backend.as_str());
+            peer.read_exact(&mut vec![0; unread.min(FILLER_BYTES)])
+                .expect("read");
+            unread -= unread.min(FILLER_BYTES);
+            engine.flush(Instant::now());
+            engine.enter(Some(Duration::from_millis(1))).expect("enter");
+            engine.process(Instant::now());
+            if engine.events_ready() > 0 && !refilled {
+                refilled = true;
+                unread += fill(&mut engine);
+                assert!(engine.next_event().is_none() && view.is_above());
+            }
+            while let Some(event) = engine.next_event() {
+                told += usize::from(matches!(event, Event::Writable { .. }));
+            }
+        }
+        assert!(refilled && !view.is_above() && view.queued() <= view.low_mark());
+    }
+}
+
+#[test]
+fn another_producer_is_told_to_pause_and_only_then_to_go_on() {
+    for backend in BACKENDS {
+        let mut engine = engine(backend);
+        let (fd, _peer) = tcp_pair();
+        let key = open(&mut engine, &fd);
+        let fill = |engine: &mut Engine| {
+            for _ in 0..1000 {
+                let data = Bytes::from(vec![1; FILLER_BYTES]);
+                if engine.write(key, data) == WriteOutcome::PauseWriting {
+                    return true;
+                }
+            }
+            false
+        };
+        assert!(fill(&mut engine));
+        assert!(!fill(&mut engine), "told once");
+        engine.change_producer(key);
+        assert_eq!(
+            engine.write(key, Bytes::from_static(b"x")),
+            WriteOutcome::PauseWriting
+        );
+    }
+}
+
+/// Well above the marks' distance.
+const FILLER_BYTES: usize = 64 * 1024;
 
 #[test]
 fn a_paused_reader_gets_every_byte_after_it_resumes() {

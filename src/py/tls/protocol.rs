@@ -516,8 +516,8 @@ impl TlsProtocol {
                 visit.call(&state.extra)?;
                 visit.call(&state.handshake_timer)?;
                 visit.call(&state.shutdown_timer)?;
-                state.read_marks.traverse(&visit)?;
-                state.write_marks.traverse(&visit)
+                state.read_marks.given.traverse(&visit)?;
+                state.write_marks.given.traverse(&visit)
             })
             .unwrap_or(Ok(()))
     }
@@ -531,8 +531,8 @@ impl TlsProtocol {
                 state.waiter.take(),
                 state.handshake_timer.take(),
                 state.shutdown_timer.take(),
-                state.read_marks.take_given(),
-                state.write_marks.take_given(),
+                std::mem::take(&mut state.read_marks.given),
+                std::mem::take(&mut state.write_marks.given),
             )
         });
         drop(dropped);

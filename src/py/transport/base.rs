@@ -15,7 +15,7 @@ mod limits;
 
 pub use calls::Method;
 pub use life::{check_protocol, fail_waiter};
-pub use limits::{Marks, Pause};
+pub use limits::{Given, Marks, Pause};
 
 use std::os::fd::{OwnedFd, RawFd};
 
@@ -23,7 +23,7 @@ use pyo3::exceptions::PyResourceWarning;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyo3::{PyTraverseError, PyVisit, intern};
-use uringcore_engine::{Engine, Key, View, WriteOutcome};
+use uringcore_engine::{Engine, HIGH_MARK_BYTES, Key, View, WriteOutcome};
 
 use crate::capi::cell::GilCell;
 use crate::capi::context::CallbackContext;
@@ -64,9 +64,7 @@ pub struct State {
     pub extra: Option<Py<PyDict>>,
     /// Writes after the end, as asyncio counts them.
     pub writes_lost: u32,
-    /// The protocol was told to pause.
-    pub protocol_paused: bool,
-    pub marks: Marks,
+    pub given_marks: Given,
     /// What few transports have, and they not for long.
     rare: Option<Box<Rare>>,
 }
@@ -208,8 +206,8 @@ impl BaseTransport {
     }
 
     #[getter]
-    fn _protocol_paused(&self, py: Python<'_>) -> bool {
-        self.state.with(py, |state| state.protocol_paused)
+    fn _protocol_paused(&self) -> bool {
+        self.view.is_above()
     }
 
     #[getter]
@@ -272,10 +270,16 @@ impl BaseTransport {
 
     fn set_protocol(&self, py: Python<'_>, protocol: Py<PyAny>) -> PyResult<()> {
         let receiver = Receiver::of(protocol.bind(py))?;
+        // The new protocol never heard pause_writing(), so it must not hear resume_writing().
+        // A closed loop tells nobody anything.
+        if self.view.is_above()
+            && self.owner.get().check_closed().is_ok()
+            && let Some(key) = self.key(py)
+        {
+            self.command(py, |engine| engine.change_producer(key))?;
+        }
         let old = self.state.with(py, |state| {
             state.receiver = receiver;
-            // The new protocol never heard pause_writing(), so it must not hear resume_writing().
-            state.protocol_paused = false;
             state.protocol.replace(protocol)
         });
         drop(old);
@@ -356,17 +360,21 @@ impl BaseTransport {
         high: Option<&Bound<'_, PyAny>>,
         low: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let marks = Marks::new(high, low, HIGH_WATER_BYTES, Pause::Above)?;
-        let (low, high) = (marks.low, marks.high);
+        let marks = Marks::new(high, low, HIGH_MARK_BYTES, Pause::Above)?;
+        let Marks { low, high, .. } = marks;
         let py = slf.py();
         let this = slf.get();
-        let outcome = match this.key(py) {
-            Some(key) => this.command(py, |engine| engine.set_marks(key, low, high))?,
-            None => WriteOutcome::Lost,
+        let (outcome, given) = match this.key(py) {
+            Some(key) => {
+                let outcome = this.command(py, |engine| engine.set_marks(key, low, high))?;
+                (outcome, marks.given)
+            }
+            // The view stays as the engine left it.
+            None => (WriteOutcome::Lost, marks.into_given(py)?),
         };
         let old = this
             .state
-            .with(py, |state| std::mem::replace(&mut state.marks, marks));
+            .with(py, |state| std::mem::replace(&mut state.given_marks, given));
         drop(old);
         match outcome {
             WriteOutcome::PauseWriting => Self::pause_writing(slf),
@@ -379,7 +387,9 @@ impl BaseTransport {
         &self,
         py: Python<'py>,
     ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
-        self.state.with(py, |state| state.marks.to_python(py))
+        let (low, high) = (self.view.low_mark(), self.view.high_mark());
+        self.state
+            .with(py, |state| state.given_marks.to_python(py, low, high))
     }
 
     fn get_write_buffer_size(&self) -> usize {
@@ -424,7 +434,7 @@ impl BaseTransport {
                     visit.call(&rare.lost_context)?;
                     visit.call(&rare.empty_waiter)?;
                 }
-                state.marks.traverse(&visit)
+                state.given_marks.traverse(&visit)
             })
             .unwrap_or(Ok(()))
     }
@@ -437,7 +447,7 @@ impl BaseTransport {
                 state.server.take(),
                 state.extra.take(),
                 state.rare.take(),
-                state.marks.take_given(),
+                std::mem::take(&mut state.given_marks),
             )
         });
         drop(dropped);
@@ -482,8 +492,6 @@ fn is_buffered(protocol: &Bound<'_, PyAny>) -> PyResult<bool> {
 
 /// asyncio's LOG_THRESHOLD_FOR_CONNLOST_WRITES.
 pub const WRITES_LOST_BEFORE_WARNING: u32 = 5;
-/// asyncio's default mark.
-pub const HIGH_WATER_BYTES: usize = 64 * 1024;
 
 /// What a transport is made from.
 pub struct Parts {

@@ -105,29 +105,18 @@ impl BaseTransport {
     /// Tells the protocol to pause after a write that said so, in the writer's own context.
     pub fn pause_writing(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
-        let protocol = slf.get().state.with(py, |state| {
-            state.protocol_paused = true;
-            state.protocol.as_ref().map(|p| p.bind(py).clone())
-        });
-        let Some(protocol) = protocol else {
+        let Some(protocol) = slf.get().protocol(py) else {
             return Ok(());
         };
+        let protocol = protocol.bind(py);
         match protocol.call_method0(intern!(py, "pause_writing")) {
             Ok(_) => Ok(()),
-            Err(error) => Self::report(slf, "protocol.pause_writing() failed", error, &protocol),
+            Err(error) => Self::report(slf, "protocol.pause_writing() failed", error, protocol),
         }
     }
 
     pub fn resume_writing(slf: &Bound<'_, Self>) -> PyResult<()> {
-        let py = slf.py();
-        let paused = slf
-            .get()
-            .state
-            .with(py, |state| std::mem::take(&mut state.protocol_paused));
-        if !paused {
-            return Ok(());
-        }
-        let name = intern!(py, "resume_writing");
+        let name = intern!(slf.py(), "resume_writing");
         Self::tell(slf, Method(name, "protocol.resume_writing() failed"), ())
     }
 }

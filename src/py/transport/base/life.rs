@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use uringcore_engine::{Engine, Key, View};
 use uringcore_io::Errno;
 
-use super::{BaseTransport, Descriptor, HIGH_WATER_BYTES, Marks, Method, Parts, Receiver, State};
+use super::{BaseTransport, Descriptor, Given, Method, Parts, Receiver, State};
 use crate::capi::cell::GilCell;
 use crate::capi::context::Inside;
 use crate::capi::error;
@@ -43,8 +43,7 @@ impl BaseTransport {
                 server: parts.server,
                 extra: parts.extra,
                 writes_lost: 0,
-                protocol_paused: false,
-                marks: Marks::below(HIGH_WATER_BYTES),
+                given_marks: Given::default(),
                 rare: None,
             }),
         })

@@ -11,10 +11,13 @@ use pyo3::{PyTraverseError, PyVisit};
 pub struct Marks {
     pub low: usize,
     pub high: usize,
-    /// The numbers as they were given, where they are more than the two above say: asyncio computes
-    /// with whatever compares with numbers, and answers with it.
-    given: Option<Box<(Py<PyAny>, Py<PyAny>)>>,
+    pub given: Given,
 }
+
+/// The low and the high mark as they were given, where they are more than two sizes say: asyncio computes
+/// with whatever compares with numbers, and answers with it.
+#[derive(Default)]
+pub struct Given(Option<Box<(Py<PyAny>, Py<PyAny>)>>);
 
 /// When a size is too much, which decides how a fraction of a byte counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -31,7 +34,7 @@ impl Marks {
         Self {
             low: high / 4,
             high,
-            given: None,
+            given: Given(None),
         }
     }
 
@@ -65,14 +68,32 @@ impl Marks {
                     f64::floor
                 },
             )?,
-            given: (!is_size(&low) || !is_size(&high))
-                .then(|| Box::new((low.unbind(), high.unbind()))),
+            given: Given(
+                (!is_size(&low) || !is_size(&high))
+                    .then(|| Box::new((low.unbind(), high.unbind()))),
+            ),
         })
     }
 
+    /// `(low, high)` as Python is told.
+    pub fn to_python<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+        self.given.to_python(py, self.low, self.high)
+    }
+
+    /// The same, to be kept where nobody keeps the sizes.
+    pub fn into_given(self, py: Python<'_>) -> PyResult<Given> {
+        let (low, high) = self.to_python(py)?;
+        Ok(Given(Some(Box::new((low.unbind(), high.unbind())))))
+    }
+}
+
+impl Given {
     /// The numbers are objects of the program's, which may refer to the transport.
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        match &self.given {
+        match &self.0 {
             Some(given) => {
                 visit.call(&given.0)?;
                 visit.call(&given.1)
@@ -81,20 +102,17 @@ impl Marks {
         }
     }
 
-    /// Lets go of them, for the collector; the marks stay. They are the caller's to drop.
-    pub fn take_given(&mut self) -> Option<Box<(Py<PyAny>, Py<PyAny>)>> {
-        self.given.take()
-    }
-
-    /// `(low, high)` as Python is told.
+    /// `(low, high)` as Python is told; the sizes where they say all.
     pub fn to_python<'py>(
         &self,
         py: Python<'py>,
+        low: usize,
+        high: usize,
     ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
-        match &self.given {
+        match &self.0 {
             Some(given) => Ok((given.0.bind(py).clone(), given.1.bind(py).clone())),
             None => {
-                let (low, high) = (self.low.into_pyobject(py)?, self.high.into_pyobject(py)?);
+                let (low, high) = (low.into_pyobject(py)?, high.into_pyobject(py)?);
                 Ok((low.into_any(), high.into_any()))
             }
         }
