@@ -76,6 +76,7 @@ pub use sleep::Sleep;
 pub use socket::SocketFd;
 pub use socket_op::SocketOp;
 pub use stats::EngineStats;
+pub use stream::NextReceive;
 pub use system::{SystemClock, system_roots};
 pub use table::{Key, Table};
 pub use timers::{TimerKey, Timers};

@@ -30,6 +30,17 @@ pub(crate) enum ReadEnd {
     Error(Errno),
 }
 
+/// When the host receives again by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NextReceive {
+    /// This one found the end of what there was.
+    WhenReadable,
+    /// This one filled its room: after the other streams.
+    InTurn,
+    /// The same, and the next one goes to the same memory, which is in the processor's cache now.
+    AtOnce,
+}
+
 pub(crate) struct Stream {
     pub(crate) life: Lifecycle,
     /// So many receives are made one by one, each when the reader has taken what the one before brought:
@@ -44,6 +55,8 @@ pub(crate) struct Stream {
     /// That the socket is readable stands in the queue of events. Until it is told nothing is received: it
     /// would be told behind what the host receives then.
     is_readable_untold: bool,
+    /// The host's last receive was full, and the one before was not of this kind: the next comes at once.
+    is_second_due: bool,
     /// The receive came to its end: it is not armed again.
     read_ended: bool,
     backlog: Backlog<Bytes>,
@@ -70,6 +83,7 @@ impl Stream {
             left_to_host: 0,
             file: None,
             is_readable_untold: false,
+            is_second_due: false,
             read_ended: false,
             backlog: Backlog::default(),
             end_behind: None,
@@ -405,25 +419,30 @@ impl Stream {
         !self.read_ended
     }
 
-    /// What came of a receive that was left to the host. The next one waits for a flush, or for its turn in
-    /// the queue where this one was full.
+    /// What came of a receive that was left to the host. True if the next one is due at once; that is followed
+    /// by one in its turn in the queue, so that no stream keeps the others waiting.
     pub(crate) fn received_by_host(
         &mut self,
         result: Result<usize, Errno>,
-        is_full: bool,
+        next: NextReceive,
         events: &mut Queue,
-    ) {
+    ) -> bool {
         match result {
             Ok(0) => self.end_reading(ReadEnd::Eof, events),
             Ok(size) => {
                 self.note_size(size);
-                if is_full {
+                self.is_second_due = next == NextReceive::AtOnce && !self.is_second_due;
+                if self.is_second_due {
+                    self.is_readable_untold = true;
+                } else if next != NextReceive::WhenReadable {
                     self.tell_readable(events);
                 }
+                return self.is_second_due;
             }
             Err(Errno(libc::EAGAIN | libc::EINTR)) => {}
             Err(error) => self.end_reading(ReadEnd::Error(error), events),
         }
+        false
     }
 
     /// Data whose event is due: gives back what is to be delivered now, and keeps it when the reader

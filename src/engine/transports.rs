@@ -13,7 +13,7 @@ use crate::event::{Event, StreamBytes};
 use crate::lifecycle::{Lifecycle, WriteOutcome};
 use crate::poll::Direction;
 use crate::queue::Queue;
-use crate::stream::{ReadEnd, Stream};
+use crate::stream::{NextReceive, ReadEnd, Stream};
 use crate::table::{Key, Table};
 use crate::tail::{BLOCK_BYTES, Blocks};
 use crate::transport::Transport;
@@ -299,15 +299,24 @@ impl Engine {
             .unwrap_or(true)
     }
 
-    /// What came of the receive that [`Event::StreamReadable`] asked for. `is_full`: it found no end of what
-    /// there is, and the next one follows without a wait.
-    pub fn received(&mut self, key: Key, result: Result<usize, Errno>, is_full: bool) {
+    /// What came of the receive that [`Event::StreamReadable`] asked for. True if the host is to ask
+    /// [`is_readable`](Self::is_readable) as soon as it has told of the bytes, and to receive once more then.
+    pub fn received(&mut self, key: Key, result: Result<usize, Errno>, next: NextReceive) -> bool {
         self.pace.note(result.unwrap_or(0));
-        self.on(key, |one, _, events| {
-            if let Transport::Stream(stream) = one {
-                stream.received_by_host(result, is_full, events);
-            }
-        });
+        self.on(key, |one, _, events| match one {
+            Transport::Stream(stream) => stream.received_by_host(result, next, events),
+            Transport::Datagram(_) => false,
+        })
+        .unwrap_or(false)
+    }
+
+    /// Whether the stream is still to be received from, after a receive that is followed by one at once.
+    pub fn is_readable(&mut self, key: Key) -> bool {
+        self.on(key, |one, _, _| match one {
+            Transport::Stream(stream) => stream.deliver_readable(),
+            Transport::Datagram(_) => false,
+        })
+        .unwrap_or(false)
     }
 
     /// Keeps the rest of received bytes for a reader that paused in the middle of them.

@@ -7,7 +7,7 @@ use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use common::{BACKENDS, engine, open, tcp_pair, turn};
+use common::{BACKENDS, engine, open, receive_all_due, tcp_pair, turn};
 use uringcore_engine::{DatagramSize, Engine, Event, StreamBytes, View};
 use uringcore_io::{Backend, DriverConfig};
 
@@ -237,5 +237,49 @@ fn large_receives_are_left_to_the_host_and_small_ones_are_not() {
                 ended |= matches!(event, Event::StreamEof { .. });
             });
         }
+    }
+}
+
+/// A receive that filled its room is followed by one of the same stream, and after those two it is the
+/// others' turn.
+#[test]
+fn a_full_receive_is_followed_by_a_second_and_then_by_those_of_others() {
+    const ROOM: usize = 4096;
+    for backend in BACKENDS {
+        let mut engine = engine(backend);
+        let (one_fd, mut one_peer) = tcp_pair();
+        let (other_fd, mut other_peer) = tcp_pair();
+        let streams = [open(&mut engine, &one_fd), open(&mut engine, &other_fd)];
+        let mut heard = [0, 0];
+        let large = pattern(48 * 1024);
+        one_peer.write_all(&large).expect("written");
+        other_peer.write_all(&large).expect("written");
+        while heard != [large.len(); 2] {
+            turn(&mut engine, Duration::from_secs(1), |_, event| {
+                if let Event::StreamData { stream, data } = event {
+                    heard[usize::from(stream == streams[1])] += data.len();
+                }
+            });
+        }
+        // Both wait by poll from here on.
+        turn(&mut engine, Duration::ZERO, |_, _| {});
+        one_peer.write_all(&large[..4 * ROOM]).expect("written");
+        other_peer.write_all(&large[..4 * ROOM]).expect("written");
+        let mut order = Vec::new();
+        while order.len() < 8 {
+            engine.flush(Instant::now());
+            engine.enter(Some(Duration::from_secs(1))).expect("enter");
+            engine.process(Instant::now());
+            while let Some(event) = engine.next_event() {
+                let Event::StreamReadable { stream, fd } = event else {
+                    panic!("{}: another event", backend.as_str());
+                };
+                receive_all_due(&mut engine, stream, fd, ROOM, |_, _| order.push(stream));
+            }
+        }
+        let (first, then) = (order[0], order[2]);
+        assert_ne!(first, then, "{}", backend.as_str());
+        let expected = [first, first, then, then].repeat(2);
+        assert_eq!(order, expected, "{}", backend.as_str());
     }
 }

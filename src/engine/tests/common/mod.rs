@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-use uringcore_engine::{Engine, Event, Key, StreamBytes, View};
+use uringcore_engine::{Engine, Event, Key, NextReceive, StreamBytes, View};
 use uringcore_io::{Backend, DriverConfig, Errno, net};
 
 pub const BACKENDS: [Backend; 2] = [Backend::Uring, Backend::Epoll];
@@ -31,33 +31,47 @@ pub fn turn(engine: &mut Engine, limit: Duration, mut handle: impl FnMut(&mut En
     engine.enter(Some(wait)).expect("enter");
     engine.process(Instant::now());
     while let Some(event) = engine.next_event() {
-        let event = match event {
-            Event::StreamReadable { stream, fd } => {
-                match receive(engine, stream, fd, RECEIVE_MAX) {
-                    Some(data) => Event::StreamData { stream, data },
-                    None => continue,
-                }
-            }
-            event => event,
+        let Event::StreamReadable { stream, fd } = event else {
+            handle(engine, event);
+            continue;
         };
-        handle(engine, event);
+        receive_all_due(engine, stream, fd, RECEIVE_MAX, |engine, data| {
+            handle(engine, Event::StreamData { stream, data });
+        });
     }
 }
 
 const RECEIVE_MAX: usize = 120 * 1024;
 
-/// What a host does that is left to receive by itself.
-fn receive(engine: &mut Engine, stream: Key, fd: RawFd, size: usize) -> Option<StreamBytes> {
-    let mut memory = vec![MaybeUninit::new(0); size];
-    let errno = |error: std::io::Error| Errno(error.raw_os_error().expect("a number"));
-    let result = net::recv(fd, &mut memory).map_err(errno);
-    engine.received(stream, result, result == Ok(size));
-    let count = result.ok().filter(|count| *count > 0)?;
-    // SAFETY: all of it was initialised above.
-    let bytes = memory[..count]
-        .iter()
-        .map(|byte| unsafe { byte.assume_init() });
-    Some(StreamBytes::Copied(bytes.collect()))
+/// What a host does that is left to receive by itself, `size` bytes at most at a time.
+pub fn receive_all_due(
+    engine: &mut Engine,
+    stream: Key,
+    fd: RawFd,
+    size: usize,
+    mut handle: impl FnMut(&mut Engine, StreamBytes),
+) {
+    loop {
+        let mut memory = vec![MaybeUninit::new(0); size];
+        let errno = |error: std::io::Error| Errno(error.raw_os_error().expect("a number"));
+        let result = net::recv(fd, &mut memory).map_err(errno);
+        let next = match result {
+            Ok(count) if count == size => NextReceive::AtOnce,
+            _ => NextReceive::WhenReadable,
+        };
+        let is_followed = engine.received(stream, result, next);
+        let count = result.unwrap_or(0);
+        // SAFETY: all of it was initialised above.
+        let bytes = memory[..count]
+            .iter()
+            .map(|byte| unsafe { byte.assume_init() });
+        if count > 0 {
+            handle(engine, StreamBytes::Copied(bytes.collect()));
+        }
+        if !is_followed || !engine.is_readable(stream) {
+            return;
+        }
+    }
 }
 
 /// Turns until `done` answers true, or panics after ten seconds.

@@ -9,7 +9,7 @@ use std::os::fd::RawFd;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use uringcore_engine::{Direction, StreamBytes};
+use uringcore_engine::{Direction, NextReceive, StreamBytes};
 use uringcore_io::Errno;
 
 use super::StreamTransport;
@@ -46,7 +46,11 @@ impl StreamTransport {
         let received = buffer::received(py, fd, RECEIVE_MAX);
         let received = received.map(|bytes| bytes.into_bound(py));
         let count = received.as_ref().map(|bytes| bytes.as_bytes().len());
-        Self::note_received(base.get(), py, count, RECEIVE_MAX)?;
+        let next = match count {
+            Ok(RECEIVE_MAX) => NextReceive::InTurn,
+            _ => NextReceive::WhenReadable,
+        };
+        Self::note_received(base.get(), py, count, next)?;
         match received {
             Ok(bytes) if bytes.as_bytes().is_empty() => Ok(()),
             Ok(bytes) if receiver == Receiver::Bytes => Self::give(base, bytes),
@@ -76,10 +80,21 @@ impl StreamTransport {
                 return BaseTransport::fatal(base, error, GET_BUFFER_FAILED);
             }
         };
-        Self::note_received(this, py, result.as_ref().copied(), room)?;
-        match result {
+        let next = match result {
+            Ok(count) if count == room => NextReceive::AtOnce,
+            _ => NextReceive::WhenReadable,
+        };
+        let is_followed = Self::note_received(this, py, result.as_ref().copied(), next)?;
+        let told = match result {
             Ok(count @ 1..) => Self::filled(base, &protocol, inside, count).map(drop),
             _ => Ok(()),
+        };
+        match this.key(py).filter(|_| is_followed) {
+            // By another protocol, perhaps.
+            Some(key) if this.command(py, |engine| engine.is_readable(key))? && told.is_ok() => {
+                Self::readable(base, fd)
+            }
+            _ => told,
         }
     }
 
@@ -109,22 +124,19 @@ impl StreamTransport {
         }
     }
 
-    /// Tells the engine what came of a receive of up to `room` bytes; it says in an event what the protocol
-    /// is to hear besides.
+    /// Tells the engine what came of a receive; it says in an event what the protocol is to hear besides. True
+    /// if another one follows at once.
     fn note_received(
         base: &BaseTransport,
         py: Python<'_>,
         result: Result<usize, &io::Error>,
-        room: usize,
-    ) -> PyResult<()> {
+        next: NextReceive,
+    ) -> PyResult<bool> {
         let errno = |error: &io::Error| Errno(error.raw_os_error().unwrap_or(libc::EIO));
         match base.key(py) {
-            Some(key) => {
-                let is_full = result.as_ref().is_ok_and(|&count| count == room);
-                base.command(py, |engine| {
-                    engine.received(key, result.map_err(errno), is_full);
-                })
-            }
+            Some(key) => base.command(py, |engine| {
+                engine.received(key, result.map_err(errno), next)
+            }),
             None => Ok(()),
         }
     }
