@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyMemoryView};
 use uringcore_io::net;
 
-use crate::capi::lend::FreshBytes;
+use crate::capi::fresh_bytes::FreshBytes;
 
 /// A `bytes` object that lives as long as the kernel or a queue needs its contents.
 struct HeldBytes {
