@@ -4,10 +4,12 @@
 //! with `abandon` what becomes of the result: a read that was faster than its cancellation still took
 //! bytes from the file's position, an open made a descriptor.
 //!
-//! `direct` has the reads that need not wait. Buffering, text, modes and names are Python's
-//! (`uringcore.aio`); what the kernel is asked for is in `uringcore_io::FileRequest`.
+//! `direct` has the reads that need not wait, `stat` what the kernel tells of a file. Buffering, text,
+//! modes and names are Python's (`uringcore.aio`); what the kernel is asked for is in
+//! `uringcore_io::FileRequest`.
 
 mod direct;
+mod stat;
 
 use std::ffi::CString;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -206,7 +208,7 @@ fn to_python(
         }
         FileOutcome::Stat(result) => {
             let stat = result.map_err(failed)?;
-            direct::stat_fields(py, &stat).map(|fields| fields.into_any().unbind())
+            stat::stat_fields(py, &stat).map(|fields| fields.into_any().unbind())
         }
         FileOutcome::Done(result) => {
             let count = result.map_err(failed)?;
@@ -454,7 +456,7 @@ fn file_link(
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<FileOperation>()?;
     m.add_class::<direct::DirectReads>()?;
-    m.add_function(wrap_pyfunction!(direct::file_describe, m)?)?;
+    m.add_function(wrap_pyfunction!(stat::file_describe, m)?)?;
     m.add_function(wrap_pyfunction!(file_open, m)?)?;
     m.add_function(wrap_pyfunction!(file_read, m)?)?;
     m.add_function(wrap_pyfunction!(file_write, m)?)?;
