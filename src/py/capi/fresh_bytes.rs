@@ -24,10 +24,11 @@ pub struct FreshBytes {
 
 impl FreshBytes {
     pub fn with_capacity(py: Python<'_>, capacity: usize) -> PyResult<Self> {
+        let size = ffi::Py_ssize_t::try_from(capacity)?;
         // SAFETY: without a source the contents are undefined; `filled` says how much was written,
         // and `finish` cuts the rest off before anyone can read it.
         let bytes = unsafe {
-            let made = ffi::PyBytes_FromStringAndSize(std::ptr::null(), capacity.cast_signed());
+            let made = ffi::PyBytes_FromStringAndSize(std::ptr::null(), size);
             Bound::from_owned_ptr_or_err(py, made)?.cast_into_unchecked::<PyBytes>()
         };
         Ok(Self {
@@ -56,12 +57,40 @@ impl FreshBytes {
 
     /// Receives from a socket into the free space, without waiting.
     pub fn receive(&mut self, fd: RawFd) -> io::Result<()> {
+        // SAFETY: the call counts what the kernel has written, from the beginning on.
+        unsafe { self.write(|memory| net::recv(fd, memory)) }
+    }
+
+    /// Lets `work` write to the free space; it returns how much it wrote.
+    ///
+    /// # Safety
+    ///
+    /// As much as `work` says has been written, from the beginning of the space on.
+    pub unsafe fn write<E>(
+        &mut self,
+        work: impl FnOnce(&mut [MaybeUninit<u8>]) -> Result<usize, E>,
+    ) -> Result<(), E> {
         let (start, space) = (self.free(), self.space());
         // SAFETY: `free` is the beginning of so many bytes that are ours to write.
         let memory =
             unsafe { std::slice::from_raw_parts_mut(start.cast::<MaybeUninit<u8>>(), space) };
-        self.filled += net::recv(fd, memory)?;
+        let count = work(memory)?;
+        // SAFETY: as the caller promises.
+        unsafe { self.advance(count) };
         Ok(())
+    }
+
+    /// So much of the free space was written by other means.
+    ///
+    /// # Safety
+    ///
+    /// It was, from the beginning of the space on.
+    pub unsafe fn advance(&mut self, count: usize) {
+        assert!(
+            count <= self.space(),
+            "more bytes written than there was space for"
+        );
+        self.filled += count;
     }
 
     /// Lets `call` fill the free space, lent as [`lend`](super::lend::lend) does; it returns how much it wrote, or None for
@@ -84,11 +113,8 @@ impl FreshBytes {
         // lives for ever once a reference to it is forgotten.
         let written = unsafe { Loan::lend(py, self.free(), self.space(), true, keep, call) };
         if let Ok(Some(count)) = written {
-            assert!(
-                count <= self.space(),
-                "more bytes written than there was space for"
-            );
-            self.filled += count;
+            // SAFETY: as the caller promises.
+            unsafe { self.advance(count) };
         }
         if is_kept.get() {
             self.move_away(py)?;
@@ -110,8 +136,8 @@ impl FreshBytes {
         Ok(())
     }
 
-    /// Where the free space begins.
-    fn free(&self) -> *mut u8 {
+    /// Where the free space begins. It stays there until the object is cut or dropped.
+    pub fn free(&self) -> *mut u8 {
         // SAFETY: a live `bytes` object of `capacity` bytes, of which `filled` are no more.
         unsafe {
             ffi::PyBytes_AsString(self.bytes.as_ptr())

@@ -17,12 +17,13 @@ use std::ptr::NonNull;
 
 use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
-use pyo3::{PyTraverseError, PyVisit, ffi, intern};
+use pyo3::types::PyTuple;
+use pyo3::{PyTraverseError, PyVisit, intern};
 use uringcore_io::{At, Driver, Errno, FileOutcome, FileRequest, OpId, Outcome, ReadTarget, Token};
 
 use crate::capi::cell::GilCell;
 use crate::capi::error;
+use crate::capi::fresh_bytes::FreshBytes;
 use crate::event_loop::loop_core::LoopCore;
 use crate::ops::waiting::{self, Plan, Subject};
 
@@ -219,8 +220,12 @@ fn to_python(
 
 /// The `bytes` that a read filled, cut to what was read.
 fn read_bytes(py: Python<'_>, target: ReadTarget, count: usize) -> PyResult<Py<PyAny>> {
-    match target.into_owner().downcast::<Py<PyBytes>>() {
-        Ok(bytes) => Ok(direct::shrink(*bytes, py, count)?.into_any()),
+    match target.into_owner().downcast::<FreshBytes>() {
+        Ok(mut bytes) => {
+            // SAFETY: the kernel counts what it has written, from the beginning on.
+            unsafe { bytes.advance(count) };
+            Ok(bytes.finish(py)?.into_any().unbind())
+        }
         Err(_) => Err(PyRuntimeError::new_err(
             "a read came back with foreign memory",
         )),
@@ -304,12 +309,10 @@ fn file_read(
     kernel_thread: bool,
 ) -> PyResult<Py<FileOperation>> {
     let py = slf.py();
-    let bytes = direct::uninitialised(py, size)?;
-    // SAFETY: a `bytes` object of `size` bytes, its memory never moves.
-    let memory = unsafe { ffi::PyBytes_AsString(bytes.as_ptr()) }.cast::<u8>();
-    let memory = NonNull::new(memory).ok_or_else(|| PyMemoryError::new_err(()))?;
-    // SAFETY: the object was just made, nobody else has a reference, and the target keeps it alive
-    // until the operation's last completion.
+    let bytes = FreshBytes::with_capacity(py, size)?;
+    let memory = NonNull::new(bytes.free()).ok_or_else(|| PyMemoryError::new_err(()))?;
+    // SAFETY: the memory of a `bytes` object of `size` bytes, which never moves. It was just made, nobody
+    // else has a reference, and the target keeps it alive until the operation's last completion.
     let target = unsafe { ReadTarget::new(memory, size, Box::new(bytes)) };
     let request = FileRequest::Read {
         fd,
