@@ -14,7 +14,7 @@ use uringcore_proto::quic;
 use uringcore_proto::streams::Arrivals;
 use uringcore_proto::webtransport::{Draft, Error, Handle, SessionStats, What};
 
-use super::lane::SessionReach;
+use super::session_carrier::SessionReach;
 use crate::capi::cell::GilCell;
 use crate::streams::hub::Hub;
 
