@@ -97,9 +97,9 @@ pub struct SessionReach {
 }
 
 impl Reach for SessionReach {
-    fn command(&self, py: Python<'_>, run: &mut dyn FnMut(&mut dyn Carrier)) -> PyResult<()> {
+    fn reach(&self, py: Python<'_>, run: &mut dyn FnMut(&mut dyn Carrier)) -> PyResult<()> {
         let session_id = self.session_id;
-        self.host.command(py, &mut |handle, quic, now| {
+        self.host.reach(py, &mut |handle, quic, now| {
             if handle.stats(session_id).is_some() {
                 run(&mut SessionCarrier {
                     handle,
@@ -112,7 +112,7 @@ impl Reach for SessionReach {
     }
 
     fn ask(&self, py: Python<'_>, run: &mut dyn FnMut(&dyn Carrier)) -> PyResult<()> {
-        self.command(py, &mut |carrier| run(carrier))
+        self.reach(py, &mut |carrier| run(carrier))
     }
 
     /// A stream that is over is kept until the program has let go of it.
